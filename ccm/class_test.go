@@ -46,7 +46,7 @@ func TestClassIsServedFromCreateToDelete(t *testing.T) {
 }
 
 // The CCM does not change a Service with the class of another controller.
-func TestForeignClassIsLeftAlone(t *testing.T) {
+func TestForeignClassIsIgnored(t *testing.T) {
 	p := newRig(t).start(t)
 	p.create(t, ofClass("example.com/other"), func(s *v1.Service) {
 		s.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer}
@@ -84,7 +84,7 @@ func TestOnlyTheClass(t *testing.T) {
 
 // The CCM does not change a Service with the class of another controller, even
 // after the Service has changed its type and lost its class.
-func TestForeignClassThatGoesIsLeftAlone(t *testing.T) {
+func TestRemovedForeignClassIsIgnored(t *testing.T) {
 	for name, only := range map[string]bool{"of another class": false, "of none": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)

@@ -84,7 +84,7 @@ func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 }
 
 // A Node without a cloud gets no ranges, even if an instance has its name.
-func TestNoRangesForNodesOfNobody(t *testing.T) {
+func TestNoRangesForForeignNodes(t *testing.T) {
 	r := podded(t)
 	r.machine(t, "node-1")
 	other := r.machine(t, "node-2")

@@ -25,7 +25,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-func TestEnsureMakesWhatTheServiceSays(t *testing.T) {
+func TestEnsureFollowsTheService(t *testing.T) {
 	r := newRig(t)
 	a, b := r.machine(t, "node-1"), r.machine(t, "node-2")
 	s := service(func(s *v1.Service) {
@@ -176,7 +176,7 @@ func TestDeletedMeansGone(t *testing.T) {
 
 // If a person deletes the load balancer at the same moment, the deletion
 // succeeds.
-func TestDeletedBySomebodyElse(t *testing.T) {
+func TestDeletedByAnotherCaller(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())
 	id := r.only(t).ID
@@ -545,7 +545,7 @@ func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 
 // A person changes the load balancer between the CCM's read and its write. The
 // CCM then starts again.
-func TestSomebodyIsQuicker(t *testing.T) {
+func TestConcurrentChange(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())
 	lb := r.only(t)

@@ -100,7 +100,7 @@ func TestTokenIsReplacedInItsFile(t *testing.T) {
 }
 
 // A change that needs a restart is logged once and otherwise has no effect.
-func TestReloadOfWhatTakesARestart(t *testing.T) {
+func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 	cfg := ccm.Config{URL: "http://127.0.0.1:1", TokenFile: "/token"}
 	var said bytes.Buffer
 	settings := ccm.NewSettings(cfg)

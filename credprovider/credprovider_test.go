@@ -256,7 +256,7 @@ func nobody(t *testing.T) string {
 }
 
 // If the cloud does not answer, the error code is E_CLOUD.
-func TestNobodyAnswers(t *testing.T) {
+func TestCloudWithoutAnswer(t *testing.T) {
 	_, cfg := node(t)
 	cfg.CloudURL = nobody(t)
 	if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); code(err) != credprovider.CodeCloud {

@@ -117,9 +117,9 @@ func TestSharedByTwoNodes(t *testing.T) {
 	}
 }
 
-// TestUnstageTakesNobodysDevice proves that unstaging does not remove the
+// TestUnstageKeepsForeignDevices proves that unstaging does not remove the
 // device of another node.
-func TestUnstageTakesNobodysDevice(t *testing.T) {
+func TestUnstageKeepsForeignDevices(t *testing.T) {
 	b := newNodeBench(t)
 	c := as(raw(), csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)
 	v := b.shared("pvc-1", c)

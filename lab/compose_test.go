@@ -84,7 +84,7 @@ var aboutPlaces = []string{
 // Docker compose starts each service with the same flags as the lab's component of that
 // name. The control plane and the cloud are the same for hollow and real nodes, and
 // have the flags that real nodes need.
-func TestComposeStartsWhatALabDoes(t *testing.T) {
+func TestComposeStartsTheComponentsOfALab(t *testing.T) {
 	p := plan{
 		Config: Default(), dir: Dir("/lab"), ports: portsFrom(DefaultPortBase), pki: pki{dir: "/lab/pki"},
 		networks: composedNetworks(Real), say: func(string, ...any) {},

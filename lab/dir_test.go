@@ -125,7 +125,7 @@ func TestSocketDir(t *testing.T) {
 	}
 }
 
-func TestResetRefusesWhatIsNotOurs(t *testing.T) {
+func TestResetRefusesForeignFolders(t *testing.T) {
 	dir := t.TempDir()
 	keep := filepath.Join(dir, "keep")
 	if err := os.WriteFile(keep, []byte("mine"), 0o600); err != nil {

@@ -193,7 +193,7 @@ func (p pki) handshake(t *testing.T, server, serverCA, client, clientCA string) 
 	return err
 }
 
-func TestUsersAreWhatRBACKnows(t *testing.T) {
+func TestUsersHaveRBACRules(t *testing.T) {
 	for _, user := range []string{userCCM, userKwok, userHypervisor} {
 		if !slices.ContainsFunc((pki{}).leaves(), func(l leaf) bool { return l.user == user }) {
 			t.Errorf("%s has no certificate", user)

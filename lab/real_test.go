@@ -70,7 +70,7 @@ func TestDownWithADamagedRecordEndsMachines(t *testing.T) {
 
 // A lab ends the machines of an earlier lab, also if it stops before its hypervisor
 // took them over.
-func TestEndsMachinesThatNobodyTookOver(t *testing.T) {
+func TestMachinesWithoutAHypervisorEnd(t *testing.T) {
 	d := newDir(t)
 	layVPC(t, d)
 	c := Default()
@@ -98,7 +98,7 @@ func TestEndsMachinesThatNobodyTookOver(t *testing.T) {
 }
 
 // Reset deletes no files while a part of the lab cannot be ended.
-func TestResetKeepsWhatMachinesUse(t *testing.T) {
+func TestResetKeepsDataOfRunningParts(t *testing.T) {
 	d := newDir(t)
 	file := layVPC(t, d)
 	if err := unix.Mount(file, file, "", unix.MS_BIND, ""); err != nil { // the mount prevents the immediate removal of the file

@@ -71,7 +71,7 @@ func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
 	eventually.True(t, "the killed process is gone", func() bool { return !who.runs() })
 }
 
-func TestDownEndsWhatAKilledSupervisorLeft(t *testing.T) {
+func TestDownEndsProcessesOfAKilledSupervisor(t *testing.T) {
 	dir := newDir(t)
 	stale, foreign := startSleep(t), startSleep(t)
 	reused := identify(foreign.Process.Pid)

@@ -186,7 +186,7 @@ func TestStartsInOrderAndStopsInReverse(t *testing.T) {
 	}
 }
 
-func TestStartsAgainWhatDies(t *testing.T) {
+func TestRestartsComponentsThatDie(t *testing.T) {
 	r := supervise(t, func(r *rig) []component {
 		return []component{testServer("mortal", freeAddr(t), r.journal)}
 	})
@@ -216,7 +216,7 @@ func TestStartsAgainWhatDies(t *testing.T) {
 	}
 }
 
-func TestKillsWhatDoesNotStop(t *testing.T) {
+func TestKillsProcessesThatDoNotStop(t *testing.T) {
 	const grace = 500 * time.Millisecond
 	r := superviseFor(t, grace, func(r *rig) []component {
 		return []component{{name: "stubborn", program: testProgram("stubborn"), args: []string{r.journal}}}
@@ -237,7 +237,7 @@ func TestKillsWhatDoesNotStop(t *testing.T) {
 	}
 }
 
-func TestGivesUpWhatNeverStarts(t *testing.T) {
+func TestStartsThatAlwaysFailEnd(t *testing.T) {
 	r := supervise(t, func(r *rig) []component {
 		good := testServer("good", freeAddr(t), r.journal)
 		bad := testServer("bad", freeAddr(t), r.journal)
@@ -365,7 +365,7 @@ func TestNothingOutlivesTheSupervisor(t *testing.T) {
 }
 
 // open waits for the lock of a lab that was just killed and returns no error.
-func TestOpenWaitsForWhoGoes(t *testing.T) {
+func TestOpenWaitsForAnEndingLab(t *testing.T) {
 	dir := Dir(t.TempDir())
 	unlock, err := open(t.Context(), dir)
 	if err != nil {
@@ -406,7 +406,7 @@ func TestDown(t *testing.T) {
 
 // A lab that is just starting holds the lock and has not written its pid yet. Down waits
 // for the pid, and then until the lab has released the lock.
-func TestDownWaitsForWhoStarts(t *testing.T) {
+func TestDownWaitsForAStartingLab(t *testing.T) {
 	dir := newDir(t)
 	if stopped, err := Down(t.Context(), Dir(dir.path("new")), time.Minute); stopped || err != nil {
 		t.Errorf("Down where nothing ever was = %v, %v", stopped, err)

@@ -78,7 +78,7 @@ func TestFleetSurvivesALostReply(t *testing.T) {
 
 // The fleet deletes an instance that does not start within an hour of the cloud's
 // time. The test does not wait for this hour.
-func TestFleetReplacesWhatHangs(t *testing.T) {
+func TestFleetDeletesHungInstances(t *testing.T) {
 	cloud := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithProfile(engine.Realistic))
 	ctx := t.Context()
 	if _, err := cloud.CreateHold(ctx, cloudsim.CreateHold{Name: "stuck", HoldSpec: cloudsim.HoldSpec{

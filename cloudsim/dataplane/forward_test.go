@@ -284,7 +284,7 @@ func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 
 // A client that does not read does not delay other clients. It is not idle, and gets every byte
 // when it reads again.
-func TestSlowReaderHarmsNobody(t *testing.T) {
+func TestSlowReaderDoesNotSlowOthers(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
 		t.Skip("here a slow reader is a silent one")

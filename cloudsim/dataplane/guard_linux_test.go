@@ -28,7 +28,7 @@ func inOwnNetwork(t *testing.T) {
 
 // A route that a killed process of this program left is taken over, and deleted at the end. A
 // route of another program, or of a running process of this program, stays.
-func TestClaimOfWhatIsThere(t *testing.T) {
+func TestClaimOfExistingRoutes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a network namespace of its own")
 	}

@@ -95,7 +95,7 @@ func TestTargetsAreNotTheHost(t *testing.T) {
 // A writer of one project cannot use a network to reach the cloud's own machine, its neighbours
 // or link-local addresses. The writer cannot get the traffic of other projects by a route, and
 // cannot reserve all private ranges.
-func TestWriterCannotLeaveHisNetworks(t *testing.T) {
+func TestWriterCannotLeaveItsNetworks(t *testing.T) {
 	t.Parallel()
 	own := netip.MustParsePrefix(fmt.Sprintf("127.64.%d.0/24", 200))
 	admin := cloudtest.Start(t,

@@ -9,7 +9,7 @@ import (
 
 // Targets see the addresses of outside IPv4 clients, but not of clients in HideClients. Without
 // ShowClients they see no client addresses.
-func TestWhoIsShown(t *testing.T) {
+func TestClientAddressesAtTargets(t *testing.T) {
 	inside := dataplane.Config{ShowClients: true, HideClients: []netip.Prefix{netip.MustParsePrefix("10.100.0.0/16")}}
 	for _, tc := range []struct {
 		cfg    dataplane.Config

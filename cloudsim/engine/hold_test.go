@@ -175,10 +175,10 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// TestLetGoOfWhatEndsTogether proves that deleting a hold works if one held
+// TestReleaseOfOperationsThatEndTogether proves that deleting a hold works if one held
 // operation ends another. Here the termination of an instance ends the
 // detachment of its disk.
-func TestLetGoOfWhatEndsTogether(t *testing.T) {
+func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen, func(c *engine.Config) { c.Profile = engine.Profile{Disk: 20 * time.Second, Shutdown: 20 * time.Second} })
 	defer stop()

@@ -10,10 +10,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestRegistryTokensSayWhatTheyAreFor proves that a registry token is valid
+// TestRegistryTokensHaveAUse proves that a registry token is valid
 // only for its registry, its issuer and its use. The token is valid until the
 // second of its expiry on the cloud's clock, without leeway.
-func TestRegistryTokensSayWhatTheyAreFor(t *testing.T) {
+func TestRegistryTokensHaveAUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)
 		of := func(issuer, registry string) func(*engine.Config) {

@@ -108,9 +108,9 @@ func TestServiceAccount(t *testing.T) {
 	}
 }
 
-// TestNobodyGivesWhatHeLacks proves that a caller cannot grant or get more
+// TestCallersGrantOnlyTheirPermissions proves that a caller cannot grant or get more
 // permissions than it has.
-func TestNobodyGivesWhatHeLacks(t *testing.T) {
+func TestCallersGrantOnlyTheirPermissions(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	admin := enter(t, e, "secret", engine.DefaultProject)

@@ -344,9 +344,9 @@ func TestSnapshotGroup(t *testing.T) {
 	}
 }
 
-// TestSnapshotGroupFailsWhole proves that a group and all its members fail if a
+// TestSnapshotGroupFailsAsAWhole proves that a group and all its members fail if a
 // member has lost its data.
-func TestSnapshotGroupFailsWhole(t *testing.T) {
+func TestSnapshotGroupFailsAsAWhole(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, kept)
 	defer down()

@@ -137,10 +137,10 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 	}
 }
 
-// TestWatchHearsWhatItMayNow proves that a watch yields only the events that
+// TestWatchFollowsPermissions proves that a watch yields only the events that
 // its caller may read at present. A watch of the cloud itself yields all
 // events.
-func TestWatchHearsWhatItMayNow(t *testing.T) {
+func TestWatchFollowsPermissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)
 		defer down()
@@ -208,9 +208,9 @@ func TestEventsEndWithALoad(t *testing.T) {
 	}
 }
 
-// TestWatchReadsWhatWasLoaded proves that a watch which begins at 0 reads all
+// TestWatchReadsLoadedState proves that a watch which begins at 0 reads all
 // pages of loaded events, and then the later events.
-func TestWatchReadsWhatWasLoaded(t *testing.T) {
+func TestWatchReadsLoadedState(t *testing.T) {
 	ctx, leave := context.WithTimeout(engine.AsCloud(t.Context()), time.Minute)
 	defer leave()
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

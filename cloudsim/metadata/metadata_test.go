@@ -146,7 +146,7 @@ func TestAnInstanceReadsAllAboutItself(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestRefusedCalls(t *testing.T) {
 	cl := cloudtest.Start(t)
 	a := instance(t, cl, "a")
 	url := serve(t, cl, metadata.Config{Instance: a.ID, Hosts: []string{"metadata.internal"}})

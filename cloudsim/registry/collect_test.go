@@ -229,9 +229,9 @@ func TestCollectADeletedRepository(t *testing.T) {
 	}
 }
 
-// TestCollectSparesWhatItCannotRead proves that a repository stays if its owner
+// TestCollectKeepsUnreadableRepositories proves that a repository stays if its owner
 // file cannot be read.
-func TestCollectSparesWhatItCannotRead(t *testing.T) {
+func TestCollectKeepsUnreadableRepositories(t *testing.T) {
 	d := newDisk(t)
 	d.image("a/web", "v1", "layer")
 	d.ok(os.Remove(d.repo("a/web", "owner")))
@@ -245,10 +245,10 @@ func TestCollectSparesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// TestCollectSparesWhatAClientAskedFor proves that a blob stays after a client
+// TestCollectKeepsRequestedBlobs proves that a blob stays after a client
 // has checked that it exists, even if the blob is old. The client does not push
 // such a blob again.
-func TestCollectSparesWhatAClientAskedFor(t *testing.T) {
+func TestCollectKeepsRequestedBlobs(t *testing.T) {
 	d := newDisk(t)
 	config, layer := d.blobOf("a/web", "config"), d.blobOf("a/web", "layer")
 	d.age()

@@ -278,9 +278,9 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestWhoIsGone proves that credentials of a deleted account are refused at
+// TestDeletedAccount proves that credentials of a deleted account are refused at
 // once, even if they have not expired.
-func TestWhoIsGone(t *testing.T) {
+func TestDeletedAccount(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
 	cred, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})

@@ -200,10 +200,10 @@ func TestPushAndPull(t *testing.T) {
 	}
 }
 
-// TestWhatEnds proves three limits of credentials. Passwords expire exactly at
+// TestEndsOfCredentials proves three limits of credentials. Passwords expire exactly at
 // their time on the cloud's clock. Removed roles take effect at once, also for
 // valid bearer tokens. Signatures of a rotated key stay valid for the overlap.
-func TestWhatEnds(t *testing.T) {
+func TestEndsOfCredentials(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
 	_, auth := w.password(t, ci, cloudsim.CreateRegistryCredential{TTLSeconds: 900})

@@ -414,7 +414,7 @@ func TestPoolGivesTheLowest(t *testing.T) {
 
 // TakeThis takes any free number of a pool. Take and TakeThis do not return that
 // number again before Give.
-func TestPoolGivesWhatIsAskedFor(t *testing.T) {
+func TestPoolTakeThis(t *testing.T) {
 	s := temp(t)
 	take := func() (n uint64, err error) {
 		err = s.Update("", func(tx *store.Tx) error { n, err = tx.Take("pool", 4); return err })

@@ -128,10 +128,10 @@ func TestLapses(t *testing.T) {
 	}
 }
 
-// TestFindWhoseMountIsGone proves that the package finds a file's device even
+// TestFindAfterTheMountIsGone proves that the package finds a file's device even
 // if the kernel cannot show the full path of the file. This happens after the
 // mount namespace of a container has ended.
-func TestFindWhoseMountIsGone(t *testing.T) {
+func TestFindAfterTheMountIsGone(t *testing.T) {
 	needsVolumes(t)
 	dir := privateDir(t)
 	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")

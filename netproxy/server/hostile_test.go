@@ -187,7 +187,7 @@ func TestBadRequests(t *testing.T) {
 }
 
 // With the extension, a blocked connection does not slow down other connections.
-func TestStalledReaderHurtsNobody(t *testing.T) {
+func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")
 	flooding := target(t, flood)

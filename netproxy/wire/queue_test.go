@@ -13,7 +13,7 @@ import (
 func block(n int) mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(make([]byte, n))} }
 
 // A reader that is blocked is cut off after grace, and not earlier.
-func TestQueueCutsWhoStands(t *testing.T) {
+func TestQueueCutsStalledReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)
 		began := time.Now()
@@ -31,7 +31,7 @@ func TestQueueCutsWhoStands(t *testing.T) {
 }
 
 // A slow reader that takes half of the queue within grace is not cut off.
-func TestQueueKeepsWhoMoves(t *testing.T) {
+func TestQueueKeepsActiveReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)
 		read := make(chan int)
