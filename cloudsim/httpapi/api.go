@@ -93,7 +93,7 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 
 func openAPI(version string) huma.Config {
 	cfg := huma.DefaultConfig("cloudsim", version)
-	cfg.Info.Description = "A cloud that is true on one machine. Errors are RFC 9457 problem documents; decide by their member kind. " +
+	cfg.Info.Description = "A simulated cloud for one machine. Errors are RFC 9457 problem documents; programs decide by the member kind. " +
 		"A create request with the name and the values of an existing resource returns that resource. Slow work is an operation: see the member operation."
 	cfg.OpenAPIPath = "/openapi"
 	cfg.DocsPath = ""    // the API serves its own page, which needs no network: see reference.go
@@ -135,7 +135,7 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	}
 	h.Parameters = append(h.Parameters, &huma.Param{
 		Name: "Cloud-Project", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
-		Description: "Id or name of the project to work in, or * for all of them; for callers that have a role in others than their own",
+		Description: "Id or name of the project of the call, or * for all projects; for callers with a role in other projects",
 	})
 	if o.idemKey {
 		h.Parameters = append(h.Parameters, &huma.Param{

@@ -14,7 +14,7 @@ import (
 const advanceTimeout = 10 * time.Minute
 
 func (a *api) clockRoutes() {
-	handle(a, op{id: "clock.get", method: http.MethodGet, path: "/v1/clock", summary: "Read the cloud's time and how it passes", access: engine.Read},
+	handle(a, op{id: "clock.get", method: http.MethodGet, path: "/v1/clock", summary: "Read the cloud's time and its rate", access: engine.Read},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.Clock }, error) {
 			return plain(a.engine.GetClock(ctx))
 		})
@@ -22,7 +22,7 @@ func (a *api) clockRoutes() {
 		func(ctx context.Context, in *create[cloudsim.SetClock]) (*struct{ Body cloudsim.Clock }, error) {
 			return plain(a.engine.SetClock(ctx, in.Body))
 		})
-	handle(a, op{id: "clock.advance", method: post, path: "/v1/clock/advance", summary: "Move the clock forward; answers when all that fell due has settled", access: engine.Admin},
+	handle(a, op{id: "clock.advance", method: post, path: "/v1/clock/advance", summary: "Move the clock forward; the answer comes when all due work has settled", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.AdvanceClock]) (*struct{ Body cloudsim.Clock }, error) {
 			if reply := exchangeOf(ctx).reply; reply != nil {
 				_ = reply.SetWriteDeadline(time.Now().Add(advanceTimeout))

@@ -21,10 +21,10 @@ func (a *api) diskRoutes() {
 	lists(a, "disks", "/v1/disks", "disks", engine.Read, e.ListDisks)
 	gets(a, "disks", "/v1/disks/{id}", "a disk", engine.Read, e.GetDisk, revOf[cloudsim.Disk])
 	asks(a, "disks.attach", "/v1/disks/{id}/attach", "Begin to attach a disk to an instance of its zone", e.AttachDisk)
-	asks(a, "disks.detach", "/v1/disks/{id}/detach", "Begin to detach a disk from an instance, or force it out of one that is off", e.DetachDisk)
+	asks(a, "disks.detach", "/v1/disks/{id}/detach", "Begin to detach a disk from an instance; with force also from a stopped instance", e.DetachDisk)
 	asks(a, "disks.resize", "/v1/disks/{id}/resize", "Begin to grow a disk, attached or not", e.ResizeDisk)
 	asks(a, "disks.modify", "/v1/disks/{id}/modify", "Begin to change the type, IOPS or throughput of a disk, attached or not", e.ModifyDisk)
-	acts(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk that is attached to nothing; in the end it is not found", e.DeleteDisk)
+	acts(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk without attachments; in the end it is not found", e.DeleteDisk)
 }
 
 // askInput is a request about one resource that has a body.

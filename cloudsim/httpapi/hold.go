@@ -18,12 +18,12 @@ func (a *api) holdRoutes() {
 	lists(a, "holds", "/v1/holds", "holds", engine.Admin, e.ListHolds)
 	gets(a, "holds", "/v1/holds/{id}", "a hold", engine.Admin, e.GetHold, revOf[cloudsim.Hold])
 	deletes(a, "holds", "/v1/holds/{id}", "Remove a hold; the held operations settle", engine.Admin, e.DeleteHold)
-	handle(a, op{id: "holds.release", method: post, path: "/v1/operations/{id}/release", summary: "Take one operation out of the reach of all holds", status: http.StatusAccepted, access: engine.Admin},
+	handle(a, op{id: "holds.release", method: post, path: "/v1/operations/{id}/release", summary: "Release one operation from all holds", status: http.StatusAccepted, access: engine.Admin},
 		func(ctx context.Context, in *ByID) (*body[cloudsim.Operation], error) {
 			v, err := e.ReleaseOperation(ctx, cloudsim.OperationID(in.ID))
 			return answer(v, v.Revision, err)
 		})
-	handle(a, op{id: "durations.get", method: http.MethodGet, path: "/v1/durations", summary: "Read how long work takes, where that is not as the profile says", access: engine.Read},
+	handle(a, op{id: "durations.get", method: http.MethodGet, path: "/v1/durations", summary: "Read the durations of work that differ from the profile", access: engine.Read},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.WorkDurations }, error) {
 			return plain(e.GetDurations(ctx))
 		})

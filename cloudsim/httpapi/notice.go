@@ -9,7 +9,7 @@ import (
 )
 
 func (a *api) noticeRoutes() {
-	handle(a, op{id: "instances.announce", method: post, path: "/v1/instances/{id}/notices", summary: "Announce maintenance or preemption to an instance; it happens when the time has come", access: engine.Write},
+	handle(a, op{id: "instances.announce", method: post, path: "/v1/instances/{id}/notices", summary: "Announce maintenance or preemption of an instance; the cloud does it at the announced time", access: engine.Write},
 		func(ctx context.Context, in *askInput[cloudsim.CreateNotice]) (*body[cloudsim.Instance], error) {
 			v, err := a.engine.AnnounceNotice(ctx, cloudsim.InstanceID(in.ID), in.Body)
 			return answer(v, v.Revision, err)

@@ -19,7 +19,7 @@ func (a *api) registryRoutes() {
 	gets(a, "repositories", "/v1/repositories/{id}", "a repository", engine.Read, e.GetRepository, revOf[cloudsim.Repository])
 	deletes(a, "repositories", "/v1/repositories/{id}", "Remove a repository and its images", engine.Write, e.DeleteRepository)
 
-	handle(a, op{id: "registry.credential", method: post, path: "/v1/registry/credentials", summary: "Make a password to the registry, of the caller and for no longer than an hour", access: engine.Enter},
+	handle(a, op{id: "registry.credential", method: post, path: "/v1/registry/credentials", summary: "Create a password of the caller for the registry, valid for at most an hour", access: engine.Enter},
 		func(ctx context.Context, in *create[cloudsim.CreateRegistryCredential]) (*struct{ Body cloudsim.RegistryCredential }, error) {
 			return plain(e.CreateRegistryCredential(ctx, in.Body))
 		})
@@ -31,7 +31,7 @@ func (a *api) registryRoutes() {
 	for op, about := range map[string]string{
 		cloudsim.RegistryToken: "Exchange a password for a bearer token", cloudsim.RegistryChallenge: "Send a client to the token endpoint",
 		cloudsim.RegistryPull: "Pull from the registry", cloudsim.RegistryPush: "Push to the registry",
-		cloudsim.RegistryDelete: "Delete from the registry", cloudsim.RegistryCatalog: "List the registry's names",
+		cloudsim.RegistryDelete: "Delete from the registry", cloudsim.RegistryCatalog: "List the repositories of the registry",
 	} {
 		a.targets = append(a.targets, cloudsim.FaultTarget{Operation: op, Summary: about})
 		a.ids = append(a.ids, op)

@@ -43,7 +43,7 @@ func (a *api) routes() {
 	acts(a, "instances.start", post, "/v1/instances/{id}/start", "Begin to start a stopped instance", e.StartInstance)
 	acts(a, "instances.stop", post, "/v1/instances/{id}/stop", "Begin to stop an instance; it keeps its addresses", e.StopInstance)
 	acts(a, "instances.reboot", post, "/v1/instances/{id}/reboot", "Begin to reboot an instance", e.RebootInstance)
-	handle(a, op{id: "instances.crash", method: post, path: "/v1/instances/{id}/crash", summary: "Cut the power of a running instance; it is called running until it is rebooted", access: engine.Write},
+	handle(a, op{id: "instances.crash", method: post, path: "/v1/instances/{id}/crash", summary: "Cut the power of a running instance; its state stays running until a reboot", access: engine.Write},
 		func(ctx context.Context, in *ByID) (*body[cloudsim.Instance], error) {
 			v, err := e.CrashInstance(ctx, cloudsim.InstanceID(in.ID))
 			return answer(v, v.Revision, err)
@@ -63,7 +63,7 @@ func (a *api) routes() {
 	handle(a, op{id: "addresses.create", method: post, path: "/v1/addresses", summary: "Reserve an address for load balancers", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createAddress)
 	lists(a, "addresses", "/v1/addresses", "addresses", engine.Read, e.ListAddresses)
 	gets(a, "addresses", "/v1/addresses/{id}", "an address", engine.Read, e.GetAddress, revOf[cloudsim.Address])
-	deletes(a, "addresses", "/v1/addresses/{id}", "Release an address that nothing uses", engine.Write, e.DeleteAddress)
+	deletes(a, "addresses", "/v1/addresses/{id}", "Release an unused address", engine.Write, e.DeleteAddress)
 
 	handle(a, op{id: "loadBalancers.create", method: post, path: "/v1/load-balancers", summary: "Make a load balancer", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createLoadBalancer)
 	lists(a, "loadBalancers", "/v1/load-balancers", "load balancers", engine.Read, e.ListLoadBalancers)
@@ -74,8 +74,8 @@ func (a *api) routes() {
 	acts(a, "loadBalancers.delete", http.MethodDelete, "/v1/load-balancers/{id}", "Begin to delete a load balancer; in the end it is not found", e.DeleteLoadBalancer)
 
 	lists(a, "operations", "/v1/operations", "operations; finished ones are kept for a day", engine.Read, e.ListOperations)
-	handle(a, op{id: "operations.get", method: http.MethodGet, path: "/v1/operations/{id}", summary: "Read an operation, or wait until it is over", access: engine.Read}, a.getOperation)
-	acts(a, "operations.cancel", post, "/v1/operations/{id}/cancel", "Call work off before it has settled, where that is possible", e.CancelOperation)
+	handle(a, op{id: "operations.get", method: http.MethodGet, path: "/v1/operations/{id}", summary: "Read an operation, or wait for its end", access: engine.Read}, a.getOperation)
+	acts(a, "operations.cancel", post, "/v1/operations/{id}/cancel", "Cancel work before it has settled, where this is possible", e.CancelOperation)
 
 	a.clockRoutes()
 	a.holdRoutes()

@@ -46,7 +46,7 @@ func (a *api) stateRoutes() {
 			patient(ctx)
 			return plain(e.DiffStates(ctx, in.From, in.To))
 		})
-	handle(a, op{id: "states.reset", method: post, path: "/v1/states/reset", summary: "Make the cloud empty; projects and access stay", status: http.StatusNoContent, access: engine.Admin},
+	handle(a, op{id: "states.reset", method: post, path: "/v1/states/reset", summary: "Delete all resources of the cloud; projects and access stay", status: http.StatusNoContent, access: engine.Admin},
 		func(ctx context.Context, _ *none) (*none, error) {
 			patient(ctx)
 			return nil, e.ResetState(ctx)
