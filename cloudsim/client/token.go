@@ -30,7 +30,7 @@ func TokenFile(path string) TokenSource {
 			return "", fmt.Errorf("%s is empty", path)
 		}
 		if strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return "", fmt.Errorf("%s does not hold one token: it has blanks or other characters that no token has", path)
+			return "", fmt.Errorf("%s does not hold one token: it has blanks or other invalid characters", path)
 		}
 		return secret, nil
 	}

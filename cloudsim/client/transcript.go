@@ -138,7 +138,7 @@ type player struct {
 
 func (p *player) play(ctx context.Context, call cloudsim.TranscriptCall) error {
 	if call.Withheld != "" {
-		return cloudsim.Errorf(cloudsim.Invalid, "it cannot be made again: its body is not in the transcript, because %s", call.Withheld)
+		return cloudsim.Errorf(cloudsim.Invalid, "the call cannot be repeated, because its body is not in the transcript: %s", call.Withheld)
 	}
 	req, err := p.request(ctx, call)
 	if err != nil {

@@ -101,7 +101,7 @@ func TestReplayFindsDifferences(t *testing.T) {
 	}{
 		"body":   {func(c *cloudsim.TranscriptCall) { c.Body = bytes.Replace(c.Body, []byte(`"x"`), []byte(`"y"`), 1) }, "differs in labels; now it is {"},
 		"status": {func(c *cloudsim.TranscriptCall) { c.Status = 409 }, "answered with 409; now with 201"},
-		"secret": {func(c *cloudsim.TranscriptCall) { c.Withheld = "it holds a secret" }, "cannot be made again"},
+		"secret": {func(c *cloudsim.TranscriptCall) { c.Withheld = "it holds a secret" }, "the call cannot be repeated"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var call cloudsim.TranscriptCall

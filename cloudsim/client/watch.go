@@ -18,7 +18,7 @@ import (
 // fifteen seconds, unless a fault delays the answer.
 const maxSilence = 90 * time.Second
 
-var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud said nothing for %s", maxSilence)
+var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent nothing for %s", maxSilence)
 
 // Watch yields the events after o.Since, in order. It ends when ctx ends, the server closes
 // the connection, or the caller breaks the loop. The last item is an error, unless ctx ended:

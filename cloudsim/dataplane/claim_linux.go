@@ -30,7 +30,7 @@ func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) 
 	release = func() {
 		for _, r := range claimed {
 			if err := netlink.RouteDel(r); err != nil && !errors.Is(err, syscall.ESRCH) {
-				log.Warn("cannot give a range of addresses back", "range", r.Dst.String(), "error", err)
+				log.Warn("range of addresses not released", "range", r.Dst.String(), "error", err)
 			}
 		}
 		for _, s := range signs {
@@ -59,7 +59,7 @@ func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) 
 			log.Info("claimed a range of addresses for load balancers", "range", p.String())
 		case errors.Is(err, syscall.EEXIST) && sign != nil && isOurs(r):
 			claimed = append(claimed, r)
-			log.Info("took over a range of addresses that was claimed and not given back", "range", p.String())
+			log.Info("took over a range of addresses that an earlier process claimed", "range", p.String())
 		case errors.Is(err, syscall.EEXIST): // the other program still needs its route after this process ends
 		default:
 			log.Warn("cannot claim a range of addresses for load balancers: it needs CAP_NET_ADMIN", "range", p.String(), "error", err)

@@ -482,10 +482,10 @@ func TestDialFailureTriesAnother(t *testing.T) {
 		}
 	}
 	if len(log) != 1 {
-		t.Fatalf("it says %d times that clients were turned away", len(log))
+		t.Fatalf("it says %d times that clients were refused", len(log))
 	}
 	line := <-log
-	for _, want := range []string{"turned away", "i-000001", "i-000002", "i-000003", syscall.ECONNREFUSED.Error()} {
+	for _, want := range []string{"a client was refused", "i-000001", "i-000002", "i-000003", syscall.ECONNREFUSED.Error()} {
 		if !strings.Contains(line, want) {
 			t.Errorf("it says %q, without %q", line, want)
 		}

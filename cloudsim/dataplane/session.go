@@ -96,7 +96,7 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 		}
 	}
 	b.lost.Do(func() {
-		b.log.Warn("a client was turned away: no target took its connection; the counters tell how many are",
+		b.log.Warn("a client was refused, because no target accepted its connection; the counters have the number of refused clients",
 			"listener", l.number, "client", client, "tried", keysOf(tried), "error", err)
 	})
 	return c, false

@@ -79,7 +79,7 @@ func addressesIn(tx *store.Tx, p netip.Prefix) (bool, error) {
 }
 
 func rangeInUse(of, have, want string) error {
-	return fmt.Errorf("addresses of %s are in use from %s, so their range cannot become %s: delete them first, or begin with another data directory", of, have, want)
+	return fmt.Errorf("addresses of %s are in use from %s, so the range cannot become %s: delete them first, or use another data directory", of, have, want)
 }
 
 // takeIP returns the lowest free address of a range. It never returns the first

@@ -76,7 +76,7 @@ func (e *Engine) diskByName(tx *store.Tx, call Call, req cloudsim.CreateDisk) (d
 	case err != nil:
 		return d, err
 	case have.State == cloudsim.DiskDeleting:
-		return d, cloudsim.Errorf(cloudsim.Conflict, "the disk %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+		return d, cloudsim.Errorf(cloudsim.Conflict, "the earlier disk %q (%s) is still being deleted: try again when it is deleted", req.Name, have.ID)
 	}
 	if differs := diskDiffers(have, req); differs != "" {
 		return d, errNameTaken(cloudsim.KindDisk, req.Name, string(have.ID), differs)

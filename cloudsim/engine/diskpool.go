@@ -103,7 +103,7 @@ func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 			return err
 		}
 		if gib > p.FreeGiB {
-			return cloudsim.Errorf(cloudsim.Exhausted, "disk pool %s has %d of %d GiB left, and %d are asked for: ask for less, for another zone or type, or have the pool made larger", p.Name, p.FreeGiB, p.SizeGiB, gib)
+			return cloudsim.Errorf(cloudsim.Exhausted, "disk pool %s has %d of %d GiB left, and the request needs %d: use a smaller size, another zone or type, or ask an administrator for a larger pool", p.Name, p.FreeGiB, p.SizeGiB, gib)
 		}
 		if err := diskPoolUsed.Put(tx, p.Name, p.UsedGiB+gib); err != nil {
 			return err

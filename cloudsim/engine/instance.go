@@ -51,7 +51,7 @@ func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInst
 	case err != nil:
 		return i, err
 	case have.State == cloudsim.InstanceTerminating:
-		return i, cloudsim.Errorf(cloudsim.Conflict, "the instance %q before, %s, is still terminating: ask again when it is gone", req.Name, have.ID)
+		return i, cloudsim.Errorf(cloudsim.Conflict, "the earlier instance %q (%s) is still terminating: try again when it is deleted", req.Name, have.ID)
 	case have.Zone != req.Zone || have.Type != req.Type:
 		return i, errNameTaken(cloudsim.KindInstance, req.Name, string(have.ID), "zone "+have.Zone+" and type "+have.Type)
 	case req.Network != "" && req.Network != have.Network || req.Subnet != "" && req.Subnet != have.Subnet:
@@ -192,7 +192,7 @@ func (e *Engine) UpdateInstance(ctx context.Context, id cloudsim.InstanceID, req
 			return err
 		}
 		if rev != 0 && rev != i.Revision {
-			return cloudsim.Errorf(cloudsim.Stale, "instance %s is at revision %d, not %d: read it again and decide anew", id, i.Revision, rev)
+			return cloudsim.Errorf(cloudsim.Stale, "instance %s is at revision %d, not %d: read it again and repeat the change", id, i.Revision, rev)
 		}
 		if sameLabels(i.Labels, req.Labels) {
 			return nil

@@ -60,7 +60,7 @@ func (e *Engine) loadBalancerByName(tx *store.Tx, call Call, req cloudsim.Create
 	case err != nil:
 		return l, err
 	case have.State == cloudsim.LoadBalancerDeleting:
-		return l, cloudsim.Errorf(cloudsim.Conflict, "the load balancer %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+		return l, cloudsim.Errorf(cloudsim.Conflict, "the earlier load balancer %q (%s) is still being deleted: try again when it is deleted", req.Name, have.ID)
 	}
 	if d := differsFrom(have, req); d != "" {
 		return l, errNameTaken(cloudsim.KindLoadBalancer, req.Name, string(have.ID), d)
@@ -249,7 +249,7 @@ func (e *Engine) changeLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 			return err
 		}
 		if rev != 0 && rev != l.Revision {
-			return cloudsim.Errorf(cloudsim.Stale, "load balancer %s is at revision %d, not %d: read it again and decide anew", id, l.Revision, rev)
+			return cloudsim.Errorf(cloudsim.Stale, "load balancer %s is at revision %d, not %d: read it again and repeat the change", id, l.Revision, rev)
 		}
 		before := l
 		if err := l.Move(cloudsim.Update); err != nil {
@@ -306,11 +306,11 @@ func (e *Engine) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancer
 		return s, err
 	}
 	if e.cfg.Meter == nil {
-		return s, cloudsim.Errorf(cloudsim.Unavailable, "this cloud forwards nothing: it runs without a data plane")
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "this cloud does not forward, because it runs without a data plane")
 	}
 	s, ok := e.cfg.Meter.LoadBalancerStats(id)
 	if !ok {
-		return s, cloudsim.Errorf(cloudsim.Unavailable, "load balancer %s is %s, and nothing forwards for it yet", id, l.State)
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "load balancer %s is %s, and does not forward yet", id, l.State)
 	}
 	return s, nil
 }

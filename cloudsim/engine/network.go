@@ -47,7 +47,7 @@ func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwo
 	case err != nil:
 		return n, err
 	case have.State == cloudsim.NetworkDeleting:
-		return n, cloudsim.Errorf(cloudsim.Conflict, "the network %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+		return n, cloudsim.Errorf(cloudsim.Conflict, "the earlier network %q (%s) is still being deleted: try again when it is deleted", req.Name, have.ID)
 	case have.IPv4 != req.IPv4 || have.IPv6 != req.IPv6:
 		return n, errNameTaken(cloudsim.KindNetwork, req.Name, string(have.ID), "other ranges")
 	case have.NetworkSpec != spec:
@@ -124,7 +124,7 @@ func (e *Engine) checkReserved(n cloudsim.Network) error {
 		return nil
 	}
 	if a, b, ok := clash(spans(n), append(whole(e.cfg.Instances, e.cfg.Instances6), e.cfg.Pods.Families()...), false); ok {
-		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, which is for the networks that projects are made with", a, b)
+		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the range of the projects' default networks", a, b)
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req c
 			return err
 		}
 		if rev != 0 && rev != n.Revision {
-			return cloudsim.Errorf(cloudsim.Stale, "network %s is at revision %d, not %d: read it again and decide anew", id, n.Revision, rev)
+			return cloudsim.Errorf(cloudsim.Stale, "network %s is at revision %d, not %d: read it again and repeat the change", id, n.Revision, rev)
 		}
 		if err := req.Of(n); err != nil {
 			return err
@@ -261,7 +261,7 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 			return err
 		}
 		if n.Default {
-			return cloudsim.Errorf(cloudsim.Conflict, "network %s (%s) is the one that its project was made with: it goes with the project", n.ID, n.Name)
+			return cloudsim.Errorf(cloudsim.Conflict, "network %s (%s) is the default network of its project: delete the project instead", n.ID, n.Name)
 		}
 		if err := unused(tx, cloudsim.KindNetwork, string(id), subnets, byNetwork); err != nil {
 			return err

@@ -115,7 +115,7 @@ func TestInstanceAsksForAnAddress(t *testing.T) {
 	_, err = e.CreateInstance(ctx, ask("b", "10.10.1.3"))
 	denied(t, err, cloudsim.Conflict, "10.10.1.3")
 	for address, why := range map[string]string{
-		"10.10.2.3": "not in subnet " + string(s.ID), "10.10.1.0": "kept", "10.10.1.1": "kept", "10.10.1.7": "kept", "fd10:0:0:1::1": "kept", "x": "must be an IP address",
+		"10.10.2.3": "not in subnet " + string(s.ID), "10.10.1.0": "reserved by its subnet", "10.10.1.1": "reserved by its subnet", "10.10.1.7": "reserved by its subnet", "fd10:0:0:1::1": "reserved by its subnet", "x": "must be an IP address",
 	} {
 		_, err := e.CreateInstance(ctx, ask("b", address))
 		denied(t, err, cloudsim.Invalid, "address", why)
@@ -168,7 +168,7 @@ func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 				}
 				for _, address := range tc.kept {
 					_, err := ask(address)
-					denied(t, err, cloudsim.Invalid, "address is kept")
+					denied(t, err, cloudsim.Invalid, "address is reserved")
 				}
 				for k, last := range slices.Backward(all) {
 					for _, address := range tc.free[:k+1] {
@@ -245,8 +245,8 @@ func TestNetworkRefusals(t *testing.T) {
 		"no subnet that serves it":   {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1b", Network: n.ID}), cloudsim.Invalid, []string{"network names", "sim-1b"}},
 		"a subnet of another":        {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1a", Network: "net-000001", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names"}},
 		"the network is used":        {why(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, []string{string(s.ID)}},
-		"the default network":        {why(e.DeleteNetwork(ctx, "net-000001")), cloudsim.Conflict, []string{"goes with the project"}},
-		"the default subnet":         {why(e.DeleteSubnet(ctx, "subnet-000001")), cloudsim.Conflict, []string{"goes with the project"}},
+		"the default network":        {why(e.DeleteNetwork(ctx, "net-000001")), cloudsim.Conflict, []string{"delete the project instead"}},
+		"the default subnet":         {why(e.DeleteSubnet(ctx, "subnet-000001")), cloudsim.Conflict, []string{"delete the project instead"}},
 		"pod ranges over its ranges": {why(e.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.10.4.0/22"}}}, 0)), cloudsim.Invalid, []string{"podRanges.ipv4"}},
 	} {
 		t.Run(name, func(t *testing.T) { denied(t, tc.err, tc.kind, tc.words...) })

@@ -144,13 +144,13 @@ func (im *images) readClaims(tx *store.Tx, token, use string) (c RegistryCaller,
 	now := tx.Now.Unix()
 	switch {
 	case c.claims.Use != use:
-		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "it is a %s where a %s is needed", c.claims.Use, use)
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is a %s, but a %s is needed", c.claims.Use, use)
 	case c.claims.Issuer != im.cfg.Issuer:
-		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "it was issued by %q and not by this cloud", c.claims.Issuer)
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token was issued by %q, not by this cloud", c.claims.Issuer)
 	case c.claims.Audience != im.cfg.Registry:
-		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "it is for %q and not for this registry", c.claims.Audience)
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is for %q, not for this registry", c.claims.Audience)
 	case now < c.claims.From:
-		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "it is not good before %s", time.Unix(c.claims.From, 0).UTC().Format(time.RFC3339))
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is not valid before %s", time.Unix(c.claims.From, 0).UTC().Format(time.RFC3339))
 	case now >= c.claims.Expires:
 		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "it expired at %s", time.Unix(c.claims.Expires, 0).UTC().Format(time.RFC3339))
 	}
@@ -161,7 +161,7 @@ func (im *images) readClaims(tx *store.Tx, token, use string) (c RegistryCaller,
 	if c.claims.Token != "" {
 		t, err = tokens.Get(tx, string(c.claims.Token))
 		if errors.Is(err, cloudsim.NotFound) || err == nil && t.ExpiresAt != nil && !tx.Now.Before(*t.ExpiresAt) {
-			return c, cloudsim.Errorf(cloudsim.Unauthenticated, "token %s, which it was made with, is gone", c.claims.Token)
+			return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token %s, which created the password, does not exist any more", c.claims.Token)
 		}
 		if err != nil {
 			return c, err
@@ -169,7 +169,7 @@ func (im *images) readClaims(tx *store.Tx, token, use string) (c RegistryCaller,
 	}
 	err = c.call.identify(tx, t)
 	if errors.Is(err, cloudsim.NotFound) {
-		err = cloudsim.Errorf(cloudsim.Unauthenticated, "service account %s, which it is for, is gone", c.claims.Account)
+		err = cloudsim.Errorf(cloudsim.Unauthenticated, "its service account %s does not exist any more", c.claims.Account)
 	}
 	if err == nil && c.call.Caller != c.claims.Subject { // ids are used again after a load
 		err = cloudsim.Errorf(cloudsim.Unauthenticated, "%s, which it is for, is gone", c.claims.Subject)
@@ -227,7 +227,7 @@ func (im *images) CreateRegistryRefusal(why string) (b RegistryBearer, err error
 
 // ErrRegistryScope is the error of AllowRegistry for a valid bearer token that
 // was made for other access. The client can request another token.
-var ErrRegistryScope = errors.New("the bearer token was not made for this")
+var ErrRegistryScope = errors.New("the bearer token has no permission for this call")
 
 // AllowRegistry checks an action of caller c and returns its repository. It
 // returns Denied if the caller's present roles do not permit the action,

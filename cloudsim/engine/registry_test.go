@@ -39,18 +39,18 @@ func TestRegistryTokensHaveAUse(t *testing.T) {
 			}
 		}
 		_, err = e.AuthorizeRegistryBearer(c.Password)
-		refused("a password for a bearer", err, "it is a password where a bearer is needed")
+		refused("a password for a bearer", err, "the token is a password, but a bearer is needed")
 		_, err = e.AuthorizeRegistryPassword(b.Token)
-		refused("a bearer for a password", err, "it is a bearer where a password is needed")
+		refused("a bearer for a password", err, "the token is a bearer, but a password is needed")
 		down()
 
 		e, down = boot(t, path, instant, of("http://one", "two:5000"))
 		_, err = e.AuthorizeRegistryPassword(c.Password)
-		refused("another registry", err, `it is for "one:5000"`)
+		refused("another registry", err, `the token is for "one:5000"`)
 		down()
 		e, down = boot(t, path, instant, of("http://two", "one:5000"))
 		_, err = e.AuthorizeRegistryPassword(c.Password)
-		refused("another issuer", err, `it was issued by "http://one"`)
+		refused("another issuer", err, `the token was issued by "http://one"`)
 		down()
 
 		e, down = boot(t, path, instant, of("http://one", "one:5000"))

@@ -58,7 +58,7 @@ func (e *Engine) routeByName(tx *store.Tx, call Call, req cloudsim.CreateRoute) 
 	case err != nil:
 		return r, err
 	case have.State == cloudsim.RouteDeleting:
-		return r, cloudsim.Errorf(cloudsim.Conflict, "the route %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+		return r, cloudsim.Errorf(cloudsim.Conflict, "the earlier route %q (%s) is still being deleted: try again when it is deleted", req.Name, have.ID)
 	case have.Destination != req.Destination || have.NextHop != req.NextHop:
 		return r, errNameTaken(cloudsim.KindRoute, req.Name, string(have.ID), "destination "+have.Destination+" and next hop "+string(have.NextHop))
 	case req.Network != "" && have.Network != req.Network:

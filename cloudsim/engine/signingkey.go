@@ -231,7 +231,7 @@ func (ac *access) OpenIDConfiguration() cloudsim.OpenIDConfiguration {
 func verify(tx *store.Tx, use cloudsim.KeyUse, token string, claims any) error {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
-		return cloudsim.Errorf(cloudsim.Unauthenticated, "it is no token signed by ES256")
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the text is not a token signed with ES256")
 	}
 	kid := t.Headers[0].KeyID // ParseSigned accepts only tokens with one signature
 	found, err := signingKeys.Lookup(tx, byKeyID, kid)
@@ -239,7 +239,7 @@ func verify(tx *store.Tx, use cloudsim.KeyUse, token string, claims any) error {
 		return err
 	}
 	if len(found) == 0 || found[0].Use != use {
-		return cloudsim.Errorf(cloudsim.Unauthenticated, "it is signed by a key that the cloud does not have, or has no longer: %.64q", kid)
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the token is signed with a key that the cloud does not have (any more): %.64q", kid)
 	}
 	key, err := private(found[0])
 	if err != nil {

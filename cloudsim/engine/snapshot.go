@@ -59,7 +59,7 @@ func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnap
 	case err != nil:
 		return s, err
 	case have.State == cloudsim.SnapshotDeleting:
-		return s, cloudsim.Errorf(cloudsim.Conflict, "the snapshot %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+		return s, cloudsim.Errorf(cloudsim.Conflict, "the earlier snapshot %q (%s) is still being deleted: try again when it is deleted", req.Name, have.ID)
 	case have.Disk != req.Disk:
 		return s, errNameTaken(cloudsim.KindSnapshot, req.Name, string(have.ID), "disk "+string(have.Disk))
 	case !sameLabels(have.Labels, req.Labels):

@@ -35,7 +35,7 @@ func refused(t *testing.T, what string, err error, kind cloudsim.Kind, field str
 // GiB.
 func whole(size int) cloudsim.DiskStatus { return cloudsim.DiskStatus{SizeGiB: size} }
 
-var gone = cloudsim.DiskStatus{Error: "its data is gone", Lost: true}
+var gone = cloudsim.DiskStatus{Error: "its data is lost", Lost: true}
 
 // TestSnapshotIsReadyWithItsData proves that a snapshot is ready when its time
 // is over and its data is complete, in any order and across a restart. Its
@@ -203,7 +203,7 @@ func TestLostSourceFails(t *testing.T) {
 		t.Errorf("%+v, %+v", s, c)
 	}
 	for _, id := range []cloudsim.OperationID{s.Operation, c.Operation} {
-		if op := must(e.GetOperation(ctx, id))(t); op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "gone") {
+		if op := must(e.GetOperation(ctx, id))(t); op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "lost") {
 			t.Errorf("operation: %+v", op)
 		}
 	}
@@ -357,7 +357,7 @@ func TestSnapshotGroupFailsAsAWhole(t *testing.T) {
 	}
 	g = must(e.GetSnapshotGroup(ctx, g.ID))(t)
 	op := must(e.GetOperation(ctx, g.Operation))(t)
-	if g.State != cloudsim.SnapshotFailed || op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "gone") {
+	if g.State != cloudsim.SnapshotFailed || op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "lost") {
 		t.Errorf("%+v, %+v", g, op)
 	}
 	for _, id := range g.Snapshots {

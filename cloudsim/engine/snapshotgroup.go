@@ -42,7 +42,7 @@ func (e *Engine) groupByName(tx *store.Tx, call Call, req cloudsim.CreateSnapsho
 	case err != nil:
 		return g, err
 	case have.State == cloudsim.SnapshotDeleting:
-		return g, cloudsim.Errorf(cloudsim.Conflict, "the snapshot group %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+		return g, cloudsim.Errorf(cloudsim.Conflict, "the earlier snapshot group %q (%s) is still being deleted: try again when it is deleted", req.Name, have.ID)
 	case !slices.Equal(have.Disks, req.Disks):
 		return g, errNameTaken(cloudsim.KindSnapshotGroup, req.Name, string(have.ID), "other disks")
 	case !sameLabels(have.Labels, req.Labels):

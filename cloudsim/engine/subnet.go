@@ -50,7 +50,7 @@ func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet
 	case err != nil:
 		return s, err
 	case have.State == cloudsim.SubnetDeleting:
-		return s, cloudsim.Errorf(cloudsim.Conflict, "the subnet %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+		return s, cloudsim.Errorf(cloudsim.Conflict, "the earlier subnet %q (%s) is still being deleted: try again when it is deleted", req.Name, have.ID)
 	case have.Network != req.Network:
 		return s, errNameTaken(cloudsim.KindSubnet, req.Name, string(have.ID), "network "+string(have.Network))
 	case have.IPv4 != req.IPv4 || have.IPv6 != req.IPv6:
@@ -190,7 +190,7 @@ func (e *Engine) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (s clou
 			return err
 		}
 		if n.Default {
-			return cloudsim.Errorf(cloudsim.Conflict, "subnet %s (%s) is the one that its project was made with: it goes with the project", s.ID, s.Name)
+			return cloudsim.Errorf(cloudsim.Conflict, "subnet %s (%s) is the default subnet of its project: delete the project instead", s.ID, s.Name)
 		}
 		if err := unused(tx, cloudsim.KindSubnet, string(id), instances, bySubnet); err != nil {
 			return err
@@ -300,7 +300,7 @@ func takeHostIP(tx *store.Tx, r netip.Prefix) (netip.Addr, error) {
 // another instance has the address.
 func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	if ip == r.Masked().Addr() || !r.Contains(ip.Next()) || ip == cloudsim.GatewayOf(r) {
-		return cloudsim.InvalidField("address", "is kept by its subnet: the first, the last and the gateway's are no instance's")
+		return cloudsim.InvalidField("address", "is reserved by its subnet: instances cannot have the first address, the last address and the gateway's address")
 	}
 	var free bool
 	var err error

@@ -45,7 +45,7 @@ func (ac *access) CreateToken(ctx context.Context, req cloudsim.CreateToken) (t 
 			t.ExpiresAt = &until
 		}
 		if have, err := tokens.Named(tx, t.Project, req.Name); req.Name != "" && err == nil {
-			return errNameTaken(cloudsim.KindToken, req.Name, string(have.ID), "a secret that is not shown again: delete it or choose another name")
+			return errNameTaken(cloudsim.KindToken, req.Name, string(have.ID), "a secret that is shown only once: delete the token or choose another name")
 		}
 		return putToken(tx, &t, secret)
 	})

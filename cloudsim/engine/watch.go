@@ -74,7 +74,7 @@ func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 		*epoch = max(now, 1) // 1 means that the contents were never replaced
 	}
 	if *epoch != max(now, 1) {
-		return cloudsim.Errorf(cloudsim.Gone, "a state was loaded at revision %d, and revision %d is from before: list again and watch from there", now, rev)
+		return cloudsim.Errorf(cloudsim.Gone, "a state was loaded at revision %d, after revision %d: list again and watch from there", now, rev)
 	}
 	return nil
 }

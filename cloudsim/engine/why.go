@@ -244,7 +244,7 @@ func (s *story) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
 	case op.DueAt != nil:
 		text := fmt.Sprintf("its %s (%s) settles in %s", op.Verb, op.ID, max(0, op.DueAt.Sub(tx.Now)).Round(time.Millisecond))
 		if c := tx.Clock(); !c.Real() && c.Rate == 0 {
-			text += "; the clock stands still: advance or resume it"
+			text += "; the clock is stopped: advance or resume it"
 		}
 		s.wait(string(op.ID), op.DueAt, text)
 	default:

@@ -62,11 +62,11 @@ func isWorkloadToken(secret string) bool { return strings.Count(secret, ".") == 
 func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	t, err := jwt.ParseSigned(secret, workloadAlgorithms)
 	if err != nil {
-		return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is none that a cluster signs")
+		return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is not a service account token of a cluster")
 	}
 	var said workloadClaims
 	if err := t.UnsafeClaimsWithoutVerification(&said); err != nil {
-		return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token says nothing that can be read")
+		return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the claims of the token cannot be read")
 	}
 	trusts, err := workloadTrusts.Lookup(tx, bySubject, said.Subject)
 	if err != nil {
@@ -141,7 +141,7 @@ func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (unti
 	case k.Namespace != w.Namespace || k.ServiceAccount.Name != w.ServiceAccount:
 		return refuse("says that it is of %s/%s", k.Namespace, k.ServiceAccount.Name)
 	case w.UID != "" && k.ServiceAccount.UID != w.UID:
-		return refuse("is of another service account of that name: it was deleted and made again")
+		return refuse("belongs to an earlier service account of this name, which was deleted")
 	case k.Pod.UID == "":
 		return refuse("is bound to no pod")
 	}

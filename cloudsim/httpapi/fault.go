@@ -155,7 +155,7 @@ func words(ctx context.Context, f *cloudsim.Fault) string {
 	case cloudsim.FaultQuota:
 		return fmt.Sprintf("quota %s is used up: delete unused resources, or raise the quota; ", tagOf(exchangeOf(ctx).operation))
 	case cloudsim.FaultStockOut:
-		return fmt.Sprintf("no more of type %s in zone %s: ask for another zone or type, or later; ", cmp.Or(m.Type, "that was asked for"), cmp.Or(m.Zone, "that was asked for"))
+		return fmt.Sprintf("no capacity for type %s in zone %s: use another zone or type, or try again later; ", cmp.Or(m.Type, "that was asked for"), cmp.Or(m.Zone, "that was asked for"))
 	case cloudsim.FaultZoneOutage:
 		return fmt.Sprintf("zone %s does not answer; ", m.Zone)
 	}

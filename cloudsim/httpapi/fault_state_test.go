@@ -23,7 +23,7 @@ func TestFaultShortages(t *testing.T) {
 		_, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: name, Zone: zone, Type: typ})
 		return err
 	}
-	if err := make("a", "sim-1a", "small"); !errors.Is(err, cloudsim.Exhausted) || !strings.Contains(err.Error(), "no more of type small in zone sim-1a") {
+	if err := make("a", "sim-1a", "small"); !errors.Is(err, cloudsim.Exhausted) || !strings.Contains(err.Error(), "no capacity for type small in zone sim-1a") {
 		t.Errorf("no stock: %v", err)
 	}
 	if err := errors.Join(make("b", "sim-1b", "small"), make("c", "sim-1a", "medium")); err != nil {

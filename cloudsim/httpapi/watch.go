@@ -51,9 +51,9 @@ func (w *watches) enter(ctx context.Context) (leave func(), err error) {
 	defer w.mu.Unlock()
 	switch {
 	case w.by[id] >= most:
-		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%s has %d watches open, and may have no more: one can be of all kinds", who, most)}
+		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%s has %d open watches, which is the limit: use one watch for all kinds", who, most)}
 	case w.open >= maxWatches:
-		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%d watches are open, and there may be no more", maxWatches)}
+		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%d watches are open, which is the limit", maxWatches)}
 	}
 	if w.by == nil {
 		w.by = map[string]int{}

@@ -15,8 +15,8 @@ import (
 // in all projects, and another limit is for all other callers of a project together. Other
 // callers are not affected. When a watch ends, another can begin.
 func TestManyWatches(t *testing.T) {
-	t.Run("admin", func(t *testing.T) { manyWatches(t, 512, `token \"admin\" has 512 watches open`) })
-	t.Run("project", func(t *testing.T) { manyWatches(t, 64, `project proj-000001 has 64 watches open`) })
+	t.Run("admin", func(t *testing.T) { manyWatches(t, 512, `token \"admin\" has 512 open watches`) })
+	t.Run("project", func(t *testing.T) { manyWatches(t, 64, `project proj-000001 has 64 open watches`) })
 }
 
 func manyWatches(t *testing.T, most int, refusal string) {

@@ -32,7 +32,7 @@ func (f *files) checkFreeSpace(more int64) error {
 		return err
 	}
 	if has-more < f.reserve {
-		return noRoom(fmt.Sprintf("the registry's disk has %d MiB left, of which %d are not for images: delete manifests and wait for the collection, or make room", has>>20, f.reserve>>20))
+		return noRoom(fmt.Sprintf("the registry's disk has %d MiB of free space, and %d MiB are reserved for other data: delete manifests and wait for the collection, or free space", has>>20, f.reserve>>20))
 	}
 	return nil
 }

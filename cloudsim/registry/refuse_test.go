@@ -310,10 +310,10 @@ func TestDeletedAccount(t *testing.T) {
 	if err := w.DeleteServiceAccount(t.Context(), accounts.Items[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	if resp, body := w.do(t, "GET", "/v2/", bearer, ""); resp.StatusCode != 401 || !strings.Contains(body, "is gone") {
+	if resp, body := w.do(t, "GET", "/v2/", bearer, ""); resp.StatusCode != 401 || !strings.Contains(body, "does not exist any more") {
 		t.Errorf("its bearer: %d %s", resp.StatusCode, body)
 	}
-	if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 401 || !strings.Contains(body, "is gone") {
+	if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 401 || !strings.Contains(body, "does not exist any more") {
 		t.Errorf("its password: %d %s", resp.StatusCode, body)
 	}
 }

@@ -338,7 +338,7 @@ func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("WWW-Authenticate", c.header(s.realm(r), s.cfg.Name))
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		err = coded(oci.ErrSizeInvalid, "a manifest may have 4 MiB")
+		err = coded(oci.ErrSizeInvalid, "a manifest may have at most 4 MiB")
 	}
 	err = full(cmp.Or(sessionOf(r.Context()).unwritten, err))
 	if _, ok := errors.AsType[oci.Error](err); !ok {

@@ -170,9 +170,9 @@ func TestPushAndPull(t *testing.T) {
 	says(t, "into another team's repository", w.push(t, "team-b/api:v1", asCI), "403")
 	says(t, "into one that is not there", w.push(t, "team-b/none:v1", asCI), "403")
 	_, err := w.pull(t, "team-a/web:v1")
-	says(t, "without a password", err, "DENIED", "no password was shown")
+	says(t, "without a password", err, "DENIED", "the request has no password")
 	_, err = w.pull(t, "team-a/web:v1", remote.WithAuth(&authn.Basic{Username: "cloud", Password: "guess"}))
-	says(t, "with a guess", err, "UNAUTHORIZED", "no token signed by ES256")
+	says(t, "with a guess", err, "UNAUTHORIZED", "not a token signed with ES256")
 	tags, err := remote.List(w.ref(t, "team-a/web").Context(), asNode, w.wire(t))
 	if err != nil || len(tags) != 1 || tags[0] != "v1" {
 		t.Errorf("tags: %v %v", tags, err)

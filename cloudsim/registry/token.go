@@ -56,7 +56,7 @@ func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	}
 	id := about.RequestID
 	if req.password == "" {
-		s.refusePassword(w, id, req, cloudsim.Errorf(cloudsim.Unauthenticated, "no password was shown; if a kubelet's credential provider was to have one, its reason is in the log of the node's kubelet, with a code that begins with E_"))
+		s.refusePassword(w, id, req, cloudsim.Errorf(cloudsim.Unauthenticated, "the request has no password; if a kubelet's credential provider should send a password, the log of the node's kubelet has the reason, with a code that begins with E_"))
 		return
 	}
 	caller, err := s.engine.AuthorizeRegistryPassword(req.password)
@@ -84,7 +84,7 @@ func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenReque
 		refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the cloud does not answer")
 		return
 	}
-	msg := "the user name or password is not good"
+	msg := "the user name or the password is wrong"
 	if req.password == "" {
 		msg = why.Error()
 	} else if cloudsim.KindOf(why) == cloudsim.Unauthenticated {
@@ -96,7 +96,7 @@ func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenReque
 			s.grant(w, b)
 			return
 		}
-		s.log.Error("no bearer token could be made", "requestId", id, "err", err)
+		s.log.Error("bearer token not created", "requestId", id, "err", err)
 	}
 	w.Header().Set("WWW-Authenticate", `Basic realm="`+s.cfg.URL+tokenPath+`"`)
 	refuseToken(w, http.StatusUnauthorized, "UNAUTHORIZED", msg)
@@ -133,7 +133,7 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 	}
 	b, err := s.engine.CreateRegistryBearer(caller, id, asked)
 	if err != nil {
-		s.log.ErrorContext(ctx, "no bearer token could be made", "requestId", id, "err", err)
+		s.log.ErrorContext(ctx, "bearer token not created", "requestId", id, "err", err)
 		refuseToken(w, http.StatusInternalServerError, "UNKNOWN", "internal error; the cloud's log has it")
 		return
 	}

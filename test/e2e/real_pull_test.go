@@ -114,7 +114,7 @@ func (l *labRun) testRealPull(t *testing.T) {
 	l.refusedFor("it expired at", "expired")
 	l.cloud("signing-keys", "rotate", "registry", "--overlap", "0s") // as if the key had leaked
 	l.runOn("node-2", "revoked", r+"/team-a/web:v2", nil, "netexec")
-	l.refusedFor("signed by a key that the cloud does not have", "revoked")
+	l.refusedFor("signed with a key that the cloud does not have", "revoked")
 
 	// The kubelet caches passwords, and a reboot clears the cache.
 	l.cloud("instances", "reboot", "node-2", "--wait")
@@ -133,7 +133,7 @@ func (l *labRun) testRealPullAsPod(t *testing.T, r string) {
 	l.kubectl("create", "serviceaccount", "api")
 	l.kubectl("annotate", "serviceaccount", "api", lab.PullAnnotation+"=yes")
 	l.runOn("node-2", "untrusted", r+"/team-b/api:v1", own, "netexec")
-	l.refusedFor("no password was shown", "untrusted")
+	l.refusedFor("the request has no password", "untrusted")
 	if raw, err := os.ReadFile(filepath.Join(l.dir, "real/machines/i-000002/disk/log/kubelet.log")); err != nil || !strings.Contains(string(raw), "E_DENIED: the cloud refuses the pod's service account") {
 		t.Errorf("the kubelet's log does not say why: %v", err)
 	}

@@ -216,7 +216,7 @@ func (k *keeper) put(ctx context.Context, d cloudsim.Disk) {
 		k.setFailed(d, true)
 		status = cloudsim.DiskStatus{SizeGiB: d.Status.SizeGiB, Error: reason(err), Lost: errors.Is(err, errLost)}
 		if status != d.Status {
-			k.log.Error("cannot make the data of a disk", "disk", d.ID, "error", err)
+			k.log.Error("data of a disk not created", "disk", d.ID, "error", err)
 		}
 	}
 	if status != d.Status {
@@ -259,7 +259,7 @@ func (k *keeper) unmade(id cloudsim.DiskID) bool {
 	return failed && d.Status.SizeGiB == 0
 }
 
-var errLost = errors.New("its data is gone: there is no file for it any more")
+var errLost = errors.New("its data is lost: its file does not exist any more")
 
 // make creates the file of d, or grows it to the size of d. If the file has its size already,
 // as at most events, make only calls Lstat.

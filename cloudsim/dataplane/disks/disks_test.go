@@ -226,7 +226,7 @@ func TestAfterRestart(t *testing.T) {
 	defer run()()
 	eventually.True(t, "the growth", func() bool { return status(t, c, grows.ID).SizeGiB == 2 })
 	eventually.True(t, "the removal", func() bool { return gone(disks.Path(dir, goes.ID)) })
-	eventually.True(t, "the error", func() bool { return strings.Contains(status(t, c, lost.ID).Error, "its data is gone") })
+	eventually.True(t, "the error", func() bool { return strings.Contains(status(t, c, lost.ID).Error, "its data is lost") })
 	if read(t, disks.Path(dir, grows.ID), 100) != "kept" || gone(foreign) {
 		t.Error("more than the leftovers was touched")
 	}

@@ -130,7 +130,7 @@ func TestCopyOfNothing(t *testing.T) {
 	r := copyOf(t, c, cloudsim.CreateDisk{Name: "restored", SourceSnapshot: kept.ID})
 	for _, id := range []cloudsim.OperationID{s.Operation, r.Operation} {
 		op, err := c.WaitOperation(t.Context(), id)
-		if err != nil || op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "its data is gone") || strings.Contains(op.Error.Detail, dir) {
+		if err != nil || op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "its data is lost") || strings.Contains(op.Error.Detail, dir) {
 			t.Errorf("%+v, %v", op, err)
 		}
 	}

@@ -69,7 +69,7 @@ func TestPushWithoutEnd(t *testing.T) {
 			}
 		}
 		resp, got := c.do(t, how, path, c.bearer, endless, "Content-Type", "application/octet-stream")
-		if resp.StatusCode != http.StatusInsufficientStorage || !strings.Contains(got, "of which 24 are not for images") {
+		if resp.StatusCode != http.StatusInsufficientStorage || !strings.Contains(got, "and 24 MiB are reserved for other data") {
 			t.Errorf("%s: %d %s", how, resp.StatusCode, got)
 		}
 		if n := free(); n < reserve {
