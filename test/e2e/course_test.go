@@ -51,8 +51,8 @@ func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, cour
 	if list := l.lab("list"); !regexp.MustCompile(`(?m)^` + page.ID + ` .* done$`).MatchString(list) {
 		t.Errorf("%s is not done:\n%s", page.ID, list)
 	}
-	if again := l.lab("start", page.ID); !strings.Contains(again, "Nothing is left of lab "+page.ID) || !strings.Contains(again, "step 1 of ") {
-		t.Errorf("a lab that is done is not begun anew: %s", again)
+	if again := l.lab("start", page.ID); !strings.Contains(again, "All changes of lab "+page.ID+" are undone") || !strings.Contains(again, "step 1 of ") {
+		t.Errorf("a finished lab does not start again: %s", again)
 	}
 	began := time.Now()
 	t.Log(l.lab("reset"))
