@@ -223,7 +223,7 @@ func referenceCycle(dir string) func(ctx context.Context, name string) error {
 // should reach 0.6 of its rate, and the 99th percentile should be at most 500 ms.
 func BenchmarkVolume(b *testing.B) {
 	if err := machine.Ready(); err != nil {
-		b.Skipf("this machine can have no volumes: %v", err)
+		b.Skipf("this machine cannot mount volumes: %v", err)
 	}
 	for _, atOnce := range []int{1, 16} {
 		b.Run(fmt.Sprintf("at-once=%d", atOnce), func(b *testing.B) {

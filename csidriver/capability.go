@@ -32,7 +32,7 @@ func useOf(v *csi.VolumeCapability) (u use, err error) {
 		return u, invalid("volume_capability.access_mode", "is required")
 	}
 	if _, known := csi.VolumeCapability_AccessMode_Mode_name[int32(u.mode)]; !known {
-		return u, invalid("volume_capability.access_mode", "%d is not known", u.mode)
+		return u, invalid("volume_capability.access_mode", "must be a known access mode, got %d", u.mode)
 	}
 	switch {
 	case v.GetBlock() != nil:
@@ -44,10 +44,10 @@ func useOf(v *csi.VolumeCapability) (u use, err error) {
 			return u, invalid("volume_capability.mount.fs_type", "must be %s, got %q", strings.Join(machine.Filesystems(), " or "), u.fsType)
 		}
 	default:
-		return u, invalid("volume_capability", "must ask for block or mount")
+		return u, invalid("volume_capability", "must have block or mount")
 	}
 	if !u.block && (u.mode == csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER || u.mode == csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER) {
-		return u, invalid("volume_capability.access_mode", "%s is for block volumes: %s is not made for several machines at once", u.mode, u.fsType)
+		return u, invalid("volume_capability.access_mode", "%s is possible for block volumes only: %s does not support several nodes at once", u.mode, u.fsType)
 	}
 	return u, nil
 }

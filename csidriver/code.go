@@ -44,9 +44,9 @@ func statusOf(err error) error {
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return status.Error(codes.DeadlineExceeded, "there was no time left: the work may still be going on")
+		return status.Error(codes.DeadlineExceeded, "the call did not finish before its deadline: the work may still continue")
 	case errors.Is(err, context.Canceled):
-		return status.Error(codes.Canceled, "the caller gave up: the work may still be going on")
+		return status.Error(codes.Canceled, "the caller cancelled the call: the work may still continue")
 	}
 	code := codeOf[cloudsim.KindOf(err)]
 	if throttled(err) {
@@ -87,12 +87,12 @@ func answer(log *slog.Logger) grpc.UnaryServerInterceptor {
 			}
 			attrs := []any{"call", path.Base(info.FullMethod), "volume", volumeOf(req), "took", time.Since(began)}
 			if err == nil {
-				log.Debug("done", attrs...)
+				log.Debug("call succeeded", attrs...)
 				return
 			}
 			err = statusOf(err)
 			resp = nil
-			log.Warn("failed", append(attrs, "code", status.Code(err), "error", status.Convert(err).Message())...)
+			log.Warn("call failed", append(attrs, "code", status.Code(err), "error", status.Convert(err).Message())...)
 		}()
 		return handle(ctx, req)
 	}

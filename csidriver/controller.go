@@ -113,7 +113,7 @@ func (c *controller) settled(ctx context.Context, d cloudsim.Disk) (cloudsim.Dis
 func (c *controller) wait(ctx context.Context, id cloudsim.OperationID) error {
 	op, err := c.cloud.WaitOperation(ctx, id)
 	if err != nil && ctx.Err() == nil {
-		err = cloudsim.Errorf(cloudsim.Unavailable, "operation %s goes on: %w", id, err)
+		err = cloudsim.Errorf(cloudsim.Unavailable, "operation %s may still continue: %w", id, err)
 	}
 	if err == nil && op.State != cloudsim.OperationDone && op.Error != nil {
 		err = cloudsim.Errorf(op.Error.Kind, "%s of %s: %s", op.Verb, op.Target, op.Error.Detail)

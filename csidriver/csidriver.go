@@ -111,7 +111,7 @@ func (c Config) Validate() error {
 	}
 	for _, name := range c.ServeAs {
 		if _, ok := legacies[name]; !ok {
-			add("the driver can answer as %s, not as %q", strings.Join(LegacyNames(), ", "), name)
+			add("a legacy driver name must be one of %s, got %q", strings.Join(LegacyNames(), ", "), name)
 		}
 	}
 	if c.Mode != ModeAll && c.Mode != ModeController && c.Mode != ModeNode {
@@ -127,20 +127,20 @@ func (c Config) Validate() error {
 		add("a default disk type is required")
 	}
 	if c.Mode.node() && c.Node.Instance == "" && c.Node.InstanceName == "" {
-		add("a node must know which instance it is: --node-instance")
+		add("the node service needs the instance of this machine: set --node-instance")
 	}
 	if c.Mode.node() && c.Node.DisksDir == "" {
-		add("a node must know the folder in which its disks show up: --disks-dir")
+		add("the node service needs the folder of the disks' files: set --disks-dir")
 	}
 	switch dir := c.Node.RegistrationDir; {
 	case dir == "":
 	case !c.Mode.node():
-		add("only a node registers with a kubelet: --kubelet-registration-dir needs --mode node or all")
+		add("--kubelet-registration-dir needs --mode node or all, because only the node service registers with a kubelet")
 	case !filepath.IsAbs(dir):
 		add("--kubelet-registration-dir must be absolute, got %q", dir)
 	}
 	if dir := c.Node.KubeletSocketDir; dir != "" && !filepath.IsAbs(dir) {
-		add("the folder of the socket as the kubelet sees it must be absolute, got %q", dir)
+		add("the kubelet's path of the socket's folder must be absolute, got %q", dir)
 	}
 	if _, _, err := net.SplitHostPort(c.HealthAddress); c.HealthAddress != "" && err != nil {
 		add("the address of the health endpoint must be like 127.0.0.1:9808, got %q", c.HealthAddress)

@@ -86,7 +86,7 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 		t.Skip("it makes filesystems")
 	}
 	if err := machine.Ready(); err != nil {
-		t.Skipf("this machine can have no volumes: %v", err)
+		t.Skipf("this machine cannot mount volumes: %v", err)
 	}
 	b := newBench(t, serveAs...)
 	t.Cleanup(func() {

@@ -30,7 +30,7 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 		return nil, err
 	}
 	if d.SizeGiB > want.most {
-		return nil, status.Errorf(codes.OutOfRange, "volume %s has %d GiB and does not shrink", d.ID, d.SizeGiB)
+		return nil, status.Errorf(codes.OutOfRange, "volume %s has %d GiB, and a volume cannot shrink", d.ID, d.SizeGiB)
 	}
 	if d.SizeGiB < want.least {
 		if d, err = c.cloud.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: want.least}); err != nil {
@@ -93,7 +93,7 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	}
 	t, err := c.cloud.GetDiskType(ctx, s.diskType)
 	if errors.Is(err, cloudsim.NotFound) {
-		return nil, invalid("parameters.type", "names %q, which does not exist", s.diskType)
+		return nil, invalid("parameters.type", "must be an existing disk type, got %q: see 'allinone cloud disk-types list'", s.diskType)
 	}
 	if err != nil {
 		return nil, err

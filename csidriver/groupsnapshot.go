@@ -73,7 +73,7 @@ func (g *groupController) ready(ctx context.Context, group cloudsim.SnapshotGrou
 		_, gone := g.cloud.DeleteSnapshotGroup(ctx, group.ID)
 		return errors.Join(cmp.Or(why, cloudsim.Errorf(cloudsim.Internal, "snapshot group %s failed", group.ID)), gone)
 	case !group.ReadyToUse:
-		return cmp.Or(why, status.Errorf(codes.Aborted, "snapshot group %s is being taken: ask again", group.ID))
+		return cmp.Or(why, status.Errorf(codes.Aborted, "snapshot group %s is not ready yet: repeat the call", group.ID))
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (g *groupController) named(ctx context.Context, id string, members []string
 	}
 	for _, m := range members {
 		if !has[m] {
-			return group, invalid("snapshot_ids", "names %q, which is not of group %s", m, id)
+			return group, invalid("snapshot_ids", "must be members of group %[2]s, got %[1]q", m, id)
 		}
 	}
 	return group, nil

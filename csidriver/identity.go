@@ -61,10 +61,10 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 	defer cancel()
 	if i.cfg.Mode.node() {
 		if err := machine.Ready(); err != nil {
-			return nil, status.Errorf(codes.FailedPrecondition, "this machine can have no volumes: %v", err)
+			return nil, status.Errorf(codes.FailedPrecondition, "this machine cannot mount volumes: %v", err)
 		}
 		if err := i.folder(ctx); err != nil && ctx.Err() == nil {
-			return nil, status.Errorf(codes.FailedPrecondition, "the folder of the disks: %v", err)
+			return nil, status.Errorf(codes.FailedPrecondition, "the folder of the disks cannot be read: %v", err)
 		}
 	}
 	_, err := i.cfg.Cloud.GetDiskType(ctx, i.cfg.DiskType)
@@ -74,7 +74,7 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 	case code == codes.Unavailable || code == codes.ResourceExhausted || code == codes.DeadlineExceeded:
 		return &csi.ProbeResponse{Ready: wrapperspb.Bool(false)}, nil
 	default:
-		return nil, status.Errorf(codes.FailedPrecondition, "the cloud does not serve this driver: %v", err)
+		return nil, status.Errorf(codes.FailedPrecondition, "the driver cannot use the cloud: %v", err)
 	}
 }
 

@@ -136,7 +136,7 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 		case err != nil:
 			return "", err
 		case len(found.Items) == 1 && made != "":
-			return "", status.Errorf(codes.FailedPrecondition, "volume %s may be %s, which was made as that, or %s, which has that name: rename or delete one", last, made, found.Items[0].ID)
+			return "", status.Errorf(codes.FailedPrecondition, "volume handle %s is ambiguous, because it can mean disk %s by its id or disk %s by its name: rename or delete one of these disks", last, made, found.Items[0].ID)
 		case len(found.Items) == 1:
 			return string(found.Items[0].ID), nil
 		}
@@ -340,7 +340,7 @@ func filesystem(r *csi.CreateVolumeRequest) error {
 			case m.FsType == "":
 				m.FsType = v
 			default:
-				return invalid("parameters."+k, "is %s, and volume_capability.mount.fs_type %s: they must be the same", v, m.FsType)
+				return invalid("parameters."+k, "is %s, but volume_capability.mount.fs_type is %s: set the same filesystem in both fields", v, m.FsType)
 			}
 		}
 	}

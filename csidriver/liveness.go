@@ -45,7 +45,7 @@ func (h health) ready(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	case !resp.GetReady().GetValue():
-		http.Error(w, "the cloud, or the folder of the disks, does not answer: the driver waits for it", http.StatusServiceUnavailable)
+		http.Error(w, "not ready: the cloud or the folder of the disks does not answer", http.StatusServiceUnavailable)
 	default:
 		fmt.Fprintln(w, "ok")
 	}

@@ -153,10 +153,10 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	}
 	l, err := n.cloud.ListInstances(ctx, cloudsim.ListOptions{Name: n.cfg.InstanceName})
 	if err != nil {
-		return "", fmt.Errorf("which instance %q is: %w", n.cfg.InstanceName, err)
+		return "", fmt.Errorf("instance %q not looked up: %w", n.cfg.InstanceName, err)
 	}
 	if len(l.Items) != 1 {
-		return "", cloudsim.Errorf(cloudsim.NotFound, "--node-instance: no instance is called %q: see 'allinone cloud instances list'", n.cfg.InstanceName)
+		return "", cloudsim.Errorf(cloudsim.NotFound, "--node-instance: no instance has the name %q: see 'allinone cloud instances list'", n.cfg.InstanceName)
 	}
 	n.known.Store(&l.Items[0].ID)
 	return l.Items[0].ID, nil
@@ -174,7 +174,7 @@ func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 		cancel()
 		switch {
 		case err == nil:
-			log.Info("the cloud knows this machine", "instance", id, "name", n.cfg.InstanceName)
+			log.Info("the instance of this machine was found", "instance", id, "name", n.cfg.InstanceName)
 			<-ctx.Done()
 			return nil
 		case ctx.Err() != nil:
@@ -182,7 +182,7 @@ func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 		case errors.Is(err, cloudsim.NotFound), errors.Is(err, cloudsim.Invalid):
 			return err
 		}
-		log.Warn("the cloud does not say which instance this machine is: no volume is staged before it does; it is asked again", "name", n.cfg.InstanceName, "error", err)
+		log.Warn("the instance of this machine is not known yet, so no volume can be staged; retrying", "name", n.cfg.InstanceName, "error", err)
 		between.Wait(ctx)
 	}
 }
@@ -215,7 +215,7 @@ func (b *busy) take(ctx context.Context, volume string) (done func(), err error)
 		b.mu.Unlock()
 		select {
 		case <-ctx.Done():
-			return nil, status.Errorf(codes.Aborted, "another call still works on volume %s", volume)
+			return nil, status.Errorf(codes.Aborted, "another call still works on %s: repeat this call later", volume)
 		case <-other:
 		}
 	}
@@ -258,7 +258,7 @@ func arrived(ctx context.Context, path string, bytes int64) error {
 		}
 		between.Wait(ctx)
 		if ctx.Err() != nil {
-			return status.Errorf(codes.DeadlineExceeded, "%s has not shown up with %d GiB: is the data plane of the cloud at work, and its folder that of --disks-dir?", filepath.Base(path), bytes/gib)
+			return status.Errorf(codes.DeadlineExceeded, "file %s does not exist with %d GiB yet: check that the cloud's data plane runs and that --disks-dir is its folder of disks", filepath.Base(path), bytes/gib)
 		}
 	}
 }
@@ -286,7 +286,7 @@ func mountAt(l *machine.Loop, path string) (*machine.Mount, error) {
 		return nil, err
 	}
 	if l == nil || !l.Has(*top) {
-		return nil, status.Errorf(codes.FailedPrecondition, "%s: %v, of type %s: unmount it first", path, machine.ErrForeign, top.FSType)
+		return nil, status.Errorf(codes.FailedPrecondition, "another filesystem or device (type %s) is mounted at %s: unmount it first", top.FSType, path)
 	}
 	return top, nil
 }

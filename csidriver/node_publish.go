@@ -28,7 +28,7 @@ func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 		return nil, err
 	}
 	if req.GetStagingTargetPath() == "" { // the specification has its own code for this case
-		return nil, status.Error(codes.FailedPrecondition, "staging_target_path is required: a volume is staged before it is published")
+		return nil, status.Error(codes.FailedPrecondition, "staging_target_path is required: stage the volume before you publish it")
 	}
 	target = filepath.Clean(target) // the target of a block volume is a file, and the path of a file has no slash at its end
 	done, err := n.busy.takeAt(ctx, volume, target)
@@ -108,7 +108,7 @@ func guard(l *machine.Loop, staged, target string, readOnly bool) error {
 	}
 	for _, m := range there {
 		if m.Path != staged && m.Path != target && m.ReadOnly() != readOnly {
-			return status.Errorf(codes.FailedPrecondition, "the volume is published at %s with read-only %t: a block volume is so everywhere on a node", m.Path, m.ReadOnly())
+			return status.Errorf(codes.FailedPrecondition, "the volume is already published at %s with read-only %t: on one node, all targets of a block volume must have the same value", m.Path, m.ReadOnly())
 		}
 	}
 	return l.Guard(readOnly)
@@ -117,10 +117,10 @@ func guard(l *machine.Loop, staged, target string, readOnly bool) error {
 // samePublish returns nil if the mount at the target matches the request.
 func samePublish(have, staged machine.Mount, readOnly bool) error {
 	if have.IsDevice() != staged.IsDevice() {
-		return status.Error(codes.AlreadyExists, "the volume is published there in the other access type")
+		return status.Error(codes.AlreadyExists, "the volume is already published at the target with the other access type (block or mount)")
 	}
 	if have.ReadOnly() != (readOnly || staged.ReadOnly()) {
-		return status.Errorf(codes.AlreadyExists, "the volume is published there with read-only %t", have.ReadOnly())
+		return status.Errorf(codes.AlreadyExists, "the volume is already published at the target with read-only %t", have.ReadOnly())
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func alone(l *machine.Loop, staged, target string) error {
 		return err
 	}
 	if i := slices.IndexFunc(there, func(m machine.Mount) bool { return m.Path != staged && m.Path != target }); i >= 0 {
-		return status.Errorf(codes.FailedPrecondition, "the volume is of a single writer, and published at %s", there[i].Path)
+		return status.Errorf(codes.FailedPrecondition, "the volume allows a single writer and is already published at %s", there[i].Path)
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func (n *node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVo
 		return nil, err
 	}
 	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, cloudsim.Errorf(cloudsim.Internal, "the target is no mount any more, and cannot be removed: %w", err)
+		return nil, cloudsim.Errorf(cloudsim.Internal, "the target was unmounted, but cannot be removed: %w", err)
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }

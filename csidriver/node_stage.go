@@ -95,7 +95,7 @@ func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string,
 func writable(l *machine.Loop, want bool) error {
 	readOnly, err := l.IsReadOnly()
 	if err == nil && readOnly == want {
-		err = status.Errorf(codes.FailedPrecondition, "the volume is staged on this machine with read-only %t: unstage it there first", readOnly)
+		err = status.Errorf(codes.FailedPrecondition, "the volume is already staged on this machine with read-only %t: unstage it first", readOnly)
 	}
 	return err
 }
@@ -106,7 +106,7 @@ func writable(l *machine.Loop, want bool) error {
 // writing.
 func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) error {
 	if slices.ContainsFunc(d.Attachments, func(a cloudsim.Attachment) bool { return !a.ReadOnly }) {
-		return status.Errorf(codes.FailedPrecondition, "volume %s is in use for writing elsewhere: its filesystem cannot be read here meanwhile", d.ID)
+		return status.Errorf(codes.FailedPrecondition, "journal of volume %s not replayed, because another node has the disk for writing: detach it from that node first", d.ID)
 	}
 	return machine.Replay(ctx, owner, path, fsType)
 }
@@ -119,7 +119,7 @@ func stagedOtherwise(l *machine.Loop, there string) error {
 	if err != nil || m == nil || !l.Has(*m) {
 		return err
 	}
-	return status.Error(codes.AlreadyExists, "the volume is staged in the other access type: unstage it first")
+	return status.Error(codes.AlreadyExists, "the volume is already staged with the other access type (block or mount): unstage it first")
 }
 
 // attachment returns the attachment of the disk to this instance, from the
@@ -198,7 +198,7 @@ func giveToGroup(at string, u use) error {
 	}
 	gid, err := strconv.ParseUint(u.group, 10, 32)
 	if err != nil || gid == math.MaxUint32 { // chown takes this value as "no change"
-		return invalid("volume_capability.mount.volume_mount_group", "must be the number of a group, got %q", u.group)
+		return invalid("volume_capability.mount.volume_mount_group", "must be a numeric group id, got %q", u.group)
 	}
 	return machine.GiveToGroup(at, int(gid))
 }
@@ -207,7 +207,7 @@ func giveToGroup(at string, u use) error {
 // because a repeated call cannot succeed.
 func refused(err error) error {
 	if errors.Is(err, machine.ErrForeign) || errors.Is(err, machine.ErrHasData) || errors.Is(err, fs.ErrPermission) {
-		return status.Errorf(codes.FailedPrecondition, "the disk: %v", err)
+		return status.Errorf(codes.FailedPrecondition, "%v", err)
 	}
 	return err
 }
@@ -219,7 +219,7 @@ func sameStage(l *machine.Loop, at string, u use) error {
 		return err
 	}
 	if len(there) == 0 {
-		return status.Error(codes.Aborted, "the volume was staged, and is no more: ask again")
+		return status.Error(codes.Aborted, "the volume was unstaged during this call: repeat the call")
 	}
 	have := there[len(there)-1]
 	readOnly, err := l.IsReadOnly()
@@ -228,15 +228,15 @@ func sameStage(l *machine.Loop, at string, u use) error {
 	}
 	switch readOnly = readOnly || u.readOnly() || slices.Contains(u.flags, "ro"); {
 	case u.block != have.IsDevice():
-		return status.Error(codes.AlreadyExists, "the volume is staged in the other access type: unstage it first")
+		return status.Error(codes.AlreadyExists, "the volume is already staged with the other access type (block or mount): unstage it first")
 	case u.block:
 		return nil
 	case have.FSType != u.fsType:
-		return status.Errorf(codes.AlreadyExists, "the volume is staged as %s, not %s", have.FSType, u.fsType)
+		return status.Errorf(codes.AlreadyExists, "the volume is already staged with filesystem %s, not %s", have.FSType, u.fsType)
 	case have.ReadOnly() != readOnly:
-		return status.Errorf(codes.AlreadyExists, "the volume is staged with read-only %t", have.ReadOnly())
+		return status.Errorf(codes.AlreadyExists, "the volume is already staged with read-only %t", have.ReadOnly())
 	case !have.MountedWith(u.flags):
-		return status.Errorf(codes.AlreadyExists, "the volume is staged with the mount flags %v %v, not %v", have.Options, have.Super, u.flags)
+		return status.Errorf(codes.AlreadyExists, "the volume is already staged with the mount flags %v %v, not %v", have.Options, have.Super, u.flags)
 	}
 	return nil
 }
@@ -317,7 +317,7 @@ func (n *node) nothingStaged(ctx context.Context, volume, staging string) error 
 	defer done()
 	disk, err := staged(staging, volume)
 	if err == nil && disk != volume {
-		err = status.Errorf(codes.Aborted, "%s was staged for volume %s meanwhile: ask again", disk, volume)
+		err = status.Errorf(codes.Aborted, "disk %s was staged for volume %s during this call: repeat the call", disk, volume)
 	}
 	if err == nil {
 		_, err = mountAt(nil, staging)

@@ -32,7 +32,7 @@ func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
 		}
 	}
 	_ = l.Close()
-	return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not at %s", volume, path)
+	return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not mounted at %s", volume, path)
 }
 
 // look returns the usage of a volume at a path. The volume's disk may hang.
@@ -41,7 +41,7 @@ func (n *node) look(ctx context.Context, volume, path string) ([]*csi.VolumeUsag
 	defer cancel()
 	usage, err := lookFor(ctx, &n.looks, volume+" "+path, func() ([]*csi.VolumeUsage, error) { return n.usage(volume, path) })
 	if err != nil && ctx.Err() != nil {
-		err = status.Errorf(codes.DeadlineExceeded, "volume %s at %s does not answer: its disk hangs, and the call still waits for it", volume, path)
+		err = status.Errorf(codes.DeadlineExceeded, "check of volume %s at %s not finished in time: the disk does not answer", volume, path)
 	}
 	return usage, err
 }
@@ -131,7 +131,7 @@ func (n *node) grown(ctx context.Context, volume, path string, least int) error 
 		return err
 	}
 	if d.SizeGiB < least {
-		return status.Errorf(codes.OutOfRange, "capacity_range requires %d GiB, and the disk of volume %s has %d: expand it first", least, volume, d.SizeGiB)
+		return status.Errorf(codes.OutOfRange, "capacity_range requires %d GiB, but the disk of volume %s has %d GiB: expand the disk first", least, volume, d.SizeGiB)
 	}
 	return arrived(ctx, path, bytes)
 }

@@ -38,7 +38,7 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	}
 	a, ok := d.Attachment(to)
 	if !ok {
-		return nil, status.Errorf(codes.Aborted, "volume %s was detached from %s meanwhile", id, to)
+		return nil, status.Errorf(codes.Aborted, "volume %s was detached from %s during this call: repeat the call", id, to)
 	}
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{deviceKey: a.Device}}, nil
 }

@@ -36,9 +36,9 @@ func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*regist
 // kubelet itself tries again with growing intervals.
 func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if s.GetPluginRegistered() {
-		r.log.Info("the kubelet has taken the driver", "driver", r.name)
+		r.log.Info("the kubelet registered the driver", "driver", r.name)
 	} else {
-		r.log.Error("the kubelet refuses the driver, and will ask again", "driver", r.name, "reason", s.GetError())
+		r.log.Error("the kubelet refused the driver and will retry", "driver", r.name, "reason", s.GetError())
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }

@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
@@ -88,7 +89,7 @@ func (s *shape) read(field string, parameters map[string]string, known ...string
 			continue
 		}
 		if !slices.Contains(known, k) {
-			return invalid(field+"."+k, "is not known; there are %s", strings.Join(known, ", "))
+			return invalid(field+"."+k, "is unknown: the known parameters are %s", cmp.Or(strings.Join(known, ", "), "none"))
 		}
 		if err := s.set(field, k, v); err != nil {
 			return err
@@ -134,7 +135,7 @@ func sizesOf(r *csi.CapacityRange) (s sizes, err error) {
 		return s, invalid("capacity_range", "must not be negative, got %d to %d", least, most)
 	}
 	if most > 0 && least > most {
-		return s, invalid("capacity_range", "requires %d and is limited to %d", least, most)
+		return s, invalid("capacity_range", "requires %d bytes, but its limit is %d bytes", least, most)
 	}
 	s = sizes{0, math.MaxInt}
 	if least > 0 {
@@ -144,7 +145,7 @@ func sizesOf(r *csi.CapacityRange) (s sizes, err error) {
 		s.most = int(most / gib)
 	}
 	if s.least > s.most || s.most == 0 {
-		return s, status.Errorf(codes.OutOfRange, "capacity_range has no whole GiB from %d to %d bytes: disks have", least, most)
+		return s, status.Errorf(codes.OutOfRange, "capacity_range contains no whole GiB between %d and %d bytes, but the size of a disk is a whole number of GiB", least, most)
 	}
 	if s.least > cloudsim.MaxDiskGiB {
 		return s, status.Errorf(codes.OutOfRange, "capacity_range requires %d bytes: no disk has more than %d GiB", least, cloudsim.MaxDiskGiB)

@@ -44,7 +44,7 @@ func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	}
 	asked := zonesIn(c.cfg.Name, req.GetAccessibilityRequirements().GetRequisite()...)
 	if len(req.GetAccessibilityRequirements().GetRequisite()) > 0 && !slices.ContainsFunc(asked, func(z string) bool { return slices.Contains(zones, z) }) {
-		return nil, status.Errorf(codes.ResourceExhausted, "accessibility_requirements: a snapshot of %s can be used in %v only", d.ID, zones)
+		return nil, status.Errorf(codes.ResourceExhausted, "accessibility_requirements: a snapshot of %s can be used only in the zones %v", d.ID, zones)
 	}
 	snap, err := c.cloud.CreateSnapshot(ctx, cloudsim.CreateSnapshot{
 		Name: nameOf(req.GetName()), Disk: d.ID, Labels: labelsOf(req.GetName(), req.GetParameters()),
@@ -79,7 +79,7 @@ func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.S
 		_, gone := c.cloud.DeleteSnapshot(ctx, s.ID)
 		return s, errors.Join(cmp.Or(why, cloudsim.Errorf(cloudsim.Internal, "snapshot %s failed: %s", s.ID, s.Status.Error)), gone)
 	case !s.ReadyToUse:
-		return s, cmp.Or(why, status.Errorf(codes.Aborted, "snapshot %s is being taken: ask again", s.ID))
+		return s, cmp.Or(why, status.Errorf(codes.Aborted, "snapshot %s is not ready yet: repeat the call", s.ID))
 	}
 	return s, nil
 }
@@ -133,7 +133,7 @@ func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshot
 	}
 	s, err := c.snapshot(ctx, req.GetSnapshotId())
 	if err == nil && s.Group != "" {
-		return nil, invalid("snapshot_id", "names %s, which is of group %s: delete that", s.ID, s.Group)
+		return nil, invalid("snapshot_id", "must not be a member of a group, but %s is a member of %s: delete the group", s.ID, s.Group)
 	}
 	if err == nil {
 		if s, err = c.cloud.DeleteSnapshot(ctx, s.ID); err == nil {

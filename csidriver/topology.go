@@ -53,7 +53,7 @@ func (c *controller) permitted(ctx context.Context, r *csi.TopologyRequirement) 
 		asked = slices.DeleteFunc(asked, func(z string) bool { return !slices.Contains(requisite, z) })
 	}
 	if len(asked) == 0 {
-		return nil, status.Errorf(codes.ResourceExhausted, "accessibility_requirements: none has %s", zoneKey(c.cfg.Name))
+		return nil, status.Errorf(codes.ResourceExhausted, "accessibility_requirements: no topology has the key %s", zoneKey(c.cfg.Name))
 	}
 	return asked, nil
 }

@@ -41,7 +41,7 @@ func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	}
 	if made.State == cloudsim.DiskFailed { // the source was lost; the failed disk must be deleted, because it keeps the name
 		_, gone := c.cloud.DeleteDisk(ctx, d.ID)
-		return nil, errors.Join(cloudsim.Errorf(cloudsim.Internal, "disk %s has no data: %s", d.ID, made.Status.Error), gone)
+		return nil, errors.Join(cloudsim.Errorf(cloudsim.Internal, "data of disk %s not created: %s", d.ID, made.Status.Error), gone)
 	}
 	return &csi.CreateVolumeResponse{Volume: c.volume(made, req.GetVolumeContentSource())}, nil
 }
@@ -116,7 +116,7 @@ func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, 
 			o.zones = slices.DeleteFunc(o.zones, func(z string) bool { return !slices.Contains(d.Zones(), z) })
 		}
 		if len(o.zones) == 0 {
-			return 0, status.Errorf(codes.ResourceExhausted, "volume %s is in %s: a copy of it cannot stand elsewhere", d.ID, strings.Join(d.Zones(), " and "))
+			return 0, status.Errorf(codes.ResourceExhausted, "volume %s is in %s, and its copies must be in the same zone", d.ID, strings.Join(d.Zones(), " and "))
 		}
 		return d.SizeGiB, nil
 	}
@@ -128,21 +128,21 @@ func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, 
 // limits of the request and the type.
 func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error) {
 	if o.sizes.least > 0 && o.sizes.least < least || o.sizes.most < least {
-		return 0, status.Errorf(codes.OutOfRange, "capacity_range must take %d GiB, which the source has", least)
+		return 0, status.Errorf(codes.OutOfRange, "capacity_range must allow %d GiB, the size of the source", least)
 	}
 	if o.sizes.least > 0 {
 		return o.sizes.least, nil
 	}
 	t, err := c.cloud.GetDiskType(ctx, o.disk.Type)
 	if errors.Is(err, cloudsim.NotFound) {
-		return 0, invalid("parameters.type", "names %q, which does not exist: see 'allinone cloud disk-types list'", o.disk.Type)
+		return 0, invalid("parameters.type", "must be an existing disk type, got %q: see 'allinone cloud disk-types list'", o.disk.Type)
 	}
 	if err != nil {
 		return 0, err
 	}
 	n := cmp.Or(least, max(t.MinGiB, min(defaultGiB, o.sizes.most)))
 	if !o.sizes.take(n) {
-		return 0, status.Errorf(codes.OutOfRange, "capacity_range is limited to less than %d GiB, the least of type %s", t.MinGiB, t.Name)
+		return 0, status.Errorf(codes.OutOfRange, "the limit in capacity_range is below %d GiB, the minimum size of type %s", t.MinGiB, t.Name)
 	}
 	return n, nil
 }
@@ -152,7 +152,7 @@ func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error
 func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err error) {
 	all := places(o.zones, o.regional)
 	if len(all) == 0 {
-		return d, status.Error(codes.ResourceExhausted, "a regional volume needs two zones: accessibility_requirements allow "+strings.Join(o.zones, " "))
+		return d, status.Error(codes.ResourceExhausted, "a regional volume needs two zones, but accessibility_requirements allow only "+strings.Join(o.zones, " "))
 	}
 	for _, p := range all {
 		d, err = c.createAt(ctx, o.disk, p)
@@ -267,7 +267,7 @@ func (c *controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.Va
 	}
 	many, _, err := usesOf(req.GetVolumeCapabilities())
 	if err == nil && many && !d.MultiAttach {
-		err = invalid("volume_capabilities", "ask for several nodes at once, which %s is not made for", d.ID)
+		err = invalid("volume_capabilities", "need access by several nodes at once, but disk %s is not multi-attach", d.ID)
 	}
 	if err != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil //nolint:nilerr // the specification's form of a negative answer

@@ -19,7 +19,7 @@ func pageOf(most int32, token string, id *regexp.Regexp) (o cloudsim.ListOptions
 		return o, invalid("max_entries", "must not be negative, got %d", most)
 	}
 	if token != "" && !id.MatchString(token) {
-		return o, status.Errorf(codes.Aborted, "starting_token %q was not given out: list again from the beginning", token)
+		return o, status.Errorf(codes.Aborted, "starting_token %q is not valid: list again from the beginning", token)
 	}
 	return cloudsim.ListOptions{After: token, Limit: int(most)}, nil
 }

@@ -54,7 +54,7 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes in
 	broken := err == nil && string(mark[:n]) == filepath.Base(path)
 	if fsType != "" && !broken {
 		if fsType != want {
-			return 0, fmt.Errorf("it holds %s, not %s: %w", fsType, want, ErrForeign)
+			return 0, fmt.Errorf("%w: %s, not %s", ErrForeign, fsType, want)
 		}
 		return growUnmounted(ctx, f, l, fsType, bytes)
 	}
@@ -64,7 +64,7 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes in
 		}
 	}
 	if readOnly, err := l.IsReadOnly(); err != nil || readOnly {
-		return 0, errors.Join(err, fmt.Errorf("it is empty, and attached read-only: %w", fs.ErrPermission))
+		return 0, errors.Join(err, fmt.Errorf("the disk is empty and attached read-only, so it cannot be formatted: %w", fs.ErrPermission))
 	}
 	if err := format(ctx, f, l, want); err != nil {
 		return 0, err
@@ -93,7 +93,7 @@ func neverWritten(f *os.File) error {
 	case errors.Is(err, unix.ENXIO):
 		return nil
 	case err != nil:
-		return fmt.Errorf("cannot tell whether it is empty: %w", err)
+		return fmt.Errorf("check whether the disk is empty: %w", err)
 	}
 	return ErrHasData
 }
@@ -103,7 +103,7 @@ func neverWritten(f *os.File) error {
 func probe(f *os.File) (fsType string, bytes int64, err error) {
 	b := make([]byte, 4096)
 	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
-		return "", 0, fmt.Errorf("cannot read it: %w", err) // unreadable is not empty
+		return "", 0, fmt.Errorf("read the superblock of the disk: %w", err) // unreadable is not empty
 	}
 	if string(b[:4]) == "XFSB" {
 		return XFS, int64(binary.BigEndian.Uint32(b[4:])) * int64(binary.BigEndian.Uint64(b[8:])), nil
@@ -131,7 +131,7 @@ var makes = map[string][]string{
 func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	how, ok := makes[fsType]
 	if !ok {
-		return fmt.Errorf("no filesystem %q: there are %s", fsType, strings.Join(Filesystems(), " and "))
+		return fmt.Errorf("unknown filesystem %q: the supported filesystems are %s", fsType, strings.Join(Filesystems(), " and "))
 	}
 	marked := unix.Fsetxattr(int(f.Fd()), formatting, []byte(filepath.Base(f.Name())), 0)
 	if marked != nil && !errors.Is(marked, unix.ENOTSUP) {
@@ -181,7 +181,7 @@ func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error 
 		return tool(ctx, nil, "xfs_growfs", path)
 	}
 	if !CanGrowMounted() {
-		return fmt.Errorf("ext4 that is mounted grows with CAP_SYS_RESOURCE only, which this process lacks; it grows when it is next staged: %w", fs.ErrPermission)
+		return fmt.Errorf("growing a mounted ext4 needs CAP_SYS_RESOURCE, which this process does not have; the next staging grows it: %w", fs.ErrPermission)
 	}
 	return tool(ctx, nil, "resize2fs", l.Device())
 }
@@ -260,7 +260,7 @@ func Replay(ctx context.Context, node, path, fsType string) error {
 		return err
 	}
 	if err := errors.Join(mountUnseen(l.Device(), fsType), l.Close()); err != nil {
-		return fmt.Errorf("the journal of %s: %w", fsType, err)
+		return fmt.Errorf("replay of the %s journal failed: %w", fsType, err)
 	}
 	for { // until the kernel has detached the device, see Attach
 		l, err := FindFor(node, path)

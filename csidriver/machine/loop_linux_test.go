@@ -359,7 +359,7 @@ func needsVolumes(t *testing.T) {
 		t.Skip("it makes loop devices, filesystems or mounts")
 	}
 	if err := Ready(); err != nil {
-		t.Skipf("this machine can have no volumes: %v", err)
+		t.Skipf("this machine cannot mount volumes: %v", err)
 	}
 }
 

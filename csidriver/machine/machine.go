@@ -27,17 +27,17 @@ func Filesystems() []string { return []string{Ext4, XFS} }
 
 var (
 	// ErrForeign means that another filesystem or mount is in this place.
-	ErrForeign = errors.New("something else is mounted there")
+	ErrForeign = errors.New("the disk has another filesystem")
 	// ErrHasData means that a disk has data but no known filesystem.
-	ErrHasData = errors.New("it holds data and no filesystem that is known: it will not be formatted")
+	ErrHasData = errors.New("the disk has data but no known filesystem, so it is not formatted")
 	// ErrJournal means that a filesystem was not unmounted cleanly and is
 	// attached read-only. The kernel cannot replay the journal, and without the
 	// journal synced data can be missing. See Replay.
-	ErrJournal = errors.New("its journal must be replayed first")
+	ErrJournal = errors.New("the journal of the filesystem must be replayed first")
 	// ErrOptions means that the kernel refused the mount options. The kernel
 	// returns the same error for a damaged superblock. The package therefore
 	// returns ErrOptions only if the caller gave filesystem-specific options.
-	ErrOptions = errors.New("not with these options")
+	ErrOptions = errors.New("the kernel refused the mount options")
 )
 
 // Mount is an entry of the kernel's mount table.

@@ -40,7 +40,7 @@ func (i ids) GenerateInvalidNodeID() string       { return "no node" }
 // block volumes.
 func TestSanity(t *testing.T) {
 	if err := machine.Ready(); err != nil {
-		t.Skipf("this machine can have no volumes: %v", err)
+		t.Skipf("this machine cannot mount volumes: %v", err)
 	}
 	before := loops(t)
 	for _, access := range []string{"mount", "block"} {

@@ -41,7 +41,7 @@ func (k *cluster) dial(ctx context.Context, socket string, s *status) (*driver, 
 	}
 	count.SetDriverName(d.name)
 	s.gather(count.GetRegistry())
-	klog.InfoS("The driver answers", "driver", d.name, "socket", socket, "legacy", d.legacy)
+	klog.InfoS("Connected to the driver", "driver", d.name, "socket", socket, "legacy", d.legacy)
 	return d, nil
 }
 

@@ -48,7 +48,7 @@ func (c config) validate() error {
 		errs = append(errs, errors.New("--csi-address is required"))
 	}
 	if c.timeout <= 0 || c.retryMax <= 0 || c.qps <= 0 {
-		errs = append(errs, errors.New("--timeout, --retry-interval-max and --kube-api-qps must be more than nothing"))
+		errs = append(errs, errors.New("--timeout, --retry-interval-max and --kube-api-qps must be greater than zero"))
 	}
 	return errors.Join(errs...)
 }
@@ -182,7 +182,7 @@ func (k *cluster) work(ctx context.Context, s *status) error {
 	s.ready(len(all))
 	running.Wait()
 	if ctx.Err() == nil {
-		return errors.New("every controller has stopped by itself")
+		return errors.New("all controllers stopped before the end of the process")
 	}
 	return nil
 }

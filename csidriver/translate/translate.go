@@ -54,7 +54,7 @@ func Read(file io.Reader) (all []Answer, err error) {
 		all = append(all, some...)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("there is no object in it: give PersistentVolumes, StorageClasses or Pods, as kubectl get -o yaml prints them")
+		return nil, errors.New("the input contains no object: give PersistentVolumes, StorageClasses or Pods, as kubectl get -o yaml prints them")
 	}
 	return all, nil
 }
@@ -71,7 +71,7 @@ func document(raw []byte) (all []Answer, err error) {
 		Items []json.RawMessage
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, fmt.Errorf("it is no object of Kubernetes: %w", err)
+		return nil, fmt.Errorf("not a Kubernetes object: %w", err)
 	}
 	if list.Kind != "List" {
 		return object(raw)
@@ -89,7 +89,7 @@ func document(raw []byte) (all []Answer, err error) {
 func object(raw []byte) ([]Answer, error) {
 	var head metav1.PartialObjectMetadata
 	if err := yaml.Unmarshal(raw, &head); err != nil || head.Kind == "" {
-		return nil, errors.Join(errors.New("it is no object of Kubernetes: its kind is missing"), err)
+		return nil, errors.Join(errors.New("not a Kubernetes object: the field kind is missing"), err)
 	}
 	from := head.Kind + "/" + head.Name
 	read := func(into any) error {
@@ -118,7 +118,7 @@ func object(raw []byte) ([]Answer, error) {
 		}
 		return inline(from, &pod), nil
 	}
-	return []Answer{{From: from, Why: "only a StorageClass, a PersistentVolume or a Pod translates"}}, nil
+	return []Answer{{From: from, Why: "only StorageClasses, PersistentVolumes and Pods can be translated"}}, nil
 }
 
 var translator = lib.New()
@@ -143,7 +143,7 @@ func class(from string, sc *storagev1.StorageClass) Answer {
 	a.Object = now
 	for _, k := range slices.Sorted(maps.Keys(before)) {
 		if !slices.Contains(slices.Collect(maps.Values(now.Parameters)), before[k]) && len(now.AllowedTopologies) == len(sc.AllowedTopologies) {
-			a.Notes = append(a.Notes, fmt.Sprintf("parameter %s has no equal in %s: it is dropped", k, a.Driver))
+			a.Notes = append(a.Notes, fmt.Sprintf("parameter %s is dropped, because %s has no equal parameter", k, a.Driver))
 		}
 	}
 	return a
@@ -170,7 +170,7 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 		a.Why = whyNot(pv.Spec.CSI.Driver)
 		return a
 	default:
-		a.Why = "its volume is of no plugin that a CSI driver took the place of: it stays what it is"
+		a.Why = "no CSI driver replaces the plugin of its volume, so it does not change"
 		return a
 	}
 	if err != nil {
@@ -185,10 +185,10 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 // changes lists differences that a reader of the translation may overlook.
 func changes(was, now *corev1.PersistentVolume) (notes []string) {
 	if !slices.Equal(was.Spec.AccessModes, now.Spec.AccessModes) {
-		notes = append(notes, fmt.Sprintf("access modes %v become %v, which is what the plugin did with them", was.Spec.AccessModes, now.Spec.AccessModes))
+		notes = append(notes, fmt.Sprintf("access modes %v become %v, because the in-tree plugin used them in this way", was.Spec.AccessModes, now.Spec.AccessModes))
 	}
 	if now.Spec.CSI != nil && strings.Contains(now.Spec.CSI.VolumeHandle, "UNSPECIFIED") {
-		notes = append(notes, "the volume's handle leaves parts UNSPECIFIED: the driver finds them out")
+		notes = append(notes, "parts of the volume handle are UNSPECIFIED: the driver finds their values")
 	}
 	return notes
 }
@@ -212,7 +212,7 @@ func inline(from string, pod *corev1.Pod) (all []Answer) {
 		all = append(all, a)
 	}
 	if len(all) == 0 {
-		return []Answer{{From: from, Why: "it names no volume of an in-tree plugin itself; what it claims is in PersistentVolumes"}}
+		return []Answer{{From: from, Why: "the pod itself defines no volume of an in-tree plugin: translate the PersistentVolumes of its claims"}}
 	}
 	return all
 }
@@ -222,9 +222,9 @@ func whyNot(name string) string {
 	switch {
 	case translator.IsMigratedCSIDriverByName(name):
 		plugin, _ := translator.GetInTreeNameFromCSIName(name) // the driver is known, so there is no error
-		return fmt.Sprintf("%s is the driver itself: only classes of %s are translated, and only to it", name, plugin)
+		return fmt.Sprintf("%s is the CSI driver already: only classes of the in-tree plugin %s are translated", name, plugin)
 	case strings.HasPrefix(name, "kubernetes.io/"):
-		return fmt.Sprintf("%s has no CSI driver in its place: it was removed, or does not provision", name)
+		return fmt.Sprintf("no CSI driver replaces %s: the plugin was removed from Kubernetes, or it does not provision volumes", name)
 	}
-	return fmt.Sprintf("%s took no in-tree plugin's place", name)
+	return fmt.Sprintf("%s does not replace an in-tree plugin", name)
 }

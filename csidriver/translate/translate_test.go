@@ -63,14 +63,14 @@ func TestInline(t *testing.T) {
 // TestWhyNot proves that an object which does not translate gives the reason.
 func TestWhyNot(t *testing.T) {
 	for doc, want := range map[string]string{
-		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: kubernetes.io/rbd\n":                       "no CSI driver in its place",
-		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: ebs.csi.aws.com\n":                         "the driver itself",
-		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {nfs: {server: s, path: /}}\n":                               "of no plugin",
-		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {csi: {driver: csi.cloudsim.dev, volumeHandle: disk-1}}\n":   "took no in-tree plugin's place",
+		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: kubernetes.io/rbd\n":                       "no CSI driver replaces kubernetes.io/rbd",
+		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: ebs.csi.aws.com\n":                         "is the CSI driver already",
+		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {nfs: {server: s, path: /}}\n":                               "no CSI driver replaces the plugin",
+		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {csi: {driver: csi.cloudsim.dev, volumeHandle: disk-1}}\n":   "does not replace an in-tree plugin",
 		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {csi: {driver: disk.csi.azure.com, volumeHandle: disk-1}}\n": "could not get disk name",
 		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {awsElasticBlockStore: {volumeID: \"aws://z/disk-1\"}}\n":    "Invalid format",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n":                                                       "names no volume",
-		"kind: Deployment\nmetadata: {name: a}\n": "only a StorageClass",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n":                                                       "defines no volume",
+		"kind: Deployment\nmetadata: {name: a}\n": "only StorageClasses",
 	} {
 		if a := one(t, doc); a.Object != nil || !strings.Contains(a.Why, want) {
 			t.Errorf("%s: %+v, want %q", doc, a, want)
@@ -79,9 +79,9 @@ func TestWhyNot(t *testing.T) {
 	for doc, want := range map[string]string{
 		"kind: PersistentVolume\nspec: {colour: red}\n": "document 1: PersistentVolume/",
 		"# nothing\n---\n}":                             "document 2: ",
-		"root:x:0:0:root:/root:/bin/bash\n":             "document 1: it is no object",
-		"metadata: {name: a}\n":                         "its kind is missing",
-		"# nothing\n":                                   "no object in it",
+		"root:x:0:0:root:/root:/bin/bash\n":             "document 1: not a Kubernetes object",
+		"metadata: {name: a}\n":                         "the field kind is missing",
+		"# nothing\n":                                   "contains no object",
 		"kind: List\nitems: [{kind: Pod}, {kind: Pod, spec: {colour: red}}]\n": "document 1: items[1]: Pod/",
 	} {
 		if all, err := Read(strings.NewReader(doc)); err == nil || !strings.Contains(err.Error(), want) {
