@@ -51,7 +51,7 @@ func (a *Agent) Ready() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.sessions) == 0 {
-		return errors.New("connected to no server")
+		return errors.New("the agent is not connected to a server")
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (a *Agent) rest(ctx context.Context, d time.Duration) {
 func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	places, err := a.places(ctx)
 	if err != nil {
-		a.log.Warn("a server's name has no address now; trying again", "err", err)
+		a.log.Warn("name of a server not resolved; retrying", "err", err)
 	}
 	missing := a.uncalled(places)
 	if len(missing) == 0 && len(places) > 0 && a.wanted(ctx) > a.connected() {
@@ -116,7 +116,7 @@ func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 			if err := a.call(ctx, live, p, running); err != nil && ctx.Err() == nil {
 				failed.Store(true)
 				a.metrics.callFailed()
-				a.log.Warn("a server cannot be reached; trying again", "server", p.addr, "err", err)
+				a.log.Warn("no session with a server; retrying", "server", p.addr, "err", err)
 			}
 		})
 	}
@@ -217,7 +217,7 @@ func (a *Agent) call(ctx, live context.Context, p place, running *sync.WaitGroup
 		err := s.serve() //nolint:contextcheck // a session has a context of its own
 		a.remove(s)
 		if live.Err() == nil {
-			a.log.Warn("lost a server; calling again", "server", s.serverID, "address", p.addr, "err", err)
+			a.log.Warn("lost the connection to a server; reconnecting", "server", s.serverID, "address", p.addr, "err", err)
 		}
 	})
 	a.log.Info("connected to a server", "server", s.serverID, "address", p.addr, "streams", s.secret != "", "servers", s.count)
@@ -263,7 +263,7 @@ func (a *Agent) drain() {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	if n := a.open.Load(); n > 0 {
-		a.log.Info("leaving when the connections have ended", "connections", n, "at most", a.cfg.DrainTimeout)
+		a.log.Info("waiting for the connections to end before the stop", "connections", n, "at most", a.cfg.DrainTimeout)
 	}
 	for a.open.Load() > 0 {
 		select {
@@ -276,7 +276,7 @@ func (a *Agent) drain() {
 }
 
 // errNoHeader is the error for a peer that does not send the headers of a network proxy server.
-var errNoHeader = errors.New("it does not answer like a network proxy server")
+var errNoHeader = errors.New("the peer does not answer like a network proxy server")
 
 func headerError(key string, got []string) error {
 	return fmt.Errorf("%w: %d values of %s, want one", errNoHeader, len(got), key)

@@ -98,7 +98,7 @@ func (c Config) Validate() error {
 		"dial timeout": c.DialTimeout, "renew interval": c.RenewInterval, "stall grace": c.StallGrace,
 	} {
 		if d <= 0 {
-			bad("%s must be more than nothing, got %s", name, d)
+			bad("%s must be greater than zero, got %s", name, d)
 		}
 	}
 	if c.CountSource != CountDefault && c.CountSource != CountMax {

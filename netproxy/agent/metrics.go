@@ -36,17 +36,17 @@ const prefix = "konnectivity_network_proxy_agent_"
 
 func newMetrics(reg prometheus.Registerer, a *Agent) (*metrics, error) {
 	opts := func(name, help string) prometheus.Opts { return prometheus.Opts{Name: prefix + name, Help: help} }
-	packets := prometheus.NewCounterVec(prometheus.CounterOpts(opts("stream_packets_total", "Packets on the Connect stream.")), []string{"segment", "packet_type"})
-	bytes := prometheus.NewCounterVec(prometheus.CounterOpts(opts("bytes_total", "Bytes of connections, by where they go.")), []string{"direction"})
+	packets := prometheus.NewCounterVec(prometheus.CounterOpts(opts("stream_packets_total", "Packets on the Connect stream by segment and type.")), []string{"segment", "packet_type"})
+	bytes := prometheus.NewCounterVec(prometheus.CounterOpts(opts("bytes_total", "Bytes of connections by direction.")), []string{"direction"})
 	m := &metrics{
 		dialSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: prefix + "dial_duration_seconds", Help: "How long targets took to be connected to.",
+			Name: prefix + "dial_duration_seconds", Help: "Seconds until a connection to a target was open.",
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 2.5, 10, 30},
 		}),
-		dialFailed: prometheus.NewCounterVec(prometheus.CounterOpts(opts("endpoint_dial_failure_total", "Dials of targets that failed.")), []string{"reason"}),
-		serverFail: prometheus.NewCounter(prometheus.CounterOpts(opts("server_call_failures_total", "Calls to servers that failed."))),
-		known:      prometheus.NewGauge(prometheus.GaugeOpts(opts("known_server_count", "Servers that there are, as far as is known."))),
-		cut:        prometheus.NewCounter(prometheus.CounterOpts(opts("slow_targets_cut_total", "Connections cut because the target did not read, on upstream's wire."))),
+		dialFailed: prometheus.NewCounterVec(prometheus.CounterOpts(opts("endpoint_dial_failure_total", "Failed dials of targets by reason.")), []string{"reason"}),
+		serverFail: prometheus.NewCounter(prometheus.CounterOpts(opts("server_call_failures_total", "Failed calls to servers."))),
+		known:      prometheus.NewGauge(prometheus.GaugeOpts(opts("known_server_count", "Number of servers, as far as the agent can count them."))),
+		cut:        prometheus.NewCounter(prometheus.CounterOpts(opts("slow_targets_cut_total", "Connections cut because the target did not read, with upstream's protocol."))),
 		toTarget:   bytes.WithLabelValues("to_target"),
 		fromTarget: bytes.WithLabelValues("from_target"),
 	}

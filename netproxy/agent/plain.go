@@ -76,7 +76,7 @@ func (p *plainConns) deliver(s *session, pkt *wire.Packet) {
 		return
 	}
 	pkt.Data.Free()
-	s.post(wire.CloseResponse(pkt.ID, "there is no connection of this id"))
+	s.post(wire.CloseResponse(pkt.ID, "no connection has this id"))
 }
 
 // closeRequest ends a connection after the queued bytes were written.
@@ -85,7 +85,7 @@ func (p *plainConns) closeRequest(s *session, id int64) {
 		c.finish()
 		return
 	}
-	s.post(wire.CloseResponse(id, "there is no connection of this id"))
+	s.post(wire.CloseResponse(id, "no connection has this id"))
 }
 
 // finish ends a connection after its target has read the queued bytes.

@@ -185,7 +185,7 @@ func (a *Agent) showToken(md metadata.MD) error {
 	}
 	raw, err := os.ReadFile(a.cfg.TokenFile)
 	if err != nil {
-		return fmt.Errorf("token for the server: %w", err)
+		return fmt.Errorf("read the token for the server: %w", err)
 	}
 	md.Set(wire.KeyAuthorization, wire.BearerPrefix+strings.TrimSpace(string(raw)))
 	return nil
@@ -251,7 +251,7 @@ func (s *session) renew() {
 		case <-tick.C:
 		}
 		if err := s.showAgain(); err != nil && s.ctx.Err() == nil {
-			s.agent.log.Warn("the token cannot be renewed; trying again", "server", s.serverID, "err", err)
+			s.agent.log.Warn("token not renewed; retrying", "server", s.serverID, "err", err)
 		}
 	}
 }
@@ -280,8 +280,8 @@ type dials struct {
 }
 
 var (
-	errDuplicate = errors.New("a dial of this number is under way")
-	errBusy      = fmt.Errorf("%d dials are under way", maxDials)
+	errDuplicate = errors.New("a dial with this number is already in progress")
+	errBusy      = fmt.Errorf("%d dials are already in progress", maxDials)
 )
 
 func (d *dials) begin(random int64, cancel context.CancelFunc) (wire.Cause, error) {

@@ -75,7 +75,7 @@ func readPool(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(raw) {
-		return nil, fmt.Errorf("certificate authority %s holds no certificate", file)
+		return nil, fmt.Errorf("certificate authority file %s contains no certificate", file)
 	}
 	return pool, nil
 }
@@ -104,13 +104,13 @@ func (r *reloader) current() (*tls.Config, error) {
 	switch {
 	case err == nil:
 		if r.conf != nil {
-			r.log.Info("certificates have changed", "certificate", r.files.Cert, "authority", r.files.CA)
+			r.log.Info("loaded changed certificates", "certificate", r.files.Cert, "authority", r.files.CA)
 		}
 		r.conf = conf
 	case r.conf == nil:
 		return nil, err
 	default:
-		r.log.Warn("changed certificates cannot be used; keeping those before", "err", err)
+		r.log.Warn("changed certificates are not valid; the server keeps the previous certificates", "err", err)
 	}
 	r.stamp = stamp
 	return r.conf, nil

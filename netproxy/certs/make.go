@@ -74,7 +74,7 @@ func issue(dir, name string, template *x509.Certificate, ca *cert.Pair, now time
 func writeNew(path string, raw []byte) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already: name another folder, or delete this one", path)
+		return fmt.Errorf("file %s already exists: choose another folder or delete the file", path)
 	}
 	if err != nil {
 		return err

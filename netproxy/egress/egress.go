@@ -36,10 +36,10 @@ func (s Selector) Validate() error {
 		errs = append(errs, errors.New("the socket must be an absolute path: kube-apiserver may run in another folder"))
 	}
 	if s.URL != "" && !strings.HasPrefix(s.URL, "https://") {
-		errs = append(errs, errors.New("the URL must begin with https://: kube-apiserver speaks TCP with mutual TLS only"))
+		errs = append(errs, errors.New("the URL must begin with https://: kube-apiserver uses TCP only with mutual TLS"))
 	}
 	if s.URL != "" && (s.CABundle == "" || s.ClientCert == "" || s.ClientKey == "") {
-		errs = append(errs, errors.New("a URL needs an authority, a client certificate and its key"))
+		errs = append(errs, errors.New("a URL needs a certificate authority, a client certificate and the key of this certificate"))
 	}
 	return errors.Join(errs...)
 }

@@ -51,7 +51,7 @@ func TestRefuses(t *testing.T) {
 		"either a socket or a URL": {},
 		"absolute path":            {Socket: "proxy.sock"},
 		"https://":                 {URL: "http://127.0.0.1:8090", CABundle: "a", ClientCert: "b", ClientKey: "c"},
-		"needs an authority":       {URL: "https://127.0.0.1:8090"},
+		"needs a certificate authority":       {URL: "https://127.0.0.1:8090"},
 	} {
 		if _, err := s.YAML(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %q", s, err, want)

@@ -117,7 +117,7 @@ func egress(ctx context.Context, file, address string) (net.Conn, error) {
 		return nil, err
 	}
 	if dialer == nil {
-		return nil, fmt.Errorf("%s says nothing of cluster", file)
+		return nil, fmt.Errorf("%s configures no connection for the network cluster", file)
 	}
 	return dialer(ctx, "tcp", address)
 }

@@ -125,11 +125,11 @@ func (r Reviewer) review(ctx context.Context, token string) (authenticationv1.To
 	s := answer.Status
 	switch {
 	case !s.Authenticated:
-		err = fmt.Errorf("%w: the API server does not know it, or it has expired", server.ErrDenied)
+		err = fmt.Errorf("%w: the token is unknown to the API server or expired", server.ErrDenied)
 	case r.Audience != "" && !slices.Contains(s.Audiences, r.Audience):
-		err = fmt.Errorf("%w: it is not for the audience %s", server.ErrDenied, r.Audience)
+		err = fmt.Errorf("%w: the token is not for the audience %s", server.ErrDenied, r.Audience)
 	case s.User.Username != want:
-		err = fmt.Errorf("%w: it belongs to %s, not %s", server.ErrDenied, s.User.Username, want)
+		err = fmt.Errorf("%w: the token belongs to %s, not to %s", server.ErrDenied, s.User.Username, want)
 	}
 	return s, err
 }
@@ -185,7 +185,7 @@ func (l Leases) Publish(ctx context.Context, id string, labels map[string]string
 			defer cancel()
 			err := l.API.CoordinationV1().Leases(l.Namespace).Delete(last, name, metav1.DeleteOptions{})
 			if err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("lease %s stays until it expires: %w", name, err)
+				return fmt.Errorf("lease %s not deleted, so it stays until it expires: %w", name, err)
 			}
 			return nil
 		case <-tick.C:
@@ -206,7 +206,7 @@ func (l Leases) renew(ctx context.Context, name, id string, labels map[string]st
 		_, err = api.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("lease %s: %w", name, err)
+		return fmt.Errorf("lease %s not renewed: %w", name, err)
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func (l Leases) cull(ctx context.Context) error {
 		}
 		same := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}}
 		if err := api.Delete(ctx, lease.Name, same); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs = append(errs, fmt.Errorf("expired lease %s: %w", lease.Name, err))
+			errs = append(errs, fmt.Errorf("expired lease %s not deleted: %w", lease.Name, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -38,7 +38,7 @@ type Authenticator interface {
 }
 
 // ErrDenied is the error of an Authenticator for an invalid token.
-var ErrDenied = errors.New("the token is not one of an agent")
+var ErrDenied = errors.New("the token is not a valid token of an agent")
 
 // Config configures a server. Default returns suitable values for most fields.
 type Config struct {
@@ -98,14 +98,14 @@ func (c Config) Validate() error {
 		bad("server count must be at least 1, got %d", c.Count)
 	}
 	if c.Agents == nil {
-		bad("there must be a listener for agents")
+		bad("a listener for agents is required")
 	}
 	certified := c.AgentTLS != nil && c.AgentTLS.ClientAuth == tls.RequireAndVerifyClientCert
 	if !certified && c.Authenticator == nil && !c.InsecureAgents {
-		bad("agents must show a certificate or a token, unless insecure agents are allowed")
+		bad("agents must present a certificate or a token, unless insecure agents are allowed")
 	}
 	if len(c.Frontends) == 0 {
-		bad("there must be at least one frontend")
+		bad("at least one frontend is required")
 	}
 	for _, f := range c.Frontends {
 		if f.Mode != GRPC && f.Mode != HTTPConnect {
@@ -116,7 +116,7 @@ func (c Config) Validate() error {
 		}
 	}
 	if len(c.Strategies) == 0 {
-		bad("there must be at least one strategy")
+		bad("at least one strategy is required")
 	}
 	for name, d := range map[string]time.Duration{
 		"dial timeout": c.DialTimeout, "keepalive time": c.KeepaliveTime, "frontend keepalive time": c.FrontendKeepalive,
@@ -124,7 +124,7 @@ func (c Config) Validate() error {
 		"review interval": c.ReviewInterval,
 	} {
 		if d <= 0 {
-			bad("%s must be more than nothing, got %s", name, d)
+			bad("%s must be greater than zero, got %s", name, d)
 		}
 	}
 	if c.DrainTimeout < 0 {

@@ -49,8 +49,8 @@ const (
 )
 
 var (
-	errAgentLost = errors.New("the agent went away")
-	errNoAgent   = errors.New("no network proxy agent is connected, so nothing behind the proxy can be reached: start one with 'allinone proxy agent'")
+	errAgentLost = errors.New("the agent disconnected")
+	errNoAgent   = errors.New("no network proxy agent is connected, so no target can be reached: start an agent with 'allinone proxy agent'")
 )
 
 // dial connects to t through the agent that the strategies choose. If another agent may
@@ -91,7 +91,7 @@ func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
 // all and no agent that the strategies choose.
 func (s *Server) noAgent(t target) *failure {
 	if n := len(s.agents.list()); n > 0 {
-		return &failure{reasonNoAgent, fmt.Errorf("none of the %d network proxy agents is one for %s by the strategies %v", n, t.host, s.cfg.Strategies)}
+		return &failure{reasonNoAgent, fmt.Errorf("the strategies %v select none of the %d network proxy agents for %s", s.cfg.Strategies, n, t.host)}
 	}
 	return &failure{reasonNoAgent, errNoAgent}
 }
@@ -100,11 +100,11 @@ func (s *Server) noAgent(t target) *failure {
 func (s *Server) explain(ctx, bound context.Context, ses *session, t target, err error) *failure {
 	switch {
 	case ctx.Err() != nil:
-		return &failure{reasonFrontend, fmt.Errorf("the client went away while %s was dialled", t.address)}
+		return &failure{reasonFrontend, fmt.Errorf("the client disconnected during the dial of %s", t.address)}
 	case bound.Err() != nil:
 		return &failure{reasonTimeout, fmt.Errorf("agent %s did not connect to %s within %s", ses.agentID, t.address, s.cfg.DialTimeout)}
 	case errors.Is(err, errAgentLost):
-		return &failure{reasonAgentLost, fmt.Errorf("agent %s went away while it dialled %s", ses.agentID, t.address)}
+		return &failure{reasonAgentLost, fmt.Errorf("agent %s disconnected during the dial of %s", ses.agentID, t.address)}
 	}
 	return &failure{reasonErrorResponse, fmt.Errorf("agent %s: %w", ses.agentID, err)}
 }
@@ -202,7 +202,7 @@ func (s *session) dialled(p *wire.Packet) {
 	case p.Error != "":
 		d.answer <- dialAnswer{err: errors.New(p.Error)}
 	case p.ID == 0 || s.secret != "":
-		d.answer <- dialAnswer{err: errors.New("it answered without a connection")}
+		d.answer <- dialAnswer{err: errors.New("its answer contains no connection")}
 	default:
 		l, err := s.newPlainLink(p.ID)
 		d.answer <- dialAnswer{link: l, err: err}

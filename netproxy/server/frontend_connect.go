@@ -59,13 +59,13 @@ func readConnect(r *bufio.Reader) (*http.Request, error) {
 	defer func() { again.Reset(nil); heads.Put(again) }()
 	req, err := http.ReadRequest(again)
 	if err != nil {
-		return nil, &refusal{http.StatusBadRequest, "this is not an HTTP/1.1 request"}
+		return nil, &refusal{http.StatusBadRequest, "the request is not a valid HTTP/1.1 request"}
 	}
 	if req.Method != http.MethodConnect {
-		return nil, &refusal{http.StatusMethodNotAllowed, "only CONNECT is spoken here"}
+		return nil, &refusal{http.StatusMethodNotAllowed, "the only supported method is CONNECT"}
 	}
 	if req.ContentLength > 0 || len(req.TransferEncoding) > 0 {
-		return nil, &refusal{http.StatusBadRequest, "a CONNECT request has no body"}
+		return nil, &refusal{http.StatusBadRequest, "a CONNECT request must not have a body"}
 	}
 	return req, nil
 }
@@ -200,7 +200,7 @@ func (t *tunnelled) refuse(err error) {
 		fmt.Fprintf(t.client, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
 			code, why, len(why)+1, why)
 	}
-	t.server.log.Debug("a client is refused", "status", code, "why", why)
+	t.server.log.Debug("refused a client", "status", code, "why", why)
 }
 
 func statusOf(reason string) int {
@@ -275,7 +275,7 @@ func (t *tunnelled) fromTarget(l link) {
 	err := t.copyBack(l)
 	if err != nil {
 		if !t.gone.Load() {
-			t.server.log.Debug("a connection broke", "target", t.conn.target.address, "agent", t.conn.session.agentID, "because", t.server.lost(t.conn, err))
+			t.server.log.Debug("a connection failed", "target", t.conn.target.address, "agent", t.conn.session.agentID, "because", t.server.lost(t.conn, err))
 		}
 		socket.Abort(t.client)
 	}

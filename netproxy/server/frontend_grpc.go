@@ -102,11 +102,11 @@ func (c *caller) wish() (*wire.Packet, error) {
 		case client.PacketType_DIAL_REQ:
 			return p, nil
 		case client.PacketType_CLOSE_REQ:
-			if err := c.send(wire.CloseResponse(p.ID, "there is no connection of this id")); err != nil {
+			if err := c.send(wire.CloseResponse(p.ID, "no connection has this id")); err != nil {
 				return nil, err
 			}
 		case client.PacketType_DIAL_CLS:
-			return nil, status.Error(codes.Canceled, "the client gave the dial up")
+			return nil, status.Error(codes.Canceled, "the client cancelled the dial")
 		default:
 			p.Data.Free()
 		}
@@ -130,7 +130,7 @@ func (c *caller) send(p *wire.Packet) error {
 }
 
 // errGaveUp is the error for a client that closes its connection or leaves.
-var errGaveUp = errors.New("the client went away")
+var errGaveUp = errors.New("the client disconnected")
 
 // toTarget sends the client's data until the client closes the connection. It runs on the
 // link's goroutine.
@@ -152,9 +152,9 @@ func (c *caller) toTarget(send func(*wire.Chunk) error) error {
 			c.gone.Store(true)
 			return nil
 		case p.Type == client.PacketType_CLOSE_REQ:
-			err = c.send(wire.CloseResponse(p.ID, "there is no connection of this id"))
+			err = c.send(wire.CloseResponse(p.ID, "no connection has this id"))
 		case p.Type == client.PacketType_DIAL_REQ:
-			err = c.send(wire.DialFailed(p.Random, "this stream has its connection: open another for another"))
+			err = c.send(wire.DialFailed(p.Random, "this stream already has a connection: open a new stream"))
 		default:
 			p.Data.Free()
 		}
@@ -197,7 +197,7 @@ func (c *caller) fromTarget(l link) string {
 // lost returns an explanation for the client why a link broke.
 func (s *Server) lost(c *conn, err error) string {
 	if c.session.ctx.Err() != nil || status.Code(err) == codes.Canceled || status.Code(err) == codes.Unavailable {
-		return "agent " + c.session.agentID + " went away, and with it this connection"
+		return "agent " + c.session.agentID + " disconnected, which ended this connection"
 	}
 	return err.Error()
 }

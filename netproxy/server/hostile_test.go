@@ -150,7 +150,7 @@ func TestRefusals(t *testing.T) {
 	}
 	b.agent("one")
 	for addr, want := range map[string]string{
-		"127.0.0.1:1": "refused", "nowhere": "host:port", "127.0.0.1:0": "no port", ":80": "host:port",
+		"127.0.0.1:1": "refused", "nowhere": "host:port", "127.0.0.1:0": "no valid port", ":80": "host:port",
 	} {
 		for _, d := range b.dialers() {
 			if _, err := d.dial(addr); err == nil || !strings.Contains(err.Error(), want) {
@@ -324,9 +324,9 @@ func TestHostileAgent(t *testing.T) {
 		answer *client.DialResponse
 		want   string
 	}{
-		{&client.DialResponse{}, "without a connection"},
+		{&client.DialResponse{}, "contains no connection"},
 		{&client.DialResponse{ConnectID: 1}, ""},
-		{&client.DialResponse{ConnectID: 1}, "the id of another"},
+		{&client.DialResponse{ConnectID: 1}, "one id for two connections"},
 		{&client.DialResponse{Error: "evil\r\nHTTP/1.1 200 OK"}, "502 agent evil: evil  HTTP/1.1 200 OK"},
 	} {
 		result := make(chan error, 1)

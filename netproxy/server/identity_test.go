@@ -110,7 +110,7 @@ func TestNodeCannotClaimOthers(t *testing.T) {
 	if c, err := b.dialConnect("127.0.0.2:1"); err == nil {
 		c.Close()
 		t.Error("node-1's agent got a connection to node-2")
-	} else if !strings.Contains(err.Error(), "none of the 1 network proxy agents is one for 127.0.0.2") {
+	} else if !strings.Contains(err.Error(), "select none of the 1 network proxy agents for 127.0.0.2") {
 		t.Errorf("a connection to node-2 without its agent: %v", err)
 	}
 	b.agent("node-2", func(c *agent.Config) { c.TLS, c.Identifiers = a.node(second), identifiers(t, second) })
@@ -178,7 +178,7 @@ func TestAgentsMustBeAuthenticated(t *testing.T) {
 	} {
 		cfg := cfg
 		change(&cfg)
-		if _, err := server.New(slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), "agents must show a certificate or a token") {
+		if _, err := server.New(slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), "agents must present a certificate or a token") {
 			t.Errorf("%s: %v", name, err)
 		}
 		cfg.InsecureAgents = true

@@ -53,18 +53,18 @@ func gauge(name, help string) prometheus.Gauge {
 }
 
 func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
-	packets := prometheus.NewCounterVec(prometheus.CounterOpts(opts("stream_packets_total", "Packets, by where they were seen.")), []string{"segment", "packet_type"})
-	bytes := prometheus.NewCounterVec(prometheus.CounterOpts(opts("bytes_total", "Bytes of connections, by where they go.")), []string{"direction"})
+	packets := prometheus.NewCounterVec(prometheus.CounterOpts(opts("stream_packets_total", "Packets by segment and type.")), []string{"segment", "packet_type"})
+	bytes := prometheus.NewCounterVec(prometheus.CounterOpts(opts("bytes_total", "Bytes of connections by direction.")), []string{"direction"})
 	m := &metrics{
-		dialSeconds:     histogram("dial_duration_seconds", "From a client's wish to a connection.", 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30),
-		lifetime:        histogram("connection_duration_seconds", "How long connections lived.", 0.1, 1, 10, 60, 600, 3600, 86400),
-		connections:     prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("grpc_connections", "Streams that are open.")), []string{"service_method"}),
-		httpConnections: gauge("http_connections", "HTTP CONNECT clients."),
-		pending:         gauge("pending_backend_dials", "Dials that are under way."),
-		dialFailed:      prometheus.NewCounterVec(prometheus.CounterOpts(opts("dial_failure_count", "Dials that failed, by reason.")), []string{"reason"}),
-		retries:         counter("dial_retries_total", "Dials that were tried again with another agent."),
+		dialSeconds:     histogram("dial_duration_seconds", "Seconds from a client's request to the connection.", 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30),
+		lifetime:        histogram("connection_duration_seconds", "Seconds from the start to the end of a connection.", 0.1, 1, 10, 60, 600, 3600, 86400),
+		connections:     prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("grpc_connections", "Open gRPC streams by method.")), []string{"service_method"}),
+		httpConnections: gauge("http_connections", "Connected HTTP CONNECT clients."),
+		pending:         gauge("pending_backend_dials", "Dials in progress."),
+		dialFailed:      prometheus.NewCounterVec(prometheus.CounterOpts(opts("dial_failure_count", "Failed dials by reason.")), []string{"reason"}),
+		retries:         counter("dial_retries_total", "Repetitions of failed dials with another agent."),
 		cut:             counter("slow_clients_cut_total", "Connections cut because the client did not read, through upstream's agents."),
-		refusedAgents:   counter("refused_agents_total", "Agents that were not let in."),
+		refusedAgents:   counter("refused_agents_total", "Refused agents."),
 		toTarget:        bytes.WithLabelValues("to_target"),
 		fromTarget:      bytes.WithLabelValues("from_target"),
 	}
@@ -102,13 +102,13 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descEstablished = desc("established_connections", "Connections that are open.")
-	descReady       = desc("ready_backends", "Agents that are connected.", "proxy_strategy")
-	descAgentOpen   = desc("agent_connections", "Connections and dials of an agent.", "agent")
-	descAgentBytes  = desc("agent_bytes_total", "Bytes through an agent, since it connected.", "agent", "direction")
-	descPlaceOpen   = desc("destination_connections", "Connections to a host; late comers are counted as other.", "destination")
-	descPlaceOpened = desc("destination_connections_total", "Connections to a host, ever.", "destination")
-	descPlaceBytes  = desc("destination_bytes_total", "Bytes of a host.", "destination", "direction")
+	descEstablished = desc("established_connections", "Open connections.")
+	descReady       = desc("ready_backends", "Connected agents that a strategy can select, by strategy.", "proxy_strategy")
+	descAgentOpen   = desc("agent_connections", "Open connections and dials in progress of an agent.", "agent")
+	descAgentBytes  = desc("agent_bytes_total", "Bytes of an agent's connections since the agent connected, by direction.", "agent", "direction")
+	descPlaceOpen   = desc("destination_connections", "Open connections to a host; hosts beyond the first 500 are counted as other.", "destination")
+	descPlaceOpened = desc("destination_connections_total", "Connections to a host since the start.", "destination")
+	descPlaceBytes  = desc("destination_bytes_total", "Bytes of connections to a host since the start, by direction.", "destination", "direction")
 )
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {

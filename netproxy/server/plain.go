@@ -17,7 +17,7 @@ type plainLink struct {
 	cut     atomic.Pointer[func()] // function that ends the client's connection
 }
 
-var errDuplicateID = errors.New("the agent gave a connection the id of another")
+var errDuplicateID = errors.New("the agent used one id for two connections")
 
 func (s *session) newPlainLink(id int64) (link, error) {
 	s.mu.Lock()
@@ -60,7 +60,7 @@ func (s *session) deliver(p *wire.Packet) {
 		if cut := l.cut.Load(); cut != nil {
 			(*cut)()
 		}
-		s.server.log.Warn("a connection is cut so that others go on", "agent", s.agentID, "connection", p.ID, "because", wire.ErrSlow)
+		s.server.log.Warn("cut a slow connection, because it blocked other connections", "agent", s.agentID, "connection", p.ID, "because", wire.ErrSlow)
 	}
 }
 
@@ -96,7 +96,7 @@ func (l *plainLink) carry(up func(func(*wire.Chunk) error) error, cut func()) {
 }
 
 // errNoHalfClose is the error of send for a Reset chunk.
-var errNoHalfClose = errors.New("upstream's agents cannot close one direction alone")
+var errNoHalfClose = errors.New("upstream's agents cannot close only one direction")
 
 func (l *plainLink) send(c *wire.Chunk) error {
 	switch c.Kind {

@@ -130,7 +130,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.cfg.TrustIdentifiers {
 		s.log.Warn("agents may state any identifier: one compromised node can receive the connections of all nodes")
 	}
-	s.log.Info("the network proxy server is up", "id", s.cfg.ID, "agents", s.cfg.Agents.Addr(), "strategies", s.cfg.Strategies)
+	s.log.Info("network proxy server started", "id", s.cfg.ID, "agents", s.cfg.Agents.Addr(), "strategies", s.cfg.Strategies)
 	timer := s.drainTimer(ctx, cut)
 	err := run.All(ctx, parts...)
 	stop()
@@ -156,7 +156,7 @@ func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 		}
 		s.stopping.Store(true)
 		if n := s.conns.count(); n > 0 {
-			s.log.Info("stopping when the connections have ended", "connections", n, "at most", s.cfg.DrainTimeout)
+			s.log.Info("waiting for the connections to end before the stop", "connections", n, "at most", s.cfg.DrainTimeout)
 		}
 		end := time.NewTimer(s.cfg.DrainTimeout)
 		defer end.Stop()
@@ -228,7 +228,7 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, serve func(net.Con
 			// The likely cause is a lack of file descriptors. Clients that leave free
 			// descriptors.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			s.log.Warn("a client cannot be taken; trying again", "err", err, "in", pause)
+			s.log.Warn("a client was not accepted; retrying", "err", err, "in", pause)
 			wait(ctx, pause)
 			continue
 		}

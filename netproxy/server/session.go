@@ -61,7 +61,7 @@ func (s *Server) connect(_ any, stream grpc.ServerStream) error {
 	ses, err := s.introduce(stream)
 	if err != nil {
 		s.metrics.agentRefused()
-		s.log.Warn("an agent is refused", "from", peerOf(stream.Context()), "err", err)
+		s.log.Warn("refused an agent", "from", peerOf(stream.Context()), "err", err)
 		return err
 	}
 	header := metadata.Pairs(wire.KeyServerID, s.cfg.ID, wire.KeyServerCount, fmt.Sprint(s.cfg.Count))
@@ -81,7 +81,7 @@ func (s *Server) connect(_ any, stream grpc.ServerStream) error {
 	s.metrics.connections.WithLabelValues("Connect").Inc()
 	defer s.metrics.connections.WithLabelValues("Connect").Dec()
 	err = ses.serve(stream)
-	log.Info("an agent left", "because", err, "connections", ses.load.Load())
+	log.Info("an agent disconnected", "because", err, "connections", ses.load.Load())
 	return status.Error(codes.Unavailable, err.Error())
 }
 
@@ -95,10 +95,10 @@ func (s *Server) introduce(stream grpc.ServerStream) (*session, error) {
 	}
 	ids, texts := md.Get(wire.KeyAgentID), md.Get(wire.KeyAgentIdentifiers)
 	if len(ids) != 1 || ids[0] == "" {
-		return bad("metadata %s must be there once, and not empty", wire.KeyAgentID)
+		return bad("metadata %s must have exactly one value, and the value must not be empty", wire.KeyAgentID)
 	}
 	if len(texts) > 1 {
-		return bad("metadata %s must be there at most once", wire.KeyAgentIdentifiers)
+		return bad("metadata %s must have at most one value", wire.KeyAgentIdentifiers)
 	}
 	identifiers, err := wire.ParseIdentifiers(strings.Join(texts, ""))
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *Server) authenticate(ctx context.Context, ses *session, token string) e
 	granted := ses.certified
 	if s.cfg.Authenticator != nil {
 		if token == "" {
-			return status.Error(codes.Unauthenticated, "the agent shows no token")
+			return status.Error(codes.Unauthenticated, "the agent sent no token")
 		}
 		byToken, err := s.cfg.Authenticator.Authenticate(ctx, token)
 		switch {
@@ -233,7 +233,7 @@ func (s *session) handle(p *wire.Packet) {
 		s.closedByAgent(p)
 	case client.PacketType_DRAIN:
 		if !s.draining.Swap(true) {
-			s.server.log.Info("an agent is about to leave", "agent", s.agentID, "connections", s.load.Load())
+			s.server.log.Info("an agent drains and will disconnect", "agent", s.agentID, "connections", s.load.Load())
 		}
 	default: // a packet of another version
 		p.Data.Free()
@@ -259,7 +259,7 @@ func (s *session) review() {
 		case code == codes.Unauthenticated || code == codes.PermissionDenied:
 			s.end(err)
 		case err != nil && s.ctx.Err() == nil:
-			s.server.log.Warn("an agent stays without a check of its token", "agent", s.agentID, "err", err)
+			s.server.log.Warn("the token of an agent was not checked; the agent stays connected", "agent", s.agentID, "err", err)
 		}
 	}
 }
@@ -269,7 +269,7 @@ func (s *Server) renew(_ any, stream grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	ses := s.agents.withSecret(strings.Join(md.Get(wire.KeySession), ""))
 	if ses == nil {
-		return status.Error(codes.NotFound, "there is no such session")
+		return status.Error(codes.NotFound, "the session does not exist")
 	}
 	token := bearer(md)
 	if err := s.authenticate(stream.Context(), ses, token); err != nil {

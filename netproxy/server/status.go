@@ -86,5 +86,5 @@ func (s *Server) Ready() error {
 			}
 		}
 	}
-	return errors.New("no agent is connected that a strategy would choose")
+	return errors.New("no connected agent can be selected by a strategy")
 }

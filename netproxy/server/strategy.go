@@ -63,7 +63,7 @@ func parseTarget(protocol, address string) (target, error) {
 		return t, fmt.Errorf("address must be host:port, got %q", address)
 	}
 	if n, err := net.LookupPort(protocol, port); err != nil || n == 0 {
-		return t, fmt.Errorf("address %q has no port that can be dialled", address)
+		return t, fmt.Errorf("address %q has no valid port", address)
 	}
 	t.host = host
 	if ip, err := netip.ParseAddr(host); err == nil {

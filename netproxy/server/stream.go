@@ -25,7 +25,7 @@ func (s *Server) open(_ any, stream grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	ses := s.agents.withSecret(strings.Join(md.Get(wire.KeySession), ""))
 	if ses == nil {
-		return status.Error(codes.NotFound, "there is no such session")
+		return status.Error(codes.NotFound, "the session does not exist")
 	}
 	random, err := strconv.ParseInt(strings.Join(md.Get(wire.KeyDial), ""), 10, 64)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Server) open(_ any, stream grpc.ServerStream) error {
 	select {
 	case up, ok := <-l.carrier:
 		if !ok {
-			return status.Error(codes.Canceled, "the client of this dial has left")
+			return status.Error(codes.Canceled, "the client of this dial disconnected")
 		}
 		if err := up(l.send); err != nil {
 			return status.Error(codes.Aborted, err.Error())

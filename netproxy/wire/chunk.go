@@ -37,11 +37,11 @@ func (c *Chunk) unmarshal(raw mem.BufferSlice) error {
 		raw = raw[1:]
 	}
 	if len(raw) == 0 {
-		return fmt.Errorf("a message without a kind")
+		return fmt.Errorf("the message has no kind")
 	}
 	k := Kind(raw[0].ReadOnlyData()[0])
 	if int(k) >= len(kinds) {
-		return fmt.Errorf("a message of the unknown kind %d", k)
+		return fmt.Errorf("the message has the unknown kind %d", k)
 	}
 	*c = Chunk{k, skip(raw, 1)}
 	return nil

@@ -45,7 +45,7 @@ func (id *Identifiers) add(key, value string) (err error) {
 	case "ipv4", "ipv6":
 		a, err := netip.ParseAddr(value)
 		if err != nil || a.Is4() != (key == "ipv4") {
-			return fmt.Errorf("%q is not an address of that family", value)
+			return fmt.Errorf("%q is not an address of this family", value)
 		}
 		if a.Is4() {
 			id.IPv4 = append(id.IPv4, a)
@@ -63,7 +63,7 @@ func (id *Identifiers) add(key, value string) (err error) {
 			return fmt.Errorf("%q is not true or false", value)
 		}
 	default:
-		return errors.New("not known; use host, ipv4, ipv6, cidr or default-route")
+		return errors.New("unknown: use host, ipv4, ipv6, cidr or default-route")
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrSlow is the error of a Queue that was closed because its reader blocked other connections.
-var ErrSlow = errors.New("its reader does not keep up, and upstream's protocol has no way to slow down one connection alone")
+var ErrSlow = errors.New("the reader is too slow, and upstream's protocol cannot slow down a single connection")
 
 // overhead is added to the size of each item, so that the number of empty datagrams is limited,
 // too.
