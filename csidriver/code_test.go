@@ -23,11 +23,11 @@ func TestEveryKindHasACode(t *testing.T) {
 			t.Errorf("%v has no code", k)
 		}
 		if got := status.Code(statusOf(fmt.Errorf("wrapped: %w", cloudsim.Errorf(k, "x")))); got != code {
-			t.Errorf("%v is %v, want %v", k, got, code)
+			t.Errorf("code of %v: got %v, want %v", k, got, code)
 		}
 		mayRun := code == codes.Aborted || code == codes.Unavailable || code == codes.DeadlineExceeded
 		if final := k == cloudsim.Invalid || k == cloudsim.NotFound || k == cloudsim.Exists || k == cloudsim.Exhausted || k == cloudsim.Conflict; mayRun && final {
-			t.Errorf("%v is %v, as if it might still run", k, code)
+			t.Errorf("code of the final failure %v: got %v, which means that the work may still run", k, code)
 		}
 	}
 }
@@ -37,16 +37,16 @@ func TestStatusOf(t *testing.T) {
 		err  error
 		want codes.Code
 	}{
-		"a code of its own": {status.Error(codes.Aborted, "x"), codes.Aborted},
-		"and beside others": {errors.Join(status.Error(codes.Aborted, "x"), errors.New("y")), codes.Aborted},
-		"no time":           {fmt.Errorf("x: %w", context.DeadlineExceeded), codes.DeadlineExceeded},
-		"given up":          {context.Canceled, codes.Canceled},
-		"a size":            {cloudsim.InvalidField("sizeGiB", "is too much"), codes.OutOfRange},
-		"another field":     {cloudsim.InvalidField("zone", "is none"), codes.InvalidArgument},
-		"unclassified":      {errors.New("x"), codes.Internal},
+		"status error":                     {status.Error(codes.Aborted, "x"), codes.Aborted},
+		"status error joined with another": {errors.Join(status.Error(codes.Aborted, "x"), errors.New("y")), codes.Aborted},
+		"deadline exceeded":                {fmt.Errorf("x: %w", context.DeadlineExceeded), codes.DeadlineExceeded},
+		"context cancelled":                {context.Canceled, codes.Canceled},
+		"invalid size":                     {cloudsim.InvalidField("sizeGiB", "is too much"), codes.OutOfRange},
+		"invalid zone":                     {cloudsim.InvalidField("zone", "is none"), codes.InvalidArgument},
+		"unclassified":                     {errors.New("x"), codes.Internal},
 	} {
 		if got := status.Code(statusOf(c.err)); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -33,11 +33,11 @@ func TestOneNameIsOneVolume(t *testing.T) {
 	}
 	all.Wait()
 	if l, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{}); err != nil || len(l.GetEntries()) != 1 {
-		t.Fatalf("%d volumes, %v", len(l.GetEntries()), err)
+		t.Fatalf("got %d volumes, %v; want 1", len(l.GetEntries()), err)
 	}
 	for _, id := range got {
 		if id != "" && id != "disk-000001" {
-			t.Errorf("got %q", id)
+			t.Errorf("got volume %q, want disk-000001", id)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func TestOneCallEach(t *testing.T) {
 		got[row.Operation] = row.Calls
 	}
 	if want := map[string]uint64{"disks.create": 1, "disks.attach": 1, "disks.detach": 1, "disks.delete": 1}; !maps.Equal(got, want) {
-		t.Errorf("calls %v, want %v", got, want)
+		t.Errorf("got calls %v, want %v", got, want)
 	}
 }
 
@@ -92,15 +92,15 @@ func TestSameNameAgain(t *testing.T) {
 		resp, err := b.CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = gib }, c.change))
 		wantCode(t, name, err, c.want)
 		if err == nil && resp.GetVolume().GetVolumeId() != first {
-			t.Errorf("%s: another volume, %s", name, resp.GetVolume().GetVolumeId())
+			t.Errorf("%s: got volume %s, want the existing volume %s", name, resp.GetVolume().GetVolumeId(), first)
 		}
 	}
 }
 
-// TestLeastOfType proves that a volume gets at least the minimum size of its
+// TestMinimumSizeOfType proves that a volume gets at least the minimum size of its
 // type, unless the limit of the request is smaller. A repeated request gets the
 // same volume.
-func TestLeastOfType(t *testing.T) {
+func TestMinimumSizeOfType(t *testing.T) {
 	b := newBench(t)
 	small := func(most int64) *csi.CreateVolumeRequest {
 		return b.request("pvc-1", func(r *csi.CreateVolumeRequest) {
@@ -108,11 +108,11 @@ func TestLeastOfType(t *testing.T) {
 		})
 	}
 	_, err := b.CreateVolume(t.Context(), small(2*gib))
-	wantCode(t, "limited to less", err, codes.OutOfRange)
+	wantCode(t, "limit below the minimum size", err, codes.OutOfRange)
 	for range 2 {
 		v := must(t)(b.CreateVolume(t.Context(), small(0))).(*csi.CreateVolumeResponse).GetVolume()
 		if v.GetVolumeId() != "disk-000001" || v.GetCapacityBytes() != 4*gib {
-			t.Errorf("got %v", v)
+			t.Errorf("got volume %v, want disk-000001 with 4 GiB", v)
 		}
 	}
 }
@@ -130,28 +130,28 @@ func TestBadRequests(t *testing.T) {
 		change func(*csi.CreateVolumeRequest)
 		want   codes.Code
 	}{
-		"huge":           {size(math.MaxInt64, 0), codes.OutOfRange},
-		"negative":       {size(-1, 0), codes.InvalidArgument},
-		"negative limit": {size(0, -1), codes.InvalidArgument},
-		"crossed":        {size(2*gib, gib), codes.InvalidArgument},
-		"no whole GiB":   {size(67108865, 67108865), codes.OutOfRange},
-		"over its type":  {size(20000*gib, 0), codes.OutOfRange},
+		"huge":             {size(math.MaxInt64, 0), codes.OutOfRange},
+		"negative":         {size(-1, 0), codes.InvalidArgument},
+		"negative limit":   {size(0, -1), codes.InvalidArgument},
+		"limit below size": {size(2*gib, gib), codes.InvalidArgument},
+		"no whole GiB":     {size(67108865, 67108865), codes.OutOfRange},
+		"above its type":   {size(20000*gib, 0), codes.OutOfRange},
 		"unknown zone": {func(r *csi.CreateVolumeRequest) {
 			r.AccessibilityRequirements.Requisite = topologyOf(DefaultName, "mars")
 		}, codes.ResourceExhausted},
-		"unknown key":  {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"colour": "red"} }, codes.InvalidArgument},
-		"no number":    {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"iops": "many"} }, codes.InvalidArgument},
-		"unknown type": {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"type": "gold"} }, codes.InvalidArgument},
-		"filesystem":   {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{mounted("ntfs")} }, codes.InvalidArgument},
-		"no snapshot":  {from("snap-00ffff", ""), codes.NotFound},
-		"no volume":    {from("", "disk-00ffff"), codes.NotFound},
-		"a path":       {from("", "../x"), codes.NotFound},
+		"unknown key":        {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"colour": "red"} }, codes.InvalidArgument},
+		"iops is no number":  {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"iops": "many"} }, codes.InvalidArgument},
+		"unknown type":       {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"type": "gold"} }, codes.InvalidArgument},
+		"unknown filesystem": {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{mounted("ntfs")} }, codes.InvalidArgument},
+		"unknown snapshot":   {from("snap-00ffff", ""), codes.NotFound},
+		"unknown volume":     {from("", "disk-00ffff"), codes.NotFound},
+		"path as id":         {from("", "../x"), codes.NotFound},
 	} {
 		_, err := b.CreateVolume(t.Context(), b.request("pvc-x", c.change))
 		wantCode(t, name, err, c.want)
 	}
 	if l, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{}); err != nil || len(l.GetEntries()) != 0 {
-		t.Errorf("%d volumes stay, %v", len(l.GetEntries()), err)
+		t.Errorf("got %d volumes after refused requests, %v; want none", len(l.GetEntries()), err)
 	}
 }
 
@@ -188,14 +188,14 @@ func TestPages(t *testing.T) {
 		}
 	}
 	if len(seen) != 5 {
-		t.Errorf("saw %v", seen)
+		t.Errorf("pages show the volumes %v, want 5", seen)
 	}
 	for _, token := range []string{"-1", "0", "x", "99999999999999999999"} {
 		_, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{StartingToken: token})
-		wantCode(t, token, err, codes.Aborted)
+		wantCode(t, "starting token "+token, err, codes.Aborted)
 	}
 	_, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: -1})
-	wantCode(t, "-1 entries", err, codes.InvalidArgument)
+	wantCode(t, "max_entries -1", err, codes.InvalidArgument)
 }
 
 // TestSnapshotPages proves the same for pages of snapshots, of all volumes or
@@ -225,17 +225,17 @@ func TestSnapshotPages(t *testing.T) {
 		}
 	}
 	if !maps.Equal(seen, want) || pages != 3 {
-		t.Errorf("%d pages show %v, want %v on 3", pages, seen, want)
+		t.Errorf("got %d pages with %v, want 3 pages with %v", pages, seen, want)
 	}
 	if l := must(t)(b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{})).(*csi.ListSnapshotsResponse); len(l.GetEntries()) != 5 {
-		t.Errorf("of all there are %d", len(l.GetEntries()))
+		t.Errorf("got %d snapshots of all volumes, want 5", len(l.GetEntries()))
 	}
 	for _, token := range []string{"-1", "0", "x", "disk-000001", "99999999999999999999"} {
 		_, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{StartingToken: token})
-		wantCode(t, token, err, codes.Aborted)
+		wantCode(t, "starting token "+token, err, codes.Aborted)
 	}
 	_, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{MaxEntries: -1})
-	wantCode(t, "-1 entries", err, codes.InvalidArgument)
+	wantCode(t, "max_entries -1", err, codes.InvalidArgument)
 }
 
 // TestPublishing proves that an attached volume cannot be deleted, and that a
@@ -249,7 +249,7 @@ func TestPublishing(t *testing.T) {
 		resp, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(to), VolumeCapability: mounted("ext4"), Readonly: readOnly})
 		if err == nil && to == b.vm.ID {
 			if said != nil && !maps.Equal(said, resp.GetPublishContext()) {
-				t.Errorf("again it is said to be %v, and was %v", resp.GetPublishContext(), said)
+				t.Errorf("repeated publish call: got context %v, want %v", resp.GetPublishContext(), said)
 			}
 			said = resp.GetPublishContext()
 		}
@@ -259,26 +259,26 @@ func TestPublishing(t *testing.T) {
 		_, err := b.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: volume, NodeId: from})
 		return err
 	}
-	wantCode(t, "nowhere", attach("i-00ffff", false), codes.NotFound)
+	wantCode(t, "attach to an unknown node", attach("i-00ffff", false), codes.NotFound)
 	wantCode(t, "attach", attach(b.vm.ID, false), codes.OK)
-	wantCode(t, "again", attach(b.vm.ID, false), codes.OK)
-	wantCode(t, "read-only", attach(b.vm.ID, true), codes.AlreadyExists)
-	wantCode(t, "elsewhere", attach(other.ID, false), codes.FailedPrecondition)
+	wantCode(t, "attach again", attach(b.vm.ID, false), codes.OK)
+	wantCode(t, "attach again read-only", attach(b.vm.ID, true), codes.AlreadyExists)
+	wantCode(t, "attach to another node", attach(other.ID, false), codes.FailedPrecondition)
 	_, err := b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v})
 	wantCode(t, "delete in use", err, codes.FailedPrecondition)
 	l, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
 	if err != nil || len(l.GetEntries()[0].GetStatus().GetPublishedNodeIds()) != 1 {
-		t.Errorf("published %v, %v", l, err)
+		t.Errorf("got volumes %v, %v; want one published node", l, err)
 	}
 	must(t)(b.cloud.DeleteInstance(t.Context(), b.vm.ID))
 	l, err = b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
 	if err != nil || len(l.GetEntries()[0].GetStatus().GetPublishedNodeIds()) != 0 {
-		t.Errorf("published to a node that is gone: %v, %v", l, err)
+		t.Errorf("a deleted node still has the volume: %v, %v", l, err)
 	}
-	wantCode(t, "from a node that is gone", detach(v, string(b.vm.ID)), codes.OK)
-	wantCode(t, "of no volume", detach("disk-00ffff", string(b.vm.ID)), codes.OK)
-	wantCode(t, "then elsewhere", attach(other.ID, false), codes.OK)
-	wantCode(t, "from all", detach(v, ""), codes.OK)
+	wantCode(t, "detach from a deleted node", detach(v, string(b.vm.ID)), codes.OK)
+	wantCode(t, "detach an unknown volume", detach("disk-00ffff", string(b.vm.ID)), codes.OK)
+	wantCode(t, "attach to another node after that", attach(other.ID, false), codes.OK)
+	wantCode(t, "detach from all nodes", detach(v, ""), codes.OK)
 	for range 2 {
 		_, err := b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v})
 		wantCode(t, "delete", err, codes.OK)
@@ -300,13 +300,13 @@ func TestForcedDetach(t *testing.T) {
 		_, err := b.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID)})
 		return err
 	}
-	wantCode(t, "from a node that runs", detach(300*time.Millisecond), codes.DeadlineExceeded)
+	wantCode(t, "detach from a running node", detach(300*time.Millisecond), codes.DeadlineExceeded)
 	must(t)(b.cloud.StopInstance(t.Context(), b.vm.ID))
-	wantCode(t, "from one that is off", detach(time.Minute), codes.OK)
+	wantCode(t, "detach from a stopped node", detach(time.Minute), codes.OK)
 	if d := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(v))).(cloudsim.Disk); len(d.Attachments) != 0 {
-		t.Errorf("it is still attached: %+v", d.Attachments)
+		t.Errorf("the disk is still attached: %+v", d.Attachments)
 	}
-	wantCode(t, "again", detach(time.Minute), codes.OK)
+	wantCode(t, "detach again", detach(time.Minute), codes.OK)
 	if err := b.cloud.DeleteHold(t.Context(), hold.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -327,10 +327,10 @@ func TestCapacityOfRegional(t *testing.T) {
 		return got.GetAvailableCapacity() / gib
 	}
 	if n := capacity("fast", "zonal"); n == 0 {
-		t.Error("fast, zonal: none")
+		t.Error("zonal capacity of type fast: got 0 GiB")
 	}
 	if n := capacity("fast", "regional"); n != 0 {
-		t.Errorf("fast, which is never regional: %d GiB", n)
+		t.Errorf("regional capacity of type fast: got %d GiB, want 0", n)
 	}
 	for _, zone := range []string{"sim-1b", "sim-1c"} {
 		if _, err := b.cloud.SetDiskPool(t.Context(), cloudsim.DiskPoolName(zone, "balanced"), cloudsim.SetDiskPool{SizeGiB: 7}); err != nil {
@@ -338,6 +338,6 @@ func TestCapacityOfRegional(t *testing.T) {
 		}
 	}
 	if n := capacity("balanced", "regional"); n != 7 {
-		t.Errorf("balanced, where the other zones have 7: %d GiB", n)
+		t.Errorf("regional capacity of type balanced: got %d GiB, want 7", n)
 	}
 }

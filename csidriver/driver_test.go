@@ -83,7 +83,7 @@ func (b *bench) serve(node NodeConfig, serveAs ...string) {
 func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it makes filesystems")
+		t.Skip("short mode: the test makes filesystems")
 	}
 	if err := machine.Ready(); err != nil {
 		t.Skipf("this machine cannot mount volumes: %v", err)
@@ -153,7 +153,7 @@ func must(t testing.TB) func(v any, err error) any {
 func wantCode(t testing.TB, what string, err error, want codes.Code) {
 	t.Helper()
 	if got := status.Code(err); got != want {
-		t.Errorf("%s: %v (%v), want %v", what, got, err, want)
+		t.Errorf("%s: got code %v (%v), want %v", what, got, err, want)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestStopAtTheStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := serve(ctx, grpc.NewServer(), ln); err != nil {
-			t.Fatalf("it stops with %v", err)
+			t.Fatalf("serve returned %v after the stop, want no error", err)
 		}
 	}
 }

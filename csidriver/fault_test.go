@@ -56,7 +56,7 @@ func TestBrokenCloud(t *testing.T) {
 			ok = ok || status.Code(err) == want
 		}
 		if !ok {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want one of %v", name, err, c.want)
 		}
 		undo()
 	}
@@ -144,7 +144,7 @@ func TestFullAndDeadFilesystems(t *testing.T) {
 	}
 	f.Close()
 	if err != unix.ENOSPC {
-		t.Fatalf("filling it: %v", err)
+		t.Fatalf("fill the filesystem: got %v, want ENOSPC", err)
 	}
 	s, err := b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("pod")})
 	if err != nil || s.GetUsage()[0].GetAvailable() > 64<<20 || s.GetUsage()[0].GetTotal() > gib {
@@ -214,14 +214,14 @@ func TestHungDisk(t *testing.T) {
 	}
 	health := must(t)(n.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: v, VolumePublishPath: b.path("pod")})).(*csi.NodeGetVolumeHealthResponse)
 	if all := health.GetVolumeHealth().GetHealthStatuses(); len(all) != 1 || all[0].GetReason() != "Hangs" || all[0].GetStatus() != csi.VolumeHealthErrorType_INACCESSIBLE {
-		t.Errorf("its health is %v", all)
+		t.Errorf("got the health statuses %v, want one with the reason Hangs", all)
 	}
 	var stacks bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&stacks, 2); err != nil {
 		t.Fatal(err)
 	}
 	if hung := strings.Count(stacks.String(), "(*node).usage("); hung != 1 {
-		t.Errorf("%d hang:\n%s", hung, stacks.String())
+		t.Errorf("got %d hung goroutines, want 1:\n%s", hung, stacks.String())
 	}
 	die()
 	if err := unix.Unmount(b.path("disks"), unix.MNT_DETACH); err != nil {
@@ -243,7 +243,7 @@ func TestHungFolder(t *testing.T) {
 	cfg.Cloud, cfg.Node = b.cloud, NodeConfig{Instance: b.vm.ID, DisksDir: b.path("hung")}
 	i := &identity{cfg: cfg}
 	_, err := i.Probe(t.Context(), &csi.ProbeRequest{})
-	wantCode(t, "no folder", err, codes.FailedPrecondition)
+	wantCode(t, "probe without the folder of the disks", err, codes.FailedPrecondition)
 	if err := os.Mkdir(cfg.Node.DisksDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func TestHungFolder(t *testing.T) {
 		return must(t)(i.Probe(within, &csi.ProbeRequest{})).(*csi.ProbeResponse).GetReady().GetValue() && within.Err() == nil
 	}
 	if !ready() {
-		t.Error("it is not ready before")
+		t.Error("the driver is not ready before the folder hangs")
 	}
 	die := fuse(t, cfg.Node.DisksDir)
 	t.Cleanup(func() { // before the cleanup removes the folder, which would hang
@@ -264,7 +264,7 @@ func TestHungFolder(t *testing.T) {
 	})
 	for range 2 {
 		if ready() {
-			t.Error("it is ready")
+			t.Error("the driver is ready although the folder hangs")
 		}
 	}
 	var stacks bytes.Buffer
@@ -272,7 +272,7 @@ func TestHungFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if hung := strings.Count(stacks.String(), "os.Stat("); hung != 1 {
-		t.Errorf("%d hang:\n%s", hung, stacks.String())
+		t.Errorf("got %d hung goroutines, want 1:\n%s", hung, stacks.String())
 	}
 }
 
@@ -286,7 +286,7 @@ func TestCorruptedMount(t *testing.T) {
 	}
 	fuse(t, b.path("dead"))()
 	if _, err := os.Stat(b.path("dead")); !errors.Is(err, syscall.ENOTCONN) {
-		t.Fatalf("it is not dead: %v", err)
+		t.Fatalf("stat of a mount with a dead server: got %v, want ENOTCONN", err)
 	}
 	_, err := b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("dead")})
 	wantCode(t, "stats of a dead mount", err, codes.NotFound)
@@ -297,9 +297,9 @@ func TestCorruptedMount(t *testing.T) {
 	b.clear(v)
 }
 
-// TestVanished proves that the driver can undo a volume after changes from
+// TestUndoAfterOutsideChanges proves that the driver can undo a volume after changes from
 // outside: a missing mount, an additional mount on top, or a deleted disk file.
-func TestVanished(t *testing.T) {
+func TestUndoAfterOutsideChanges(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
 	if err := unix.Unmount(b.path("pod"), 0); err != nil {
@@ -341,9 +341,9 @@ func TestStaleDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	wantCode(t, "publish of the second", b.show(v, "pod-2", mounted("ext4"), false), codes.FailedPrecondition)
+	wantCode(t, "publish the new file", b.show(v, "pod-2", mounted("ext4"), false), codes.FailedPrecondition)
 	_, err = b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("pod")})
-	wantCode(t, "stats of the second", err, codes.NotFound)
+	wantCode(t, "stats of the new file", err, codes.NotFound)
 	if err := os.Rename(file+".old", file); err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func TestRestagedWithAnotherFilesystem(t *testing.T) {
 	v := b.staged("pvc-1")
 	b.clear(v)
 	wantCode(t, "stage as xfs", b.stage(v, mounted("xfs")), codes.FailedPrecondition)
-	wantCode(t, "stage as it is", b.stage(v, mounted("ext4")), codes.OK)
+	wantCode(t, "stage with the existing filesystem", b.stage(v, mounted("ext4")), codes.OK)
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
@@ -367,6 +367,6 @@ func TestSocketMode(t *testing.T) {
 	must(t)(b.ListVolumes(t.Context(), &csi.ListVolumesRequest{}))
 	info, err := os.Stat(b.path("csi.sock"))
 	if err != nil || info.Mode().Perm() != 0o600 || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
-		t.Errorf("it is %v, %v", info, err)
+		t.Errorf("socket is %v, %v; want mode 0600 and this process as owner", info, err)
 	}
 }

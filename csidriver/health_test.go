@@ -56,7 +56,7 @@ func TestVolumeHealth(t *testing.T) {
 		t.Helper()
 		all := h.GetHealthStatuses()
 		if len(all) != 1 || h.GetVolumeId() != v || all[0].GetStatus() != want[v] || all[0].GetReason() == "" || all[0].GetMessage() == "" {
-			t.Errorf("of %s it says %v, want %v", v, h, want[v])
+			t.Errorf("health of %s: got %v, want %v", v, h, want[v])
 		}
 	}
 	for v := range want {
@@ -64,10 +64,10 @@ func TestVolumeHealth(t *testing.T) {
 		is(must(t)(b.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: v})).(*csi.NodeGetVolumeHealthResponse).GetVolumeHealth(), v)
 	}
 	if h := must(t)(b.ControllerGetVolumeHealth(t.Context(), &csi.ControllerGetVolumeHealthRequest{VolumeId: well})).(*csi.ControllerGetVolumeHealthResponse); len(h.GetVolumeHealth().GetHealthStatuses()) != 0 {
-		t.Errorf("of one that is well it says %v", h)
+		t.Errorf("health of a healthy volume: got %v, want no entry", h)
 	}
 	_, err := b.ControllerGetVolumeHealth(t.Context(), &csi.ControllerGetVolumeHealthRequest{VolumeId: "disk-00ffff"})
-	wantCode(t, "of none", err, codes.NotFound)
+	wantCode(t, "health of an unknown volume", err, codes.NotFound)
 
 	seen, pages := map[string]bool{}, 0
 	for token := ""; pages == 0 || token != ""; pages++ {
@@ -79,10 +79,10 @@ func TestVolumeHealth(t *testing.T) {
 		token = l.GetNextToken()
 	}
 	if len(seen) != len(want) || pages != 3 {
-		t.Errorf("%d pages show %v, want %v on 3", pages, seen, want)
+		t.Errorf("got %d pages with %v, want 3 pages with %v", pages, seen, want)
 	}
 	_, err = b.ControllerListVolumeHealth(t.Context(), &csi.ControllerListVolumeHealthRequest{StartingToken: "x"})
-	wantCode(t, "a token that was not given out", err, codes.Aborted)
+	wantCode(t, "invalid starting token", err, codes.Aborted)
 }
 
 // TestStorageHealth proves that a machine which cannot have volumes returns the
@@ -92,7 +92,7 @@ func TestStorageHealth(t *testing.T) {
 	if machine.Ready() == nil {
 		all := must(t)(b.NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})).(*csi.NodeGetStorageHealthResponse).GetBackendHealth()
 		if len(all) != 0 {
-			t.Errorf("of a machine that is well it says %v", all)
+			t.Errorf("health of a machine that can mount: got %v, want no entry", all)
 		}
 	}
 	v := &victim{bench: b, socket: b.path("user.sock")}
@@ -104,8 +104,8 @@ func TestStorageHealth(t *testing.T) {
 	conn := dial(t, v.socket)
 	all := must(t)(csi.NewNodeClient(conn).NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})).(*csi.NodeGetStorageHealthResponse).GetBackendHealth()
 	if len(all) != 1 || all[0].GetStatus() != csi.StorageHealthErrorType_STORAGE_UNREACHABLE || !strings.Contains(all[0].GetMessage(), "root") {
-		t.Errorf("to who is not root it says %v", all)
+		t.Errorf("health without root privileges: got %v, want one entry about root", all)
 	}
 	_, err := csi.NewIdentityClient(conn).Probe(t.Context(), &csi.ProbeRequest{})
-	wantCode(t, "whether it is ready", err, codes.FailedPrecondition)
+	wantCode(t, "probe without root privileges", err, codes.FailedPrecondition)
 }

@@ -162,7 +162,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 	snapshots := must(t)(b.cloud.ListSnapshots(t.Context(), cloudsim.ListOptions{Limit: 500})).(cloudsim.List[cloudsim.Snapshot])
 	if len(snapshots.Items) != n {
-		t.Errorf("%d snapshots of %d volumes", len(snapshots.Items), n)
+		t.Errorf("got %d snapshots, want %d", len(snapshots.Items), n)
 	}
 }
 
@@ -183,7 +183,7 @@ func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, afte
 			v.start()
 		}
 		if err := v.insist(call, &id); err != nil {
-			v.t.Fatalf("killed %v into step %d, then step %d: %v", after, at, i, err)
+			v.t.Fatalf("driver killed %v after the begin of step %d: step %d returned %v", after, at, i, err)
 		}
 		if i == 2 || i == 3 {
 			v.counts(id, i-1)
@@ -204,7 +204,7 @@ func (v *victim) insist(call func(context.Context, *string) error, id *string) e
 		}
 		return err
 	}
-	return errors.Join(errors.New("not in a minute"), err)
+	return errors.Join(errors.New("the call did not succeed within a minute"), err)
 }
 
 // counts checks that a volume has one attachment, one device and the given
@@ -213,7 +213,7 @@ func (v *victim) counts(id string, mounts int) {
 	v.t.Helper()
 	d := must(v.t)(v.cloud.GetDisk(v.t.Context(), cloudsim.DiskID(id))).(cloudsim.Disk)
 	if len(d.Attachments) != 1 {
-		v.t.Errorf("%s is attached to %v", id, d.Attachments)
+		v.t.Errorf("%s has the attachments %v, want one", id, d.Attachments)
 	}
 	devices := 0
 	there, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")

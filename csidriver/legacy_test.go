@@ -35,19 +35,19 @@ func TestLegacyNames(t *testing.T) {
 			who := must(t)(csi.NewIdentityClient(conn).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})).(*csi.GetPluginInfoResponse)
 			info := must(t)(node.NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse)
 			if who.GetName() != name || !strings.HasPrefix(info.GetNodeId(), c.node) || info.GetAccessibleTopology().GetSegments()[key] != "sim-1a" {
-				t.Errorf("it is %v, on %v", who, info)
+				t.Errorf("got the driver %v on the node %v", who, info)
 			}
 			made := must(t)(control.CreateVolume(t.Context(), b.request("pvc-"+strings.ReplaceAll(name, ".", "-"), func(r *csi.CreateVolumeRequest) {
 				r.Parameters, r.CapacityRange = c.parameters, &csi.CapacityRange{RequiredBytes: 4 * gib}
 				r.AccessibilityRequirements = &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{key: "sim-1a"}}}}
 			}))).(*csi.CreateVolumeResponse).GetVolume()
 			if !strings.HasPrefix(made.GetVolumeId(), c.handle) || made.GetAccessibleTopology()[0].GetSegments()[key] != "sim-1a" {
-				t.Errorf("made %v", made)
+				t.Errorf("CreateVolume returned %v", made)
 			}
 			must(t)(control.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: made.GetVolumeId(), NodeId: info.GetNodeId(), VolumeCapability: mounted("ext4")}))
 			l := must(t)(control.ListVolumes(t.Context(), &csi.ListVolumesRequest{})).(*csi.ListVolumesResponse)
 			if e := l.GetEntries()[0]; e.GetVolume().GetVolumeId() != made.GetVolumeId() || e.GetStatus().GetPublishedNodeIds()[0] != info.GetNodeId() {
-				t.Errorf("listed %v", l)
+				t.Errorf("ListVolumes returned %v", l)
 			}
 			must(t)(control.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: made.GetVolumeId(), NodeId: info.GetNodeId()}))
 			must(t)(control.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: made.GetVolumeId()}))
@@ -72,19 +72,19 @@ func TestLegacyHandles(t *testing.T) {
 		control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
 		got := must(t)(control.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: handle})).(*csi.ControllerGetVolumeResponse)
 		if got.GetVolume().GetVolumeId() != handle {
-			t.Errorf("%s calls %s %s", name, old.ID, got.GetVolume().GetVolumeId())
+			t.Errorf("%s: handle of %s: got %s, want %s", name, old.ID, got.GetVolume().GetVolumeId(), handle)
 		}
 		_, err := control.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: handle + "0"})
-		wantCode(t, name+" of nothing", err, codes.NotFound)
+		wantCode(t, name+": get an unknown volume", err, codes.NotFound)
 		_, err = control.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "gone"})
-		wantCode(t, name+" deletes nothing", err, codes.OK)
+		wantCode(t, name+": delete an unknown volume", err, codes.OK)
 		_, err = node.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: handle, TargetPath: b.path("nothing")})
-		wantCode(t, name+" unpublishes nothing", err, codes.OK)
+		wantCode(t, name+": unpublish an unpublished volume", err, codes.OK)
 		_, err = node.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: handle, StagingTargetPath: b.path("stage"), VolumeCapability: mounted("ext4")})
-		wantCode(t, name+" stages what is not attached", err, codes.FailedPrecondition)
+		wantCode(t, name+": stage a volume that is not attached", err, codes.FailedPrecondition)
 	}
 	if _, err := os.Stat(b.path("stage")); !os.IsNotExist(err) {
-		t.Errorf("a folder stays: %v", err)
+		t.Errorf("the staging folder exists: %v", err)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestLegacyUndo(t *testing.T) {
 	if err := unix.Mount("other", b.path("other"), "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, "unstage what is not ours", unstage("vol-old", "other"), codes.FailedPrecondition)
+	wantCode(t, "unstage a foreign mount", unstage("vol-old", "other"), codes.FailedPrecondition)
 	if err := unix.Unmount(b.path("other"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestLegacyUndoWaits(t *testing.T) {
 		_, err := node.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "old", StagingTargetPath: b.path("stage")})
 		return err
 	}
-	wantCode(t, "unstage what is on its way", unstage(), codes.Aborted)
+	wantCode(t, "unstage during the staging call", unstage(), codes.Aborted)
 	wantCode(t, "stage", <-done, codes.OK)
 	wantCode(t, "unstage", unstage(), codes.OK)
 }
@@ -195,9 +195,9 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 	_, err := csi.NewControllerClient(dial(t, b.path("ebs.csi.aws.com.sock"))).CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) {
 		r.Parameters, r.AccessibilityRequirements = map[string]string{"type": "io3"}, nil
 	}))
-	wantCode(t, "io3", err, codes.InvalidArgument)
+	wantCode(t, "unknown type io3", err, codes.InvalidArgument)
 	if err == nil || !strings.Contains(err.Error(), "io3") {
-		t.Errorf("it says %v", err)
+		t.Errorf("got the error %v, want one that contains io3", err)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestLegacyFilesystem(t *testing.T) {
 			r.Parameters, r.AccessibilityRequirements = map[string]string{"FSType": "xfs"}, nil
 			r.VolumeCapabilities = []*csi.VolumeCapability{mounted(asked)}
 		}))
-		wantCode(t, "asked for "+asked, err, want)
+		wantCode(t, "requested filesystem "+asked, err, want)
 		if err != nil {
 			continue
 		}
@@ -222,7 +222,7 @@ func TestLegacyFilesystem(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(disk))).(cloudsim.Disk); d.Labels[contentLabel] != "xfs" {
-			t.Errorf("asked for %q it is made for %s", asked, d.Labels[contentLabel])
+			t.Errorf("requested filesystem %q: got the label %s, want xfs", asked, d.Labels[contentLabel])
 		}
 	}
 	must(t)(control.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{"fsType": "xfs"}}))
@@ -247,7 +247,7 @@ func TestLegacyHandleOfAnotherName(t *testing.T) {
 			_, err = control.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
 			wantCode(t, "delete "+handle, err, want)
 			if _, err := b.cloud.GetDisk(t.Context(), other.ID); err != nil {
-				t.Errorf("somebody's disk of that name: %v", err)
+				t.Errorf("the other disk with this name: %v", err)
 			}
 		})
 	}

@@ -53,7 +53,7 @@ func TestMigration(t *testing.T) {
 			_, err := l.control.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: made.VolumeHandle})
 			wantCode(t, "delete", err, codes.OK)
 			_, err = l.control.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: made.VolumeHandle})
-			wantCode(t, "of what is deleted", err, codes.NotFound)
+			wantCode(t, "get the deleted volume", err, codes.NotFound)
 		})
 	}
 }
@@ -113,7 +113,7 @@ func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 	}
 	back, err := translate.Read(strings.NewReader(volumeDoc("{name: made}", "ReadWriteOnce", "csi: "+string(source))))
 	if err != nil || back[0].Object == nil || back[0].Object.(*corev1.PersistentVolume).Spec.CSI != nil {
-		l.t.Fatalf("%s back: %+v, %v", source, back, err)
+		l.t.Fatalf("translate %s back: got %+v, %v", source, back, err)
 	}
 	raw, err := json.Marshal(back[0].Object)
 	if err != nil {
@@ -138,7 +138,7 @@ func (l *legacyBench) use(disk string, v *corev1.CSIPersistentVolumeSource, turn
 		}
 	}
 	if got, err := os.ReadFile(pod + "/whose"); string(got) != disk+l.name {
-		l.t.Errorf("%s, %s: read %q, %v", id, turn, got, err)
+		l.t.Errorf("%s, %s: got %q, %v; want %q", id, turn, got, err, disk+l.name)
 	}
 	must(l.t)(l.node.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: id, VolumePath: pod}))
 	must(l.t)(l.node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: pod}))

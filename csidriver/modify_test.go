@@ -33,27 +33,27 @@ func TestModify(t *testing.T) {
 	wantCode(t, "change", modify(v, faster), codes.OK)
 	changed := have()
 	if changed.Type != "fast" || changed.IOPS != 5000 || changed.ThroughputMiBps != 200 || len(changed.Attachments) != 1 {
-		t.Errorf("it is %+v", changed)
+		t.Errorf("got the changed disk %+v", changed)
 	}
 	for name, c := range map[string]struct {
 		volume string
 		asked  map[string]string
 		want   codes.Code
 	}{
-		"same again":   {v, faster, codes.OK},
-		"nothing":      {v, nil, codes.OK},
-		"unknown key":  {v, map[string]string{"colour": "red"}, codes.InvalidArgument},
-		"fixed key":    {v, map[string]string{"replication": "regional"}, codes.InvalidArgument},
-		"no number":    {v, map[string]string{"iops": "many"}, codes.InvalidArgument},
-		"too many":     {v, map[string]string{"iops": "100000000"}, codes.InvalidArgument},
-		"unknown type": {v, map[string]string{"type": "gold"}, codes.InvalidArgument},
-		"no volume":    {"disk-00ffff", faster, codes.NotFound},
-		"a path":       {"../x", faster, codes.NotFound},
-		"no id":        {"", faster, codes.InvalidArgument},
+		"same again":        {v, faster, codes.OK},
+		"nothing":           {v, nil, codes.OK},
+		"unknown key":       {v, map[string]string{"colour": "red"}, codes.InvalidArgument},
+		"fixed key":         {v, map[string]string{"replication": "regional"}, codes.InvalidArgument},
+		"iops is no number": {v, map[string]string{"iops": "many"}, codes.InvalidArgument},
+		"too many iops":     {v, map[string]string{"iops": "100000000"}, codes.InvalidArgument},
+		"unknown type":      {v, map[string]string{"type": "gold"}, codes.InvalidArgument},
+		"unknown volume":    {"disk-00ffff", faster, codes.NotFound},
+		"path as id":        {"../x", faster, codes.NotFound},
+		"no id":             {"", faster, codes.InvalidArgument},
 	} {
 		wantCode(t, name, modify(c.volume, c.asked), c.want)
 		if d := have(); d.Revision != changed.Revision {
-			t.Errorf("%s: it is %+v now", name, d)
+			t.Errorf("%s: the disk changed to %+v", name, d)
 		}
 	}
 }

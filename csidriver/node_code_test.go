@@ -25,7 +25,7 @@ func TestCodesOfTheSpecification(t *testing.T) {
 		t.Fatal(err)
 	}
 	member := g.GetGroupSnapshot().GetSnapshots()[0].GetSnapshotId()
-	wantCode(t, "mount flags that there are not", b.stage(v, mounted("ext4", "nonsense")), codes.InvalidArgument)
+	wantCode(t, "stage with unknown mount flags", b.stage(v, mounted("ext4", "nonsense")), codes.InvalidArgument)
 	wantCode(t, "stage", b.stage(v, c), codes.OK)
 	defer func() { wantCode(t, "unstage", b.unstage(v), codes.OK) }()
 	for _, tc := range []struct {
@@ -37,11 +37,11 @@ func TestCodesOfTheSpecification(t *testing.T) {
 			_, err := b.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: v, TargetPath: b.path("pod"), VolumeCapability: c})
 			return err
 		}, codes.FailedPrecondition},
-		{"stage without one", func(ctx context.Context) error {
+		{"stage without a staging path", func(ctx context.Context) error {
 			_, err := b.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: v, VolumeCapability: c})
 			return err
 		}, codes.InvalidArgument},
-		{"expand to more than the disk has", func(ctx context.Context) error {
+		{"expand beyond the size of the disk", func(ctx context.Context) error {
 			_, err := b.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{
 				VolumeId: v, VolumePath: b.path("stage-" + v), CapacityRange: &csi.CapacityRange{RequiredBytes: 5 * gib},
 			})
@@ -55,7 +55,7 @@ func TestCodesOfTheSpecification(t *testing.T) {
 			_, err := groups.DeleteVolumeGroupSnapshot(ctx, &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: g.GetGroupSnapshot().GetGroupSnapshotId()})
 			return err
 		}, codes.OK},
-		{"delete one snapshot of a group that is gone", func(ctx context.Context) error {
+		{"delete one snapshot of a deleted group", func(ctx context.Context) error {
 			_, err := b.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: member})
 			return err
 		}, codes.OK},
@@ -93,5 +93,5 @@ func TestCorruptSuperblock(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	damage(blocksPerGroup) // EINVAL, the same error as for invalid options
-	wantCode(t, "stage with what cannot be", b.stage(v, mounted("ext4", "noatime")), codes.Internal)
+	wantCode(t, "stage with an impossible superblock", b.stage(v, mounted("ext4", "noatime")), codes.Internal)
 }

@@ -25,7 +25,7 @@ func (b *bench) has(path string, gid uint32, mode uint32) {
 		b.t.Fatal(err)
 	}
 	if st.Gid != gid || st.Mode&(unix.S_ISGID|0o777) != mode {
-		b.t.Errorf("%s is of group %d with %o, want %d with %o", path, st.Gid, st.Mode&(unix.S_ISGID|0o777), gid, mode)
+		b.t.Errorf("%s has group %d and mode %o, want group %d and mode %o", path, st.Gid, st.Mode&(unix.S_ISGID|0o777), gid, mode)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestVolumeMountGroup(t *testing.T) {
 	b := newNodeBench(t)
 	v, plain := b.volume("pvc-1"), mounted("ext4")
 	b.publish(v, plain)
-	wantCode(t, "stage for nobody", b.stage(v, plain), codes.OK)
+	wantCode(t, "stage without a group", b.stage(v, plain), codes.OK)
 	wantCode(t, "publish", b.show(v, "pod", plain, false), codes.OK)
 	if err := os.Mkdir(b.path("pod/dir"), 0o700); err != nil {
 		t.Fatal(err)
@@ -61,16 +61,16 @@ func TestVolumeMountGroup(t *testing.T) {
 	if err := os.Chown(b.path(stage+"/dir/file"), -1, 99); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, "publish for it", b.show(v, "pod", ofGroup("1234"), false), codes.OK)
+	wantCode(t, "publish for the same group", b.show(v, "pod", ofGroup("1234"), false), codes.OK)
 	b.has("pod/dir/file", 99, 0o660) // the driver did not walk the volume
 	if err := os.WriteFile(b.path("pod/dir/new"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b.has("pod/dir/new", 1234, 0o600)
 
-	wantCode(t, "publish read-only for another", b.show(v, "reader", ofGroup("4321"), true), codes.OK)
+	wantCode(t, "publish read-only for another group", b.show(v, "reader", ofGroup("4321"), true), codes.OK)
 	b.has("reader", 1234, unix.S_ISGID|0o775)
-	wantCode(t, "publish for another", b.show(v, "other", ofGroup("4321"), false), codes.OK)
+	wantCode(t, "publish for another group", b.show(v, "other", ofGroup("4321"), false), codes.OK)
 	b.has(stage, 4321, unix.S_ISGID|0o775)
 	b.has("pod/dir/file", 4321, 0o660)
 	for _, target := range []string{"reader", "other"} {
@@ -87,13 +87,13 @@ func TestNoGroup(t *testing.T) {
 	v := b.volume("pvc-1")
 	b.publish(v, mounted("ext4"))
 	for _, group := range []string{"staff", "-1", "1.5", "4294967295", "4294967296", "18446744073709551616"} {
-		wantCode(t, "stage for "+group, b.stage(v, ofGroup(group)), codes.InvalidArgument)
+		wantCode(t, "stage for group "+group, b.stage(v, ofGroup(group)), codes.InvalidArgument)
 		if raw, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(raw), b.dir) {
-			t.Errorf("after %s it is mounted (%v)", group, err)
+			t.Errorf("the volume is mounted after the refused group %s (%v)", group, err)
 		}
 	}
-	wantCode(t, "stage for the last", b.stage(v, ofGroup("4294967294")), codes.OK)
+	wantCode(t, "stage for the largest group id", b.stage(v, ofGroup("4294967294")), codes.OK)
 	b.has("stage-"+v, 4294967294, unix.S_ISGID|0o775)
-	wantCode(t, "publish for none", b.show(v, "pod", ofGroup("none"), false), codes.InvalidArgument)
+	wantCode(t, "publish for the invalid group none", b.show(v, "pod", ofGroup("none"), false), codes.InvalidArgument)
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }

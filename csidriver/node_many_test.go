@@ -36,7 +36,7 @@ func TestManyAtOnce(t *testing.T) {
 	for range 5 {
 		each(func(i int) { wantCode(t, "stage", b.stage(volumes[i], capabilities[i]), codes.OK) })
 		if there := first.loops(); len(there) != many {
-			t.Errorf("%d devices of %d volumes: %v", len(there), many, there)
+			t.Errorf("got %d devices for %d volumes: %v", len(there), many, there)
 		}
 		numbers := map[int]string{}
 		for _, v := range volumes {

@@ -23,7 +23,7 @@ func TestReadOnlyFromSnapshotInUse(t *testing.T) {
 			v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{c} })
 			b.publish(v, c)
 			wantCode(t, "stage", b.stage(v, c), codes.OK)
-			wantCode(t, "show", b.show(v, "pod", c, false), codes.OK)
+			wantCode(t, "publish", b.show(v, "pod", c, false), codes.OK)
 			f, err := os.Create(b.path("pod/a"))
 			if err != nil {
 				t.Fatal(err)
@@ -50,13 +50,13 @@ func TestReadOnlyFromSnapshotInUse(t *testing.T) {
 			r := b.volume("pvc-2", from(s.GetSnapshot().GetSnapshotId(), ""), func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{reader} })
 			b.publish(r, reader)
 			wantCode(t, "stage for reading", b.stage(r, reader), codes.OK)
-			wantCode(t, "and again", b.stage(r, reader), codes.OK)
-			wantCode(t, "show for reading", b.show(r, "reader", reader, true), codes.OK)
+			wantCode(t, "stage for reading again", b.stage(r, reader), codes.OK)
+			wantCode(t, "publish for reading", b.show(r, "reader", reader, true), codes.OK)
 			if got, err := os.ReadFile(b.path("reader/a")); err != nil || string(got) != "synced" {
-				t.Errorf("it has %q, %v", got, err)
+				t.Errorf("copy of the file: got %q, %v; want synced", got, err)
 			}
 			if err := os.WriteFile(b.path("reader/b"), nil, 0o600); err == nil {
-				t.Error("it can be written to")
+				t.Error("the read-only volume accepts writes")
 			}
 			b.hide(r, "reader")
 			b.unstage(r)
@@ -85,11 +85,11 @@ func TestBlockReadOnly(t *testing.T) {
 		}
 		return f.Sync()
 	}
-	wantCode(t, "for reading", b.show(v, "reader", raw(), true), codes.OK)
+	wantCode(t, "publish for reading", b.show(v, "reader", raw(), true), codes.OK)
 	if err := write("reader"); err == nil {
-		t.Error("it takes writes")
+		t.Error("the read-only device accepts writes")
 	}
-	wantCode(t, "for writing beside", b.show(v, "writer", raw(), false), codes.FailedPrecondition)
+	wantCode(t, "publish for writing beside a reader", b.show(v, "writer", raw(), false), codes.FailedPrecondition)
 	data := make([]byte, 1)
 	d, err := os.Open(filepath.Join(b.path("disks"), v+".img"))
 	if err != nil {
@@ -97,14 +97,14 @@ func TestBlockReadOnly(t *testing.T) {
 	}
 	defer d.Close()
 	if _, err := d.ReadAt(data, 0); err != nil || data[0] != 0 {
-		t.Errorf("the disk has %q, %v", data, err)
+		t.Errorf("the disk begins with %q, %v; want a zero byte", data, err)
 	}
 	b.hide(v, "reader")
-	wantCode(t, "for writing", b.show(v, "writer", raw(), false), codes.OK)
+	wantCode(t, "publish for writing", b.show(v, "writer", raw(), false), codes.OK)
 	if err := write("writer"); err != nil {
-		t.Errorf("it takes no writes: %v", err)
+		t.Errorf("the writable device refuses writes: %v", err)
 	}
-	wantCode(t, "for reading beside", b.show(v, "reader", raw(), true), codes.FailedPrecondition)
+	wantCode(t, "publish for reading beside a writer", b.show(v, "reader", raw(), true), codes.FailedPrecondition)
 	b.hide(v, "writer")
 	b.unstage(v)
 }
@@ -119,25 +119,25 @@ func TestAfterBlockReadOnly(t *testing.T) {
 	b.publish(next, mounted("ext4"))
 	for range 100 { // other processes on this machine may take the number first
 		wantCode(t, "stage", b.stage(v, raw()), codes.OK)
-		wantCode(t, "for reading", b.show(v, "reader", raw(), true), codes.OK)
+		wantCode(t, "publish for reading", b.show(v, "reader", raw(), true), codes.OK)
 		number := b.number(v)
 		wantCode(t, "unpublish", b.hide(v, "reader"), codes.OK)
 		wantCode(t, "unstage", b.unstage(v), codes.OK)
 		wantCode(t, "stage the next", b.stage(next, mounted("ext4")), codes.OK)
 		same := b.number(next) == number
 		if same {
-			wantCode(t, "show it", b.show(next, "pod", mounted("ext4"), false), codes.OK)
+			wantCode(t, "publish the next", b.show(next, "pod", mounted("ext4"), false), codes.OK)
 			if err := os.WriteFile(b.path("pod/a"), nil, 0o600); err != nil {
 				t.Error(err)
 			}
-			wantCode(t, "hide it", b.hide(next, "pod"), codes.OK)
+			wantCode(t, "unpublish the next", b.hide(next, "pod"), codes.OK)
 		}
 		wantCode(t, "unstage the next", b.unstage(next), codes.OK)
 		if same || t.Failed() {
 			return
 		}
 	}
-	t.Fatal("no number was had twice")
+	t.Fatal("no device number was used twice in 100 attempts")
 }
 
 // number returns the number of the volume's device.
@@ -145,7 +145,7 @@ func (b *bench) number(volume string) int {
 	b.t.Helper()
 	l, err := machine.Find(filepath.Join(b.path("disks"), volume+".img"))
 	if err != nil || l == nil {
-		b.t.Fatalf("the device of %s is %v, %v", volume, l, err)
+		b.t.Fatalf("device of %s: got %v, %v", volume, l, err)
 	}
 	_ = l.Close()
 	return l.Number
@@ -169,7 +169,7 @@ func TestStageAgain(t *testing.T) {
 		}
 		wantCode(t, "read-only", b.stage(v, mounted(fsType, "ro")), codes.OK)
 		wantCode(t, "read-only again", b.stage(v, mounted(fsType, "ro")), codes.OK)
-		wantCode(t, "then for writing", b.stage(v, mounted(fsType)), codes.AlreadyExists)
+		wantCode(t, "stage for writing while staged read-only", b.stage(v, mounted(fsType)), codes.AlreadyExists)
 		b.unstage(v)
 	}
 }
@@ -182,12 +182,12 @@ func TestExpandAtAReader(t *testing.T) {
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{c} })
 	b.publish(v, c)
 	wantCode(t, "stage", b.stage(v, c), codes.OK)
-	wantCode(t, "for reading", b.show(v, "reader", c, true), codes.OK)
+	wantCode(t, "publish for reading", b.show(v, "reader", c, true), codes.OK)
 	grow := &csi.CapacityRange{RequiredBytes: 3 * gib}
 	must(t)(b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: grow}))
 	must(t)(b.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: v, VolumePath: b.path("reader"), CapacityRange: grow}))
 	if total := b.total(v, "reader"); total < 2*gib {
-		t.Errorf("the filesystem has %d bytes", total)
+		t.Errorf("got a filesystem of %d bytes, want at least 2 GiB", total)
 	}
 	b.hide(v, "reader")
 	b.unstage(v)

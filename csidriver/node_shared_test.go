@@ -86,10 +86,10 @@ func TestSharedByTwoNodes(t *testing.T) {
 				wantCode(t, "stage", b.stage(v, c), codes.OK)
 			}
 			if a, b := one.own(v), two.own(v); a < 0 || b < 0 || a == b {
-				t.Errorf("their devices are %d and %d", a, b)
+				t.Errorf("the nodes have the devices %d and %d, want two different devices", a, b)
 			}
-			wantCode(t, "show for writing", one.show(v, "pod", c, false), codes.OK)
-			wantCode(t, "show for reading on the other", two.show(v, "pod", c, true), codes.OK)
+			wantCode(t, "publish for writing", one.show(v, "pod", c, false), codes.OK)
+			wantCode(t, "publish for reading on the other node", two.show(v, "pod", c, true), codes.OK)
 			if err := one.write("pod", "hello"); err != nil {
 				t.Errorf("the writer cannot write: %v", err)
 			}
@@ -97,22 +97,22 @@ func TestSharedByTwoNodes(t *testing.T) {
 				t.Error("the reader can write")
 			}
 			if got := two.begins("pod"); got != "hello" {
-				t.Errorf("the reader reads %q", got)
+				t.Errorf("the reader got %q, want hello", got)
 			}
-			wantCode(t, "show for reading beside the writer", one.show(v, "reader", c, true), codes.FailedPrecondition)
+			wantCode(t, "publish for reading beside the writer", one.show(v, "reader", c, true), codes.FailedPrecondition)
 			wantCode(t, "unstage too early", one.unstage(v), codes.FailedPrecondition)
-			wantCode(t, "hide the writer", one.hide(v, "pod"), codes.OK)
+			wantCode(t, "unpublish the writer", one.hide(v, "pod"), codes.OK)
 			wantCode(t, "unstage", one.unstage(v), codes.OK)
 			if one.own(v) >= 0 || two.own(v) < 0 {
-				t.Errorf("their devices are %d and %d", one.own(v), two.own(v))
+				t.Errorf("after unstaging on the first node, the devices are %d and %d, want -1 and a device", one.own(v), two.own(v))
 			}
-			wantCode(t, "hide the reader", two.hide(v, "pod"), codes.OK)
-			wantCode(t, "show for writing on the other", two.show(v, "pod", c, false), codes.OK)
+			wantCode(t, "unpublish the reader", two.hide(v, "pod"), codes.OK)
+			wantCode(t, "publish for writing on the other node", two.show(v, "pod", c, false), codes.OK)
 			if err := two.write("pod", "bye"); err != nil {
-				t.Errorf("the other cannot write: %v", err)
+				t.Errorf("the second node cannot write: %v", err)
 			}
-			wantCode(t, "hide", two.hide(v, "pod"), codes.OK)
-			wantCode(t, "unstage the other", two.unstage(v), codes.OK)
+			wantCode(t, "unpublish", two.hide(v, "pod"), codes.OK)
+			wantCode(t, "unstage on the other node", two.unstage(v), codes.OK)
 		})
 	}
 }
@@ -137,7 +137,7 @@ func TestUnstageKeepsForeignDevices(t *testing.T) {
 		wantCode(t, "unstage", b.unstage(v), codes.OK)
 	}
 	if other, err = machine.FindFor("i-ffffff", b.path("disks")+"/"+v+".img"); err != nil || other == nil || other.Number != number {
-		t.Fatalf("the other's device is %v, %v, want %d", other, err, number)
+		t.Fatalf("device of the other node: got %v, %v; want %d", other, err, number)
 	}
 	if err := other.Detach(); err != nil {
 		t.Error(err)
@@ -160,12 +160,12 @@ func TestReadByTwoNodes(t *testing.T) {
 	alone := one.volume("pvc-1")
 	one.publish(alone, writer)
 	_, err := two.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: alone, NodeId: string(two.vm.ID), VolumeCapability: writer})
-	wantCode(t, "a second node for a disk of one", err, codes.FailedPrecondition)
+	wantCode(t, "attach a single-node disk to a second node", err, codes.FailedPrecondition)
 
 	v := one.shared("pvc-2", writer, reader)
 	one.publish(v, writer)
 	wantCode(t, "stage for writing", one.stage(v, writer), codes.OK)
-	wantCode(t, "show for writing", one.show(v, "pod", writer, false), codes.OK)
+	wantCode(t, "publish for writing", one.show(v, "pod", writer, false), codes.OK)
 	if err := os.WriteFile(one.path("pod/hello"), []byte("world"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -174,14 +174,14 @@ func TestReadByTwoNodes(t *testing.T) {
 	for _, b := range []*bench{one, two} {
 		b.publish(v, reader)
 		wantCode(t, "stage", b.stage(v, reader), codes.OK)
-		wantCode(t, "show", b.show(v, "pod", reader, false), codes.OK)
+		wantCode(t, "publish", b.show(v, "pod", reader, false), codes.OK)
 	}
 	for _, b := range []*bench{one, two} {
 		if got, err := os.ReadFile(b.path("pod/hello")); string(got) != "world" {
-			t.Errorf("read %q, %v", got, err)
+			t.Errorf("got %q, %v; want world", got, err)
 		}
 		if err := os.WriteFile(b.path("pod/b"), nil, 0o600); err == nil {
-			t.Error("it can be written to")
+			t.Error("the read-only volume accepts writes")
 		}
 		b.clear(v)
 	}
@@ -198,7 +198,7 @@ func TestJournalOfTwoNodes(t *testing.T) {
 			v := one.volumeOf("pvc-1", fsType)
 			one.publish(v, writer)
 			wantCode(t, "stage", one.stage(v, writer), codes.OK)
-			wantCode(t, "show", one.show(v, "pod", writer, false), codes.OK)
+			wantCode(t, "publish", one.show(v, "pod", writer, false), codes.OK)
 			if err := os.WriteFile(one.path("pod/hello"), []byte("world"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -225,7 +225,7 @@ func TestJournalOfTwoNodes(t *testing.T) {
 			both.Wait()
 			for _, b := range []*bench{one, two} {
 				if got, err := os.ReadFile(b.path("stage-" + r + "/hello")); string(got) != "world" {
-					t.Errorf("read %q, %v", got, err)
+					t.Errorf("got %q, %v; want world", got, err)
 				}
 				wantCode(t, "unstage", b.unstage(r), codes.OK)
 			}

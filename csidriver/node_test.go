@@ -39,7 +39,7 @@ func TestDataStay(t *testing.T) {
 			if fsType == machine.Ext4 && !machine.CanGrowMounted() {
 				wantCode(t, "expand without the privilege", err, codes.FailedPrecondition)
 			} else if after := b.total(v, "pod"); err != nil || after < before+gib || after > 3*gib {
-				t.Errorf("it had %d bytes, and has %d, %v", before, after, err)
+				t.Errorf("the filesystem had %d bytes, and has %d after the expansion, %v", before, after, err)
 			}
 			b.clear(v)
 			clone := b.volume("pvc-2", from("", v), func(r *csi.CreateVolumeRequest) {
@@ -50,11 +50,11 @@ func TestDataStay(t *testing.T) {
 				wantCode(t, "stage "+id, b.stage(id, c), codes.OK)
 				wantCode(t, "publish "+id, b.show(id, "pod-"+id, c, true), codes.OK)
 				if got, err := os.ReadFile(b.path("pod-" + id + "/hello")); string(got) != "world" {
-					t.Errorf("%s: read %q, %v", id, got, err)
+					t.Errorf("file in %s: got %q, %v; want world", id, got, err)
 				}
 			}
 			if total, larger := b.total(v, "pod-"+v), b.total(clone, "pod-"+clone); total < 2*gib || larger < 4*gib {
-				t.Errorf("it has %d bytes, and its larger clone %d", total, larger)
+				t.Errorf("the volume has %d bytes and its clone has %d, want at least 2 GiB and 4 GiB", total, larger)
 			}
 			for _, id := range []string{v, clone} {
 				wantCode(t, "unpublish", b.hide(id, "pod-"+id), codes.OK)
@@ -85,14 +85,14 @@ func (b *bench) total(v, at string) int64 {
 	return s.GetUsage()[0].GetTotal()
 }
 
-// TestNotTheVolume proves that a repeated call with other values is refused.
+// TestForeignMountIsRefused proves that a repeated call with other values is refused.
 // The driver never takes a foreign mount for the volume.
-func TestNotTheVolume(t *testing.T) {
+func TestForeignMountIsRefused(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")
-	wantCode(t, "stage what is not attached", b.stage(v, c), codes.FailedPrecondition)
+	wantCode(t, "stage a volume that is not attached", b.stage(v, c), codes.FailedPrecondition)
 	b.publish(v, c)
-	wantCode(t, "publish what is not staged", b.show(v, "pod", c, false), codes.FailedPrecondition)
+	wantCode(t, "publish a volume that is not staged", b.show(v, "pod", c, false), codes.FailedPrecondition)
 	wantCode(t, "stage", b.stage(v, c), codes.OK)
 	wantCode(t, "stage as xfs", b.stage(v, mounted("xfs")), codes.AlreadyExists)
 	wantCode(t, "stage with flags", b.stage(v, mounted("ext4", "noatime")), codes.AlreadyExists)
@@ -118,7 +118,7 @@ func TestNotTheVolume(t *testing.T) {
 	}
 	for _, path := range []string{"plain", "missing"} {
 		_, err = b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path(path)})
-		wantCode(t, "stats of a path that is "+path, err, codes.NotFound)
+		wantCode(t, "stats of the path "+path, err, codes.NotFound)
 	}
 	wantCode(t, "unpublish a folder with files", b.hide(v, "plain"), codes.Internal)
 	if _, err := os.Stat(b.path("plain/precious")); err != nil {
@@ -149,7 +149,7 @@ func TestNeverFormatsData(t *testing.T) {
 	}
 	defer f.Close()
 	if _, err := f.ReadAt(got, 512<<20); err != nil || string(got) != "precious" {
-		t.Errorf("read %q, %v", got, err)
+		t.Errorf("got %q, %v; want precious", got, err)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestUnstageKeepsFiles(t *testing.T) {
 	reader.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
 	wantCode(t, "stage read-only", b.stage(v, reader), codes.OK)
 	if got, err := os.ReadFile(b.path("stage-" + v + "/" + v)); string(got) != "precious" {
-		t.Errorf("read %q, %v", got, err)
+		t.Errorf("got %q, %v; want precious", got, err)
 	}
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
@@ -183,7 +183,7 @@ func TestBlock(t *testing.T) {
 		wantCode(t, "publish", b.show(v, "pod", raw(), false), codes.OK)
 	}
 	if total := b.total(v, "pod"); total != gib {
-		t.Errorf("it has %d bytes", total)
+		t.Errorf("got %d bytes, want 1 GiB", total)
 	}
 	grow := &csi.CapacityRange{RequiredBytes: 2 * gib}
 	must(t)(b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: grow}))
@@ -191,14 +191,14 @@ func TestBlock(t *testing.T) {
 		must(t)(b.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: v, VolumePath: b.path(path), CapacityRange: grow}))
 	}
 	if total := b.total(v, "pod"); total != 2*gib {
-		t.Errorf("it has grown to %d bytes", total)
+		t.Errorf("got %d bytes after the expansion, want 2 GiB", total)
 	}
 	b.clear(v)
 	wantCode(t, "stage", b.stage(v, raw()), codes.OK)
 	if err := unix.Unmount(b.path("stage-"+v+"/"+v), 0); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, "unstage what is no longer mounted", b.unstage(v), codes.OK)
+	wantCode(t, "unstage a volume without its mount", b.unstage(v), codes.OK)
 }
 
 // TestOtherAccessType proves that a volume has only one access type at a time.
@@ -212,22 +212,22 @@ func TestOtherAccessType(t *testing.T) {
 	wantCode(t, "stage as a filesystem", b.stage(v, mounted("ext4")), codes.AlreadyExists)
 	l, err := machine.Find(file)
 	if err != nil || l == nil {
-		t.Fatalf("its device is %v, %v", l, err)
+		t.Fatalf("device of the volume: got %v, %v", l, err)
 	}
 	if lapses, err := l.Lapses(); err != nil || lapses {
-		t.Errorf("it lapses: %t, %v", lapses, err)
+		t.Errorf("autoclear of the device: got %t, %v; want false", lapses, err)
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
 	if size, err := machine.FilesystemSize(file); err != nil || size != 0 {
-		t.Errorf("a filesystem of %d bytes was made, %v", size, err)
+		t.Errorf("got a filesystem of %d bytes, %v; want none", size, err)
 	}
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 	wantCode(t, "stage as a filesystem", b.stage(v, mounted("ext4")), codes.OK)
 	wantCode(t, "stage raw", b.stage(v, raw()), codes.AlreadyExists)
 	if left, err := filepath.Glob(b.path("stage-" + v + "/disk-*")); err != nil || len(left) > 0 {
-		t.Errorf("in the volume is %v, %v", left, err)
+		t.Errorf("device files in the volume: got %v, %v; want none", left, err)
 	}
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
@@ -242,7 +242,7 @@ func TestBlockIsDetached(t *testing.T) {
 	wantCode(t, "publish", b.show(v, "pod", raw(), false), codes.OK)
 	l, err := machine.Find(filepath.Join(b.path("disks"), v+".img"))
 	if err != nil || l == nil {
-		t.Fatalf("its device is %v, %v", l, err)
+		t.Fatalf("device of the volume: got %v, %v", l, err)
 	}
 	if err := l.Detach(); err != nil {
 		t.Fatal(err)
@@ -318,19 +318,19 @@ func TestExpandStaged(t *testing.T) {
 	for range 2 {
 		got := must(t)(b.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: v, VolumePath: b.path("stage-" + v), CapacityRange: grow})).(*csi.NodeExpandVolumeResponse)
 		if total := b.total(v, "stage-"+v); got.GetCapacityBytes() != 3*gib || total < 2*gib || total > 3*gib {
-			t.Errorf("it has %d bytes of %d", total, got.GetCapacityBytes())
+			t.Errorf("got a filesystem of %d bytes on a disk of %d bytes", total, got.GetCapacityBytes())
 		}
 	}
 	s := must(t)(b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("stage-" + v)})).(*csi.NodeGetVolumeStatsResponse)
 	if u := s.GetUsage(); len(u) != 2 || u[1].GetUnit() != csi.VolumeUsage_INODES || u[1].GetTotal() == 0 || u[0].GetUsed() == 0 || u[0].GetAvailable() == 0 {
-		t.Errorf("its usage is %v", u)
+		t.Errorf("got usage %v, want bytes and inodes", u)
 	}
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// TestGivenUp proves that a call can be cancelled at any moment. The next call
+// TestCancelledStaging proves that a call can be cancelled at any moment. The next call
 // finds or undoes everything that the cancelled call left behind.
-func TestGivenUp(t *testing.T) {
+func TestCancelledStaging(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")
 	b.publish(v, mounted("ext4"))
@@ -359,8 +359,8 @@ func TestBusyVolume(t *testing.T) {
 		_, err := n.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: volume, TargetPath: filepath.Join(t.TempDir(), "none")})
 		return err
 	}
-	wantCode(t, "a volume that is worked on", hide("disk-000001"), codes.Aborted)
-	wantCode(t, "another", hide("disk-000002"), codes.OK)
+	wantCode(t, "volume with a running call", hide("disk-000001"), codes.Aborted)
+	wantCode(t, "another volume", hide("disk-000002"), codes.OK)
 	done()
-	wantCode(t, "one that was", hide("disk-000001"), codes.OK)
+	wantCode(t, "volume after the running call", hide("disk-000001"), codes.OK)
 }

@@ -42,17 +42,17 @@ func TestCopies(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := resp.GetSnapshot(); first != nil && (s.GetSnapshotId() != first.GetSnapshotId() || !s.GetCreationTime().AsTime().Equal(first.GetCreationTime().AsTime())) {
-			t.Errorf("again it is %v, and was %v", s, first)
+			t.Errorf("repeated request: got %v, want %v", s, first)
 		}
 		first = resp.GetSnapshot()
 	}
 	other := b.volume("pvc-2")
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: other})
-	wantCode(t, "the name for another volume", err, codes.AlreadyExists)
+	wantCode(t, "same name for another volume", err, codes.AlreadyExists)
 	must(t)(b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v}))
 	restored := b.volume("pvc-3", from(first.GetSnapshotId(), ""), func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 4 * gib })
 	if restored == "" {
-		t.Error("a snapshot went with its volume")
+		t.Error("the snapshot of a deleted volume was not restored")
 	}
 }
 
@@ -77,16 +77,16 @@ func TestSourceElsewhere(t *testing.T) {
 	s := must(t)(b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: v})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()
 	restored := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(b.volume("restored", from(s, ""), in("far-a", "sim-1b"))))).(cloudsim.Disk)
 	if restored.Zone != "sim-1b" {
-		t.Errorf("it stands in %s", restored.Zone)
+		t.Errorf("restored volume: got zone %s, want sim-1b", restored.Zone)
 	}
 	copied := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(b.volume("copied", from("", v), regional, in("sim-1a", "sim-1b", "sim-1c"))))).(cloudsim.Disk)
 	if !slices.Contains(copied.ReplicaZones, "sim-1c") {
-		t.Errorf("a copy of what is in sim-1c stands in %v", copied.ReplicaZones)
+		t.Errorf("regional copy of a volume in sim-1c: got zones %v", copied.ReplicaZones)
 	}
 	_, err := b.CreateVolume(t.Context(), b.request("nowhere", from(s, ""), in("far-a")))
-	wantCode(t, "of a snapshot, in another region", err, codes.ResourceExhausted)
+	wantCode(t, "restore a snapshot in another region", err, codes.ResourceExhausted)
 	_, err = b.CreateVolume(t.Context(), b.request("nor-there", from("", v), regional, in("sim-1a", "sim-1b")))
-	wantCode(t, "a regional copy, beside its source", err, codes.ResourceExhausted)
+	wantCode(t, "regional copy outside the zone of its source", err, codes.ResourceExhausted)
 }
 
 // TestSlowSnapshot proves that a repeated request during a slow snapshot does
@@ -103,14 +103,14 @@ func TestSlowSnapshot(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err := take(short)
-	wantCode(t, "while it is taken", err, codes.DeadlineExceeded)
+	wantCode(t, "request during the snapshot", err, codes.DeadlineExceeded)
 	if err := b.cloud.DeleteHold(t.Context(), hold.ID); err != nil {
 		t.Fatal(err)
 	}
 	second := must(t)(take(t.Context())).(*csi.CreateSnapshotResponse).GetSnapshot()
 	all := must(t)(b.cloud.ListSnapshots(t.Context(), cloudsim.ListOptions{})).(cloudsim.List[cloudsim.Snapshot])
 	if len(all.Items) != 1 || !second.GetReadyToUse() || second.GetSnapshotId() != string(all.Items[0].ID) {
-		t.Errorf("there are %v, answered is %v", all.Items, second)
+		t.Errorf("got the snapshots %v and the answer %v, want one ready snapshot", all.Items, second)
 	}
 }
 
@@ -125,9 +125,9 @@ func TestExpandAgain(t *testing.T) {
 		have        int64
 	}{{gib, 0, codes.OK, 2}, {2 * gib, 0, codes.OK, 2}, {3 * gib, 0, codes.OK, 3}, {3 * gib, 0, codes.OK, 3}, {gib, 2 * gib, codes.OutOfRange, 0}} {
 		resp, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: &csi.CapacityRange{RequiredBytes: c.least, LimitBytes: c.most}})
-		wantCode(t, fmt.Sprint("to ", c.least/gib), err, c.want)
+		wantCode(t, fmt.Sprintf("expand to %d GiB", c.least/gib), err, c.want)
 		if err == nil && (resp.GetCapacityBytes() != c.have*gib || !resp.GetNodeExpansionRequired()) {
-			t.Errorf("to %d: %v", c.least/gib, resp)
+			t.Errorf("expand to %d GiB: got %v", c.least/gib, resp)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestExpandWhileItIsCopied(t *testing.T) {
 		if err := c.copy(); err != nil {
 			t.Fatal(err)
 		}
-		wantCode(t, "during a "+name, expand(), codes.Aborted)
+		wantCode(t, "expand during a "+name, expand(), codes.Aborted)
 		if err := b.cloud.DeleteHold(t.Context(), hold.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -172,10 +172,10 @@ func TestExpandWhileItIsCopied(t *testing.T) {
 		for begin := time.Now(); status.Code(err) == codes.Aborted && time.Since(begin) < time.Minute; {
 			err = expand()
 		}
-		wantCode(t, "after the "+name, err, codes.OK)
+		wantCode(t, "expand after the "+name, err, codes.OK)
 	}
 	_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: b.failed("failed"), CapacityRange: &csi.CapacityRange{RequiredBytes: 9 * gib}})
-	wantCode(t, "of one that has no data", err, codes.FailedPrecondition)
+	wantCode(t, "expand a failed disk", err, codes.FailedPrecondition)
 }
 
 // failed returns a disk that failed, because its source was lost before the
@@ -200,7 +200,7 @@ func (b *bench) until(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
 			return
 		}
 		if time.Now().After(deadline) {
-			b.t.Fatalf("disk %s stays %s, with %+v", id, d.State, d.Status)
+			b.t.Fatalf("disk %s did not reach the condition: state %s, status %+v", id, d.State, d.Status)
 		}
 	}
 }
@@ -215,14 +215,14 @@ func TestLimit(t *testing.T) {
 	kind := must(t)(b.cloud.GetInstanceType(t.Context(), b.vm.Type)).(cloudsim.InstanceType)
 	info := must(t)(b.NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse)
 	if got, want := info.GetMaxVolumesPerNode(), int64(kind.MaxDisks-1); got != want {
-		t.Errorf("room for %d, want %d", got, want)
+		t.Errorf("got a limit of %d volumes, want %d", got, want)
 	}
 	for i := range info.GetMaxVolumesPerNode() {
 		b.publish(b.volume(fmt.Sprint("pvc-", i)), mounted("ext4"))
 	}
 	v := b.volume("one-more")
 	_, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID), VolumeCapability: mounted("ext4")})
-	wantCode(t, "one more", err, codes.ResourceExhausted)
+	wantCode(t, "one volume more than the limit", err, codes.ResourceExhausted)
 }
 
 // limit returns the volume limit that the node reports under a driver name.
@@ -245,10 +245,10 @@ func TestLimitOfNames(t *testing.T) {
 		must(t)(control.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: string(b.vm.ID), VolumeCapability: mounted("ext4")}))
 	}
 	if got := b.limit(b.NodeClient); got != all-2 {
-		t.Errorf("under its own name it can have %d, want %d", got, all-2)
+		t.Errorf("limit under the own name: got %d, want %d", got, all-2)
 	}
 	if got := b.limit(old); got != all-1 {
-		t.Errorf("as %s it can have %d, want %d", name, got, all-1)
+		t.Errorf("limit as %s: got %d, want %d", name, got, all-1)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestLimitOfOldVolumes(t *testing.T) {
 	want := func(what string, own, legacy int64) {
 		t.Helper()
 		if n, o := b.limit(b.NodeClient), b.limit(old); n != own || o != legacy {
-			t.Errorf("%s: it can have %d, and as %s %d; want %d and %d", what, n, name, o, own, legacy)
+			t.Errorf("%s: got the limits %d, and as %s %d; want %d and %d", what, n, name, o, own, legacy)
 		}
 	}
 	want("attached", all-1, all-1)
@@ -287,10 +287,10 @@ func TestSingleWriter(t *testing.T) {
 	wantCode(t, "stage", b.stage(v, c), codes.OK)
 	single := mounted("ext4")
 	single.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
-	wantCode(t, "first", b.show(v, "a", single, false), codes.OK)
-	wantCode(t, "first again", b.show(v, "a", single, false), codes.OK)
-	wantCode(t, "second", b.show(v, "b", single, false), codes.FailedPrecondition)
-	wantCode(t, "second of several", b.show(v, "b", c, false), codes.OK)
+	wantCode(t, "publish at a", b.show(v, "a", single, false), codes.OK)
+	wantCode(t, "publish at a again", b.show(v, "a", single, false), codes.OK)
+	wantCode(t, "publish at b", b.show(v, "b", single, false), codes.FailedPrecondition)
+	wantCode(t, "publish at b for several writers", b.show(v, "b", c, false), codes.OK)
 	for _, target := range []string{"a", "b"} {
 		wantCode(t, "unpublish", b.hide(v, target), codes.OK)
 	}
@@ -311,6 +311,6 @@ func TestSecretsAreNotLogged(t *testing.T) {
 		_, _ = calls(t.Context(), req, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/CreateVolume"}, handle)
 	}
 	if said := log.String(); strings.Contains(said, "hunter2") || strings.Count(said, "call=CreateVolume") < 3 {
-		t.Errorf("logged:\n%s", said)
+		t.Errorf("got a log with a secret or with missing calls:\n%s", said)
 	}
 }

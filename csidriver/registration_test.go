@@ -59,7 +59,7 @@ func TestRegistration(t *testing.T) {
 	}
 	plugin, err := csi.NewIdentityClient(dial(t, info.GetEndpoint())).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})
 	if err != nil || plugin.GetName() != DefaultName {
-		t.Errorf("at the endpoint answers %v, %v", plugin, err)
+		t.Errorf("plugin at the endpoint: got %v, %v", plugin, err)
 	}
 	for _, taken := range []bool{false, true} { // a refusal does not end the registration
 		must(t)(kubelet.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{PluginRegistered: taken, Error: "why"}))
@@ -70,7 +70,7 @@ func TestRegistration(t *testing.T) {
 	}
 	for _, path := range []string{socket, filepath.Join(dir, "csi.sock")} {
 		if _, err := os.Lstat(path); !os.IsNotExist(err) {
-			t.Errorf("%s stays: %v", path, err)
+			t.Errorf("socket %s still exists: %v", path, err)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestHealth(t *testing.T) {
 			if got, said := get(t, "http://"+address+path); got != want {
 				t.Errorf("cloud %s: %s is %d (%s), want %d", name, path, got, said, want)
 			} else if name == hangs && path == "/readyz" && !strings.Contains(said, "does not answer") {
-				t.Errorf("it says %q", said)
+				t.Errorf("/readyz while the cloud hangs: got %q", said)
 			}
 		}
 		undo()
@@ -151,7 +151,7 @@ func TestNodeByName(t *testing.T) {
 	cfg.Mode, cfg.Cloud, cfg.Endpoint = ModeNode, cloud, "unix://"+filepath.Join(dir, "csi.sock")
 	cfg.Node = NodeConfig{InstanceName: "nobody", DisksDir: dir}
 	if err := Run(t.Context(), slog.New(slog.DiscardHandler), cfg); !errors.Is(err, cloudsim.NotFound) || !strings.Contains(err.Error(), "--node-instance") {
-		t.Errorf("of nobody: %v", err)
+		t.Errorf("unknown instance name: got %v, want NotFound for --node-instance", err)
 	}
 	cfg.Node.InstanceName = "node-1"
 	undo := hang(t, cloud)
@@ -169,7 +169,7 @@ func TestNodeByName(t *testing.T) {
 	wantCode(t, "while the cloud hangs", err, codes.DeadlineExceeded)
 	undo()
 	if got, err := info(time.Minute); err != nil || got.GetNodeId() != string(vm.ID) {
-		t.Errorf("it is %v, %v", got, err)
+		t.Errorf("node after the cloud is back: got %v, %v", got, err)
 	}
 	cancel()
 	if err := <-done; err != nil {

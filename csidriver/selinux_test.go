@@ -22,7 +22,7 @@ const (
 func needSELinux(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat("/sys/fs/selinux/enforce"); err != nil {
-		t.Skipf("this machine has no SELinux; make vm-test has: %v", err)
+		t.Skipf("this machine has no SELinux, run the test with make vm-test: %v", err)
 	}
 }
 
@@ -48,13 +48,13 @@ func TestSELinuxMount(t *testing.T) {
 			c, otherwise := mounted(fsType, askedLabel), mounted(fsType, otherLabel)
 			b.publish(v, c)
 			b.publish(other, otherwise)
-			wantCode(t, "stage with no label that there is", b.stage(v, mounted(fsType, "context=nonsense")), codes.InvalidArgument)
+			wantCode(t, "stage with an invalid label", b.stage(v, mounted(fsType, "context=nonsense")), codes.InvalidArgument)
 			for range 2 {
 				wantCode(t, "stage", b.stage(v, c), codes.OK)
 				wantCode(t, "publish", b.show(v, "pod", c, false), codes.OK)
 			}
 			wantCode(t, "stage another with another label", b.stage(other, otherwise), codes.OK)
-			wantCode(t, "publish it", b.show(other, "other-pod", otherwise, false), codes.OK)
+			wantCode(t, "publish the other", b.show(other, "other-pod", otherwise, false), codes.OK)
 			for path, want := range map[string]string{"pod": shownLabel, "other-pod": "system_u:object_r:usr_t:s0:c7"} {
 				if err := os.WriteFile(b.path(path+"/file"), nil, 0o600); err != nil {
 					t.Fatal(err)
@@ -69,7 +69,7 @@ func TestSELinuxMount(t *testing.T) {
 			wantCode(t, "unpublish", b.hide(other, "other-pod"), codes.OK)
 			wantCode(t, "unstage", b.unstage(other), codes.OK)
 			b.clear(v)
-			wantCode(t, "stage, then, with another label", b.stage(v, otherwise), codes.OK)
+			wantCode(t, "stage with another label after unstaging", b.stage(v, otherwise), codes.OK)
 			wantCode(t, "unstage", b.unstage(v), codes.OK)
 		})
 	}
@@ -97,7 +97,7 @@ func TestSELinuxLabelsStay(t *testing.T) {
 					}
 				}
 				if got := labelOf(t, file); got != shownLabel {
-					t.Errorf("it has the label %s, want %s", got, shownLabel)
+					t.Errorf("label of the file: got %s, want %s", got, shownLabel)
 				}
 				wantCode(t, "publish with a label", b.show(v, "labelled", mounted(fsType, askedLabel), false), codes.FailedPrecondition)
 				b.clear(v)

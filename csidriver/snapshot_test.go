@@ -74,12 +74,12 @@ func TestSnapshotIsCutWhenAnswered(t *testing.T) {
 		begun = len(l.Items) == 1
 	}
 	if l, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{}); err != nil || len(l.GetEntries()) > 0 && len(answered) == 0 {
-		t.Errorf("listed before it is cut: %v, %v", l, err)
+		t.Errorf("list during the snapshot: got %v, %v; want no entry", l, err)
 	}
 	time.AfterFunc(300*time.Millisecond, stop)
 	s := (<-answered).GetSnapshot()
 	if !s.GetReadyToUse() {
-		t.Fatalf("answered with %v", s)
+		t.Fatalf("got the answer %v, want a ready snapshot", s)
 	}
 	const late = "WRITTEN-AFTER-THE-ANSWER"
 	if _, err := f.WriteAt([]byte(late), 200<<20); err != nil {
@@ -92,7 +92,7 @@ func TestSnapshotIsCutWhenAnswered(t *testing.T) {
 	defer cut.Close()
 	got := make([]byte, len(late))
 	if _, err := cut.ReadAt(got, 200<<20); err != nil || string(got) == late {
-		t.Errorf("the snapshot has %q, %v", got, err)
+		t.Errorf("the snapshot contains %q, %v; want no data from after the answer", got, err)
 	}
 }
 
@@ -113,23 +113,23 @@ func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
 		return err
 	}
 	undo := b.fault("operations.get", cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "unavailable"}, 0)
-	wantCode(t, "a snapshot that cannot be asked for", one(), codes.Unavailable)
-	wantCode(t, "a group that cannot be asked for", group(), codes.Unavailable)
+	wantCode(t, "snapshot with a failed poll", one(), codes.Unavailable)
+	wantCode(t, "group with a failed poll", group(), codes.Unavailable)
 	undo()
 	before, err := b.cloud.ListSnapshots(t.Context(), cloudsim.ListOptions{})
 	if err != nil || len(before.Items) != 3 {
-		t.Fatalf("there are %d, %v", len(before.Items), err)
+		t.Fatalf("got %d snapshots, %v; want 3", len(before.Items), err)
 	}
 	stop()
-	wantCode(t, "again", one(), codes.OK)
-	wantCode(t, "the group again", group(), codes.OK)
+	wantCode(t, "snapshot again", one(), codes.OK)
+	wantCode(t, "group again", group(), codes.OK)
 	after, err := b.cloud.ListSnapshots(t.Context(), cloudsim.ListOptions{})
 	if err != nil || len(after.Items) != 3 {
-		t.Fatalf("there are %d, %v", len(after.Items), err)
+		t.Fatalf("got %d snapshots, %v; want 3", len(after.Items), err)
 	}
 	for i := range after.Items {
 		if after.Items[i].ID != before.Items[i].ID {
-			t.Errorf("%s is %s now", before.Items[i].ID, after.Items[i].ID)
+			t.Errorf("snapshot %s was replaced by %s", before.Items[i].ID, after.Items[i].ID)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestToTheEnd(t *testing.T) {
 		return nil
 	})
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("its caller hears %v", err)
+		t.Errorf("toTheEnd returned %v, want DeadlineExceeded", err)
 	}
 	if err := errors.Join(f.Close(), l.Close()); err != nil {
 		t.Fatal(err)
@@ -53,16 +53,16 @@ func TestToTheEnd(t *testing.T) {
 	}
 	defer next.Close()
 	if err := unix.Flock(int(next.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
-		t.Errorf("the next gets the lock: %v", err)
+		t.Errorf("lock of the file after the deadline: got %v, want EWOULDBLOCK", err)
 	}
 	if there, err := Find(path); err != nil || there == nil {
-		t.Errorf("the device is gone: %v", err)
+		t.Errorf("no device after the deadline: %v", err)
 	} else if err := there.Close(); err != nil {
 		t.Error(err)
 	}
 	close(release)
 	if err := <-broken; err != nil {
-		t.Errorf("it was broken off: %v", err)
+		t.Errorf("the step was cancelled: %v", err)
 	}
 	if err := lock(t.Context(), next); err != nil {
 		t.Error(err)

@@ -44,14 +44,14 @@ func TestFindAnothersFileOfTheSameName(t *testing.T) {
 	file()
 	other, err := Find(path)
 	if err != nil || other != nil {
-		t.Errorf("found %v, %v of another file", other, err)
+		t.Errorf("got %v, %v for another file, want nil", other, err)
 	}
 	if err := unix.Unmount(dir, 0); err != nil {
 		t.Fatal(err)
 	}
 	same, err := Find(path)
 	if err != nil || same == nil || same.Number != first.Number {
-		t.Fatalf("found %v, %v", same, err)
+		t.Fatalf("got %v, %v, want the device of the file", same, err)
 	}
 	if err := same.Close(); err != nil {
 		t.Error(err)
@@ -70,7 +70,7 @@ func TestLapses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if lapses, err := l.Lapses(); err != nil || !lapses {
-		t.Errorf("it lapses: %t, %v", lapses, err)
+		t.Errorf("autoclear: got %t, %v; want true", lapses, err)
 	}
 	if _, err := EnsureFilesystem(t.Context(), l, path, Ext4); err != nil {
 		t.Fatal(err)
@@ -81,14 +81,14 @@ func TestLapses(t *testing.T) {
 	for _, near := range [][]string{nil, {at}} {
 		have, err := Find(path, near...)
 		if err != nil || have == nil || have.Number != l.Number {
-			t.Fatalf("near %v it is %v, %v; want %s", near, have, err, l.Device())
+			t.Fatalf("Find near %v: got %v, %v; want %s", near, have, err, l.Device())
 		}
 		if err := have.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 	if other, err := Find(filepath.Join(dir, "other.img"), at); err != nil || other != nil {
-		t.Errorf("another file that is gone has %v, %v", other, err)
+		t.Errorf("Find of a missing file: got %v, %v; want nil", other, err)
 	}
 	if err := UnmountAll(at); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestLapses(t *testing.T) {
 			break
 		}
 		if err := have.Close(); err != nil || ctx.Err() != nil { // udev may open the device for a moment
-			t.Fatalf("it stays: %s, %v", have.Device(), err)
+			t.Fatalf("the device remains after the last unmount: %s, %v", have.Device(), err)
 		}
 		backoff.Sleep(ctx, tick)
 	}
@@ -114,14 +114,14 @@ func TestLapses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if lapses, err := stays.Lapses(); err != nil || lapses {
-		t.Errorf("it lapses: %t, %v", lapses, err)
+		t.Errorf("autoclear: got %t, %v; want false", lapses, err)
 	}
 	again, err := Attach(t.Context(), path, false, true) // the staging call decides about autoclear anew
 	if err != nil {
 		t.Fatal(err)
 	}
 	if lapses, err := again.Lapses(); err != nil || lapses {
-		t.Errorf("it lapses: %t, %v", lapses, err)
+		t.Errorf("autoclear: got %t, %v; want false", lapses, err)
 	}
 	if err := errors.Join(again.Close(), stays.Detach()); err != nil {
 		t.Error(err)
@@ -154,7 +154,7 @@ func TestFindAfterTheMountIsGone(t *testing.T) {
 	}
 	have, err := Find(filepath.Join(second, "disk.img"))
 	if err != nil || have == nil || have.Number != l.Number {
-		t.Fatalf("it is %v, %v; want %s", have, err, l.Device())
+		t.Fatalf("Find: got %v, %v; want %s", have, err, l.Device())
 	}
 	if err := have.Close(); err != nil {
 		t.Error(err)
@@ -211,7 +211,7 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		takeAway func(*Loop) error
 		free     bool // whether the device must accept writes while it has no file
-	}{"detached": {detached, true}, "by another program": {cleared, false}} {
+	}{"detached by the package": {detached, true}, "detached by another program": {cleared, false}} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			first, next := filepath.Join(dir, "first.img"), filepath.Join(dir, "next.img")
@@ -238,24 +238,24 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 					continue
 				}
 				if tc.free && strings.TrimSpace(string(ro)) != "0" {
-					t.Error("without a file it refuses writes")
+					t.Error("the device without a file refuses writes")
 				}
 				if _, err := EnsureFilesystem(t.Context(), l, next, Ext4); err != nil {
-					t.Errorf("its next file: %v", err)
+					t.Errorf("mkfs on the next file: %v", err)
 				}
 				if err := l.Detach(); err != nil {
 					t.Error(err)
 				}
 				return
 			}
-			t.Fatal("no number was had twice")
+			t.Fatal("no device number was used twice in 100 attempts")
 		})
 	}
 }
 
-// TestDeviceOfItsOwn proves that a node with its own device finds only this
+// TestSeparateDevicePerNode proves that a node with its own device finds only this
 // device, also for long paths. All nodes find a device without an owner.
-func TestDeviceOfItsOwn(t *testing.T) {
+func TestSeparateDevicePerNode(t *testing.T) {
 	needsVolumes(t)
 	longest := strings.Repeat("n", 63) // the longest valid name
 	for _, folder := range []string{"short", strings.Repeat("long", 40)} {
@@ -271,16 +271,16 @@ func TestDeviceOfItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			if had, ok := numbers[node]; ok && had != l.Number {
-				t.Errorf("%s had %d, and gets %d", node, had, l.Number)
+				t.Errorf("node %s had the device %d, and got %d", node, had, l.Number)
 			}
 			numbers[node] = l.Number
 			_ = l.Close()
 		}
 		if numbers["i-000001"] == numbers["i-000002"] {
-			t.Errorf("both have %d", numbers["i-000001"])
+			t.Errorf("both nodes have the device %d", numbers["i-000001"])
 		}
 		if l, err := FindFor("i-000003", path); err != nil || l != nil {
-			t.Errorf("another has %v, %v", l, err)
+			t.Errorf("third node: got %v, %v; want nil", l, err)
 		}
 		if err := os.Remove(path); err != nil { // only the file name in the device remains
 			t.Fatal(err)
@@ -288,7 +288,7 @@ func TestDeviceOfItsOwn(t *testing.T) {
 		for node, want := range numbers {
 			l, err := FindFor(node, path)
 			if err != nil || l == nil || l.Number != want {
-				t.Fatalf("%s finds %v, %v, want %d", node, l, err, want)
+				t.Fatalf("node %s: got %v, %v; want %d", node, l, err, want)
 			}
 			if err := l.Detach(); err != nil {
 				t.Error(err)
@@ -300,7 +300,7 @@ func TestDeviceOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		if l, err := FindFor("i-000001", path); err != nil || l == nil || l.Number != shared.Number {
-			t.Errorf("what is nobody's is %v, %v", l, err)
+			t.Errorf("device without an owner: got %v, %v", l, err)
 		} else {
 			_ = l.Close()
 		}
@@ -326,18 +326,18 @@ func TestMarkOfAnotherFile(t *testing.T) {
 	}
 	mark := func(of string) error { return unix.Setxattr(path, formatting, []byte(of), 0) }
 	if err := mark("disk-of-before.img"); errors.Is(err, unix.ENOTSUP) {
-		t.Skip("files cannot be marked here")
+		t.Skip("files on this machine cannot have the mark")
 	} else if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := EnsureFilesystem(t.Context(), l, path, Ext4); !errors.Is(err, ErrHasData) {
-		t.Fatalf("it is %v", err)
+		t.Fatalf("mark of another file: got %v, want ErrHasData", err)
 	}
 	if err := mark("disk.img"); err != nil {
 		t.Fatal(err)
 	}
 	if bytes, err := EnsureFilesystem(t.Context(), l, path, Ext4); err != nil || bytes != 64<<20 {
-		t.Errorf("after a mkfs that was broken off it is %d, %v", bytes, err)
+		t.Errorf("mark of this file: got %d bytes, %v; want 64 MiB", bytes, err)
 	}
 }
 
@@ -356,7 +356,7 @@ func fileOf(t *testing.T, path string) int {
 func needsVolumes(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it makes loop devices, filesystems or mounts")
+		t.Skip("short mode: the test makes loop devices, filesystems or mounts")
 	}
 	if err := Ready(); err != nil {
 		t.Skipf("this machine cannot mount volumes: %v", err)
@@ -391,9 +391,9 @@ func TestUnreadableIsNotEmpty(t *testing.T) {
 	}()
 	// Address 0 of a process is not mapped, so reading it is an I/O error.
 	if _, err := EnsureFilesystem(t.Context(), l, "/proc/self/mem", Ext4); !errors.Is(err, unix.EIO) {
-		t.Errorf("it is %v", err)
+		t.Errorf("unreadable file: got %v, want EIO", err)
 	}
 	if size, err := FilesystemSize(path); err != nil || size != 0 {
-		t.Errorf("a filesystem of %d bytes was made, %v", size, err)
+		t.Errorf("got a filesystem of %d bytes, %v; want none", size, err)
 	}
 }

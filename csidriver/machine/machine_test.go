@@ -14,24 +14,24 @@ func TestMountedWith(t *testing.T) {
 		options []string
 		want    bool
 	}{
-		{"nothing", plain, nil, true},
-		{"its own", plain, []string{"rw", "stripe=4"}, true},
-		{"another's own", plain, []string{"stripe=8"}, false},
-		{"what the kernel does not show", plain, []string{"commit=5", "barrier", "acl", "strictatime", "allocsize=1m"}, true},
-		{"what it would show", plain, []string{"discard"}, false},
-		{"a flag that it has not", plain, []string{"noatime"}, false},
-		{"a label that it has not", plain, []string{"context=u:r:t:s0"}, false},
-		{"its label in quotes", labelled, []string{"noatime", `context="u:r:t:s0:c5,c10"`, "stripe=4"}, true},
-		{"its label without", labelled, []string{"noatime", "context=u:r:t:s0:c5,c10"}, true},
-		{"a part of its label", labelled, []string{"noatime", "context=u:r:t:s0:c5"}, false},
-		{"no label", labelled, []string{"noatime"}, false},
-		{"its label in another order", labelled, []string{"noatime", `context="u:r:t:s0:c10,c5"`}, true},
-		{"its label, a part twice", labelled, []string{"noatime", "context=u:r:t:s0:c10,c5,c10-s0:c5,c10"}, true},
-		{"another label in another order", labelled, []string{"noatime", `context="u:r:t:s0:c10,c6"`}, false},
-		{"a label that needs no quotes, with them", short, []string{`context="u:r:t:s0"`}, true},
+		{"no options", plain, nil, true},
+		{"own options", plain, []string{"rw", "stripe=4"}, true},
+		{"other value of an own option", plain, []string{"stripe=8"}, false},
+		{"options that the kernel does not show", plain, []string{"commit=5", "barrier", "acl", "strictatime", "allocsize=1m"}, true},
+		{"missing option that the kernel shows", plain, []string{"discard"}, false},
+		{"missing flag", plain, []string{"noatime"}, false},
+		{"missing label", plain, []string{"context=u:r:t:s0"}, false},
+		{"same label in quotes", labelled, []string{"noatime", `context="u:r:t:s0:c5,c10"`, "stripe=4"}, true},
+		{"same label without quotes", labelled, []string{"noatime", "context=u:r:t:s0:c5,c10"}, true},
+		{"part of the label", labelled, []string{"noatime", "context=u:r:t:s0:c5"}, false},
+		{"no label, mount with a label", labelled, []string{"noatime"}, false},
+		{"same label in another order", labelled, []string{"noatime", `context="u:r:t:s0:c10,c5"`}, true},
+		{"same label with repeated categories", labelled, []string{"noatime", "context=u:r:t:s0:c10,c5,c10-s0:c5,c10"}, true},
+		{"other label in another order", labelled, []string{"noatime", `context="u:r:t:s0:c10,c6"`}, false},
+		{"unnecessary quotes", short, []string{`context="u:r:t:s0"`}, true},
 	} {
 		if got := tc.m.MountedWith(tc.options); got != tc.want {
-			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
+			t.Errorf("%s: got %t, want %t", tc.name, got, tc.want)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestOrdered(t *testing.T) {
 		"":                            "",
 	} {
 		if got := ordered(label); got != want {
-			t.Errorf("%s is %s, want %s", label, got, want)
+			t.Errorf("ordered(%q): got %q, want %q", label, got, want)
 		}
 	}
 }

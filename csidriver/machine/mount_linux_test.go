@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUnmountAllThatIsThere proves that stacked mounts, bind mounts of a folder
+// TestUnmountAll proves that stacked mounts, bind mounts of a folder
 // and bind mounts of a file are found, and that UnmountAll removes all of them.
-func TestUnmountAllThatIsThere(t *testing.T) {
+func TestUnmountAll(t *testing.T) {
 	needsVolumes(t)
 	dir := privateDir(t)
 	shown, at := filepath.Join(dir, "shown"), filepath.Join(dir, "at")
@@ -38,10 +38,10 @@ func TestUnmountAllThatIsThere(t *testing.T) {
 	}
 	for path, want := range map[string]int{at: 2, atFile: 1, shown: 0, dir: 1, link: 0, filepath.Join(at, "file"): 0, filepath.Join(dir, "none"): 0} {
 		if got, err := At(path); err != nil || len(got) != want {
-			t.Errorf("at %s there is %v, %v, want %d", path, got, err, want)
+			t.Errorf("At(%s): got %v, %v; want %d mounts", path, got, err, want)
 		}
 		if got, err := Seen(path); err != nil || (got != nil) != (want > 0) {
-			t.Errorf("at %s is seen %v, %v, want %d", path, got, err, want)
+			t.Errorf("Seen(%s): got %v, %v with %d mounts", path, got, err, want)
 		}
 	}
 	for _, path := range []string{at, atFile, filepath.Join(dir, "none")} {
@@ -49,7 +49,7 @@ func TestUnmountAllThatIsThere(t *testing.T) {
 			t.Error(err)
 		}
 		if got, err := At(path); err != nil || len(got) != 0 {
-			t.Errorf("at %s stays %v, %v", path, got, err)
+			t.Errorf("%s after UnmountAll: got %v, %v; want no mount", path, got, err)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestFindNear(t *testing.T) {
 	for _, near := range [][]string{nil, {at["mine"]}, {at["other"]}, {dir}, {filepath.Join(dir, "none"), at["mine"]}} {
 		l, err := Find(filepath.Join(dir, "mine.img"), near...)
 		if err != nil || l == nil || l.Number != loops["mine"].Number {
-			t.Fatalf("near %v it is %v, %v, want %s", near, l, err, loops["mine"].Device())
+			t.Fatalf("Find near %v: got %v, %v; want %s", near, l, err, loops["mine"].Device())
 		}
 		_ = l.Close()
 	}
@@ -107,7 +107,7 @@ func TestFindNear(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l, err := Find(filepath.Join(dir, "third.img"), at["mine"], loops["other"].Device()); err != nil || l != nil {
-		t.Errorf("a file without a device has %v, %v", l, err)
+		t.Errorf("file without a device: got %v, %v; want nil", l, err)
 	}
 }
 
@@ -156,18 +156,18 @@ func TestSeenIsInTheTable(t *testing.T) {
 		}
 		table, err := At(step.at)
 		if err != nil || len(table) == 0 {
-			t.Fatalf("the table has nothing at %s: %v", step.at, err)
+			t.Fatalf("At(%s) returned no mount: %v", step.at, err)
 		}
 		last := table[len(table)-1]
 		got, err := Seen(step.at)
 		if err != nil || got == nil {
-			t.Fatalf("nothing is seen at %s: %v", step.at, err)
+			t.Fatalf("Seen(%s) returned no mount: %v", step.at, err)
 		}
 		if got.Path != last.Path || got.Major != last.Major || got.Minor != last.Minor || got.FSType != last.FSType || got.ReadOnly() != last.ReadOnly() {
-			t.Errorf("at %s is seen %+v, and the table says %+v", step.at, *got, last)
+			t.Errorf("Seen(%s): got %+v, want %+v as in the table", step.at, *got, last)
 		}
 		if l.Has(*got) != step.ours || got.ReadOnly() != step.ro {
-			t.Errorf("at %s is seen %+v, want ours: %t, read-only: %t", step.at, *got, step.ours, step.ro)
+			t.Errorf("Seen(%s): got %+v, want ours: %t, read-only: %t", step.at, *got, step.ours, step.ro)
 		}
 	}
 }

@@ -63,10 +63,10 @@ func TestSanity(t *testing.T) {
 	ginkgo.RunSpecs(t, "csi-sanity", suite, reporter)
 	t.Log(ran)
 	if ran["skipped"] > 0 || ran["passed"] < 204 {
-		t.Errorf("got %v, want all to pass but the pending one of each", ran)
+		t.Errorf("got the results %v, want at least 204 passed and no skipped tests", ran)
 	}
 	if after := loops(t); len(after) > len(before) {
-		t.Errorf("loop devices stay: %v", after)
+		t.Errorf("loop devices remain: %v", after)
 	}
 }
 

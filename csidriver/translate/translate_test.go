@@ -8,9 +8,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// TestThereAndBack proves that a volume is unchanged after translation and
+// TestTranslationRoundTrip proves that a volume is unchanged after translation and
 // translation back, for each plugin with disk volumes.
-func TestThereAndBack(t *testing.T) {
+func TestTranslationRoundTrip(t *testing.T) {
 	for plugin, source := range map[string]string{
 		"kubernetes.io/cinder":     "cinder: {volumeID: disk-000001, fsType: ext4}",
 		"kubernetes.io/aws-ebs":    "awsElasticBlockStore: {volumeID: vol-000001, fsType: ext4}",
@@ -20,13 +20,13 @@ func TestThereAndBack(t *testing.T) {
 		there := one(t, "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: old}\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [ReadWriteOnce]\n  "+source+"\n")
 		pv, ok := there.Object.(*corev1.PersistentVolume)
 		if !ok || there.Plugin != plugin || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != there.Driver {
-			t.Errorf("%s: %+v", plugin, there)
+			t.Errorf("%s: got %+v", plugin, there)
 			continue
 		}
 		back := volume("back", pv)
 		old, ok := back.Object.(*corev1.PersistentVolume)
 		if !ok || old.Spec.CSI != nil || back.Plugin != plugin {
-			t.Errorf("%s back: %+v", plugin, back)
+			t.Errorf("%s translated back: got %+v", plugin, back)
 		}
 	}
 }
@@ -35,7 +35,7 @@ func one(t *testing.T, doc string) Answer {
 	t.Helper()
 	all, err := Read(strings.NewReader(doc))
 	if err != nil || len(all) != 1 {
-		t.Fatalf("%v, %v", all, err)
+		t.Fatalf("got %v, %v; want one answer", all, err)
 	}
 	return all[0]
 }
@@ -60,8 +60,8 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// TestWhyNot proves that an object which does not translate gives the reason.
-func TestWhyNot(t *testing.T) {
+// TestUntranslatableObjects proves that an object which does not translate gives the reason.
+func TestUntranslatableObjects(t *testing.T) {
 	for doc, want := range map[string]string{
 		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: kubernetes.io/rbd\n":                       "no CSI driver replaces kubernetes.io/rbd",
 		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: ebs.csi.aws.com\n":                         "is the CSI driver already",
@@ -73,7 +73,7 @@ func TestWhyNot(t *testing.T) {
 		"kind: Deployment\nmetadata: {name: a}\n": "only StorageClasses",
 	} {
 		if a := one(t, doc); a.Object != nil || !strings.Contains(a.Why, want) {
-			t.Errorf("%s: %+v, want %q", doc, a, want)
+			t.Errorf("%s\ngot %+v, want the reason %q", doc, a, want)
 		}
 	}
 	for doc, want := range map[string]string{
@@ -85,7 +85,7 @@ func TestWhyNot(t *testing.T) {
 		"kind: List\nitems: [{kind: Pod}, {kind: Pod, spec: {colour: red}}]\n": "document 1: items[1]: Pod/",
 	} {
 		if all, err := Read(strings.NewReader(doc)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s is %v, %v; want %q", doc, all, err, want)
+			t.Errorf("%s\ngot %v, %v; want the error %q", doc, all, err, want)
 		}
 	}
 }
@@ -106,10 +106,10 @@ items:
     containers: []
 `))
 	if err != nil || len(all) != 2 || all[0].Object != nil {
-		t.Fatalf("%+v, %v", all, err)
+		t.Fatalf("got %+v, %v; want two answers", all, err)
 	}
 	pv, ok := all[1].Object.(*corev1.PersistentVolume)
 	if !ok || pv.Kind != "PersistentVolume" || pv.APIVersion != "v1" {
-		t.Errorf("it becomes %+v", all[1].Object)
+		t.Errorf("got %+v, want a PersistentVolume", all[1].Object)
 	}
 }
