@@ -24,11 +24,11 @@ func TestMissingFiles(t *testing.T) {
 	none := filepath.Join(dir, "none")
 	log := slog.New(slog.DiscardHandler)
 	for what, f := range map[string]certs.Files{
-		"all": {Cert: none, Key: none, CA: none}, "both": {Cert: none, Key: none}, "the key": {Cert: whole.Cert, Key: none},
-		"the certificate": {Cert: none, Key: whole.Key}, "the authority": {Cert: whole.Cert, Key: whole.Key, CA: none},
+		"all": {Cert: none, Key: none, CA: none}, "certificate and key": {Cert: none, Key: none}, "key": {Cert: whole.Cert, Key: none},
+		"certificate": {Cert: none, Key: whole.Key}, "authority": {Cert: whole.Cert, Key: whole.Key, CA: none},
 	} {
 		if conf, err := certs.ServerConfig(log, f, certs.Options{}); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("without %s it is %v, %v", what, conf, err)
+			t.Errorf("missing files (%s): got %v, %v; want fs.ErrNotExist", what, conf, err)
 		}
 	}
 	conf, err := certs.ServerConfig(log, whole, certs.Options{})
@@ -41,6 +41,6 @@ func TestMissingFiles(t *testing.T) {
 		}
 	}
 	if after, err := conf.GetConfigForClient(&tls.ClientHelloInfo{}); err != nil || after == nil || len(after.Certificates) != 1 {
-		t.Errorf("when they go it is %v, %v", after, err)
+		t.Errorf("after the deletion of the files: got %v, %v; want the last certificate", after, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // kube-apiserver's own code accepts the configuration.
-func TestKubernetesTakesIt(t *testing.T) {
+func TestKubeAPIServerAcceptsYAML(t *testing.T) {
 	dir := t.TempDir()
 	if err := certs.Make(dir, nil, time.Now()); err != nil {
 		t.Fatal(err)
@@ -41,20 +41,20 @@ func TestKubernetesTakesIt(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if dial, err := selector.Lookup(egressselector.Cluster.AsNetworkContext()); err != nil || dial == nil {
-			t.Errorf("%s: no way to the cluster: %v", name, err)
+			t.Errorf("%s: no dialer for the network cluster: %v", name, err)
 		}
 	}
 }
 
 func TestRefuses(t *testing.T) {
 	for want, s := range map[string]egress.Selector{
-		"either a socket or a URL": {},
-		"absolute path":            {Socket: "proxy.sock"},
-		"https://":                 {URL: "http://127.0.0.1:8090", CABundle: "a", ClientCert: "b", ClientKey: "c"},
-		"needs a certificate authority":       {URL: "https://127.0.0.1:8090"},
+		"either a socket or a URL":      {},
+		"absolute path":                 {Socket: "proxy.sock"},
+		"https://":                      {URL: "http://127.0.0.1:8090", CABundle: "a", ClientCert: "b", ClientKey: "c"},
+		"needs a certificate authority": {URL: "https://127.0.0.1:8090"},
 	} {
 		if _, err := s.YAML(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v; want %q", s, err, want)
+			t.Errorf("%+v: got %v, want %q", s, err, want)
 		}
 	}
 }

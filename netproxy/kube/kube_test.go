@@ -53,12 +53,12 @@ func TestReviewer(t *testing.T) {
 		"unbound": "",
 	} {
 		if got, err := r.Authenticate(t.Context(), token); err != nil || got.String() != want {
-			t.Errorf("the token %q grants %q, %v; want %q", token, got, err, want)
+			t.Errorf("token %q: got the identifiers %q, %v; want %q", token, got, err, want)
 		}
 	}
 	for _, token := range []string{"invalid", "other"} {
 		if got, err := r.Authenticate(t.Context(), token); !errors.Is(err, server.ErrDenied) {
-			t.Errorf("the token %q: %v, %v; want a denial", token, got, err)
+			t.Errorf("token %q: got %v, %v; want ErrDenied", token, got, err)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func startFlood(t *testing.T, c net.Conn) {
 // If the connection between agent and server breaks during transfers, the connections end at
 // their clients and targets. Connections through another agent go on. A cut is noticed at once,
 // and silence within seconds.
-func TestWayBreaks(t *testing.T) {
+func TestBrokenConnectionToAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breaks func(*cable)
 		long   bool // waits until keepalive detects the silence
@@ -113,13 +113,13 @@ func TestWayBreaks(t *testing.T) {
 					t.Skip("waits for keepalives")
 				}
 				t.Parallel()
-				testWayBreaks(t, tc.breaks, w)
+				testBrokenConnection(t, tc.breaks, w)
 			})
 		}
 	}
 }
 
-func testWayBreaks(t *testing.T, breaks func(*cable), w way) {
+func testBrokenConnection(t *testing.T, breaks func(*cable), w way) {
 	b := w.bench(t, func(c *server.Config) {
 		c.KeepaliveTime, c.Strategies = time.Second, []server.Strategy{server.ByDefaultRoute, server.ByDefault}
 	})
@@ -142,12 +142,12 @@ func testWayBreaks(t *testing.T, breaks func(*cable), w way) {
 	for i, c := range cut {
 		_ = c.SetReadDeadline(time.Now().Add(testTimeout)) // a failure is visible in the next read
 		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("client %d waits on", i)
+			t.Errorf("client %d still waits after the connection broke", i)
 		}
 		select {
 		case <-gone:
 		case <-time.After(testTimeout):
-			t.Errorf("the agent keeps its connection to the target")
+			t.Errorf("the agent still has its connection to the target")
 		}
 	}
 	for _, d := range b.dialers() {

@@ -25,20 +25,20 @@ func FuzzConnect(f *testing.F) {
 		var no *refusal
 		if err != nil {
 			if !errors.As(err, &no) && !errors.Is(err, io.EOF) {
-				t.Fatalf("neither a refusal nor an end: %v", err)
+				t.Fatalf("got %v, want a refusal or io.EOF", err)
 			}
 			return
 		}
 		rest, err := io.ReadAll(r)
 		if err != nil || !bytes.HasSuffix(raw, rest) {
-			t.Fatalf("the rest %q is not what follows: %v", rest, err)
+			t.Fatalf("got the rest %q, %v; want the bytes after the request", rest, err)
 		}
 		head := raw[:len(raw)-len(rest)]
 		if !bytes.HasSuffix(head, []byte("\n")) || req.Method != "CONNECT" {
-			t.Fatalf("%s taken from %q", req.Method, head)
+			t.Fatalf("got the method %s from %q", req.Method, head)
 		}
 		if to, err := parseTarget("tcp", req.RequestURI); err == nil && (to.host == "" || !strings.Contains(to.address, ":")) {
-			t.Fatalf("target %+v of %q", to, req.RequestURI)
+			t.Fatalf("got the target %+v from %q", to, req.RequestURI)
 		}
 	})
 }

@@ -73,7 +73,7 @@ func TestMutualTLS(t *testing.T) {
 	roundTrip(t, good, strings.Repeat("hello", 50_000))
 	if c, err := dial(certs.Agent, certs.FrontendCA); err == nil {
 		c.Close()
-		t.Error("a client with an agent's certificate is accepted")
+		t.Error("the server accepted a client with an agent's certificate")
 	}
 }
 
@@ -93,13 +93,13 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	}
 	first := serial()
 	if serial() != first {
-		t.Error("it changes by itself")
+		t.Error("the certificate changed without a change of the files")
 	}
 	if err := os.WriteFile(file("frontend.crt"), []byte("rubbish"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if serial() != first {
-		t.Error("rubbish is used")
+		t.Error("the server uses an invalid certificate file")
 	}
 	for _, name := range []string{"frontend.crt", "frontend.key"} {
 		raw, err := os.ReadFile(other(name))
@@ -143,7 +143,7 @@ func TestUDP(t *testing.T) {
 		}
 		id := recvPacket(t, s).GetDialResponse().GetConnectID()
 		if id == 0 {
-			t.Fatal("no connection")
+			t.Fatal("the dial was not answered with a connection")
 		}
 		for _, size := range []int{1, 5000, 60_000} {
 			want := bytes.Repeat([]byte{'x'}, size)
@@ -164,7 +164,7 @@ func TestUDP(t *testing.T) {
 		}
 		for range burst {
 			if got := recvPacket(t, s).GetData().GetData(); len(got) != 100 {
-				t.Fatalf("%s: of datagrams of 100 bytes one came as %d", w.name, len(got))
+				t.Fatalf("%s: got a datagram of %d bytes, want 100", w.name, len(got))
 			}
 		}
 	}
@@ -183,5 +183,5 @@ func TestSilenceAfterHalfCloseEnds(t *testing.T) {
 	if _, err := io.ReadAll(c); err != nil && !strings.Contains(err.Error(), "reset") {
 		t.Error(err)
 	}
-	b.await("it to be forgotten", func() bool { return len(b.server.Status().Connections) == 0 })
+	b.await("the connection to end", func() bool { return len(b.server.Status().Connections) == 0 })
 }

@@ -27,7 +27,7 @@ func TestSeveralServers(t *testing.T) {
 		c.Agents.Close()
 		c.Agents = listen(t, "tcp", one.agents)
 	})
-	again.await("the agent to come back", func() bool { return again.has("a") })
+	again.await("the agent to connect again", func() bool { return again.has("a") })
 }
 
 // If several servers share an address, the agent calls until it is connected to all of them.
@@ -50,7 +50,7 @@ func TestAgentDrains(t *testing.T) {
 	roundTrip(t, old, "before")
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	b.await("the agent to say so", func() bool { return b.server.Status().Agents[0].Draining })
+	b.await("the agent to drain", func() bool { return b.server.Status().Agents[0].Draining })
 	b.agent("staying")
 	for range 10 {
 		roundTrip(t, mustDial(t, dialer{"http-connect", b.dialConnect}, target(t, echo)), "new")
@@ -58,7 +58,7 @@ func TestAgentDrains(t *testing.T) {
 	roundTrip(t, old, "after")
 	for _, a := range b.server.Status().Agents {
 		if a.ID == "leaving" && a.Connections != 1 {
-			t.Errorf("the agent that leaves has %d connections, want its old one", a.Connections)
+			t.Errorf("the draining agent has %d connections, want 1", a.Connections)
 		}
 	}
 	old.Close()
@@ -81,7 +81,7 @@ func TestServerDrains(t *testing.T) {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- b.stop() }()
-	b.await("the server to say so", func() bool { return b.server.Ready() != nil })
+	b.await("the server to drain", func() bool { return b.server.Ready() != nil })
 	b.await("no new clients", func() bool {
 		c, err := b.dialConnect(addr)
 		if err == nil {
@@ -99,7 +99,7 @@ func TestServerDrains(t *testing.T) {
 	}
 	select {
 	case err := <-stopped:
-		t.Fatalf("stopped with connections open: %v", err)
+		t.Fatalf("the server stopped with open connections: %v", err)
 	default:
 	}
 }

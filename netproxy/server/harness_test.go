@@ -112,12 +112,12 @@ func background(t testing.TB, f func(context.Context) error) (stop func() error)
 		case err := <-done:
 			return err
 		case <-time.After(testTimeout):
-			return errors.New("it does not stop")
+			return errors.New("the program did not stop in time")
 		}
 	})
 	t.Cleanup(func() {
 		if err := stop(); err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run returned %v", err)
 		}
 	})
 	return stop

@@ -92,10 +92,10 @@ func TestAnswerComesFirst(t *testing.T) {
 			}
 			first, second := recvPacket(t, s), recvPacket(t, s)
 			if r := first.GetDialResponse(); r.GetRandom() != 7 || r.GetError() != "" || r.GetConnectID() == 0 {
-				t.Fatalf("%s: first %v", w.name, first)
+				t.Fatalf("%s: got the first packet %v, want the answer to dial 7", w.name, first)
 			}
 			if string(second.GetData().GetData()) != "220 ready\r\n" {
-				t.Fatalf("%s: second %v", w.name, second)
+				t.Fatalf("%s: got the second packet %v, want data", w.name, second)
 			}
 			done()
 		}
@@ -120,7 +120,7 @@ func TestHostileClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p := recvPacket(t, s); p.GetCloseResponse().GetError() == "" || p.GetCloseResponse().GetConnectID() != 5 {
-		t.Errorf("close of what is not there: %v", p)
+		t.Errorf("close of an unknown connection: got %v", p)
 	}
 	if err := s.SendMsg(dialReq(1, addr)); err != nil {
 		t.Fatal(err)
@@ -132,10 +132,10 @@ func TestHostileClient(t *testing.T) {
 		}
 	}
 	if p := recvPacket(t, s); p.GetDialResponse().GetRandom() != 2 || p.GetDialResponse().GetError() == "" {
-		t.Errorf("second dial on a stream: %v", p)
+		t.Errorf("second dial on a stream: got %v, want an error", p)
 	}
 	if p := recvPacket(t, s); string(p.GetData().GetData()) != "mine" {
-		t.Errorf("got %v", p)
+		t.Errorf("got %v, want the data mine", p)
 	}
 	roundTrip(t, good, "still here")
 }
@@ -145,7 +145,7 @@ func TestRefusals(t *testing.T) {
 	b := newBench(t)
 	for _, d := range b.dialers() {
 		if _, err := d.dial("127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "no network proxy agent is connected") {
-			t.Errorf("%s without an agent: %v", d.name, err)
+			t.Errorf("%s without an agent: got %v", d.name, err)
 		}
 	}
 	b.agent("one")
@@ -154,7 +154,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		for _, d := range b.dialers() {
 			if _, err := d.dial(addr); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s to %q: %v; want %q", d.name, addr, err, want)
+				t.Errorf("%s to %q: got %v, want %q", d.name, addr, err, want)
 			}
 		}
 	}
@@ -180,7 +180,7 @@ func TestBadRequests(t *testing.T) {
 		_, _ = io.WriteString(conn, request) // the server may close the connection before the end of the request
 		got, err := io.ReadAll(conn)
 		if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(got), want) || want == "" && len(got) > 0 {
-			t.Errorf("%.40q: %.60q, %v; want %q", request, got, err, want)
+			t.Errorf("%.40q: got %.60q, %v; want %q", request, got, err, want)
 		}
 		conn.Close()
 	}
@@ -194,7 +194,7 @@ func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 	for _, d := range b.dialers() {
 		stalled := mustDial(t, d, flooding)
 		startFlood(t, stalled)
-		b.await("the stalled connection to be full", func() bool {
+		b.await("the stalled connection to stop", func() bool {
 			return full(b, 1<<20)
 		})
 		for range 20 {
@@ -203,7 +203,7 @@ func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 			c.Close()
 		}
 		stalled.Close()
-		b.await("it to end", func() bool { return len(b.server.Status().Connections) == 0 })
+		b.await("the stalled connection to end", func() bool { return len(b.server.Status().Connections) == 0 })
 	}
 }
 
@@ -249,7 +249,7 @@ func TestAgentVanishes(t *testing.T) {
 		if _, err := io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the connection did not end: %v", err)
 		}
-		b.await("it to be forgotten", func() bool { return len(b.server.Status().Agents) == 0 && len(b.server.Status().Connections) == 0 })
+		b.await("the agent and its connection to disappear", func() bool { return len(b.server.Status().Agents) == 0 && len(b.server.Status().Connections) == 0 })
 		b.agent("second")
 		roundTrip(t, mustDial(t, ways[d.name], target(t, echo)), "again")
 	})
@@ -267,14 +267,14 @@ func TestDialsAreBounded(t *testing.T) {
 		began := time.Now()
 		_, err := d.dial("192.0.2.1:80")
 		if err == nil || !strings.Contains(err.Error(), "mute did not connect to 192.0.2.1:80 within 300ms") {
-			t.Errorf("%s: %v", d.name, err)
+			t.Errorf("%s: got %v, want an error of the agent mute", d.name, err)
 		}
 		if took := time.Since(began); took > testTimeout/2 {
-			t.Errorf("%s took %s", d.name, took)
+			t.Errorf("%s: the dial took %s, want about 300ms", d.name, took)
 		}
 	}
 	if agentLoad(b) != 0 {
-		t.Errorf("%d dials are left", agentLoad(b))
+		t.Errorf("got %d dials after the timeout, want 0", agentLoad(b))
 	}
 }
 
@@ -318,7 +318,7 @@ func TestHostileAgent(t *testing.T) {
 		}
 	}
 	if p := recvPacket(t, s); p.GetCloseRequest().GetConnectID() != 9 {
-		t.Errorf("an answer to nobody's dial: %v; want CLOSE_REQ of it", p)
+		t.Errorf("answer to an unknown dial: got %v, want CLOSE_REQ for connection 9", p)
 	}
 	for _, tc := range []struct {
 		answer *client.DialResponse
@@ -342,7 +342,7 @@ func TestHostileAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-result; (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%v: %v; want %q", tc.answer, err, tc.want)
+			t.Errorf("%v: got %v, want %q", tc.answer, err, tc.want)
 		}
 	}
 	roundTrip(t, mustDial(t, dialer{"http-connect", b.dialConnect}, target(t, echo)), "unharmed")
@@ -351,21 +351,21 @@ func TestHostileAgent(t *testing.T) {
 func TestAgentsAreChecked(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.Authenticator = onlyToken("secret") })
 	for name, md := range map[string][]string{
-		"no id":             {"authorization", "Bearer secret"},
-		"two ids":           {"agentid", "a", "agentid", "b", "authorization", "Bearer secret"},
-		"bad identifiers":   {"agentid", "a", "agentidentifiers", "colour=red", "authorization", "Bearer secret"},
-		"bad cidr":          {"agentid", "a", "agentidentifiers", "cidr=10.0.0.0", "authorization", "Bearer secret"},
-		"no token":          {"agentid", "a"},
-		"a token of others": {"agentid", "a", "authorization", "Bearer other"},
+		"no id":            {"authorization", "Bearer secret"},
+		"two ids":          {"agentid", "a", "agentid", "b", "authorization", "Bearer secret"},
+		"bad identifiers":  {"agentid", "a", "agentidentifiers", "colour=red", "authorization", "Bearer secret"},
+		"bad cidr":         {"agentid", "a", "agentidentifiers", "cidr=10.0.0.0", "authorization", "Bearer secret"},
+		"no token":         {"agentid", "a"},
+		"token of another": {"agentid", "a", "authorization", "Bearer other"},
 	} {
 		s, _ := rawStream(t, b.agents, "/AgentService/Connect", md...)
 		if err := s.RecvMsg(&client.Packet{}); err == nil {
-			t.Errorf("%s: let in", name)
+			t.Errorf("%s: the server accepted the agent", name)
 		}
 	}
 	s, _ := rawStream(t, b.agents, "/cloudsim.netproxy.v1.Tunnel/Open", "x-tunnel-session", "guess", "x-tunnel-dial", "1")
 	if err := s.RecvMsg(&client.Packet{}); err == nil {
-		t.Error("a tunnel without a session was let in")
+		t.Error("the server accepted a tunnel without a session")
 	}
 	file := t.TempDir() + "/token"
 	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
@@ -406,7 +406,7 @@ func TestTokensAreReviewed(t *testing.T) {
 	b.await("some more reviews", func() bool { return good.count() > seen+5 })
 	roundTrip(t, c, "still here")
 	good.set("third")
-	b.await("the agent to be sent away", func() bool { return !b.has("one") })
+	b.await("the end of the agent's session", func() bool { return !b.has("one") })
 }
 
 type rotating struct {
@@ -461,10 +461,10 @@ func TestNothingLeaks(t *testing.T) {
 			addr := target(t, echo)
 			ways := b.dialers()
 			openAndDrop(t, ways, addr, 50) // so that lasting resources exist before the measurement
-			b.await("the first to end", func() bool { return agentLoad(b) == 0 })
+			b.await("the first connections to end", func() bool { return agentLoad(b) == 0 })
 			goroutines, files := runtime.NumGoroutine(), openFiles(t)
 			openAndDrop(t, ways, addr, rounds)
-			b.await("all to end", func() bool { return agentLoad(b) == 0 && len(b.server.Status().Connections) == 0 })
+			b.await("all connections to end", func() bool { return agentLoad(b) == 0 && len(b.server.Status().Connections) == 0 })
 			b.await(fmt.Sprintf("goroutines to be about %d", goroutines), func() bool { return runtime.NumGoroutine() <= goroutines+10 })
 			b.await(fmt.Sprintf("files to be about %d", files), func() bool { return openFiles(t) <= files+10 })
 		})

@@ -102,7 +102,7 @@ func TestNodeCannotClaimOthers(t *testing.T) {
 		for _, streams := range []string{"", wire.StreamsVersion} {
 			err := b.greet(compromised, wire.KeyAgentID, "node-2", wire.KeyAgentIdentifiers, stated, wire.KeyStreams, streams)
 			if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "does not grant the identifiers") {
-				t.Errorf("the %s of another node, streams %q: %v", name, streams, err)
+				t.Errorf("the %s of another node, streams %q: got %v, want PermissionDenied", name, streams, err)
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func TestNodeCannotClaimOthers(t *testing.T) {
 		c.Close()
 		t.Error("node-1's agent got a connection to node-2")
 	} else if !strings.Contains(err.Error(), "select none of the 1 network proxy agents for 127.0.0.2") {
-		t.Errorf("a connection to node-2 without its agent: %v", err)
+		t.Errorf("connection to node-2 without its agent: got %v", err)
 	}
 	b.agent("node-2", func(c *agent.Config) { c.TLS, c.Identifiers = a.node(second), identifiers(t, second) })
 	roundTrip(t, mustDial(t, dialer{"http-connect", b.dialConnect}, target(t, echo)), "by node-1")
@@ -150,10 +150,10 @@ func TestTokenCannotClaimOthers(t *testing.T) {
 		t.Error(err)
 	}
 	if err := call("node-1", "host=node-2"); status.Code(err) != codes.PermissionDenied {
-		t.Errorf("another node's name: %v", err)
+		t.Errorf("name of another node: got %v, want PermissionDenied", err)
 	}
 	if err := call("other", ""); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("an invalid token: %v", err)
+		t.Errorf("invalid token: got %v, want Unauthenticated", err)
 	}
 	s := b.rawAgent(nil, wire.KeyAgentID, "a", wire.KeyAgentIdentifiers, "host=node-1", wire.KeyStreams, wire.StreamsVersion, wire.KeyAuthorization, wire.BearerPrefix+"node-1")
 	var h metadata.MD
@@ -163,7 +163,7 @@ func TestTokenCannotClaimOthers(t *testing.T) {
 	}
 	r, _ := rawStream(t, b.agents, wire.MethodRenew, wire.KeySession, h.Get(wire.KeySession)[0], wire.KeyAuthorization, wire.BearerPrefix+"node-2")
 	if err := r.RecvMsg(&client.Packet{}); status.Code(err) != codes.PermissionDenied {
-		t.Errorf("a session of node-1 took the token of node-2: %v", err)
+		t.Errorf("renewal of a session of node-1 with the token of node-2: got %v, want PermissionDenied", err)
 	}
 }
 
@@ -173,17 +173,17 @@ func TestAgentsMustBeAuthenticated(t *testing.T) {
 	cfg.ID, cfg.Agents = "one", listen(t, "tcp", "127.0.0.1:0")
 	cfg.Frontends = []server.Frontend{{Mode: server.GRPC, Listener: listen(t, "tcp", "127.0.0.1:0")}}
 	for name, change := range map[string]func(*server.Config){
-		"plaintext":             func(*server.Config) {},
-		"TLS, no client's cert": func(c *server.Config) { c.AgentTLS = &tls.Config{MinVersion: tls.VersionTLS12} },
+		"plaintext":                       func(*server.Config) {},
+		"TLS without client certificates": func(c *server.Config) { c.AgentTLS = &tls.Config{MinVersion: tls.VersionTLS12} },
 	} {
 		cfg := cfg
 		change(&cfg)
 		if _, err := server.New(slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), "agents must present a certificate or a token") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want an error about agents", name, err)
 		}
 		cfg.InsecureAgents = true
 		if _, err := server.New(slog.New(slog.DiscardHandler), cfg); err != nil {
-			t.Errorf("%s, insecure agents: %v", name, err)
+			t.Errorf("%s, insecure agents: got %v", name, err)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestStrategies(t *testing.T) {
 			}
 			for _, a := range b.server.Status().Agents {
 				if a.ID == "wrong" && a.Connections > 0 {
-					t.Errorf("%d of 10 connections go through the wrong agent", a.Connections)
+					t.Errorf("got %d of 10 connections through the wrong agent, want 0", a.Connections)
 				}
 			}
 		})
@@ -60,7 +60,7 @@ func TestLeastLoaded(t *testing.T) {
 	}
 	for _, a := range b.server.Status().Agents {
 		if a.Connections != 5 {
-			t.Errorf("agent %s has %d of 10 connections", a.ID, a.Connections)
+			t.Errorf("agent %s: got %d of 10 connections, want 5", a.ID, a.Connections)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func TestBulk(t *testing.T) {
 		}
 		sending.Wait()
 		if !bytes.Equal(got, data) {
-			t.Error("the bytes differ")
+			t.Error("the received bytes differ from the sent bytes")
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestTargetSpeaksFirst(t *testing.T) {
 	addr := target(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 ready\r\n") })
 	everyWay(t, func(t *testing.T, d dialer, _ bool) {
 		if d.name == "grpc" {
-			t.Skip("upstream's client loses such bytes when it is busy: see TestAnswerComesFirst")
+			t.Skip("upstream's client can lose these bytes, see TestAnswerComesFirst")
 		}
 		for range 200 {
 			c := mustDial(t, d, addr)
@@ -186,7 +186,7 @@ func TestTargetHalfCloses(t *testing.T) {
 	}
 	c.Close()
 	if got := <-heard; got != "still here" {
-		t.Errorf("the target heard %q", got)
+		t.Errorf("the target got %q, want still here", got)
 	}
 }
 

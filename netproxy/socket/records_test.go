@@ -86,7 +86,7 @@ func TestRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		if w := below.writes.Load() - before; w > 3 {
-			t.Errorf("write %d, of %d bytes, took %d of the socket", i, n, w)
+			t.Errorf("write %d of %d bytes: got %d writes to the socket, want at most 3", i, n, w)
 		}
 		sent.Write(piece[:n])
 	}
@@ -95,7 +95,7 @@ func TestRecords(t *testing.T) {
 	}
 	reading.Wait()
 	if !bytes.Equal(got, sent.Bytes()) {
-		t.Errorf("%d bytes arrived, not the %d that were sent", len(got), sent.Len())
+		t.Errorf("got %d bytes, want the %d sent bytes in their order", len(got), sent.Len())
 	}
 }
 
@@ -116,10 +116,10 @@ func TestRecordsStalled(t *testing.T) {
 			_ = client.Close() // closes the socket during the write
 			writing.Wait()
 			if err == nil {
-				t.Error("a write that nobody read ended well")
+				t.Error("the interrupted write returned no error")
 			}
 			if took := time.Since(began); took > 0 {
-				t.Errorf("Close took %s", took)
+				t.Errorf("Close took %s, want 0s", took)
 			}
 		})
 	})
@@ -133,14 +133,14 @@ func TestRecordsStalled(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := client.Write(much); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Fatalf("a write that nobody read: %v", err)
+				t.Fatalf("write without a reader: got %v, want a deadline error", err)
 			}
 			if err := client.SetWriteDeadline(time.Time{}); err != nil {
 				t.Fatal(err)
 			}
 			for _, p := range [][]byte{much[:1], much} {
 				if _, err := client.Write(p); !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("a write of %d bytes after that: %v", len(p), err)
+					t.Errorf("later write of %d bytes: got %v, want the first error", len(p), err)
 				}
 			}
 		})

@@ -56,12 +56,12 @@ func FuzzPacket(f *testing.F) {
 		err := Codec{}.Unmarshal(pieces(raw, min(max(n, 1), 1<<20)), &got)
 		if err != nil {
 			if wantErr == nil {
-				t.Fatalf("refused: %v", err)
+				t.Fatalf("Codec refused a valid packet: %v", err)
 			}
 			return
 		}
 		if wantErr != nil {
-			t.Fatalf("taken, and protobuf says %v", wantErr)
+			t.Fatalf("Codec accepted a packet, and protobuf returned %v", wantErr)
 		}
 		want := flat(&m)
 		if got.Type != want.Type || got.ID != want.ID || got.Random != want.Random || got.Protocol != want.Protocol ||
@@ -79,13 +79,13 @@ func FuzzChunk(f *testing.F) {
 		var c Chunk
 		if err := (Codec{}).Unmarshal(pieces(raw, min(max(n, 1), 1<<20)), &c); err != nil {
 			if len(raw) > 0 && raw[0] <= byte(Reset) {
-				t.Fatalf("refused: %v", err)
+				t.Fatalf("Codec refused a valid chunk: %v", err)
 			}
 			return
 		}
 		back, err := Codec{}.Marshal(&c)
 		if err != nil || !bytes.Equal(back.Materialize(), raw) {
-			t.Fatalf("came back as %q, %v; want %q", back.Materialize(), err, raw)
+			t.Fatalf("encoded again: got %q, %v; want %q", back.Materialize(), err, raw)
 		}
 	})
 }

@@ -52,7 +52,7 @@ func TestBeyond(t *testing.T) {
 		"default-route=true&ipv4=10.0.0.1": "default-route=true",
 	} {
 		if got := parse(t, stated).Beyond(parse(t, granted)).String(); got != want {
-			t.Errorf("%s goes beyond the grant by %q, want %q", stated, got, want)
+			t.Errorf("%s: got %q beyond the grant, want %q", stated, got, want)
 		}
 	}
 }

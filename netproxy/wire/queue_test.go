@@ -22,10 +22,10 @@ func TestQueueCutsStalledReaders(t *testing.T) {
 			err = q.Push(block(400))
 		}
 		if !errors.Is(err, ErrSlow) || time.Since(began) != time.Second {
-			t.Errorf("%v after %s; want ErrSlow after 1s", err, time.Since(began))
+			t.Errorf("got %v after %s, want ErrSlow after 1s", err, time.Since(began))
 		}
 		if _, err := q.Pop(); !errors.Is(err, ErrSlow) {
-			t.Errorf("Pop: %v", err)
+			t.Errorf("Pop returned %v, want ErrSlow", err)
 		}
 	})
 }
@@ -53,7 +53,7 @@ func TestQueueKeepsActiveReaders(t *testing.T) {
 		}
 		q.Close(io.EOF)
 		if n := <-read; n != 50 {
-			t.Errorf("read %d, want 50", n)
+			t.Errorf("got %d blocks, want 50", n)
 		}
 	})
 }
@@ -66,7 +66,7 @@ func TestQueueBoundsEmptyItems(t *testing.T) {
 		for ; n < 1000 && q.Push(nil) == nil; n++ {
 		}
 		if n >= 1000 {
-			t.Error("the queue grows for ever")
+			t.Error("the queue accepted 1000 empty items, want a limit")
 		}
 	})
 }
