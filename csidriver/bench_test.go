@@ -59,8 +59,8 @@ func (c *contender) turn(b *testing.B, n, atOnce int) {
 // inTurns runs one turn of each contender in each iteration, after a warm-up
 // turn that is not counted. Alternating turns are necessary because the speed
 // of the machine changes over time. Each iteration starts with another
-// contender, so that the leftovers of one contender do not always slow down the
-// same one.
+// contender. The remains of one contender therefore do not always slow down the
+// same next contender.
 func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 	b.Helper()
 	for _, c := range all {
@@ -79,8 +79,8 @@ func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 // rate returns the median of the cycles per second.
 func (c *contender) rate() float64 { return median(slices.Clone(c.perSecond)) }
 
-// of returns the median of the ratios of c's rate to other's rate in the same
-// iteration.
+// For each iteration, of divides the rate of c by the rate of other. It returns
+// the median of these ratios.
 func (c *contender) of(other *contender) float64 {
 	parts := make([]float64, len(c.perSecond))
 	for i := range parts {
@@ -168,8 +168,8 @@ func (b *bench) controllerCycle(ctx context.Context, name string) error {
 	return err
 }
 
-// referenceCycle does the same work with system calls and mkfs, without a cloud
-// and without gRPC.
+// referenceCycle does the same work as wholeCycle with system calls and mkfs,
+// without a cloud and without gRPC.
 func referenceCycle(dir string) func(ctx context.Context, name string) error {
 	return func(ctx context.Context, name string) error {
 		file, stage, pod := filepath.Join(dir, name+".img"), filepath.Join(dir, "stage-"+name), filepath.Join(dir, "pod-"+name)
@@ -219,8 +219,9 @@ func referenceCycle(dir string) func(ctx context.Context, name string) error {
 	}
 }
 
-// BenchmarkVolume compares whole cycles of volumes with the reference. The driver
-// should reach 0.6 of its rate, and the 99th percentile should be at most 500 ms.
+// BenchmarkVolume compares whole cycles of volumes with the reference. The
+// driver should reach 0.6 of the reference's rate. The 99th percentile should
+// be at most 500 ms.
 func BenchmarkVolume(b *testing.B) {
 	if err := machine.Ready(); err != nil {
 		b.Skipf("this machine cannot mount volumes: %v", err)
@@ -239,8 +240,8 @@ func BenchmarkVolume(b *testing.B) {
 }
 
 // BenchmarkVolumeRecords measures the cloud's part of the lifecycle. It
-// compares the rate with a limit: the same driver calls and HTTP requests to a
-// server that stores nothing. The target is 1,200 cycles per second, and a loss
+// compares the rate with a limit, which is the rate of the same calls with a
+// cloud that stores nothing. The target is 1,200 cycles per second, and a loss
 // of less than a tenth with 1,000 existing volumes. The processor is the first
 // bottleneck and the disk the second. Each cycle waits for four commits in
 // sequence, which 16 parallel cycles share; see docs/csi.md.

@@ -67,9 +67,11 @@ func (u use) readOnly() bool {
 	return u.mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || u.mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
-// usesOf parses the capabilities of a volume. The result content is the sorted
-// list of their filesystems, or "block". The driver stores content with the
-// volume, so that a second request with the same name can be compared.
+// usesOf parses the capabilities of a volume. The result manyNodes is true if a
+// capability allows several nodes. The result content lists the filesystems,
+// sorted and separated by commas. A block volume counts as "block". The driver
+// stores content in a label of the disk. The cloud compares this label when a
+// second request has the same name.
 func usesOf(all []*csi.VolumeCapability) (manyNodes bool, content string, err error) {
 	if len(all) == 0 {
 		return false, "", invalid("volume_capabilities", "is required")

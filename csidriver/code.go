@@ -19,9 +19,9 @@ import (
 )
 
 // codeOf maps each kind of failure to a CSI error code. ABORTED, UNAVAILABLE
-// and DEADLINE_EXCEEDED tell the caller that the work may still be in progress.
-// The caller must then repeat or undo the call. No other code in this table
-// means this.
+// and DEADLINE_EXCEEDED mean that the work may still continue. The caller must
+// then repeat or undo the call. The other codes in this table do not have this
+// meaning.
 var codeOf = map[cloudsim.Kind]codes.Code{
 	cloudsim.Internal:        codes.Internal,
 	cloudsim.Invalid:         codes.InvalidArgument,
@@ -36,8 +36,8 @@ var codeOf = map[cloudsim.Kind]codes.Code{
 	cloudsim.Gone:            codes.Aborted,
 }
 
-// statusOf returns err as a gRPC status. A size that is not possible becomes
-// OUT_OF_RANGE.
+// statusOf returns err as a gRPC status. If the cloud rejected only the size of
+// a disk, the code is OUT_OF_RANGE.
 func statusOf(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -50,7 +50,7 @@ func statusOf(err error) error {
 	}
 	code := codeOf[cloudsim.KindOf(err)]
 	if throttled(err) {
-		code = codes.Unavailable // a throttled call does not mean that a resource is used up
+		code = codes.Unavailable // RESOURCE_EXHAUSTED would mean that a resource is used up
 	}
 	if onlyAbout(err, "sizeGiB") {
 		code = codes.OutOfRange
@@ -67,7 +67,8 @@ func throttled(err error) bool {
 	return ok && e.Kind == cloudsim.Exhausted && e.RetryAfter > 0
 }
 
-// onlyAbout reports whether the cloud rejected only these fields.
+// onlyAbout reports whether the cloud rejected the request because of the given
+// fields only.
 func onlyAbout(err error, fields ...string) bool {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	return ok && e.Kind == cloudsim.Invalid && len(e.Fields) > 0 &&
@@ -76,7 +77,7 @@ func onlyAbout(err error, fields ...string) bool {
 
 // answer returns the interceptor of all calls. It turns a panic into an error,
 // gives each error a code, and logs the result. It does not log requests,
-// because they contain secrets.
+// because requests can contain secrets.
 func answer(log *slog.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
 		began := time.Now()
@@ -114,7 +115,7 @@ func invalid(field, format string, args ...any) error {
 }
 
 // required returns an error for the first field without a value. The arguments
-// are pairs of name and value.
+// are pairs of a field's name and its value.
 func required(nameAndValue ...string) error {
 	for i := 0; i < len(nameAndValue); i += 2 {
 		if nameAndValue[i+1] == "" { //nolint:gosec // the arguments are pairs

@@ -14,8 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestEveryKindHasACode proves that every kind of the cloud has a code. Final
-// failures must not have a code which means that the work may still be running.
+// TestEveryKindHasACode proves that every error kind of the cloud has a CSI
+// code. The codes of final failures do not mean that the work may still be
+// running.
 func TestEveryKindHasACode(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		code, ok := codeOf[k]

@@ -49,8 +49,9 @@ func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	return resp, nil
 }
 
-// Patterns of the cloud's ids. The driver does not send other text to the
-// cloud, so such text never becomes part of a URL or of a file name.
+// Patterns of the cloud's ids. The driver compares each id in a request with
+// its pattern. Text that does not match never becomes part of a URL or of a
+// file name.
 var (
 	diskID     = regexp.MustCompile(`^disk-[0-9a-f]{1,32}$`)
 	snapshotID = regexp.MustCompile(`^snap-[0-9a-f]{1,32}$`)
@@ -107,9 +108,9 @@ func (c *controller) settled(ctx context.Context, d cloudsim.Disk) (cloudsim.Dis
 	return d, nil
 }
 
-// wait waits until an operation is over and returns its error. If the operation
-// cannot be polled, wait returns Unavailable, because the operation may still
-// be running.
+// wait returns the error of an operation after the operation has ended. If the
+// cloud does not return the state of the operation, wait returns Unavailable,
+// because the operation may still be running.
 func (c *controller) wait(ctx context.Context, id cloudsim.OperationID) error {
 	op, err := c.cloud.WaitOperation(ctx, id)
 	if err != nil && ctx.Err() == nil {

@@ -43,7 +43,7 @@ func TestOneNameIsOneVolume(t *testing.T) {
 }
 
 // TestOneCallEach proves that the driver does not poll if the cloud finishes at
-// once. The controller's part of a volume's lifecycle needs only four calls of
+// once. The controller's part of a volume's lifecycle needs only four calls to
 // the cloud.
 func TestOneCallEach(t *testing.T) {
 	b := newBench(t)
@@ -198,8 +198,8 @@ func TestPages(t *testing.T) {
 	wantCode(t, "max_entries -1", err, codes.InvalidArgument)
 }
 
-// TestSnapshotPages proves the same for pages of snapshots, of all volumes or
-// of one volume.
+// TestSnapshotPages proves that pages show every snapshot of a volume once,
+// even if a snapshot is deleted between two pages. An unknown token is refused.
 func TestSnapshotPages(t *testing.T) {
 	b := newBench(t)
 	v, other := b.volume("pvc-1"), b.volume("pvc-2")

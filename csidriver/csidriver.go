@@ -6,8 +6,8 @@
 // The driver keeps no state. The cloud records all disks and attachments, and
 // makes repeated requests idempotent. The kernel records all loop devices and
 // mounts. If the driver is killed, the caller repeats the call, and the driver
-// has nothing to repair. The driver never detaches a disk to delete it. It
-// never formats a disk that has data.
+// has nothing to repair. The driver does not delete an attached disk. It never
+// formats a disk that has data.
 package csidriver
 
 import (
@@ -42,7 +42,7 @@ const (
 	ModeNode       Mode = "node"       // one process for each node
 )
 
-// Modes lists the modes, for help.
+// Modes lists all modes, for help texts.
 func Modes() []Mode { return []Mode{ModeController, ModeNode, ModeAll} }
 
 func (m Mode) controller() bool { return m != ModeNode }
@@ -54,41 +54,41 @@ type Config struct {
 	Version  string
 	Mode     Mode
 	Endpoint string // unix:///path of the socket; see run.Socket
-	// ServeAs lists names of legacy drivers that the driver also serves
-	// (KEP-625). Each name has its own socket NAME.sock in the folder of
-	// Endpoint. For valid names see LegacyNames.
+	// ServeAs lists names of legacy drivers. The driver also serves calls under
+	// these names (KEP-625). Each name has its own socket NAME.sock in the
+	// folder of Endpoint. LegacyNames lists the valid names.
 	ServeAs  []string
 	Cloud    *client.Client
 	DiskType string // disk type of a volume if its StorageClass sets none
 	Node     NodeConfig
-	// HealthAddress is the host and port at which HTTP serves /healthz and
-	// /readyz. "" means that the driver does not serve them.
+	// HealthAddress is the host and port of the HTTP server for /healthz and
+	// /readyz. With "" the driver starts no HTTP server.
 	HealthAddress string
 }
 
 // NodeConfig configures the node service.
 type NodeConfig struct {
 	Instance cloudsim.InstanceID // id of the instance that is this machine
-	// InstanceName is the name of the instance, for a node that does not know
-	// its id. The driver asks the cloud for the id until the cloud answers.
+	// InstanceName is the name of the instance. It is used if Instance is
+	// empty. The driver then asks the cloud for the id until the cloud answers.
 	InstanceName string
-	// DisksDir is the folder in which the data plane provides the disks' files:
-	// the folder disks of the cloud's data directory. It has the same role as
-	// /dev/disk/by-id on a virtual machine. The attachment in the cloud's
-	// records decides whether this instance may use a disk. The driver checks
-	// the attachment before each use.
+	// DisksDir is the folder with the files of all disks. The data plane makes
+	// these files in the folder disks of the cloud's data directory. A virtual
+	// machine has /dev/disk/by-id for this purpose. Before the driver stages a
+	// disk, it checks in the cloud's records that the disk is attached to this
+	// instance.
 	DisksDir string
-	// RegistrationDir is the kubelet's folder plugins_registry, in which the
-	// driver registers itself. "" means that node-driver-registrar does the
-	// registration.
+	// RegistrationDir is the kubelet's folder plugins_registry. The driver
+	// makes its registration socket in this folder. With "" the sidecar
+	// node-driver-registrar must register the driver.
 	RegistrationDir string
 	// KubeletSocketDir is the path at which the kubelet sees the folder of the
 	// endpoint. "" means the same path as in this process.
 	KubeletSocketDir string
 }
 
-// owner returns a name for this machine that is unique among the nodes on the
-// same host. The name is known even if the cloud does not answer.
+// owner returns the instance's id, or its name if the id is not known. The
+// result is unique among the nodes on one host. owner does not call the cloud.
 func (c NodeConfig) owner() string { return cmp.Or(string(c.Instance), c.InstanceName) }
 
 // Default returns a Config with all defaults.
@@ -96,11 +96,11 @@ func Default() Config {
 	return Config{Name: DefaultName, Version: "v0.1.0", Mode: ModeAll, DiskType: "balanced"}
 }
 
-// driverName is the format of a driver name in the CSI specification of
-// GetPluginInfo.
+// driverName matches the valid driver names. The CSI specification defines them
+// for GetPluginInfo.
 var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
 
-// Validate returns all faults of c, not only the first.
+// Validate returns an error for each field of c that is not valid.
 func (c Config) Validate() error {
 	var bad []error
 	add := func(format string, args ...any) {
@@ -151,7 +151,8 @@ func (c Config) Validate() error {
 // stopWithin is the time limit for running calls when the driver stops.
 const stopWithin = 10 * time.Second
 
-// Run serves until ctx ends. Running calls may then finish within ten seconds.
+// Run serves calls until ctx ends. Then it waits up to ten seconds for running
+// calls.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -196,12 +197,13 @@ func (c Config) socket(name string) string {
 	return filepath.Join(filepath.Dir(own), name+".sock")
 }
 
-// lookWithin is how long a check of a volume may take before the driver treats
-// the disk as hung.
+// lookWithin is the time limit for a check of a volume. After this time the
+// driver treats the disk as hung.
 const lookWithin = 10 * time.Second
 
-// halves holds the services. All driver names share the same services, so that
-// two calls with different names of a volume cannot run at once.
+// halves holds the services of a process. All driver names share these
+// services. Two calls for one volume therefore never run at once, even if they
+// use different driver names.
 type halves struct {
 	controller *controller
 	node       *node
@@ -217,15 +219,15 @@ func (c Config) halves() (h halves) {
 	return h
 }
 
-// workers is the number of goroutines that wait for calls. With a new goroutine
-// for each call, its stack must grow each time. This costs 3 % of the time of a
-// volume's lifecycle under load. A call that finds all workers busy gets a new
-// goroutine.
+// workers is the number of goroutines that wait for calls. The stack of a new
+// goroutine must grow first. With a new goroutine for each call, a volume's
+// lifecycle takes 3 % more time under load. If all workers are busy, a call
+// gets a new goroutine.
 const workers = 16
 
 // window is the HTTP/2 flow-control window. A fixed window disables gRPC's
-// bandwidth estimation. The estimation would send a ping with each message and
-// wake both sides once more for each call.
+// bandwidth estimation. The estimation would send a ping with each message, so
+// that both sides would wake up once more for each call.
 const window = 64 << 10
 
 // server returns a gRPC server with the services of the mode, for one driver
@@ -248,8 +250,8 @@ func (c Config) server(log *slog.Logger, name string, h halves) *grpc.Server {
 	return srv
 }
 
-// serve serves until ctx ends. Running calls may then finish within ten
-// seconds.
+// serve runs srv until ctx ends. Then it waits up to ten seconds for running
+// calls.
 func serve(ctx context.Context, srv *grpc.Server, ln net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
@@ -261,7 +263,7 @@ func serve(ctx context.Context, srv *grpc.Server, ln net.Listener) error {
 	late := time.AfterFunc(stopWithin, srv.Stop)
 	defer late.Stop()
 	srv.GracefulStop()
-	if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // Serve returns ErrServerStopped if the server was stopped before it started
+	if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // Serve returns ErrServerStopped if the stop came before the start
 		return err
 	}
 	return nil

@@ -45,8 +45,8 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 
 // growsLaterOr returns ABORTED if err is a conflict with other work on the
 // disk, such as a copy. Such work ends by itself. FAILED_PRECONDITION would
-// mean that the volume cannot grow while it is in use. For other errors it
-// returns err.
+// mean that the volume cannot grow while it is in use. For other errors, and
+// for a failed disk, growsLaterOr returns err.
 func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -131,8 +131,8 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return resp, nil
 }
 
-// roomBeside returns the largest free capacity for the same type in another
-// zone.
+// roomBeside returns the free capacity of the largest pool for the same disk
+// type in another zone.
 func roomBeside(pools []cloudsim.DiskPool, of cloudsim.DiskPool) (room int) {
 	for _, p := range pools {
 		if p.Type == of.Type && p.Zone != of.Zone {

@@ -21,7 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// fault makes calls of the cloud fail until undo.
+// fault makes calls to the cloud fail until the caller calls undo.
 func (b *bench) fault(operation string, e cloudsim.FaultEffect, most uint64) (undo func()) {
 	b.t.Helper()
 	f := must(b.t)(b.cloud.CreateFault(b.t.Context(), cloudsim.CreateFault{
@@ -34,9 +34,8 @@ func (b *bench) fault(operation string, e cloudsim.FaultEffect, most uint64) (un
 	}
 }
 
-// TestBrokenCloud proves that calls to a failed or throttling cloud return a
-// matching error and leave nothing behind. If replies are lost, a repeated
-// request with the same name gives only one volume.
+// TestBrokenCloud proves that CreateVolume returns a matching error if the
+// cloud is down, throttles calls or has no quota left. No disk is left.
 func TestBrokenCloud(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -129,9 +128,9 @@ func (b *bench) staged(name string) string {
 	return v
 }
 
-// TestFullAndDeadFilesystems proves that a pod gets an error on a full
-// filesystem and on a filesystem that has shut down. The driver can undo both
-// volumes.
+// TestFullAndDeadFilesystems proves that the driver returns the usage of a full
+// filesystem. It also proves that the driver can undo and restage a volume
+// whose filesystem has shut down.
 func TestFullAndDeadFilesystems(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
@@ -197,8 +196,8 @@ func fuse(t *testing.T, path string) (die func()) {
 	return func() { _ = server.Close() }
 }
 
-// TestHungDisk proves that a hung disk does not block the driver. The call ends
-// with a clear error, and at most one goroutine stays behind.
+// TestHungDisk proves that a hung disk does not block the driver. Calls end
+// with DEADLINE_EXCEEDED, and at most one goroutine hangs.
 func TestHungDisk(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
@@ -236,7 +235,7 @@ func TestHungDisk(t *testing.T) {
 }
 
 // TestHungFolder proves that the driver soon becomes not ready if the folder of
-// the disks hangs. At most one goroutine stays behind.
+// the disks hangs. At most one goroutine hangs.
 func TestHungFolder(t *testing.T) {
 	b := newNodeBench(t)
 	cfg := Default()
@@ -322,7 +321,7 @@ func TestUndoAfterOutsideChanges(t *testing.T) {
 }
 
 // TestStaleDevice proves that a new file with the same name is a different
-// disk. The driver never takes the device of the old file for it.
+// disk. The driver never uses the device of the old file for the new file.
 func TestStaleDevice(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// groupController implements snapshots of several volumes at one instant
-// (KEP-3476).
+// groupController implements group snapshots (KEP-3476). A group snapshot has
+// snapshots of several volumes from the same moment.
 type groupController struct {
 	csi.UnimplementedGroupControllerServer
 	*controller
@@ -59,7 +59,7 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 }
 
 // ready waits until a group is ready to use. If the group failed, ready deletes
-// it. See controller.ready for a single snapshot.
+// the group. See controller.ready for a single snapshot.
 func (g *groupController) ready(ctx context.Context, group cloudsim.SnapshotGroup) error {
 	var why error
 	if !group.ReadyToUse && group.State != cloudsim.SnapshotFailed {

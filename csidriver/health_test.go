@@ -19,7 +19,7 @@ import (
 // file, or replaces the file by a folder.
 func (b *bench) unwell(v string, lost bool) {
 	b.t.Helper()
-	b.until(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.SizeGiB > 0 }) // wait, or else the data plane makes the file again
+	b.until(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.SizeGiB > 0 }) // wait, because the data plane would otherwise make the file again
 	file := filepath.Join(b.path("disks"), v+".img")
 	err := os.Remove(file)
 	if !lost {
@@ -33,8 +33,8 @@ func (b *bench) unwell(v string, lost bool) {
 }
 
 // TestVolumeHealth proves that the controller and the node return the data
-// plane's report as the health of a volume. The list of unhealthy volumes has
-// pages.
+// plane's report as the health of a volume. ControllerListVolumeHealth returns
+// the unhealthy volumes in pages.
 func TestVolumeHealth(t *testing.T) {
 	b := newBench(t)
 	want := map[string]csi.VolumeHealthErrorType{}

@@ -47,8 +47,8 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	return resp, nil
 }
 
-// othersWithin is the time limit of Probe's own checks. It is shorter than the
-// time limits of Probe's callers.
+// othersWithin is the time limit for the checks in Probe. It is shorter than
+// the time limits of the programs that call Probe.
 const othersWithin = 3 * time.Second
 
 // Probe reports whether the driver can work. It checks that the cloud answers
@@ -78,8 +78,8 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 	}
 }
 
-// folder returns an error if the folder of the disks does not exist. The check
-// may hang.
+// folder returns an error if the folder of the disks does not exist. If the
+// folder hangs, it returns the error of ctx when ctx ends.
 func (i *identity) folder(ctx context.Context) error {
 	_, err := lookFor(ctx, &i.looks, "", func() (os.FileInfo, error) { return os.Stat(i.cfg.Node.DisksDir) })
 	return err

@@ -23,9 +23,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// TestMain also runs other programs: the driver that tests kill, and the
-// process of a pod. The zeroth argument selects the program, and the other
-// arguments configure it.
+// TestMain also runs two other programs: a driver that tests kill, and the
+// process of a pod. Argument 0 selects the program. The other arguments
+// configure the program.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "driver":
@@ -166,8 +166,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// killAt runs the lifecycle of a volume. It kills the driver in the step at,
-// after the given delay.
+// killAt runs the lifecycle of a volume. It kills the driver in the step with
+// the index at, after the given delay.
 func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, after time.Duration) {
 	v.t.Helper()
 	var id string

@@ -26,31 +26,32 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// legacy translates between another cloud's driver and this driver. Kubernetes
-// translates its old in-tree volumes into calls to the other cloud's driver
-// (KEP-625). This driver can serve these calls under the other driver's name.
+// legacy describes the CSI driver of another cloud. Kubernetes translates its
+// old in-tree volumes into calls to such a driver (KEP-625). This project's
+// driver can serve these calls under the name of the other driver.
 type legacy struct {
 	zoneKey string
-	// volume and node return a disk's and an instance's id in the other
-	// driver's format. The last part of the result is this cloud's id. For a
-	// volume that the driver did not make, the last part of the handle is the
-	// disk's name, as in an old PersistentVolume.
+	// The functions volume and node return the id of a disk or an instance in
+	// the other driver's format. The last part of the result contains the id in
+	// this cloud. The handle in an old PersistentVolume has the name of the
+	// disk as its last part.
 	volume func(disk string) string
 	node   func(instance string) string
-	// context returns the volume context that the other driver would return. It
-	// may be nil.
+	// context returns the volume context that the other driver would return for
+	// a volume. If the function is nil, volumes have no context.
 	context func(volume string) map[string]string
 	// types maps the other cloud's disk types to the nearest types of this
 	// cloud.
 	types map[string]string
-	// drops lists parameters without a meaning for this driver.
+	// drops lists the parameters that this driver ignores.
 	drops []string
 }
 
 func same(id string) string { return id }
 
-// legacies holds the drivers to which csi-translation-lib translates and which
-// use disks as volumes. It does not hold azure-file and portworx.
+// legacies holds the CSI drivers that csi-translation-lib uses for in-tree
+// volumes. Only drivers whose volumes are disks are in the table, so azure-file
+// and portworx are missing.
 var legacies = map[string]legacy{
 	"cinder.csi.openstack.org": {
 		zoneKey: "topology.cinder.csi.openstack.org/zone", volume: same, node: same,
@@ -89,8 +90,8 @@ var legacies = map[string]legacy{
 // asKey is the context key for the driver name of a call.
 type asKey struct{}
 
-// calledAs returns the driver name under which a call came: a legacy name, or
-// the driver's own name.
+// calledAs returns the driver name to which a call was sent. This is a legacy
+// name, or own if the call used the driver's own name.
 func calledAs(ctx context.Context, own string) string {
 	if name, ok := ctx.Value(asKey{}).(string); ok {
 		return name
@@ -101,19 +102,20 @@ func calledAs(ctx context.Context, own string) string {
 // LegacyNames lists the drivers that this driver can replace.
 func LegacyNames() []string { return slices.Sorted(maps.Keys(legacies)) }
 
-// madeID matches the last part of a legacy volume handle if this part is an id
-// of this cloud.
+// madeID matches the last part of a legacy volume handle if this part has the
+// form of a disk id in this cloud.
 var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 
-// disk returns the id of the disk that a legacy handle means. The handle
+// disk returns the id of the disk for a legacy volume handle. The handle
 // contains the id of a disk that the driver made, or the name of a disk, as in
-// old PersistentVolumes. For any other handle, disk returns the id in the
-// handle, or else the handle's last part.
+// old PersistentVolumes. If no such disk exists, the result is the id in the
+// handle. Without an id, the result is the last part of the handle.
 //
 // A user can give a disk a name that looks like another disk's id. If the
 // handle is exactly the id of a disk that the driver made, disk returns this
-// id. If the handle only resembles an id, such as vol-000001, both disks may be
-// meant, and disk returns FAILED_PRECONDITION.
+// id. If the handle only resembles an id, such as vol-000001, it can mean the
+// disk with this id or the disk with this name. If both disks exist, disk
+// returns FAILED_PRECONDITION.
 func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
 	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
 	made := ""
@@ -147,10 +149,10 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 	return last, nil
 }
 
-// shown returns the id of the disk that is mounted at a path. It reads the
-// mount and not the handle, because the disk may be deleted, the cloud may be
-// down, or another disk may have the name. If no disk of this driver is mounted
-// there, shown returns the handle.
+// shown returns the id of the disk that is mounted at a path. It reads the id
+// from the mount and does not ask the cloud. The disk may be deleted, the cloud
+// may be down, or another disk may have the name now. If the path has no disk
+// of this driver, shown returns the handle.
 func shown(at, handle string) (string, error) {
 	file, err := machine.FileAt(at)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {
@@ -160,15 +162,15 @@ func shown(at, handle string) (string, error) {
 }
 
 // staged returns the id of the disk that is staged at a path. For a filesystem
-// it uses shown. For a block volume it uses the name of the file below the
-// path, see stagedAt.
+// it calls shown. For a block volume it returns the name of the device file in
+// the folder at this path, see stagedAt.
 func staged(at, handle string) (string, error) {
 	disk, err := shown(at, handle)
 	if err != nil || disk != handle {
 		return disk, err
 	}
 	if top, err := machine.Seen(at); err != nil || top != nil {
-		return handle, err // another filesystem is mounted there, so its files do not count
+		return handle, err // the path has a foreign mount, whose files are no device files
 	}
 	inside, err := os.ReadDir(at)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -188,9 +190,9 @@ var (
 	nodeFields   = []protoreflect.Name{"node_id", "published_node_ids"}
 )
 
-// speak returns an interceptor that translates a legacy driver's calls. It
-// translates ids, topology keys and parameters of requests and answers. The
-// services behind it see only this driver's own values.
+// speak returns an interceptor for calls to a legacy driver name. It translates
+// ids, topology keys and parameters in requests and answers. The driver's
+// services therefore handle only this driver's own values.
 func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		in, ok := req.(proto.Message)
@@ -210,7 +212,7 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 				return nil, err
 			}
 		// For undo calls, read the disk id from the mounts of the machine,
-		// because the cloud may not know the disk any more.
+		// because the disk may be deleted in the cloud.
 		case *csi.NodeUnpublishVolumeRequest:
 			toDisk = func(volume string) (string, error) { return shown(r.GetTargetPath(), volume) }
 		case *csi.NodeUnstageVolumeRequest:
@@ -317,12 +319,12 @@ func replaceMap(m protoreflect.Message, field protoreflect.FieldDescriptor, to f
 }
 
 const (
-	// migrationParam is the suffix of keys that the translation library gives
-	// to parameters which only vSphere understands.
+	// migrationParam is the suffix of parameter keys that csi-translation-lib
+	// makes only for vSphere.
 	migrationParam = "-migrationparam"
-	// fsTypeParam is the key that the library does not translate for every
-	// plugin. The provisioner reads this parameter and also passes it to the
-	// driver.
+	// fsTypeParam is the key of the filesystem type. The library does not
+	// translate this key for every plugin. The provisioner reads the parameter
+	// and also passes it to the driver.
 	fsTypeParam = "fsType"
 )
 

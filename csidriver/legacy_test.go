@@ -55,9 +55,9 @@ func TestLegacyNames(t *testing.T) {
 	}
 }
 
-// TestLegacyHandles proves that the handle of an old PersistentVolume finds the
-// disk of this name, for each handle format. An unknown handle is NotFound, and
-// is no error for calls that undo.
+// TestLegacyHandles proves that the driver finds the disk by the name in the
+// handle of an old PersistentVolume, for each handle format. For an unknown
+// handle, ControllerGetVolume returns NotFound, and undo calls succeed.
 func TestLegacyHandles(t *testing.T) {
 	b := newBench(t, LegacyNames()...)
 	old := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "vol-0abc", Zone: "sim-1a", Type: "standard", SizeGiB: 1})).(cloudsim.Disk)
@@ -89,8 +89,9 @@ func TestLegacyHandles(t *testing.T) {
 }
 
 // TestLegacyUndo proves that unstaging uses the mounts of the machine and not
-// the handle. It works if the cloud is down, if another disk has the name now,
-// or if the disk was deleted. A foreign mount stays and is an error.
+// the handle. Unstaging succeeds even if the cloud is down, if another disk has
+// the name now, or if the disk was deleted. For a foreign mount, it returns an
+// error and does not unmount.
 func TestLegacyUndo(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
@@ -157,7 +158,7 @@ func TestLegacyUndo(t *testing.T) {
 }
 
 // TestLegacyUndoWaits proves that an undo call waits for a running staging call
-// at the same path, even though the handle does not tell the disk.
+// at the same path, although the handle does not say which disk it is.
 func TestLegacyUndoWaits(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
@@ -189,7 +190,7 @@ func TestLegacyUndoWaits(t *testing.T) {
 }
 
 // TestLegacyTypeIsUnknown proves that the driver refuses an unknown disk type
-// of the other cloud, with its name in the error.
+// of the other cloud. The error contains the name of the type.
 func TestLegacyTypeIsUnknown(t *testing.T) {
 	b := newBench(t, "ebs.csi.aws.com")
 	_, err := csi.NewControllerClient(dial(t, b.path("ebs.csi.aws.com.sock"))).CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) {
@@ -202,8 +203,8 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 }
 
 // TestLegacyFilesystem proves that the volume gets the filesystem of an old
-// StorageClass if the library does not translate the parameter. A contradiction
-// is refused.
+// StorageClass if the library does not translate the parameter. The driver
+// refuses a request whose capability has another filesystem.
 func TestLegacyFilesystem(t *testing.T) {
 	const name = "disk.csi.azure.com"
 	b := newBench(t, name)

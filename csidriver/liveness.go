@@ -14,17 +14,17 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// probeWithin is the time limit for an answer to a health check. Probe's own
-// checks have the shorter limit othersWithin. A slow cloud is therefore not
-// reported as a hung driver.
+// probeWithin is the time limit for a health check. The checks in Probe have
+// the shorter limit othersWithin. A slow cloud therefore does not look like a
+// hung driver.
 const probeWithin = 5 * time.Second
 
 // health serves health checks over HTTP, like the livenessprobe sidecar. It
 // calls the driver through the driver's own socket. /healthz reports whether
-// the driver answers, without calls to the cloud. A restart can repair this
-// fault. /readyz reports whether the driver can work, and also checks the
-// cloud. A failed cloud must not make the kubelet restart the driver on every
-// node.
+// the driver answers. This check makes no calls to the cloud: the kubelet
+// restarts a driver that fails the check, and a failed cloud must not cause
+// restarts on all nodes. /readyz reports whether the driver can work, and also
+// checks the cloud.
 type health struct{ driver csi.IdentityClient }
 
 func (h health) alive(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func serveHealth(ctx context.Context, ln net.Listener, endpoint string, limits r
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // all calls are over
+	defer func() { _ = conn.Close() }() // no calls are running any more
 	h := health{csi.NewIdentityClient(conn)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", h.alive)

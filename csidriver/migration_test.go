@@ -32,7 +32,7 @@ var inTreePlugins = map[string]inTree{
 
 // TestMigration translates objects of each in-tree plugin with upstream's
 // library, like the provisioner, the attacher and the kubelet. It proves that
-// the driver serves the resulting calls under the legacy name and mounts the
+// the driver serves the translated calls under the legacy name and mounts the
 // disks.
 func TestMigration(t *testing.T) {
 	b := newNodeBench(t, LegacyNames()...)
@@ -122,8 +122,8 @@ func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 	return l.volume(string(raw))
 }
 
-// use attaches, stages and publishes a volume, and undoes it. The first use of
-// a disk writes a file, and later uses check the file.
+// use attaches, stages and publishes a volume. Then it undoes these steps. The
+// first use of a disk writes a file, and later uses check the file.
 func (l *legacyBench) use(disk string, v *corev1.CSIPersistentVolumeSource, turn string) {
 	l.t.Helper()
 	ctx, c, id := l.t.Context(), mounted(v.FSType), v.VolumeHandle

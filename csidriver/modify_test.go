@@ -10,15 +10,16 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// TestModify proves that the driver changes a volume in place, also while the
-// volume is in use, and changes it only once. A refused change leaves the
-// volume as it was.
+// TestModify proves that the driver changes a volume in place, even while the
+// volume is in use. A repeated call changes nothing. A refused change leaves
+// the volume as it was.
 func TestModify(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 4 * gib })
 	b.publish(v, mounted("ext4"))
-	// The cloud reports the size of the disk's file when it has made the file.
-	// That is a new revision, which must not come later.
+	// The cloud reports the size of the disk's file when the file exists. The
+	// report is a new revision of the disk. Wait for it, because the test
+	// compares revisions.
 	eventually.True(t, "the disk's file exists", func() bool {
 		return must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(v))).(cloudsim.Disk).Status.SizeGiB == 4
 	})

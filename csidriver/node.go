@@ -26,8 +26,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// node implements the node service on its machine. Its only record of a volume
-// is the kernel's list of devices and mounts of the disk's file.
+// node implements the node service of one machine. It stores nothing about
+// volumes. For each call it reads the kernel's lists of loop devices and
+// mounts.
 type node struct {
 	csi.UnimplementedNodeServer
 	cfg   NodeConfig
@@ -35,7 +36,7 @@ type node struct {
 	cloud *client.Client
 	busy  *busy
 	looks singleflight.Group
-	// known holds the instance id, after the cloud has resolved the name.
+	// known holds the instance id after the cloud has returned it for the name.
 	known atomic.Pointer[cloudsim.InstanceID]
 	// checkTimeout is the time limit for a check of a volume.
 	checkTimeout time.Duration
@@ -62,9 +63,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 }
 
 // NodeGetInfo returns the instance of the machine, its zone, and the maximum
-// number of volumes. The maximum is the disk limit of the instance type.
-// Attached disks that the orchestrator does not count under the called driver
-// name reduce this limit.
+// number of volumes. The maximum is the disk limit of the instance type. The
+// orchestrator compares the maximum with the volumes of the called driver name.
+// Other attached disks therefore reduce the maximum.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {
@@ -97,7 +98,7 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 
 // counted reports whether the orchestrator counts an attached disk among the
 // volumes of the called driver name. A disk that the driver made counts for the
-// name under which it was made. A disk that a user made counts if a
+// driver name that made it. A disk that a user made counts if a
 // PersistentVolume uses it. The driver infers this from a loop device for the
 // disk, because only the driver makes such a device. For a filesystem, the
 // kubelet's staging path contains the driver name.
@@ -141,9 +142,9 @@ func namesOther(path, own, as string) bool {
 	})
 }
 
-// instance returns the instance of this machine. If the configuration has only
-// a name, the cloud resolves the name once. A new instance with the same name
-// is a different machine.
+// instance returns the id of this machine's instance. If the configuration has
+// only a name, instance asks the cloud once and keeps the id. A later instance
+// with the same name is a different machine.
 func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	if n.cfg.Instance != "" {
 		return n.cfg.Instance, nil
@@ -162,10 +163,10 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	return l.Items[0].ID, nil
 }
 
-// findInstance asks for the instance of this machine until the cloud answers,
-// and then waits for ctx. In the meantime the driver can undo earlier work and
-// answer health checks, which needs no cloud. findInstance returns an error if
-// the instance does not exist.
+// findInstance asks the cloud for the instance of this machine until the cloud
+// answers. Then it waits for the end of ctx. Before the answer, the driver can
+// already undo earlier work and answer health checks, because this needs no
+// cloud. findInstance returns an error if the instance does not exist.
 func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 	between := backoff.Backoff{First: time.Second, Most: 30 * time.Second}
 	for {
@@ -195,8 +196,9 @@ type busy struct {
 
 func newBusy() *busy { return &busy{volumes: map[string]chan struct{}{}} }
 
-// take waits for a volume until ctx ends. The function done releases the
-// volume.
+// take reserves a volume for one call. If another call has the volume, take
+// waits until this call has finished or ctx ends. The caller must call done to
+// release the volume.
 func (b *busy) take(ctx context.Context, volume string) (done func(), err error) {
 	for {
 		b.mu.Lock()
@@ -221,8 +223,9 @@ func (b *busy) take(ctx context.Context, volume string) (done func(), err error)
 	}
 }
 
-// takeAt takes a volume and the path of the work. The path is necessary because
-// an undo call may not know the volume of a path any more.
+// takeAt reserves a volume, and also the staging or target path of the call.
+// The path is necessary because the request of an undo call may not identify
+// the volume any more.
 func (b *busy) takeAt(ctx context.Context, volume, path string) (done func(), err error) {
 	first, err := b.take(ctx, volume)
 	if err != nil {
@@ -245,9 +248,10 @@ func (n *node) file(volume string) (string, error) {
 }
 
 // arrived waits until a disk's file exists on this machine with its full size.
-// The cloud's records can be ahead of the data plane.
+// The cloud can report a disk or a new size before the data plane has changed
+// the file.
 func arrived(ctx context.Context, path string, bytes int64) error {
-	between := backoff.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // the data plane makes the file while the cloud answers
+	between := backoff.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // the data plane often makes the file before the cloud's answer arrives
 	for {
 		info, err := os.Stat(path)
 		if err == nil && info.Size() >= bytes {
@@ -263,8 +267,8 @@ func arrived(ctx context.Context, path string, bytes int64) error {
 	}
 }
 
-// loopOf returns the volume's loop device, or nil if it has none. The device
-// must belong to the current file with the disk's name. The paths in near are
+// loopOf returns the volume's loop device, or nil if it has none. A device of
+// an earlier file with the same name does not count. The paths in near are
 // likely mount points of the device.
 func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	path, err := n.file(volume)
@@ -277,9 +281,10 @@ func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	return machine.FindFor(n.cfg.owner(), path, near...)
 }
 
-// mountAt returns the visible mount at a path if it is a mount of l. It returns
-// nil if nothing is mounted there. Any other mount is an error, so that the
-// driver never takes it for the volume.
+// mountAt returns the visible mount at a path if the mount belongs to the
+// device l. It returns nil if nothing is mounted at the path. For any other
+// mount it returns an error, so that the driver never uses a foreign mount as
+// the volume.
 func mountAt(l *machine.Loop, path string) (*machine.Mount, error) {
 	top, err := machine.Seen(path)
 	if err != nil || top == nil {

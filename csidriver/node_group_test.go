@@ -30,8 +30,9 @@ func (b *bench) has(path string, gid uint32, mode uint32) {
 }
 
 // TestVolumeMountGroup proves that a group gets access to all files of a volume
-// (KEP-2317), at staging and at publishing with another group. If the root
-// directory already has the group, the driver does not walk the volume again.
+// (KEP-2317). This happens when the volume is staged, and when it is published
+// with another group. If the root directory already has the group, the driver
+// does not walk the volume again.
 func TestVolumeMountGroup(t *testing.T) {
 	b := newNodeBench(t)
 	v, plain := b.volume("pvc-1"), mounted("ext4")
@@ -79,8 +80,8 @@ func TestVolumeMountGroup(t *testing.T) {
 	b.clear(v)
 }
 
-// TestNoGroup proves that an invalid group is refused and the call leaves
-// nothing behind. A number that is too large must not wrap around to another
+// TestNoGroup proves that the driver refuses an invalid group, and that no
+// mount is left. A number that is too large must not wrap around to another
 // group.
 func TestNoGroup(t *testing.T) {
 	b := newNodeBench(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// NodePublishVolume makes a staged volume visible at a target. Each target is a
-// mount of its own, so several pods can have the volume with different flags.
+// NodePublishVolume makes a staged volume visible at a target. Each target has
+// its own mount, so several pods can use the volume with different flags.
 func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	volume, target := req.GetVolumeId(), req.GetTargetPath()
 	if err := required("volume_id", volume, "target_path", target); err != nil {
@@ -27,7 +27,7 @@ func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	if err != nil {
 		return nil, err
 	}
-	if req.GetStagingTargetPath() == "" { // the specification has its own code for this case
+	if req.GetStagingTargetPath() == "" { // the CSI specification requires FAILED_PRECONDITION for this case
 		return nil, status.Error(codes.FailedPrecondition, "staging_target_path is required: stage the volume before you publish it")
 	}
 	target = filepath.Clean(target) // the target of a block volume is a file, and the path of a file has no slash at its end
@@ -98,9 +98,10 @@ func publish(l *machine.Loop, volume, staged, target string, u use, readOnly boo
 	return machine.Bind(staged, target, options)
 }
 
-// guard makes the device of a read-only block volume refuse writes. A read-only
-// bind mount does not do this. All targets share the device, so either all of
-// them are writable or none.
+// guard makes the device of a block volume read-only or writable. A read-only
+// bind mount of a device file does not prevent writes to the device. All
+// targets share the device. guard therefore returns an error if another target
+// has the other mode.
 func guard(l *machine.Loop, staged, target string, readOnly bool) error {
 	there, err := l.Of()
 	if err != nil {
@@ -126,7 +127,7 @@ func samePublish(have, staged machine.Mount, readOnly bool) error {
 }
 
 // sameLabel returns nil if all files of the staged filesystem have the
-// requested SELinux label. A filesystem has one such label for all its mounts.
+// requested SELinux label. All mounts of a filesystem have the same label.
 func sameLabel(staged, label string) error {
 	if label == "" {
 		return nil

@@ -151,9 +151,9 @@ func (b *bench) number(volume string) int {
 	return l.Number
 }
 
-// TestStageAgain proves that a repeated staging call succeeds, in every format
-// in which the kernel shows the options. A call for writing fails if the volume
-// is staged for reading.
+// TestStageAgain proves that a repeated staging call with the same mount
+// options succeeds, even if the kernel shows the options in another form. A
+// call for writing fails if the volume is staged for reading.
 func TestStageAgain(t *testing.T) {
 	b := newNodeBench(t)
 	for fsType, all := range map[string][]string{

@@ -28,8 +28,8 @@ func (b *bench) shared(name string, all ...*csi.VolumeCapability) string {
 	})
 }
 
-// own returns the number of this node's device for a volume, or -1 if it has
-// none.
+// own returns the number of this node's device for a volume, or -1 if the node
+// has no device.
 func (b *bench) own(volume string) int {
 	b.t.Helper()
 	l, err := machine.FindFor(string(b.vm.ID), b.path("disks")+"/"+volume+".img")
@@ -144,9 +144,9 @@ func TestUnstageKeepsForeignDevices(t *testing.T) {
 	}
 }
 
-// TestReadByTwoNodes proves that several nodes can only read a filesystem. A
-// filesystem for several writers is refused, and so is a second node for a
-// single-node disk.
+// TestReadByTwoNodes proves that several nodes can only read a filesystem. The
+// driver refuses a filesystem for several writers. It also refuses to attach a
+// single-node disk to a second node.
 func TestReadByTwoNodes(t *testing.T) {
 	one := newNodeBench(t)
 	two := one.another("node-2", "small")
@@ -187,8 +187,9 @@ func TestReadByTwoNodes(t *testing.T) {
 	}
 }
 
-// TestJournalOfTwoNodes proves that two nodes which stage the same copy of a
-// disk in use replay the journal one after the other, each with its own device.
+// TestJournalOfTwoNodes proves that two nodes can stage the same copy of a disk
+// in use at the same time. They replay the journal one after the other, each
+// with its own device.
 func TestJournalOfTwoNodes(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 )
 
 // stagedAt returns the path at which a volume is staged. A filesystem is
-// mounted at the orchestrator's path itself. A block device is a file in this
-// path.
+// mounted at the orchestrator's staging path itself. A block volume has a
+// device file in the folder at this path.
 func stagedAt(staging, volume string, block bool) string {
 	if block {
 		return filepath.Join(staging, volume)
@@ -30,7 +30,7 @@ func stagedAt(staging, volume string, block bool) string {
 
 // NodeStageVolume attaches the disk's file as a loop device. It makes a
 // filesystem if the disk was never written to, and mounts the volume. A
-// repeated call finds the finished steps. A failed call leaves no device.
+// repeated call skips the finished steps. A failed call leaves no device.
 func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := required("volume_id", volume, "staging_target_path", staging); err != nil {
@@ -70,8 +70,8 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	return &csi.NodeStageVolumeResponse{}, err
 }
 
-// stageAt stages the file of a volume. With an owner, the device belongs to
-// this owner alone. A failed call leaves no device.
+// stageAt stages the file of a volume. If owner is not empty, the loop device
+// belongs only to this node. A failed call leaves no device.
 func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string, readOnly bool, u use) error {
 	l, err := machine.AttachFor(ctx, owner, path, readOnly, !u.block)
 	if err != nil {
@@ -89,9 +89,9 @@ func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string,
 	return l.Close()
 }
 
-// writable returns an error if an existing device differs from the attachment
-// in read-only mode. Such a device belongs to an earlier attachment or to
-// another node on this machine.
+// writable returns an error if the device is read-only and the attachment is
+// writable, or the reverse. Such a device belongs to an earlier attachment or
+// to another node on this machine.
 func writable(l *machine.Loop, want bool) error {
 	readOnly, err := l.IsReadOnly()
 	if err == nil && readOnly == want {
@@ -100,10 +100,10 @@ func writable(l *machine.Loop, want bool) error {
 	return err
 }
 
-// replay replays the journal of a read-only volume. The volume has an
-// unfinished journal if it was copied from a disk in use. Replaying writes to
-// the disk once. replay returns an error if another node has the disk for
-// writing.
+// replay applies the journal of a read-only volume to its filesystem. The
+// journal is unfinished if the volume was copied from a disk in use. The replay
+// writes to the disk. replay therefore returns an error if a node has attached
+// the disk for writing.
 func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) error {
 	if slices.ContainsFunc(d.Attachments, func(a cloudsim.Attachment) bool { return !a.ReadOnly }) {
 		return status.Errorf(codes.FailedPrecondition, "journal of volume %s not replayed, because another node has the disk for writing: detach it from that node first", d.ID)
@@ -111,9 +111,9 @@ func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) er
 	return machine.Replay(ctx, owner, path, fsType)
 }
 
-// stagedOtherwise returns an error if the volume is staged in the other access
-// type. Without this check, the driver could format a device in use, or create
-// a device's file in a user's filesystem.
+// stagedOtherwise returns an error if the volume is staged with the other
+// access type, which is block or mount. Without this check, the driver could
+// format a device in use, or create a device's file in a user's filesystem.
 func stagedOtherwise(l *machine.Loop, there string) error {
 	m, err := machine.Seen(there)
 	if err != nil || m == nil || !l.Has(*m) {
@@ -151,8 +151,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		if err := makeFile(at); err != nil {
 			return err
 		}
-		// Another process may be cleaning up devices without mounts, and may
-		// have marked this device.
+		// Another process that detaches unused devices may have set autoclear
+		// on this device. Stay clears it.
 		return errors.Join(machine.Bind(l.Device(), at, nil), l.Stay())
 	}
 	if err := errors.Join(os.MkdirAll(at, 0o750), l.Lapse()); err != nil {
@@ -197,7 +197,7 @@ func giveToGroup(at string, u use) error {
 		return nil
 	}
 	gid, err := strconv.ParseUint(u.group, 10, 32)
-	if err != nil || gid == math.MaxUint32 { // chown takes this value as "no change"
+	if err != nil || gid == math.MaxUint32 { // for chown this value means "no change"
 		return invalid("volume_capability.mount.volume_mount_group", "must be a numeric group id, got %q", u.group)
 	}
 	return machine.GiveToGroup(at, int(gid))
@@ -252,10 +252,10 @@ func makeFile(path string) error {
 	return f.Close()
 }
 
-// dropUnused detaches a device without mounts, and only closes other devices.
-// For a device with autoclear (see Lapses) closing is enough: the kernel itself
-// detaches the device if it has no mounts. This avoids reading the table of all
-// mounts.
+// dropUnused detaches the device if it has no mounts. Otherwise it only closes
+// the device. It also only closes a device with autoclear (see Lapses), because
+// the kernel detaches such a device after its last mount. This avoids a read of
+// the table of all mounts.
 func dropUnused(l *machine.Loop) error {
 	if lapses, err := l.Lapses(); err != nil || lapses {
 		return errors.Join(err, l.Close())
@@ -267,8 +267,9 @@ func dropUnused(l *machine.Loop) error {
 	return l.Detach()
 }
 
-// NodeUnstageVolume undoes NodeStageVolume, also after an interrupted call of
-// either. It returns an error if the volume is still published.
+// NodeUnstageVolume undoes NodeStageVolume, even if an earlier staging or
+// unstaging call was interrupted. It returns an error if the volume is still
+// published.
 func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := required("volume_id", volume, "staging_target_path", staging); err != nil {
@@ -298,17 +299,17 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 			return nil, err
 		}
 	}
-	// Remove the file last: its name is the record of the staged volume when
-	// nothing is mounted any more.
+	// Remove the device file last. When nothing is mounted any more, only its
+	// name shows which volume is staged.
 	if err := os.Remove(stagedAt(staging, volume, true)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// nothingStaged returns an error if a mount exists at the staging path of a
-// volume that cannot belong to this driver. It first waits for a running call
-// at this path.
+// nothingStaged handles an unstaging call with a volume id that is no id of
+// this cloud. It waits for a running call at the same path. Then it returns an
+// error if the path has a mount.
 func (n *node) nothingStaged(ctx context.Context, volume, staging string) error {
 	done, err := n.busy.takeAt(ctx, volume, staging)
 	if err != nil {
@@ -325,8 +326,9 @@ func (n *node) nothingStaged(ctx context.Context, volume, staging string) error 
 	return err
 }
 
-// unstage unmounts the filesystem first. While the filesystem is mounted, the
-// files below the path belong to the user.
+// unstage unmounts the filesystem, and then the device file of a block volume.
+// This order is necessary: while a filesystem is mounted, the files below the
+// path belong to the user.
 func unstage(l *machine.Loop, volume, staging string) error {
 	if err := unmount(l, volume, staging); err != nil {
 		return err
@@ -340,8 +342,8 @@ func unstage(l *machine.Loop, volume, staging string) error {
 	return unmount(l, volume, device)
 }
 
-// unmount removes the volume's mount at a path. It returns an error if another
-// mount is there.
+// unmount removes the volume's mount at a path. It returns an error if the path
+// has a foreign mount.
 func unmount(l *machine.Loop, volume, at string) error {
 	here, err := mountAt(l, at)
 	if err != nil || here == nil {
@@ -353,10 +355,10 @@ func unmount(l *machine.Loop, volume, at string) error {
 	return machine.UnmountAll(at)
 }
 
-// unmountDevice removes the bind mount of a device file at a path of the
-// volume. It is for a volume's file that has no device any more, because
-// another machine on this host or a person has detached it. It does not matter
-// which file the device has now.
+// unmountDevice removes the bind mount of a device file. It is for a volume
+// whose device was detached by another node on this host or by a person. The
+// device can have the file of another volume now, so unmountDevice does not
+// check the file.
 func unmountDevice(at string) error {
 	there, err := machine.Seen(at)
 	if err != nil || there == nil || !there.IsDevice() {

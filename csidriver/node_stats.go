@@ -14,10 +14,10 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// at returns the volume's device and its mount at a path. It returns NotFound
-// if the path shows another volume or nothing.
+// at returns the volume's device, and the mount of this device at a path. It
+// returns NotFound if the path has no mount of the volume.
 func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
-	places := []string{path, stagedAt(path, volume, true)} // a staged block volume is a file in its path
+	places := []string{path, stagedAt(path, volume, true)} // a staged block volume is a file in the folder at path
 	l, err := n.loopOf(volume, places...)
 	if err != nil {
 		return nil, machine.Mount{}, err
@@ -35,7 +35,8 @@ func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
 	return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not mounted at %s", volume, path)
 }
 
-// look returns the usage of a volume at a path. The volume's disk may hang.
+// look returns the usage of a volume at a path. If the disk hangs, look returns
+// DEADLINE_EXCEEDED after the time limit of a check.
 func (n *node) look(ctx context.Context, volume, path string) ([]*csi.VolumeUsage, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.checkTimeout)
 	defer cancel()
@@ -78,8 +79,8 @@ func (n *node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeSta
 	return &csi.NodeGetVolumeStatsResponse{Usage: usage}, err
 }
 
-// NodeExpandVolume refreshes the size of the device and grows the mounted
-// filesystem to it.
+// NodeExpandVolume refreshes the size of the device. Then it grows the mounted
+// filesystem to this size.
 func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	volume := req.GetVolumeId()
 	if err := required("volume_id", volume, "volume_path", req.GetVolumePath()); err != nil {
@@ -118,9 +119,9 @@ func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// grown waits until a volume's file has at least this many GiB. If the file is
-// smaller, it asks the cloud first, and returns OUT_OF_RANGE if the disk itself
-// is smaller.
+// grown waits until the file of a volume has at least the required size in GiB.
+// If the file is smaller, grown first asks the cloud for the disk. It returns
+// OUT_OF_RANGE if the disk is smaller than required, too.
 func (n *node) grown(ctx context.Context, volume, path string, least int) error {
 	bytes := int64(least) * gib
 	if info, err := os.Stat(path); err == nil && info.Size() >= bytes {
@@ -136,9 +137,10 @@ func (n *node) grown(ctx context.Context, volume, path string, least int) error 
 	return arrived(ctx, path, bytes)
 }
 
-// grow grows the filesystem to the size of its device. The kernel needs a
-// writable mount for this, so grow uses one even if the caller named a
-// read-only mount. If all mounts are read-only, only the device grows.
+// grow increases the size of the filesystem to the size of its device. The
+// kernel needs a writable mount for this. If m is read-only, grow uses a
+// writable mount of the same device. If all mounts are read-only, the
+// filesystem does not grow.
 func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) error {
 	at := m.Path
 	if m.ReadOnly() {
@@ -159,8 +161,8 @@ func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) er
 	return refused(machine.Grow(ctx, l, at, m.FSType, bytes))
 }
 
-// NodeGetVolumeHealth returns the health of a volume as far as this node can
-// see it.
+// NodeGetVolumeHealth returns the data plane's report about a volume. If the
+// request has a path, it also checks the volume at this path.
 func (n *node) NodeGetVolumeHealth(ctx context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -178,7 +180,7 @@ func (n *node) NodeGetVolumeHealth(ctx context.Context, req *csi.NodeGetVolumeHe
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: h}, nil
 }
 
-// reasonOf returns the cause of a failed check as one word.
+// reasonOf returns one word for the cause of a failed check.
 func reasonOf(err error) string {
 	switch {
 	case status.Code(err) == codes.DeadlineExceeded:
@@ -189,8 +191,8 @@ func reasonOf(err error) string {
 	return "Unreadable"
 }
 
-// NodeGetStorageHealth reports whether this machine can have volumes at all. A
-// working machine has no entry.
+// NodeGetStorageHealth reports whether this machine can mount volumes. If it
+// can, the answer has no entry.
 func (n *node) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	resp := &csi.NodeGetStorageHealthResponse{}
 	if err := machine.Ready(); err != nil {

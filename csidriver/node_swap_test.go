@@ -20,9 +20,10 @@ const (
 	minSwaps = 10_000
 )
 
-// swapLinks runs in a child process as the user of a pod. It replaces a directory and
-// a file of the volume by links to paths outside, and puts them back, until stdin
-// ends. It writes a line after minSwaps swaps. Descriptor 3 is the volume.
+// swapLinks runs in a child process as the user of a pod. It replaces
+// directories and a file of the volume by links to paths outside, and reverses
+// each change, until stdin ends. It writes a line after minSwaps swaps.
+// Descriptor 3 is the volume.
 func swapLinks(outside string) error {
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(podUser), syscall.Setuid(podUser), syscall.Fchdir(3)); err != nil {
 		return err
@@ -68,7 +69,7 @@ func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 		must(t)(nil, os.Mkdir(b.path("pod/"+dir), 0o700))
 	}
 	files := []string{"x", "y/link/secret", "z/secret"}
-	for i := range 200 { // the walk takes longer, so the swaps hit more of it
+	for i := range 200 { // a longer walk meets more swaps
 		files = append(files, fmt.Sprintf("a%d", i))
 	}
 	for _, file := range files {
@@ -82,12 +83,12 @@ func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 	stop := b.startSwapping("pod", outside)
 	published := 0
 	for i := 0; ; i++ {
-		group := fmt.Sprint(2000 + i%2) // another one than before, so that the driver walks the volume
+		group := fmt.Sprint(2000 + i%2) // another group than before, so that the driver walks the volume
 		switch err := b.show(v, "other", ofGroup(group), false); status.Code(err) {
 		case codes.OK:
 			published++
 			wantCode(t, "unpublish", b.hide(v, "other"), codes.OK)
-		case codes.Internal: // the driver saw a link that leaves the volume: the kubelet tries again
+		case codes.Internal: // the driver found a link that leaves the volume; the kubelet would try again
 		default:
 			t.Fatalf("publish during the swaps: %v", err)
 		}
@@ -106,8 +107,9 @@ func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 	b.clear(v)
 }
 
-// startSwapping runs swapLinks in a child process. The returned function reports
-// false until there were minSwaps swaps. Then it stops the child.
+// startSwapping runs swapLinks in a child process. The function stop returns
+// false until the child has made minSwaps swaps. Then it stops the child and
+// returns true.
 func (b *bench) startSwapping(volume, outside string) (stop func() bool) {
 	t := b.t
 	t.Helper()
@@ -151,8 +153,8 @@ func (b *bench) startSwapping(volume, outside string) (stop func() bool) {
 	}
 }
 
-// statsOf describes everything below dir: owner, group, mode, size and time of the
-// last change.
+// statsOf returns the owner, group, mode, size and time of the last change of
+// each file below dir.
 func statsOf(t *testing.T, dir string) (all string) {
 	t.Helper()
 	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {

@@ -85,8 +85,8 @@ func (b *bench) total(v, at string) int64 {
 	return s.GetUsage()[0].GetTotal()
 }
 
-// TestForeignMountIsRefused proves that a repeated call with other values is refused.
-// The driver never takes a foreign mount for the volume.
+// TestForeignMountIsRefused proves that a repeated call with other values is
+// refused. The driver never uses a foreign mount as the volume.
 func TestForeignMountIsRefused(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")
@@ -127,8 +127,8 @@ func TestForeignMountIsRefused(t *testing.T) {
 	b.clear(v)
 }
 
-// TestNeverFormatsData proves that the driver never formats a disk with data
-// that is no filesystem.
+// TestNeverFormatsData proves that the driver never formats a disk that has
+// data but no filesystem.
 func TestNeverFormatsData(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")
@@ -153,8 +153,8 @@ func TestNeverFormatsData(t *testing.T) {
 	}
 }
 
-// TestUnstageKeepsFiles proves that unstaging removes no files of a volume, for
-// any file name. It does not write to a read-only volume.
+// TestUnstageKeepsFiles proves that unstaging removes no file of a volume, even
+// if the file's name is the volume id.
 func TestUnstageKeepsFiles(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
@@ -251,8 +251,9 @@ func TestBlockIsDetached(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// TestPathsByAnyName proves that the driver handles all names of a path in the
-// same way: with a slash at the end, or through a link to the kubelet's folder.
+// TestPathsByAnyName proves that different calls can use different forms of a
+// path. A form can have a slash at its end, or go through a link to the
+// kubelet's folder.
 func TestPathsByAnyName(t *testing.T) {
 	b := newNodeBench(t)
 	if err := os.Mkdir(b.path("kubelet"), 0o700); err != nil {
@@ -328,8 +329,8 @@ func TestExpandStaged(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// TestCancelledStaging proves that a call can be cancelled at any moment. The next call
-// finds or undoes everything that the cancelled call left behind.
+// TestCancelledStaging proves that a call can be cancelled at any moment. The
+// next call continues or undoes the work of the cancelled call.
 func TestCancelledStaging(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")

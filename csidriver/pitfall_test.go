@@ -57,8 +57,8 @@ func TestCopies(t *testing.T) {
 }
 
 // TestSourceElsewhere proves that the driver places a volume only where its
-// source is available. If no permitted zone is possible, the error lets the
-// scheduler try another node.
+// source is available. If no permitted zone is possible, the driver returns
+// RESOURCE_EXHAUSTED, so that the scheduler tries another node.
 func TestSourceElsewhere(t *testing.T) {
 	b := &bench{t: t, dir: t.TempDir(), size: "small"}
 	b.cloud = cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) {
@@ -205,9 +205,9 @@ func (b *bench) until(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
 	}
 }
 
-// TestLimit proves that a node reports its maximum number of volumes without
-// disks of other owners. One volume more gets RESOURCE_EXHAUSTED, which makes
-// the kubelet query the limit again.
+// TestLimit proves that a disk which the driver did not make reduces the volume
+// limit of a node. A volume beyond the limit gets RESOURCE_EXHAUSTED, so that
+// the kubelet reads the limit again.
 func TestLimit(t *testing.T) {
 	b := newBench(t)
 	own := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "own", Zone: "sim-1a", Type: "standard", SizeGiB: 1})).(cloudsim.Disk)
@@ -278,8 +278,8 @@ func TestLimitOfOldVolumes(t *testing.T) {
 	must(t)(old.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "vol-0abc", StagingTargetPath: stage}))
 }
 
-// TestSingleWriter proves that a single-writer volume can have only one target,
-// and a multi-writer volume on one node several.
+// TestSingleWriter proves that a single-writer volume can have only one target.
+// A multi-writer volume can have several targets on one node.
 func TestSingleWriter(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")
@@ -298,7 +298,7 @@ func TestSingleWriter(t *testing.T) {
 }
 
 // TestSecretsAreNotLogged proves that the log of a call contains no secret,
-// also after a panic.
+// even after a panic.
 func TestSecretsAreNotLogged(t *testing.T) {
 	var log bytes.Buffer
 	calls := answer(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))

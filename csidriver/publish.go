@@ -14,8 +14,8 @@ import (
 // deviceKey is the key of the device name in a publish context.
 const deviceKey = "device"
 
-// ControllerPublishVolume attaches a disk and waits until it is attached. If
-// the reply of an earlier call was lost, it finds the existing attachment.
+// ControllerPublishVolume attaches a disk and waits until it is attached. A
+// repeated call returns the existing attachment.
 func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId(), "node_id", req.GetNodeId()); err != nil {
 		return nil, err
@@ -43,9 +43,9 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{deviceKey: a.Device}}, nil
 }
 
-// incompatibleOr returns ALREADY_EXISTS if the conflict is an attachment of the
-// same node with another read-only mode. Otherwise it returns the same as
-// busyOr.
+// incompatibleOr returns ALREADY_EXISTS if the disk is attached to the same
+// node, but one of the two attachments is read-only and the other is not.
+// Otherwise it returns the result of busyOr.
 func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, to cloudsim.InstanceID, readOnly bool, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -59,8 +59,8 @@ func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, to 
 }
 
 // ControllerUnpublishVolume detaches a disk from a node, or from all nodes if
-// the request names none. It detaches the disk by force if the node is off. If
-// the disk or the node does not exist, there is nothing to do.
+// the request has no node. It detaches the disk by force if the node is off. If
+// the disk or the node does not exist, the call succeeds.
 func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -84,8 +84,9 @@ func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 
-// detach detaches a disk from a node and waits until this is done. It checks
-// whether the node is off only if the disk is not detached at once.
+// detach removes the attachment of a disk to a node, and waits for the end of
+// this work. If the cloud does not detach the disk at once, detach checks
+// whether the node is off.
 func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, from cloudsim.InstanceID) error {
 	d, err := c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: from})
 	if err != nil && cloudsim.KindOf(err) != cloudsim.Conflict {

@@ -14,9 +14,10 @@ import (
 // registrar implements the kubelet's plugin registration API, so that
 // node-driver-registrar is not needed. The kubelet connects as soon as the
 // registration socket appears in the kubelet's folder. The kubelet removes the
-// driver from the CSINode when the socket disappears. A normal stop removes the
-// socket. A killed process leaves the socket, so a restart changes nothing for
-// the kubelet.
+// driver from the CSINode when the socket disappears. When the driver stops
+// normally, it removes the socket. When the driver is killed, the socket stays.
+// The kubelet then keeps the driver in the CSINode until the driver starts
+// again.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	log      *slog.Logger
@@ -32,8 +33,8 @@ func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*regist
 	}, nil
 }
 
-// NotifyRegistrationStatus logs the kubelet's result. After a refusal, the
-// kubelet itself tries again with growing intervals.
+// NotifyRegistrationStatus logs the result of a registration. If the kubelet
+// refused the driver, the kubelet tries again with growing intervals.
 func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if s.GetPluginRegistered() {
 		r.log.Info("the kubelet registered the driver", "driver", r.name)

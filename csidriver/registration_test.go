@@ -41,8 +41,8 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 }
 
 // TestRegistration proves that the kubelet gets the correct endpoint of the
-// driver. When the driver stops, its registration socket disappears, and the
-// kubelet watches this socket.
+// driver. When the driver stops, it removes its registration socket, which the
+// kubelet watches.
 func TestRegistration(t *testing.T) {
 	dir, registry := t.TempDir(), t.TempDir()
 	cfg := Default()
@@ -120,7 +120,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// hang makes all calls of a cloud hang until undo.
+// hang makes all calls to a cloud hang until the caller calls undo.
 func hang(t *testing.T, cloud *client.Client) (undo func()) {
 	t.Helper()
 	f, err := cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "hang", FaultSpec: cloudsim.FaultSpec{
@@ -136,10 +136,9 @@ func hang(t *testing.T, cloud *client.Client) (undo func()) {
 	}
 }
 
-// TestNodeByName proves that a node with only an instance name starts while the
-// cloud hangs. It is alive, can undo earlier work, and works completely when
-// the cloud is back. If no instance has the name, the driver ends with an
-// error.
+// TestNodeByName proves that a driver with only an instance name starts while
+// the cloud hangs. The driver can undo earlier work. When the cloud is back,
+// all calls work. If no instance has the name, the driver ends with an error.
 func TestNodeByName(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	vm, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})

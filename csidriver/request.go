@@ -20,8 +20,8 @@ import (
 
 const (
 	gib = int64(1) << 30
-	// nameLabel holds the volume name of the orchestrator. The cloud's names
-	// are shorter than CSI allows.
+	// nameLabel holds the volume name of the orchestrator. CSI allows longer
+	// names than the cloud, so the disk can have another name; see nameOf.
 	nameLabel = DefaultName + "/name"
 	// asLabel holds the legacy driver name under which a volume was made.
 	asLabel = DefaultName + "/driver"
@@ -29,7 +29,8 @@ const (
 	// "block".
 	contentLabel = DefaultName + "/content"
 	// metadataPrefix is the prefix of parameters that external-provisioner and
-	// external-snapshotter add. They name the Kubernetes object of the volume.
+	// external-snapshotter add. Their values are the names of the volume's
+	// objects in Kubernetes.
 	metadataPrefix = "csi.storage.k8s.io/"
 	defaultGiB     = 10
 )
@@ -39,8 +40,8 @@ var (
 	ownName   = regexp.MustCompile(`^(snap|csi)-[0-9a-f]+$`)
 )
 
-// nameOf returns a valid cloud name for name. This is name itself if it is
-// valid, or else a hash of it.
+// nameOf returns name if it is a valid name in the cloud. Otherwise it returns
+// a hash of name.
 func nameOf(name string) string {
 	if cloudName.MatchString(name) && !ownName.MatchString(name) {
 		return name
@@ -74,9 +75,9 @@ const (
 	keyIOPS        = "iops"
 	keyThroughput  = "throughputMiBps"
 	keyReplication = "replication"
-	// keyDeletionPolicy is a field of snapshot classes, and only the
-	// orchestrator acts on it. Some users, and upstream's tests, also set it as
-	// a parameter.
+	// keyDeletionPolicy is a field of snapshot classes for the orchestrator.
+	// Some users, and upstream's tests, also set it as a parameter.
+	// CreateVolumeGroupSnapshot accepts and ignores this parameter.
 	keyDeletionPolicy = "deletionPolicy"
 )
 
@@ -127,8 +128,8 @@ func (s *shape) set(field, k, v string) (err error) {
 // sizes is the range of sizes in GiB that a request accepts.
 type sizes struct{ least, most int }
 
-// sizesOf parses a capacity range and rounds it to whole GiB, because disks
-// have whole GiB.
+// sizesOf parses a capacity range and rounds it to whole GiB, because the size
+// of a disk is a whole number of GiB.
 func sizesOf(r *csi.CapacityRange) (s sizes, err error) {
 	least, most := r.GetRequiredBytes(), r.GetLimitBytes()
 	if least < 0 || most < 0 {

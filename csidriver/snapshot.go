@@ -61,11 +61,12 @@ func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	return &csi.CreateSnapshotResponse{Snapshot: c.taken(snap, zones)}, nil
 }
 
-// ready waits until a snapshot is ready to use. Before that, the snapshot may
-// still contain writes from after the call. The specification requires that the
-// driver answers only after the snapshot is cut. If the snapshot failed, ready
-// deletes the snapshot, so that its name is free for the next attempt. If the
-// state cannot be read, the snapshot stays.
+// ready waits until a snapshot is ready to use. Until then, later writes to the
+// disk can still change the snapshot. The CSI specification requires that the
+// driver answers only when later writes no longer change it. If the snapshot
+// failed, ready deletes the snapshot, so that its name is free for the next
+// attempt. If the cloud does not return the state, ready does not delete the
+// snapshot.
 func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.Snapshot, error) {
 	var why error
 	if !s.ReadyToUse && s.State != cloudsim.SnapshotFailed {
@@ -124,9 +125,9 @@ func (c *controller) taken(s cloudsim.Snapshot, zones []string) *csi.Snapshot {
 	}
 }
 
-// DeleteSnapshot deletes a snapshot. Volumes that were made from it stay. It
-// returns an error for a member of a group, because the members are deleted
-// together with the group.
+// DeleteSnapshot deletes a snapshot. Volumes from this snapshot are not
+// affected. For a member of a group DeleteSnapshot returns an error, because
+// the group and its members are deleted together.
 func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	if err := required("snapshot_id", req.GetSnapshotId()); err != nil {
 		return nil, err

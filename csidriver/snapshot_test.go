@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// busyWriter writes to a volume's file without a pause until stop. A copy of
-// the file is therefore never consistent before stop.
+// busyWriter writes to a volume's file repeatedly until the caller calls stop.
+// A copy of the file is therefore never consistent before stop.
 func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	b.t.Helper()
 	if err := arrived(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {
@@ -52,7 +52,7 @@ func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 }
 
 // TestSnapshotIsCutWhenAnswered proves that a snapshot contains no writes from
-// after the answer. Lists do not show a snapshot that is not cut yet.
+// after the answer. Lists do not show a snapshot before it is ready to use.
 func TestSnapshotIsCutWhenAnswered(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")
@@ -135,8 +135,8 @@ func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
 }
 
 // TestThrottledPoll proves that throttling gives UNAVAILABLE, which means that
-// the work may still be running. RESOURCE_EXHAUSTED would make the caller give
-// up.
+// the work may still be running. After RESOURCE_EXHAUSTED the caller would not
+// repeat the call.
 func TestThrottledPoll(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")

@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// order is a volume request in the cloud's terms.
+// order is a volume request after its translation into a request to the cloud.
 type order struct {
 	disk     cloudsim.CreateDisk // without its place
 	sizes    sizes
@@ -39,7 +39,7 @@ func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	if err != nil {
 		return nil, err
 	}
-	if made.State == cloudsim.DiskFailed { // the source was lost; the failed disk must be deleted, because it keeps the name
+	if made.State == cloudsim.DiskFailed { // the source was lost; the failed disk must be deleted, because a retry needs its name
 		_, gone := c.cloud.DeleteDisk(ctx, d.ID)
 		return nil, errors.Join(cloudsim.Errorf(cloudsim.Internal, "data of disk %s not created: %s", d.ID, made.Status.Error), gone)
 	}
@@ -176,9 +176,9 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 	return d, err
 }
 
-// raise raises the size of o to the minimum of its disk type. It returns the
-// given error if the size is already large enough, or if the minimum exceeds
-// the limit of the request.
+// raise increases the size in the order o to the minimum of the disk type. It
+// returns the given error if the size is already large enough, or if the
+// minimum exceeds the limit of the request.
 func (c *controller) raise(ctx context.Context, o order, small error) (order, error) {
 	t, err := c.cloud.GetDiskType(ctx, o.disk.Type)
 	if err != nil {
@@ -202,7 +202,9 @@ func (c *controller) createAt(ctx context.Context, d cloudsim.CreateDisk, p plac
 
 // same handles a name conflict with an existing disk. If size and place of the
 // existing disk also fit the request, same repeats the request with these
-// values. The cloud then compares all other properties.
+// values. The cloud then compares all other properties. If the size or the
+// place does not fit, same returns differs, which is the error of the first
+// request.
 func (c *controller) same(ctx context.Context, o order, differs error) (d cloudsim.Disk, err error) {
 	l, err := c.cloud.ListDisks(ctx, cloudsim.ListOptions{Name: o.disk.Name})
 	if err != nil {
@@ -219,8 +221,8 @@ func (c *controller) same(ctx context.Context, o order, differs error) (d clouds
 	return c.createAt(ctx, o.disk, have.Zones())
 }
 
-// deletingOr returns ABORTED if the conflict is a disk of the same name that is
-// still being deleted. Otherwise it returns err.
+// deletingOr returns ABORTED if err is a conflict with a disk of the same name,
+// and the cloud still deletes this disk. Otherwise it returns err.
 func (c *controller) deletingOr(ctx context.Context, name string, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -252,8 +254,8 @@ func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 }
 
 // ValidateVolumeCapabilities confirms the capabilities that the volume
-// supports. The filesystem type at the creation does not matter. Access by
-// several nodes needs a multi-attach disk.
+// supports. It accepts every supported filesystem, even if the volume was
+// created for another one. Access by several nodes needs a multi-attach disk.
 func (c *controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

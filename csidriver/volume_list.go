@@ -25,7 +25,7 @@ func pageOf(most int32, token string, id *regexp.Regexp) (o cloudsim.ListOptions
 }
 
 // pageOfDisks returns the requested page of disks, for lists of volumes and of
-// their properties.
+// their health.
 func (c *controller) pageOfDisks(ctx context.Context, most int32, token string) (l cloudsim.List[cloudsim.Disk], err error) {
 	o, err := pageOf(most, token, diskID)
 	if err != nil {
@@ -81,8 +81,8 @@ func contentOf(d cloudsim.Disk) *csi.VolumeContentSource {
 	return nil
 }
 
-// nodesOf lists the nodes that have a disk attached. The list includes nodes
-// with an attachment that is starting or ending.
+// nodesOf lists the nodes of all attachments of a disk. It includes attachments
+// that the cloud still makes or removes.
 func nodesOf(d cloudsim.Disk) (ids []string) {
 	for _, a := range d.Attachments {
 		ids = append(ids, string(a.Instance))

@@ -86,7 +86,8 @@ func lock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// neverWritten returns nil if all of f is a hole, and ErrHasData if it is not.
+// neverWritten returns nil if f is one hole without data. Otherwise it returns
+// ErrHasData.
 func neverWritten(f *os.File) error {
 	_, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_DATA)
 	switch {
@@ -141,13 +142,13 @@ func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 		return err
 	}
 	if marked != nil {
-		return nil //nolint:nilerr // the file system of f has no attributes: only a crash during mkfs needs the mark
+		return nil //nolint:nilerr // the file system of f does not support the mark, which is needed only after a crash during mkfs
 	}
 	return unix.Fremovexattr(int(f.Fd()), formatting)
 }
 
-// tool runs a program. If held is not nil, the program inherits the file held
-// and so keeps the lock on this file.
+// tool runs a program. If held is not nil, the program inherits this open file,
+// and so also holds the lock of the file.
 func tool(ctx context.Context, held *os.File, argv ...string) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	// A signal to the driver's process group does not reach the program.
@@ -169,9 +170,9 @@ func tool(ctx context.Context, held *os.File, argv ...string) error {
 // by whole GiB, so a smaller difference does not mean that the disk has grown.
 const slack = 256 << 20
 
-// Grow grows the filesystem that is mounted at path to the size of its device.
-// The argument bytes is the current size of the filesystem. Grow does nothing
-// if the filesystem already fills the device.
+// Grow increases the filesystem that is mounted at path to the size of its
+// device. The argument bytes is the current size of the filesystem. Grow does
+// nothing if the filesystem already fills the device.
 func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error {
 	size, err := l.Size()
 	if err != nil || bytes+slack > size {
@@ -214,10 +215,10 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	return bytes, err
 }
 
-// toTheEnd calls run, and lets it finish after ctx has ended. A check or a resize
-// that stops half-way would start again with each call, or damage the filesystem.
-// Until run returns, toTheEnd holds the lock on f and keeps the device open, so
-// that the next call waits.
+// toTheEnd starts run and waits for its result until ctx ends. run continues
+// after the end of ctx. An interrupted check would start again with each call,
+// and an interrupted resize would damage the filesystem. Until run returns, the
+// lock on f is held and the device is open, so that the next call waits.
 func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -241,8 +242,8 @@ func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context
 	}
 }
 
-// Replay replays the journal of the filesystem in the file at path, for a node
-// that attaches the disk read-only. No other node may have the disk for
+// Replay applies the journal of the filesystem in the file at path. It is for a
+// node that attaches the disk read-only. No other node may have the disk for
 // writing. The kernel replays the journal when it mounts the filesystem. This
 // mount has no path, and ends with this process. See AttachFor for the argument
 // node.
@@ -321,8 +322,8 @@ func FilesystemSize(path string) (int64, error) {
 // GiveToGroup gives all files and directories of the volume that is mounted at
 // path to a group, with permission to read and write (KEP-2317). It changes the
 // root directory last. If the root directory already has the group, an earlier
-// call has finished, and GiveToGroup does nothing. A large volume is therefore
-// walked only once.
+// call has finished, and GiveToGroup does nothing. The function therefore
+// changes a large volume only once.
 //
 // Pods may change the volume in the meantime. The walk stays inside the volume
 // because os.Root resolves each name. GiveToGroup skips entries that a pod
@@ -364,9 +365,9 @@ func GiveToGroup(path string, gid int) error {
 	return giveToGroup(root, ".", gid)
 }
 
-// giveToGroup opens the entry itself, and not the target of a link, and changes
-// the opened entry. If a pod replaces the entry in the meantime, the change
-// does not go elsewhere.
+// giveToGroup changes the group and the mode of one entry. It opens the entry
+// without following a link, and changes the opened entry. If a pod replaces the
+// entry in the meantime, no other file changes.
 func giveToGroup(root *os.Root, name string, gid int) error {
 	f, err := root.OpenFile(name, unix.O_PATH, 0)
 	if err != nil {

@@ -58,8 +58,8 @@ func TestFindAnothersFileOfTheSameName(t *testing.T) {
 	}
 }
 
-// TestLapses proves that an autoclear device stays exactly as long as it has a
-// mount, also if its file was deleted.
+// TestLapses proves that the kernel detaches an autoclear device after its last
+// mount, and not earlier, even if the device's file was deleted.
 func TestLapses(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
@@ -116,7 +116,7 @@ func TestLapses(t *testing.T) {
 	if lapses, err := stays.Lapses(); err != nil || lapses {
 		t.Errorf("autoclear: got %t, %v; want false", lapses, err)
 	}
-	again, err := Attach(t.Context(), path, false, true) // the staging call decides about autoclear anew
+	again, err := Attach(t.Context(), path, false, true) // the second call does not change autoclear
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,8 +253,9 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 	}
 }
 
-// TestSeparateDevicePerNode proves that a node with its own device finds only this
-// device, also for long paths. All nodes find a device without an owner.
+// TestSeparateDevicePerNode proves that a node with its own device finds only
+// this device, even if the path of the file is long. All nodes find a device
+// without an owner.
 func TestSeparateDevicePerNode(t *testing.T) {
 	needsVolumes(t)
 	longest := strings.Repeat("n", 63) // the longest valid name
@@ -363,7 +364,7 @@ func needsVolumes(t *testing.T) {
 	}
 }
 
-// emptyDisk makes a disk's file like the cloud.
+// emptyDisk makes the file of an empty disk, as the cloud does.
 func emptyDisk(t *testing.T, path string, size int64) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -3,11 +3,11 @@
 // for mkfs and for checking or growing a filesystem.
 //
 // The package keeps no state between two calls: the kernel's tables are the
-// only record. A process that was killed at any point therefore has nothing to
-// repair. The package identifies a device by the inode of the file behind it.
-// It never uses the device's number, because the kernel can give this number to
-// the next file at once. The package never makes a filesystem on a disk that
-// holds data.
+// only record. After a kill at any point, the next process therefore has
+// nothing to repair. The package identifies a loop device by the inode of its
+// file. It never uses the device's number, because the kernel can give this
+// number to the next file at once. The package never makes a filesystem on a
+// disk that holds data.
 package machine
 
 import (
@@ -26,13 +26,14 @@ const (
 func Filesystems() []string { return []string{Ext4, XFS} }
 
 var (
-	// ErrForeign means that another filesystem or mount is in this place.
+	// ErrForeign means that a disk has another filesystem than the requested
+	// one.
 	ErrForeign = errors.New("the disk has another filesystem")
 	// ErrHasData means that a disk has data but no known filesystem.
 	ErrHasData = errors.New("the disk has data but no known filesystem, so it is not formatted")
-	// ErrJournal means that a filesystem was not unmounted cleanly and is
-	// attached read-only. The kernel cannot replay the journal, and without the
-	// journal synced data can be missing. See Replay.
+	// ErrJournal means that a filesystem was not unmounted cleanly and its
+	// device is read-only. The kernel cannot replay the journal on such a
+	// device. Without the replay, synced data can be missing. See Replay.
 	ErrJournal = errors.New("the journal of the filesystem must be replayed first")
 	// ErrOptions means that the kernel refused the mount options. The kernel
 	// returns the same error for a damaged superblock. The package therefore
@@ -64,7 +65,7 @@ var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync
 
 // shownAsGiven lists filesystem options that the kernel shows in the requested
 // form. The kernel shows other options in another form, or omits them if they
-// are defaults. Their absence therefore proves nothing.
+// are defaults. MountedWith therefore ignores other options that are missing.
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
 // MountedWith reports whether m was mounted with these options. The options in

@@ -85,9 +85,9 @@ var attributes = map[uintptr]uint64{
 	unix.MS_NOATIME: unix.MOUNT_ATTR_NOATIME, unix.MS_STRICTATIME: unix.MOUNT_ATTR_STRICTATIME,
 }
 
-// Bind makes the file or directory at from visible at path, with its own
-// options. From Linux 5.12 on, the new mount has these options from its first
-// moment.
+// Bind makes a file or directory visible at a second path. The argument from is
+// its first path. The new mount has its own options. On Linux 5.12 and later,
+// the mount has these options from its first moment.
 func Bind(from, path string, options []string) error {
 	bits, _ := parse(options)
 	if bits == 0 {
@@ -158,11 +158,11 @@ func UnmountAll(path string) error {
 	}
 }
 
-// mountedAt reports whether there is a mount at a path without symbolic links.
-// It normally asks the kernel with statx(2) about this path only. Reading the
-// table of all mounts costs more than any other step of a volume's lifecycle
-// except mkfs. It reads the table only if statx cannot tell, which is the case
-// before Linux 5.8 and for failing filesystems.
+// mountedAt reports whether a path is a mount point. The path must not contain
+// symbolic links. mountedAt calls statx(2) for the path. It reads the table of
+// all mounts only if statx gives no answer, which happens before Linux 5.8 and
+// for failing filesystems. Reading the table takes longer than any other step
+// of a volume's lifecycle except mkfs.
 func mountedAt(path string) (bool, error) {
 	s, err := statx(path)
 	if errors.Is(err, unix.ENOENT) {

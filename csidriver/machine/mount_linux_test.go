@@ -54,9 +54,9 @@ func TestUnmountAll(t *testing.T) {
 	}
 }
 
-// privateDir returns a directory with private mount propagation. With shared
-// propagation, the default of systemd, the kernel would repeat a mount in a
-// bound folder at its source.
+// privateDir returns a directory with private mount propagation. Systemd sets
+// shared propagation. The kernel then repeats a mount in a bound folder at the
+// source of the folder.
 func privateDir(t *testing.T) string {
 	dir := t.TempDir()
 	if err := Bind(dir, dir, nil); err != nil {

@@ -8,7 +8,7 @@ import (
 
 // canonical returns an SELinux label in the kernel's format. It asks the kernel
 // if possible. In a container, even a privileged one, selinuxfs may be
-// invisible; then it computes the format itself.
+// invisible. In this case canonical computes the format itself.
 func canonical(label string) string {
 	if label == "" {
 		return ""

@@ -26,8 +26,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// ids generates ids with a valid format that do not exist. The requests
-// therefore reach the code behind the format check.
+// ids generates ids of objects that do not exist. The ids have a valid format,
+// so that the requests pass the format check.
 type ids struct{ n *atomic.Int64 }
 
 func (i ids) GenerateUniqueValidVolumeID() string { return fmt.Sprintf("disk-f%07x", i.n.Add(1)) }

@@ -70,7 +70,7 @@ func (d *driver) close() { _ = d.conn.Close() } // no calls are left
 
 func (d *driver) can(c csi.ControllerServiceCapability_RPC_Type) bool { return d.controller[c] }
 
-// loops returns the controllers that the driver's capabilities need.
+// loops returns the controllers for the capabilities of the driver.
 func (d *driver) loops(ctx context.Context) (all []loop, err error) {
 	provision, err := d.provision(ctx)
 	if err != nil {

@@ -20,8 +20,9 @@ const (
 )
 
 // elected runs work while this process holds the lease. If the process loses
-// the lease, elected returns an error, because a second process may now hold
-// it. When ctx ends, elected lets the work finish and then releases the lease.
+// the lease, elected returns an error, because another process may hold the
+// lease now. When ctx ends, elected lets the work finish and then releases the
+// lease.
 func elected(ctx context.Context, k *cluster, who string, work func(context.Context) error) error {
 	conf := rest.CopyConfig(k.rest) // a separate client, so that the controllers' calls do not throttle the lease
 	leases, err := kubernetes.NewForConfig(conf)

@@ -23,8 +23,8 @@ import (
 // managedBy is the label value that marks our CSIStorageCapacity objects.
 const managedBy = "external-provisioner"
 
-// capacityEvery is the interval at which a driver is asked for its capacity, in
-// addition to the queries after volume changes.
+// capacityEvery is the interval at which the controller asks a driver for its
+// capacity. The controller also asks after changes of volumes.
 const capacityEvery = time.Minute
 
 // provision returns the external-provisioner and its helper controllers. They

@@ -74,8 +74,8 @@ type cluster struct {
 	has       snapshotKinds
 }
 
-// loop is a controller. Its function run works until ctx ends. The wait group
-// counts the workers that still finish a task after that.
+// loop is a controller. Its function run returns when ctx ends. The wait group
+// counts the workers, which can finish a task after the end of ctx.
 type loop struct {
 	name string
 	run  func(ctx context.Context, workers *sync.WaitGroup)
@@ -85,8 +85,8 @@ func run(ctx context.Context, c config) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	// All controllers read this feature gate. With this gate, the controllers
-	// wait for their workers.
+	// All controllers read this feature gate. If the gate is on, the
+	// controllers wait for their workers.
 	if err := utilfeature.DefaultMutableFeatureGate.Set("ReleaseLeaderElectionOnExit=true"); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func run(ctx context.Context, c config) error {
 	return elected(ctx, k, fmt.Sprintf("%s_%d", who, os.Getpid()), func(ctx context.Context) error { return k.work(ctx, status) })
 }
 
-// connect makes the clients without connecting them.
+// connect makes the clients. It does not call the API server.
 func (c config) connect() (*cluster, error) {
 	conf, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {

@@ -35,8 +35,8 @@ type Answer struct {
 
 // Read translates every PersistentVolume, StorageClass and Pod in a file of
 // YAML or JSON documents, in their order. It also reads the items of a List, as
-// kubectl prints them. An object of another kind gives an Answer without
-// translation. A document that is not an object is an error.
+// kubectl prints them. For an object of another kind, the Answer contains no
+// translation. Read returns an error for a document that is not an object.
 func Read(file io.Reader) (all []Answer, err error) {
 	docs := yaml.NewYAMLReader(bufio.NewReader(file))
 	for n := 1; ; n++ {
@@ -123,8 +123,9 @@ func object(raw []byte) ([]Answer, error) {
 
 var translator = lib.New()
 
-// class translates a StorageClass of an in-tree plugin as the provisioner does.
-// The library does not translate a class of a CSI driver back.
+// class translates a StorageClass of an in-tree plugin, like the provisioner.
+// The library cannot translate the StorageClass of a CSI driver back to an
+// in-tree plugin.
 func class(from string, sc *storagev1.StorageClass) Answer {
 	a := Answer{From: from}
 	if !translator.IsMigratableIntreePluginByName(sc.Provisioner) {

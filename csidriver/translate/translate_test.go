@@ -60,7 +60,8 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// TestUntranslatableObjects proves that an object which does not translate gives the reason.
+// TestUntranslatableObjects proves that the answer contains a reason if an
+// object cannot be translated.
 func TestUntranslatableObjects(t *testing.T) {
 	for doc, want := range map[string]string{
 		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: kubernetes.io/rbd\n":                       "no CSI driver replaces kubernetes.io/rbd",
