@@ -130,7 +130,7 @@ func (b *bench) staged(name string) string {
 
 // TestFullAndDeadFilesystems proves that the driver returns the usage of a full
 // filesystem. It also proves that the driver can undo and restage a volume
-// whose filesystem has shut down.
+// after a shutdown of its filesystem.
 func TestFullAndDeadFilesystems(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")

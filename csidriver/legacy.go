@@ -50,7 +50,7 @@ type legacy struct {
 func same(id string) string { return id }
 
 // legacies holds the CSI drivers that csi-translation-lib uses for in-tree
-// volumes. Only drivers whose volumes are disks are in the table, so azure-file
+// volumes. The table contains only drivers with disks as volumes, so azure-file
 // and portworx are missing.
 var legacies = map[string]legacy{
 	"cinder.csi.openstack.org": {
@@ -170,7 +170,7 @@ func staged(at, handle string) (string, error) {
 		return disk, err
 	}
 	if top, err := machine.Seen(at); err != nil || top != nil {
-		return handle, err // the path has a foreign mount, whose files are no device files
+		return handle, err // the path has a foreign mount, so its files are no device files
 	}
 	inside, err := os.ReadDir(at)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -204,7 +204,7 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 
 // TestLegacyFilesystem proves that the volume gets the filesystem of an old
 // StorageClass if the library does not translate the parameter. The driver
-// refuses a request whose capability has another filesystem.
+// refuses a request if its capability has another filesystem.
 func TestLegacyFilesystem(t *testing.T) {
 	const name = "disk.csi.azure.com"
 	b := newBench(t, name)

@@ -356,9 +356,9 @@ func unmount(l *machine.Loop, volume, at string) error {
 }
 
 // unmountDevice removes the bind mount of a device file. It is for a volume
-// whose device was detached by another node on this host or by a person. The
-// device can have the file of another volume now, so unmountDevice does not
-// check the file.
+// without a loop device, after another node on this host or a person has
+// detached the device. The device can have the file of another volume now, so
+// unmountDevice does not check the file.
 func unmountDevice(at string) error {
 	there, err := machine.Seen(at)
 	if err != nil || there == nil || !there.IsDevice() {
