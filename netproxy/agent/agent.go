@@ -56,10 +56,10 @@ func (a *Agent) Ready() error {
 	return nil
 }
 
-// Run keeps the agent connected until ctx ends. Then it tells the servers that the agent
-// leaves, waits up to the drain timeout for connections to end, and cuts the remaining ones.
+// Run keeps the agent connected until ctx ends. Then it tells the servers that the agent drains,
+// and waits up to the drain timeout for connections to end. It cuts the remaining connections.
 func (a *Agent) Run(ctx context.Context) error {
-	// Sessions outlive ctx until they are drained.
+	// After the end of ctx, sessions continue until they are drained.
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var running sync.WaitGroup
@@ -79,8 +79,8 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // rest waits for a random time around d, so that agents do not call at the same time. After the
-// end of a session it waits only for a short random time. It does not return at once, because
-// the server may be busy.
+// end of a session, rest waits only for a short random time. It still waits, because the server
+// may be busy.
 func (a *Agent) rest(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // no secret
 	defer t.Stop()
@@ -97,7 +97,8 @@ func (a *Agent) rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sync calls the servers without a session. It reports whether all calls succeeded.
+// sync calls each server that has no session with the agent. It reports whether all calls
+// succeeded.
 func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	places, err := a.places(ctx)
 	if err != nil {
@@ -180,7 +181,8 @@ func (a *Agent) connected() int {
 	return len(a.sessions)
 }
 
-// wanted returns the number of servers. It comes from the Counter, or else from the servers.
+// wanted returns the number of servers. The number comes from the Counter if there is one, and
+// otherwise from the servers.
 func (a *Agent) wanted(ctx context.Context) int {
 	a.mu.Lock()
 	n := a.count
@@ -224,8 +226,8 @@ func (a *Agent) call(ctx, live context.Context, p place, running *sync.WaitGroup
 	return nil
 }
 
-// add stores a session and returns true, unless there is a session with the same server. In
-// this case the older session stores the additional place of the server.
+// add stores a session and returns true, unless there is a session with the same server. In this
+// case it adds the new place of the server to the older session.
 func (a *Agent) add(s *session) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -40,9 +40,10 @@ type Config struct {
 	// Counter returns the number of servers behind the addresses. If it is nil, the agent uses
 	// the number that the servers report.
 	Counter Counter
-	// CountSource is CountDefault, or CountMax for the larger of both numbers.
+	// CountSource is CountDefault or CountMax. CountMax uses the larger number of Counter and
+	// servers.
 	CountSource string
-	// Streams offers the extension of package wire to servers.
+	// Streams offers to servers the extension that package wire describes.
 	Streams bool
 	// DialLocal allows targets at loopback, link-local and unspecified addresses. Such targets
 	// include every local service of the agent's machine, and metadata services.
@@ -52,9 +53,9 @@ type Config struct {
 	SyncIntervalCap time.Duration // maximum pause between failed calls
 	KeepaliveTime   time.Duration // silence before the agent pings the server
 	DialTimeout     time.Duration // timeout of a connection attempt to a target
-	DrainTimeout    time.Duration // time for connections to end after the agent is told to stop
+	DrainTimeout    time.Duration // time for connections to end after the stop of the agent begins
 	RenewInterval   time.Duration // between renewals of the token, with the extension
-	QueueBytes      int           // per connection, with upstream's servers
+	QueueBytes      int           // buffer size of each connection, with upstream's servers
 	StallGrace      time.Duration // how long a target may block other connections, with upstream's servers
 
 	// Registry receives the metrics. It may be nil.

@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// plainConns are the connections that share the Connect stream, as in upstream's protocol.
+// plainConns holds the connections that share the Connect stream, as in upstream's protocol.
 type plainConns struct {
 	mu   sync.Mutex
 	last int64
@@ -28,7 +28,8 @@ type plainConn struct {
 	queue *wire.Queue // bytes for the target
 }
 
-// flushTime is how long a target may take to read the bytes that were sent before the close.
+// flushTime is the time limit for a target to read the bytes that the client sent before the
+// close.
 const flushTime = 5 * time.Second
 
 func (p *plainConns) add(conn net.Conn, q *wire.Queue) *plainConn {
@@ -79,7 +80,7 @@ func (p *plainConns) deliver(s *session, pkt *wire.Packet) {
 	s.post(wire.CloseResponse(pkt.ID, "no connection has this id"))
 }
 
-// closeRequest ends a connection after the queued bytes were written.
+// closeRequest ends a connection after writeAll has written the queued bytes.
 func (p *plainConns) closeRequest(s *session, id int64) {
 	if c := p.get(id); c != nil {
 		c.finish()
@@ -94,7 +95,8 @@ func (c *plainConn) finish() {
 	c.queue.Close(io.EOF)
 }
 
-// servePlain carries a connection until it ends, and then tells the server.
+// servePlain forwards a connection until the connection ends. Then it reports the end to the
+// server.
 func (s *session) servePlain(random int64, conn net.Conn) {
 	q := wire.NewQueue(s.agent.cfg.QueueBytes, s.agent.cfg.StallGrace)
 	c := s.plain.add(conn, q)

@@ -44,7 +44,7 @@ type session struct {
 	places   []place // protected by the agent's lock
 	cc       *grpc.ClientConn
 	stream   grpc.ClientStream
-	secret   string // of the extension; empty without the extension
+	secret   string // identifies the session in the extension; empty without the extension
 	out      *wire.Outbox
 	ctx      context.Context // ends with the session
 	end      context.CancelCauseFunc
@@ -135,12 +135,12 @@ func (s *session) greet(ctx context.Context) error {
 	return s.read(h)
 }
 
-// hangUp closes the connection to the server, and with it every stream.
+// hangUp closes the connection to the server. This also ends every stream of the session.
 func (s *session) hangUp() {
 	_ = s.cc.Close() // an error means that it is closed already
 }
 
-// because returns the recorded cause of the session's end, or else err.
+// because returns the cause of the session's end. If the session has not ended, it returns err.
 func (s *session) because(err error) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
@@ -214,7 +214,7 @@ func (s *session) serve() error {
 	return err
 }
 
-// handle handles a packet. It never waits for a target, except in Queue.Push.
+// handle processes a packet. It never waits for a target, except in Queue.Push.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_REQ:
@@ -273,7 +273,7 @@ func (s *session) showAgain() error {
 	return wire.EndOf(stream.RecvMsg(&wire.Chunk{}))
 }
 
-// dials are the dials that the server has requested and that have no answer yet.
+// dials holds the running dials that the server has requested.
 type dials struct {
 	mu      sync.Mutex
 	pending map[int64]context.CancelFunc

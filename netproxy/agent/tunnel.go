@@ -179,13 +179,13 @@ func (t *tunnel) fromTarget() {
 		}
 		t.m.fromTarget.Add(float64(data.Len()))
 		if t.send(&wire.Chunk{Kind: wire.Data, Data: mem.BufferSlice{data}}) != nil {
-			return // the stream has ended; toTarget handles this
+			return // the stream has ended, and toTarget handles the end
 		}
 	}
 }
 
-// last tells the server how the target ended. If the stream has ended already, the server does
-// not need this.
+// last sends the kind of the target's end to the server: EOF or Reset. It ignores errors, because
+// the server does not need the message if the stream has ended.
 func (t *tunnel) last(err error) {
 	if errors.Is(err, io.EOF) {
 		_ = t.send(&wire.Chunk{Kind: wire.EOF})
@@ -204,7 +204,7 @@ func (t *tunnel) send(c *wire.Chunk) error {
 }
 
 // wanted sends an empty chunk while a target is blocked. It returns an error if the stream has
-// ended because the client is gone.
+// ended because the client has disconnected.
 func (t *tunnel) wanted() error { return t.send(&wire.Chunk{Kind: wire.Data}) }
 
 // toTarget writes the server's bytes to the target until the stream ends. It returns an error

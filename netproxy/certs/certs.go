@@ -1,6 +1,5 @@
-// Package certs makes TLS configurations from files. It uses changed certificates and
-// authorities from the next handshake on, without a restart. Make creates a first set of
-// certificates.
+// Package certs makes TLS configurations from files. A server uses changed files from its next
+// handshake, without a restart. Make creates a first set of certificates.
 package certs
 
 import (
@@ -135,8 +134,7 @@ func (r *reloader) load() (*tls.Config, error) {
 	return conf, nil
 }
 
-// stamp returns a text that changes when one of the files changes, also through a symbolic
-// link.
+// stamp returns a text that changes when one of the files changes. A name can be a symbolic link.
 func (f Files) stamp() string {
 	stamp := ""
 	for _, name := range []string{f.Cert, f.Key, f.CA} {

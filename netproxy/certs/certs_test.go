@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
-// A server does not start if any of its files is missing. All of them are missing if a Secret
-// is not mounted.
+// A server does not start if any of its files is missing. For example, all files are missing if a
+// Secret is not mounted.
 func TestMissingFiles(t *testing.T) {
 	dir := t.TempDir()
 	if err := certs.Make(dir, []string{"127.0.0.1"}, time.Now()); err != nil {

@@ -1,6 +1,6 @@
 // Command konnectivity contains upstream's programs of the network proxy, for tests and
-// benchmarks: the server, the agent, the client, and kube-apiserver's egress selector. Its own
-// code only calls them.
+// benchmarks: the server, the agent, the client, and kube-apiserver's egress selector. The code
+// of the command only calls upstream's code.
 //
 //	konnectivity server|agent [upstream's flags]
 //	konnectivity dial SOCKET HOST:PORT       one connection with konnectivity-client

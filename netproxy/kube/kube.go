@@ -1,5 +1,5 @@
-// Package kube contains the requests of a network proxy to a Kubernetes API: it checks the
-// tokens of agents, and counts the servers. It carries no connection.
+// Package kube contains the requests of a network proxy to a Kubernetes API. They check the
+// tokens of agents and count the servers.
 package kube
 
 import (
@@ -169,8 +169,8 @@ func expired(l coordinationv1.Lease, now time.Time) bool {
 }
 
 // Publish renews the Lease of a server until ctx ends, and then deletes it. It also deletes the
-// expired Leases of other servers. It calls told with each error, and tries again at the next
-// renewal.
+// expired Leases of other servers. It passes each error to the function told, and tries again at
+// the next renewal.
 func (l Leases) Publish(ctx context.Context, id string, labels map[string]string, told func(error)) error {
 	name := "konnectivity-proxy-server-" + id
 	tick := time.NewTicker(renewEvery)
@@ -211,7 +211,7 @@ func (l Leases) renew(ctx context.Context, name, id string, labels map[string]st
 	return nil
 }
 
-// cull deletes the expired Leases of servers that no longer run.
+// cull deletes the expired Leases, because their servers no longer run.
 func (l Leases) cull(ctx context.Context) error {
 	api := l.API.CoordinationV1().Leases(l.Namespace)
 	list, err := api.List(ctx, metav1.ListOptions{LabelSelector: l.Selector})

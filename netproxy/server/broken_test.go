@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// cable forwards the connections between agent and server. A test can cut or silence it.
+// cable forwards the connections between agent and server. A test can cut or silence the cable.
 type cable struct {
 	addr   string
 	mu     sync.Mutex
@@ -40,7 +40,7 @@ func newCable(t *testing.T, to string) *cable {
 	return w
 }
 
-// carry copies until one side is closed. After the cable is silent it discards the bytes.
+// carry copies until one side is closed. While the cable is silent, it discards the bytes.
 func (w *cable) carry(to, from net.Conn) {
 	for buf := make([]byte, 32<<10); ; {
 		n, err := from.Read(buf)
@@ -97,8 +97,8 @@ func startFlood(t *testing.T, c net.Conn) {
 }
 
 // If the connection between agent and server breaks during transfers, the connections end at
-// their clients and targets. Connections through another agent go on. A cut is noticed at once,
-// and silence within seconds.
+// their clients and targets. Connections through another agent continue. Server and agent detect
+// a cut at once, and silence within seconds.
 func TestBrokenConnectionToAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breaks func(*cable)

@@ -52,15 +52,15 @@ type Config struct {
 	// Authenticator checks the tokens of agents. If it is nil, agents need no token.
 	Authenticator Authenticator
 	// InsecureAgents accepts agents without a certificate and without a token. Any program that
-	// reaches Agents can then receive connections.
+	// can connect to the listener Agents can then receive the connections of clients.
 	InsecureAgents bool
-	// TrustIdentifiers accepts the identifiers that an agent states itself, as upstream's
-	// server does. Otherwise the agent's certificate or token must grant each of them.
+	// TrustIdentifiers accepts all identifiers that an agent states, as upstream's server does.
+	// If it is false, the agent's certificate or token must grant each identifier.
 	TrustIdentifiers bool
 	ReviewInterval   time.Duration // between two checks of the token of a connected agent
 
 	Strategies []Strategy
-	// Streams accepts the extension of package wire.
+	// Streams enables the extension that package wire describes.
 	Streams bool
 
 	DialTimeout       time.Duration // from a client's request to the connection
@@ -68,8 +68,8 @@ type Config struct {
 	FrontendKeepalive time.Duration // silence before the server pings a gRPC client
 	HeaderTimeout     time.Duration // time for a client to send its request
 	HalfCloseTimeout  time.Duration // allowed silence after one direction has ended
-	DrainTimeout      time.Duration // time for connections to end after the server is told to stop
-	QueueBytes        int           // per connection, with upstream's agents
+	DrainTimeout      time.Duration // time for connections to end after the stop of the server begins
+	QueueBytes        int           // buffer size of each connection, with upstream's agents
 	StallGrace        time.Duration // how long a client may block other connections, with upstream's agents
 
 	// Registry receives the metrics, and Tracer the spans. Both may be nil.

@@ -18,7 +18,7 @@ type conn struct {
 	place   *destination
 }
 
-// destination contains the counters of a host that clients connect to.
+// destination contains the counters of one target host.
 type destination struct {
 	host   string
 	open   atomic.Int64
@@ -33,7 +33,7 @@ const (
 	otherHosts      = "other"
 )
 
-// conns are the open connections.
+// conns holds the open connections.
 type conns struct {
 	mu     sync.Mutex
 	last   int64
@@ -88,7 +88,7 @@ func (c *conns) list() (open []*conn, places []*destination) {
 	return open, places
 }
 
-// began counts a connection, just before the client is told of it.
+// began counts a new connection. The caller calls it just before it answers the client.
 func (s *Server) began(mode Mode, t target, ses *session) *conn {
 	return s.conns.add(mode, t, ses)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // For any input, readConnect returns a request, a refusal with a status, or io.EOF. It never
-// takes a byte after the blank line.
+// reads a byte after the blank line.
 func FuzzConnect(f *testing.F) {
 	for _, s := range []string{
 		"CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n\x16\x03\x01", "CONNECT [::1]:1 HTTP/1.1\nHost: x\n\nrest",

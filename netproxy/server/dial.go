@@ -16,10 +16,11 @@ type link interface {
 	// recv waits for the next chunk from the target. It returns io.EOF after a normal end. The
 	// caller must free the chunk.
 	recv(c *wire.Chunk) error
-	// carry calls up once on a goroutine of the link. up calls send, which blocks while the
-	// target does not read. When up returns, the link ends with up's error. The link calls cut
-	// if it must end because the client is blocked. cut then stops writes to the client as far
-	// as possible.
+	// carry calls the function up once, on a goroutine of the link. The function up sends the
+	// client's data with its argument send, which blocks while the target does not read. When up
+	// returns, the link ends with the error that up returned. If the link must end because the
+	// client is blocked, the link calls the function cut. This function stops writes to the
+	// client as far as possible.
 	carry(up func(send func(*wire.Chunk) error) error, cut func())
 	// drop ends a link for which carry was not called.
 	drop()
@@ -53,8 +54,9 @@ var (
 	errNoAgent   = errors.New("no network proxy agent is connected, so no target can be reached: start an agent with 'allinone proxy agent'")
 )
 
-// dial connects to t through the agent that the strategies choose. If another agent may
-// succeed, dial tries up to maxAttempts agents. It returns within the dial timeout.
+// dial connects to the target t through the agent that the strategies choose. If a dial fails and
+// another agent may succeed, dial tries the next agent, up to maxAttempts agents. It returns
+// within the dial timeout.
 func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
 	began := time.Now()
 	s.metrics.pending.Inc()
@@ -109,7 +111,8 @@ func (s *Server) explain(ctx, bound context.Context, ses *session, t target, err
 	return &failure{reasonErrorResponse, fmt.Errorf("agent %s: %w", ses.agentID, err)}
 }
 
-// dial asks the agent for a connection. again reports whether another agent may succeed.
+// dial asks the agent for a connection. If the dial fails, the result again reports whether
+// another agent may succeed.
 func (s *session) dial(ctx context.Context, t target) (l link, again bool, err error) {
 	s.load.Add(1)
 	defer func() {
@@ -176,8 +179,8 @@ func (s *session) claim(random int64) *pendingDial {
 	return d
 }
 
-// forget gives up a dial and tells the agent. If the agent has answered at the same moment,
-// forget drops the link.
+// forget removes a pending dial and cancels it at the agent. If the agent has already answered,
+// forget drops the link from this answer.
 func (s *session) forget(random int64, d *pendingDial) {
 	if s.claim(random) != nil {
 		s.out.Post(wire.DialClose(random))

@@ -1,17 +1,19 @@
-// Package server is the part of a network proxy (KEP-1281) that runs near kube-apiserver.
-// Clients ask its frontends for connections, over gRPC or HTTP CONNECT. The server chooses an
-// agent that dials, and forwards the bytes.
+// Package server is the part of a network proxy (KEP-1281) that runs near kube-apiserver. Clients
+// ask the frontends of the server for connections, over gRPC or HTTP CONNECT. The server chooses
+// an agent, and the agent dials the target. Then the server forwards the bytes between client and
+// agent.
 //
 // # Goroutines of a connection
 //
-// Two goroutines forward a connection, one for each direction. Each of them ends when its
-// source ends. The frontend's goroutine reads from the target (link.recv) and writes to the
-// client. The link's goroutine reads from the client and sends to the target (link.carry). When
-// the link's goroutine returns, the link ends, and recv returns.
+// Two goroutines forward a connection, one for each direction. Each goroutine ends when the
+// source of its bytes ends. The frontend's goroutine reads from the target (link.recv) and writes
+// to the client. The link's goroutine reads from the client and sends to the target (link.carry).
+// When the link's goroutine returns, the link ends, and recv returns.
 //
 // With this project's agents a link is a gRPC stream, so a blocked connection does not block
-// others. With upstream's agents all links share one stream. The bytes of each link then wait
-// in a wire.Queue, and a link that blocks the others is cut.
+// other connections. With upstream's agents all links share one stream. The bytes of each link
+// then wait in a wire.Queue, and the server cuts a link that blocks other links.
 //
-// The package reads no files and no flags. It uses Kubernetes only through Authenticator.
+// The package reads no files and no flags. It calls the Kubernetes API only through the interface
+// Authenticator.
 package server

@@ -25,7 +25,7 @@ import (
 // maxHead limits the size of a client's request, in bytes.
 const maxHead = 16 << 10
 
-// refusal is an error that is answered with an HTTP status.
+// refusal is an error with the HTTP status of the server's answer.
 type refusal struct {
 	code int
 	why  string
@@ -33,8 +33,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.why }
 
-// readConnect reads a CONNECT request (RFC 9110, 9.3.6) from r. It reads no byte beyond the
-// request, so the rest in r is the client's first data.
+// readConnect reads a CONNECT request (RFC 9110, 9.3.6) from r. It reads no byte after the
+// request, so the client's first data stay in r.
 func readConnect(r *bufio.Reader) (*http.Request, error) {
 	var head bytes.Buffer
 	for {
@@ -81,7 +81,7 @@ type tunnelled struct {
 	done chan struct{} // closed when the target has ended
 	mute chan struct{} // closed when both directions are silent for too long
 	ends atomic.Int32  // number of directions that have ended
-	gone atomic.Bool   // the client has broken the connection
+	gone atomic.Bool   // the connection to the client has failed
 
 	mu    sync.Mutex
 	timer *time.Timer // runs after one direction has ended
@@ -129,7 +129,8 @@ func (t *tunnelled) accept(ctx context.Context) (link, error) {
 	return l, nil
 }
 
-// heads are readers for requests. A connection needs one only until the answer.
+// heads holds readers for requests. A connection needs such a reader only until its request is
+// complete.
 var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
 
 // head reads the request within the header timeout.
@@ -154,7 +155,7 @@ func (t *tunnelled) head() (*http.Request, error) {
 	return req, t.client.SetDeadline(time.Time{})
 }
 
-// dial connects to the target, and stops if the client leaves meanwhile.
+// dial connects to the target. It stops if the client disconnects during the dial.
 func (t *tunnelled) dial(ctx context.Context, to target) (link, *session, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -226,7 +227,7 @@ func oneLine(text string) string {
 }
 
 // toTarget sends the client's data. It runs on the link's goroutine. It returns when both
-// directions have ended or one of them is broken.
+// directions have ended, or when one direction has failed.
 func (t *tunnelled) toTarget(send func(*wire.Chunk) error) error {
 	if len(t.first) > 0 {
 		first := t.first
@@ -252,8 +253,9 @@ func (t *tunnelled) toTarget(send func(*wire.Chunk) error) error {
 	}
 }
 
-// clientEnded tells the target that the client has ended its direction, and waits for the
-// target's end. Upstream's protocol cannot tell the target, so there the link ends.
+// clientEnded handles the end of the client's data. It sends the end to the target and waits
+// until the target's data end, too. Upstream's protocol cannot end one direction, so with
+// upstream's agents the whole link ends.
 func (t *tunnelled) clientEnded(send func(*wire.Chunk) error) error {
 	both := t.halfClosed()
 	if err := send(&wire.Chunk{Kind: wire.EOF}); err != nil {
@@ -319,9 +321,9 @@ func (t *tunnelled) copyBack(l link) error {
 	}
 }
 
-// halfClosed counts the end of a direction, and reports whether both have ended. The other
-// direction may go on, but not in silence forever. A client that is gone looks the same as a
-// client that has ended its direction.
+// halfClosed counts the end of a direction, and reports whether both directions have ended. After
+// the first end, it starts watchSilence for the other direction, because a lost client looks like
+// a client that has ended its direction.
 func (t *tunnelled) halfClosed() (both bool) {
 	if t.ends.Add(1) == 2 {
 		return true
@@ -330,7 +332,8 @@ func (t *tunnelled) halfClosed() (both bool) {
 	return false
 }
 
-// watchSilence ends the connection if no bytes move during the half-close timeout.
+// watchSilence ends the connection if no bytes move during the half-close timeout. The argument
+// before is the number of bytes at the previous check.
 func (t *tunnelled) watchSilence(before int64) {
 	now := t.conn.toward.Load() + t.conn.back.Load()
 	if now == before {
@@ -347,7 +350,8 @@ func (t *tunnelled) watchSilence(before int64) {
 	}
 }
 
-// connectTLS returns a TLS listener for HTTP/1.1, because a tunnel needs a whole connection.
+// connectTLS returns a TLS listener for HTTP/1.1 only, because each tunnel needs its own
+// connection.
 func connectTLS(ln net.Listener, conf *tls.Config) net.Listener {
 	if conf == nil {
 		return ln

@@ -16,14 +16,14 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// caller is a Proxy stream, which is one connection of a gRPC client. If the client leaves
-// during its dial, the stream and the dial end.
+// caller is a Proxy stream, which carries one connection of a gRPC client. If the client
+// disconnects during its dial, the stream and the dial end.
 type caller struct {
 	server *Server
 	stream grpc.ServerStream
 	conn   *conn
 
-	gone  atomic.Bool   // the client has closed its connection, or has left
+	gone  atomic.Bool   // the client has closed its connection or has disconnected
 	spoke chan struct{} // closed when the client sends something after the answer
 	once  sync.Once
 
@@ -65,14 +65,15 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 		l.drop()
 		return err
 	}
-	// cut does nothing: a client that does not read disconnects, upstream's client after 10 s.
+	// The function cut does nothing, because a client that does not read disconnects by itself.
+	// Upstream's client disconnects after 10 s.
 	l.carry(c.toTarget, func() {})
 	why := c.fromTarget(l)
 	c.settle()
 	return c.send(wire.CloseResponse(c.conn.id, why))
 }
 
-// settleTime is how long a client may take to register its connection.
+// settleTime is the time that a client gets to register its connection.
 const settleTime = 20 * time.Millisecond
 
 // settle waits before the target's first data, until the client has probably handled the
@@ -129,7 +130,7 @@ func (c *caller) send(p *wire.Packet) error {
 	return c.stream.SendMsg(p)
 }
 
-// errGaveUp is the error for a client that closes its connection or leaves.
+// errGaveUp is the error for a client that closes its connection or disconnects.
 var errGaveUp = errors.New("the client disconnected")
 
 // toTarget sends the client's data until the client closes the connection. It runs on the
@@ -194,7 +195,7 @@ func (c *caller) fromTarget(l link) string {
 	}
 }
 
-// lost returns an explanation for the client why a link broke.
+// lost returns the reason for the failure of a link, as text for the client.
 func (s *Server) lost(c *conn, err error) string {
 	if c.session.ctx.Err() != nil || status.Code(err) == codes.Canceled || status.Code(err) == codes.Unavailable {
 		return "agent " + c.session.agentID + " disconnected, which ended this connection"

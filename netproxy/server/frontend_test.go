@@ -33,8 +33,8 @@ func files(file func(string) string, name, ca string) certs.Files {
 	return certs.Files{Cert: file(name + ".crt"), Key: file(name + ".key"), CA: file(ca + ".crt")}
 }
 
-// A TCP frontend accepts only clients with a certificate of the frontends' authority. The
-// agents' port accepts only certificates of the agents' authority.
+// A TCP frontend accepts a client with a certificate of the frontends' authority. It refuses a
+// client with a certificate of the agents' authority.
 func TestMutualTLS(t *testing.T) {
 	file := keys(t)
 	conf := func(f certs.Files, protos ...string) *tls.Config {
@@ -115,7 +115,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	}
 }
 
-// Datagrams arrive complete, up to the maximum size of UDP.
+// Datagrams of up to 60,000 bytes arrive complete, and are not merged.
 func TestUDP(t *testing.T) {
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 )
 
 // An agent with several servers connects to all of them. If one server stops, the agent stays
-// connected to the others. When the server is back, the agent connects again.
+// connected to the other servers. When the stopped server is back, the agent connects to it
+// again.
 func TestSeveralServers(t *testing.T) {
 	one := newBench(t, func(c *server.Config) { c.ID = "one" })
 	two := newBench(t, func(c *server.Config) { c.ID = "two" })
@@ -67,7 +68,8 @@ func TestAgentDrains(t *testing.T) {
 	}
 }
 
-// A server that drains accepts no new clients. Its open connections go on if they end in time.
+// A server that drains accepts no new clients. Its open connections continue during the drain
+// timeout.
 func TestServerDrains(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.DrainTimeout = testTimeout })
 	b.agent("one")

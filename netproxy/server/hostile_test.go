@@ -215,7 +215,8 @@ func full(b *bench, n int64) bool {
 	return len(before) == 1 && len(after) == 1 && before[0].FromTarget == after[0].FromTarget && after[0].FromTarget > n/16
 }
 
-// In upstream's protocol, a blocked reader is cut, and other connections go on.
+// In upstream's protocol, the server cuts the connection of a blocked reader, and other
+// connections continue.
 func TestStalledReaderIsCutOnUpstreamsWire(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.StallGrace = 200 * time.Millisecond })
 	b.agent("one", func(c *agent.Config) { c.Streams = false })
@@ -235,7 +236,7 @@ func agentLoad(b *bench) int64 {
 	return n
 }
 
-// If an agent vanishes, its connections and dials end. Another agent takes over.
+// If an agent disconnects, its connections end. New connections use another agent.
 func TestAgentVanishes(t *testing.T) {
 	everyWay(t, func(t *testing.T, d dialer, _ bool) {
 		b := newBench(t)
@@ -383,8 +384,8 @@ func (o onlyToken) Authenticate(_ context.Context, token string) (wire.Identifie
 	return wire.Identifiers{}, nil
 }
 
-// The server ends the session of a connected agent when its token is no longer valid. An agent
-// that renews its token stays connected.
+// The server ends the session of a connected agent when the agent's token is no longer valid. An
+// agent that renews its token stays connected.
 func TestTokensAreReviewed(t *testing.T) {
 	good := &rotating{}
 	good.set("first")
@@ -460,7 +461,7 @@ func TestNothingLeaks(t *testing.T) {
 			b.agent("one", func(c *agent.Config) { c.Streams = w.streams })
 			addr := target(t, echo)
 			ways := b.dialers()
-			openAndDrop(t, ways, addr, 50) // so that lasting resources exist before the measurement
+			openAndDrop(t, ways, addr, 50) // creates the lasting resources before the measurement
 			b.await("the first connections to end", func() bool { return agentLoad(b) == 0 })
 			goroutines, files := runtime.NumGoroutine(), openFiles(t)
 			openAndDrop(t, ways, addr, rounds)

@@ -38,7 +38,8 @@ func newAuthority(t *testing.T) authority {
 	return authority{t, ca, pool}
 }
 
-// config returns the TLS configuration of the holder of a certificate.
+// config signs a certificate and returns the TLS configuration of a program with this
+// certificate.
 func (a authority) config(template *x509.Certificate, use x509.ExtKeyUsage) *tls.Config {
 	a.Helper()
 	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{use}
@@ -81,8 +82,8 @@ func (b *bench) greet(conf func() (*tls.Config, error), md ...string) error {
 	return s.RecvMsg(&client.Packet{})
 }
 
-// A compromised node cannot claim the identifiers of another node. The server refuses the
-// agent, and connections to the other node do not reach it.
+// A compromised node cannot claim the identifiers of another node. The server refuses its agent,
+// and the agent gets no connections to the other node.
 func TestNodeCannotClaimOthers(t *testing.T) {
 	a := newAuthority(t)
 	b := newBench(t, func(c *server.Config) {
@@ -139,8 +140,8 @@ func (nodeTokens) Authenticate(_ context.Context, token string) (wire.Identifier
 	return wire.Identifiers{Host: []string{token}}, nil
 }
 
-// The token of a node grants only the identifiers of this node, also when an agent renews its
-// token.
+// The token of a node grants only the identifiers of this node. This also holds for a new token
+// that an agent sends later.
 func TestTokenCannotClaimOthers(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.InsecureAgents, c.Authenticator = false, nodeTokens{} })
 	call := func(token, stated string) error {

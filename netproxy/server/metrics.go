@@ -22,7 +22,7 @@ const packetTypes = 7
 
 const prefix = "konnectivity_network_proxy_server_"
 
-// metrics uses upstream's name for each metric that upstream has.
+// metrics holds the metrics of a server. If upstream has the same metric, its name is upstream's.
 type metrics struct {
 	dialSeconds     prometheus.Histogram
 	lifetime        prometheus.Histogram

@@ -64,7 +64,7 @@ func (s *session) deliver(p *wire.Packet) {
 	}
 }
 
-// closedByAgent ends a link after the client has got all earlier data.
+// closedByAgent ends a link. The client still gets the data that the agent sent before the end.
 func (s *session) closedByAgent(p *wire.Packet) {
 	if l := s.removePlain(p.ID); l != nil {
 		if p.Error != "" {
@@ -75,7 +75,7 @@ func (s *session) closedByAgent(p *wire.Packet) {
 }
 
 // recv returns the queued data and then io.EOF when the agent closes the connection. Upstream's
-// agent has closed both directions then, but the client can still get the queued data.
+// agent always closes both directions, but the client still gets the queued data.
 func (l *plainLink) recv(c *wire.Chunk) error {
 	data, err := l.queue.Pop()
 	*c = wire.Chunk{Kind: wire.Data, Data: data}
@@ -87,8 +87,8 @@ func (l *plainLink) carry(up func(func(*wire.Chunk) error) error, cut func()) {
 	l.session.server.readers.Go(func() {
 		_ = up(l.send) // the protocol cannot tell the agent the reason
 		if l.session.removePlain(l.id) != nil {
-			// Send keeps the order, so the request follows the data. If the session ends
-			// meanwhile, the agent closes the connection itself.
+			// Send keeps the order of packets, so the agent gets this request after the data. If
+			// the session has ended, the agent closes the connection itself.
 			_ = l.session.out.Send(l.session.ctx, wire.CloseRequest(l.id))
 		}
 		l.queue.Close(io.EOF)
@@ -109,8 +109,8 @@ func (l *plainLink) send(c *wire.Chunk) error {
 	return l.session.out.Send(l.session.ctx, wire.DataPacket(l.id, c.Data))
 }
 
-// drop tells the agent to close the connection, unless the agent has closed it. The request may
-// overtake queued data.
+// drop asks the agent to close the connection, unless the agent has closed it already. The
+// request can arrive before data that Send has queued.
 func (l *plainLink) drop() {
 	if l.session.removePlain(l.id) != nil {
 		l.session.out.Post(wire.CloseRequest(l.id))

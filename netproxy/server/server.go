@@ -103,12 +103,14 @@ func (s *Server) frontendServer(conf *tls.Config) *grpc.Server {
 	return g
 }
 
-// Run serves until ctx ends. Then it accepts no new clients, waits up to the drain timeout for
-// connections to end, and cuts the remaining ones. It closes the listeners of its Config.
+// Run serves until ctx ends. Then it accepts no new clients, and waits up to the drain timeout
+// for connections to end. It cuts the remaining connections. It also closes the listeners in its
+// Config.
 func (s *Server) Run(ctx context.Context) error {
 	agents := s.agentServer()
 
-	// Clients outlive ctx until they are drained. Agents outlive clients.
+	// After the end of ctx, the connections of clients continue until they are drained. The
+	// sessions with agents end last.
 	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	ctx, stop := context.WithCancel(ctx)
@@ -143,8 +145,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, agentErr)
 }
 
-// drainTimer calls cut when the drain timeout after the end of ctx is over. The caller must
-// call the returned function when all clients have ended.
+// drainTimer waits for the end of ctx and then for the drain timeout. Then it calls cut. The
+// caller must call the returned function when all clients have ended.
 func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 	over := make(chan struct{})
 	var waiting sync.WaitGroup
@@ -179,8 +181,8 @@ func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 // connection for each stream.
 const maxCalls = 1000
 
-// serveFrontend accepts clients until ctx ends. Then it continues to serve its clients until
-// they leave or hard ends.
+// serveFrontend accepts clients until ctx ends. Then it continues to serve its clients until they
+// disconnect, or until the context hard ends.
 func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 	if f.Mode == HTTPConnect {
 		return s.serveConnects(ctx, hard, connectTLS(keepAlive(f.Listener), f.TLS))
@@ -225,8 +227,8 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, serve func(net.Con
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case err != nil:
-			// The likely cause is a lack of file descriptors. Clients that leave free
-			// descriptors.
+			// The likely cause is a lack of file descriptors. Descriptors become free when other
+			// clients disconnect.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.log.Warn("a client was not accepted; retrying", "err", err, "in", pause)
 			wait(ctx, pause)
@@ -246,8 +248,8 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// keepAlive enables TCP keepalive, so that the kernel detects within seconds that a peer is
-// gone.
+// keepAlive enables TCP keepalive on accepted connections, so that the kernel detects a lost peer
+// within seconds.
 func keepAlive(ln net.Listener) net.Listener {
 	if tcp, ok := ln.(*net.TCPListener); ok {
 		return keepAliveListener{tcp}

@@ -30,7 +30,7 @@ type session struct {
 	zone        string
 	peer        string
 	since       time.Time
-	secret      string // of the extension; empty for upstream's agents
+	secret      string // identifies the session in the extension; empty for upstream's agents
 
 	out      *wire.Outbox
 	ctx      context.Context // ends with the session
@@ -181,8 +181,8 @@ func (s *Server) authenticate(ctx context.Context, ses *session, token string) e
 
 // serve runs the session until it ends, and returns the cause.
 func (s *session) serve(stream grpc.ServerStream) error {
-	// RecvMsg returns only after this method has returned. So the server waits for this
-	// goroutine at its end, not here.
+	// RecvMsg returns only after this method has returned. So Server.Run waits for this
+	// goroutine, and this method does not.
 	s.server.readers.Go(func() { s.end(s.read(stream)) })
 	if s.secret != "" && s.server.cfg.Authenticator != nil {
 		s.server.readers.Go(s.review)
@@ -196,7 +196,7 @@ func (s *session) serve(stream grpc.ServerStream) error {
 	return err
 }
 
-// bury fails all pending dials and ends all plain links.
+// bury answers all pending dials with an error and ends all plain links.
 func (s *session) bury(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +222,7 @@ func (s *session) read(stream grpc.ServerStream) error {
 	}
 }
 
-// handle handles a packet. It never waits for a client, except in Queue.Push.
+// handle processes a packet. It never waits for a client, except in Queue.Push.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_RSP:
@@ -241,7 +241,7 @@ func (s *session) handle(p *wire.Packet) {
 }
 
 // review checks the agent's token at each ReviewInterval and ends the session when the token is
-// no longer valid. The agent may renew the token meanwhile.
+// no longer valid. Between two checks the agent can send a new token.
 func (s *session) review() {
 	tick := time.NewTicker(s.server.cfg.ReviewInterval)
 	defer tick.Stop()

@@ -19,7 +19,7 @@ type Status struct {
 	Connections []ConnectionStatus `json:"connections"`
 }
 
-// AgentStatus is the state of one session with an agent. Its byte counters begin with the
+// AgentStatus is the state of one session with an agent. The byte counters begin at 0 for each
 // session.
 type AgentStatus struct {
 	ID          string           `json:"id"`
@@ -74,7 +74,7 @@ func (s *Server) Status() Status {
 	return out
 }
 
-// Ready returns an error if the server stops, or if no strategy would choose a connected agent.
+// Ready returns an error if the server stops, or if no strategy can choose a connected agent.
 func (s *Server) Ready() error {
 	if s.stopping.Load() {
 		return errStopping

@@ -14,7 +14,7 @@ import (
 type Strategy string
 
 const (
-	// ByHost chooses agents with the destination as host, ipv4 or ipv6 identifier.
+	// ByHost chooses agents that have the destination as a host, ipv4 or ipv6 identifier.
 	ByHost Strategy = "destHost"
 	// ByCIDR chooses agents with the narrowest cidr identifier that contains the destination.
 	ByCIDR Strategy = "destCIDR"
@@ -72,7 +72,7 @@ func parseTarget(protocol, address string) (target, error) {
 	return t, nil
 }
 
-// choose returns a session for t that is not in tried, or nil if there is none.
+// choose returns a session for the target t, or nil. It does not return the sessions in tried.
 func (s *Server) choose(t target, tried []*session) *session {
 	s.agents.mu.RLock()
 	defer s.agents.mu.RUnlock()
@@ -108,8 +108,8 @@ func (a *agents) pick(by Strategy, t target, zone string, usable func(*session) 
 	return nil
 }
 
-// anyOf returns a session for which ok is true. It begins at a random index, so that equal
-// agents share the load.
+// anyOf returns a session for which the function ok returns true. It begins at a random index, so
+// that equal agents share the load.
 func anyOf(all []*session, ok func(*session) bool) *session {
 	if len(all) == 0 {
 		return nil

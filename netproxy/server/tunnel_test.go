@@ -108,7 +108,7 @@ func TestBulk(t *testing.T) {
 	})
 }
 
-// If the target sends first, its bytes arrive after the proxy's answer, and completely.
+// If the target sends first, all its bytes arrive after the proxy's answer.
 func TestTargetSpeaksFirst(t *testing.T) {
 	addr := target(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 ready\r\n") })
 	everyWay(t, func(t *testing.T, d dialer, _ bool) {

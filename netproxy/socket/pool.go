@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Pool holds the buffers of sockets and of gRPC frames. Unlike gRPC's own pool it does not
-// clear buffers, because each buffer is cut to the length that was read.
+// Pool holds the buffers of sockets and of gRPC frames. Unlike gRPC's own pool it does not clear
+// buffers. This is safe, because each buffer is cut to the bytes that were read into it.
 var Pool mem.BufferPool = newPool(1<<10, 4<<10, 16<<10, 64<<10, 128<<10, 256<<10)
 
 type pool struct {

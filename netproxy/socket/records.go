@@ -8,10 +8,10 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Records wraps TLS credentials so that one write sends all its TLS records together. TLS
-// itself writes each record of 16 KiB separately. This costs a system call and a wake-up of the
-// peer per record. The price is a copy, and a buffer during the write. After the write no bytes
-// remain in the buffer.
+// Records wraps TLS credentials so that one write sends all its TLS records together. TLS itself
+// writes each record of 16 KiB separately. Each record then needs a system call and wakes the
+// peer. Records instead copies the bytes to a buffer. After the write no bytes remain in the
+// buffer.
 func Records(creds credentials.TransportCredentials) credentials.TransportCredentials {
 	return records{creds}
 }
@@ -42,8 +42,7 @@ func (r records) Clone() credentials.TransportCredentials {
 	return records{r.TransportCredentials.Clone()}
 }
 
-// gathering is the TLS connection above a gathered socket. Only one goroutine at a time may
-// write.
+// gathering is a TLS connection on a gathered socket. Only one goroutine at a time may write.
 type gathering struct {
 	net.Conn
 	below *gathered
@@ -88,7 +87,7 @@ type gathered struct {
 
 	mu  sync.Mutex
 	buf *[]byte // nil: writes go directly to the socket
-	err error   // error of a write after TLS regarded the records as written; all later writes return it
+	err error   // error of the first failed write; all later writes return it, because TLS has counted the records as written
 }
 
 func (g *gathered) gather() {

@@ -17,8 +17,8 @@ const (
 	// firstRead is the buffer size for short reads, and for TLS, which returns one record at a
 	// time.
 	firstRead = 16 << 10
-	// smallRead is the size up to which a read is copied into a smaller buffer. Otherwise the
-	// read would hold up to 60 times as much memory while it waits to be sent.
+	// smallRead is the largest read that the Reader copies into a smaller buffer. Without this
+	// copy, a short read would hold up to 60 times as much memory until it is sent.
 	smallRead = 1 << 10
 	// datagram is the maximum size of a UDP datagram.
 	datagram = 64 << 10
@@ -47,7 +47,8 @@ type Reader struct {
 	own  []byte // buffer for UDP
 }
 
-// NewReader returns a Reader for conn. most is the maximum size of one read: Usual or Large.
+// NewReader returns a Reader for conn. The argument most is the maximum size of one read: Usual
+// or Large.
 func NewReader(conn net.Conn, most int) *Reader {
 	r := &Reader{conn: conn, most: most}
 	switch c := conn.(type) {
@@ -167,14 +168,15 @@ func NewWriter(conn net.Conn) *Writer {
 	return &Writer{conn: conn, packet: packet}
 }
 
-// OnStall makes a Write that is blocked for about limit call f. If f returns an error, Write
-// returns this error. OnStall uses the write deadline of conn.
+// OnStall sets a function for blocked writes. If a Write is blocked for about the duration limit,
+// the Write calls f. If f returns an error, Write returns this error. OnStall uses the write
+// deadline of conn.
 func (w *Writer) OnStall(limit time.Duration, f func() error) {
 	w.stallLimit, w.stalled = limit, f
 }
 
-// Write writes all of data and frees it. It uses one system call if the socket supports this.
-// For UDP, data is one datagram.
+// Write sends all of data and frees it. It uses one system call if the socket supports this. For
+// UDP, data is one datagram.
 func (w *Writer) Write(data mem.BufferSlice) error {
 	defer data.Free()
 	if w.packet {
@@ -218,8 +220,8 @@ func (w *Writer) arm() error {
 // closeWriter is a connection that can close one direction.
 type closeWriter interface{ CloseWrite() error }
 
-// CloseWrite closes the direction to the peer if the connection supports this. Otherwise it
-// does nothing.
+// CloseWrite ends the data to the peer if the connection supports this. Otherwise it does
+// nothing.
 func CloseWrite(conn net.Conn) error {
 	if c, ok := conn.(closeWriter); ok {
 		return c.CloseWrite()
@@ -227,7 +229,7 @@ func CloseWrite(conn net.Conn) error {
 	return nil
 }
 
-// Abort closes conn. For TCP, the peer sees a reset instead of an end.
+// Abort closes conn. For TCP, the peer gets a reset instead of a normal end.
 func Abort(conn net.Conn) {
 	if c, ok := conn.(*net.TCPConn); ok {
 		_ = c.SetLinger(0) // after an error the close is an ordinary one

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Cause is the reason for a failed dial, as a word for programs. An agent with the extension
-// writes it before the error of DIAL_RSP, for example "refused: dial tcp 10.0.0.1:80: connect:
-// connection refused".
+// Cause is the reason for a failed dial, as one word that programs can compare. An agent with the
+// extension writes it before the error of DIAL_RSP, for example "refused: dial tcp 10.0.0.1:80:
+// connect: connection refused".
 type Cause string
 
 const (

@@ -18,8 +18,8 @@ const (
 	Reset
 )
 
-// Chunk is a message of an Open stream. Sending a chunk transfers its data to the stream. The
-// receiver of a chunk must call Free.
+// Chunk is a message of an Open stream. After a send, the data belong to the stream. The receiver
+// of a chunk must call Free.
 type Chunk struct {
 	Kind Kind
 	Data mem.BufferSlice

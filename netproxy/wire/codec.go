@@ -16,7 +16,7 @@ var _ encoding.CodecV2 = Codec{}
 // Name returns the name of gRPC's own codec, so that the content type stays the same.
 func (Codec) Name() string { return "proto" }
 
-// Marshal encodes v and takes over its data.
+// Marshal encodes v. The data of v then belong to the result.
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
 	case *Chunk:

@@ -5,15 +5,15 @@
 // # Upstream's protocol
 //
 // A client calls /ProxyService/Proxy at the server, one stream for each connection. An agent
-// calls /AgentService/Connect at the server, one stream for all connections. The packets of all
-// connections follow each other on this stream, without flow control for each connection. So a
-// receiver must never wait long for one connection. See Queue.
+// calls /AgentService/Connect at the server, one stream for all connections. This stream carries
+// the packets of all connections, without flow control for each connection. So a receiver must
+// never wait long for one connection. See Queue.
 //
 // # The extension: a stream for each connection
 //
 // An agent that supports the extension sends the metadata x-tunnel-streams: 1 with Connect. A
 // server that supports it answers with the same metadata and with x-tunnel-session, a secret of
-// this stream. From then on the Connect stream carries only dials:
+// this stream. After this exchange, the Connect stream carries only dials:
 //
 //	server → agent   DIAL_REQ{protocol, address, random} on Connect
 //	agent → server   DIAL_RSP{random, error} on Connect if the dial failed, or

@@ -53,7 +53,7 @@ func GrantedBy(c *x509.Certificate) (Identifiers, error) {
 	return id, nil
 }
 
-// And returns the identifiers of both arguments together.
+// And returns all identifiers of id and of other.
 func (id Identifiers) And(other Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.Concat(id.Host, other.Host),

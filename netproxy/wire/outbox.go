@@ -6,7 +6,7 @@ import (
 )
 
 // Outbox sends the packets of many goroutines on one stream. Send waits until there is space,
-// and so slows the sender down. Post never waits. Post is for short packets from goroutines
+// which slows down a fast sender. Post never waits. Post is for short packets from goroutines
 // that must not block.
 type Outbox struct {
 	packets chan *Packet
@@ -21,8 +21,8 @@ func NewOutbox() *Outbox {
 	return &Outbox{packets: make(chan *Packet, 8), bell: make(chan struct{}, 1)}
 }
 
-// Send adds p after the packets before it. If ctx ends first, Send frees p's data and returns
-// the cause of the end.
+// Send adds the packet p at the end of the queue. If ctx ends first, Send frees p's data and
+// returns the cause of the end.
 func (o *Outbox) Send(ctx context.Context, p *Packet) error {
 	if o.Offer(p) {
 		return nil
@@ -36,7 +36,7 @@ func (o *Outbox) Send(ctx context.Context, p *Packet) error {
 	}
 }
 
-// Offer adds p if there is space, and reports whether it did.
+// Offer adds the packet p if there is space, and reports whether it has added p.
 func (o *Outbox) Offer(p *Packet) bool {
 	select {
 	case o.packets <- p:
@@ -46,7 +46,7 @@ func (o *Outbox) Offer(p *Packet) bool {
 	}
 }
 
-// Post adds p without waiting. p may overtake packets of Send.
+// Post adds the packet p without waiting. Run may send p before earlier packets of Send.
 func (o *Outbox) Post(p *Packet) {
 	o.mu.Lock()
 	o.posted = append(o.posted, p)

@@ -16,17 +16,17 @@ type Packet struct {
 	Protocol string // DIAL_REQ: tcp or udp
 	Address  string // DIAL_REQ: host:port
 	Error    string // DIAL_RSP, CLOSE_RSP
-	// Data is the payload of a DATA packet. Sending a packet transfers its data to the stream.
-	// The receiver of a packet must free Data.
+	// Data is the payload of a DATA packet. After a send, Data belongs to the stream. The
+	// receiver of a packet must free Data.
 	Data mem.BufferSlice
 }
 
-// DialRequest asks for a connection. The answer has the same random.
+// DialRequest asks for a connection. The answer has the same number random.
 func DialRequest(random int64, protocol, address string) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_REQ, Random: random, Protocol: protocol, Address: address}
 }
 
-// DialResponse reports a new connection. id identifies the connection from then on.
+// DialResponse reports a new connection. All later packets of the connection have this id.
 func DialResponse(random, id int64) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_RSP, Random: random, ID: id}
 }
@@ -44,7 +44,8 @@ func DialClose(random int64) *Packet {
 // CloseRequest asks the peer to close a connection.
 func CloseRequest(id int64) *Packet { return &Packet{Type: client.PacketType_CLOSE_REQ, ID: id} }
 
-// CloseResponse reports that a connection is closed. why is empty after a normal end.
+// CloseResponse reports that a connection is closed. The argument why is the reason, and is empty
+// after a normal end.
 func CloseResponse(id int64, why string) *Packet {
 	return &Packet{Type: client.PacketType_CLOSE_RSP, ID: id, Error: why}
 }
@@ -52,7 +53,7 @@ func CloseResponse(id int64, why string) *Packet {
 // Drain reports that an agent will leave soon.
 func Drain() *Packet { return &Packet{Type: client.PacketType_DRAIN} }
 
-// DataPacket returns a packet with data. The packet takes over data.
+// DataPacket returns a packet with data. The data then belong to the packet.
 func DataPacket(id int64, data mem.BufferSlice) *Packet {
 	return &Packet{Type: client.PacketType_DATA, ID: id, Data: data}
 }

@@ -17,9 +17,9 @@ var ErrSlow = errors.New("the reader is too slow, and upstream's protocol cannot
 const overhead = 128
 
 // Queue is a buffer between a stream with many connections and the reader of one connection. It
-// accepts data while it holds fewer than limit bytes. When it is full, Push waits, and all
-// other connections of the stream wait, too. Push waits for grace, and again for grace whenever
-// the reader took half of limit in that time. Otherwise it closes the queue with ErrSlow.
+// accepts data while it holds fewer than limit bytes. When it is full, Push waits, and all other
+// connections of the stream wait, too. Push waits for the duration grace. If the reader took at
+// least half of limit in this time, Push waits again. Otherwise it closes the queue with ErrSlow.
 type Queue struct {
 	limit int
 	grace time.Duration
@@ -38,8 +38,8 @@ func NewQueue(limit int, grace time.Duration) *Queue {
 	return &Queue{limit: limit, grace: grace, more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// Push adds data and takes it over. It returns an error if the queue is closed, and ErrSlow if
-// the reader is too slow.
+// Push adds data, which then belong to the queue. It returns an error if the queue is closed, and
+// ErrSlow if the reader is too slow.
 func (q *Queue) Push(data mem.BufferSlice) error {
 	ok, err := q.offer(data)
 	if ok || err != nil {
@@ -118,9 +118,9 @@ func (q *Queue) Pop() (mem.BufferSlice, error) {
 	}
 }
 
-// Close closes the queue with an error. After io.EOF the queued data can still be read. After
-// any other error it is dropped. The first error stays, except that another error replaces
-// io.EOF.
+// Close ends the queue with an error. After io.EOF the queued data can still be read. After any
+// other error, Close drops the queued data. The first error stays, except that another error
+// replaces io.EOF.
 func (q *Queue) Close(why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -144,7 +144,7 @@ func ring(bell chan struct{}) {
 	}
 }
 
-// Why returns the error that the queue was closed with, or nil while it is open.
+// Why returns the error of Close, or nil while the queue is open.
 func (q *Queue) Why() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

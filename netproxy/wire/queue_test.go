@@ -12,7 +12,7 @@ import (
 
 func block(n int) mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(make([]byte, n))} }
 
-// A reader that is blocked is cut off after grace, and not earlier.
+// The queue closes after the duration grace if its reader is blocked, and not earlier.
 func TestQueueCutsStalledReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)
@@ -30,7 +30,7 @@ func TestQueueCutsStalledReaders(t *testing.T) {
 	})
 }
 
-// A slow reader that takes half of the queue within grace is not cut off.
+// The queue stays open if a slow reader takes half of the limit within the duration grace.
 func TestQueueKeepsActiveReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/grpclog"
 )
 
-// QuietGRPC stops gRPC from writing to stderr. Important errors are returned and logged once
-// anyway. It sets a global variable, so no gRPC call may run at the same time.
+// QuietGRPC disables gRPC's own log on stderr. gRPC also returns important errors to its callers,
+// which log them. QuietGRPC sets a global variable, so no gRPC call may run at the same time.
 func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) }
 
 // Sizes of gRPC's windows and buffers at both ends.
