@@ -1,10 +1,10 @@
-// Package labs holds the pages of the course, as people read them: the binary
-// carries them along, and package course makes steps of them.
+// Package labs embeds the pages of the labs into the binary. Package course parses
+// these pages.
 package labs
 
 import "embed"
 
-// Pages are the labs, a file each.
+// Pages contains one Markdown file for each lab.
 //
 //go:embed [0-9]*.md
 var Pages embed.FS
