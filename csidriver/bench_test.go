@@ -31,7 +31,7 @@ type contender struct {
 	took      []time.Duration
 }
 
-// turn runs n cycles with atOnce cycles in parallel.
+// turn runs n cycles. At any time, atOnce cycles run in parallel.
 func (c *contender) turn(b *testing.B, n, atOnce int) {
 	b.Helper()
 	var next atomic.Int64
@@ -59,8 +59,8 @@ func (c *contender) turn(b *testing.B, n, atOnce int) {
 // inTurns runs one turn of each contender in each iteration, after a warm-up
 // turn that is not counted. Alternating turns are necessary because the speed
 // of the machine changes over time. Each iteration starts with another
-// contender. The remains of one contender therefore do not always slow down the
-// same next contender.
+// contender, because a contender can leave work for the machine that slows down
+// the next contender.
 func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 	b.Helper()
 	for _, c := range all {
@@ -101,7 +101,8 @@ func median(all []float64) float64 {
 }
 
 // wholeCycle runs the lifecycle of a volume. It creates, attaches, formats,
-// mounts and publishes the volume, reads its usage, and undoes all of this.
+// mounts and publishes the volume, and reads its usage. Then it undoes these
+// steps.
 func (b *bench) wholeCycle(ctx context.Context, name string) error {
 	c := mounted("ext4")
 	made, err := b.CreateVolume(ctx, b.request(name))

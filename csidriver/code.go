@@ -84,7 +84,7 @@ func answer(log *slog.Logger) grpc.UnaryServerInterceptor {
 		defer func() {
 			if p := recover(); p != nil {
 				log.Error("a call panicked", "call", info.FullMethod, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				resp, err = nil, status.Error(codes.Internal, "the driver has a defect: see its log")
+				resp, err = nil, status.Error(codes.Internal, "the driver panicked during the call: see the driver's log")
 			}
 			attrs := []any{"call", path.Base(info.FullMethod), "volume", volumeOf(req), "took", time.Since(began)}
 			if err == nil {

@@ -3,11 +3,11 @@
 // data of a disk is a file that the node attaches as a loop device, formats and
 // mounts.
 //
-// The driver keeps no state. The cloud records all disks and attachments, and
-// makes repeated requests idempotent. The kernel records all loop devices and
-// mounts. If the driver is killed, the caller repeats the call, and the driver
-// has nothing to repair. The driver does not delete an attached disk. It never
-// formats a disk that has data.
+// The driver keeps no state. The cloud records all disks and attachments. It
+// returns the same result for a repeated request. The kernel records all loop
+// devices and mounts. If the driver is killed, the caller repeats the call, and
+// the driver has nothing to repair. The driver does not delete an attached
+// disk. It never formats a disk that has data.
 package csidriver
 
 import (

@@ -129,8 +129,8 @@ func (b *bench) staged(name string) string {
 }
 
 // TestFullAndDeadFilesystems proves that the driver returns the usage of a full
-// filesystem. It also proves that the driver can undo and restage a volume
-// after a shutdown of its filesystem.
+// filesystem. It also proves that the driver can undo a volume after a shutdown
+// of its filesystem, and stage the volume again.
 func TestFullAndDeadFilesystems(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")

@@ -85,8 +85,9 @@ func TestVolumeHealth(t *testing.T) {
 	wantCode(t, "invalid starting token", err, codes.Aborted)
 }
 
-// TestStorageHealth proves that a machine which cannot have volumes returns the
-// reason and is not ready. A healthy machine returns no entry.
+// TestStorageHealth proves that the driver returns the reason if its machine
+// cannot mount volumes, and that Probe fails. On a machine that can mount, the
+// answer has no entry.
 func TestStorageHealth(t *testing.T) {
 	b := newBench(t)
 	if machine.Ready() == nil {

@@ -191,7 +191,7 @@ func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, afte
 	}
 }
 
-// insist repeats a call while its code allows a retry.
+// insist repeats a call while the code of the error allows a retry.
 func (v *victim) insist(call func(context.Context, *string) error, id *string) error {
 	var err error
 	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(5 * time.Millisecond) {

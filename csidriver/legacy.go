@@ -151,8 +151,8 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 
 // shown returns the id of the disk that is mounted at a path. It reads the id
 // from the mount and does not ask the cloud. The disk may be deleted, the cloud
-// may be down, or another disk may have the name now. If the path has no disk
-// of this driver, shown returns the handle.
+// may be down, or another disk may now have the name in the handle. If the path
+// has no disk of this driver, shown returns the handle.
 func shown(at, handle string) (string, error) {
 	file, err := machine.FileAt(at)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {

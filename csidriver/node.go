@@ -99,9 +99,9 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 // counted reports whether the orchestrator counts an attached disk among the
 // volumes of the called driver name. A disk that the driver made counts for the
 // driver name that made it. A disk that a user made counts if a
-// PersistentVolume uses it. The driver infers this from a loop device for the
-// disk, because only the driver makes such a device. For a filesystem, the
-// kubelet's staging path contains the driver name.
+// PersistentVolume uses it. Such a disk has a loop device, and no other program
+// makes loop devices for disks. For a filesystem, the driver name is part of
+// the kubelet's staging path.
 //
 // If the result is uncertain, the disk does not count. The node then reports a
 // limit that is lower by one, but the call succeeds.
@@ -154,7 +154,7 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	}
 	l, err := n.cloud.ListInstances(ctx, cloudsim.ListOptions{Name: n.cfg.InstanceName})
 	if err != nil {
-		return "", fmt.Errorf("instance %q not looked up: %w", n.cfg.InstanceName, err)
+		return "", fmt.Errorf("lookup of instance %q failed: %w", n.cfg.InstanceName, err)
 	}
 	if len(l.Items) != 1 {
 		return "", cloudsim.Errorf(cloudsim.NotFound, "--node-instance: no instance has the name %q: see 'allinone cloud instances list'", n.cfg.InstanceName)
@@ -197,8 +197,8 @@ type busy struct {
 func newBusy() *busy { return &busy{volumes: map[string]chan struct{}{}} }
 
 // take reserves a volume for one call. If another call has the volume, take
-// waits until this call has finished or ctx ends. The caller must call done to
-// release the volume.
+// waits until the other call has finished or ctx ends. The caller must call
+// done to release the volume.
 func (b *busy) take(ctx context.Context, volume string) (done func(), err error) {
 	for {
 		b.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// TestCodesOfTheSpecification proves that errors have the codes of the
+// TestCodesOfTheSpecification proves that errors have the codes of the CSI
 // specification, because callers act on the code. The driver returns these
 // errors at once.
 func TestCodesOfTheSpecification(t *testing.T) {

@@ -179,8 +179,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 	return nil
 }
 
-// finish grows a filesystem that was made on a smaller disk, and gives its
-// files to the group.
+// finish grows the filesystem if it is smaller than its disk. Then it gives the
+// files to the group of the volume.
 func finish(ctx context.Context, l *machine.Loop, at string, u use, bytes int64) error {
 	there, err := mountAt(l, at)
 	if err != nil || there == nil || there.ReadOnly() {

@@ -137,10 +137,9 @@ func (n *node) grown(ctx context.Context, volume, path string, least int) error 
 	return arrived(ctx, path, bytes)
 }
 
-// grow increases the size of the filesystem to the size of its device. The
-// kernel needs a writable mount for this. If m is read-only, grow uses a
-// writable mount of the same device. If all mounts are read-only, the
-// filesystem does not grow.
+// grow enlarges the filesystem to the size of its device. The kernel needs a
+// writable mount for this. If m is read-only, grow uses a writable mount of the
+// same device. If all mounts are read-only, the filesystem does not grow.
 func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) error {
 	at := m.Path
 	if m.ReadOnly() {

@@ -171,9 +171,8 @@ func TestUnstageKeepsFiles(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// TestBlock proves that data written to a block volume is on the disk. The
-// volume can grow without a filesystem, and a partly unstaged volume can be
-// unstaged.
+// TestBlock proves that a block volume has the size of its disk and can grow
+// without a filesystem. The driver can also unstage a volume without its mount.
 func TestBlock(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
@@ -307,7 +306,7 @@ func TestPathsByAnyName(t *testing.T) {
 }
 
 // TestExpandStaged proves that a volume that is staged but not published can
-// grow, and grows only once.
+// grow. A repeated call does not grow the volume again.
 func TestExpandStaged(t *testing.T) {
 	b := newNodeBench(t)
 	c := mounted("xfs")

@@ -253,8 +253,8 @@ func TestLimitOfNames(t *testing.T) {
 }
 
 // TestLimitOfOldVolumes proves that a disk of a user reduces the limit until it
-// is staged. After that it belongs to a PersistentVolume, which the scheduler
-// counts under the name that staged it.
+// is staged. A staged disk belongs to a PersistentVolume, which the scheduler
+// counts under the driver name that staged the disk.
 func TestLimitOfOldVolumes(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)

@@ -138,7 +138,8 @@ func hang(t *testing.T, cloud *client.Client) (undo func()) {
 
 // TestNodeByName proves that a driver with only an instance name starts while
 // the cloud hangs. The driver can undo earlier work. When the cloud is back,
-// all calls work. If no instance has the name, the driver ends with an error.
+// NodeGetInfo succeeds. If no instance has the name, the driver ends with an
+// error.
 func TestNodeByName(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	vm, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})

@@ -23,7 +23,8 @@ const (
 	// nameLabel holds the volume name of the orchestrator. CSI allows longer
 	// names than the cloud, so the disk can have another name; see nameOf.
 	nameLabel = DefaultName + "/name"
-	// asLabel holds the legacy driver name under which a volume was made.
+	// asLabel holds the legacy driver name under which the driver made a
+	// volume.
 	asLabel = DefaultName + "/driver"
 	// contentLabel holds the requested content of the volume, e.g. "ext4" or
 	// "block".
@@ -50,8 +51,9 @@ func nameOf(name string) string {
 	return "csi-" + hex.EncodeToString(sum[:16])
 }
 
-// labelsOf returns the labels of a disk or snapshot. They contain the
-// orchestrator's name and metadata, so that a person can find the owner.
+// labelsOf returns the labels of a disk or snapshot. The labels contain the
+// orchestrator's name and metadata, so that a person can find the Kubernetes
+// object.
 func labelsOf(name string, parameters map[string]string) map[string]string {
 	labels := map[string]string{nameLabel: name}
 	for k, v := range parameters {

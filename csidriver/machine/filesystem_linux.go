@@ -27,11 +27,12 @@ import (
 // name does not count as marked.
 const formatting = "trusted.cloudsim.mkfs"
 
-// EnsureFilesystem makes a filesystem of type want on the disk behind l. It
-// does so only if the disk was never written to or an earlier mkfs did not
-// finish. It returns the size of the filesystem in bytes. It returns ErrForeign
-// if the disk has a filesystem of another type. It returns ErrHasData if the
-// disk has data and no known filesystem.
+// EnsureFilesystem makes a filesystem on the disk of the loop device l. The
+// argument want is the type. EnsureFilesystem runs mkfs only if the disk was
+// never written to, or if an earlier mkfs did not finish. It returns the size
+// of the filesystem in bytes. It returns ErrForeign if the disk has a
+// filesystem of another type. It returns ErrHasData if the disk has data and no
+// known filesystem.
 //
 // EnsureFilesystem holds a lock on the file at path, and mkfs inherits the
 // lock. If the driver is killed, the next call therefore waits until mkfs has
@@ -170,7 +171,7 @@ func tool(ctx context.Context, held *os.File, argv ...string) error {
 // by whole GiB, so a smaller difference does not mean that the disk has grown.
 const slack = 256 << 20
 
-// Grow increases the filesystem that is mounted at path to the size of its
+// Grow enlarges the filesystem that is mounted at path to the size of its
 // device. The argument bytes is the current size of the filesystem. Grow does
 // nothing if the filesystem already fills the device.
 func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error {
@@ -187,9 +188,9 @@ func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error 
 	return tool(ctx, nil, "resize2fs", l.Device())
 }
 
-// growUnmounted grows an ext4 filesystem to the size of its device before the
-// filesystem is mounted, which needs no capability. XFS can grow only while it
-// is mounted, see Grow.
+// growUnmounted grows an ext4 filesystem that is not mounted to the size of its
+// device. This needs no capability, unlike Grow. XFS can grow only while it is
+// mounted, see Grow.
 func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, bytes int64) (int64, error) {
 	size, err := l.Size()
 	if err != nil || fsType != Ext4 || bytes+slack > size {

@@ -45,9 +45,9 @@ func wrap(d *loop.Loop, err error) (*Loop, error) {
 }
 
 // FileAt returns the name of the file behind the loop device that is mounted at
-// path. The mount is the device's filesystem or the device itself. FileAt
-// returns "" if there is no such mount. For a deleted file it returns the
-// former name.
+// path. The mount is a mount of the device's filesystem, or a bind mount of the
+// device file. FileAt returns "" if there is no such mount. For a deleted file
+// it returns the former name.
 func FileAt(path string) (string, error) {
 	at, err := mountPoint(path)
 	if err != nil || at == "" {

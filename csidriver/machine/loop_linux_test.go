@@ -16,7 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// TestFindAnothersFileOfTheSameName proves that a device is identified by its
+// TestFindAnothersFileOfTheSameName proves that Find identifies a device by the
 // file and not by the file's name. The disks of two labs have the same names.
 func TestFindAnothersFileOfTheSameName(t *testing.T) {
 	needsVolumes(t)
@@ -352,8 +352,8 @@ func fileOf(t *testing.T, path string) int {
 	return int(f.Fd())
 }
 
-// needsVolumes skips a test if this machine cannot have loop devices and
-// mounts, and in short mode.
+// needsVolumes skips a test in short mode, or if this machine cannot have loop
+// devices and mounts.
 func needsVolumes(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

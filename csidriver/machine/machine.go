@@ -1,6 +1,6 @@
 // Package machine handles the loop devices, filesystems and mounts of the
 // machine on which it runs. It uses system calls. It runs other programs only
-// for mkfs and for checking or growing a filesystem.
+// to make, check or grow a filesystem.
 //
 // The package keeps no state between two calls: the kernel's tables are the
 // only record. After a kill at any point, the next process therefore has
@@ -54,8 +54,8 @@ type Mount struct {
 // ReadOnly reports whether this mount refuses writes.
 func (m Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
 
-// IsDevice reports whether m is the bind mount of a loop device's file, and not
-// a filesystem on the device.
+// IsDevice reports whether m is a bind mount of the device file of a loop
+// device. It returns false for a filesystem on the device.
 func (m Mount) IsDevice() bool { return m.FSType == "devtmpfs" && strings.HasPrefix(m.Root, "/loop") }
 
 // shown lists the options that the kernel shows for every mount, so that

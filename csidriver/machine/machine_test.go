@@ -2,8 +2,9 @@ package machine
 
 import "testing"
 
-// TestMountedWith proves the comparison of requested options with the kernel's
-// options. SELinux labels are compared by meaning and not by spelling.
+// TestMountedWith proves that MountedWith finds differences between the
+// requested options and the kernel's options. It compares SELinux labels by
+// meaning and not by spelling.
 func TestMountedWith(t *testing.T) {
 	plain := Mount{Options: []string{"rw", "relatime"}, Super: splitOptions("rw,seclabel,stripe=4")}
 	labelled := Mount{Options: []string{"rw", "noatime"}, Super: splitOptions(`rw,context="u:r:t:s0:c5,c10",stripe=4`)}

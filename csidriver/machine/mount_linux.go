@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// flags maps mount options to the kernel's flag bits. An option with clear
-// removes the bit.
+// flags maps mount options to the kernel's flag bits. If clear is true, the
+// option removes the bits.
 var flags = map[string]struct {
 	bits  uintptr
 	clear bool
@@ -135,8 +135,8 @@ func bindWith(from, path string, bits uintptr) error {
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// UnmountAll removes all mounts at path. A busy mount is an error, because
-// UnmountAll never unmounts lazily.
+// UnmountAll removes all mounts at path. It returns an error for a busy mount,
+// because it never unmounts lazily.
 func UnmountAll(path string) error {
 	path, err := realpath(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -250,7 +250,7 @@ func loopMount(at string) (m Mount, ok bool) {
 }
 
 // Of returns every mount of the device: mounts of its filesystem and bind
-// mounts of its file.
+// mounts of its device file.
 func (l *Loop) Of() ([]Mount, error) { return mounts(l.Has) }
 
 // Has reports whether m is a mount of l.

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUnmountAll proves that stacked mounts, bind mounts of a folder
-// and bind mounts of a file are found, and that UnmountAll removes all of them.
+// TestUnmountAll proves that At and Seen find stacked mounts, bind mounts of a
+// folder and bind mounts of a file. UnmountAll removes all of them.
 func TestUnmountAll(t *testing.T) {
 	needsVolumes(t)
 	dir := privateDir(t)
@@ -55,8 +55,8 @@ func TestUnmountAll(t *testing.T) {
 }
 
 // privateDir returns a directory with private mount propagation. Systemd sets
-// shared propagation. The kernel then repeats a mount in a bound folder at the
-// source of the folder.
+// shared propagation by default. The kernel would then repeat a mount in a
+// bound folder at the source of the folder.
 func privateDir(t *testing.T) string {
 	dir := t.TempDir()
 	if err := Bind(dir, dir, nil); err != nil {

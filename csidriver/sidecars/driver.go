@@ -24,9 +24,9 @@ type driver struct {
 }
 
 // dial waits until a driver answers and is ready. If the connection is lost
-// later, gRPC connects again, and failed calls are repeated. dial reads the
-// driver's capabilities only once. New capabilities therefore need a restart of
-// this process.
+// later, gRPC connects again, and the controllers repeat failed calls. dial
+// reads the driver's capabilities only once. New capabilities therefore need a
+// restart of this process.
 func (k *cluster) dial(ctx context.Context, socket string, s *status) (*driver, error) {
 	count := metrics.NewCSIMetricsManagerWithOptions("", metrics.WithProcessStartTime(false), metrics.WithSubsystem(metrics.SubsystemSidecar))
 	klog.InfoS("Waiting for the driver", "socket", socket)

@@ -8,8 +8,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// TestTranslationRoundTrip proves that a volume is unchanged after translation and
-// translation back, for each plugin with disk volumes.
+// TestTranslationRoundTrip proves that a volume of each plugin with disk
+// volumes translates to a CSI volume, and back to a volume of the same plugin.
 func TestTranslationRoundTrip(t *testing.T) {
 	for plugin, source := range map[string]string{
 		"kubernetes.io/cinder":     "cinder: {volumeID: disk-000001, fsType: ext4}",
