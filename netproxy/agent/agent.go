@@ -23,7 +23,7 @@ type Agent struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session // by server id
-	count    int                 // number of servers, as reported by the server that connected last
+	count    int                 // number of servers, as the server of the newest session reports
 }
 
 // New checks cfg and makes an Agent. The caller then calls Run.
@@ -46,7 +46,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	return a.Run(ctx)
 }
 
-// Ready returns an error if the agent is connected to no server.
+// Ready returns an error if the agent has no session with a server.
 func (a *Agent) Ready() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,8 +106,8 @@ func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	}
 	missing := a.uncalled(places)
 	if len(missing) == 0 && len(places) > 0 && a.wanted(ctx) > a.connected() {
-		// Several servers share an address. Each sync calls the address again until every
-		// server was reached.
+		// Several servers share an address. Each sync calls the address again until the agent has
+		// a session with every server.
 		missing = []place{places[rand.N(len(places))]} //nolint:gosec // no secret
 	}
 	var calls sync.WaitGroup

@@ -85,8 +85,7 @@ func (a *Agent) newClient(p place) (*grpc.ClientConn, error) {
 		authority = conf.ServerName // gRPC refuses any other authority
 		creds = socket.Records(credentials.NewTLS(conf))
 	}
-	// TCP keepalive detects a peer machine that is gone. HTTP/2 keepalive detects a peer
-	// process that hangs.
+	// TCP keepalive detects a lost peer machine. HTTP/2 keepalive detects a hung peer process.
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
 	}}

@@ -168,7 +168,7 @@ func (t *tunnel) done() {
 	}
 }
 
-// fromTarget sends the target's bytes until the target ends, and then the kind of the end.
+// fromTarget sends the target's bytes until the target ends. Then it sends the kind of the end.
 func (t *tunnel) fromTarget() {
 	r := socket.NewReader(t.conn, socket.Usual)
 	for {

@@ -1,5 +1,5 @@
-// Package kube contains the requests of a network proxy to a Kubernetes API. They check the
-// tokens of agents and count the servers.
+// Package kube contains the requests of a network proxy to a Kubernetes API. The requests check
+// the tokens of agents and count the servers.
 package kube
 
 import (
@@ -45,8 +45,8 @@ func Connect(a Access) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(conf)
 }
 
-// nodeNameClaim is the field of a TokenReview with the node of a token that is bound to a pod.
-// Kubernetes sets it since v1.32.
+// nodeNameClaim is a key in the result of a TokenReview. If the token is bound to a pod, its
+// value is the name of the pod's node. Kubernetes sets this key since v1.32.
 const nodeNameClaim = "authentication.kubernetes.io/node-name"
 
 // Reviewer checks the tokens of the agents' service account by TokenReview. A token that is

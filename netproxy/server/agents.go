@@ -83,7 +83,7 @@ func (s *session) suits(by Strategy, zone string) bool {
 	return true
 }
 
-// endAll ends every session and refuses new ones.
+// endAll ends every session. After this, add refuses new sessions.
 func (a *agents) endAll(why error) {
 	a.mu.Lock()
 	a.shut = why

@@ -67,7 +67,8 @@ func (w *cable) cut() {
 	}
 }
 
-// flooded returns a target that floods. The target sends to gone when a connection has ended.
+// flooded returns the address of a target that calls flood. The target sends to the channel gone
+// when a connection has ended.
 func flooded(t *testing.T) (addr string, gone <-chan struct{}) {
 	left := make(chan struct{}, 4)
 	return target(t, func(c *net.TCPConn) { flood(c); left <- struct{}{} }), left
@@ -88,7 +89,7 @@ func flood(c *net.TCPConn) {
 	}
 }
 
-// startFlood makes the target of c flood.
+// startFlood sends the first byte on c, so that the target begins to write.
 func startFlood(t *testing.T, c net.Conn) {
 	t.Helper()
 	if _, err := c.Write([]byte{1}); err != nil {

@@ -101,7 +101,8 @@ func (w *testWriter) close() {
 	w.done = true
 }
 
-// background runs f until the test ends or stop is called. stop returns the result of f.
+// background runs f until the test ends or the caller calls stop. The function stop returns the
+// result of f.
 func background(t testing.TB, f func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -22,7 +22,8 @@ const packetTypes = 7
 
 const prefix = "konnectivity_network_proxy_server_"
 
-// metrics holds the metrics of a server. If upstream has the same metric, its name is upstream's.
+// metrics holds the metrics of a server. Where upstream has the same metric, the name is
+// upstream's.
 type metrics struct {
 	dialSeconds     prometheus.Histogram
 	lifetime        prometheus.Histogram

@@ -86,5 +86,5 @@ func (s *Server) Ready() error {
 			}
 		}
 	}
-	return errors.New("no connected agent can be selected by a strategy")
+	return errors.New("no strategy can select a connected agent")
 }

@@ -190,7 +190,7 @@ func TestTargetHalfCloses(t *testing.T) {
 	}
 }
 
-// When a client leaves, the target's connection ends.
+// When a client disconnects, the target's connection ends.
 func TestClientLeaves(t *testing.T) {
 	everyWay(t, func(t *testing.T, d dialer, _ bool) {
 		ended := make(chan struct{})

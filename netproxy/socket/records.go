@@ -60,7 +60,7 @@ func (g *gathering) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close does not wait for a blocked write, like Close of TLS.
+// Close does not wait for a blocked write. Close of a TLS connection does not wait, either.
 func (g *gathering) Close() error {
 	if !g.below.mu.TryLock() {
 		return g.below.Close()
@@ -70,9 +70,9 @@ func (g *gathering) Close() error {
 }
 
 const (
-	// oneRecord is the maximum of bytes in a TLS record.
+	// oneRecord is the maximum number of data bytes in a TLS record.
 	oneRecord = 16 << 10
-	// gatherSize is the size of the records for 256 KiB.
+	// gatherSize is the size of the TLS records for 256 KiB of data.
 	gatherSize = 16 * (oneRecord + 1<<10)
 )
 

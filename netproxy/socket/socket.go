@@ -28,8 +28,8 @@ const (
 // fills whole HTTP/2 frames.
 const (
 	Usual = 64<<10 - 32
-	// Large is for data that is not sent to konnectivity-client. That client must read each
-	// message within 10 seconds.
+	// Large is for data to all receivers except konnectivity-client, which must read each message
+	// within 10 seconds.
 	Large = 256<<10 - 32
 )
 

@@ -23,7 +23,7 @@ const (
 // Text returns the error text of a DIAL_RSP.
 func (c Cause) Text(why string) string { return string(c) + ": " + why }
 
-// CutCause splits the error text of a DIAL_RSP into its cause and the rest.
+// CutCause splits the error text of a DIAL_RSP into the cause and the message after it.
 func CutCause(text string) (Cause, string) {
 	word, why, ok := strings.Cut(text, ": ")
 	if ok && slices.Contains([]Cause{Refused, TimedOut, Unreachable, Busy, Invalid, Failed}, Cause(word)) {

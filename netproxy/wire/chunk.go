@@ -12,9 +12,10 @@ type Kind byte
 const (
 	// Data means bytes of the connection. For UDP the bytes are one datagram.
 	Data Kind = iota
-	// EOF ends one direction. The other direction may go on.
+	// EOF ends one direction. The other direction can continue.
 	EOF
-	// Reset ends both directions at once. Its data is the reason, as text for people.
+	// Reset ends both directions at once. The data of the chunk is the reason, as text for
+	// people.
 	Reset
 )
 

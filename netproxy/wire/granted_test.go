@@ -20,7 +20,7 @@ func parse(t *testing.T, text string) wire.Identifiers {
 	return id
 }
 
-// A certificate grants exactly the identifiers that it was made with.
+// A certificate grants exactly the identifiers that Grant has added to its template.
 func TestGrant(t *testing.T) {
 	want := "cidr=10.1.0.0%2F24&cidr=fd00%3A%3A%2F64&default-route=true&host=node-1&host=node-1.example&ipv4=10.0.0.1&ipv6=fd00%3A%3A1"
 	template := &x509.Certificate{}

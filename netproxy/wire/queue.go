@@ -12,8 +12,8 @@ import (
 // ErrSlow is the error of a Queue that was closed because its reader blocked other connections.
 var ErrSlow = errors.New("the reader is too slow, and upstream's protocol cannot slow down a single connection")
 
-// overhead is added to the size of each item, so that the number of empty datagrams is limited,
-// too.
+// overhead is a size that the queue adds to the size of each item. This bounds the number of
+// empty datagrams, too.
 const overhead = 128
 
 // Queue is a buffer between a stream with many connections and the reader of one connection. It
