@@ -52,7 +52,6 @@ e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## run the 
 	$(GO) test -count=1 -short -tags portable ./cloudsim/dataplane
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C kube test -trimpath -count=1 ./credprovider
-	$(if $(filter 0,$(shell id -u)),@$(MAKE) --no-print-directory e2e-upstream)
 
 fuzz: ## run each fuzz target for a few seconds
 	hack/fuzz 5s
@@ -115,7 +114,7 @@ generated: generate ## fail if docs/reference is stale
 bench: build konnectivity ## run the benchmarks, each with its limit in the same run
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./test/e2e && $(GO) test -run '^$$' -bench . -benchtime 60x ./credprovider
 
-check: test lint vuln generated e2e ## run all CI checks except fuzz, compose-test and vm-test
+check: test lint vuln generated e2e e2e-upstream ## run all CI checks except fuzz, compose-test and vm-test (as root)
 
 clean: ## delete bin
 	rm -rf bin
