@@ -10,10 +10,10 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// backend connects the registry's protocol with its storage. Every method asks
-// the guard for authorization before it uses the files.
+// backend connects the protocol of the registry with the storage. Every method
+// asks the guard for authorization before it uses the files.
 type backend struct {
-	*oci.Funcs // methods that backend lacks return an unsupported error
+	*oci.Funcs // the methods that backend does not define itself; they return an unsupported error
 	files      *files
 	guard      *guard
 	quotas     *quotas
@@ -151,8 +151,9 @@ func (b *backend) MountBlob(ctx context.Context, from, to string, d oci.Digest) 
 	return b.files.mount(from, to, d)
 }
 
-// mayMount reports whether the caller can mount this blob of another
-// repository. If not, the client uploads the blob instead.
+// mayMount reports whether the caller may pull from the other repository and
+// this repository has the blob. If mayMount returns false, the client must
+// upload the blob.
 func (b *backend) mayMount(ctx context.Context, from string, d oci.Digest) bool {
 	if b.guard.allow(ctx, from, pull) != nil {
 		return false
@@ -219,8 +220,8 @@ func (b *backend) Tags(ctx context.Context, repo, after string) iter.Seq2[string
 	return following(ctx, after, func() ([]string, error) { return b.files.names(repo, "tags") })
 }
 
-// Referrers lists the manifests with this subject. It reads all manifests of
-// the repository.
+// Referrers lists the manifests whose subject field is the given digest. It
+// reads all manifests of the repository.
 func (b *backend) Referrers(ctx context.Context, repo string, subject oci.Digest, artifactType string) iter.Seq2[oci.Descriptor, error] {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return one[oci.Descriptor](err)
@@ -258,8 +259,8 @@ func one[T any](err error) iter.Seq2[T, error] {
 	}
 }
 
-// following yields the listed names that sort after a given name, in order. It
-// yields nothing if the request asked for zero names.
+// following calls list and yields the names that sort after the given name, in
+// the order of the list. It yields nothing if the request asks for zero names.
 func following(ctx context.Context, after string, list func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		all, err := list()

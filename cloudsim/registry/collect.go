@@ -16,15 +16,15 @@ import (
 )
 
 // collect is the garbage collection of the storage. It removes the folders of
-// repositories without a record. It also removes files that are older than
-// grace and unreferenced: abandoned uploads, blobs that no manifest of their
-// repository needs, and content that no repository has. Manifests stay until a
-// caller deletes them, because a client may use an untagged manifest by its
-// digest.
+// repositories without a record. It also removes unreferenced files that are
+// older than grace. These are abandoned uploads, blobs that no manifest of
+// their repository needs, and content that no repository has. Manifests stay
+// until a caller deletes them, because a client may use an untagged manifest by
+// its digest.
 //
-// Pushes wait during a collection. Pulls do not wait. The collection reads the
-// records only after it has blocked the pushes, so that the records are
-// current. It returns the number of removed files and folders.
+// Pushes wait during a collection. Pulls do not wait. collect reads the
+// repository records only after it has blocked the pushes, so that the records
+// are current. It returns the number of removed files and folders.
 func (f *files) collect(ctx context.Context, grace time.Duration, records func() (map[string]cloudsim.Repository, error)) (removed int, err error) {
 	f.collecting.Lock()
 	defer f.collecting.Unlock()
@@ -48,7 +48,7 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 		}
 		n, err := f.collectRepository(name, old, used)
 		removed += n
-		if err != nil { // a damaged repository keeps its files and must not block the collection of the others
+		if err != nil { // a damaged repository keeps its files and must not block the collection of other repositories
 			damaged = append(damaged, fmt.Errorf("repository %s: %w", name, err))
 			if err := f.spare(name, used); err != nil {
 				return removed, errors.Join(append(damaged, err)...)
@@ -63,7 +63,8 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 	return removed + n + m, errors.Join(append(damaged, err)...)
 }
 
-// spare adds all manifests and blobs of a repository to used.
+// spare adds all manifests and blobs of a repository to the map used, so that
+// the collection keeps their content.
 func (f *files) spare(name string, used map[string]bool) error {
 	for _, part := range []string{"manifests", "blobs"} {
 		all, err := f.names(name, part)
@@ -85,7 +86,7 @@ func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int,
 	}
 	for _, name := range names {
 		owned, err := f.belongs(name, ids)
-		if err != nil { // the folder may belong to a record
+		if err != nil { // the folder may belong to a record, so it must stay
 			return removed, err
 		}
 		if owned {
@@ -100,7 +101,8 @@ func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int,
 }
 
 // collectRepository removes the unreferenced blobs and old uploads of a
-// repository. It adds the remaining blobs and manifests to used.
+// repository. It adds the remaining blobs and manifests of the repository to
+// the map used.
 func (f *files) collectRepository(name string, old time.Time, used map[string]bool) (int, error) {
 	manifests, err := f.names(name, "manifests")
 	if err != nil {
@@ -133,8 +135,8 @@ func (f *files) collectRepository(name string, old time.Time, used map[string]bo
 	return n + m, errors.Join(err1, err2, err3)
 }
 
-// sweep removes the files of a folder that are older than the time old. It
-// keeps the files for which keep returns true.
+// sweep removes the files of a folder that were last modified before the time
+// old. It leaves files for which the function keep returns true.
 func sweep(dir string, old time.Time, keep func(name string) bool) (removed int, err error) {
 	all, err := os.ReadDir(dir)
 	if err != nil {

@@ -158,9 +158,9 @@ func TestCollectBesideDamage(t *testing.T) {
 	}
 }
 
-// TestCollect proves that unreferenced files are removed once they are old, and
-// that referenced files stay. This also holds if another repository, image or
-// tag drops its reference.
+// TestCollect proves that a collection removes old unreferenced files and keeps
+// referenced files. A file stays until the last reference to it is removed. An
+// untagged image stays, too.
 func TestCollect(t *testing.T) {
 	d := newDisk(t)
 	first, second := d.image("a/web", "v1", "shared layer"), d.image("b/api", "v1", "shared layer")
@@ -196,8 +196,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestCollectKeepsAnIndex proves that an index keeps its images, and that the
-// images keep their layers.
+// TestCollectKeepsAnIndex proves that a collection keeps the images of an
+// index, and the layers of these images.
 func TestCollectKeepsAnIndex(t *testing.T) {
 	d := newDisk(t)
 	one := d.image("a/web", "", "for amd64")
@@ -210,9 +210,9 @@ func TestCollectKeepsAnIndex(t *testing.T) {
 	}
 }
 
-// TestCollectADeletedRepository proves that a deleted repository's content is
-// removed unless another repository has it too. The catalog does not list the
-// deleted repository.
+// TestCollectADeletedRepository proves that a collection removes the content of
+// a deleted repository, except content that another repository has, too. The
+// catalog does not list the deleted repository.
 func TestCollectADeletedRepository(t *testing.T) {
 	d := newDisk(t)
 	d.image("a/web", "v1", "shared layer")
@@ -245,9 +245,9 @@ func TestCollectKeepsUnreadableRepositories(t *testing.T) {
 	}
 }
 
-// TestCollectKeepsRequestedBlobs proves that a blob stays after a client
-// has checked that it exists, even if the blob is old. The client does not push
-// such a blob again.
+// TestCollectKeepsRequestedBlobs proves that a collection keeps an old blob if
+// a client has just checked that the blob exists. The client does not push such
+// a blob again.
 func TestCollectKeepsRequestedBlobs(t *testing.T) {
 	d := newDisk(t)
 	config, layer := d.blobOf("a/web", "config"), d.blobOf("a/web", "layer")
@@ -263,8 +263,8 @@ func TestCollectKeepsRequestedBlobs(t *testing.T) {
 	}
 }
 
-// TestCollectWhileAPushRuns proves that a push during a collection loses
-// nothing.
+// TestCollectWhileAPushRuns proves that a collection does not remove the layers
+// of an image that a client is pushing.
 func TestCollectWhileAPushRuns(t *testing.T) {
 	d := newDisk(t)
 	for n := range 20 {

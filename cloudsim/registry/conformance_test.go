@@ -133,8 +133,8 @@ func TestConformanceBlobs(t *testing.T) {
 }
 
 // TestConformanceUploads covers end-4a, end-4b, end-5, end-6 and end-13:
-// pushing a blob in one request, in two requests, and in chunks with status
-// requests between. Chunks in the wrong order are refused.
+// pushing a blob in one request, in two requests, and in chunks, with a status
+// request after each chunk. The registry refuses chunks in the wrong order.
 func TestConformanceUploads(t *testing.T) {
 	c := newConformance(t)
 	uploads := "/v2/team-a/web/blobs/uploads/"
@@ -175,8 +175,8 @@ func TestConformanceUploads(t *testing.T) {
 }
 
 // TestConformanceManifests covers end-3, end-7 and end-9: pushing a manifest by
-// tag and by digest, reading it unchanged, and deleting it by both. A manifest
-// with a wrong media type or digest is refused.
+// tag and by digest, reading it unchanged, and deleting it by tag and by
+// digest. The registry refuses a manifest with a wrong media type or digest.
 func TestConformanceManifests(t *testing.T) {
 	c := newConformance(t)
 	raw, d := c.manifest(t, "team-a/web", "layer", nil)
@@ -272,7 +272,8 @@ func TestConformanceMount(t *testing.T) {
 }
 
 // TestConformanceReferrers covers end-12a and end-12b: listing the referrers of
-// a manifest, filtered by artifact type. The subject may be missing.
+// a manifest, filtered by artifact type. The registry need not have the
+// subject.
 func TestConformanceReferrers(t *testing.T) {
 	c := newConformance(t)
 	image, d := c.manifest(t, "team-a/web", "layer", nil)

@@ -15,14 +15,14 @@ import (
 // line. The previous file has the additional suffix ".1".
 const decisionsFile = "decisions.jsonl"
 
-// maxDecisionsFile is the size at which a new file begins. A file of this size
-// holds about ten thousand decisions.
+// maxDecisionsFile is the maximum size of a file in bytes. It is enough for
+// about ten thousand decisions.
 const maxDecisionsFile = 4 << 20
 
-// decisions writes the audit trail. The operating system has each line before
-// the registry answers the request, so the line survives a crash of the
-// process. The registry does not sync the file, because a sync would add the
-// latency of the disk to each pull.
+// decisions writes the audit trail. It writes each line to the file before the
+// registry answers the request, so the line survives a crash of the process.
+// The registry does not sync the file, because a sync would add the latency of
+// the disk to each pull.
 type decisions struct {
 	path string
 	mu   sync.Mutex
@@ -30,8 +30,8 @@ type decisions struct {
 	size int64
 }
 
-// keepDecisions loads the stored decisions into the engine and stores its new
-// decisions.
+// keepDecisions loads the stored decisions into the engine. The engine then
+// writes each new decision to the returned file.
 func keepDecisions(dir string, e *engine.Engine) (*decisions, error) {
 	d := &decisions{path: filepath.Join(dir, decisionsFile)}
 	if err := d.open(); err != nil {
@@ -45,7 +45,7 @@ func keepDecisions(dir string, e *engine.Engine) (*decisions, error) {
 		}
 		before = append(before, raw...)
 	}
-	if len(before) > 0 && !bytes.HasSuffix(before, []byte("\n")) { // the machine went down during the write of the last line
+	if len(before) > 0 && !bytes.HasSuffix(before, []byte("\n")) { // the machine crashed during the write of the last line
 		if _, err := d.Write([]byte("\n")); err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
@@ -67,8 +67,8 @@ func (d *decisions) open() error {
 	return nil
 }
 
-// Write appends one line. It starts a new file first if the current file would
-// grow too large.
+// Write appends one line. If the current file would exceed maxDecisionsFile,
+// Write starts a new file first.
 func (d *decisions) Write(line []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -82,7 +82,7 @@ func (d *decisions) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the file. Later decisions are only in the log.
+// Close closes the file. The engine then only logs later decisions.
 func (d *decisions) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

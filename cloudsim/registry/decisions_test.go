@@ -13,8 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// decide starts a cloud with the audit trail in dir and lets it decide n times.
-// It returns the first and the last entry of the trail, and the trail's length.
+// decide starts a cloud with its audit trail in dir, and adds n decisions to
+// the trail. It returns the resources of the first and the last entry, and the
+// number of entries.
 func decide(t *testing.T, dir string, n int, name string) (first, last string, length int) {
 	t.Helper()
 	st, err := store.Open(filepath.Join(t.TempDir(), "cloud.db"))
@@ -42,7 +43,8 @@ func decide(t *testing.T, dir string, n int, name string) (first, last string, l
 }
 
 // TestDecisionsAreKept proves that the audit trail continues after a restart,
-// also after an incomplete line. Its size on disk stays within two files.
+// even if the last line of its file is incomplete. If the file is full, the
+// trail continues in a new file.
 func TestDecisionsAreKept(t *testing.T) {
 	dir := t.TempDir()
 	decide(t, dir, 3, "one")

@@ -1,18 +1,19 @@
-// Package registry is the cloud's image registry. It implements OCI
-// distribution with push and pull, and a token endpoint. The library
-// cuelabs.dev/go/oci/ociregistry implements the protocol. This package stores
-// the content in files below one folder. Between the protocol and the storage,
-// the type backend asks the engine for authorization before every access. Each
-// path is parsed only once, so authorization and storage cannot interpret a
-// path differently.
+// Package registry is the cloud's image registry. Clients push and pull images
+// by the protocol of OCI distribution, and get bearer tokens at a token
+// endpoint. The library cuelabs.dev/go/oci/ociregistry implements the protocol.
+// This package stores the content in files below one folder. The type backend
+// connects the protocol with the storage. It asks the engine for authorization
+// before every access. The engine and the storage get the same parsed names and
+// digests, so they cannot interpret a path differently.
 //
 // A client without a bearer token gets a challenge that names the token
-// endpoint, /token. The client sends its password there and gets a bearer token
-// with the scopes that it requested and may have. On every use of the token,
-// the registry checks the current roles of the token's owner, on the cloud's
-// clock.
+// endpoint, /token. The client sends its password to this endpoint. The answer
+// is a bearer token for those requested scopes that the client's roles permit.
+// On every use of the token, the registry checks that the token has not expired
+// on the cloud's clock. It also checks that the present roles of the token's
+// owner permit the access.
 //
 // Repositories share content, and each blob is stored once. A repository serves
-// only blobs that a client pushed or mounted into it. A periodic collection
-// removes unreferenced content.
+// only blobs that a client pushed or mounted into this repository. A periodic
+// collection removes unreferenced content.
 package registry

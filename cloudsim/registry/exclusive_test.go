@@ -22,8 +22,8 @@ import (
 )
 
 // TestUploadIsOneRequestsAtATime proves that only one request at a time can
-// have an upload open. A second request could otherwise still write to the file
-// after it became a blob, which all repositories share.
+// have an upload open. Without this limit, a second request could still write
+// to the file after the file became a blob, which all repositories share.
 func TestUploadIsOneRequestsAtATime(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-b/*")
@@ -79,8 +79,9 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 	}
 }
 
-// TestCatalogOfALimitedPassword proves that a password for some repositories,
-// or only for pulls, cannot list all repositories.
+// TestCatalogOfALimitedPassword proves that a client cannot list all
+// repositories with a password that is limited to some repositories or to
+// pulls.
 func TestCatalogOfALimitedPassword(t *testing.T) {
 	w := start(t)
 	for name, c := range map[string]struct {
@@ -99,10 +100,10 @@ func TestCatalogOfALimitedPassword(t *testing.T) {
 	}
 }
 
-// TestIDsAreGivenAgain proves that reused ids after the load of a saved state
-// give no access. A password does not work for a new account with the same id.
-// The images of a deleted repository do not appear in a new repository with the
-// same id.
+// TestIDsAreGivenAgain proves that an id which the cloud uses again after the
+// load of a saved state gives no access. A password does not work for a new
+// account with the same id. The images of a deleted repository do not appear in
+// a new repository with the same id.
 func TestIDsAreGivenAgain(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.Collect = 24 * time.Hour })
 	if _, err := w.SaveState(t.Context(), cloudsim.SaveState{Name: "before"}); err != nil {
@@ -148,8 +149,8 @@ func TestIDsAreGivenAgain(t *testing.T) {
 	}
 }
 
-// TestStalledClients proves that the registry disconnects a stalled client, at
-// the token endpoint and during the download of a blob.
+// TestStalledClients proves that the registry disconnects a client that stalls
+// in a token request or in the download of a blob.
 func TestStalledClients(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.StallTimeout = 200 * time.Millisecond })
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-a/*")

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// struck is the error of a fault that hits a request.
+// struck is the error of a request that a fault affects.
 type struck struct {
 	fault *cloudsim.Fault
 }
@@ -39,8 +39,9 @@ func (e *struck) write(w http.ResponseWriter) {
 	reply(w, cmp.Or(effect.Status, code), map[string]any{"errors": []map[string]string{{"code": name, "message": e.Error()}}})
 }
 
-// strike checks the fault rules once per request. A request is one call for its
-// client, even if it uses two repositories.
+// strike checks the fault rules for a request, at most once. A request that
+// uses two repositories is still one call for the fault rules, because the
+// client sends one request.
 func (g *guard) strike(ctx context.Context, s *session, operation, target string) error {
 	if s.asked {
 		return nil
@@ -53,7 +54,7 @@ func (g *guard) strike(ctx context.Context, s *session, operation, target string
 	if hit.Latency > 0 {
 		backoff.Sleep(ctx, hit.Latency)
 		if err := ctx.Err(); err != nil {
-			return err // the client has left and needs no work
+			return err // the client has left, so the registry does no work for it
 		}
 	}
 	if hit.Fault == nil {
@@ -63,7 +64,7 @@ func (g *guard) strike(ctx context.Context, s *session, operation, target string
 	case cloudsim.FaultError, cloudsim.FaultThrottle:
 		return &struck{hit.Fault}
 	case cloudsim.FaultHang:
-		backoff.Sleep(ctx, cloudsim.MaxFaultHang) // if the client has left, it gets no reply either
+		backoff.Sleep(ctx, cloudsim.MaxFaultHang) // returns earlier if the client leaves
 		drop()
 	case cloudsim.FaultDrop:
 		drop()
@@ -78,8 +79,9 @@ func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // only this panic closes the connection in every protocol version of net/http
 }
 
-// afterwards wraps a ResponseWriter. It replaces the reply if a fault hits
-// after the work is done. It also extends the write deadline.
+// afterwards wraps a ResponseWriter. If a fault takes effect after the work of
+// the request, afterwards replaces or suppresses the reply. It also extends the
+// write deadline before each write.
 type afterwards struct {
 	http.ResponseWriter
 	s    *session

@@ -25,16 +25,16 @@ import (
 
 // files is the registry's storage.
 //
-//	DIR/blobs/HEX                  content, shared
+//	DIR/blobs/HEX                  content of a blob or manifest, shared by all repositories
 //	DIR/repositories/NAME/owner    identity of the record that owns the folder
 //	                 .../blobs/HEX     the repository has this blob
-//	                 .../manifests/HEX the repository has this manifest; media type
-//	                 .../tags/TAG      digest
+//	                 .../manifests/HEX the repository has this manifest; the file contains the media type
+//	                 .../tags/TAG      digest of the manifest
 //	                 .../uploads/ID    a blob that a client is pushing
 //
-// NAME is escaped, so that a path becomes one folder name. Each file is written
-// completely or not at all. Memory holds only the ids of the uploads that
-// requests have open.
+// NAME is escaped, so that a name with slashes becomes the name of one folder.
+// Each file is written completely or not at all. The only state in memory is
+// the set of uploads that requests have open.
 type files struct {
 	dir     string
 	reserve int64 // bytes of the disk that pushes must leave free
@@ -47,7 +47,7 @@ type files struct {
 	uploads   map[string]bool // by id; true while a request has the upload open
 }
 
-// stored is the content of a manifest's file in a repository.
+// stored is the content of the file manifests/HEX of a repository.
 type stored struct {
 	MediaType string `json:"mediaType"`
 }
@@ -58,8 +58,8 @@ func (f *files) repo(name string, parts ...string) string {
 	return filepath.Join(append([]string{f.dir, "repositories", url.PathEscape(name)}, parts...)...)
 }
 
-// check accepts only sha256 digests. Other algorithms would give the same
-// content a second name.
+// check returns an error unless d is a sha256 digest. With a second algorithm,
+// the same content would have two names.
 func check(d digest.Digest) error {
 	if d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return fmt.Errorf("%w: want sha256, got %.80q", oci.ErrDigestInvalid, d)
@@ -68,17 +68,18 @@ func check(d digest.Digest) error {
 }
 
 // identity returns a text that identifies a repository record. The id alone is
-// not enough, because the cloud reuses ids after the load of a saved state. The
-// text is ambiguous only if a project creates two repositories with the same id
-// at the same time, which needs a frozen clock.
+// not enough, because the cloud reuses ids after the load of a saved state. Two
+// records have the same identity only if a project created both with the same
+// id at the same time. This is possible only while the cloud's clock is frozen.
 func identity(r cloudsim.Repository) string {
 	return fmt.Sprintf("%s %s %s", r.ID, r.Project, r.CreatedAt.UTC().Format(time.RFC3339Nano))
 }
 
-// own ensures that the folder of a name belongs to the record r. It empties the
-// folder if a deleted repository of the same name owned it. Before that, own
-// calls records: if r is outdated because the request is late, own returns
-// ErrNameUnknown.
+// own ensures that the folder of a name belongs to the record r. If the folder
+// belongs to another record, a deleted repository of the same name, own empties
+// the folder. Before that, it reads the present records with the function
+// records. It returns ErrNameUnknown if r is not a present record, because then
+// the request itself is late.
 func (f *files) own(name string, r cloudsim.Repository, records func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
@@ -122,7 +123,7 @@ func (f *files) write(path string, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // already renamed in the case of success
+	defer func() { _ = os.Remove(tmp.Name()) }() // the file no longer exists after a successful rename
 	_, err = tmp.Write(raw)
 	if err == nil {
 		err = tmp.Sync() // without a sync, a power failure can leave an empty file under the name
@@ -149,8 +150,8 @@ func (f *files) descriptor(repo string, d digest.Digest) (oci.Descriptor, error)
 	return oci.Descriptor{MediaType: "application/octet-stream", Digest: d, Size: info.Size()}, nil
 }
 
-// missing returns unknown if err means that a file does not exist, and err
-// otherwise.
+// missing returns the error unknown if err means that a file does not exist.
+// Otherwise it returns err.
 func missing(err error, unknown error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return unknown
@@ -188,7 +189,7 @@ func (f *files) tag(repo, tag string) (oci.Descriptor, error) {
 	return f.manifest(repo, digest.Digest(raw))
 }
 
-// reader reads content.
+// reader reads a part of a blob or manifest.
 type reader struct {
 	io.Reader
 	io.Closer
@@ -197,8 +198,9 @@ type reader struct {
 
 func (r *reader) Descriptor() oci.Descriptor { return r.desc }
 
-// open reads content from one offset to another. A negative end means the end
-// of the content.
+// open returns a reader for the bytes of a blob or manifest from the offset
+// from up to, but not including, the offset to. If to is negative, the reader
+// continues until the end of the content.
 func (f *files) open(desc oci.Descriptor, from, to int64) (oci.BlobReader, error) {
 	file, err := os.Open(f.blob(desc.Digest))
 	if err != nil {
@@ -213,7 +215,8 @@ func (f *files) open(desc oci.Descriptor, from, to int64) (oci.BlobReader, error
 	return &reader{io.NewSectionReader(file, from, to-from), file, desc}, nil
 }
 
-// link adds a blob to a repository. The content must exist already.
+// link adds a blob to a repository. The content must already be in the folder
+// blobs of the registry.
 func (f *files) link(repo string, d digest.Digest) error {
 	return f.write(f.repo(repo, "blobs", d.Encoded()), nil)
 }
@@ -239,8 +242,9 @@ func (f *files) mount(from, to string, d digest.Digest) (oci.Descriptor, error) 
 	return desc, f.link(to, d)
 }
 
-// put checks and stores a manifest, and moves a tag to it. The repository must
-// have all blobs and manifests to which the manifest refers.
+// put checks and stores a manifest. If tag is not empty, put moves the tag to
+// the manifest. The repository must have all blobs and manifests to which the
+// manifest refers.
 func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -268,8 +272,8 @@ func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descrip
 }
 
 // seen returns the same as descriptor and renews the blob's modification time.
-// A client that learns that the blob exists does not push it. The collection
-// must therefore treat the blob as new.
+// A client that learns that the blob exists does not push it. So the collection
+// must treat the blob like a new one, and must not remove it.
 func (f *files) seen(repo string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -336,8 +340,8 @@ func (f *files) names(repo, part string) ([]string, error) {
 	return names, nil
 }
 
-// owned lists the names with a folder that belongs to one of the records,
-// sorted.
+// owned lists the repositories whose folder belongs to one of the records. The
+// names are sorted.
 func (f *files) owned(records map[string]cloudsim.Repository) ([]string, error) {
 	names, err := f.repositories()
 	if err != nil {
@@ -377,6 +381,6 @@ func (f *files) repositories() ([]string, error) {
 
 func newUploadID() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	_, _ = rand.Read(b[:]) // never returns an error: if it fails, crypto/rand ends the process
 	return hex.EncodeToString(b[:])
 }

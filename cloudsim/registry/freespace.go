@@ -9,8 +9,8 @@ import (
 	oci "cuelabs.dev/go/oci/ociregistry"
 )
 
-// betweenLooks is how many bytes an upload writes between two checks of the
-// free space. A check is one system call.
+// betweenLooks is the number of bytes that an upload writes between two checks
+// of the free space. A check is one system call.
 const betweenLooks = 16 << 20
 
 // noRoom returns an error with status 507 (RFC 4918 section 11.5), because the
@@ -19,10 +19,10 @@ func noRoom(why string) error {
 	return oci.NewHTTPError(errors.New(why), http.StatusInsufficientStorage, nil, nil)
 }
 
-// checkFreeSpace runs before a write. It returns an error if the write
-// of these additional bytes would leave less free space than the reserve. The
-// reserve lets other data on this disk grow, such as the cloud's records, while
-// a client pushes without end.
+// checkFreeSpace returns an error if a write of this many bytes would leave
+// less free space than the reserve. The reserve is space for other data on this
+// disk, such as the cloud's records. It stays free even if a client pushes
+// without end.
 func (f *files) checkFreeSpace(more int64) error {
 	if f.reserve < 0 {
 		return nil
@@ -37,8 +37,8 @@ func (f *files) checkFreeSpace(more int64) error {
 	return nil
 }
 
-// full replaces an error of a full disk by an error for the client. It returns
-// other errors unchanged.
+// full replaces the system's error for a full disk by an error with status 507.
+// It returns other errors unchanged.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return noRoom("the registry's disk is full")

@@ -13,7 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// small starts a registry on its own disk of 64 MiB.
+// small starts a registry that has its own disk of 64 MiB. The function free
+// returns the number of free bytes of this disk.
 func small(t *testing.T, reserve int64) (c *conformance, free func() int64) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -50,8 +51,8 @@ func (w *world) fill(t *testing.T, bytes int64) {
 }
 
 // TestPushWithoutEnd proves that a client which pushes without end cannot fill
-// the disk. Every push method returns the reason, and other clients can still
-// pull.
+// the disk. The answer to each method of a push has the reason, and clients can
+// still pull.
 func TestPushWithoutEnd(t *testing.T) {
 	const reserve = 24 << 20
 	c, free := small(t, reserve)
@@ -81,7 +82,7 @@ func TestPushWithoutEnd(t *testing.T) {
 	c.call(t, 200, "GET", "/v2/team-a/web/manifests/v1", "", "Accept", ociImage)
 }
 
-// TestPushToAFullDisk proves that a push also fails with the reason if other
+// TestPushToAFullDisk proves that a push fails with the reason after other
 // programs have filled the disk.
 func TestPushToAFullDisk(t *testing.T) {
 	c, free := small(t, -1)

@@ -27,10 +27,10 @@ const (
 type session struct {
 	requestID string
 	caller    engine.RegistryCaller
-	bad       error // the reason if there is no caller
+	bad       error // why the caller is unknown; nil if the bearer token is valid
 	allowed   []access
 	project   cloudsim.ProjectID // project of the most recently allowed repository
-	asked     bool               // the fault rules were checked
+	asked     bool               // strike has already checked the fault rules
 	noNames   bool               // the request asks for a list of zero names, which must not return all names
 	after     *cloudsim.Fault
 	unwritten error // the cause of a failed blob write; the library keeps only its text
@@ -57,9 +57,9 @@ type guard struct {
 	files  *files
 }
 
-// admit reads the bearer token of a request. An invalid token is only recorded.
-// The refusal follows at the first access, because its challenge must name the
-// scope.
+// admit reads the bearer token of a request. It stores the error of an invalid
+// token in the session. The guard refuses the request at its first access,
+// because the challenge in the answer must name the scope of the access.
 func (g *guard) admit(r *http.Request) *session {
 	s := &session{requestID: requestID(r)}
 	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -81,7 +81,8 @@ func requestID(r *http.Request) string {
 }
 
 // allow returns an error if the request may not do action on a repository. It
-// decides once per request and action, so that the audit trail has one entry.
+// asks the engine only once per request, repository and action, so that the
+// audit trail has one entry for them.
 func (g *guard) allow(ctx context.Context, repo, action string) error {
 	s := sessionOf(ctx)
 	if slices.Contains(s.allowed, access{repo, action}) {
@@ -116,7 +117,7 @@ func (g *guard) allowCatalog(ctx context.Context) error {
 
 func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repository, error) {
 	if s.bad != nil {
-		if !errors.Is(s.bad, errNoBearer) { // every client starts without a token, so the audit trail leaves this out
+		if !errors.Is(s.bad, errNoBearer) { // the audit trail has no entry for this, because every client sends its first request without a token
 			operation, resource := engine.RegistryOperation(kind, name, action)
 			g.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: operation, Resource: resource, RequestID: s.requestID}, s.bad)
 		}
@@ -136,7 +137,8 @@ func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repo
 	return r, err
 }
 
-// coded returns an error of the specification with our message.
+// coded returns an error with the code of an error of the specification, and
+// with another message.
 func coded(as oci.Error, words string) error {
 	return oci.NewError(words, as.Code(), json.RawMessage(nil))
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// dial connects to the registry. The TLS handshake requests the protocol proto.
+// dial connects to the registry. In the TLS handshake, the client offers the
+// application protocol proto and no other.
 func (w *world) dial(t *testing.T, proto string) net.Conn {
 	t.Helper()
 	conf := w.http.Transport.(*http.Transport).TLSClientConfig.Clone()
@@ -117,8 +118,8 @@ func TestHTTP2Settings(t *testing.T) {
 	}
 }
 
-// TestConformanceSuffixRange proves that a range may count from the end of a
-// blob.
+// TestConformanceSuffixRange proves that a client can request the last bytes of
+// a blob with a range that counts from the end.
 func TestConformanceSuffixRange(t *testing.T) {
 	c := newConformance(t)
 	d := c.blob(t, "team-a/web", "0123456789")
@@ -177,8 +178,8 @@ func TestRegistryQuotas(t *testing.T) {
 	c.call(t, 201, "PUT", "/v2/team-a/web/manifests/v1", raw, "Content-Type", ociImage)
 }
 
-// TestForeignRepositoriesDoNotShow proves that a caller cannot tell a
-// repository of another project from a repository that does not exist.
+// TestForeignRepositoriesDoNotShow proves that a caller gets the same answers
+// for a repository of another project and for a repository that does not exist.
 func TestForeignRepositoriesDoNotShow(t *testing.T) {
 	w := start(t)
 	if _, err := w.CreateProject(t.Context(), cloudsim.CreateProject{Name: "other"}); err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // maxManifest is the largest size of a manifest. The distribution specification
-// lets a registry refuse larger ones.
+// allows a registry to refuse larger manifests.
 const maxManifest = 4 << 20
 
 // manifest holds the fields that the registry reads from manifests and indexes
@@ -26,7 +26,8 @@ type manifest struct {
 }
 
 // blobs returns the blobs that m needs in its repository. It leaves out layers
-// with URLs, because such layers are stored elsewhere.
+// with URLs, because the content of such layers is at these URLs, not in the
+// registry.
 func (m manifest) blobs() (all []oci.Descriptor) {
 	if m.Config != nil {
 		all = append(all, *m.Config)
@@ -46,9 +47,9 @@ func parse(raw []byte) (m manifest, err error) {
 	return m, nil
 }
 
-// references rejects a manifest that is not valid, or has a media type other
-// than its Content-Type. It also rejects a manifest that refers to content
-// which its repository does not have.
+// references returns an error if a manifest is not valid, or if its mediaType
+// field differs from the Content-Type of the request. It also returns an error
+// if the manifest refers to content that its repository does not have.
 func (f *files) references(repo, mediaType string, raw []byte) error {
 	if kind, _, err := mime.ParseMediaType(mediaType); err != nil || kind == "application/octet-stream" {
 		return fmt.Errorf("%w: send its Content-Type", oci.ErrManifestInvalid)
@@ -73,7 +74,7 @@ func (f *files) references(repo, mediaType string, raw []byte) error {
 	return nil
 }
 
-// read reads a stored manifest.
+// read returns a stored manifest in parsed form.
 func (f *files) read(desc oci.Descriptor) (manifest, error) {
 	r, err := f.open(desc, 0, -1)
 	if err != nil {
@@ -87,7 +88,8 @@ func (f *files) read(desc oci.Descriptor) (manifest, error) {
 	return parse(raw)
 }
 
-// referrer completes the descriptor desc of m for a list of referrers.
+// referrer adds the artifact type and the annotations of m to the descriptor
+// desc. A list of referrers contains them.
 func (m manifest) referrer(desc oci.Descriptor) oci.Descriptor {
 	desc.ArtifactType, desc.Annotations = m.ArtifactType, m.Annotations
 	if desc.ArtifactType == "" && m.Config != nil {

@@ -9,18 +9,18 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// memory returns the bytes of live objects and of goroutine stacks.
+// memory returns the number of bytes of live objects and of goroutine stacks.
 func memory() int64 {
 	runtime.GC()
 	runtime.GC() // the second collection empties the pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse) //nolint:gosec // both are far below 2^63
+	return int64(m.HeapAlloc + m.StackInuse) //nolint:gosec // both numbers are far below 2^63
 }
 
 // TestMemoryOfAnonymousConnections proves that 1,000 connections without
-// credentials need less than 200 MiB with both protocols. The figure includes
-// the client's side of each connection.
+// credentials need less than 200 MiB. Half of the connections use HTTP/1.1 and
+// half use HTTP/2. The 200 MiB include the memory of the clients.
 func TestMemoryOfAnonymousConnections(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.Limits = run.Limits{Connections: 2000, Anonymous: 1000} })
 	before := memory()

@@ -15,8 +15,8 @@ import (
 )
 
 // quotas limits the storage of a project's repositories. The limit is not
-// exact: data that arrived within usageAge may not be counted. A nil quotas
-// allows everything.
+// exact: the last measurement may be up to usageAge old, so it may lack new
+// data. If the pointer is nil, the storage has no limit.
 type quotas struct {
 	engine *engine.Engine
 	files  *files
@@ -31,8 +31,8 @@ type usage struct {
 	bytes int64 // size of the blobs, each counted once per repository, and of open uploads
 }
 
-// usageAge is how long a measurement is used. Measuring 10,000 blobs takes
-// about 50 ms.
+// usageAge is the time for which checkBytes uses a measurement again. A
+// measurement of 10,000 blobs takes about 50 ms.
 const usageAge = 5 * time.Second
 
 // checkUploads returns an error if one more open upload would exceed the
@@ -106,8 +106,8 @@ func (q *quotas) measure(project cloudsim.ProjectID) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// overQuota turns the engine's quota error into a 403. With 429, clients would
-// repeat the request, which does not help here.
+// overQuota replaces the engine's quota error by an error with status 403.
+// After status 429, clients would repeat the request without success.
 func overQuota(err error) error {
 	if errors.Is(err, cloudsim.Exhausted) {
 		return coded(oci.ErrDenied, err.Error())

@@ -54,8 +54,9 @@ func (w *world) decisions(t *testing.T, n int) []cloudsim.RegistryDecision {
 	return l.Items[n:]
 }
 
-// TestTooManyTokens proves the rate limit of token requests per address and per
-// caller, with the announced waiting time on the cloud's clock.
+// TestTooManyTokens proves that token requests have a rate limit per address
+// and per caller. After the time in the header Retry-After, on the cloud's
+// clock, the client can send the next request.
 func TestTooManyTokens(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.TokensPerSecond = 0.5 })
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
@@ -95,7 +96,7 @@ func from(rt http.RoundTripper, address string) http.RoundTripper {
 	return other
 }
 
-// broken calls try while a fault breaks an operation.
+// broken creates a fault for an operation, calls try, and deletes the fault.
 func (w *world) broken(t *testing.T, operation string, effect cloudsim.FaultEffect, try func()) {
 	t.Helper()
 	f, err := w.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, Effect: effect}})
@@ -108,7 +109,8 @@ func (w *world) broken(t *testing.T, operation string, effect cloudsim.FaultEffe
 	}
 }
 
-// TestFaults proves how each fault of the registry appears to the client.
+// TestFaults checks the answers that a client gets for each type of fault in
+// the registry.
 func TestFaults(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
@@ -128,7 +130,7 @@ func TestFaults(t *testing.T) {
 	})
 	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: 600_000}, func() {
 		// The client sends a request and then closes its half of the TLS connection.
-		conn, err := tls.Dial("tcp", w.host, w.http.Transport.(*http.Transport).TLSClientConfig.Clone()) //nolint:forcetypeassert // start sets it
+		conn, err := tls.Dial("tcp", w.host, w.http.Transport.(*http.Transport).TLSClientConfig.Clone()) //nolint:forcetypeassert // start sets this type
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +162,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("a throttled pull: %d %s", resp.StatusCode, body)
 		}
 	})
-	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry}); err != nil { // expire the key
+	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry}); err != nil { // without an overlap, the old key becomes invalid at once
 		t.Fatal(err)
 	}
 	_, err := w.pull(t, "team-a/web:v1", auth)
@@ -185,8 +187,8 @@ func forge(t *testing.T, key jose.SigningKey, header map[jose.HeaderKey]any, cla
 	return token
 }
 
-// TestForgedTokens proves that a token with correct claims is refused if its
-// algorithm or key is wrong. Keys of another use are also wrong.
+// TestForgedTokens proves that the registry refuses a token unless the cloud's
+// key has signed the claims of the token with the expected algorithm.
 func TestForgedTokens(t *testing.T) {
 	w := start(t)
 	admin, err := w.Token()
@@ -232,9 +234,10 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-// TestRotation proves that the key set has both keys during the overlap of a
-// rotation, and that bearer tokens of both keys are valid. A leaked bearer
-// token is valid for five minutes.
+// TestRotation proves that the published key set has the old and the new key
+// during the overlap of a rotation. In this time the registry accepts bearer
+// tokens of both keys. A bearer token expires after five minutes, or earlier
+// together with its password.
 func TestRotation(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
@@ -278,8 +281,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestDeletedAccount proves that credentials of a deleted account are refused at
-// once, even if they have not expired.
+// TestDeletedAccount proves that the registry refuses the credentials of a
+// deleted account at once, even if they have not expired.
 func TestDeletedAccount(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
@@ -318,7 +321,7 @@ func TestDeletedAccount(t *testing.T) {
 	}
 }
 
-// said is a log buffer that a test can read.
+// said is a log buffer that is safe for concurrent use.
 type said struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -407,8 +410,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestOnDisk proves that a running registry collects unused files on its own,
-// and that its private files are not readable for other users.
+// TestOnDisk proves that a running registry removes unused files periodically,
+// and that other users cannot read its private files.
 func TestOnDisk(t *testing.T) {
 	var given string
 	w := start(t, func(c *registry.Config) {

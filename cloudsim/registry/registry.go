@@ -30,7 +30,7 @@ import (
 
 // Config configures the registry.
 type Config struct {
-	Listener net.Listener // Run closes it; serves TLS if URL is https
+	Listener net.Listener // Run closes it; it must serve TLS if URL begins with https
 	Dir      string       // folder of the storage
 	URL      string       // URL for clients, without a slash at its end
 	Name     string       // host[:port] at the beginning of image names; the same as the engine's Config.Registry
@@ -40,17 +40,20 @@ type Config struct {
 	// StallTimeout is the longest time that a client may take for the next part
 	// of a request or of a reply. 0 means one minute.
 	StallTimeout time.Duration
-	// Collect is the interval of the collection. It is also the minimum age of
-	// unreferenced files that the collection removes. 0 means one hour.
+	// Collect is the interval between two collections of unreferenced files. It
+	// is also the minimum age of the files that a collection removes. 0 means
+	// one hour.
 	Collect time.Duration
 	// Reserve is the number of bytes that pushes must leave free on the disk of
 	// Dir. 0 means 256 MiB. A negative value means no reserve.
 	Reserve int64
-	// Limits bound the resources of clients without a token.
+	// Limits are the limits for connections. They apply above all to clients
+	// without a token.
 	Limits run.Limits
 }
 
-// Validate checks the required fields. It returns all faults in one error.
+// Validate checks the required fields. It returns the errors of all fields,
+// joined.
 func (c Config) Validate() error {
 	var bad []error
 	if c.Listener == nil {
@@ -64,8 +67,8 @@ func (c Config) Validate() error {
 	return errors.Join(bad...)
 }
 
-// Limits of a request. The transfer of a blob may take long, but must not
-// stall.
+// Limits of a request. The transfer of a blob has no time limit, but each of
+// its parts must arrive within Config.StallTimeout.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
@@ -84,11 +87,11 @@ type server struct {
 	limits limits
 	oci    http.Handler
 
-	manifests chan struct{} // semaphore with an entry for each manifest in progress
+	manifests chan struct{} // semaphore; each manifest that a client is pushing takes one entry
 }
 
-// Run serves until ctx ends. Requests in progress may then finish within
-// stopTimeout.
+// Run serves the registry until ctx ends. Requests in progress then have
+// stopTimeout to finish.
 func Run(ctx context.Context, log *slog.Logger, cfg Config, e *engine.Engine) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -162,9 +165,9 @@ func (s *server) collect(ctx context.Context) {
 	}
 }
 
-// ServeHTTP answers the token endpoint, the health check, the version check and
-// the registry. The version check requires a valid bearer token without a
-// particular scope.
+// ServeHTTP answers requests of the token endpoint, the health check and the
+// OCI protocol. The version check of the protocol, /v2/, requires a valid
+// bearer token, which may have any scope.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	conn := http.NewResponseController(w)
 	_ = conn.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout)) // some connections do not support deadlines
@@ -206,8 +209,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // maxManifests limits how many manifests the registry reads and stores
-// concurrently. Each may need about 30 MiB of memory for its text, a copy and
-// the parsed form.
+// concurrently. A manifest may need about 30 MiB of memory for its text, a copy
+// and the parsed form.
 const maxManifests = 8
 
 // manifestOf returns the repository and the reference of a request that pushes
@@ -220,8 +223,8 @@ func manifestOf(r *http.Request) (repo, reference string, ok bool) {
 
 // readManifest authorizes a push and then reads its manifest. It rejects an
 // invalid reference or manifest, because the library would answer 404 or 500.
-// The function release returns the request's entry in the semaphore of
-// manifests.
+// If readManifest succeeds, the caller must call release. It frees the
+// request's entry of the semaphore server.manifests.
 func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, reference string) (release func(), err error) {
 	ctx := r.Context()
 	if err := s.guard.allow(ctx, repo, push); err != nil {
@@ -248,8 +251,8 @@ func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, refe
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	// One deadline applies to the whole body, so that a slow client does not
-	// keep its entry for long.
+	// One deadline applies to the whole body, so that a slow client cannot
+	// occupy its entry of the semaphore for long.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(min(s.cfg.StallTimeout, headerTimeout))) // some connections do not support deadlines
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxManifest))
 	if err == nil {
@@ -263,8 +266,9 @@ func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, refe
 	return release, nil
 }
 
-// resolveSuffix rewrites a range that counts from the end of a blob to a range
-// from the beginning. The library supports only ranges from the beginning.
+// resolveSuffix replaces a range that counts from the end of a blob. The new
+// range counts from the beginning, because the library supports only such
+// ranges.
 func (s *server) resolveSuffix(r *http.Request) error {
 	suffix, ok := strings.CutPrefix(strings.TrimSpace(r.Header.Get("Range")), "bytes=-")
 	if !ok || r.Method != http.MethodGet {
@@ -274,7 +278,7 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	repo, ok := strings.CutSuffix(dir, "/blobs/")
 	last, bad := strconv.ParseUint(suffix, 10, 63)
 	if !ok || bad != nil {
-		return nil //nolint:nilerr // the library rejects it
+		return nil //nolint:nilerr // the library rejects the invalid range
 	}
 	if err := s.guard.allow(r.Context(), repo, pull); err != nil {
 		return err
@@ -290,9 +294,9 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	return nil
 }
 
-// withoutMount turns a mount request into an upload request if the caller
-// cannot get the blob from the other repository. The specification defines this
-// fallback.
+// withoutMount returns r, unless r is a mount request and the caller cannot
+// pull the blob from the other repository. In this case it returns an upload
+// request, as the specification demands.
 func (s *server) withoutMount(r *http.Request) *http.Request {
 	q := r.URL.Query()
 	from, blob := q.Get("from"), q.Get("mount")
@@ -309,8 +313,8 @@ func (s *server) withoutMount(r *http.Request) *http.Request {
 	return r
 }
 
-// lively wraps a request body and extends the read deadline before each read,
-// so that a stalled body fails.
+// lively wraps a request body. It extends the read deadline before each read. A
+// read therefore fails if the client sends nothing for the time stall.
 type lively struct {
 	body interface {
 		Read([]byte) (int, error)
@@ -327,8 +331,9 @@ func (l *lively) Read(p []byte) (int, error) {
 
 func (l *lively) Close() error { return l.body.Close() }
 
-// writeError turns every error into a reply. An error without a code of the
-// specification is logged, and the client gets only a general message.
+// writeError answers a request with an error. If the error has no code of the
+// specification and no HTTP status, writeError logs it and sends the client
+// only a general message.
 func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if e, ok := errors.AsType[*struck](err); ok {
 		e.write(w)
@@ -350,8 +355,8 @@ func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	_ = oci.WriteError(w, err) // an error means that the client has left
 }
 
-// realm returns the URL of the token endpoint for a challenge. A corruptToken
-// fault makes it return a wrong URL.
+// realm returns the URL of the token endpoint for a challenge. If a fault of
+// the type corruptToken applies, it returns a wrong URL.
 func (s *server) realm(r *http.Request) string {
 	hit, err := s.engine.Decide((engine.RegistryCaller{}).Context(r.Context(), requestID(r)), engine.Subject{Operation: cloudsim.RegistryChallenge})
 	if err == nil && hit.Fault != nil && hit.Fault.Effect.Type == cloudsim.FaultCorruptToken {

@@ -100,8 +100,8 @@ func (w *world) user(t *testing.T, who string, role cloudsim.RoleName, resource 
 	return &c
 }
 
-// password creates a registry password of the user. It returns the password
-// also as an option for the registry's client library.
+// password creates a registry password of the user. It also returns an option
+// that makes the client library of registries send this password.
 func (w *world) password(t *testing.T, c *client.Client, req cloudsim.CreateRegistryCredential) (cloudsim.RegistryCredential, remote.Option) {
 	t.Helper()
 	cred, err := c.CreateRegistryCredential(t.Context(), req)
@@ -152,9 +152,9 @@ func says(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// TestPushAndPull proves that a real client can push and pull as far as its
-// roles permit in each repository. A caller cannot find out whether a
-// repository exists if it may not use the repository.
+// TestPushAndPull proves that a real client can push and pull only what its
+// roles permit in each repository. If a caller may not use a repository, the
+// answer does not show whether the repository exists.
 func TestPushAndPull(t *testing.T) {
 	w := start(t)
 	ci, node := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-a/*"), w.user(t, "node", cloudsim.RoleRegistryReader, "team-a/*")
@@ -200,9 +200,10 @@ func TestPushAndPull(t *testing.T) {
 	}
 }
 
-// TestEndsOfCredentials proves three limits of credentials. Passwords expire exactly at
-// their time on the cloud's clock. Removed roles take effect at once, also for
-// valid bearer tokens. Signatures of a rotated key stay valid for the overlap.
+// TestEndsOfCredentials proves when credentials become invalid. Passwords
+// expire exactly at their time on the cloud's clock. Removed roles take effect
+// at once, also for valid bearer tokens. Signatures of the old key stay valid
+// for the overlap of a key rotation.
 func TestEndsOfCredentials(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")

@@ -4,6 +4,7 @@ package registry
 
 import "math"
 
-// free returns the largest number, because the free space is unknown on this
-// system. Pushes fail only when the disk is full.
+// free returns the largest possible number, because it cannot measure the free
+// space on this system. So checkFreeSpace always succeeds, and pushes fail only
+// when the disk is full.
 func free(string) (int64, error) { return math.MaxInt64, nil }

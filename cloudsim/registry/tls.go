@@ -21,9 +21,9 @@ const (
 	caKeyFile = "ca.key"
 )
 
-// TLS returns the TLS configuration of a registry with these host names. It
-// signs a new certificate at each start with the authority in dir. It creates
-// the authority if dir has none.
+// TLS returns the TLS configuration of a registry with these host names. At
+// each call, the certificate authority in dir signs a new certificate. TLS
+// creates the authority if dir has none.
 func TLS(dir string, hosts []string) (*tls.Config, error) {
 	ca, err := cert.Load(filepath.Join(dir, CAFile), filepath.Join(dir, caKeyFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -32,9 +32,9 @@ type tokenRequest struct {
 	scopes            []string
 }
 
-// token answers token requests of both methods. A client that is refused with
-// POST repeats the request with GET. A wrong password therefore costs two
-// requests.
+// token answers token requests of both methods. If a POST is refused, the
+// client repeats the request with GET. A client with a wrong password therefore
+// sends two requests.
 func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	about := cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: requestID(r)}
@@ -76,8 +76,9 @@ func (s *server) token(w http.ResponseWriter, r *http.Request) {
 // and its password is missing or has the cloud's format (a JWT), the answer is
 // a bearer token without permissions. The registry later refuses this token
 // with the reason, and containerd shows the reason in the pod's event. Other
-// requests get 401. For a 401 of the token endpoint, containerd shows only the
-// number. If the cloud itself fails, the answer is 503.
+// requests get status 401. If the token endpoint answers 401, containerd shows
+// only this number, without the reason. If the cloud's API does not answer, the
+// status is 503.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	if kind := cloudsim.KindOf(why); kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {
@@ -191,8 +192,8 @@ func readTokenRequest(w http.ResponseWriter, r *http.Request) (t tokenRequest, c
 	return t, 0, nil
 }
 
-// fields splits scopes. A client may send each scope as its own parameter or
-// all in one parameter.
+// fields returns the scopes in the values of a parameter. A client may send one
+// parameter per scope, or all scopes in one parameter.
 func fields(values []string) (all []string) {
 	for _, v := range values {
 		all = append(all, strings.Fields(v)...)
@@ -210,8 +211,8 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // an error means that the client has left
 }
 
-// tooMany reports whether a client exceeds the rate of token requests. It then
-// answers 429 with Retry-After.
+// tooMany reports whether a client exceeds the rate of token requests. If so,
+// it answers 429 with the header Retry-After.
 func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision, who string) bool {
 	wait := s.limits.wait(who, s.engine.Now())
 	if wait == 0 {
@@ -225,8 +226,8 @@ func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision,
 	return true
 }
 
-// limits limits the rate of token requests per address and per caller, on the
-// cloud's clock.
+// limits holds the rate limiters of token requests, one per address and one per
+// caller. They use the cloud's clock.
 type limits struct {
 	perSecond rate.Limit
 	burst     int
@@ -234,12 +235,12 @@ type limits struct {
 	of        map[string]*rate.Limiter
 }
 
-// maxLimiters is the largest number of limiters. Above this number, all
-// limiters start anew.
+// maxLimiters is the largest number of limiters. If there are more, wait
+// deletes all of them to free their memory.
 const maxLimiters = 10_000
 
 // wait returns how long the client must wait. 0 means that the request is
-// allowed and counted.
+// allowed. Only allowed requests count for the rate.
 func (l *limits) wait(who string, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

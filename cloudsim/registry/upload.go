@@ -13,15 +13,15 @@ import (
 
 var uploadRE = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// upload is a blob that a client is pushing, in any number of requests. Between
-// the requests the data is in a file.
+// upload is a blob that a client is pushing in one or more requests. A file
+// holds the data that has arrived.
 type upload struct {
 	files *files
 	repo  string
 	id    string
 	file  *os.File
 	size  int64
-	want  int64 // offset for the next byte; -1 if any
+	want  int64 // offset of the next byte according to the client; -1 after the first write
 	room  int64 // bytes that may be written before the next check of the free space
 	about *session
 
@@ -39,9 +39,9 @@ func (f *files) startUpload(about *session, repo string) (*upload, error) {
 	return &upload{files: f, repo: repo, id: id, file: file, want: -1, about: about}, nil
 }
 
-// resumeUpload continues an upload. The library also passes the offset 0 if the
-// client named no offset. This offset is valid as long as the request contains
-// no data.
+// resumeUpload continues an upload. If the client sent no offset, the library
+// passes the offset 0. So resumeUpload accepts 0 for an upload of any size. If
+// the request contains data, Write compares the offset with the size.
 func (f *files) resumeUpload(about *session, repo, id string, offset int64) (*upload, error) {
 	if !uploadRE.MatchString(id) {
 		return nil, oci.ErrBlobUploadUnknown
@@ -67,7 +67,7 @@ func (f *files) resumeUpload(about *session, repo, id string, offset int64) (*up
 
 // takeUpload reserves an upload for one request. It returns false if another
 // request has the upload open. Without this check, a request could still write
-// to the file after it became a shared blob.
+// to the file after the file became a shared blob.
 func (f *files) takeUpload(id string) bool {
 	f.uploadsMu.Lock()
 	defer f.uploadsMu.Unlock()
