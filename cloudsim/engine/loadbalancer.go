@@ -147,6 +147,9 @@ func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region s
 		}
 		field := fmt.Sprintf("targets[%d].instance", n)
 		i, err := instances.Get(tx, string(t.Instance))
+		if err != nil && !errors.Is(err, cloudsim.NotFound) {
+			return err
+		}
 		switch {
 		case err != nil || i.Project != project:
 			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("names %s, which does not exist", t.Instance)})

@@ -43,8 +43,8 @@ func (e *Engine) makeProject(tx *store.Tx, req cloudsim.CreateProject) (p clouds
 
 // findProject returns the project with that id or name, or NotFound.
 func findProject(tx *store.Tx, idOrName string) (cloudsim.Project, error) {
-	if p, err := projects.Get(tx, idOrName); err == nil {
-		return p, nil
+	if p, err := projects.Get(tx, idOrName); !errors.Is(err, cloudsim.NotFound) {
+		return p, err
 	}
 	for p, err := range projects.Scan(tx, "", "") {
 		if err != nil || p.Name == idOrName {
@@ -54,7 +54,9 @@ func findProject(tx *store.Tx, idOrName string) (cloudsim.Project, error) {
 	return cloudsim.Project{}, cloudsim.Errorf(cloudsim.NotFound, "no project %s", idOrName)
 }
 
-// CreateProject makes a project.
+// CreateProject makes a project, or returns the project of this name. It returns
+// Conflict if the name is the id of another project, because callers select a
+// project by its name or its id.
 func (e *Engine) CreateProject(ctx context.Context, req cloudsim.CreateProject) (p cloudsim.Project, err error) {
 	if err := req.Validate(); err != nil {
 		return p, err
@@ -63,8 +65,12 @@ func (e *Engine) CreateProject(ctx context.Context, req cloudsim.CreateProject) 
 		p, err = idempotent(tx, call, projects, req, func() (cloudsim.Project, error) {
 			have, err := findProject(tx, req.Name)
 			switch {
-			case err != nil:
+			case errors.Is(err, cloudsim.NotFound):
 				return e.makeProject(tx, req)
+			case err != nil:
+				return have, err
+			case have.Name != req.Name:
+				return have, cloudsim.Errorf(cloudsim.Conflict, "name %q is the id of project %s: choose another name", req.Name, have.Name)
 			case !sameLabels(have.Labels, req.Labels):
 				return have, errNameTaken(cloudsim.KindProject, req.Name, string(have.ID), "other labels")
 			}

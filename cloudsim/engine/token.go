@@ -136,8 +136,10 @@ func (ac *access) EnsureAdmin(secret string) error {
 	return ac.store.Update("", func(tx *store.Tx) error {
 		t, err := tokens.Named(tx, "", AdminToken)
 		switch {
-		case err != nil:
+		case errors.Is(err, cloudsim.NotFound):
 			return putToken(tx, &cloudsim.Token{Meta: cloudsim.Meta{Name: AdminToken}, Role: cloudsim.RoleAdmin}, secret)
+		case err != nil:
+			return err
 		case t.Hash == hashSecret(secret):
 			return nil
 		}

@@ -1,0 +1,78 @@
+package engine_test
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// TestProjectNames proves that a second request for a project returns the same
+// project. A new project cannot have the id of another project as its name,
+// because callers select a project by its name or its id.
+func TestProjectNames(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", "*")
+	shop := must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t)
+	if again := must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t); again.ID != shop.ID {
+		t.Errorf("the second request returned project %s, want %s", again.ID, shop.ID)
+	}
+	if p, err := e.CreateProject(admin, cloudsim.CreateProject{Name: string(shop.ID)}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "shop") {
+		t.Errorf("a project with the name %s: got %+v, error %v", shop.ID, p, err)
+	}
+}
+
+// TestDamagedRecords proves that the engine reports damaged records of projects
+// and tokens. It must not create a second object of the same name.
+func TestDamagedRecords(t *testing.T) {
+	path := file(t)
+	e, down := boot(t, path, instant)
+	admin := enter(t, e, "secret", "*")
+	shop := must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t)
+	token := must(e.ListTokens(admin, cloudsim.ListOptions{Name: engine.AdminToken}))(t).Items[0]
+	down()
+	damage(t, path, "object/project", string(shop.ID))
+	damage(t, path, "object/token", string(token.ID))
+
+	st, err := store.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	cfg := engine.Default()
+	cfg.Profile = engine.Instant
+	e = engine.New(slog.New(slog.DiscardHandler), st, cfg)
+	if err := e.EnsureAdmin("another"); err == nil {
+		t.Error("EnsureAdmin created a second token")
+	}
+	if p, err := e.CreateProject(engine.AsCloud(t.Context()), cloudsim.CreateProject{Name: "shop"}); err == nil {
+		t.Errorf("CreateProject returned project %s, want an error", p.ID)
+	}
+}
+
+// damage replaces a record with bytes that are not JSON.
+func damage(t *testing.T, path, bucket, key string) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	err = db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(bucket))
+		if b.Get([]byte(key)) == nil {
+			t.Errorf("bucket %s has no key %s", bucket, key)
+		}
+		return b.Put([]byte(key), []byte("damaged"))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
