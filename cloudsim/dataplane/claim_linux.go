@@ -43,6 +43,7 @@ func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) 
 		}
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
+			release()
 			return nil, fmt.Errorf("looking for the loopback interface: %w", err)
 		}
 		sign := signOfLife(p)
