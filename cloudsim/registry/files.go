@@ -358,7 +358,7 @@ func (f *files) owned(records map[string]cloudsim.Repository) ([]string, error) 
 func (f *files) belongs(name string, records map[string]cloudsim.Repository) (bool, error) {
 	r, known := records[name]
 	id, err := f.owner(name)
-	return known && (id == identity(r) || id == string(r.ID)), err
+	return known && id == identity(r), err
 }
 
 // repositories lists the names that have a folder, sorted.
