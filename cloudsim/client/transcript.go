@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,7 +63,7 @@ func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err er
 			if ctx.Err() != nil {
 				return done, context.Cause(ctx)
 			}
-			return done, fmt.Errorf("line %d, %s %s of %s: %w", n, line.Method, line.Path, orNobody(line.Caller), err)
+			return done, fmt.Errorf("line %d, %s %s of %s: %w", n, line.Method, line.Path, cmp.Or(line.Caller, "an unknown caller"), err)
 		}
 		done.Calls++
 	}
@@ -70,13 +71,6 @@ func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err er
 		return done, cloudsim.Errorf(cloudsim.Invalid, "the transcript: %w", err)
 	}
 	return done, nil
-}
-
-func orNobody(caller string) string {
-	if caller == "" {
-		return "somebody unknown"
-	}
-	return caller
 }
 
 // wholeLines splits at newlines, and ignores an incomplete last line.
@@ -147,8 +141,10 @@ func (p *player) play(ctx context.Context, call cloudsim.TranscriptCall) error {
 	status, raw := 0, []byte(nil)
 	resp, err := p.http.Do(req)
 	switch {
-	case err != nil && (call.Status != 0 || ctx.Err() != nil):
-		return cloudsim.Errorf(cloudsim.Unavailable, "it was answered with %d; now it is not: %w", call.Status, errors.Unwrap(err))
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && call.Status != 0:
+		return cloudsim.Errorf(cloudsim.Unavailable, "the cloud does not answer the call, but the recorded answer has status %d: %w", call.Status, errors.Unwrap(err))
 	case err == nil:
 		defer resp.Body.Close()
 		status = resp.StatusCode
@@ -199,7 +195,7 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 // recorded answer. The argument times says whether to compare times.
 func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) error {
 	if status != call.Status {
-		return cloudsim.Errorf(cloudsim.Conflict, "it was answered with %d; now with %d: %s", call.Status, status, shown(raw))
+		return cloudsim.Errorf(cloudsim.Conflict, "the recorded answer has status %d, but the cloud answers %d: %s", call.Status, status, shown(raw))
 	}
 	answer, members := cloudsim.Digest(raw, times)
 	if call.Answer == "" || answer == "" || answer == call.Answer {

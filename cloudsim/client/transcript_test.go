@@ -100,7 +100,7 @@ func TestReplayFindsDifferences(t *testing.T) {
 		want   string
 	}{
 		"body":   {func(c *cloudsim.TranscriptCall) { c.Body = bytes.Replace(c.Body, []byte(`"x"`), []byte(`"y"`), 1) }, "differs in labels; now it is {"},
-		"status": {func(c *cloudsim.TranscriptCall) { c.Status = 409 }, "answered with 409; now with 201"},
+		"status": {func(c *cloudsim.TranscriptCall) { c.Status = 409 }, "recorded answer has status 409, but the cloud answers 201"},
 		"secret": {func(c *cloudsim.TranscriptCall) { c.Withheld = "it holds a secret" }, "the call cannot be repeated"},
 	} {
 		t.Run(name, func(t *testing.T) {
