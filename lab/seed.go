@@ -78,6 +78,9 @@ func seed(ctx context.Context, c *client.Client, d Dir, tokenFile func(component
 	if err != nil {
 		return err
 	}
+	if instances > 0 && len(zones) == 0 {
+		return errors.New("the cloud has no zone for the first instances: create a zone, or start with --instances 0")
+	}
 	for _, r := range firstInstances(instances, zones, carried) {
 		if _, err := c.CreateInstance(ctx, r); err != nil {
 			return fmt.Errorf("instance %s: %w", r.Name, err)

@@ -210,7 +210,7 @@ func (k *kubelets) cutOff(ctx context.Context, n *corev1.Node) error {
 	if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {
 		return err
 	}
-	k.log.Info("a hollow node cannot be reached, because its zone is dark", "node", n.Name)
+	k.log.Info("a hollow node cannot be reached, because its instance crashed or its zone is dark", "node", n.Name)
 	return nil
 }
 

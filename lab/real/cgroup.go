@@ -153,12 +153,13 @@ func (c cgroup) limit(s size) error {
 	var errs []error
 	for _, h := range c.hierarchies {
 		memory, quota := strconv.FormatInt(s.memory, 10), strconv.Itoa(s.cpus*period)
-		switch {
-		case h.unified && c.offers(h, "memory"):
+		if h.unified && c.offers(h, "memory") {
 			errs = append(errs, set(h, "memory.max", memory), set(h, "cpu.max", fmt.Sprintf("%s %d", quota, period)))
-		case h.has("memory"):
+		}
+		if h.has("memory") {
 			errs = append(errs, set(h, "memory.limit_in_bytes", memory))
-		case h.has("cpu"):
+		}
+		if h.has("cpu") { // one v1 hierarchy can have both controllers
 			errs = append(errs, set(h, "cpu.cfs_period_us", strconv.Itoa(period)), set(h, "cpu.cfs_quota_us", quota))
 		}
 	}
