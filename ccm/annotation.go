@@ -13,10 +13,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These annotations of a Service configure its load balancer. They do not repeat
-// fields of the Service, with the exception of the address: Kubernetes deprecated
-// spec.loadBalancerIP. If a Service sets both the field and the annotation, they
-// must agree.
+// These annotations of a Service configure its load balancer. They do not
+// repeat fields of the Service. The only exception is the annotation for
+// addresses, because Kubernetes deprecated the field spec.loadBalancerIP. If a
+// Service sets this field and the annotation, the annotation must contain the
+// address of the field.
 const (
 	annotationPrefix = "cloudsim.dev/load-balancer-"
 
@@ -64,9 +65,10 @@ func Annotations() []Annotation {
 	}
 }
 
-// annotated applies the Service's annotations to want. An unknown annotation with
-// the prefix of this package is an error, because it is probably a typing error.
-// If the CCM ignored it, a restriction that the user wanted would be missing.
+// annotated changes the requested load balancer, want, according to the
+// Service's annotations. An unknown annotation with the prefix of this package
+// is an error, because its key is probably misspelled. If the CCM ignored such
+// an annotation, a restriction that the user wanted would be missing.
 func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}
@@ -89,7 +91,7 @@ func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 }
 
 // clip shortens text from a Service for use in an error. An annotation may have
-// 256 KiB, but an event and a condition allow much less.
+// a length of 256 KiB. Events and conditions allow only much shorter texts.
 func clip(s string) string {
 	const most = 100
 	if len(s) <= most {
@@ -117,7 +119,8 @@ func setScheme(w *cloudsim.CreateLoadBalancer, v string) error {
 	return nil
 }
 
-// modes maps the modes of Kubernetes to the modes of a listener.
+// modes maps the IP modes of Kubernetes to the modes of a listener in the
+// cloud.
 var modes = map[v1.LoadBalancerIPMode]cloudsim.ListenerMode{
 	v1.LoadBalancerIPModeVIP:   cloudsim.ModeVIP,
 	v1.LoadBalancerIPModeProxy: cloudsim.ModeProxy,
@@ -134,9 +137,9 @@ func setIPMode(w *cloudsim.CreateLoadBalancer, v string) error {
 	return nil
 }
 
-// setProxyProtocol must run after setIPMode. It forces the mode Proxy, because
-// with the mode VIP kube-proxy would send connections directly to the pods,
-// without the header.
+// setProxyProtocol must run after setIPMode, because it replaces the mode by
+// Proxy. With the mode VIP, kube-proxy would send connections directly to the
+// pods, without the header of the PROXY protocol.
 func setProxyProtocol(w *cloudsim.CreateLoadBalancer, v string) error {
 	p := cloudsim.ProxyProtocol(v)
 	if p != cloudsim.ProxyV1 && p != cloudsim.ProxyV2 {
@@ -217,8 +220,9 @@ func seconds(v string, least, most int) (int, error) {
 	return 0, fmt.Errorf("like 90s or 5m, between %ds and %ds", least, most)
 }
 
-// nodeSelector returns the selector of the nodes that receive the traffic of the
-// Service's load balancer. Without the annotation it selects all nodes.
+// nodeSelector returns the selector of the nodes that may be targets of the
+// Service's load balancer. If the Service does not have the annotation, the
+// selector selects all nodes.
 func nodeSelector(svc *v1.Service) (labels.Selector, error) {
 	value, given := svc.Annotations[AnnotationLoadBalancerNodeSelector]
 	if !given {

@@ -1,13 +1,15 @@
-// Package ccm implements k8s.io/cloud-provider for a simulated cloud (KEP-2392).
-// It initialises Nodes, deletes Nodes without an instance, and creates load
-// balancers for Services. Upstream provides most of the controllers. This package
-// contains the provider that they call, a few additional controllers, and the
-// command.
+// Package ccm implements k8s.io/cloud-provider for a simulated cloud
+// (KEP-2392). The cloud controller manager (CCM) initialises Nodes, deletes
+// Nodes without an instance, and creates load balancers for Services. The
+// module k8s.io/cloud-provider, which comments call upstream or the framework,
+// contains most of the controllers. This package contains the provider that
+// upstream's controllers call, a few additional controllers, and the command.
 //
-// Two rules apply everywhere. First, an unclear answer of the cloud is an error,
-// never an absence: an error costs a retry, but a wrong absence deletes a Node.
+// Two rules apply everywhere. First, the provider treats an unclear answer of
+// the cloud as an error. It never treats such an answer as the absence of an
+// object. An error costs only a retry, but a wrong absence deletes a Node.
 // Second, every operation is safe to repeat. A lost reply, a restart or a new
-// leader leaves work half done, and the next run finishes it.
+// leader can interrupt an operation, and the next run completes the operation.
 package ccm
 
 import (
@@ -26,8 +28,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// Provider is a cloudprovider.Interface. New creates its parts once, and all
-// parts share one client. The framework requests the parts again for every Node.
+// Provider is a cloudprovider.Interface. New creates the parts of a Provider
+// once, and all parts share one client. The framework requests the same parts
+// again for every Node.
 type Provider struct {
 	log           *slog.Logger
 	settings      *Settings
@@ -40,10 +43,12 @@ type Provider struct {
 	// reread reads the configuration again. It is nil if there is no
 	// configuration file.
 	reread func() (Config, error)
-	// unheeded holds the settings of the file that take effect only after a
-	// restart. Reload warns once about each change.
+	// unheeded holds the latest values of the settings that take effect only
+	// after a restart. With these values Reload logs only one warning for each
+	// change.
 	unheeded Config
-	// leads is called when this process begins to lead. It may be nil.
+	// Initialize calls leads, because upstream calls Initialize when this
+	// process begins to lead. leads may be nil.
 	leads func()
 
 	start sync.Once
@@ -57,8 +62,9 @@ var (
 	_ cloudprovider.InformerUser = (*Provider)(nil)
 )
 
-// New returns a provider that calls the cloud through api and follows settings.
-// Events about Services and Nodes go to the recorder events.
+// New returns a provider that calls the cloud through the client api. The
+// provider uses the current values of settings. The parameter events records
+// the events about Services and Nodes.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
 	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absence{}}
@@ -70,9 +76,10 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 	}
 }
 
-// Initialize starts the mirror of the cloud, which runs until stop closes. Wait
-// returns after the mirror has ended. With leader migration upstream calls
-// Initialize twice, and the second call starts nothing.
+// Initialize starts the mirror, a local copy of the cloud's objects. The mirror
+// runs until the channel stop is closed. Wait returns after the mirror has
+// ended. With leader migration upstream calls Initialize twice. The second call
+// starts nothing.
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	if p.leads != nil {
 		p.leads()
@@ -93,12 +100,13 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 	})
 }
 
-// Stop ends all goroutines that this provider started. With leader election
-// upstream does not stop its controllers, because its process then exits.
+// Stop ends all goroutines that this provider started. With leader election,
+// upstream does not stop its controllers. Upstream expects that the process
+// exits instead.
 func (p *Provider) Stop() { p.stop.Do(func() { close(p.over) }) }
 
-// during starts work in a goroutine. The context of work ends when ctx ends or
-// when Stop is called.
+// during calls the function work in a new goroutine. The context of this call
+// ends when ctx ends, or when Stop is called.
 func (p *Provider) during(ctx context.Context, work func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	p.runs.Go(func() {
@@ -118,9 +126,10 @@ func (p *Provider) during(ctx context.Context, work func(context.Context)) {
 func (p *Provider) Wait() { p.runs.Wait() }
 
 // SetInformers sets the transforms of the informers before upstream creates its
-// controllers. The caches omit managedFields, which no controller here reads and
-// which are a large part of a Node. An update without managedFields does not
-// change them on the server. classView transforms the Services.
+// controllers. The informer caches omit managedFields, which are a large part
+// of a Node and which no controller reads. If an update of an object has no
+// managedFields, the API server keeps the existing managedFields. For Services
+// the transform is classView.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	cfg := p.settings.Get()
 	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {
@@ -135,8 +144,9 @@ func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	p.loadBalancers.endpoints = endpoints{pods.Lister(), pods.Informer().HasSynced}
 }
 
-// strippedNode returns a copy of a Node without managedFields. It copies the
-// outer struct, because other code may hold the object that the informer passes.
+// strippedNode returns a copy of a Node without managedFields. It copies only
+// the outer struct. It does not change the given object, because other code may
+// use that object.
 func strippedNode(obj any) (any, error) {
 	n, ok := obj.(*v1.Node)
 	if !ok {
@@ -150,7 +160,8 @@ func strippedNode(obj any) (any, error) {
 // ProviderName returns the scheme of the provider ids.
 func (p *Provider) ProviderName() string { return providerid.Scheme }
 
-// HasClusterID returns true: cloud resources carry the cluster's name as a label.
+// HasClusterID returns true, because cloud resources have a label with the
+// cluster's name.
 func (p *Provider) HasClusterID() bool { return true }
 
 // InstancesV2 returns the provider's part for Nodes.

@@ -12,10 +12,11 @@ import (
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 )
 
-// finalizers records whether this provider owns the finalizer of a Service. The
-// controllers of all clouds use the same finalizer, and a Service loses its class
-// when its type changes. Without the record, upstream's controller would remove
-// the finalizer of another controller.
+// finalizers records whether this provider owns the load balancer finalizer of
+// a Service. The controllers of all clouds use the same finalizer. A Service
+// also loses its class when its type changes, so the class does not show the
+// owner afterwards. Without the record, upstream's controller would remove the
+// finalizer of another controller.
 type finalizers struct {
 	mu   sync.Mutex
 	ours map[types.UID]bool // only Services with the finalizer
@@ -31,10 +32,11 @@ func (c *finalizers) set(svc *v1.Service, ours bool) {
 	c.ours[svc.UID] = ours
 }
 
-// of reports whether this provider owns the finalizer of a Service that no longer
-// wants a load balancer, and whether the owner is known. It uses the record from
-// the time when the Service wanted a load balancer. Without a record it reads the
-// writer of the finalizer from managedFields.
+// The method of finds the owner of a finalizer whose Service no longer wants a
+// load balancer. The result known reports whether the owner is known. The
+// result ours reports whether the owner is this provider. It uses the record
+// from the time when the Service wanted a load balancer. If there is no record,
+// it reads the writer of the finalizer from managedFields.
 func (c *finalizers) of(svc *v1.Service) (ours, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,11 +46,12 @@ func (c *finalizers) of(svc *v1.Service) (ours, known bool) {
 	return ours, known
 }
 
-// doubt returns an error if the Service no longer wants a load balancer, has the
-// finalizer, and its owner may be another controller. The caller has already
-// found that the cloud has no load balancer of the Service. If upstream removed
-// such a finalizer, the load balancer of the other controller would leak. The
-// condition LoadBalancerPortsError of this provider also proves ownership.
+// doubt returns an error if another controller may own the finalizer of a
+// Service that no longer wants a load balancer. The caller must call doubt only
+// if the cloud has no load balancer of the Service. If upstream removed the
+// finalizer of another controller, the load balancer of that controller would
+// leak. If the Service has the condition LoadBalancerPortsError of this
+// provider, then this provider owns the finalizer.
 func (c *finalizers) doubt(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || leftover(svc) {
 		return nil
@@ -59,8 +62,9 @@ func (c *finalizers) doubt(svc *v1.Service) error {
 	return fmt.Errorf("its finalizer %s may belong to another controller, because the cloud has no load balancer of this Service: remove the finalizer if no other controller does", servicehelpers.LoadBalancerCleanupFinalizer)
 }
 
-// wrote reports whether this program added the finalizer, according to
-// managedFields. The Services in the informer caches have no managedFields.
+// wrote reports whether this program added the finalizer to the Service. It
+// reads this from managedFields. The Services in the informer caches have no
+// managedFields, so the caller must pass another copy of the Service.
 func wrote(svc *v1.Service) bool {
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
 	for _, entry := range svc.ManagedFields {

@@ -9,25 +9,27 @@ import (
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 )
 
-// DefaultLoadBalancerClass is the spec.loadBalancerClass (KEP-1959) that this
-// provider serves if its configuration does not name another.
+// DefaultLoadBalancerClass is the value of spec.loadBalancerClass (KEP-1959)
+// that this provider serves. The configuration can replace it.
 const DefaultLoadBalancerClass = "cloudsim.dev/load-balancer"
 
-// notServed is the class that classView gives to a Service without a class, if
-// another controller serves such Services.
+// notServed is the class that classView gives to Services without a class if
+// another controller serves these Services.
 const notServed = "cloudsim.dev/not-served"
 
-// classView returns a transform that makes upstream's service controller serve a
-// class. Upstream serves exactly the Services without a class, and no flag
-// changes this. The transform therefore removes the class from Services of this
-// provider. It gives all other Services a class of another controller. It also
-// removes the cleanup finalizer from these Services, so that upstream does not
-// clean up for another owner. It still removes this finalizer after such a
+// classView returns an informer transform. With this transform, upstream's
+// service controller serves the Services of the given class. Without it,
+// upstream serves exactly the Services without a class, and no flag changes
+// this. The transform removes the class from the Services that this provider
+// serves. It gives the class of another controller to the Services that this
+// provider does not serve. It also removes the cleanup finalizer from the
+// Services of other controllers, so that upstream does not clean up for these
+// controllers. The transform continues to remove this finalizer after such a
 // Service has changed its type and lost its class.
 //
-// Only the informer cache differs from the API server. Upstream writes the
-// difference of two transformed Services, and this difference never contains the
-// class.
+// The transform changes Services only in the informer cache, not in the API
+// server. When upstream changes a Service, it sends the difference between two
+// transformed Services. This difference never contains the class.
 func classView(class string, serveUnclassed bool, whose *finalizers) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		whole, ok := obj.(*v1.Service)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/cloud-provider/names"
 	"k8s.io/cloud-provider/options"
 	cliflag "k8s.io/component-base/cli/flag"
-	_ "k8s.io/component-base/logs/json/register"          // without it upstream refuses --logging-format=json
+	_ "k8s.io/component-base/logs/json/register"          // without this import, upstream refuses --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_*, workqueue_* and leader_election_* metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
 	"k8s.io/controller-manager/pkg/features"
@@ -32,7 +32,7 @@ import (
 )
 
 // These environment variables take precedence over the file of --cloud-config.
-// The flags take precedence over the variables.
+// Flags take precedence over these variables.
 const (
 	EnvURL       = "CLOUDSIM_URL"
 	EnvCAFile    = "CLOUDSIM_CA_FILE"
@@ -42,11 +42,11 @@ const (
 )
 
 // NewCommand returns upstream's cloud-controller-manager command with this
-// provider. The command has upstream's flags, leader election, health checks and
-// metrics, and additional flags of this package. It runs until its context ends.
-// It returns errors of the cloud configuration before upstream starts anything.
-// Like upstream, the process exits when it loses its lease, or when the API
-// server does not answer within 10 s.
+// provider. The command has upstream's flags, leader election, health checks
+// and metrics. This package adds more flags. The command runs until its context
+// ends. If the cloud configuration is invalid, the command returns an error
+// before upstream starts anything. As in upstream's command, the process exits
+// when it loses its Lease, or when the API server does not answer within 10 s.
 func NewCommand(getenv func(string) string, stderr io.Writer) *cobra.Command {
 	return newCommand(getenv, stderr, silence)
 }
@@ -65,19 +65,19 @@ their addresses, zone and type, deletes those whose instance is gone, and makes
 load balancers for Services.`
 	cmd.Example = "  allinone ccm --kubeconfig ccm.kubeconfig --cloud-url http://127.0.0.1:8180 --cloud-token-file ccm.token"
 	cmd.SilenceUsage = true
-	cmd.Flags().Lookup("help").Usage = "help for ccm" // upstream set this text before the command was renamed
+	cmd.Flags().Lookup("help").Usage = "help for ccm" // upstream wrote this text with its own command name
 	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
-	f := cmd.Flags().Lookup("configure-cloud-routes") // upstream has no option for this default
+	f := cmd.Flags().Lookup("configure-cloud-routes") // upstream's options do not contain this default
 	r.failed, f.DefValue = f.Value.Set("false"), "false"
 	r.upstream, cmd.RunE = cmd.RunE, r.run
 	return cmd
 }
 
-// defaults returns upstream's options with changed defaults. The CCM may send
-// more calls at a time, because a local cloud can answer them. A thousand Nodes
-// that join together are then initialised within the minute that KEP-2395
-// requires. The webhook options are removed, because there are no webhooks that
-// need a certificate.
+// defaults returns upstream's options with other defaults. The CCM may make
+// more concurrent calls than upstream's default allows, because a local cloud
+// can answer them. The CCM can then initialise a thousand Nodes that join
+// together within the minute that KEP-2395 requires. The result has no webhook
+// options, because this package has no webhooks.
 func defaults() (*options.CloudControllerManagerOptions, error) {
 	opts, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
@@ -92,27 +92,30 @@ func defaults() (*options.CloudControllerManagerOptions, error) {
 	return opts, nil
 }
 
-// silence limits how long a client of upstream's health and metrics server may
-// send nothing. Upstream itself waits for a request's body without limit. The
-// limit also ends a CPU profile that takes longer.
+// silence is the time after which upstream's health and metrics server closes a
+// connection whose client sends nothing. Upstream itself waits for the body of
+// a request without limit. During a CPU profile the client also sends nothing,
+// so a profile must take less time than this limit.
 const silence = 25 * time.Second
 
-// runner passes the command's inputs to the functions that upstream calls.
+// runner contains the inputs of the command for the functions that upstream
+// calls.
 type runner struct {
 	getenv   func(string) string
 	stderr   io.Writer
-	silence  time.Duration // see the constant silence
+	silence  time.Duration // the constant silence, except in tests
 	opts     *options.CloudControllerManagerOptions
 	flagged  Config // from the flags of this package
 	ours     *pflag.FlagSet
 	stop     chan struct{}
 	upstream func(*cobra.Command, []string) error
-	failed   error // error from the construction of the command
+	failed   error // error of newCommand, which run returns
 
 	log *slog.Logger // set by run, before provider is called
 	cfg Config       // set by run, before provider is called
 
-	// provider sets these fields; they are nil before.
+	// The method provider sets these fields. Before that call the fields are
+	// nil.
 	made   *Provider
 	gate   *gate
 	leases *leases // nil without leader election
@@ -151,7 +154,7 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer context.AfterFunc(ctx, func() { close(r.stop) })()
 	err = r.upstream(cmd, args)
-	cancel() // also stops the controllers if upstream's command returns without an error
+	cancel() // stops the controllers, even if upstream's command returns without an error
 	if r.made == nil {
 		return err
 	}
@@ -161,9 +164,10 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// handOver releases the Leases, so that another process can lead at once. It
-// first waits for running calls to the cloud. If a call is still not answered
-// after callTimeout, handOver leaves the Leases to expire.
+// handOver releases the Leases, so that another process can lead at once.
+// Before this, handOver waits until the cloud has answered all running calls.
+// If the cloud has not answered all calls after callTimeout, handOver does not
+// release the Leases, and they expire.
 func (r *runner) handOver(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -180,7 +184,7 @@ func (r *runner) handOver(ctx context.Context) {
 }
 
 // elected returns the Leases that upstream uses for leader election. It returns
-// nil without leader election.
+// nil if leader election is disabled.
 func (r *runner) elected(c *appconfig.CompletedConfig) *leases {
 	generic := c.ComponentConfig.Generic
 	if !generic.LeaderElection.LeaderElect {
@@ -196,24 +200,25 @@ func (r *runner) elected(c *appconfig.CompletedConfig) *leases {
 	return l
 }
 
-// routeResync is how often upstream compares routes with Nodes if the feature
-// gate of KEP-5237 is enabled. With this gate, upstream retries a failed route
-// only at the next change of a Node or at the next informer resync. The same
-// applies to a route that a person deleted. Upstream's default resync period is
-// 12 to 24 hours. The shorter period costs one list of routes. The other
-// controllers only compare their caches.
+// routeResync is the period in which upstream compares routes with Nodes if the
+// feature gate of KEP-5237 is enabled. If this gate is enabled and the creation
+// of a route fails, upstream repeats the creation only at the next change of a
+// Node or at the next informer resync. The same applies if a person deletes a
+// route. Upstream's default resync period is 12 to 24 hours. A resync costs one
+// call, which lists the routes. The other controllers make no calls at a
+// resync, because they compare only objects in their caches.
 const routeResync = time.Minute
 
-// resync sets the shorter resync period for routes, unless the user chose a
-// period.
+// resync sets the resync period to routeResync if the feature gate of KEP-5237
+// is enabled and the user did not choose a period.
 func (r *runner) resync(chosen bool) {
 	if !chosen && utilfeature.DefaultFeatureGate.Enabled(features.CloudControllerManagerWatchBasedRoutesReconciliation) {
 		r.opts.Generic.MinResyncPeriod.Duration = routeResync
 	}
 }
 
-// checkUpstream returns the errors in upstream's own flags. Upstream would also
-// print these errors, in addition to returning them.
+// checkUpstream returns the errors in upstream's own flags. Without this check,
+// upstream would print these errors and also return them.
 func (r *runner) checkUpstream() error {
 	all := app.ControllerNames(controllers())
 	err := r.opts.Validate(all, app.ControllersDisabledByDefault.List(), names.CCMControllerAliases(), app.AllWebhooks, app.DisabledByDefaultWebhooks)
@@ -227,8 +232,9 @@ func (r *runner) checkUpstream() error {
 	return err
 }
 
-// config merges the settings. Flags take precedence over the environment, and the
-// environment over the file.
+// config merges the settings of flags, environment and file. Flags take
+// precedence over the environment. The environment takes precedence over the
+// file.
 func (r *runner) config() (Config, error) {
 	if n := r.opts.KubeCloudShared.CloudProvider.Name; n != providerid.Scheme {
 		return Config{}, fmt.Errorf("--cloud-provider must be %s, got %q", providerid.Scheme, n)
@@ -251,8 +257,9 @@ func (r *runner) config() (Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// insist applies the flags that the user set explicitly. Over cannot do this,
-// because it treats an empty string, false and 0 as not set.
+// insist copies the flags that the user set explicitly into cfg. The method
+// Over does not copy a flag with an empty string, false or 0, because it treats
+// such a value as not set.
 func (r *runner) insist(cfg *Config) {
 	for flag, set := range map[string]func(){
 		"cloud-project":            func() { cfg.Project = r.flagged.Project },
@@ -270,8 +277,9 @@ func (r *runner) insist(cfg *Config) {
 	}
 }
 
-// provider creates the provider. Upstream calls it after it has read its flags
-// and set up its own logging, so provider also sets up this package's logging.
+// The method provider creates the Provider. It also sets up the logging of this
+// package, because upstream has set up its own logging before it calls this
+// method.
 func (r *runner) provider(c *appconfig.CompletedConfig) cloudprovider.Interface {
 	if s := c.SecureServing; s != nil {
 		s.Listener = run.LimitSilence(s.Listener, r.silence)

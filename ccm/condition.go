@@ -11,17 +11,19 @@ import (
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 )
 
-// portsError reports that a load balancer cannot serve some ports of a Service.
-// The cloud does not forward their protocol, there is no node port, or another
-// Service has them.
+// portsError reports that a load balancer cannot serve a port of a Service.
+// Either the cloud does not forward the protocol of the port, or no node port
+// exists for the port, or another Service of the shared load balancer has the
+// same port.
 type portsError struct{ error }
 
-// refused reports that the requested load balancer cannot be created. Upstream's
-// controller reports the reason in an event, and a retry does not help.
+// refused is the error for a load balancer that the cloud cannot provide. A
+// retry returns the same error. Upstream's controller reports the reason in an
+// event.
 type refused struct{ error }
 
-// reasonPorts is the reason in the condition LoadBalancerPortsError. The reason
-// that Kubernetes defines is for clouds that cannot mix protocols.
+// reasonPorts is the reason in the condition LoadBalancerPortsError. Kubernetes
+// itself defines only a reason for clouds that cannot mix protocols.
 const reasonPorts = "PortsRefused"
 
 // leftover reports whether the Service still has the condition of this provider,
@@ -31,10 +33,10 @@ func leftover(svc *v1.Service) bool {
 	return svc.Spec.Type != v1.ServiceTypeLoadBalancer && c != nil && c.Reason == reasonPorts
 }
 
-// tellPorts sets the condition LoadBalancerPortsError of a Service if why is a
-// portsError, and removes the condition otherwise. The argument why may be nil. A
-// condition stays in the status, whereas Kubernetes deletes an event after an
-// hour.
+// tellPorts writes the condition LoadBalancerPortsError of a Service. It sets
+// the condition if the argument why is a portsError. If why is nil or another
+// error, it removes the condition. A condition stays in the status of the
+// Service, but Kubernetes deletes an event after an hour.
 func (r *repairer) tellPorts(svc *v1.Service, why error) error {
 	after := svc.DeepCopy()
 	changed := false

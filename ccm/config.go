@@ -24,10 +24,10 @@ import (
 // the behaviour of the controllers. --cloud-config names its YAML file.
 type Config struct {
 	URL       string `json:"url"`               // e.g. http://127.0.0.1:8180
-	TokenFile string `json:"tokenFile"`         // bearer token of role editor; read again for every call. Relative to the configuration's own folder
-	CAFile    string `json:"caFile,omitempty"`  // certificate authority of an https URL (PEM); the system's authorities if empty. Read when the CCM starts. Relative to the configuration's own folder
-	Project   string `json:"project,omitempty"` // only for an admin's token, which belongs to no project
-	Region    string `json:"region,omitempty"`  // region of new load balancers; the cloud's only region if empty
+	TokenFile string `json:"tokenFile"`         // file with the bearer token; the CCM reads it for every call. A relative name in a configuration file is relative to the folder of that file
+	CAFile    string `json:"caFile,omitempty"`  // PEM file with the certificate authority of an https URL. Empty means the system's authorities. The CCM reads it only at the start. A relative name in a configuration file is relative to the folder of that file
+	Project   string `json:"project,omitempty"` // project that the CCM uses; only for the token of an admin, which belongs to no project
+	Region    string `json:"region,omitempty"`  // region of new load balancers. Empty means the cloud's only region
 
 	// NodeDeletionGrace is the time that an instance must be absent before the
 	// CCM deletes its Node. The default is 0.
@@ -35,11 +35,11 @@ type Config struct {
 	// LoadBalancerClass is the spec.loadBalancerClass that the CCM serves, in
 	// addition to Services without a class. Empty means DefaultLoadBalancerClass.
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
-	// OnlyLoadBalancerClass leaves Services without a class to another
-	// controller.
+	// OnlyLoadBalancerClass makes the CCM ignore Services without a class,
+	// because another controller serves them.
 	OnlyLoadBalancerClass bool `json:"onlyLoadBalancerClass,omitempty"`
-	// LoadBalancerIPMode is the mode of Services that do not choose a mode by
-	// annotation: Proxy, which is the default, or VIP (KEP-1860).
+	// LoadBalancerIPMode is the IP mode (KEP-1860) of Services without an
+	// annotation for the mode. It is Proxy or VIP. Empty means Proxy.
 	LoadBalancerIPMode v1.LoadBalancerIPMode `json:"loadBalancerIPMode,omitempty"`
 	// DeleteOrphans makes the CCM delete load balancers of this cluster that no
 	// Service wants. By default the CCM only reports them.
@@ -55,9 +55,10 @@ func (c Config) ipMode() v1.LoadBalancerIPMode {
 
 func (c Config) orphanGrace() time.Duration { return cmp.Or(c.OrphanGrace.Duration, 10*time.Minute) }
 
-// ReadConfig reads the cloud configuration at path. An unknown field is an error,
-// because it is usually a typing error. Relative file names in the configuration
-// become relative to its folder.
+// ReadConfig reads the cloud configuration at path. An unknown field is an
+// error, because the name of such a field is usually misspelled. A relative
+// file name in the configuration is relative to the folder of the
+// configuration.
 func ReadConfig(path string) (c Config, err error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -74,7 +75,8 @@ func ReadConfig(path string) (c Config, err error) {
 	return c, nil
 }
 
-// Over returns c, with its empty fields taken from below.
+// Over returns a copy of c in which empty fields have the values of the
+// configuration below.
 func (c Config) Over(below Config) Config {
 	return Config{
 		URL:       cmp.Or(c.URL, below.URL),
@@ -131,8 +133,8 @@ func (c Config) Validate() error {
 	return errors.Join(bad...)
 }
 
-// callTimeout limits every call to the cloud. connectTimeout limits the time to
-// establish a connection within that call.
+// callTimeout is the longest time for one call to the cloud. Within this time,
+// establishing a connection may take at most connectTimeout.
 const (
 	callTimeout    = 10 * time.Second
 	connectTimeout = 3 * time.Second

@@ -18,7 +18,8 @@ import (
 )
 
 // These are the names of the additional controllers, for --controllers and for
-// leader migration. They are stable, like upstream's names.
+// leader migration. Users put these names into configurations, so do not change
+// the names.
 const (
 	ServiceRepairController = "service-lb-repair-controller"
 	ServiceOrphanController = "service-lb-orphan-controller"
@@ -32,13 +33,14 @@ const (
 	CloudHealthController = "cloud-health-controller"
 )
 
-// controllers returns upstream's controllers and the additional ones. It clones
-// upstream's map, because the map is a global variable. The route controller
-// stays in the map, because it disables itself if it has nothing to do.
+// controllers returns upstream's controllers and the controllers of this
+// package. It clones upstream's map, because that map is a global variable. The
+// result always contains upstream's route controller, which does not start if
+// no flag asks for routes.
 func controllers() map[string]app.ControllerInitFuncConstructor {
 	all := maps.Clone(app.DefaultInitFuncConstructors)
 	for name, c := range map[string]struct {
-		client string // account of the controller; upstream's accounts already have the rights
+		client string // name of the Kubernetes client; these clients of upstream already have the necessary permissions
 		make   makeController
 	}{
 		ServiceRepairController:   {"service-controller", makeRepairer},
@@ -56,9 +58,11 @@ func controllers() map[string]app.ControllerInitFuncConstructor {
 	return all
 }
 
-// migrating completes a leader migration (KEP-2436) that was requested without a
-// configuration. Upstream's default uses old names of the controllers. Without
-// the current names, two of the three controllers would run in both managers.
+// migrating adds the missing controllers to the default configuration of a
+// leader migration (KEP-2436). The caller uses it if the user gave no
+// configuration. Upstream's default configuration has outdated names for two of
+// its three controllers. Without the current names, these two controllers would
+// run in both managers.
 func migrating(c *config.LeaderMigrationConfiguration) {
 	for _, name := range []string{names.ServiceLBController, names.NodeRouteController, names.CloudNodeLifecycleController, ServiceRepairController, ServiceOrphanController, ServiceEndpointController} {
 		if !slices.ContainsFunc(c.ControllerLeaders, func(l config.ControllerLeaderConfiguration) bool { return l.Name == name }) {
@@ -79,15 +83,16 @@ type health struct{ p *Provider }
 // Name returns the controller's name.
 func (health) Name() string { return CloudHealthController }
 
-// HealthChecker returns the check that reports whether the cloud can be watched.
+// HealthChecker returns h, because h itself is the health check.
 func (h health) HealthChecker() healthz.UnnamedHealthChecker { return h }
 
-// Check returns the error of the mirror, or nil if the mirror is up to date.
+// Check returns nil if the mirror, the local copy of the cloud's objects, is up
+// to date. Otherwise it returns the reason.
 func (h health) Check(*http.Request) error { return h.p.mirror.health() }
 
-// makeController creates an additional controller before the informers start. It
-// returns a function that runs the controller until its context ends. The
-// function is nil if the controller is disabled.
+// makeController creates an additional controller. It must be called before the
+// informers start. The result run is a function that runs the controller until
+// its context ends. If the controller is disabled, run is nil.
 type makeController func(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (run func(context.Context), err error)
 
 func (m makeController) constructor(name string) app.InitFuncConstructor {
@@ -138,8 +143,9 @@ func makeLabeler(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedC
 	return (&labeler{p.log, p, kube, c.SharedInformers.Core().V1().Nodes().Lister()}).run, nil
 }
 
-// makeAllocator returns nil unless upstream's two flags for IP address management
-// ask for the controller.
+// makeAllocator creates the allocator of pod ranges. It returns nil if
+// --allocate-node-cidrs is not set, or if --cidr-allocator-type is not
+// CloudAllocator.
 func makeAllocator(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (func(context.Context), error) {
 	shared := c.ComponentConfig.KubeCloudShared
 	if !shared.AllocateNodeCIDRs || shared.CIDRAllocatorType != CloudAllocator {

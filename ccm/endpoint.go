@@ -22,21 +22,24 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// byPods reports whether the Service's load balancer sends traffic to pods. This
-// is so if the Service disables node ports and a port has none.
+// byPods reports whether the Service's load balancer sends traffic directly to
+// pods. It returns true if the Service disables node ports and at least one of
+// its ports has no node port.
 func byPods(svc *v1.Service) bool {
 	allocate := svc.Spec.AllocateLoadBalancerNodePorts
 	return allocate != nil && !*allocate && slices.ContainsFunc(svc.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 })
 }
 
-// backends are the destinations of a load balancer.
+// backends contains the targets of a load balancer, and the backends that
+// cannot be targets.
 type backends struct {
 	targets []cloudsim.Target
-	ports   []int  // target port for each port of the Service if the targets are pods; nil means node ports
+	ports   []int  // if the targets are pods: the target port for each port of the Service. Nil means node ports
 	left    []left // backends that get no traffic
 }
 
-// left is a backend that gets no traffic, and the reason.
+// left describes a backend that gets no traffic. The field why contains the
+// reason.
 type left struct {
 	reason string // reason of the event
 	why    error
@@ -48,10 +51,10 @@ type endpoints struct {
 	synced cache.InformerSynced
 }
 
-// known waits for a short time until the informer has listed all EndpointSlices.
-// It returns a RetryError if the list is not complete in time. Before that, a
-// Service would seem to have no pods, and the CCM would remove all targets of its
-// load balancer.
+// The method known waits for a short time until the informer has listed all
+// EndpointSlices. It returns a RetryError if the list is not complete in time.
+// With an incomplete list a Service would seem to have no pods, and the CCM
+// would remove all targets of its load balancer.
 func (e endpoints) known(ctx context.Context, backoff wait.Backoff) error {
 	if e.synced == nil {
 		return errors.New("EndpointSlices are not watched")
@@ -80,13 +83,13 @@ type pod struct {
 	name    string // for messages
 	node    string
 	ip      string
-	numbers []int // target ports in the order of the Service's ports; 0 means that the pod lacks the port
+	numbers []int // the pod's ports, in the order of the Service's ports; 0 means that the pod lacks the port
 }
 
-// podsOf returns the pods that receive the Service's traffic. These are the ready
-// pods. If no pod is ready, they are the terminating pods that still serve
-// (KEP-1669). A pod with addresses of two families counts once, with its address
-// of the Service's first family.
+// podsOf returns the pods that receive the Service's traffic. It returns the
+// ready pods. If no pod is ready, it returns the terminating pods that still
+// serve (KEP-1669). If a pod has addresses of two families, podsOf returns the
+// pod once, with the address of the Service's first family.
 func (e endpoints) podsOf(svc *v1.Service) ([]pod, error) {
 	all, err := e.lister.EndpointSlices(svc.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}))
 	if err != nil {
@@ -134,8 +137,8 @@ func (e endpoints) podsOf(svc *v1.Service) ([]pod, error) {
 	return ending, nil
 }
 
-// numbersOf returns the port numbers of a slice's pods, in the order of the
-// Service's ports.
+// numbersOf returns the port numbers of the pods in the EndpointSlice s, in the
+// order of the Service's ports. A missing port has the number 0.
 func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 	numbers := make([]int, len(svc.Spec.Ports))
 	for i, p := range svc.Spec.Ports {
@@ -148,9 +151,10 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 	return numbers
 }
 
-// agreed returns, for each port of the Service, the target port that most pods
-// have. A listener has one target port only. Without pods it returns the numbers
-// in the Service itself.
+// agreed returns one target port for each port of the Service, because a
+// listener has only one target port. If pods have different numbers for a port,
+// agreed returns the most frequent number. If there are no pods, it returns the
+// number in the Service.
 func agreed(svc *v1.Service, pods []pod) []int {
 	most := make([]int, len(svc.Spec.Ports))
 	for i, port := range svc.Spec.Ports {
@@ -170,9 +174,10 @@ func agreed(svc *v1.Service, pods []pod) []int {
 	return most
 }
 
-// serves reports whether the pod's ports equal the agreed ports. A port that the
-// pod lacks does not count. For example, during a rollout older pods lack the
-// newest port of the Service, but they still serve the other ports.
+// serves reports whether the pod's ports equal the given ports. It ignores
+// ports that the pod lacks. For example, during a rollout the older pods may
+// lack the newest port of the Service, but these pods still serve the other
+// ports.
 func (p pod) serves(ports []int) bool {
 	for i, n := range p.numbers {
 		if n != 0 && n != ports[i] {
@@ -182,7 +187,8 @@ func (p pod) serves(ports []int) bool {
 	return true
 }
 
-// podBackends returns the pods of a Service that run on the given nodes.
+// podBackends returns the pods of a Service that run on the given nodes. It
+// reports the pods that cannot be targets in the field left.
 func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
 	if err := b.endpoints.known(ctx, b.backoff); err != nil {
 		return to, err
@@ -198,7 +204,7 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 		}
 	}
 	if !b.carriesPods(of) {
-		return to, nil // ports stay nil, so wanted refuses the Service
+		return to, nil // the field ports is nil, so the function wanted refuses the Service
 	}
 	to.ports = agreed(svc, pods)
 	leave := func(p pod, format string, a ...any) {
@@ -209,7 +215,7 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 		switch {
 		case !p.serves(to.ports):
 			leave(p, "its ports are %v, but most endpoints have the ports %v", p.numbers, to.ports)
-		case !here: // the node is excluded, not selected, or not initialised yet
+		case !here: // the pod's node is excluded, not selected, or not initialised yet
 		case !b.reaches(id, p.ip):
 			leave(p, "the cloud does not route %s to %s, because the address is not in the instance's pod ranges", p.ip, id)
 		default:
@@ -224,8 +230,9 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 	return to, nil
 }
 
-// carriesPods reports whether the cloud's network may deliver packets to pods. It
-// returns false if all of the instances are known and none has a pod range.
+// carriesPods reports whether the cloud's network may deliver packets to pods
+// on these nodes. It returns false if the mirror has all instances of the nodes
+// and no instance has a pod range.
 func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {
@@ -235,18 +242,19 @@ func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	return len(nodes) == 0
 }
 
-// reaches reports whether the cloud accepts ip as a target behind the instance.
-// It returns true for an instance that the mirror does not know, because the
-// cloud then decides itself.
+// reaches reports whether the cloud accepts the address ip as a target on the
+// instance. If the mirror does not have the instance, reaches returns true, and
+// the cloud checks the address when the CCM sets the targets.
 func (b *loadBalancers) reaches(id cloudsim.InstanceID, ip string) bool {
 	i, known := b.mirror.instance(id)
 	a, err := netip.ParseAddr(ip)
 	return !known || err == nil && i.Has(a)
 }
 
-// podCheck returns the health check for pods: whether they accept TCP
-// connections. Kubernetes already reports the readiness of pods. A Service with
-// UDP ports only has no health check, because no port is known to answer.
+// podCheck returns the health check for pods. The load balancer only checks
+// that a pod accepts TCP connections, because Kubernetes already checks the
+// readiness of pods. If the Service has only UDP ports, there is no health
+// check, because a UDP server may not answer a probe.
 func podCheck(svc *v1.Service) cloudsim.HealthCheck {
 	check := cloudsim.HealthCheck{
 		Protocol: cloudsim.HealthNone, IntervalMillis: probeInterval, TimeoutMillis: probeTimeout,
@@ -258,8 +266,8 @@ func podCheck(svc *v1.Service) cloudsim.HealthCheck {
 	return check
 }
 
-// tellLeft reports the backends that get no traffic, with one event for each
-// reason.
+// tellLeft emits events on the Service about the backends that get no traffic.
+// It emits one event for each reason.
 func (b *loadBalancers) tellLeft(svc *v1.Service, all []left) {
 	const most = 3
 	words := map[string][]string{}

@@ -18,13 +18,14 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
-// podBatch is the time during which the CCM collects changes of a Service's pods.
-// A rollout thus needs one call in this time, not one call for each pod.
+// podBatch is the time for which the CCM collects changes of a Service's pods
+// before it makes one call. During a rollout, the CCM therefore does not make
+// one call for each pod.
 const podBatch = 500 * time.Millisecond
 
-// podFollower updates the targets of load balancers of Services without node
-// ports when their pods change. Upstream's service controller does not watch
-// pods.
+// podFollower updates the targets of a load balancer when the pods of its
+// Service change. It handles only Services whose targets are pods. Upstream's
+// service controller does not watch pods.
 type podFollower struct {
 	log      *slog.Logger
 	p        *Provider
@@ -67,9 +68,9 @@ func (f *podFollower) changed(obj any) {
 	}
 }
 
-// sync sets the targets of a Service's load balancer to the current pods. It
-// ignores a missing load balancer, because upstream's controller creates it with
-// the current pods.
+// sync sets the targets of a Service's load balancer to the current pods. If
+// the load balancer does not exist, sync does nothing, because upstream's
+// controller creates the load balancer with the current pods.
 func (f *podFollower) sync(ctx context.Context, key string) (wait time.Duration, err error) {
 	ns, n, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 
 var errStopping = errors.New("the cloud controller manager is stopping")
 
-// gate passes calls to the cloud until it is closed. Upstream's controllers run
-// until the process exits. A closed gate prevents further changes by them, so
-// that another process may lead.
+// gate is an HTTP transport for calls to the cloud. When the gate is closed, it
+// refuses new calls. Upstream's controllers run until the process exits. The
+// closed gate ensures that these controllers change nothing after another
+// process begins to lead.
 type gate struct {
 	next http.RoundTripper
 
@@ -20,7 +21,8 @@ type gate struct {
 	within sync.WaitGroup
 }
 
-// RoundTrip passes the call on. It returns an error if the gate is closed.
+// RoundTrip sends the request to the cloud. If the gate is closed, RoundTrip
+// returns an error instead.
 func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	g.mu.Lock()
 	if g.closed {
@@ -33,8 +35,8 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(r)
 }
 
-// shut closes the gate. It then waits until all running calls are answered, or
-// until ctx ends.
+// shut closes the gate. It then waits until all running calls have ended. It
+// returns an error if ctx ends first.
 func (g *gate) shut(ctx context.Context) error {
 	g.mu.Lock()
 	g.closed = true

@@ -21,8 +21,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// instanceDeadline limits a question about an instance. The framework sets no
-// deadline and asks for all Nodes one after the other.
+// instanceDeadline is the longest time for one call of the framework about an
+// instance. The framework sets no deadline, and it makes the calls for all
+// Nodes one after the other. So without this limit a slow call would delay the
+// calls for all other Nodes.
 const instanceDeadline = 10 * time.Second
 
 // instances is a cloudprovider.InstancesV2. It answers questions about Nodes.
@@ -32,18 +34,18 @@ type instances struct {
 	events   record.EventRecorder
 	settings *Settings
 
-	seen atomic.Pointer[place] // where an instance of this cluster was found last
+	seen atomic.Pointer[place] // where this process last found an instance of this cluster
 
 	mu     sync.Mutex
 	last   sighting
-	absent map[nodeKey]absence // only used with NodeDeletionGrace
+	absent map[nodeKey]absence // empty if NodeDeletionGrace is 0
 }
 
-// sighting is the last result of InstanceExists. For every Node that is not
-// ready, the framework calls InstanceExists every few seconds, and then
-// InstanceShutdown for the same Node. With the sighting the second call needs no
-// call to the cloud. A sighting is used only once and expires after a second, so
-// it never reports an old state.
+// sighting stores the instance that the last call of InstanceExists found. For
+// every Node that is not ready, the framework calls InstanceExists every few
+// seconds. It then calls InstanceShutdown for the same Node. InstanceShutdown
+// uses the sighting instead of a call to the cloud. It uses a sighting only
+// once, and only within a second, so the state is never old.
 type sighting struct {
 	node     nodeKey
 	instance cloudsim.Instance
@@ -58,14 +60,16 @@ type place struct {
 	project cloudsim.ProjectID
 }
 
-// absence records an instance that the cloud did not have. It contains the time
-// of the first and of the last question.
+// absence records that the cloud does not have a Node's instance. The field
+// since is the time of the first answer without the instance. The field asked
+// is the time of the last answer.
 type absence struct{ since, asked time.Time }
 
-// absenceLasts is the time after which an absence is forgotten if upstream does
-// not ask again. Upstream asks every few seconds, but only while a Node is not
-// ready. A Node that became ready again has its instance, so the earlier absence
-// does not count.
+// absenceLasts is the time after which the CCM deletes the record of an absence
+// if upstream does not call InstanceExists again. Upstream calls it every few
+// seconds while a Node is not ready, and does not call it for a ready Node. A
+// Node that became ready again has an instance, so its earlier absence must not
+// count.
 const absenceLasts = time.Minute
 
 type nodeKey struct{ name, providerID string }
@@ -77,17 +81,19 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 // returns false only if the cloud does not find the instance and a list of the
 // same project does not contain it.
 //
-// All unclear cases are errors, so that they delete no Node:
+// In all unclear cases InstanceExists returns an error, so that the framework
+// keeps the Node:
 //
 //   - The URL does not lead to a cloud, or the project does not exist.
-//   - The provider id is damaged or belongs to another region.
-//   - The Node was never initialised by a cloud and does not wait for a cloud. Its
-//     machine may be anywhere.
-//   - This process has not yet seen an instance of this cluster in the project. The
-//     project may be wrong, or the URL may lead to another cloud with the same zones.
+//   - The provider id is invalid or belongs to another region.
+//   - The Node has no provider id and does not wait for initialisation by a
+//     cloud. The machine of such a Node may be outside of this cloud.
+//   - This process has not yet found an instance of this cluster in the
+//     project. The project may be wrong, or the URL may lead to another cloud
+//     with the same zones.
 //
-// The last rule has a cost. If no Node has an instance when the CCM starts, the
-// Nodes stay until a Node with an instance joins.
+// The last rule has a disadvantage. If no Node has an instance when the CCM
+// starts, the CCM keeps all Nodes until a Node with an instance joins.
 func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
@@ -107,9 +113,10 @@ func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	return true, nil
 }
 
-// inDeletionGrace reports whether to keep a Node without an instance. It returns true
-// until the absence has lasted for NodeDeletionGrace. A restart or a new
-// leader starts the time again, so a Node may stay longer than the grace, but
+// inDeletionGrace reports whether the CCM must keep a Node without an instance.
+// It returns true until the instance has been absent for NodeDeletionGrace.
+// After a restart or a change of the leader, the CCM measures this time again
+// from the start. A Node may therefore stay longer than NodeDeletionGrace, but
 // never shorter.
 func (s *instances) inDeletionGrace(node *v1.Node) bool {
 	grace := s.settings.Get().NodeDeletionGrace.Duration
@@ -134,15 +141,17 @@ func (s *instances) inDeletionGrace(node *v1.Node) bool {
 	return true
 }
 
-// awaitsCloud reports whether the Node still has the taint that the kubelet sets
-// with --cloud-provider=external.
+// awaitsCloud reports whether the Node still waits for initialisation by a
+// cloud. Such a Node has the taint that a kubelet with
+// --cloud-provider=external sets.
 func awaitsCloud(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudapi.TaintExternalCloudProvider })
 }
 
 // InstanceShutdown reports whether the Node's instance is stopped or stopping.
-// The framework then adds the shutdown taint to the Node. For an absent instance
-// the result is false, because InstanceExists handles that case.
+// If the result is true, the framework adds the shutdown taint to the Node. For
+// an absent instance the result is false, because InstanceExists handles absent
+// instances.
 func (s *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
 	i, found := s.sighted(node)
 	if !found {
@@ -156,8 +165,9 @@ func (s *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, 
 	return i.State == cloudsim.InstanceStopping || i.State == cloudsim.InstanceStopped, nil
 }
 
-// sighted returns and removes the last sighting, if it is recent and about this
-// Node.
+// sighted returns the instance of the last sighting. The result is false if the
+// sighting is too old or belongs to another Node. In all cases sighted removes
+// the sighting.
 func (s *instances) sighted(node *v1.Node) (cloudsim.Instance, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,11 +176,11 @@ func (s *instances) sighted(node *v1.Node) (cloudsim.Instance, bool) {
 	return l.instance, l.node == keyOf(node) && time.Since(l.at) < sightingLasts
 }
 
-// InstanceMetadata returns the data about a Node that only the cloud knows. It
-// returns either metadata or an error. An absent instance is an error, so that
-// the Node keeps its taint and the framework asks again. The addresses are all
-// addresses of the instance, in the cloud's order. The framework selects from
-// them according to the Node's provided-node-ip annotation.
+// InstanceMetadata returns the cloud's data about the Node's instance. If the
+// instance is absent, it returns an error, so that the Node keeps its taint and
+// the framework calls InstanceMetadata again. The result contains all addresses
+// of the instance, in the cloud's order. The framework selects addresses
+// according to the Node's provided-node-ip annotation.
 func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
@@ -200,8 +210,8 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	return m, nil
 }
 
-// mirrored returns the Node's instance if the mirror has it. It makes no call to
-// the cloud.
+// mirrored returns the Node's instance from the mirror, without a call to the
+// cloud. The result is false if the mirror does not have the instance.
 func (s *instances) mirrored(node *v1.Node) (cloudsim.Instance, bool) {
 	if node.Spec.ProviderID == "" {
 		i, ok := s.mirror.instanceNamed(node.Name)
@@ -215,9 +225,9 @@ func (s *instances) mirrored(node *v1.Node) (cloudsim.Instance, bool) {
 	return i, ok && i.ProviderID == node.Spec.ProviderID && i.State != cloudsim.InstanceTerminated
 }
 
-// find returns the Node's instance, from the mirror or from the cloud. The result
-// false without an error means that the correct cloud has no such instance. A
-// terminated instance counts as absent if the Node has a provider id.
+// find returns the Node's instance, from the mirror or from the cloud. If the
+// result is false and the error is nil, the correct cloud has no such instance.
+// If the Node has a provider id, find treats a terminated instance as absent.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.look(ctx, node)
@@ -226,7 +236,7 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 		return cloudsim.Instance{}, false, err
 	case i.ID == "":
 		return cloudsim.Instance{}, false, s.rightPlace(ctx, node.Name, url)
-	case node.Spec.ProviderID != "" || awaitsCloud(node): // otherwise only the name matches
+	case node.Spec.ProviderID != "" || awaitsCloud(node): // for other Nodes only the name matches, which proves nothing
 		if at, was := (place{url, i.Project}), s.seen.Load(); was == nil || *was != at {
 			s.seen.Store(&at)
 		}
@@ -234,10 +244,11 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 	return i, i.State != cloudsim.InstanceTerminated || node.Spec.ProviderID == "", nil
 }
 
-// rightPlace returns nil if this process has seen an instance of this cluster in
-// the current cloud and project. It checks again each time, because the settings
-// and the token may have changed since. A token for all projects also sees the
-// earlier project.
+// rightPlace returns nil if this process has found an instance of this cluster
+// in the current cloud and project. It compares the cloud and the project at
+// each call, because the settings and the token may have changed. It accepts a
+// token for all projects, because with such a token the CCM also finds the
+// instances of the earlier project.
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	seen := s.seen.Load()
 	if seen == nil || seen.url != url {
@@ -253,7 +264,7 @@ func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 }
 
 // look returns the Node's instance, which may be terminated. If the cloud has
-// none, the result has an empty id.
+// no such instance, the result has an empty id.
 func (s *instances) look(ctx context.Context, node *v1.Node) (none cloudsim.Instance, err error) {
 	if i, ok := s.mirrored(node); ok {
 		return i, nil
@@ -272,15 +283,16 @@ func (s *instances) look(ctx context.Context, node *v1.Node) (none cloudsim.Inst
 	case err != nil:
 		return none, fmt.Errorf("node %q: instance %s: %w", node.Name, id.Instance, err)
 	case i.ProviderID != node.Spec.ProviderID:
-		// Ids count from 1 in every cloud, so this is a Node of another cloud.
+		// Every cloud numbers its instances from 1. So the Node belongs to
+		// another cloud, which has an instance with the same id.
 		return none, fmt.Errorf("node %q has the provider id %s, but this cloud's %s is %s", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
 	}
 	return i, nil
 }
 
-// confirmAbsent returns nil if the cloud returns a list of the project without
-// the instance. This list proves that the earlier NotFound was about the
-// instance, not about the URL or the project.
+// confirmAbsent lists the instances of the project. It returns nil if the list
+// does not contain the instance. The list proves that the URL and the project
+// exist, so the caller's earlier NotFound error was about the instance.
 func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.InstanceID) error {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	if err != nil {
@@ -294,9 +306,10 @@ func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.
 	return nil
 }
 
-// findByName returns the instance of a Node that was never initialised. Names are
-// unique in a project. Two results mean that the answer covers several projects,
-// and this is an error.
+// findByName returns the instance with the name of a Node that was never
+// initialised. It returns an error if two instances have the name. Names are
+// unique in a project, so the answer then contains instances of several
+// projects.
 func (s *instances) findByName(ctx context.Context, name string) (none cloudsim.Instance, err error) {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	switch {
@@ -318,8 +331,8 @@ var nodeAddressTypes = map[cloudsim.InstanceAddressType]v1.NodeAddressType{
 	cloudsim.AddressHostname: v1.NodeHostName,
 }
 
-// nodeAddresses converts the instance's addresses to the types of Kubernetes. It
-// omits types that it does not know, for example from a newer cloud.
+// nodeAddresses converts the instance's addresses to the address types of
+// Kubernetes. It omits addresses of other types, which a newer cloud may have.
 func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
 	var as []v1.NodeAddress
 	for _, a := range i.Addresses {
@@ -330,9 +343,10 @@ func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
 	return as
 }
 
-// nodeLabels returns the labels of the instance that are valid on a Node. An
-// invalid label would prevent the registration of the Node. The framework itself
-// drops labels of kubernetes.io and k8s.io.
+// nodeLabels returns the labels of the instance that are valid on a Node. With
+// an invalid label the API server would refuse the update that initialises the
+// Node. The framework itself removes labels with the prefix kubernetes.io or
+// k8s.io.
 func nodeLabels(i cloudsim.Instance) map[string]string {
 	labels := map[string]string{}
 	for k, v := range i.Labels {

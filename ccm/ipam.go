@@ -25,31 +25,34 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
-// CloudAllocator is the value of --cidr-allocator-type that assigns pod ranges
-// from the cloud's network. It also needs --allocate-node-cidrs.
-// kube-controller-manager must then run with --allocate-node-cidrs=false, because
-// two allocators would overwrite each other.
+// CloudAllocator is a value of --cidr-allocator-type. With this value and
+// --allocate-node-cidrs, the CCM assigns pod ranges from the cloud's network to
+// Nodes. kube-controller-manager must then run with
+// --allocate-node-cidrs=false, because otherwise both programs would assign
+// ranges.
 const CloudAllocator = "CloudAllocator"
 
 const ipamWorkers = 10
 
 // allocator copies the pod ranges of an instance to spec.podCIDRs of its Node.
-// The cloud assigns the ranges when the instance is created and frees them when
-// the instance is deleted. The allocator therefore stores nothing and leaks
-// nothing. It writes the ranges of a Node once, because Kubernetes does not allow
-// a change. If the CCM manages routes, the allocator creates the routes first.
+// The cloud assigns the ranges when it creates the instance, and frees the
+// ranges when it deletes the instance. The allocator therefore needs no records
+// of its own. It writes the ranges of a Node only once, because Kubernetes does
+// not allow a change. If the CCM manages routes, the allocator creates the
+// routes before it writes the ranges.
 type allocator struct {
 	log      *slog.Logger
 	p        *Provider
 	kube     kubernetes.Interface
 	nodes    corelisters.NodeLister
-	clusters []netip.Prefix // --cluster-cidr; ranges outside are not routed
-	routes   string         // name of the cluster in routes; empty if the CCM makes no routes
+	clusters []netip.Prefix // --cluster-cidr; upstream creates no routes to ranges outside of these prefixes
+	routes   string         // cluster name in the labels of routes; empty if the CCM does not manage routes
 	queue    queue.Interface
 }
 
-// newAllocator returns an allocator for ranges within clusterCIDR. If routes is a
-// cluster name, the allocator also creates the routes of that cluster.
+// newAllocator returns an allocator that accepts only ranges within
+// clusterCIDR. If the parameter routes is not empty, it is a cluster name, and
+// the allocator also creates the routes of that cluster.
 func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, routes string) (*allocator, error) {
 	a := &allocator{
 		log: p.log, p: p, kube: kube, nodes: nodes.Lister(), routes: routes,
@@ -69,7 +72,7 @@ func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.No
 		switch n, ok := obj.(*v1.Node); {
 		case !ok:
 		case len(n.Spec.PodCIDRs) > 0:
-			p.routes.settle(n.Name) // the route controller uses the same informer, so it sees the ranges too
+			p.routes.settle(n.Name) // the route controller uses the same informer, so it also has the Node with its ranges
 		case n.DeletionTimestamp == nil:
 			a.queue.Add(n.Name)
 		}
@@ -96,8 +99,8 @@ func (a *allocator) run(ctx context.Context) {
 	})
 }
 
-// sync writes the ranges of a Node if it has none and belongs to the cloud. A
-// Node that still waits for initialisation also counts as a Node of the cloud.
+// sync writes the ranges of a Node that has no ranges and belongs to the cloud.
+// It treats a Node that still waits for initialisation as a Node of the cloud.
 func (a *allocator) sync(ctx context.Context, name string) error {
 	node, err := a.nodes.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {
@@ -107,7 +110,7 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if node.Spec.ProviderID == "" && !awaitsCloud(node) { // not a Node of this cloud, even if an instance has its name
+	if node.Spec.ProviderID == "" && !awaitsCloud(node) { // the Node does not belong to this cloud, even if an instance has the same name
 		return nil
 	}
 	ranges, err := a.rangesOf(ctx, node)
@@ -131,7 +134,7 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	defer cancel()
 	_, err = a.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	switch {
-	case apierrors.IsNotFound(err): // the deletion may have been reported before the routes were created
+	case apierrors.IsNotFound(err): // the informer may have reported the deletion before sync created the routes
 		a.p.routes.settle(name)
 		return nil
 	case err != nil:
@@ -141,8 +144,8 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// rangesOf returns the pod ranges of the Node's instance. It returns an error if
-// there are none.
+// rangesOf returns the pod ranges of the Node's instance. It returns an error
+// if the instance has no ranges.
 func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
@@ -163,12 +166,12 @@ func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, erro
 	return i.PodRanges, nil
 }
 
-// route creates the routes to a Node's ranges before the Node gets the ranges. A
-// kubelet with ranges becomes ready, and then pods run there that other pods send
-// to. Upstream's controller would create the routes only at its next round, up to
-// ten seconds later. If the cloud rejects a route permanently, the Node gets its
-// ranges anyway. Upstream's controller then marks the network of the Node as
-// unavailable.
+// route creates the routes to a Node's ranges before the Node gets the ranges.
+// A Node becomes ready when it has ranges. Pods then run on the Node, and other
+// pods need a route to these pods. Upstream's controller creates the routes
+// only at its next round, up to ten seconds later. If the cloud refuses a route
+// and a retry cannot help, the Node gets its ranges without the route.
+// Upstream's controller then marks the network of the Node as unavailable.
 func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) error {
 	for _, to := range ranges {
 		a.p.routes.hasten(to, node.Name)
@@ -184,21 +187,21 @@ func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) e
 	return nil
 }
 
-// final reports whether a retry gets the same error until a person changes
-// something.
+// final reports whether a retry would return the same error until a person
+// changes the configuration.
 func final(err error) bool {
 	switch cloudsim.KindOf(err) {
 	case cloudsim.Invalid, cloudsim.Denied, cloudsim.Exists, cloudsim.NotFound:
 		return true
-	case cloudsim.Exhausted: // a full table, not a rate limit
+	case cloudsim.Exhausted: // only a full route table, which has no retry time; a rate limit has one
 		e, ok := errors.AsType[*cloudsim.Error](err)
 		return !ok || e.RetryAfter == 0
 	}
 	return false
 }
 
-// within returns an error for ranges outside of --cluster-cidr, because upstream
-// makes no routes to them.
+// The method within returns an error if a range is outside of --cluster-cidr,
+// because upstream creates no route to such a range.
 func (a *allocator) within(ranges []string) error {
 	for _, s := range ranges {
 		r, err := netip.ParsePrefix(s)

@@ -23,17 +23,19 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// AnnotationNodeLabels lists the labels of a Node that came from its instance.
-// The CCM deletes such a label when the instance no longer has it. The CCM keeps
-// a label that a person added.
+// AnnotationNodeLabels is the annotation with the keys of the labels that the
+// CCM copied from the instance to its Node. When the instance no longer has one
+// of these labels, the CCM deletes the label from the Node. The CCM keeps
+// labels that a person added.
 const AnnotationNodeLabels = "cloudsim.dev/labels-from-instance"
 
-// labelPeriod is how often the CCM compares the labels of all Nodes. It reads the
-// instances from the mirror, so the comparison needs no calls to the cloud.
+// labelPeriod is the period in which the CCM compares the labels of all Nodes
+// with the labels of their instances. The CCM reads the instances from the
+// mirror, a local copy, so the comparison needs no calls to the cloud.
 const labelPeriod = 30 * time.Second
 
-// labeler keeps the labels of Nodes equal to those of their instances. Upstream's
-// node controller writes these labels only once, when it initialises the Node.
+// labeler copies changed labels of instances to their Nodes. Upstream's node
+// controller copies these labels only once, when it initialises the Node.
 type labeler struct {
 	log   *slog.Logger
 	p     *Provider
@@ -57,7 +59,7 @@ func (l *labeler) sweep(ctx context.Context) error {
 		return err
 	}
 	var all []error
-	for _, n := range nodes { // an error for one Node does not stop the others
+	for _, n := range nodes { // after an error for one Node, continue with the other Nodes
 		if err := l.sync(ctx, n); err != nil {
 			all = append(all, fmt.Errorf("node %q: %w", n.Name, err))
 		}
@@ -65,11 +67,11 @@ func (l *labeler) sweep(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// sync patches a Node if its labels differ from those of its instance. It uses
-// only the mirror. If the mirror does not have the instance, a later round may
-// succeed.
+// sync patches a Node if its labels differ from the labels of its instance. It
+// reads the instance only from the mirror. If the mirror does not have the
+// instance, sync does nothing, and a later round tries again.
 func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
-	if n.Spec.ProviderID == "" || awaitsCloud(n) { // not a Node of this cloud, even if the name matches, or not initialised yet
+	if n.Spec.ProviderID == "" || awaitsCloud(n) { // the Node does not belong to this cloud, even if the name matches, or is not initialised yet
 		return nil
 	}
 	i, ok := l.p.instances.mirrored(n)
@@ -78,7 +80,7 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	}
 	want := nodeLabels(i)
 	maps.DeleteFunc(want, func(k, _ string) bool { return reserved(k) })
-	had := map[string]bool{} // excludes reserved labels: a node may write its own annotations, but not all of its labels
+	had := map[string]bool{} // without reserved labels, because a kubelet may change this annotation of its Node, but may not change reserved labels
 	for k := range strings.SplitSeq(n.Annotations[AnnotationNodeLabels], ",") {
 		had[k] = !reserved(k) && len(validation.IsQualifiedName(k)) == 0
 	}

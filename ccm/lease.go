@@ -14,18 +14,20 @@ import (
 	clientcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// leaseDeadline limits the calls to the API server about Leases, because the
-// process must not wait long for them when it exits.
+// leaseDeadline is the time limit for the calls to the API server that read and
+// release Leases. The exit of the process waits for these calls, so the limit
+// is short.
 const leaseDeadline = 5 * time.Second
 
-// leases releases the Leases of this process when the process ends. Upstream lets
-// them expire, and the next leader then waits 15 seconds. Upstream uses one
-// identity for all Leases but does not expose the identity. This type therefore
-// reads the identity from the main Lease when the process begins to lead.
+// leases releases the Leases of this process when the process ends. Upstream
+// itself does not release Leases, so the next leader would have to wait 15
+// seconds until they expire. Upstream uses the same identity in all Leases of a
+// process, but does not export this identity. The type leases therefore reads
+// the identity from the main Lease when the process begins to lead.
 type leases struct {
 	log  *slog.Logger
 	api  clientcoordinationv1.LeaseInterface
-	main string   // the Lease that this process must hold before any other
+	main string   // the main Lease, which this process holds before all other Leases
 	all  []string // all Leases, including main
 
 	once sync.Once
@@ -33,7 +35,8 @@ type leases struct {
 	self string // empty while this process does not lead
 }
 
-// lead records that this process leads now.
+// lead must be called when this process begins to lead. It reads the identity
+// of the process from the main Lease.
 func (l *leases) lead() {
 	l.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), leaseDeadline)
@@ -49,9 +52,9 @@ func (l *leases) lead() {
 	})
 }
 
-// release gives up the Leases of this process. It must be the last action of the
-// process. Upstream's elector still runs and would take the Leases again at its
-// next renewal.
+// The method release releases all Leases of this process. The process must exit
+// directly after this call, because upstream's elector still runs and would
+// take the Leases again at its next renewal.
 func (l *leases) release(ctx context.Context) error {
 	l.mu.Lock()
 	self := l.self
@@ -70,8 +73,9 @@ func (l *leases) release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// release frees a Lease for the next process, as client-go does with
-// ReleaseOnCancel. It does not change a Lease that has another holder or none.
+// releaseLease releases one Lease, in the same way as client-go with
+// ReleaseOnCancel. It does not change a Lease that has no holder or another
+// holder.
 func (l *leases) releaseLease(ctx context.Context, name, self string) error {
 	for range maxAttempts {
 		lease, err := l.api.Get(ctx, name, metav1.GetOptions{})
@@ -89,7 +93,7 @@ func (l *leases) releaseLease(ctx context.Context, name, self string) error {
 			AcquireTime: &now, RenewTime: &now,
 		}
 		if _, err = l.api.Update(ctx, lease, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-			return err // nil, or an error other than a conflict with a renewal
+			return err // err may be nil; after a conflict with a renewal, the loop tries again
 		}
 	}
 	return errors.New("its holder renews it all the time")

@@ -18,28 +18,32 @@ import (
 )
 
 const (
-	// balancerDeadline limits one call of the framework, which sets no deadline.
+	// balancerDeadline is the time limit for one call of the framework, because
+	// the framework sets no deadline.
 	balancerDeadline = 30 * time.Second
-	// retryAfter is when the framework asks again about unfinished work.
+	// retryAfter is the time after which the framework repeats a call whose
+	// work is not finished.
 	retryAfter = time.Second
-	// maxAttempts limits how often an operation starts again after a concurrent
-	// change.
+	// maxAttempts is the largest number of attempts of an operation that other
+	// callers disturb by concurrent changes.
 	maxAttempts = 5
-	// unreported is the number of polls after which an active load balancer
-	// counts as ready without the endpoints of its listeners. A cloud without a
+	// unreported is the number of polls after which the CCM stops waiting for
+	// the endpoints of an active load balancer's listeners. A cloud without a
 	// data plane never reports endpoints.
 	unreported = 6
 )
 
-// retryBackoff is the backoff while waiting for the cloud: about three seconds in
-// total. After that the framework's queue retries. Without the wait, every new
-// Service would show a Warning about a failure. With a longer wait, a load
-// balancer that hangs would block a worker of the queue.
+// retryBackoff is the backoff while the CCM waits for the cloud. It takes about
+// three seconds in total. After this time the CCM returns an error, and the
+// framework's queue retries. Without this wait, every new Service would show a
+// Warning event about a failure. With a longer wait, a load balancer that does
+// not become active would block a worker of the queue.
 var retryBackoff = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
 
 // loadBalancers is a cloudprovider.LoadBalancer. It creates load balancers for
-// Services. It reads the state from the cloud every time. It stores only the
-// region's name and the owners of finalizers.
+// Services. Each call reads the state of the load balancer from the cloud or
+// from the mirror. loadBalancers itself stores only the region's name and the
+// owners of finalizers.
 type loadBalancers struct {
 	log        *slog.Logger
 	api        *client.Client
@@ -54,11 +58,12 @@ type loadBalancers struct {
 	mu     sync.Mutex
 	region string
 
-	sharing chan struct{} // has one slot, held while joining or leaving a shared load balancer
+	sharing chan struct{} // has one slot; a goroutine holds the slot while it changes the members of a shared load balancer
 }
 
-// lockShared waits until it holds the slot of sharing. The caller calls done to free
-// the slot. The error is not nil if ctx ends first.
+// lockShared takes the slot of the channel sharing, and waits until the slot is
+// free. The caller must call done to free the slot. If ctx ends first,
+// lockShared returns an error.
 func (b *loadBalancers) lockShared(ctx context.Context) (done func(), err error) {
 	select {
 	case b.sharing <- struct{}{}:
@@ -75,11 +80,12 @@ func (b *loadBalancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1
 }
 
 // GetLoadBalancer reports whether the Service still has a load balancer in the
-// cloud. The result is true while the load balancer is being deleted, because at
-// false the framework removes the finalizer of the Service. A missing load
-// balancer is not an error, because otherwise the Service could never be deleted.
-// The exception is a Service with a finalizer that may belong to another
-// controller.
+// cloud. The result is also true while the cloud is deleting the load balancer,
+// because the framework removes the finalizer of the Service if the result is
+// false. If the load balancer does not exist, the error is nil. Otherwise
+// Kubernetes could never delete the Service. There is one exception:
+// GetLoadBalancer returns an error if the finalizer of the Service may belong
+// to another controller.
 func (b *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -94,12 +100,13 @@ func (b *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, svc
 	return status(svc, lb), true, nil
 }
 
-// EnsureLoadBalancer creates or updates the Service's load balancer according to
-// the Service and the nodes. It returns the addresses when the load balancer is
-// active. It changes nothing if the load balancer is already correct or the
-// Service is being deleted. It refuses the whole Service if the cloud does not
-// support a part of the request. While the cloud is still working, the error is
-// an api.RetryError.
+// EnsureLoadBalancer creates or updates the Service's load balancer according
+// to the Service and the nodes. When the load balancer is active,
+// EnsureLoadBalancer returns its addresses. If the load balancer is already
+// correct, or if the Service is being deleted, EnsureLoadBalancer changes
+// nothing. If the cloud does not support a part of the request,
+// EnsureLoadBalancer refuses the whole Service. If the load balancer does not
+// become active in time, the error is an api.RetryError.
 func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	if svc.DeletionTimestamp != nil {
 		return svc.Status.LoadBalancer.DeepCopy(), nil
@@ -121,11 +128,12 @@ func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	return status(svc, lb), nil
 }
 
-// EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a short
-// time for the deletion. It returns nil when the load balancer is gone or other
-// Services keep using the load balancer. After an error the framework keeps the
-// finalizer, so the Service stays. EnsureLoadBalancerDeleted needs only the UID
-// of the Service.
+// EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a
+// short time for the deletion. If other Services also use the load balancer, it
+// only removes the Service from the load balancer. It returns nil after the
+// deletion or the removal. After an error the framework keeps the finalizer, so
+// the Service continues to exist. EnsureLoadBalancerDeleted does not read the
+// spec or the annotations of the Service.
 func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, svc *v1.Service) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -152,8 +160,9 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	return fmt.Errorf("load balancer of %s: other callers change it all the time", name(svc))
 }
 
-// release deletes lb, or removes the Service from a shared lb. It does nothing if
-// lb is already being deleted.
+// The method release deletes the load balancer lb. If lb is shared, release
+// removes only the Service from lb. If the cloud is already deleting lb,
+// release does nothing.
 func (b *loadBalancers) release(ctx context.Context, lb cloudsim.LoadBalancer, svc *v1.Service) error {
 	switch {
 	case lb.State == cloudsim.LoadBalancerDeleting:
@@ -170,9 +179,10 @@ func (b *loadBalancers) release(ctx context.Context, lb cloudsim.LoadBalancer, s
 	return err
 }
 
-// find returns the Service's load balancer, its own or the shared one, regardless
-// of the current annotations. It returns an error if a load balancer of another
-// owner has the name.
+// find returns the load balancer that belongs to the Service, or the shared
+// load balancer that the Service uses. It does not read the annotations of the
+// Service, because a user may have changed them. It returns an error if a load
+// balancer with the Service's name belongs to another owner.
 func (b *loadBalancers) find(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
 	lb, found, err := b.own(ctx, cluster, svc)
 	if err != nil || found {
@@ -187,8 +197,8 @@ func (b *loadBalancers) own(ctx context.Context, cluster string, svc *v1.Service
 	return lb, found, errors.Join(err, checkOwner(lb, cluster, svc))
 }
 
-// shareOf returns the shared load balancer that the Service is a member of. For
-// this call the cloud searches all of its load balancers.
+// shareOf returns the shared load balancer that has the Service as a member.
+// This call is slow, because the cloud searches all of its load balancers.
 func (b *loadBalancers) shareOf(ctx context.Context, cluster string, svc *v1.Service) (lb cloudsim.LoadBalancer, found bool, err error) {
 	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Labels: map[string]string{
 		LabelCluster: cluster, labelMemberPrefix + string(svc.UID): name(svc),
@@ -215,8 +225,9 @@ func (b *loadBalancers) named(ctx context.Context, n string) (none cloudsim.Load
 	return l.Items[0], true, nil
 }
 
-// converge creates the load balancer or changes it to want. It starts again if
-// there was a concurrent change.
+// converge creates or changes the Service's load balancer, so that it equals
+// want. If another caller changes the load balancer at the same time, converge
+// starts again.
 func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
 	if want.Labels[LabelShared] != "" {
 		done, err := b.lockShared(ctx)
@@ -252,8 +263,8 @@ func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Se
 	return lb, fmt.Errorf("load balancer %s: %w", want.Name, err)
 }
 
-// step reads the current state and makes at most one change. If again is true,
-// the caller must call step again.
+// step reads the current state of the load balancer and makes at most one
+// change. If the result again is true, the caller must call step again.
 func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, again bool, err error) {
 	lb, found, err := b.own(ctx, cluster, svc)
 	if err == nil && !found && !b.sharesNone(svc) {
@@ -281,11 +292,12 @@ func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Servic
 	return lb, false, err
 }
 
-// sharesNone reports whether the mirror is fresh and shows no shared load
-// balancer with this Service as a member. Without this shortcut, a thousand new
-// Services would make the cloud search a million load balancers. The mirror may
-// miss a very new membership, and this membership then becomes an orphan. Before
-// the framework removes the finalizer of a Service, find asks the cloud itself.
+// sharesNone reports whether the mirror is fresh and has no shared load
+// balancer with this Service as a member. The caller then omits the call of
+// shareOf. Otherwise, for a thousand new Services the cloud would have to
+// search a thousand load balancers each. The mirror may lack a very new
+// membership. Such a membership becomes an orphan. The deletion of a Service
+// does not use sharesNone, because find asks the cloud.
 func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {
@@ -299,8 +311,9 @@ func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	return true
 }
 
-// create creates the load balancer. The call is idempotent: the name is unique in
-// the cloud, and the same request returns the existing load balancer.
+// create creates the load balancer. The call is idempotent, because the name of
+// the load balancer is unique. If the load balancer exists, the same request
+// returns the existing load balancer.
 func (b *loadBalancers) create(ctx context.Context, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
 	if want.Region, err = b.regionName(ctx); err != nil {
 		return lb, err
@@ -308,8 +321,8 @@ func (b *loadBalancers) create(ctx context.Context, want cloudsim.CreateLoadBala
 	return b.api.CreateLoadBalancer(ctx, want)
 }
 
-// update replaces the rules of lb, unless lb has changed since it was read. It
-// keeps labels that other users added.
+// update changes lb to want. It returns an error if lb has changed in the cloud
+// since the CCM read it. It keeps the labels that other users added.
 func (b *loadBalancers) update(ctx context.Context, lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
 	labels := map[string]string{}
 	for _, from := range []map[string]string{lb.Labels, want.Labels} {
@@ -322,9 +335,10 @@ func (b *loadBalancers) update(ctx context.Context, lb cloudsim.LoadBalancer, wa
 	}, lb.Revision)
 }
 
-// active waits until lb is active and has reported its listeners. After
-// unreported polls it no longer waits for the listeners. It returns a RetryError
-// if lb does not become active in time.
+// The method active waits until lb is active and its status contains the
+// endpoints of its listeners. It stops waiting for the endpoints after the
+// number of polls in unreported. It returns a RetryError if lb does not become
+// active in time.
 func (b *loadBalancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
 	polls := 0
 	err := wait.ExponentialBackoffWithContext(ctx, b.backoff, func(ctx context.Context) (bool, error) {
@@ -350,15 +364,15 @@ func (b *loadBalancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (c
 	return lb, api.NewRetryError(fmt.Sprintf("load balancer %s (%s) is %s", lb.ID, lb.IP, lb.State), retryAfter)
 }
 
-// ranOut reports whether a wait reached its limit although the cloud was
-// answering. An unanswered call also ends with a deadline error, but counts as a
-// failure.
+// ranOut reports whether a wait reached its time limit although the cloud
+// answered all calls. A call without an answer also ends with a deadline error,
+// but for such an error the result is false.
 func ranOut(err error) bool {
 	return wait.Interrupted(err) && cloudsim.KindOf(err) != cloudsim.Unavailable
 }
 
-// gone waits until the cloud no longer finds lb. It returns a RetryError if this
-// takes too long.
+// gone waits until the cloud has deleted lb. It returns a RetryError if the
+// deletion takes too long.
 func (b *loadBalancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) error {
 	err := wait.ExponentialBackoffWithContext(ctx, b.backoff, func(ctx context.Context) (bool, error) {
 		_, err := b.api.GetLoadBalancer(ctx, lb.ID)
@@ -376,11 +390,12 @@ func (b *loadBalancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) erro
 	return fmt.Errorf("load balancer %s: waiting until it is deleted: %w", lb.ID, err)
 }
 
-// mode returns the mode for listeners of Services that choose no mode.
+// mode returns the mode of listeners for Services that do not choose a mode.
 func (b *loadBalancers) mode() cloudsim.ListenerMode { return modes[b.settings.Get().ipMode()] }
 
-// regionName returns the region for new load balancers. This is the configured
-// region, or else the cloud's only region, which it reads once.
+// regionName returns the region for new load balancers. If the configuration
+// has no region, regionName returns the cloud's only region, which it reads
+// only once.
 func (b *loadBalancers) regionName(ctx context.Context) (string, error) {
 	if configured := b.settings.Get().Region; configured != "" {
 		return configured, nil
@@ -410,8 +425,8 @@ func (b *loadBalancers) forgetRegion() {
 	b.region = ""
 }
 
-// want returns the load balancer that the Service requests. It reports backends
-// without traffic as events on the Service.
+// The method want returns the load balancer that the Service requests. For
+// backends that get no traffic, it emits events on the Service.
 func (b *loadBalancers) want(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (cloudsim.CreateLoadBalancer, error) {
 	to, err := b.backends(ctx, svc, nodes)
 	if err != nil {

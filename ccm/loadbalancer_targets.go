@@ -14,15 +14,17 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// UpdateLoadBalancer replaces all targets in one call, so that the load balancer
-// is never without targets in between. The framework may call it before Ensure,
-// after Delete and with an outdated Service. A load balancer that is being
-// deleted is not changed. A missing load balancer is an error, which the
-// framework ignores if GetLoadBalancer also reports false.
+// UpdateLoadBalancer replaces the targets of the Service's load balancer. It
+// makes only one call, so that the load balancer is never without targets. The
+// framework may call UpdateLoadBalancer before EnsureLoadBalancer, after
+// EnsureLoadBalancerDeleted, and with an outdated Service. If the cloud is
+// deleting the load balancer, UpdateLoadBalancer changes nothing. If the load
+// balancer does not exist, UpdateLoadBalancer returns an error. The framework
+// ignores this error if GetLoadBalancer also does not find the load balancer.
 //
-// When a node joins, the framework calls UpdateLoadBalancer for every Service. If
-// the mirror has the load balancer, UpdateLoadBalancer does not read it from the
-// cloud, to save a call.
+// When a node joins, the framework calls UpdateLoadBalancer for every Service.
+// To save a call, UpdateLoadBalancer reads the load balancer from the mirror if
+// possible.
 func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -40,7 +42,7 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if lb, known := b.remembered(cluster, svc); known && !sameTargets(lb.Targets, to.targets) {
 		if _, err := b.api.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: to.targets}); err == nil {
 			return nil
-		} // after an error, the code below reads the load balancer and tries again
+		} // after an error, the code below reads the load balancer from the cloud and tries again
 	}
 	lb, found, err := b.find(ctx, cluster, svc)
 	switch {
@@ -56,17 +58,18 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	return b.setTargets(ctx, svc, lb, to.targets)
 }
 
-// remembered returns the Service's own load balancer from the mirror, which may
-// be outdated. This is safe for a write, because the cloud refuses to change a
-// missing load balancer. But if the targets in the mirror are already correct,
-// the caller must read the load balancer from the cloud.
+// remembered returns the load balancer of the Service from the mirror. It never
+// returns a shared load balancer. The mirror may be outdated. The caller may
+// still write to the load balancer, because the cloud refuses to change a load
+// balancer that no longer exists. If the targets in the mirror are already
+// correct, the caller must read the load balancer from the cloud instead.
 func (b *loadBalancers) remembered(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil
 }
 
-// setTargets replaces the targets of lb. It leaves out targets that the cloud
-// does not know.
+// setTargets replaces the targets of lb. It leaves out the targets that the
+// cloud refuses.
 func (b *loadBalancers) setTargets(ctx context.Context, svc *v1.Service, lb cloudsim.LoadBalancer, targets []cloudsim.Target) (err error) {
 	for range maxAttempts {
 		if sameTargets(lb.Targets, targets) {
@@ -89,22 +92,22 @@ func (b *loadBalancers) setTargets(ctx context.Context, svc *v1.Service, lb clou
 // errMissing is the error for the update of a load balancer that does not exist.
 var errMissing = errors.New("does not exist (yet)")
 
-// strays reports whether svc is on the shared lb, but its annotation no longer
-// names lb.
+// strays reports whether svc uses the shared load balancer lb although the
+// annotation of svc no longer names lb.
 func strays(lb cloudsim.LoadBalancer, svc *v1.Service) bool {
 	return shared(lb) && lb.Labels[LabelShared] != svc.Namespace+"/"+svc.Annotations[AnnotationLoadBalancerShared]
 }
 
-// errShares returns the error for a Service that is on a shared load balancer but
-// no longer asks for it. The CCM then changes nothing, because other Services use
-// the load balancer.
+// errShares returns the error for a Service that uses a shared load balancer
+// although its annotation no longer names this load balancer. The CCM does not
+// change the load balancer, because other Services use it.
 func errShares(lb cloudsim.LoadBalancer, svc *v1.Service) error {
 	return fmt.Errorf("load balancer %s is shared, and %s asks for its own load balancer: a shared Service cannot change this, so nothing is changed", lb.ID, name(svc))
 }
 
-// followPods is UpdateLoadBalancer for targets that are pods. The ports of the
-// pods may have changed, so followPods replaces the whole specification, also in
-// one call.
+// followPods does the work of UpdateLoadBalancer for Services whose targets are
+// pods. The ports of the pods may have changed, so followPods replaces the
+// whole specification of the load balancer in one call.
 func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
 	want, err := b.want(ctx, cluster, svc, nodes)
 	if err != nil {
@@ -133,10 +136,11 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 	return fmt.Errorf("load balancer of %s: other callers change it all the time", name(svc))
 }
 
-// backends returns the instances of the selected nodes, or the Service's pods on
-// these nodes. It leaves out nodes of another cloud, so their pods get no
-// traffic. With an invalid selector it returns no backends and no error, because
-// wanted reports that error.
+// The method backends returns the instances of the selected nodes, or the
+// Service's pods on the selected nodes. It leaves out nodes of another cloud,
+// so the pods on these nodes get no traffic. If the selector is invalid, it
+// returns no backends and no error, because the function wanted returns the
+// error of the selector.
 func (b *loadBalancers) backends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
 	by, err := nodeSelector(svc)
 	if err != nil {
@@ -150,10 +154,10 @@ func (b *loadBalancers) backends(ctx context.Context, svc *v1.Service, nodes []*
 
 var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
 
-// knownTargets returns targets without those that the cloud refused in err. The
-// cloud refuses instances that are gone while their Nodes still exist. A missing
-// instance must not block the other targets. The result is false if err has
-// another reason.
+// knownTargets returns the targets that the cloud did not refuse in err. The
+// cloud refuses a target if its instance is deleted but its Node still exists.
+// Such a target must not block the other targets. The result is false if err
+// has another cause.
 func knownTargets(targets []cloudsim.Target, err error) ([]cloudsim.Target, bool) {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {

@@ -17,9 +17,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// KEP-2395 requires these metrics, but upstream does not measure them. They count
-// calls to the cloud and calls without an answer. An operation is a method and a
-// route, e.g. "GET /v1/instances/{id}".
+// KEP-2395 requires these metrics, but upstream does not measure them. The
+// metrics count the calls to the cloud, measure their duration, and count the
+// calls without an answer. The label operation contains a method and a route,
+// for example "GET /v1/instances/{id}".
 var (
 	requestsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name:           "cloudsim_cloud_api_requests_total",
@@ -63,15 +64,15 @@ var (
 	})
 )
 
-// registerMetrics registers the metrics once in the process, in the registry that
-// the command serves.
+// registerMetrics registers the metrics only once in a process. It uses the
+// registry whose metrics the command serves.
 var registerMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal, repairsTotal, orphanedBalancers, orphansDeletedTotal, reloadFailed)
 })
 
 // transport returns a transport that trusts the authority in caFile. It keeps
-// enough idle connections for all workers. It ignores an error of the file,
-// because Config.Validate has read the file before.
+// enough idle connections for all workers. If the file is invalid, transport
+// ignores the error, because Config.Validate has already checked the file.
 func transport(caFile string) http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext
@@ -80,8 +81,8 @@ func transport(caFile string) http.RoundTripper {
 	return t
 }
 
-// measure returns a transport that counts the calls through next and measures
-// their duration.
+// measure returns a transport that sends requests with the transport next. It
+// counts these requests and measures their duration.
 func measure(next http.RoundTripper) http.RoundTripper {
 	registerMetrics()
 	return measured{next}
@@ -106,11 +107,13 @@ func (m measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// words are the path segments that belong to a route. All other segments are ids.
+// words contains the fixed path segments of the cloud's routes. All other path
+// segments are ids.
 var words = []string{"v1", "instances", "load-balancers", "targets", "regions", "routes", "watch", "whoami", "readyz"}
 
-// operation returns the method and the route of a request. It replaces ids by
-// {id}, because otherwise every instance would get its own time series.
+// operation returns the method and the route of a request. It replaces each id
+// by {id}, because otherwise the metrics would have separate time series for
+// each instance.
 func operation(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	for i, p := range parts {

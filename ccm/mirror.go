@@ -17,20 +17,23 @@ import (
 )
 
 const (
-	// mirrorTrust is the time after the last message of the watch during which
-	// callers may use the mirror. The cloud sends a message at least every 15
+	// mirrorTrust is the time for which callers may use the mirror after the
+	// last message of the watch. The cloud sends a message at least every 15
 	// seconds.
 	mirrorTrust = 40 * time.Second
-	// mirrorRetry is the longest backoff between two attempts to list and watch.
+	// mirrorRetry is the longest delay between two attempts to list and watch
+	// the cloud's objects.
 	mirrorRetry = 15 * time.Second
 )
 
-// mirror is a local copy of the cloud's instances and load balancers, fed by
-// lists and a watch. With it a loop over all nodes needs no calls to the cloud.
+// mirror is a local copy of the cloud's instances and load balancers. It gets
+// them from lists and a watch of the cloud. With the mirror, a loop over all
+// nodes needs no calls to the cloud.
 //
-// The mirror only confirms that an object exists. If the mirror lacks an object,
-// or has had no message for too long, the caller asks the API. An outdated mirror
-// therefore costs a call, but it never causes a deletion.
+// The mirror can only confirm that an object exists. If the mirror lacks an
+// object, or if the last message of the watch is too old, the caller asks the
+// API. A mirror that is not up to date therefore costs an additional call, but
+// never causes a deletion.
 type mirror struct {
 	log *slog.Logger
 	api *client.Client
@@ -38,9 +41,9 @@ type mirror struct {
 	mu        sync.RWMutex
 	instances shelf[cloudsim.InstanceID, cloudsim.Instance]
 	balancers shelf[cloudsim.LoadBalancerID, cloudsim.LoadBalancer]
-	heard     time.Time          // time of the watch's last message; zero while there is no watch
-	failed    error              // why there is no watch
-	cancel    context.CancelFunc // ends the current watch
+	heard     time.Time          // time of the watch's last message; zero while no watch works
+	failed    error              // the error of the last watch
+	cancel    context.CancelFunc // ends the current list or watch
 	onChange  []func(balancer cloudsim.LoadBalancer)
 	onFresh   []func()
 }
@@ -52,8 +55,8 @@ func newMirror(log *slog.Logger, api *client.Client) *mirror {
 	return m
 }
 
-// run keeps the mirror up to date until ctx ends. After again has cancelled the
-// watch, run lists all objects anew.
+// run keeps the mirror up to date until ctx ends. If the method again cancels
+// the watch, run lists all objects again.
 func (m *mirror) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		following, cancel := context.WithCancel(ctx)
@@ -66,8 +69,9 @@ func (m *mirror) run(ctx context.Context) {
 	}
 }
 
-// again makes run list all objects anew, because the configuration may name
-// another cloud. Until the new list is complete, callers do not use the mirror.
+// The method again makes run list all objects again. It is for a changed
+// configuration, which may contain the URL of another cloud. Callers do not use
+// the mirror until the new lists are complete.
 func (m *mirror) again() {
 	m.distrust(nil)
 	m.mu.RLock()
@@ -91,15 +95,16 @@ func (m *mirror) health() error {
 	return errors.New("the cloud has not answered yet, or not for some time")
 }
 
-// distrust makes callers ask the API until the watch works again. The argument is
-// the reason, which may be nil.
+// distrust prevents callers from using the mirror until the watch works again.
+// Callers then ask the API. The argument is the reason, which may be nil.
 func (m *mirror) distrust(because error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.heard, m.failed = time.Time{}, because
 }
 
-// OnError is called when the watch fails. Callers then ask the API.
+// The informer calls OnError when the watch fails. OnError prevents callers
+// from using the mirror, so callers ask the API. It logs err if news is true.
 func (m *mirror) OnError(err error, news bool) {
 	m.distrust(err)
 	if news {
@@ -107,7 +112,8 @@ func (m *mirror) OnError(err error, news bool) {
 	}
 }
 
-// List replaces the content of the mirror with the cloud's lists.
+// List replaces the content of the mirror by the cloud's current instances and
+// load balancers.
 func (m *mirror) List(ctx context.Context) (informer.Listed, error) {
 	instances, at, err := cloudsim.All(ctx, m.api.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -124,8 +130,8 @@ func (m *mirror) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindLoadBalancer: balancersAt}, nil
 }
 
-// OnSync records that the watch works. If the mirror was out of date, OnSync also
-// calls the subscribers.
+// OnSync records that the watch works. If callers could not use the mirror
+// before, OnSync also calls the callbacks in onFresh.
 func (m *mirror) OnSync(bool) {
 	m.mu.Lock()
 	was := m.fresh()
@@ -140,19 +146,19 @@ func (m *mirror) OnSync(bool) {
 	}
 }
 
-// fresh reports whether callers may use the mirror. The caller of fresh must hold
-// the lock.
+// fresh reports whether callers may use the mirror. The caller must hold the
+// lock mu.
 func (m *mirror) fresh() bool { return !m.heard.IsZero() && time.Since(m.heard) < mirrorTrust }
 
-// believed reports whether callers may use the mirror. It takes the lock itself.
+// believed does the same as fresh, but takes the lock itself.
 func (m *mirror) believed() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.fresh()
 }
 
-// Take applies an event to the mirror and passes load balancers to the
-// subscribers.
+// Take applies an event of the watch to the mirror. For an event about a load
+// balancer, it also calls the callbacks in onChange.
 func (m *mirror) Take(_ context.Context, e cloudsim.Event) error {
 	switch e.Kind {
 	case cloudsim.KindInstance:
@@ -188,7 +194,8 @@ func applyTo[ID ~string, T cloudsim.Resource](m *mirror, s *shelf[ID, T], e clou
 	return v, nil
 }
 
-// instance returns the instance with this id, if the mirror has it and is fresh.
+// instance returns the instance with this id. The result is false if the mirror
+// does not have the instance or is not fresh.
 func (m *mirror) instance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -196,9 +203,10 @@ func (m *mirror) instance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 	return i, ok && m.fresh()
 }
 
-// instanceNamed returns the instance with this name, if the mirror has exactly
-// one and is fresh. Names are unique in a project, but an admin's token sees
-// several projects.
+// instanceNamed returns the instance with this name. The result is false if the
+// mirror is not fresh, or if it does not have exactly one instance with this
+// name. Names are unique in a project, but with the token of an admin the
+// mirror contains several projects.
 func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -232,16 +240,17 @@ func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
 	}, m.fresh()
 }
 
-// subscribe adds two callbacks. The mirror calls change for every change of a
-// load balancer, and fresh when the mirror becomes usable again. It calls them
-// one at a time, and they must not block.
+// subscribe adds two callbacks. The mirror calls the function change for every
+// event of the watch about a load balancer. It calls the function fresh when
+// callers may use the mirror again. The mirror makes these calls one after the
+// other, so the callbacks must not block.
 func (m *mirror) subscribe(change func(cloudsim.LoadBalancer), fresh func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.onChange, m.onFresh = append(m.onChange, change), append(m.onFresh, fresh)
 }
 
-// shelf stores resources of a kind by id and by name.
+// shelf stores resources of one kind and finds them by id or by name.
 type shelf[ID ~string, T cloudsim.Resource] struct {
 	id     func(T) ID
 	byID   map[ID]T
@@ -255,8 +264,9 @@ func (s *shelf[ID, T]) reset(all []T) {
 	}
 }
 
-// put stores v, unless the shelf already has a newer revision. A list may be
-// newer than the first events of the watch.
+// put stores the resource v. If the shelf already has a newer revision of this
+// resource, put does nothing. This can happen because a list may be newer than
+// the first events of the watch.
 func (s *shelf[ID, T]) put(v T) {
 	id := s.id(v)
 	if have, ok := s.byID[id]; ok {

@@ -12,10 +12,10 @@ import (
 // it deletes the node.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
-// eligible returns the nodes that upstream's service controller would pass to the
-// provider. It omits nodes that are being deleted and nodes that a label
-// excludes. It includes nodes that are not ready (KEP-3458), because health
-// checks keep traffic from them.
+// eligible returns the nodes that upstream's service controller would pass to
+// the provider. It omits nodes that are being deleted and nodes that a label
+// excludes. It includes nodes that are not ready (KEP-3458), because the load
+// balancer's health checks find out whether a node can receive traffic.
 func eligible(nodes []*v1.Node) []*v1.Node {
 	kept := make([]*v1.Node, 0, len(nodes))
 	for _, n := range nodes {
@@ -26,9 +26,9 @@ func eligible(nodes []*v1.Node) []*v1.Node {
 	return kept
 }
 
-// excluded reads the label
-// node.kubernetes.io/exclude-from-external-load-balancers like upstream: every
-// value other than a false boolean excludes the node.
+// excluded reports whether the label
+// node.kubernetes.io/exclude-from-external-load-balancers excludes the node. As
+// in upstream, every value other than a false boolean excludes the node.
 func excluded(n *v1.Node) bool {
 	v, ok := n.Labels[v1.LabelNodeExcludeBalancers]
 	if !ok {
@@ -38,8 +38,8 @@ func excluded(n *v1.Node) bool {
 	return err != nil || b
 }
 
-// nodeMatters reports whether a change of a node may change the targets of a load
-// balancer, or the way to reach them.
+// nodeMatters reports whether the change of a node may require other targets of
+// a load balancer.
 func nodeMatters(before, after *v1.Node) bool {
 	return before.Spec.ProviderID != after.Spec.ProviderID ||
 		!maps.Equal(before.Labels, after.Labels) ||

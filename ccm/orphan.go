@@ -19,25 +19,27 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// sweepPeriod is how often the sweeper looks for orphans.
+// sweepPeriod is the time between two searches of the sweeper for orphans.
 const sweepPeriod = time.Minute
 
 // sweeper finds load balancers of this cluster that no Service wants. For
 // example, a person may have removed the finalizer of a Service, or forced the
-// deletion of a namespace. No controller would ever delete these load balancers,
-// and in a real cloud they cost money. The sweeper reports them. With
-// DeleteOrphans it deletes them when they have been orphans for OrphanGrace.
+// deletion of a namespace. No other controller would ever delete these load
+// balancers, and in a real cloud they cost money. The sweeper reports these
+// load balancers, which are called orphans. If DeleteOrphans is set, it deletes
+// each orphan after the time OrphanGrace.
 type sweeper struct {
 	log     *slog.Logger
 	p       *Provider
 	kube    kubernetes.Interface
 	cluster string
 
-	since map[orphan]time.Time // when the sweeper first saw each orphan
+	since map[orphan]time.Time // the time when the sweeper first found each orphan
 }
 
-// orphan is a load balancer, or a membership of a shared load balancer, that no
-// Service wants.
+// orphan identifies a load balancer that no Service wants. It can also identify
+// the membership of a Service in a shared load balancer that the Service no
+// longer wants.
 type orphan struct {
 	lb cloudsim.LoadBalancerID
 	member
@@ -47,7 +49,7 @@ func newSweeper(p *Provider, kube kubernetes.Interface, cluster string) *sweeper
 	return &sweeper{log: p.log, p: p, kube: kube, cluster: cluster, since: map[orphan]time.Time{}}
 }
 
-// run sweeps periodically until ctx ends.
+// run searches for orphans periodically until ctx ends.
 func (s *sweeper) run(ctx context.Context) {
 	for tick := time.NewTicker(sweepPeriod); ; {
 		select {
@@ -62,8 +64,8 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
-// sweep makes one search for orphans. It finds none if the mirror is not fresh or
-// the API server does not answer.
+// sweep searches for orphans once. It finds no orphans if the mirror is not
+// fresh or if the API server does not answer.
 func (s *sweeper) sweep(ctx context.Context) error {
 	all, fresh := s.p.mirror.allBalancers()
 	if !fresh {
@@ -80,9 +82,9 @@ func (s *sweeper) sweep(ctx context.Context) error {
 			}
 		}
 	}
-	// The mirror was read before the API server, and this order matters. Every
-	// load balancer in the mirror then had its Service before the list, so a
-	// missing Service is really gone.
+	// It is important that sweep has read the mirror before it lists the
+	// Services. The Service of each of these load balancers then existed before
+	// the list. If the list lacks such a Service, the Service was deleted.
 	services, err := s.kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
@@ -107,10 +109,12 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// mayHave reports whether a Service wants lb, or still has a finalizer for its
-// deletion. A Service of a class that this CCM does not serve has lb as long as
-// its status shows an address of lb. Another CCM in the same project may serve
-// that class, or this CCM served it before a change of the configuration.
+// mayHave reports whether the sweeper must keep lb for the Service svc. It
+// returns true if svc wants lb, or if svc still has the finalizer for the
+// deletion of lb. If this CCM does not serve the class of svc, mayHave returns
+// true while the status of svc contains an address of lb. Another CCM in the
+// same project may serve that class, or this CCM may have served it before a
+// change of the configuration.
 func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	cfg := s.p.settings.Get()
 	switch {
@@ -124,8 +128,9 @@ func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	})
 }
 
-// meet reports a new orphan. It deletes an orphan that is older than OrphanGrace,
-// if DeleteOrphans is set.
+// meet handles an orphan. If the orphan is new, meet reports it. If
+// DeleteOrphans is set and the orphan is older than OrphanGrace, meet deletes
+// the orphan.
 func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
 	cfg := s.p.settings.Get()
 	since, known := s.since[o]
@@ -143,8 +148,8 @@ func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) 
 	if !cfg.DeleteOrphans || time.Since(since) < cfg.orphanGrace() {
 		return nil
 	}
-	// The deletion is final, so the sweeper asks the API server again about the
-	// Service.
+	// The cloud cannot restore a deleted load balancer. So before the deletion
+	// the sweeper reads the Service again from the API server.
 	switch svc, err := s.kube.CoreV1().Services(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{}); {
 	case err == nil && svc.UID == of.UID && s.mayHave(svc, lb):
 		return nil

@@ -14,13 +14,14 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// reloadPeriod is how often the configuration is read again. The kubelet needs up
-// to a minute to replace the files of a ConfigMap or Secret. It replaces them
-// through symbolic links, which file notifications do not follow well.
+// reloadPeriod is the time between two reads of the configuration. The CCM does
+// not use file notifications, because the kubelet replaces the files of a
+// ConfigMap or a Secret by changing a symbolic link. The kubelet itself needs
+// up to a minute to replace these files.
 const reloadPeriod = 5 * time.Second
 
-// Settings holds the current configuration. All code reads it at each use, so a
-// change takes effect without a restart.
+// Settings holds the current configuration. Other code reads the configuration
+// from Settings at each use, so a change takes effect without a restart.
 type Settings struct{ now atomic.Pointer[Config] }
 
 // NewSettings returns Settings with the configuration cfg.
@@ -33,15 +34,15 @@ func NewSettings(cfg Config) *Settings {
 // Get returns the current configuration.
 func (s *Settings) Get() Config { return *s.now.Load() }
 
-// fixed returns the settings that take effect only after a restart. The informers
-// select Services by class, and the transport loads the certificate authority,
-// only at the start.
+// The method fixed returns the settings that take effect only after a restart.
+// Only at the start, the CCM tells the informers which class it serves, and
+// loads the certificate authority.
 func (c Config) fixed() Config {
 	return Config{LoadBalancerClass: c.LoadBalancerClass, OnlyLoadBalancerClass: c.OnlyLoadBalancerClass, CAFile: c.CAFile}
 }
 
-// client returns a client that always calls the cloud of the current
-// configuration. It measures its calls and reuses its connections.
+// client returns a client that always calls the cloud in the current
+// configuration. The client measures its calls and reuses its connections.
 func (s *Settings) client() *client.Client {
 	cfg := s.Get()
 	return &client.Client{
@@ -53,8 +54,8 @@ func (s *Settings) client() *client.Client {
 	}
 }
 
-// retarget redirects requests from the URL of the first configuration to the URL
-// of the current one.
+// retarget is an HTTP transport. It replaces the URL of the first configuration
+// in each request by the URL of the current configuration.
 type retarget struct {
 	next     http.RoundTripper
 	settings *Settings
@@ -86,8 +87,8 @@ func basePath(u string) string {
 	return strings.TrimSuffix(parsed.Path, "/")
 }
 
-// reloader reads the configuration periodically. It logs an invalid configuration
-// and keeps the current one.
+// reloader reads the configuration periodically. If the configuration is
+// invalid, reloader logs the error and keeps the current configuration.
 type reloader struct {
 	log  *slog.Logger
 	p    *Provider
@@ -113,8 +114,10 @@ func (r reloader) run(ctx context.Context) {
 	}
 }
 
-// Reload makes cfg the current configuration. A new URL, project or token file is
-// used from the next call on, and the mirror lists everything anew.
+// Reload makes cfg the current configuration, without the settings that take
+// effect only after a restart. The next call to the cloud already uses a new
+// URL, project or token file. If the URL, the project or the token file is new,
+// the mirror also lists all objects again.
 func (p *Provider) Reload(cfg Config) {
 	before := p.settings.Get()
 	if fixed := cfg.fixed(); fixed != p.unheeded {

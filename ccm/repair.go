@@ -23,24 +23,26 @@ import (
 )
 
 const (
-	// repairSettle is how long a Service must be unchanged before the repairer
-	// compares its load balancer. In this time upstream's controller acts first.
+	// repairSettle is the time for which a Service must be unchanged before the
+	// repairer checks its load balancer. During this time upstream's controller
+	// can act.
 	repairSettle = 2 * time.Second
-	// repairPeriod is how often the repairer compares all load balancers without
-	// a change.
+	// repairPeriod is the time between two checks of a load balancer if no
+	// object changes.
 	repairPeriod = 5 * time.Minute
 )
 
 // repairer corrects differences that upstream's service controller ignores.
-// Upstream acts when a Service changes, or when a Node is added, deleted or
-// excluded. It does not notice that a person changed or deleted a load balancer
-// in the cloud, or cleared the status of a Service. It also ignores changes of
-// node labels that a node selector uses.
+// Upstream's controller acts when a Service changes, or when a Node is added,
+// deleted or excluded. It does not act if a person changes or deletes a load
+// balancer in the cloud, or removes the status of a Service. It also ignores
+// changes of node labels that a node selector uses.
 //
 // When a Service, a Node or a load balancer changes, the repairer compares the
-// wanted load balancer with the mirror. This comparison needs no call to the
-// cloud. To correct a difference, the repairer calls EnsureLoadBalancer like
-// upstream does. Two concurrent calls of EnsureLoadBalancer are safe.
+// wanted load balancer with the load balancer in the mirror, a local copy. If
+// the mirror has the load balancer, this comparison needs no call to the cloud.
+// To correct a difference, the repairer calls EnsureLoadBalancer, as upstream
+// does. Upstream and the repairer may make this call at the same time.
 type repairer struct {
 	log      *slog.Logger
 	p        *Provider
@@ -88,8 +90,9 @@ func (r *repairer) run(ctx context.Context) {
 	})
 }
 
-// serviceUpdated handles an update event. In the periodic resync, the arguments
-// before and after are the same object, and the comparison starts at once.
+// serviceUpdated handles an update event of the informer. In the periodic
+// resync, the arguments before and after are the same object. The repairer then
+// checks the load balancer at once, because the Service did not change.
 func (r *repairer) serviceUpdated(before, after any) {
 	if before == after {
 		r.enqueue(after, 0)
@@ -144,15 +147,16 @@ func (r *repairer) enqueue(obj any, after time.Duration) {
 	}
 }
 
-// served reports whether upstream's controller has begun to manage a load
-// balancer for the Service. It expects a Service that classView has transformed.
+// served reports whether upstream's controller manages a load balancer for the
+// Service. The argument must come from the informer cache, because the
+// transform classView changes the class of the Service.
 func served(svc *v1.Service) bool {
 	return svc.Spec.Type == v1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil &&
 		svc.DeletionTimestamp == nil && servicehelpers.HasLBFinalizer(svc)
 }
 
-// sync repairs the load balancer of one Service if necessary. If wait is
-// positive, the queue calls sync again after that time.
+// sync checks the load balancer of one Service and repairs it if necessary. If
+// the result wait is positive, the queue calls sync again after that time.
 func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, err error) {
 	ns, n, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
@@ -191,9 +195,10 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 	return r.repair(ctx, svc, nodes, why)
 }
 
-// drift returns a description of the difference that a repair would correct, or
-// "" if there is no difference. The error is of type refused if no repair can
-// create the wanted load balancer.
+// drift compares the load balancer of a Service with the wanted load balancer.
+// It returns a description of the difference, or "" if there is no difference.
+// If no repair can create the wanted load balancer, the error has the type
+// refused.
 func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
 	to, err := r.p.loadBalancers.backends(ctx, svc, nodes)
 	if err != nil {
@@ -223,7 +228,7 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 	case !known:
 		return "it was deleted in the cloud", nil
 	case lb.State != cloudsim.LoadBalancerActive:
-		return "", nil // the next change of lb calls sync again
+		return "", nil // the next change of lb triggers a new check
 	case !same(lb, want):
 		return "it or its nodes changed in the cloud", nil
 	case !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, status(svc, lb)):
@@ -232,8 +237,9 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 	return "", nil
 }
 
-// existing removes targets without an instance, because the cloud would refuse
-// them. If the mirror is not fresh, it returns all targets.
+// existing returns the targets whose instances exist, because the cloud would
+// refuse the other targets. If the mirror is not fresh, existing returns all
+// targets.
 func (r *repairer) existing(targets []cloudsim.Target) []cloudsim.Target {
 	if !r.p.mirror.believed() {
 		return targets

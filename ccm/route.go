@@ -21,33 +21,35 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// LabelNode is the label of a route with the name of its Node. It is only for
-// people.
+// LabelNode is the label of a route that contains the name of its Node. The CCM
+// does not read this label. It helps people who look at routes.
 const LabelNode = "kubernetes.io/node-name"
 
-// routes is a cloudprovider.Routes. It keeps a route in the cloud's network for
-// every pod range. It reads and changes only routes with the cluster's label. It
-// ignores the routes of users and of other clusters.
+// routes is a cloudprovider.Routes. It manages the routes in the cloud's
+// network that lead to the pod ranges of Nodes. It reads and changes only
+// routes with the cluster's label. It ignores the routes of users and of other
+// clusters.
 type routes struct {
 	api       *client.Client
 	instances *instances
 	backoff   wait.Backoff
 
 	mu    sync.Mutex
-	early map[string]string // destination to the Node that does not show this range yet
+	early map[string]string // Node name by destination, for routes that the CCM creates before the Node has the range
 }
 
-// hasten records that the route to destination is created before the Node shows
-// the range. Until settle is called, ListRoutes omits the route. Otherwise the
-// framework would delete it as a route without a Node.
+// hasten records that the allocator creates the route to destination before the
+// Node has this pod range. ListRoutes omits such a route until settle removes
+// the record. Without the record the framework would delete the route, because
+// no Node has the range.
 func (r *routes) hasten(destination, node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.early[destination] = node
 }
 
-// settle removes the records of a Node, because the framework now sees its ranges
-// or the Node is gone.
+// settle removes the records of a Node. The caller calls it when the Node has
+// its ranges or is deleted.
 func (r *routes) settle(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,17 +63,19 @@ func (r *routes) hastened(destination string) bool {
 	return early
 }
 
-// routeName derives the name from the cluster and the destination only. Each pod
-// range thus has its own route, and a repeated creation finds the existing route.
+// routeName returns the name of a route. The name depends only on the cluster
+// and the destination. Each pod range therefore has its own route, and a
+// repeated creation finds the existing route.
 func routeName(cluster, destination string) string {
 	sum := sha256.Sum256([]byte(cluster + "/" + destination))
 	return "k8s-" + hex.EncodeToString(sum[:16])
 }
 
-// ListRoutes returns this cluster's routes, with their ids as names. It marks a
-// route as a black hole if its instance is deleted, and the framework then
-// deletes the route. A stopped instance does not count as deleted: its Node still
-// exists, and the route works again after a start.
+// ListRoutes returns this cluster's routes, with their ids as names. If the
+// instance of a route is deleted, ListRoutes marks the route as a black hole,
+// and the framework deletes the route. The route of a stopped instance is not a
+// black hole. The Node of this instance still exists, and the route works again
+// after the start of the instance.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -82,7 +86,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	out := make([]*cloudprovider.Route, 0, len(all))
 	for _, route := range all {
 		if route.State == cloudsim.RouteDeleting || route.State == cloudsim.RouteDeleted || r.hastened(route.Destination) {
-			continue // counts as deleted; the framework creates the route again if necessary
+			continue // the framework must not see this route; it creates the route again if necessary
 		}
 		node, gone, err := r.nodeOf(ctx, route.NextHop)
 		if err != nil {
@@ -93,8 +97,8 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	return out, nil
 }
 
-// nodeOf returns the name of the instance's Node, which equals the instance's
-// name. The result gone is true if the instance is deleted.
+// nodeOf returns the name of the instance's Node, which equals the name of the
+// instance. The result gone is true if the instance is deleted.
 func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types.NodeName, gone bool, err error) {
 	i, known := r.instances.mirror.instance(id)
 	if !known {
@@ -109,9 +113,11 @@ func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types
 	return types.NodeName(i.Name), i.State == cloudsim.InstanceTerminated, nil
 }
 
-// CreateRoute creates the route and waits until it works. An existing identical
-// route is not an error. A route of this cluster with another instance is
-// replaced. A route of another owner to the same destination is an error.
+// CreateRoute creates the route and waits until the cloud has created it. If
+// the same route already exists, CreateRoute returns nil. If a route of this
+// cluster has the same destination but another instance, CreateRoute replaces
+// that route. If a route to the same destination has another owner, CreateRoute
+// returns an error.
 func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *cloudprovider.Route) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -128,7 +134,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 		have, err = r.replace(ctx, want, err)
 	}
 	switch cloudsim.KindOf(err) {
-	case cloudsim.Conflict, cloudsim.Stale: // another writer changed the route table; the framework retries at once
+	case cloudsim.Conflict, cloudsim.Stale: // another caller changed the route table; the framework retries a conflict at once
 		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, want.Name, err)
 	}
 	if err != nil {
@@ -137,16 +143,17 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 	return r.await(ctx, have)
 }
 
-// replace handles an existing route with the name of want. It returns the route
-// if the route is identical. It deletes a route of this cluster that leads
-// elsewhere, and then creates want.
+// replace handles an existing route with the name of want. If the existing
+// route has the same instance, replace returns the existing route. If the
+// existing route belongs to this cluster but has another instance, replace
+// deletes the existing route and creates want.
 func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
 	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: want.Name})
 	if err != nil {
 		return have, err
 	}
 	if len(l.Items) == 0 {
-		return have, exists // the existing route has another name, so it has another owner
+		return have, exists // the existing route to this destination has another name, so it has another owner
 	}
 	have = l.Items[0]
 	switch {
@@ -165,10 +172,11 @@ func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists 
 	return r.api.CreateRoute(ctx, want)
 }
 
-// DeleteRoute deletes a route by the id that ListRoutes returned. A missing route
-// is not an error. The framework deletes and creates routes concurrently. A
-// replacement with another id stays, and so does a route that hasten has
-// recorded.
+// DeleteRoute deletes the route with the id that ListRoutes returned. If the
+// route does not exist, DeleteRoute returns nil. The framework deletes and
+// creates routes at the same time, so a new route may have replaced the listed
+// route. The new route has another id, so DeleteRoute does not delete it.
+// DeleteRoute also does not delete a route that hasten has recorded.
 func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
 	if r.hastened(route.DestinationCIDR) {
 		return nil
@@ -181,8 +189,9 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 	return nil
 }
 
-// hop returns the id of the instance with the Node's name. It uses the same
-// search as for a Node that was never initialised.
+// hop returns the id of the instance with the Node's name. It finds the
+// instance by name, because the framework does not give the provider id of the
+// Node.
 func (r *routes) hop(ctx context.Context, node string) (cloudsim.InstanceID, error) {
 	i, err := r.instances.look(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 	if err == nil && i.ID == "" {
@@ -191,9 +200,9 @@ func (r *routes) hop(ctx context.Context, node string) (cloudsim.InstanceID, err
 	return i.ID, err
 }
 
-// await polls until the route is created. If this takes too long, it returns a
-// conflict, because the framework retries a conflict at once. It retries any
-// other error only at its next round.
+// await polls until the cloud has created the route. If the creation takes too
+// long, await returns a conflict error. The framework retries a conflict at
+// once, but retries other errors only at its next round.
 func (r *routes) await(ctx context.Context, have cloudsim.Route) error {
 	err := wait.ExponentialBackoffWithContext(ctx, r.backoff, func(ctx context.Context) (bool, error) {
 		if have.State == cloudsim.RouteCreating {

@@ -19,8 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// These labels record the owner of a load balancer. The CCM compares the cluster
-// and the UID. The other labels are for people.
+// These labels record the owner of a load balancer. The CCM checks the owner
+// with LabelCluster and LabelServiceUID. It uses the other two labels only in
+// events. They also help people who look at load balancers.
 const (
 	LabelCluster          = "kubernetes.io/cluster-name"
 	LabelServiceUID       = "kubernetes.io/service-uid"
@@ -29,7 +30,7 @@ const (
 )
 
 // These are the defaults of health checks. The times are short, because people
-// watch the results in a lab.
+// wait for the results in a lab.
 const (
 	probeInterval = 2000 // ms
 	probeTimeout  = 1000 // ms
@@ -42,15 +43,16 @@ const (
 var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 
 // loadBalancerName returns the name of a Service's load balancer, which never
-// changes. It depends on the UID only, so a Service finds its load balancer after
-// every restart or change. A Service that was deleted and created again does not
-// find the old load balancer.
+// changes. The name depends only on the UID of the Service, so the CCM finds
+// the load balancer after every restart and after every change of the Service.
+// If a user deletes a Service and creates it again, the new Service has another
+// UID and does not get the old load balancer.
 func loadBalancerName(svc *v1.Service) string {
 	name := "k8s-" + string(svc.UID)
 	if nameRE.MatchString(name) {
 		return name
 	}
-	sum := sha256.Sum256([]byte(svc.UID)) // this UID is not a valid name
+	sum := sha256.Sum256([]byte(svc.UID)) // the name with this UID would not be valid
 	return "k8s-" + hex.EncodeToString(sum[:16])
 }
 
@@ -64,9 +66,10 @@ func ownership(cluster string, svc *v1.Service) map[string]string {
 	}
 }
 
-// checkOwner returns an error if lb has the Service's name but belongs to another
-// cluster or Service. This can happen if a cluster is restored from a backup of
-// another cluster. Two clusters must not change the same load balancer.
+// checkOwner returns an error if lb belongs to another cluster or to another
+// Service than svc, although it has the name for svc. This can happen if a
+// person restores a cluster from a backup of another cluster. Two clusters must
+// not change the same load balancer.
 func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error {
 	if lb.ID == "" || shared(lb) && lb.Labels[LabelCluster] == cluster {
 		return nil
@@ -79,14 +82,15 @@ func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error
 	return nil
 }
 
-// families maps the IP families of Kubernetes to those of the cloud.
+// families maps the IP families of Kubernetes to the IP families of the cloud.
 var families = map[v1.IPFamily]cloudsim.IPFamily{v1.IPv4Protocol: cloudsim.IPv4, v1.IPv6Protocol: cloudsim.IPv6}
 
 var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolTCP: cloudsim.TCP, v1.ProtocolUDP: cloudsim.UDP}
 
 // wanted returns the load balancer that a Service requests, without the region.
-// The error contains every reason why the cloud cannot provide it. A partial load
-// balancer would be worse: a restricted Service might be open, or a port might
+// If the cloud cannot provide the load balancer, the error contains every
+// reason. wanted never leaves out an unsupported part of the request. Otherwise
+// a Service with restrictions might be open to all clients, or a port might
 // never answer.
 func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
 	var bad []error
@@ -148,9 +152,9 @@ func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.Listener
 	return want, errors.Join(bad...)
 }
 
-// sourceRanges returns the Service's source ranges, sorted. They come from the
-// field, or else from the annotation. An empty result allows all clients of both
-// families.
+// sourceRanges returns the Service's source ranges, sorted. They come from
+// spec.loadBalancerSourceRanges. If this field is empty, they come from the
+// annotation. An empty result allows clients with all addresses, IPv4 and IPv6.
 func sourceRanges(svc *v1.Service) ([]string, error) {
 	if len(svc.Spec.LoadBalancerSourceRanges) == 0 && strings.TrimSpace(svc.Annotations[v1.AnnotationLoadBalancerSourceRangesKey]) == "" {
 		return nil, nil
@@ -164,8 +168,9 @@ func sourceRanges(svc *v1.Service) ([]string, error) {
 	return all, nil
 }
 
-// staticAddresses returns the addresses that the Service requests, in the cloud's
-// notation. An IPv6 address has several notations.
+// staticAddresses returns the addresses that the Service requests. An IPv6
+// address can be written in several ways, so staticAddresses converts each
+// address to the form that the cloud uses.
 func staticAddresses(svc *v1.Service) (all []string, err error) {
 	field, annotation := svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]
 	if field != "" {
@@ -192,7 +197,8 @@ func staticAddresses(svc *v1.Service) (all []string, err error) {
 	return all, nil
 }
 
-// address returns text as an IP address in the cloud's notation.
+// address converts an IP address to the form that the cloud uses. The parameter
+// field is the name of the field, for errors.
 func address(field, text string) (string, error) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
@@ -202,9 +208,9 @@ func address(field, text string) (string, error) {
 }
 
 // healthCheck returns the health check for nodes. With externalTrafficPolicy
-// Local it asks whether the node has an endpoint of this Service. Otherwise it
-// asks whether the node's kube-proxy works. Nodes that are not ready stay targets
-// (KEP-3458), so only this check keeps traffic from them.
+// Local, a node is healthy if it has an endpoint of this Service. Otherwise a
+// node is healthy if its kube-proxy works. Nodes that are not ready stay
+// targets (KEP-3458), so only this check prevents traffic to such nodes.
 func healthCheck(svc *v1.Service) cloudsim.HealthCheck {
 	port := kubeProxyPort
 	if svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && svc.Spec.HealthCheckNodePort != 0 {
@@ -217,7 +223,6 @@ func healthCheck(svc *v1.Service) cloudsim.HealthCheck {
 	}
 }
 
-// chosen returns the nodes that match the selector.
 func chosen(nodes []*v1.Node, by labels.Selector) []*v1.Node {
 	if by.Empty() {
 		return nodes
@@ -231,10 +236,11 @@ func chosen(nodes []*v1.Node, by labels.Selector) []*v1.Node {
 	return kept
 }
 
-// targetsOf returns the instances of the nodes, sorted and without duplicates, so
-// that two leaders send identical requests. Nodes of another cloud are in left,
-// with the reason. A node without a provider id is omitted silently, because the
-// framework calls again when the node has an id.
+// targetsOf returns the instances of the nodes as targets. The targets are
+// sorted and have no duplicates, so that two leaders send identical requests.
+// The field left contains the nodes of another cloud, with the reason.
+// targetsOf omits nodes without a provider id, because the framework updates
+// the load balancer when such a node gets its provider id.
 func targetsOf(nodes []*v1.Node) (to backends) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {
@@ -251,8 +257,8 @@ func targetsOf(nodes []*v1.Node) (to backends) {
 	return to
 }
 
-// same reports whether lb already equals want. It ignores the order of rules, and
-// additional labels of lb.
+// same reports whether lb already equals want. It ignores the order of
+// listeners and targets. It also ignores labels of lb that want does not have.
 func same(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 	return hasLabels(lb, want.Labels) && standsOn(lb, want) && lb.Scheme == want.Scheme &&
 		plain(lb.LoadBalancerSpec).Same(plain(want.LoadBalancerSpec))
@@ -267,7 +273,8 @@ func hasLabels(lb cloudsim.LoadBalancer, labels map[string]string) bool {
 	return true
 }
 
-// standsOn reports whether lb has the families and static addresses of want.
+// standsOn reports whether lb has the IP families and the static addresses of
+// want.
 func standsOn(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 	for _, ip := range want.Addresses {
 		if !slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == ip }) {
@@ -277,8 +284,9 @@ func standsOn(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 	return len(want.Families) == 0 || slices.Equal(lb.Families(), want.Families)
 }
 
-// plain returns the spec in a normal form, with defaults filled in and lists
-// sorted. Two equivalent specs have the same normal form.
+// plain returns the spec in a normal form. The normal form contains all
+// defaults, and its lists are sorted. Two specs with the same meaning have the
+// same normal form.
 func plain(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
 	s.HealthCheck = s.Check()
 	s.AffinityTimeoutSeconds = int(s.AffinityTimeout().Seconds())

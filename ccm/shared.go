@@ -16,19 +16,21 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These labels of a shared load balancer record its members. There is a label
-// with the name of the group, and two labels for every member Service: its name,
-// and its listeners. The Service finds its load balancer by its UID even if its
-// annotations change. The label with the listeners prevents port conflicts
-// between the members.
+// These labels of a shared load balancer record its members. Members are the
+// Services that use the load balancer. One label contains the name of the
+// group. Each member has two labels, whose keys contain the UID of the Service.
+// The first contains the name of the Service. With this label the CCM finds the
+// load balancer of a Service even if the annotations of the Service change. The
+// second contains the listeners of the Service. With this label the CCM
+// prevents port conflicts between members.
 const (
 	LabelShared       = "kubernetes.io/shared-load-balancer" // namespace/name
 	labelMemberPrefix = "service.kubernetes.io/"             // + UID: namespace/name
 	labelPortsPrefix  = "ports.kubernetes.io/"               // + UID: tcp-80.udp-53
 )
 
-// share makes want a shared load balancer if the Service's annotation asks for
-// this.
+// share changes want to a shared load balancer if the Service has the
+// annotation for a shared load balancer.
 func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
 	if !asked {
@@ -68,13 +70,13 @@ func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) e
 
 func portName(l cloudsim.Listener) string { return string(l.Protocol) + "-" + strconv.Itoa(l.Port) }
 
-// shared reports whether lb can have several Services.
+// shared reports whether several Services can use lb.
 func shared(lb cloudsim.LoadBalancer) bool { return lb.Labels[LabelShared] != "" }
 
 // member is a Service that uses a load balancer.
 type member struct{ uid, namespace, name string }
 
-// members returns the Services of lb according to its labels.
+// members returns the Services that use lb, according to the labels of lb.
 func members(lb cloudsim.LoadBalancer) []member {
 	if !shared(lb) {
 		return []member{{lb.Labels[LabelServiceUID], lb.Labels[LabelServiceNamespace], lb.Labels[LabelServiceName]}}
@@ -89,14 +91,16 @@ func members(lb cloudsim.LoadBalancer) []member {
 	return all
 }
 
-// portsOf returns the names of the member's listeners on lb.
+// portsOf returns the names of the listeners on lb that belong to the member
+// with the given UID.
 func portsOf(lb cloudsim.LoadBalancer, uid string) []string {
 	return strings.Split(lb.Labels[labelPortsPrefix+uid], ".")
 }
 
-// joined returns want plus the listeners and labels of the other members of lb.
-// It returns an error if another member has a port of want, or if want would
-// change settings of the other members.
+// joined returns a copy of want that also contains the listeners and labels of
+// the other members of lb. It returns an error if another member already uses a
+// port of want. It also returns an error if want has other settings than lb,
+// because the settings of lb apply to all members.
 func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid string) (cloudsim.CreateLoadBalancer, error) {
 	if !shared(lb) {
 		return want, nil
@@ -139,8 +143,8 @@ func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid stri
 	return all, errors.Join(bad...)
 }
 
-// partOf returns lb with the Service's listeners only. It removes the listeners
-// of the other members of a shared load balancer.
+// partOf returns a copy of lb that contains only the listeners of the Service.
+// If lb is shared, it removes the listeners of the other members.
 func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 	if _, shares := lb.Labels[labelPortsPrefix+string(svc.UID)]; !shares {
 		return lb
@@ -153,10 +157,12 @@ func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 	return lb
 }
 
-// leave removes the member's listeners and labels from a shared load balancer. It
-// deletes the load balancer when the last member leaves. The caller holds the
-// slot of sharing, so no other goroutine of this process joins in between. If
-// another process joins, the repairer creates the load balancer again.
+// leave removes the listeners and labels of a member from a shared load
+// balancer. If no other member exists, it deletes the load balancer. The caller
+// must hold the slot of the channel sharing, so that no other goroutine of this
+// process adds a member at the same time. If another process adds a member and
+// leave deletes the load balancer, the repairer creates the load balancer
+// again.
 func (b *loadBalancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
 	keep := cloudsim.UpdateLoadBalancer{Labels: maps.Clone(lb.Labels), LoadBalancerSpec: lb.LoadBalancerSpec}
 	delete(keep.Labels, labelMemberPrefix+uid)

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// recordPorts emits an event for each listener that is not reachable at the
-// Service's address and port.
+// recordPorts emits an event on the Service for each listener that clients
+// cannot reach at the Service's address and port.
 func (b *loadBalancers) recordPorts(svc *v1.Service, lb cloudsim.LoadBalancer) {
 	lb = partOf(lb, svc)
 	for _, l := range lb.Status.Listeners {
@@ -27,8 +27,8 @@ func (b *loadBalancers) recordPorts(svc *v1.Service, lb cloudsim.LoadBalancer) {
 	}
 }
 
-// ofLoadBalancer reports whether l is about an address of lb. Otherwise l is
-// about a port that the cloud's host publishes for lb.
+// ofLoadBalancer reports whether the listener l has an address of lb. If not, l
+// describes a port that the cloud's host publishes for lb.
 func ofLoadBalancer(lb cloudsim.LoadBalancer, l cloudsim.ListenerStatus) bool {
 	return slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == l.IP })
 }
@@ -40,14 +40,15 @@ func because(reason string) string {
 	return ": " + reason
 }
 
-// unreachable is the error in the status of a Service's port that clients cannot
-// reach (v1.PortStatus).
+// unreachable is the error in v1.PortStatus for a port of a Service that
+// clients cannot reach.
 const unreachable = "cloudsim.dev/ListenerUnreachable"
 
-// status returns the status of the Service for Kubernetes. It contains every
-// address, in the order of the families. It contains the ports only if one of
-// them does not work. The mode (KEP-1860) is VIP if all listeners allow it. With
-// VIP, kube-proxy sends connections directly to the pods.
+// status returns the load balancer status of the Service. The status contains
+// every address, in the order of the IP families. It contains the ports only if
+// a port does not work. The IP mode (KEP-1860) is VIP if all listeners have the
+// mode VIP. With the mode VIP, kube-proxy sends connections directly to the
+// pods.
 func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	lb = partOf(lb, svc)
 	st := &v1.LoadBalancerStatus{}
@@ -64,8 +65,9 @@ func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	return st
 }
 
-// portStatus returns nil if every listener works at ip. Otherwise it returns all
-// ports, because the Kubernetes API requires all ports of a Service or none.
+// portStatus returns nil if every listener works at the address ip. Otherwise
+// it returns the status of all ports, because the Kubernetes API requires
+// either all ports of a Service or no ports.
 func portStatus(lb cloudsim.LoadBalancer, ip string) []v1.PortStatus {
 	var ports []v1.PortStatus
 	broken := false
