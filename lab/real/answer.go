@@ -9,23 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The data plane connects to targets from the clients' addresses. So a server in the VPC
-// answers to an address outside the VPC. The router must send these answers to the host,
-// and the host must accept these packets as its own. The rules recognise answers by their source
-// port, which is below the ports that Linux assigns to clients. Connections that machines
-// and pods open to outside addresses still have no route.
+// The data plane connects to a target with the client's address as the source address. So a
+// server in the VPC sends its answers to an address outside the VPC. The router must forward
+// these answers to the host, and the host must accept them as its own packets. The routing
+// rules recognise an answer by its source port, which is lower than the ports that Linux
+// assigns to clients. Connections that machines and pods open to addresses outside the VPC
+// still have no route.
 const (
 	firstServerPort, lastServerPort = 1, 32767
 
-	routerTable    = 77        // routing table in the router's namespace, which has no other
-	routerPriority = 40_000    // after the main table, so traffic to the VPC stays there
-	hostTables     = 1_000_000 // plus the index of the link, which differs between labs
+	routerTable    = 77        // routing table for answers, in the router's namespace
+	routerPriority = 40_000    // after the main table, which routes the traffic to the VPC
+	hostTables     = 1_000_000 // the host's routing table for answers is this number plus the index of the lab's link
 	hostPriority   = 30_000    // before the host's main table
 )
 
 var everywhere = ipNet(netip.MustParsePrefix("0.0.0.0/0"))
 
-// leadAnswers creates the rules and routes for answers. Existing rules and routes stay.
+// leadAnswers creates the rules and routes that bring answers of servers in the VPC to the
+// host. An existing rule or route is no error.
 func (v *vpc) leadAnswers(host *netlink.Handle) error {
 	bridge, err := v.link.LinkByName(bridgeName)
 	if err != nil {
@@ -69,8 +71,9 @@ func answers(from string, protocol, table, order int) *netlink.Rule {
 	return r
 }
 
-// forgetAnswers deletes the host's rules and table for answers, which the kernel does not
-// delete together with the link. Missing rules are no error.
+// forgetAnswers deletes the host's rules and routes for answers of servers in the VPC. The
+// kernel does not delete these rules and routes together with the link. Missing rules are no
+// error.
 func forgetAnswers(link string) error {
 	rules, err := netlink.RuleList(netlink.FAMILY_V4)
 	if err != nil {

@@ -30,7 +30,8 @@ func hostBridge(n Network) (*bridge, error) {
 	return &bridge{n, n.Link, link}, nil
 }
 
-// attach connects a machine to the VPC with a veth pair. pid is the machine's first process.
+// attach connects a machine to the VPC with a veth pair. The parameter pid is the pid of the
+// machine's first process.
 func (b *bridge) attach(name string, pid int, address netip.Addr) error {
 	if err := b.detach(name); err != nil {
 		return err
@@ -87,8 +88,9 @@ func (b *bridge) plug(name string) error {
 	return b.link.LinkSetUp(l)
 }
 
-// setCables sets the local ends of veth pairs down for machines with cut true, and up
-// for machines with cut false. A machine that is off has no veth pair.
+// setCables sets the veth pair of each machine down if cut has true for the machine, and up if
+// cut has false. It changes only the end of the pair that is in the bridge. A machine that is
+// off has no veth pair.
 func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	links, err := b.link.LinkList()
 	if err != nil {
@@ -121,8 +123,8 @@ func (b *bridge) cables() (map[string]bool, error) {
 	return there, nil
 }
 
-// card returns the hardware address for an address in the VPC. It is always the same, so
-// the ARP caches of other machines stay valid after a restart.
+// card derives a hardware address from an address in the VPC. The same address always gives
+// the same hardware address. So the ARP caches of other machines stay valid after a restart.
 func card(a netip.Addr) net.HardwareAddr {
 	a4 := a.As4()
 	return net.HardwareAddr{2, 0, a4[0], a4[1], a4[2], a4[3]}

@@ -7,8 +7,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// cables holds the zone of each machine and the dark zones, from which the state of each
-// veth pair follows.
+// cables holds the zone of each machine and the dark (unreachable) zones. They determine
+// whether the veth pair of a machine is up or down.
 type cables struct {
 	news notification
 
@@ -46,7 +46,8 @@ func (c *cables) cut() map[cloudsim.InstanceID]bool {
 	return all
 }
 
-// keepCables sets the veth pairs of machines in dark zones down, and all others up, until ctx ends.
+// Until ctx ends, keepCables sets the veth pairs of machines in dark zones down, and the veth
+// pairs of other machines up.
 func (h *hypervisor) keepCables(ctx context.Context) {
 	h.cables.news.each(ctx, func() error { return h.bridge.setCables(h.cables.cut()) }, func(err error) {
 		h.log.Warn("links of dark zones not updated; retrying", "err", err)

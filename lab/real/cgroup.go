@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroup is a path below each of the host's cgroup hierarchies. Cgroup v2 has one
-// hierarchy, and v1 has one for each controller. The cgroup limits the size of a machine.
-// It also lists the machine's processes, even after the death of the hypervisor.
+// cgroup is a path below each of the host's cgroup hierarchies. Cgroup v2 has one hierarchy,
+// and v1 has one for each controller. The cgroup limits the memory and CPUs of a machine. It
+// also lists the machine's processes, even after the end of the hypervisor.
 type cgroup struct {
 	hierarchies []hierarchy
 	name        string // path without a leading slash
@@ -81,8 +81,8 @@ type size struct {
 	cpus   int
 }
 
-// create creates the cgroup and its parents. On v2 it enables the controllers of each
-// parent for the parent's children.
+// create creates the cgroup and its parents. On cgroup v2, it also enables the controllers of
+// each parent for the parent's children.
 func (c cgroup) create() error {
 	if parent := filepath.Dir(c.name); parent != "." {
 		if err := (cgroup{c.hierarchies, parent}).create(); err != nil {
@@ -108,7 +108,8 @@ func (c cgroup) create() error {
 	return nil
 }
 
-// inheritCPUs copies an empty cpuset from the parent, because an empty cpuset accepts no process.
+// inheritCPUs copies the parent's cpuset if the cgroup's own cpuset is empty. A cgroup with an
+// empty cpuset accepts no process.
 func inheritCPUs(dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		now, err := os.ReadFile(filepath.Join(dir, file))
@@ -166,8 +167,8 @@ func (c cgroup) limit(s size) error {
 	return errors.Join(errs...)
 }
 
-// offers reports whether a v2 cgroup has a controller. It has not if the host uses this
-// controller in v1.
+// offers reports whether a v2 cgroup has a controller. The cgroup lacks controllers that the
+// host uses with cgroup v1.
 func (c cgroup) offers(h hierarchy, controller string) bool {
 	have, err := os.ReadFile(filepath.Join(c.in(h), "cgroup.controllers"))
 	return err == nil && slices.Contains(strings.Fields(string(have)), controller)
@@ -184,7 +185,7 @@ func (c cgroup) join(pid int) error {
 	return nil
 }
 
-// processes returns the pids in the cgroup and its children. No processes are no error.
+// processes returns the pids in the cgroup and its children. A missing cgroup is no error.
 func (c cgroup) processes() ([]int, error) {
 	var pids []int
 	for _, h := range c.hierarchies {
@@ -218,8 +219,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// destroy kills all processes in the cgroup and removes the cgroup. It returns an error
-// with the remaining processes if this takes more than 15 seconds.
+// destroy kills all processes in the cgroup and removes the cgroup. If this takes more than 15
+// seconds, it returns an error that lists the remaining processes.
 func (c cgroup) destroy(ctx context.Context) error {
 	const timeout = 15 * time.Second
 	deadline := time.Now().Add(timeout)

@@ -15,15 +15,15 @@ import (
 // vpcFile is the file in Config.Dir on which the VPC's network namespace is mounted.
 const vpcFile = "vpc.netns"
 
-// Clean removes the resources that a hypervisor with this dir, name and link left: its
-// machines with their processes, its cgroups, the network and its links. It finds these
-// resources by their names and paths, so it needs no record. A missing resource is no
+// Clean removes the resources that remain from a hypervisor with the given dir, name and link:
+// processes of machines, cgroups, loop devices, the network and the link. It finds these
+// resources by their names and paths, so it needs no record of them. A missing resource is no
 // error. Disks stay.
 func Clean(ctx context.Context, dir, name, link string) error {
 	return errors.Join(cleanMachines(ctx, name), destroyVPC(filepath.Join(dir, vpcFile), link))
 }
 
-// cleanMachines does the work of Clean except for the network.
+// cleanMachines removes the same resources as Clean, except for the network.
 func cleanMachines(ctx context.Context, name string) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -32,8 +32,8 @@ func cleanMachines(ctx context.Context, name string) error {
 	return errors.Join(cgroup{all, name}.destroy(ctx), detachDisks(name, nil))
 }
 
-// Runs reports whether Clean would find anything, including the remains of an earlier
-// Clean that failed.
+// Runs reports whether Clean would find a resource to remove. Such a resource may also remain
+// from an earlier Clean that failed.
 func Runs(dir, name, link string) (bool, error) {
 	all, err := hierarchies()
 	if err != nil {

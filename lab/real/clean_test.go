@@ -72,7 +72,8 @@ func TestRuns(t *testing.T) {
 		if err := Clean(t.Context(), dir, name, link); err != nil {
 			t.Fatal(err)
 		}
-		// Udev opens a loop device that appears or disappears, and keeps the device busy for a moment.
+		// When a loop device appears or disappears, udev opens the device, which is then busy
+		// for a moment.
 		eventually.NoError(t, what+" is gone after Clean", func() error {
 			runs, err := Runs(dir, name, link)
 			if err == nil && runs {

@@ -17,19 +17,20 @@ type Config struct {
 	// machine. The client must be able to read instances, instance types, zones and
 	// events. A router also needs to read routes.
 	Cloud *client.Client
-	// Zones lists the zones of the instances that become machines; empty means all
-	// zones. Hypervisors of other zones may run beside this hypervisor, which does not
-	// touch their machines.
+	// Zones lists the zones of the instances that become machines; empty means all zones. Other
+	// hypervisors may run machines of other zones on the same host. This hypervisor does not
+	// change those machines.
 	Zones []string
 	// Router holds the services in the VPC if this process is also the router of the
 	// VPC. It is nil if another process is the router: see Route.
 	Router *Services
-	// Registry is the cloud's registry.
+	// Registry holds the settings of the cloud's container registry.
 	Registry Registry
 	// Dir is the absolute path of the hypervisor's own folder for machines, the network
 	// and images.
 	Dir string
-	// Name is the name of this lab's cgroup, different from other labs on the host.
+	// Name is the name of this lab's cgroup. It must differ from the names of other labs on the
+	// host.
 	Name    string
 	Network Network
 	// Programs lists the programs that machines run.
@@ -49,13 +50,14 @@ type Config struct {
 	// Volumes holds the settings for pods' volumes; nil means no volumes.
 	Volumes *Volumes
 	// NetworkProxy holds the settings for the network proxy's agents. It is nil if
-	// kube-apiserver reaches machines directly or through a network proxy of the user.
+	// kube-apiserver reaches machines directly or through a network proxy that the user runs.
 	NetworkProxy *NetworkProxy
-	// Say reports slow steps to people.
+	// Say prints a message about a slow step for the user.
 	Say func(format string, args ...any)
 }
 
-// Registry is a registry from which machines pull with credentials of the cloud.
+// Registry holds the settings of a container registry. Machines pull images from it with
+// credentials that the cloud issues.
 type Registry struct {
 	// Name is host:port, as in image names.
 	Name string
@@ -66,7 +68,7 @@ type Registry struct {
 	Kubelet map[string][]byte
 }
 
-// Programs holds paths on the host.
+// Programs holds the paths of programs on the host.
 type Programs struct {
 	Machine string // folder with containerd, runc, the machine's first process, and cni/
 	Images  string // folder with the programs of the built images and with more image archives

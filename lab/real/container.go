@@ -26,7 +26,7 @@ func OpenContainer() error {
 			return fmt.Errorf("cgroups at %s: %w", h.path, err)
 		}
 	}
-	// The container runtime makes parts of /proc read-only; a new mount is writable.
+	// The container runtime makes parts of /proc read-only, but a new mount is writable.
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("/proc: %w", err)
 	}
@@ -39,9 +39,8 @@ func openCgroup(h hierarchy) error {
 	return unix.Mount("", h.path, "", flags, "")
 }
 
-// moveIn moves all processes of the container's cgroup into a child cgroup. On v2 a cgroup
-// may either have processes or pass controllers to children, except for the root cgroup
-// of the host.
+// moveIn moves all processes of the container's cgroup into a child cgroup. On cgroup v2, only
+// the host's root cgroup may have processes and also pass controllers to its children.
 func (h hierarchy) moveIn() error {
 	if !h.unified {
 		return nil
@@ -78,7 +77,7 @@ func openDevices() error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(own) //nolint:errcheck // an empty folder in memory
+	defer os.Remove(own) //nolint:errcheck // the folder is empty, so a failure does not matter
 	if err := unix.Mount("devtmpfs", own, "devtmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("the kernel's devices: %w", err)
 	}

@@ -17,9 +17,10 @@ import (
 // inContainer is the environment variable that marks the test's process in the container.
 const inContainer = "REAL_TEST_IN_CONTAINER"
 
-// TestOpenContainer runs itself in a container that sees a part of the host's cgroups,
-// mounted read-only. The container's processes are in the root of this part, which must
-// pass controllers on. After OpenContainer, a machine's cgroups can be created there.
+// TestOpenContainer starts its own program again in a container. The container has only a part
+// of the host's cgroups, and the mount is read-only. The container's processes are in the root
+// cgroup of this part. After OpenContainer, the test creates a machine's cgroups below this
+// root cgroup, which must pass its controllers to them.
 func TestOpenContainer(t *testing.T) {
 	if os.Getenv(inContainer) != "" {
 		insideContainer(t)
@@ -96,5 +97,5 @@ func insideContainer(t *testing.T) {
 			t.Errorf("a machine's kubelet gets the controllers %q, %v, without %s", passed, err, c)
 		}
 	}
-	must(unix.Access("/dev/loop-control", unix.R_OK|unix.W_OK)) // the kernel's devices
+	must(unix.Access("/dev/loop-control", unix.R_OK|unix.W_OK)) // a device of the kernel
 }

@@ -1,8 +1,8 @@
 // Package real runs the instances of a simulated cloud as machines. A machine is a set of
-// Linux namespaces (network, mount, host name, IPC, processes) and a cgroup with the size
-// of its instance type. Each machine has its own containerd, kubelet and kube-proxy at
-// their standard paths, the node components of the cloud, and a veth pair to the VPC. The
-// package needs Linux, root and the programs that Doctor checks.
+// Linux namespaces (network, mount, host name, IPC, processes) and a cgroup. The cgroup limits
+// memory and CPUs to the size of the instance type. Each machine has its own containerd,
+// kubelet and kube-proxy at their standard paths, the node components of the cloud, and a veth
+// pair to the VPC. The package needs Linux, root and the programs that Doctor checks.
 //
 //	instance is provisioning   create the disk
 //	running                    boot the machine; its kubelet registers
@@ -35,18 +35,18 @@
 //
 // # Zones
 //
-// A hypervisor serves all zones or the zones in Config.Zones. With Config.Zones, other
-// hypervisors may run in the same network namespace with their own folders and names.
-// They share the bridge and the routes, which another process creates with Route. This
-// bridge is in the shared network namespace. So the cables stay in the bridge when the
-// router ends. The kernel deletes a cable when its machine ends.
+// A hypervisor serves all zones or the zones in Config.Zones. If Config.Zones is set, several
+// hypervisors may run in the same network namespace, each with its own folder and name. All of
+// them use the bridge and the routes that a router process creates with Route. The bridge is
+// in the shared network namespace. So the machines' cables (veth pairs) stay in the bridge
+// when the router ends. The kernel deletes a cable when the cable's machine ends.
 //
 // # End of a machine
 //
-// A machine's first process is PID 1 of its namespace. When this process ends, the kernel
-// ends all other processes in the machine and removes its mounts, network and names. So
-// a machine that is switched off leaves nothing behind. A killed hypervisor leaves
-// complete machines. The next hypervisor finds these machines by their cgroups and takes
-// the machines over, or Clean ends the machines. Cgroups are the only list of processes
-// that is always correct.
+// A machine's first process is PID 1 of its namespace. When this process ends, the kernel ends
+// all other processes in the machine and removes the machine's mounts, network and host name.
+// So nothing but the disk remains of a machine that is switched off. When a hypervisor is
+// killed, its machines continue to run. The next hypervisor finds these machines by their
+// cgroups and manages them. Clean also finds them by their cgroups, and ends them. Cgroups are
+// the only list of processes that is always correct.
 package real

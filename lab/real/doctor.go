@@ -17,14 +17,14 @@ type Finding struct {
 	Name string
 	// Problem describes the missing or broken part; "" means no problem.
 	Problem string
-	// Needed is true if no machine can run without this. Otherwise Problem describes
-	// the restriction.
+	// Needed is true if no machine can run while the problem exists. If Needed is false,
+	// machines run with the restriction that Problem describes.
 	Needed bool
 	Fix    string // advice
 }
 
-// Doctor checks whether this host can run machines with their files in or below dir. It
-// changes nothing.
+// Doctor checks whether this host can run machines that store their files in dir or below it.
+// It changes nothing.
 func Doctor(dir string, p Programs) []Finding {
 	return slices.Concat(
 		[]Finding{checkRoot()}, checkCapabilities(), []Finding{checkCgroups(), checkNamespaces(), checkOverlay(dir), checkNFT(), checkNetfilter(), checkInotify()}, checkPrograms(p))
@@ -141,8 +141,8 @@ func checkOverlay(dir string) Finding {
 	return f
 }
 
-// loadable reports whether the kernel can load a module. The kernel loads such a module on
-// first use.
+// loadable reports whether the kernel can load a module. The kernel loads such a module when a
+// program first uses it.
 func loadable(module string) bool {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -172,8 +172,8 @@ func checkNFT() Finding {
 	return f
 }
 
-// Numbers of inotify instances that a lab uses. The kernel counts the instances of all
-// machines together, because all belong to root.
+// These numbers estimate how many inotify instances a lab uses. The kernel limits the
+// instances of each user. All machines together use the limit of root.
 const (
 	machineInotify = 9 // kubelet 6, containerd 2, kube-proxy 1
 	labInotify     = 20
@@ -195,8 +195,9 @@ func checkInotify() Finding {
 	return f
 }
 
-// inotifyProblem describes the problem if a limit of most instances, with taken already
-// in use, leaves too few for machines. Otherwise it returns "".
+// inotifyProblem returns "" if enough inotify instances are free for machines. Otherwise it
+// describes the problem. The parameter most is the kernel's limit, and the parameter taken is
+// the number of instances in use.
 func inotifyProblem(most, taken int) string {
 	if room := max(most-taken-labInotify, 0) / machineInotify; room < fewMachines {
 		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are taken: there is room for %d machines, the kubelets of others end with \"too many open files\"", most, taken, room)

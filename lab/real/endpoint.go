@@ -13,12 +13,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// serveEndpoints makes services on the host's loopback reachable for machines, at the
-// host's address in the VPC: the API server and the cloud. It also starts the metadata
-// service. The kernel copies the data of each connection from socket to socket.
+// serveEndpoints lets machines reach services on the host's loopback, such as the API server
+// and the cloud. Machines call these services at the host's address in the VPC. serveEndpoints
+// also starts the metadata service. The kernel copies the data of each connection from socket
+// to socket.
 //
-// serveEndpoints opens all listeners before it serves the first. If it cannot open a
-// listener, it closes all others and returns the error.
+// serveEndpoints opens all listeners before it serves the first. If it cannot open a listener,
+// it closes the open listeners and returns the error.
 func (r *router) serveEndpoints(ctx context.Context, work *errgroup.Group, s Services) (err error) {
 	open := map[net.Listener]string{}
 	defer func() {
@@ -46,7 +47,8 @@ func (r *router) serveEndpoints(ctx context.Context, work *errgroup.Group, s Ser
 	return nil
 }
 
-// forward forwards connections of l to the address to, until ctx ends. Then it closes open connections too.
+// forward accepts connections on l and forwards them to the target address, until ctx ends.
+// Then it also closes the open connections.
 func forward(ctx context.Context, l net.Listener, to string) error {
 	var open sync.WaitGroup
 	defer open.Wait()
@@ -85,7 +87,8 @@ func carry(ctx context.Context, from net.Conn, to string) {
 	both.Wait()
 }
 
-// pump copies data until from ends, and then closes the write side of to.
+// pump copies data between two connections in one direction. At the end of the data it closes
+// the write side of the receiving connection. After an error it closes both connections.
 func pump(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if c, ok := to.(*net.TCPConn); ok && err == nil {

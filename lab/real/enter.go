@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// First returns the pid of the first process of the machine with this host name. dir and
-// name are the hypervisor's Dir and Name.
+// First returns the pid of the first process of the machine with the given host name. The
+// parameters dir and name are the Dir and Name of the hypervisor's Config.
 func First(dir, name, host string) (pid int, err error) {
 	all, err := hierarchies()
 	if err != nil {

@@ -63,9 +63,9 @@ func (f folder) path(elem ...string) string {
 	return filepath.Join(append([]string{string(f)}, elem...)...)
 }
 
-// writeFile replaces a file of the machine. Programs on the machine can change the folders
-// that the machine mounts. So writeFile follows no link out of the machine's own folder,
-// and replaces a link by the file.
+// writeFile replaces a file of the machine. Programs on the machine can put symbolic links
+// into the folder. So writeFile follows no link that leads out of the machine's folder on the
+// host. If the file itself is a link, writeFile replaces the link.
 func (f folder) writeFile(name string, content []byte, mode fs.FileMode) error {
 	root, err := os.OpenRoot(string(f))
 	if err != nil {
@@ -84,7 +84,8 @@ func (f folder) writeFile(name string, content []byte, mode fs.FileMode) error {
 	return errors.Join(err, file.Close())
 }
 
-// makeDir makes a folder of the machine without following links out of it, like writeFile.
+// makeDir creates a folder of the machine. Like writeFile, it follows no link that leads out
+// of the machine's folder on the host.
 func (f folder) makeDir(name string, mode fs.FileMode) error {
 	root, err := os.OpenRoot(string(f))
 	if err != nil {
@@ -181,8 +182,8 @@ func machineID(i cloudsim.Instance) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// tunables returns kernel settings of the whole host that the kubelet requires. Machines
-// read these values, and the host keeps its own.
+// tunables returns values that the kubelet requires for kernel settings of the whole host.
+// Machines read these values, but the settings of the host do not change.
 func tunables() map[string]string {
 	return map[string]string{
 		"/proc/sys/vm/overcommit_memory":      "1",

@@ -10,8 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// Programs on a machine can replace the machine's files and folders by links. The next
-// boot writes these files as root of the host and must not change files outside.
+// Programs on a machine can replace the machine's files and folders by links. At the next
+// boot, the hypervisor writes these files as root. It must not change files outside the
+// machine's folder.
 func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret")

@@ -9,7 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/informer"
 )
 
-// follow watches the cloud and notifies the keepers until ctx ends.
+// follow watches the cloud until ctx ends. It notifies the keepers, which manage one machine
+// each, of new versions of their instances.
 func (h *hypervisor) follow(ctx context.Context) {
 	informer.Run(ctx, h.cfg.Cloud.Watch, &follower{h, informer.OutageLogger{Log: h.log}}, retry())
 }
@@ -48,7 +49,7 @@ func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt}, nil
 }
 
-// Take applies an event.
+// Take applies an event to the zones or to the keeper of an instance.
 func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
 	if e.Kind == cloudsim.KindZone {
 		z, err := object[cloudsim.Zone](e)
@@ -70,12 +71,12 @@ func object[T any](e cloudsim.Event) (of T, err error) {
 	return of, err
 }
 
-// nameEvery is the interval at which a machine checks whether its name is free.
+// nameEvery is the interval at which awaitName reads the Node.
 const nameEvery = 500 * time.Millisecond
 
-// awaitName waits until the Node of an earlier instance with the same name is gone. The
-// cloud controller manager deletes this Node. Otherwise the new kubelet would take over
-// the old Node and lose it when the cloud controller manager deletes it.
+// awaitName waits until the cloud controller manager has deleted the Node of an earlier
+// instance with the same name. Without this wait, the new kubelet would use the old Node, and
+// would lose this Node when the cloud controller manager deletes it.
 func (h *hypervisor) awaitName(ctx context.Context, i cloudsim.Instance) error {
 	said := false
 	for {

@@ -31,8 +31,8 @@ type hypervisor struct {
 	keepers map[cloudsim.InstanceID]*keeper
 }
 
-// keeper is the state of the goroutine that manages one machine: the latest version of the
-// machine's instance.
+// keeper is the input of the goroutine that manages one machine. It holds the latest version
+// of the machine's instance.
 type keeper struct {
 	news notification
 	mu   sync.Mutex
@@ -55,14 +55,14 @@ func (k *keeper) latest() (cloudsim.Instance, bool) {
 	return k.want, k.gone
 }
 
-// Run runs instances as real machines until ctx ends. Then it switches all machines off
-// and, if it is also the router, deletes the network. Disks stay. The cloud may be
+// Run runs instances as real machines until ctx ends. Then it switches all machines off. If
+// cfg.Router is set, it then also deletes the network. Disks stay. The cloud may be
 // unavailable at the start of Run or later.
 //
-// A killed hypervisor leaves its machines running, unless its container ends too. A
-// hypervisor may also fail before it has taken over the machines of an earlier run. It
-// then leaves these machines running. The next hypervisor takes such machines over, or
-// Clean ends the machines.
+// A killed hypervisor leaves its machines running, unless its container ends too. A hypervisor
+// may also fail before it has taken over the machines of an earlier run. In this case, these
+// machines also continue to run. The next hypervisor takes over machines that still run. Clean
+// ends them.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -73,7 +73,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	defer stop()
 	var serving *errgroup.Group
 	adopted := false
-	defer func() { // also stops the parts that run when a later step fails
+	defer func() { // if a step below fails, this also stops the parts that already run
 		stop()
 		h.wg.Wait()
 		if serving != nil {
@@ -128,7 +128,8 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 	return err
 }
 
-// closeHandles closes the handles of open. Machines and the network stay.
+// closeHandles closes the handles that the method open has opened. Machines and the network
+// stay.
 func (h *hypervisor) closeHandles() error {
 	switch {
 	case h.vpc != nil:
@@ -139,7 +140,8 @@ func (h *hypervisor) closeHandles() error {
 	return nil
 }
 
-// clean ends all remaining machines after all keepers have returned.
+// clean ends all remaining machines. If this process is also the router, clean deletes the
+// network, too. All keepers must have returned before the call.
 func (h *hypervisor) clean(ctx context.Context) error {
 	if h.cfg.Router == nil {
 		return cleanMachines(ctx, h.cfg.Name)
@@ -152,8 +154,10 @@ func (h *hypervisor) serves(zone string) bool {
 	return len(h.cfg.Zones) == 0 || slices.Contains(h.cfg.Zones, zone)
 }
 
-// adopt takes over all machines with a folder before the first request to the cloud, so
-// they keep running. If this fails for a machine, its keeper tries again later.
+// adopt takes over the machines that an earlier hypervisor left running, and starts a keeper
+// for each machine folder. It makes no request to the cloud, so the machines keep running
+// while the cloud is unavailable. If adopt fails for a machine, the machine's keeper tries
+// again later.
 func (h *hypervisor) adopt(ctx context.Context) error {
 	ids, err := h.left()
 	if err != nil {
@@ -182,7 +186,8 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
 	return k
 }
 
-// tell gives a new version of an instance to the keeper of its machine.
+// tell sends a new version of an instance to the keeper of the instance's machine. It starts a
+// missing keeper.
 func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
 	if h.serves(i.Zone) {
 		h.cables.locate(i)
@@ -199,7 +204,7 @@ func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
 	k.tell(i, gone)
 }
 
-// prune marks all instances as gone that have a keeper and are not in list.
+// prune marks an instance as gone if the instance has a keeper but is not in list.
 func (h *hypervisor) prune(list []cloudsim.Instance) {
 	there := map[cloudsim.InstanceID]bool{}
 	for _, i := range list {
@@ -216,7 +221,8 @@ func (h *hypervisor) prune(list []cloudsim.Instance) {
 	}
 }
 
-// keep manages one machine until the machine is deleted, or ctx ends and the machine is off.
+// keep manages one machine until the machine is deleted. If ctx ends first, keep switches the
+// machine off and returns.
 func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 	again := retry()
 	daily := time.NewTicker(24 * time.Hour)
@@ -237,7 +243,7 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 			m.handleCrash(ctx)
 			continue
 		}
-		if m.init != nil && !m.on() { // the machine ended at the same moment
+		if m.init != nil && !m.on() { // the machine has ended in the meantime
 			m.handleCrash(ctx)
 		}
 		done, err := h.settle(ctx, m, k)
@@ -258,7 +264,8 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 	}
 }
 
-// handleCrash handles a machine that went off by itself.
+// handleCrash records that a machine ended by itself, and removes the remains of the machine.
+// The disk stays.
 func (m *machine) handleCrash(ctx context.Context) {
 	m.log.Warn("the machine stopped by itself; it stays off until the instance is rebooted", "console", m.folder.path("console.log"))
 	m.crashed = m.booted
@@ -267,8 +274,8 @@ func (m *machine) handleCrash(ctx context.Context) {
 	}
 }
 
-// leave switches a machine off because the hypervisor ends. If other hypervisors and the
-// cluster continue, leave also sets the Node to NotReady.
+// leave switches a machine off because the hypervisor ends. If another process is the router,
+// the cluster continues to run. Then leave also sets the machine's Node to NotReady.
 func (h *hypervisor) leave(ctx context.Context, m *machine, k *keeper) error {
 	i, _ := k.latest()
 	if h.cfg.Router != nil || i.Name == "" {
@@ -296,7 +303,7 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 			return false, err
 		}
 	}
-	if !h.serves(i.Zone) { // the zone was served before; the disk stays in case it is served again
+	if !h.serves(i.Zone) { // an earlier configuration included the zone; the disk stays for a later configuration
 		return false, m.powerOff(ctx)
 	}
 	switch i.State {
@@ -323,12 +330,12 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 	return false, m.boot(ctx, i)
 }
 
-// farewellWithin is the time limit of the NotReady call.
+// farewellWithin is the time limit of a call of Config.NotReady.
 const farewellWithin = 5 * time.Second
 
-// farewell shuts a machine down and sets its Node to NotReady. Without this the cluster
-// would notice only when the Lease expires. If the call fails, the cluster waits for
-// the Lease.
+// farewell shuts a machine down and sets the machine's Node to NotReady. Otherwise the cluster
+// would notice the shutdown only when the Node's Lease expires. If NotReady fails, farewell
+// only logs the failure, and the cluster waits until the Lease expires.
 func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instance) error {
 	m.untold = m.untold || m.on() // the value stays for the next attempt if this attempt fails
 	if err := m.shutDown(ctx); err != nil || !m.untold {

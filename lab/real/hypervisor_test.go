@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// A hypervisor runs only machines of its own zones. It switches a machine off if it no
-// longer serves the machine's zone, and keeps the disk.
+// A hypervisor runs only machines of the zones in Config.Zones. If a machine's zone is removed
+// from Config.Zones, the hypervisor switches the machine off and keeps the disk.
 func TestZones(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")
@@ -120,8 +120,8 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	}
 }
 
-// A machine that cannot be taken over does not stop the others. A later attempt takes the
-// machine over while it runs.
+// If a hypervisor cannot take over a machine, it still takes over the other machines. A later
+// attempt takes over the missing machine, which continues to run.
 func TestAdoptsLater(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")

@@ -15,11 +15,11 @@ import (
 	"strings"
 )
 
-// image is a container image that the lab builds from a program, so that the first start
+// image is a container image that the lab builds from a program. So the first start of a lab
 // needs no registry.
 type image struct {
 	ref     string
-	program string            // file of the host, the entry point of the image
+	program string            // path of the program on the host; the program is the image's entry point
 	at      string            // path of the program in the image
 	args    []string          // default arguments
 	files   map[string]string // contents of other files by path
@@ -120,7 +120,8 @@ func (m image) config(layer string) map[string]any {
 	}
 }
 
-// writeLayer writes the image's files as a tar. The owner is root and there are no timestamps.
+// writeLayer writes the image's files as a tar. All files belong to root and have no
+// timestamps.
 func (m image) writeLayer(w io.Writer) error {
 	out := tar.NewWriter(w)
 	for _, dir := range []string{"etc/", "root/", "tmp/", "var/"} {

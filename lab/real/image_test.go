@@ -89,8 +89,8 @@ func TestImageArchive(t *testing.T) {
 	}
 }
 
-// The image files of a machine are links to the store's files. Databases are copies. An
-// interrupted clone is repeated.
+// The function clone makes links to the image files of the store, and copies of the store's
+// databases. After an interrupted clone, the next call makes a complete clone.
 func TestClone(t *testing.T) {
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "disk")
 	for name, content := range map[string]string{"layer/file": "layer", "meta.db": "database"} {

@@ -22,7 +22,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// machine is the hardware of one instance. Only its keeper's goroutine uses it.
+// machine holds the state of one instance's machine. Only the goroutine of the machine's
+// keeper uses it.
 type machine struct {
 	h      *hypervisor
 	id     cloudsim.InstanceID
@@ -34,14 +35,15 @@ type machine struct {
 	init *process
 	// booted is the cloud operation that started the machine; "" while it is off.
 	booted cloudsim.OperationID
-	// crashed is the operation of a boot that ended by itself. Like other clouds, the
-	// cloud shows such an instance as running until a user reboots it.
+	// crashed is the cloud operation that started the machine, if the machine then ended by
+	// itself. Like real clouds, the cloud shows such an instance as running until a user
+	// reboots it.
 	crashed cloudsim.OperationID
-	// left is true if an earlier hypervisor may have left the machine running and it is
-	// not yet taken over.
+	// left is true if the machine may still run since an earlier hypervisor, and this
+	// hypervisor has not taken it over yet.
 	left bool
-	// untold is true if the machine is being or was shut down and its Node was not yet
-	// set to NotReady.
+	// untold is true from the beginning of a shutdown until the hypervisor sets the machine's
+	// Node to NotReady.
 	untold bool
 }
 
@@ -52,8 +54,8 @@ func (h *hypervisor) newMachine(id cloudsim.InstanceID) *machine {
 	}
 }
 
-// process is a process that need not be a child of this process, because an earlier
-// hypervisor may have started it.
+// process is the first process of a machine. It may not be a child of this process, because an
+// earlier hypervisor may have started it.
 type process struct {
 	pid   int
 	ended chan struct{} // closed when the process has ended
@@ -124,7 +126,7 @@ func (m *machine) adopt(ctx context.Context) (err error) {
 		return err
 	}
 	operation, err := os.ReadFile(m.folder.path("booted"))
-	if pid == 0 || err != nil { // a machine in the middle of its start ends by itself
+	if pid == 0 || err != nil { // a machine with an interrupted start runs no programs
 		return m.cgroup.destroy(ctx)
 	}
 	if m.init, err = watchProcess(pid); err != nil {
@@ -144,8 +146,8 @@ func (c cgroup) first() (pid int, err error) {
 	return pid, err
 }
 
-// isFirst reports whether a process is PID 1 of a PID namespace directly below the host's:
-// see NSpid in proc_pid_status(5).
+// isFirst reports whether a process is PID 1 of a PID namespace directly below the host's PID
+// namespace. See NSpid in proc_pid_status(5).
 func isFirst(pid int) bool {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {
@@ -215,8 +217,8 @@ func (m *machine) install(i cloudsim.Instance, typ cloudsim.InstanceType, addres
 	return m.folder.writeSpec(s)
 }
 
-// start runs the machine's first process in new namespaces. The process waits until start
-// writes boot.Go, which is the last step, after all steps that can fail.
+// start runs the machine's first process in new namespaces. The process waits for the message
+// boot.Go. The last step of start writes this message, after all steps that may fail.
 func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.InstanceType, spec string, address netip.Addr) error {
 	if err := m.cgroup.destroy(ctx); err != nil { // remains of a crash
 		return err
@@ -248,7 +250,7 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // reaps the child; m.init reports its end
+	go func() { _ = cmd.Wait() }() // reaps the child; m.init reports the end of the child
 	if m.init, err = watchProcess(cmd.Process.Pid); err != nil {
 		return err
 	}
@@ -259,12 +261,13 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	if err := m.h.bridge.attach(string(m.id), cmd.Process.Pid, address); err != nil {
 		return err
 	}
-	m.h.cables.locate(i) // its zone may be dark
+	m.h.cables.locate(i) // the instance's zone may be dark (unreachable)
 	_, err = button.Write([]byte(boot.Go))
 	return err
 }
 
-// shutDown sends SIGTERM to the first process, waits for its end, and then cuts the power.
+// shutDown sends SIGTERM to the first process and waits for the end of the process, at most
+// for twice shutdownGrace. Then it calls powerOff.
 func (m *machine) shutDown(ctx context.Context) error {
 	if !m.on() {
 		return m.powerOff(ctx)
@@ -281,8 +284,8 @@ func (m *machine) shutDown(ctx context.Context) error {
 	return m.powerOff(ctx)
 }
 
-// powerOff cuts the power. When it returns, no process of the machine runs. The machine's
-// cable, cgroups and loop devices are gone, and its disk stays.
+// powerOff kills all processes of the machine. It also deletes the machine's veth pair,
+// cgroups and loop devices. The disk stays.
 func (m *machine) powerOff(ctx context.Context) error {
 	ran := m.init != nil
 	if ran {
@@ -318,7 +321,7 @@ func hostMemory() (int64, error) {
 	return int64(info.Totalram) * int64(info.Unit), nil //nolint:gosec // no host has 8 EiB
 }
 
-// left returns the instances that have a machine folder.
+// left returns the ids of the instances that have a machine folder.
 func (h *hypervisor) left() ([]cloudsim.InstanceID, error) {
 	entries, err := os.ReadDir(filepath.Join(h.cfg.Dir, "machines"))
 	if errors.Is(err, fs.ErrNotExist) {

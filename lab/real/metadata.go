@@ -9,14 +9,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// metadataAddress is the metadata service's address, which the router has in addition to
-// its own. Machines reach the address through their default route. The service runs on the
-// router, not on each machine. So a reply with a hop limit of 1 reaches a machine, but not
-// a pod, because the machine would have to forward the reply.
+// metadataAddress is the metadata service's address, which the router has in addition to its
+// own address. Machines reach the address through their default route. The service runs on the
+// router, not on each machine. So a reply with a hop limit of 1 reaches a machine, but not a
+// pod, because the machine would have to forward the reply.
 var metadataAddress = netip.PrefixFrom(netip.MustParseAddrPort(metadata.Address).Addr(), 32)
 
-// serveMetadata serves the metadata service until ctx ends. The service identifies a
-// machine by the VPC address from which it calls.
+// serveMetadata opens the listener of the metadata service. It returns a function that serves
+// requests until ctx ends. The service identifies a machine by the source address of the
+// request, which is the machine's address in the VPC.
 func (r *router) serveMetadata(ctx context.Context, cloud metadata.Cloud) (func() error, error) {
 	l, err := r.vpc.listen(ctx, metadata.Address)
 	if err != nil {

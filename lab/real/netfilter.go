@@ -8,16 +8,18 @@ import (
 	"strings"
 )
 
-// The settings that br_netfilter adds to the kernel, and the command that loads the module.
+// bridgeSettings is the folder that exists while the kernel module br_netfilter is loaded.
+// loadNetfilter is the command that loads this module.
 const (
 	bridgeSettings = "/proc/sys/net/bridge"
 	loadNetfilter  = "modprobe br_netfilter"
 )
 
-// filterBridges loads br_netfilter. Then bridged packets between pods on one machine pass
-// the machine's netfilter rules, in every network namespace that is created later. A
-// Service needs this if its pod is on the client's node. Otherwise the answer bypasses
-// the rules that restore the Service's address, and the client drops the answer.
+// filterBridges loads the kernel module br_netfilter. In network namespaces that are created
+// later, the netfilter rules of a machine then also apply to packets between pods on this
+// machine. A Service needs this if a pod of the Service is on the client's node. Without the
+// module, the pod's answer bypasses the rules that restore the Service's address, and the
+// client drops the answer.
 func filterBridges(ctx context.Context) error {
 	if _, err := os.Stat(bridgeSettings); err == nil {
 		return nil

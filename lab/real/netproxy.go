@@ -14,13 +14,14 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// NetworkProxy holds the settings that let kube-apiserver reach machines to which it has
-// no route. Each machine runs an agent of the network proxy (KEP-1281).
+// NetworkProxy holds the settings of the network proxy (KEP-1281). Through this proxy
+// kube-apiserver reaches machines, even if it has no route to them. Each machine runs an agent
+// of the proxy.
 type NetworkProxy struct {
-	Server string // host:port that agents on machines call
+	Server string // host:port to which the agents on machines connect
 	CA     string // path of the server's certificate authority
-	// Issue returns the certificate of a machine's agent and its key, as PEM. The
-	// certificate grants the identifiers of that instance and no others.
+	// Issue returns the certificate and the key of a machine's agent, both as PEM. The
+	// certificate grants only the identifiers of that instance.
 	Issue func(cloudsim.Instance) (cert, key []byte, err error)
 }
 
@@ -69,7 +70,7 @@ func (f folder) identifyAgent(i cloudsim.Instance, n *NetworkProxy) error {
 	return nil
 }
 
-// renewBefore is the remaining life of an agent's certificate at which it is renewed.
+// renewBefore is the remaining validity at which renewAgent renews an agent's certificate.
 const renewBefore = 30 * 24 * time.Hour
 
 // renewAgent replaces the certificate of a running machine's agent if the certificate

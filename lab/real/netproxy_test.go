@@ -13,7 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// A machine's agent has the name of its node and private keys.
+// The agent of a machine has the node's name as its id. Only root can read the agent's
+// certificate, key and authority.
 func TestNetworkProxy(t *testing.T) {
 	f := folder(t.TempDir())
 	if err := os.MkdirAll(f.path(etcKubernetes), 0o755); err != nil {

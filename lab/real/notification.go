@@ -2,8 +2,8 @@ package real
 
 import "context"
 
-// notification carries no data. Notifications that arrive while no goroutine reads are
-// merged into one notification.
+// notification is a channel that wakes its reader. It carries no data. If several
+// notifications arrive before the reader is ready, the reader gets only one.
 type notification chan struct{}
 
 func newNotification() notification { return make(notification, 1) }
@@ -15,8 +15,8 @@ func (b notification) notify() {
 	}
 }
 
-// each calls work on each notification until ctx ends. After a failure it calls failed
-// and repeats the work after a backoff.
+// each calls the function work for each notification until ctx ends. If work returns an error,
+// each calls the function failed, waits for a backoff and calls work again.
 func (b notification) each(ctx context.Context, work func() error, failed func(error)) {
 	again := retry()
 	for {

@@ -15,7 +15,7 @@ import (
 // routeProtocol marks the router's routes that came from the cloud's route table.
 const routeProtocol = 77 // unused by the routing daemons in /etc/iproute2/rt_protos
 
-// table holds the cloud's routes and the instances that are their next hops.
+// table holds the routes and instances of the cloud. The next hop of a route is an instance.
 type table struct {
 	news notification
 
@@ -86,9 +86,10 @@ func (t *table) running() (all []cloudsim.Instance) {
 	return all
 }
 
-// active returns the next hop of each destination in the VPC. It skips routes that
-// the cloud reports as black holes, because their next hops do not run. It also skips next
-// hops outside the VPC. They belong to other networks, which the router does not reach.
+// active returns the next hops of the usable routes, by destination. It skips routes that the
+// cloud reports as black holes, because their next hops do not run. It also skips routes with
+// a next hop outside vpc. Such routes belong to other networks, which the router does not
+// reach.
 func (t *table) active(vpc netip.Prefix) map[netip.Prefix]netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,8 +105,8 @@ func (t *table) active(vpc netip.Prefix) map[netip.Prefix]netip.Addr {
 	return all
 }
 
-// setRoutes changes the router's routes to want. It deletes cloud routes that are not in
-// want.
+// setRoutes adds the routes in want to the router. It deletes earlier routes of the cloud that
+// are not in want.
 func (v *vpc) setRoutes(want map[netip.Prefix]netip.Addr) error {
 	now, err := v.link.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {

@@ -19,18 +19,18 @@ import (
 
 // Services holds the services that machines can call in the VPC.
 type Services struct {
-	// Metadata is the data source of the metadata service. Its credentials must allow
+	// Metadata is the data source of the metadata service. The source's credentials must allow
 	// reads for all instances.
 	Metadata metadata.Cloud
-	// Endpoints maps ports of the host's address in the VPC to target addresses. It makes
-	// services on the host reachable for machines.
+	// Endpoints maps ports of the host's address in the VPC to target addresses. So machines
+	// can reach services on the host.
 	Endpoints map[int]string
 }
 
 // RouterConfig holds the settings of a router that serves hypervisors in other processes.
 type RouterConfig struct {
 	Services
-	// Cloud must be able to read instances, routes and events.
+	// Cloud is the client of the router. It must be able to read instances, routes and events.
 	Cloud *client.Client
 	// Dir is the absolute path of the router's own folder.
 	Dir string
@@ -50,10 +50,10 @@ func (c RouterConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Route creates a VPC in this process's network namespace for hypervisors in other
-// processes. It is the VPC's router until ctx ends. Then it deletes the router and its
-// routes, but the bridge stays. So machines still reach each other directly, and the
-// next router connects to the same bridge.
+// Route creates a VPC in this process's network namespace, for hypervisors in other processes.
+// It runs the VPC's router until ctx ends. Then it deletes the router and the router's routes,
+// but the bridge stays. So machines still reach each other directly, and the next router
+// connects to the same bridge.
 func Route(ctx context.Context, log *slog.Logger, c RouterConfig) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -91,7 +91,7 @@ func newRouter(log *slog.Logger, cloud *client.Client, v *vpc) *router {
 	return &router{log: log, cloud: cloud, vpc: v, table: newTable()}
 }
 
-// serve starts the services and the routing. Both run until ctx ends or a part fails.
+// serve starts the services and the routing. They run until ctx ends or one of them fails.
 func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error) {
 	work, ctx := errgroup.WithContext(ctx)
 	if err := r.serveEndpoints(ctx, work, s); err != nil {
@@ -110,7 +110,8 @@ func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error)
 	return work, nil
 }
 
-// routed applies the cloud's events to the router. Without the cloud, the routes stay.
+// routed applies the cloud's events to the router. While the cloud is unavailable, the routes
+// do not change.
 type routed struct {
 	*router
 	informer.OutageLogger
@@ -155,8 +156,9 @@ const (
 	missingAfter = time.Minute
 )
 
-// watch logs once if a running instance has no machine, and again when the machine exists.
-// A hypervisor cannot detect this, because it knows only its own zones.
+// watch logs a warning once if a running instance has no machine, and a second message when
+// the machine exists. A hypervisor cannot detect this, because it manages only the machines of
+// its own zones.
 func (r *router) watch(ctx context.Context) {
 	look := time.NewTicker(missingEvery)
 	defer look.Stop()
@@ -191,8 +193,9 @@ type absence struct {
 	told  bool
 }
 
-// look returns in lost the instances that have had no machine for missingAfter, each only
-// once. It returns in found the lost instances that have a machine again.
+// look returns two lists. The list lost has the running instances that have had no machine for
+// the time missingAfter. Each of them is in lost only once. The list found has instances that
+// were in lost earlier and have a machine again.
 func (m missing) look(now time.Time, running []cloudsim.Instance, there map[string]bool) (lost, found []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {

@@ -21,8 +21,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// A running instance without a machine is reported once, and only after the machine had
-// time to boot. It is reported once again when the machine is back.
+// The method look reports a running instance without a machine once, after the time that a
+// machine may take to boot. It reports the instance a second time when the machine is back.
 func TestMissing(t *testing.T) {
 	began := time.Now()
 	running := []cloudsim.Instance{{ID: "i-000001"}, {ID: "i-000002"}}
@@ -101,7 +101,7 @@ func TestBridgeOnHost(t *testing.T) {
 	reaches(t, "a pod there, by the router", first, "10.97.2.1:80", true)
 	reaches(t, "the host, to a machine", here(t), "10.98.0.2:80", true)
 
-	// A killed router: the namespace loses its mount and its handles.
+	// Simulate a killed router: remove the mount and the handles of the router's namespace.
 	if err := errors.Join(unix.Unmount(file, unix.MNT_DETACH), v.close()); err != nil {
 		t.Fatal(err)
 	}

@@ -19,12 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// imageStore creates a containerd folder with all images unpacked. Each machine's disk
-// begins as a copy of this folder, with hard links instead of file copies. So ten machines
-// store the files of agnhost only once on the disk and in the page cache. This is safe
-// because containerd never changes a layer or a blob: it only adds and removes them.
+// imageStore creates a containerd folder with all images unpacked. Each machine's disk begins
+// as a copy of this folder, with hard links instead of file copies. So the files of an image
+// are only once on the disk and in the page cache, even with ten machines. The hard links are
+// safe because containerd only adds and removes layers and blobs, and never changes them.
 type imageStore struct {
-	dir      string // folder that holds one store, named by its key
+	dir      string // folder of the store; the store is a subfolder with the key as its name
 	programs string // folder with containerd and ctr
 	images   string // folder with the images' programs and with archives
 	more     string // folder with more archives, "" means none
@@ -32,8 +32,7 @@ type imageStore struct {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// archives returns the archives in the folder of the images' programs and in the folder
-// more.
+// archives returns the paths of the image archives in the folders images and more.
 func (s imageStore) archives() ([]string, error) {
 	all, err := filepath.Glob(filepath.Join(s.images, "*.tar"))
 	if err != nil || s.more == "" {
@@ -65,7 +64,8 @@ func (s imageStore) key() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil))[:12], nil
 }
 
-// ensure returns the store's folder. If the folder does not exist, it creates the store in some seconds and reports this.
+// ensure returns the store's folder. If the folder does not exist, ensure creates the store,
+// which takes some seconds, and then calls say.
 func (s imageStore) ensure(ctx context.Context, say func(string, ...any)) (string, error) {
 	key, err := s.key()
 	if err != nil {
@@ -75,7 +75,7 @@ func (s imageStore) ensure(ctx context.Context, say func(string, ...any)) (strin
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	if err := os.RemoveAll(s.dir); err != nil { // stores of other versions; machines have their own links
+	if err := os.RemoveAll(s.dir); err != nil { // deletes stores of other versions; machines have their own links to the files
 		return "", err
 	}
 	work := filepath.Join(s.dir, "work")
@@ -136,8 +136,8 @@ address = %q
 address = ""
 `
 
-// stepWithin is the time limit of one step. There is no limit for the whole, because on a
-// slow host it would fail and start again from the beginning.
+// stepWithin is the time limit of one step. All steps together have no limit. On a slow host,
+// such a limit would end the work, and the next attempt would begin again with the first step.
 const stepWithin = 5 * time.Minute
 
 func (s imageStore) awaitSocket(ctx context.Context, socket string) error {
@@ -198,8 +198,8 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// clone copies a store to a machine's disk. It creates folders and links files. It
-// copies databases, because containerd writes into databases. The final rename makes the
+// clone copies a store to a machine's disk. It creates folders, and makes hard links to files.
+// It copies databases, because containerd writes into them. The final rename makes the
 // complete copy appear in one step.
 func clone(from, to string) error {
 	if _, err := os.Stat(to); err == nil {
@@ -235,7 +235,7 @@ func cloneEntry(from, to string, d fs.DirEntry) error {
 		if err := os.Mkdir(to, 0o700); err != nil {
 			return err
 		}
-		return os.Chmod(to, info.Mode()) // Mkdir would drop the sticky bit and the bits of the umask
+		return os.Chmod(to, info.Mode()) // Mkdir drops the sticky bit and the permission bits of the umask
 	case strings.HasSuffix(from, ".db"):
 		return copyFile(from, to)
 	}

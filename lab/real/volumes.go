@@ -19,12 +19,12 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// Volumes holds the settings that let pods on machines have volumes. Each machine runs the
-// node part of a CSI driver.
+// Volumes holds the settings for volumes of pods on machines. Each machine runs the node part
+// of a CSI driver.
 type Volumes struct {
 	Name      string   // name of the driver
 	ServeAs   []string // legacy names under which the driver also answers
-	Disks     string   // folder of the cloud's disks, which machines see instead of /dev/disk
+	Disks     string   // folder of the cloud's disks; machines use it instead of /dev/disk
 	URL       string   // URL of the cloud for machines
 	TokenFile string   // file with the driver's token for the cloud
 }
@@ -35,15 +35,15 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir returns the path at which the machines of a hypervisor see the cloud's disks.
-// The path contains the hypervisor's name, because a loop device shows the path of its
-// file. So each hypervisor can recognise its own loop devices.
+// disksDir returns the path of the cloud's disks in the machines of a hypervisor. The path
+// contains the hypervisor's name. A loop device shows the path of its file, so each hypervisor
+// can recognise its own loop devices.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
-// detachDisks detaches the loop devices of a hypervisor's disks that no running machine
-// uses. A device that a pod used as a raw volume outlives the machine. The kubelet also
-// locks such a device with a second loop device on it, which is detached too. The
-// parameter machines holds the pid of each machine's first process.
+// detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a
+// running machine uses. The loop device of a raw volume remains after the end of the pod's
+// machine. The kubelet locks such a device with a second loop device, which detachDisks
+// detaches, too. The parameter machines holds the pid of each running machine's first process.
 func detachDisks(name string, machines []int) error {
 	all, err := loop.List()
 	if err != nil {
@@ -82,8 +82,9 @@ func detach(l loop.Status) error {
 	return d.Detach()
 }
 
-// loopsShownTo returns the numbers of the loop devices that are mounted in the mount
-// namespaces of the processes: the device file or its file system.
+// loopsShownTo returns the numbers of the loop devices that the given processes can use. In
+// the mount namespace of such a process, the device's file system or the device file is
+// mounted.
 func loopsShownTo(pids []int) (map[int]bool, error) {
 	shown := map[int]bool{}
 	for _, pid := range pids {

@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// detachDisks keeps a loop device while a machine shows it. After the machine has ended,
-// detachDisks removes the device and the kubelet's lock on it. It does not touch the
-// devices of other hypervisors.
+// detachDisks keeps a loop device while a machine has the device mounted. After the machine
+// has ended, detachDisks removes the device, and the second device with which the kubelet
+// locked it. It does not touch the devices of other hypervisors.
 func TestDetachDisks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes loop devices")
@@ -65,7 +65,8 @@ func TestDetachDisks(t *testing.T) {
 	if err := detachDisks(name, []int{os.Getpid()}); err != nil {
 		t.Fatal(err)
 	}
-	// Udev opens a loop device that appears or disappears, and keeps the device busy for a moment.
+	// When a loop device appears or disappears, udev opens the device, which is then busy for a
+	// moment.
 	eventually.True(t, "no device of a dead machine is left", func() bool { return left() == 0 })
 }
 

@@ -24,16 +24,17 @@ type Network struct {
 	VPC netip.Prefix
 	// Router and Host are the addresses of the router and the host in the VPC.
 	Router, Host netip.Addr
-	// LoadBalancers is a part of VPC. All its addresses belong to the host.
+	// LoadBalancers is the part of VPC for load balancers. All addresses in it belong to the
+	// host.
 	LoadBalancers netip.Prefix
 	// Pods contains the pod ranges of all machines. It must not overlap VPC.
 	Pods netip.Prefix
 	// Link is the name of the host's link into the VPC, with at most 15 letters.
 	Link string
-	// BridgeOnHost puts the bridge, with the name Link, into the host's network
-	// namespace and connects the router with a veth pair. So all hypervisors in this
-	// namespace can use the bridge. Without it, the bridge is in the router's namespace,
-	// where no firewall of the host filters the traffic between machines.
+	// BridgeOnHost puts the bridge, with the name Link, into the host's network namespace and
+	// connects the router with a veth pair. So all hypervisors in this namespace can use the
+	// bridge. If BridgeOnHost is false, the bridge is in the router's namespace. There no
+	// firewall of the host filters the traffic between machines.
 	BridgeOnHost bool
 }
 
@@ -60,19 +61,18 @@ func (n Network) Validate() error {
 const (
 	// bridgeName is the router's link into the VPC: the bridge or a veth end.
 	bridgeName = "vpc"
-	// hostPort and routerPort are names of the veth end in the bridge. The other end is
-	// at the host or at the router.
+	// hostPort is the bridge's end of a veth pair to the host. routerPort is the bridge's end
+	// of a veth pair to the router.
 	hostPort, routerPort = "host", "router"
 )
 
-// vpc is a network namespace that is the lab's router. It has a route table, and a bridge
-// connects the router, the host and all machines. The host gets one link, three routes
-// and two rules. Two routes disappear with the link. Clean deletes the third route, which
-// is in a table of its own, and the rules. The host's own forwarding setting and firewall
-// do not change.
+// vpc is the network namespace of the lab's router. A bridge connects the router, the host and
+// all machines. The host gets one link, three routes and two rules. The kernel deletes two of
+// the routes together with the link. Clean deletes the rules, and the third route, which is in
+// a separate table. The forwarding setting and the firewall of the host do not change.
 type vpc struct {
 	Network
-	file   string // mount point of the namespace, so that it outlives this process
+	file   string // mount point of the namespace; the mount keeps the namespace after this process ends
 	ns     netns.NsHandle
 	link   *netlink.Handle // handle for the namespace
 	bridge *bridge
@@ -102,8 +102,8 @@ func openVPC(file string, n Network) (*vpc, error) {
 	return v, nil
 }
 
-// newRouter creates the namespace. It first deletes the link to an earlier namespace,
-// because the kernel needs some time to delete this link itself.
+// newRouter creates the router's namespace. It first deletes the host's link to an earlier
+// namespace. The kernel also deletes this link, but needs some time.
 func (v *vpc) newRouter() (netns.NsHandle, error) {
 	host, err := netlink.NewHandle()
 	if err != nil {
@@ -223,7 +223,8 @@ func (v *vpc) hostRoutes(host *netlink.Handle) error {
 	return nil
 }
 
-// routerRoutes rejects packets to pods without a route, instead of dropping them.
+// routerRoutes makes the router reject packets to a pod address for which it has no other
+// route. So the sender gets an error at once.
 func (v *vpc) routerRoutes() error {
 	r := netlink.Route{Dst: ipNet(v.Pods), Type: unix.RTN_UNREACHABLE}
 	if err := v.link.RouteReplace(&r); err != nil {

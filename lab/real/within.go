@@ -20,7 +20,8 @@ func withinNew(fn func() error) error {
 
 func newNetwork() error { return unix.Unshare(unix.CLONE_NEWNET) }
 
-// away calls fn on a thread that has left its network namespace.
+// away calls leave and then fn on the same thread. The function leave moves the thread to
+// another network namespace. At the end the thread returns to its own namespace.
 func away(leave, fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -34,10 +35,10 @@ func away(leave, fn func() error) error {
 	return <-done
 }
 
-// leaving locks the goroutine to its thread and moves the thread out of its network
-// namespace. The caller must call back, which restores the namespace. The thread may be
-// the process's first thread, which never ends. Without back this thread would keep the
-// other namespace for ever. /proc/self would also show this namespace for the process.
+// leaving locks the goroutine to its thread and moves the thread out of its network namespace.
+// The caller must call the returned function, which restores the namespace. The thread may be
+// the process's first thread, which never ends. Without the call, the first thread would stay
+// in the other namespace. /proc/self would then show this namespace for the whole process.
 func leaving(leave func() error) (back func(), err error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()
@@ -47,7 +48,7 @@ func leaving(leave func() error) (back func(), err error) {
 	return func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
-		} // the goroutine stays locked, so the thread ends with it
+		} // if this fails, the goroutine stays locked, so the thread ends with the goroutine
 		_ = home.Close() // an error does not matter for a read-only handle
 	}, err
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// All threads return to their namespace, including the first thread, which /proc/self
-// shows. The test starts a new process, in which the first thread is idle. So one of its
-// many goroutines runs on the first thread.
+// All threads return to their own network namespace, including the first thread, which
+// /proc/self shows. The test starts a new process with many goroutines. The first thread of
+// this process is idle, so one of the goroutines runs on it.
 func TestAway(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")

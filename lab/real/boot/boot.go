@@ -15,20 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Go is the message of the hypervisor after the machine has its cgroup and its network.
-// Before this message no program starts. So a hypervisor that dies during the start
-// leaves no machine behind.
+// Go is the message that the hypervisor sends to the machine's first process after the machine
+// has its cgroup and its network. The first process starts no program before this message. So
+// no machine remains if the hypervisor dies during the start.
 const Go = "go\n"
 
 const (
 	firstPause = 200 * time.Millisecond
 	maxPause   = 5 * time.Second
-	calm       = time.Minute // after this run time, a program's next pause is firstPause again
+	calm       = time.Minute // after a longer run than this, the pause before a program's restart is firstPause again
 )
 
-// Run runs a machine. It waits for Go, builds the root, and keeps the programs running
-// until ctx ends. Then it sends SIGTERM to all processes, waits at most Spec.Grace, and
-// returns. Run is in PID 1, so the kernel ends the remaining processes when PID 1 exits.
+// Run runs a machine. It waits for the message Go and builds the machine's root folder. Then
+// it runs the programs of s, and restarts programs that end. When ctx ends, it sends SIGTERM
+// to all processes, waits at most Spec.Grace, and returns. The process that calls Run is PID
+// 1. When PID 1 exits, the kernel ends the remaining processes of the machine.
 func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -67,11 +68,11 @@ type machine struct {
 	env []string
 
 	mu      sync.Mutex
-	waiting map[int]chan unix.WaitStatus // by pid: receivers of the exit status
-	dead    map[int]unix.WaitStatus      // processes that ended before start registered a receiver
+	waiting map[int]chan unix.WaitStatus // receivers of exit statuses, by pid
+	dead    map[int]unix.WaitStatus      // exit statuses of processes that ended before the method start registered a receiver
 }
 
-// keep runs a program and restarts it after it ends, until ctx ends.
+// keep runs a program until ctx ends. It restarts the program each time that the program ends.
 func (m *machine) keep(ctx context.Context, p Program) {
 	pause := firstPause
 	for awaitSocket(ctx, p.Await) {
@@ -99,7 +100,8 @@ func (m *machine) keep(ctx context.Context, p Program) {
 	}
 }
 
-// awaitSocket waits until a Unix socket accepts connections. It returns false if ctx ends before.
+// awaitSocket waits until a Unix socket accepts connections. It returns false if ctx ends
+// first.
 func awaitSocket(ctx context.Context, path string) bool {
 	for path != "" {
 		c, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -116,8 +118,8 @@ func awaitSocket(ctx context.Context, path string) bool {
 	return ctx.Err() == nil
 }
 
-// start starts a program and returns a channel for its exit status. Only the reaper waits
-// for child processes, because PID 1 also gets orphans.
+// start starts a program and returns a channel that receives the program's exit status. Only
+// the method reap waits for child processes, because orphans also become children of PID 1.
 func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	if err := os.MkdirAll(filepath.Dir(p.Log), 0o755); err != nil {
 		return nil, err
@@ -155,13 +157,14 @@ func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	return end, nil
 }
 
-// reap waits for all children and orphans until done ends. After stopping has ended, it
-// closes empty when no child is left.
+// reap collects the exit statuses of all child processes and orphans until the context done
+// ends. When the context stopping has ended and no child is left, reap closes the channel
+// empty.
 func (m *machine) reap(done, stopping context.Context, empty chan<- struct{}) {
 	children := make(chan os.Signal, 1)
 	stop := notifyChild(children)
 	defer stop()
-	tick := time.NewTicker(time.Second) // a signal may be lost while another is pending
+	tick := time.NewTicker(time.Second) // the kernel drops a SIGCHLD while an earlier SIGCHLD is pending
 	defer tick.Stop()
 	told := false
 	for {
@@ -179,8 +182,8 @@ func (m *machine) reap(done, stopping context.Context, empty chan<- struct{}) {
 	}
 }
 
-// reapAll records all processes that have ended, and reports whether there are no more
-// children.
+// reapAll records the exit statuses of all children that have ended. It reports whether no
+// child is left.
 func (m *machine) reapAll() (none bool) {
 	for {
 		var status unix.WaitStatus
@@ -200,16 +203,17 @@ func (m *machine) reapAll() (none bool) {
 		} else if len(m.dead) < maxDead {
 			m.dead[pid] = status
 		} else {
-			clear(m.dead) // most are orphans, for which no receiver comes
+			clear(m.dead) // most entries are of orphans, which have no receiver
 		}
 		m.mu.Unlock()
 	}
 }
 
-// maxDead is the maximum number of recorded exits of orphans.
+// maxDead is the maximum number of entries in machine.dead.
 const maxDead = 64
 
-// end sends SIGTERM to all processes in the machine and waits until they end, but at most grace.
+// end sends SIGTERM to all processes in the machine. Then it waits until the channel empty is
+// closed, but not longer than the duration grace.
 func (m *machine) end(grace time.Duration, empty <-chan struct{}) {
 	if err := unix.Kill(-1, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
 		m.log.Warn("stop signal not sent to all processes", "err", err)
@@ -222,7 +226,7 @@ func (m *machine) end(grace time.Duration, empty <-chan struct{}) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for pid, end := range m.waiting { // the kernel kills these when PID 1 exits
+	for pid, end := range m.waiting { // the kernel kills these processes when PID 1 exits
 		delete(m.waiting, pid)
 		end <- unix.WaitStatus(unix.SIGKILL)
 	}

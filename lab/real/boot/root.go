@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// build builds the machine's root and makes it the root of this process. The order
-// isolates the machine from the host:
+// build builds the machine's root folder and makes it the root folder of this process. The
+// order of the steps isolates the machine from the host:
 //
 //  1. It makes the mounts private, so no mount of the machine appears on the host.
 //  2. It fills the new root with the mounts that the Spec lists.
 //  3. It unmounts the old root, so the machine sees nothing else of the host.
-//  4. It shares the new root with the namespaces below. So the kubelet sees the mounts
-//     that a CSI driver makes in its container.
+//  4. It makes the new root a shared mount. So the kubelet sees the mounts that a CSI driver
+//     makes in the driver's container.
 func build(s Spec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("cutting off the host's mounts: %w", err)
@@ -67,8 +67,9 @@ func mount(kind, at string, flags uintptr, data string) error {
 	return nil
 }
 
-// mount creates the path at and binds b there. A symbolic link that has the same path on
-// the host and in the machine stays a link, like /bin on modern distributions.
+// mount binds b.From to the path in at, and creates this path. If b.From is a symbolic link
+// and has the same path in the machine, mount copies the link. An example is /bin on modern
+// distributions.
 func (b Bind) mount(at string) error {
 	info, err := os.Lstat(b.From)
 	if b.Optional && errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +79,7 @@ func (b Bind) mount(at string) error {
 		if b.To == b.From {
 			return copyLink(b.From, at)
 		}
-		info, err = os.Stat(b.From) // the mount follows the link
+		info, err = os.Stat(b.From) // bind the target of the link
 	}
 	if err != nil {
 		return err
@@ -123,7 +124,7 @@ func makeTarget(at string, dir bool) error {
 	return f.Close()
 }
 
-// tunables mounts a file of the machine over each kernel setting.
+// tunables mounts a file of the machine over each kernel setting in Spec.Tunables.
 func tunables(s Spec) error {
 	dir := filepath.Join(s.Root, "run", "tunables")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -142,7 +143,8 @@ func tunables(s Spec) error {
 	return nil
 }
 
-// pivot makes root the root folder and unmounts the old root.
+// pivot makes the folder root the root folder of this process, and unmounts the old root
+// folder.
 func pivot(root string) error {
 	old := filepath.Join(root, "old")
 	if err := unix.PivotRoot(root, old); err != nil {

@@ -1,8 +1,8 @@
-// Package boot is the first process of a machine. It runs as PID 1 in the namespaces that
-// the hypervisor created for an instance. It builds the root folder from the host's
-// programs and the instance's disk, starts the machine's programs and keeps them running.
-// It reaps orphans, and shuts the machine down on SIGTERM. It does not depend on the cloud
-// or on Kubernetes: a Spec contains all settings.
+// Package boot implements the first process of a machine. This process is PID 1 in the
+// namespaces that the hypervisor created for an instance. It builds the root folder from the
+// host's programs and the instance's disk. It starts the machine's programs, and restarts
+// programs that end. It reaps orphans, and shuts the machine down on SIGTERM. It does not
+// depend on the cloud or on Kubernetes, because a Spec contains all settings.
 //
 // The package imports only the standard library and x/sys, to keep the memory of each
 // machine small.
@@ -17,25 +17,27 @@ import (
 	"time"
 )
 
-// Spec holds the settings of one boot of a machine. Paths on the host are absolute. Paths
-// in the machine are absolute in the machine's root.
+// Spec holds the settings of one boot of a machine. All paths are absolute. A path in the
+// machine begins at the machine's root folder.
 type Spec struct {
 	Hostname string `json:"hostname"`
-	// Root is an empty folder of the host, on which the machine's root is mounted, in
-	// memory.
+	// Root is an empty folder of the host. The first process mounts the machine's root folder
+	// there, which is in memory.
 	Root string `json:"root"`
 	// Dirs are folders to create in the machine.
 	Dirs []string `json:"dirs"`
-	// Binds are the files and folders of the host in the machine, in mount order.
+	// Binds lists the files and folders of the host that the machine can use, in the order of
+	// their mounts.
 	Binds []Bind `json:"binds"`
-	// Tunables are kernel settings that belong to the whole host. The machine reads and
-	// writes its own copy of each setting.
+	// Tunables maps paths of kernel settings to values. The settings belong to the whole host.
+	// The machine reads and writes its own copy of each setting.
 	Tunables map[string]string `json:"tunables"`
-	// Programs are started in this order and restarted when they end.
+	// Programs lists the machine's programs in the order of their start. The first process
+	// restarts a program that ends.
 	Programs []Program `json:"programs"`
 	// Env is the environment of all programs.
 	Env []string `json:"env"`
-	// Grace is the time between SIGTERM for all processes and the end of the machine.
+	// Grace is the maximum time between SIGTERM for all processes and the end of the machine.
 	Grace time.Duration `json:"grace"`
 }
 
@@ -46,7 +48,7 @@ type Bind struct {
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// Recursive also binds the mounts below From.
 	Recursive bool `json:"recursive,omitempty"`
-	// Optional ignores a missing From.
+	// Optional skips the bind if From does not exist.
 	Optional bool `json:"optional,omitempty"`
 }
 

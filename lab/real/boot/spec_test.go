@@ -38,7 +38,7 @@ func TestSpecValidate(t *testing.T) {
 	}
 }
 
-// A machine runs no programs if its hypervisor died during the start.
+// A machine runs no programs if the hypervisor died during the machine's start.
 func TestNothingRunsBeforeGo(t *testing.T) {
 	for _, said := range []string{"", "g", "stop"} {
 		err := Run(context.Background(), slog.New(slog.DiscardHandler), testSpec(), strings.NewReader(said))
