@@ -30,9 +30,10 @@ func (c *checks) family(field string, f IPFamily) {
 // AddressID names a reserved address, e.g. "addr-000001".
 type AddressID string
 
-// Address is an IP address that a project holds. A caller reserves a static
-// address and keeps it until its release. The cloud itself takes an address for
-// a load balancer and releases it together with the load balancer.
+// Address is an IP address that is reserved for a project. A static address
+// exists until a caller deletes the Address. For a load balancer without a
+// static address, the cloud reserves an address and deletes it together with
+// the load balancer.
 type Address struct {
 	ID AddressID `json:"id" example:"addr-000001"`
 	Meta
@@ -44,13 +45,14 @@ type Address struct {
 	UsedBy LoadBalancerID `json:"usedBy,omitempty" doc:"The load balancer that uses it"`
 }
 
-// loadBalancerNameRE matches the names that the cloud gives to addresses which
-// it takes for load balancers. Such a name is the load balancer's id. The
-// address of the second family has the suffix "-ipv6".
+// loadBalancerNameRE matches the names of the addresses that the cloud reserves
+// for load balancers. The name of such an address is the load balancer's id.
+// The name of an IPv6 address also has the suffix "-ipv6".
 var loadBalancerNameRE = regexp.MustCompile(`^lb-[0-9a-f]{6,}(-ipv6)?$`)
 
-// CreateAddress reserves an address. The call is idempotent by name. Names with
-// the form of a load balancer's id are reserved for the cloud.
+// CreateAddress reserves an address. The call is idempotent by name. The name
+// must not have the form of a load balancer's id, because only the cloud uses
+// such names.
 type CreateAddress struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
 	Labels map[string]string `json:"labels,omitempty"`
@@ -59,7 +61,7 @@ type CreateAddress struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateAddress) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -17,7 +17,7 @@ type AuditEntry struct {
 	Bytes     int64     `json:"bytes" doc:"Length of the reply"`
 }
 
-// Outcomes besides the kinds of error.
+// Values of AuditEntry.Outcome in addition to the names of the error kinds.
 const (
 	OutcomeOK      = "ok"
 	OutcomeDropped = "dropped"
@@ -58,7 +58,7 @@ type BillRow struct {
 	BillCounts
 }
 
-// BillCounts holds sums over calls.
+// BillCounts contains sums over several API calls.
 type BillCounts struct {
 	Calls     uint64            `json:"calls"`
 	Throttled uint64            `json:"throttled" doc:"Answered 429 by a rate limit or a fault"`
@@ -111,9 +111,9 @@ func (b *BillCounts) Merge(other BillCounts) {
 	}
 }
 
-// RateLimits bound how often each caller may call. The limits apply to the
-// whole cloud. Each caller has its own buckets: one for calls that read and one
-// for all other calls.
+// RateLimits limits the API calls of each caller. The cloud has the same limits
+// for all callers. Each caller has two token buckets: one for calls that read,
+// and one for all other calls.
 type RateLimits struct {
 	Read  Rate `json:"read,omitzero" doc:"Of calls that read; absent for no limit"`
 	Write Rate `json:"write,omitzero" doc:"Of all others; absent for no limit"`
@@ -126,7 +126,7 @@ type Rate struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r RateLimits) Validate() error {
 	var c checks
 	for field, rate := range map[string]Rate{"read": r.Read, "write": r.Write} {

@@ -7,7 +7,7 @@ type ClockMode string
 
 const (
 	ClockReal   ClockMode = "real"   // the machine's time
-	ClockOffset ClockMode = "offset" // runs at the machine's rate, with an offset
+	ClockOffset ClockMode = "offset" // the machine's time plus an offset
 	ClockFaster ClockMode = "faster"
 	ClockSlower ClockMode = "slower"
 	ClockFrozen ClockMode = "frozen" // stands still until a call advances it
@@ -37,8 +37,8 @@ var (
 )
 
 // SetClock changes how the cloud's time passes. Absent fields keep their
-// values. A caller may set the time back. Due times of work then stay the same,
-// and durations measured across the change can be negative.
+// values. A caller may set the time back. This does not change the due times of
+// work. A duration that is measured across such a change can be negative.
 type SetClock struct {
 	Real         bool       `json:"real,omitempty" doc:"Follow the machine again; excludes all others"`
 	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; the new time of the cloud. Excludes aheadSeconds"`
@@ -47,7 +47,7 @@ type SetClock struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r SetClock) Validate() error {
 	var c checks
 	if r.Real && (r.Time != nil || r.AheadSeconds != nil || r.Rate != nil) {
@@ -72,13 +72,13 @@ func (r SetClock) Validate() error {
 	return c.err()
 }
 
-// AdvanceClock moves the clock forward, in every clock mode.
+// AdvanceClock moves the clock forward. It works in every clock mode.
 type AdvanceClock struct {
 	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"How far the time moves; 0 settles the work that is due now" example:"90"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r AdvanceClock) Validate() error {
 	var c checks
 	if limit := MaxClockAdvance.Seconds(); !(r.Seconds >= 0 && r.Seconds <= limit) {

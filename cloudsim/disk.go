@@ -12,30 +12,30 @@ import (
 // after the load of a saved state.
 type DiskID string
 
-// DiskState is the lifecycle state of a disk. A disk does one piece of work at
-// a time. Each attachment has its own state in addition.
+// DiskState is the lifecycle state of a disk. A disk does only one piece of
+// work at a time, e.g. a resize. Each attachment also has its own state.
 type DiskState string
 
 const (
 	DiskCreating  DiskState = "creating"
-	DiskCopying   DiskState = "copying"   // its due time has passed, but the data of its source is incomplete
-	DiskFailed    DiskState = "failed"    // copying the data of its source failed for good
+	DiskCopying   DiskState = "copying"   // the due time has passed, but the copy of the source's data is incomplete
+	DiskFailed    DiskState = "failed"    // the copy of the source's data failed permanently
 	DiskAvailable DiskState = "available" // no attachments
 	DiskAttaching DiskState = "attaching"
 	DiskInUse     DiskState = "in-use" // at least one attachment
 	DiskDetaching DiskState = "detaching"
-	DiskResizing  DiskState = "resizing"  // also while attached: disks grow online
-	DiskModifying DiskState = "modifying" // also while attached
+	DiskResizing  DiskState = "resizing"  // an attached disk can also be in this state
+	DiskModifying DiskState = "modifying" // an attached disk can also be in this state
 	DiskDeleting  DiskState = "deleting"
-	// DiskDeleted is the last value of a disk. Only the event of the deletion
+	// DiskDeleted is the final state of a disk. Only the event of the deletion
 	// shows this state. Afterwards the API answers NotFound for the disk.
 	DiskDeleted DiskState = "deleted"
 )
 
-// diskMoves lists every allowed transition of a disk. A verb that is not listed
-// for a state is a Conflict, e.g. deleting an attached disk. Work on an
-// existing disk settles in DiskInUse. If the disk has no attachments, the
-// engine then applies Vacate at once.
+// diskMoves lists every allowed transition of a disk. Move returns Conflict for
+// a verb that is not listed for the current state, e.g. Delete for an attached
+// disk. Attach, Detach, Resize and Modify settle in DiskInUse. If the disk then
+// has no attachments, the engine applies Vacate at once.
 var diskMoves = map[DiskState]map[Verb]DiskState{
 	DiskCreating:  {Settle: DiskAvailable, Cancel: DiskDeleting, Copy: DiskCopying, Delete: DiskDeleting},
 	DiskCopying:   {Settle: DiskAvailable, Cancel: DiskDeleting, Fail: DiskFailed, Delete: DiskDeleting},
@@ -103,8 +103,8 @@ type DiskStatus struct {
 	Lost    bool   `json:"lost,omitempty" doc:"Its data, or that of its source, is gone"`
 }
 
-// Zones returns the zones in which instances may attach d: one zone, or two for
-// a regional disk.
+// Zones returns the zones whose instances can attach d. A zonal disk has one
+// zone. A regional disk has two zones.
 func (d Disk) Zones() []string { return zonesOf(d.Zone, d.ReplicaZones) }
 
 func zonesOf(zone string, replicas []string) []string {
@@ -126,8 +126,8 @@ func (d Disk) HasData() bool {
 	return true
 }
 
-// Attachment returns d's attachment to an instance. It returns false if d has
-// none.
+// Attachment returns d's attachment to an instance. It returns false if d is
+// not attached to this instance.
 func (d Disk) Attachment(to InstanceID) (Attachment, bool) {
 	n := slices.IndexFunc(d.Attachments, func(a Attachment) bool { return a.Instance == to })
 	if n < 0 {
@@ -145,8 +145,9 @@ func (d *Disk) Move(verb Verb) error {
 // MaxDisksPerInstance is the number of device names from vdb to vdz.
 const MaxDisksPerInstance = 25
 
-// MaxDiskGiB bounds the size in a request for every disk type to one pebibyte.
-// File systems limit the size of a disk's file.
+// MaxDiskGiB is the largest size in a request, one pebibyte. It applies to
+// every disk type. The file system of the machine can have a lower limit for
+// the file of a disk.
 const MaxDiskGiB = 1 << 20
 
 // CreateDisk requests a disk. The call is idempotent: the same request with the
@@ -170,7 +171,7 @@ type CreateDisk struct {
 func (r CreateDisk) Zones() []string { return zonesOf(r.Zone, r.ReplicaZones) }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateDisk) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -178,7 +179,7 @@ func (r CreateDisk) Validate() error {
 	c.name("type", r.Type)
 	least := 1
 	if r.SourceSnapshot != "" || r.SourceDisk != "" {
-		least = 0 // the default is the size of the source
+		least = 0 // 0 selects the size of the source
 	}
 	c.between("sizeGiB", r.SizeGiB, least, MaxDiskGiB)
 	c.optionalReference("sourceSnapshot", string(r.SourceSnapshot))
@@ -227,8 +228,8 @@ func (r CreateDisk) Of(t DiskType) error {
 	return c.err()
 }
 
-// OfSnapshot checks r against its source snapshot s. The new disk would be in
-// region.
+// OfSnapshot checks r against its source snapshot s. The parameter region is
+// the region of the new disk.
 func (r CreateDisk) OfSnapshot(s Snapshot, region string) error {
 	var c checks
 	c.noSmaller(r.SizeGiB, s.SizeGiB, "snapshot "+string(s.ID))
@@ -268,18 +269,18 @@ type AttachDisk struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r AttachDisk) Validate() error { return needsInstance(r.Instance) }
 
 // DetachDisk requests to detach a disk from an instance. If the disk is not
-// attached there, the call changes nothing.
+// attached to this instance, the call changes nothing.
 type DetachDisk struct {
 	Instance InstanceID `json:"instance" maxLength:"128" example:"i-000001"`
 	Force    bool       `json:"force,omitempty" doc:"Take it at once, without the instance's help: for one that is stopped or terminating"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r DetachDisk) Validate() error { return needsInstance(r.Instance) }
 
 func needsInstance(id InstanceID) error {
@@ -288,14 +289,15 @@ func needsInstance(id InstanceID) error {
 	return c.err()
 }
 
-// ResizeDisk requests to grow a disk, which may be attached. The current size
-// changes nothing. A smaller size is Invalid.
+// ResizeDisk requests a larger size for a disk. The disk may be attached. A
+// request for the current size changes nothing. A request for a smaller size
+// returns Invalid.
 type ResizeDisk struct {
 	SizeGiB int `json:"sizeGiB" doc:"New size in GiB; no less than now" example:"20"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r ResizeDisk) Validate() error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, 1, MaxDiskGiB)
@@ -314,9 +316,9 @@ func (r ResizeDisk) Of(d Disk, t DiskType) error {
 	return c.err()
 }
 
-// ModifyDisk requests another type, IOPS or throughput for a disk, which may be
-// attached. Values that the disk already has change nothing. A disk does one
-// modification at a time.
+// ModifyDisk requests another type, IOPS or throughput for a disk. The disk may
+// be attached. A request for the current values changes nothing. A disk does
+// one modification at a time.
 type ModifyDisk struct {
 	Type            string `json:"type,omitempty" doc:"Another disk type; absent to keep it" example:"fast"`
 	IOPS            int    `json:"iops,omitempty" doc:"Operations a second; 0 or absent to keep them, or for the default of another type" example:"6000"`
@@ -324,7 +326,7 @@ type ModifyDisk struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r ModifyDisk) Validate() error {
 	var c checks
 	if r == (ModifyDisk{}) {
@@ -342,9 +344,9 @@ func (r ModifyDisk) Validate() error {
 	return c.err()
 }
 
-// Apply changes d to the values that r requests, with the limits and defaults
-// of the new type t. It reports whether any value changed. If t does not allow
-// the values, Apply returns Invalid and leaves d unchanged.
+// Apply sets the values that r requests in the disk d. The limits and defaults
+// are those of the disk type t. It reports whether any value changed. If t does
+// not allow the values, Apply returns Invalid and leaves d unchanged.
 func (r ModifyDisk) Apply(d *Disk, t DiskType) (changed bool, err error) {
 	var c checks
 	c.performance(t, r.IOPS, r.ThroughputMiBps)

@@ -1,9 +1,8 @@
 package cloudsim
 
-// DiskPool is the capacity of a zone for disks of one type. The pool's name,
-// which is also its id, consists of zone and type with a dot between, e.g.
-// "sim-1a.fast". A regional disk takes its size from the pools of both its
-// zones.
+// DiskPool is the capacity of a zone for disks of one type. The pool's name is
+// also its id. The name consists of the zone, a dot and the type, e.g.
+// "sim-1a.fast". A regional disk uses space in the pools of its two zones.
 type DiskPool struct {
 	Meta
 	Zone    string `json:"zone" example:"sim-1a"`
@@ -16,18 +15,18 @@ type DiskPool struct {
 // DiskPoolName returns the name of the pool of a zone and a disk type.
 func DiskPoolName(zone, diskType string) string { return zone + "." + diskType }
 
-// MaxPoolGiB bounds the size of a pool to one exbibyte, so that sums of sizes
-// do not overflow.
+// MaxPoolGiB is the largest size of a pool, one exbibyte. With this limit, sums
+// of sizes do not overflow.
 const MaxPoolGiB = 1 << 30
 
-// SetDiskPool sets the size of a pool. If the size is smaller than the sum of
-// the pool's disks, the pool counts as full. Existing disks stay.
+// SetDiskPool sets the size of a pool. If the new size is smaller than the
+// total size of the pool's disks, the pool is full. The existing disks stay.
 type SetDiskPool struct {
 	SizeGiB int `json:"sizeGiB" minimum:"0" maximum:"1073741824" doc:"New size in GiB; 0 for a pool without room" example:"100"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r SetDiskPool) Validate() error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, 0, MaxPoolGiB)

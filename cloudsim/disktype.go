@@ -16,7 +16,8 @@ type DiskType struct {
 	PoolGiB                int  `json:"poolGiB" doc:"Initial capacity of a zone; see /v1/disk-pools" example:"1048576"`
 }
 
-// defaultPoolGiB is one pebibyte. A lab does not use up this size by accident.
+// defaultPoolGiB is the default size of a disk pool, one pebibyte. It is so
+// large that a lab does not fill the pool by accident.
 const defaultPoolGiB = 1 << 20
 
 func defaultDiskTypes() []DiskType {
@@ -51,8 +52,8 @@ func (c *checks) diskType(t DiskType) {
 	c.between(field+".poolGiB", t.PoolGiB, 0, MaxPoolGiB)
 }
 
-// performance checks the IOPS and the throughput of a disk of type t. 0 means
-// the type's default.
+// performance checks the IOPS and the throughput of a disk of type t. For each
+// of the two values, 0 means the default of t.
 func (c *checks) performance(t DiskType, iops, throughput int) {
 	if iops != 0 && (iops < t.MinIOPS || iops > t.MaxIOPS) {
 		c.addf("iops", "must be between %d and %d for type %s, got %d", t.MinIOPS, t.MaxIOPS, t.Name, iops)

@@ -3,10 +3,11 @@
 // only the standard library. A client of the cloud therefore links no server
 // code.
 //
-// A request passes httpapi, engine and store, in that order. A commit writes
-// the object and its event together and then notifies the watchers. Each
-// watcher reads the journal from its own cursor. See docs/architecture.md.
+// The packages httpapi, engine and store handle a request, in this order. The
+// store writes a changed object and its event in one commit. Then it notifies
+// the watchers. Each watcher reads the events from the journal and stores its
+// own position. See docs/architecture.md.
 //
-// The same types are used on the wire and on disk. A change of a JSON tag
-// therefore needs a migration.
+// The API and the store use the same JSON form of these types. A change of a
+// JSON tag therefore needs a migration of the stored data.
 package cloudsim

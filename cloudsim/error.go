@@ -10,22 +10,22 @@ import (
 
 // Kind is the class of a failure. Kind implements error, so callers write
 // errors.Is(err, cloudsim.NotFound). The check also works for wrapped errors
-// and for errors that a client received from the API. JSON contains the name of
-// a kind. New kinds are appended to the list.
+// and for errors that a client received from the API. In JSON, a kind is a
+// string, its name. New kinds must be at the end of the list.
 type Kind uint8
 
 const (
 	Internal        Kind = iota // unclassified: the details are logged and never sent
 	Invalid                     // the request can never succeed as written
 	Unauthenticated             // no token, or a token that is unknown or expired
-	Denied                      // the token is known but may not do this
+	Denied                      // the token is valid but has no permission for the operation
 	NotFound                    // the resource does not exist
-	Exists                      // a different resource has the name
+	Exists                      // another resource already has the name
 	Conflict                    // the resource's state does not allow this verb
-	Stale                       // If-Match names a revision that is no longer current
+	Stale                       // the revision in If-Match is not the current revision
 	Exhausted                   // a quota, a rate or an address range is used up
 	Unavailable                 // try again later
-	Gone                        // the journal does not reach back to that revision: list again
+	Gone                        // the journal no longer contains the requested revision; the caller must list again
 	numKinds
 )
 
@@ -62,17 +62,17 @@ func Kinds() []Kind {
 	return ks
 }
 
-// FieldError describes the fault of one field of a request.
+// FieldError describes the error in one field of a request.
 type FieldError struct {
 	Field  string `json:"field" doc:"Path of the field in the request, e.g. listeners[0].port" example:"listeners[0].port"`
 	Reason string `json:"reason" doc:"Why the field is wrong" example:"must be between 1 and 65535, got 0"`
 }
 
-// Error is a failure on which a caller may act.
+// Error is an error with a kind. A caller can handle each kind differently.
 type Error struct {
 	Kind   Kind
 	Msg    string       // for the caller; safe to send
-	Fields []FieldError // the wrong fields, for Invalid
+	Fields []FieldError // the invalid fields, if Kind is Invalid
 	// RetryAfter is the time after which a retry may succeed; 0 if unknown.
 	RetryAfter time.Duration
 	Err        error // cause; for the log only
@@ -106,8 +106,8 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// OneOrMany returns nil without errors, the only error unchanged, and otherwise all errors
-// joined.
+// OneOrMany returns nil if errs is empty. It returns a single error unchanged, and joins several
+// errors.
 func OneOrMany(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
@@ -125,9 +125,10 @@ func Joined(err error) []error {
 	return many.Unwrap()
 }
 
-// Misuse returns err with kind Invalid. Callers use Misuse for errors about a
-// user's input. Misuse converts each error that errors.Join combined. An error
-// that already has a kind keeps its kind.
+// Misuse converts err to an error of kind Invalid. Callers use Misuse for
+// errors about a user's input. If err is the result of errors.Join, Misuse
+// converts each of the joined errors. An error that already has a kind keeps
+// its kind.
 func Misuse(err error) error {
 	if many := Joined(err); many != nil {
 		all := make([]error, len(many))
@@ -142,8 +143,8 @@ func Misuse(err error) error {
 	return Errorf(Invalid, "%w", err)
 }
 
-// checks collects all faults of a request, so that the caller sees them in one
-// answer.
+// checks collects the errors in all fields of a request, so that one answer
+// reports all of them.
 type checks []FieldError
 
 func (c *checks) addf(field, format string, args ...any) {
@@ -162,8 +163,9 @@ func (c checks) err() error {
 	return &Error{Kind: Invalid, Msg: strings.Join(all, "; "), Fields: c}
 }
 
-// Problem is an error on the wire: RFC 9457, application/problem+json, with the
-// extension members kind, errors and requestId.
+// Problem is the body of an HTTP error reply. Its format is
+// application/problem+json (RFC 9457), with the extension members kind, errors
+// and requestId.
 type Problem struct {
 	Type      string       `json:"type" doc:"Always about:blank: kind tells the class" example:"about:blank"`
 	Title     string       `json:"title" doc:"The HTTP status in words" example:"Not Found"`

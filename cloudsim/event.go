@@ -13,9 +13,10 @@ type EventType string
 const (
 	EventPut    EventType = "put"    // created or changed; Object is the new value
 	EventDelete EventType = "delete" // deleted; Object is the last value
-	// EventBookmark reports no change. Its Rev is the position that the watch
-	// has read. A watcher with a filter can resume from this position. The
-	// cloud sends bookmarks only on request.
+	// EventBookmark reports no change. Its Rev is the revision up to which the
+	// watch has read the journal. A watcher can resume after this revision,
+	// even if its filter left out the latest events. The cloud sends bookmarks
+	// only on request.
 	EventBookmark EventType = "bookmark"
 )
 
@@ -59,7 +60,7 @@ const (
 	KindRoute   ResourceKind = "route"
 )
 
-// Kinds of disk pools and snapshots.
+// Kinds of disk pools, snapshots and snapshot groups.
 const (
 	KindDiskPool      ResourceKind = "diskPool"
 	KindSnapshot      ResourceKind = "snapshot"
@@ -94,8 +95,9 @@ func CheckKinds(kinds []ResourceKind) error {
 type WatchOptions struct {
 	Since uint64         // only events after this revision; 0 means all events in the journal
 	Kinds []ResourceKind // only these kinds; empty means all
-	// Bookmark requests a bookmark when the watch has caught up, and again
-	// after each such period without an event. 0 requests no bookmarks. For a
-	// remote client the cloud chooses the period.
+	// Bookmark is the period of bookmarks; 0 means no bookmarks. The watch
+	// sends a bookmark when it has read the whole journal, and then after each
+	// period without an event. For a remote client the cloud chooses the
+	// period.
 	Bookmark time.Duration
 }

@@ -11,18 +11,19 @@ import (
 // FaultID names a fault, e.g. "fault-000001".
 type FaultID string
 
-// KindFault is the kind of faults in events. Every hit writes an event of the
-// fault. The event carries the id of the request that was hit.
+// KindFault is the kind of faults in events. The cloud writes an event of this
+// kind for every call that a fault hits. The event contains the id of the
+// request.
 const KindFault ResourceKind = "fault"
 
 // Fault is a rule that makes API calls fail on purpose. The cloud checks the
-// rules in the order of their ids. Latency rules delay a call and the check
-// continues. The first hit of any other effect ends the check, and later rules
-// do not count the call.
+// rules in the order of their ids. A latency rule delays the call, and then the
+// cloud checks the next rule. The first hit of any other rule ends the check.
+// The later rules do not count this call.
 //
-// The cloud checks the rules after the authentication, the project and the
-// syntax of the request, and before any work. No rule applies to operations on
-// faults and on the clock, so a user can always repair a broken cloud.
+// The cloud first checks the authentication, the project and the syntax of a
+// request. Then it checks the rules, before it does any work. No rule applies
+// to operations on faults or on the clock, so a user can always delete a fault.
 type Fault struct {
 	ID FaultID `json:"id" example:"fault-000001"`
 	Meta
@@ -48,7 +49,7 @@ type FaultMatch struct {
 	Type      string            `json:"type,omitempty" maxLength:"63" example:"small" doc:"Instance type or disk type of that resource, or of the one that the request makes"`
 }
 
-// FaultWhen selects among the matching calls. Times are on the cloud's clock.
+// FaultWhen selects some of the matching calls. Times are on the cloud's clock.
 type FaultWhen struct {
 	Probability  *float64   `json:"probability,omitempty" exclusiveMinimum:"0" maximum:"1" example:"0.3" doc:"Chance of a hit, more than 0 and at most 1; absent for every call"`
 	Seed         uint64     `json:"seed,omitempty" doc:"Throws the dice: the same seed, fault id and count of calls give the same hits"`
@@ -62,7 +63,7 @@ type FaultWhen struct {
 
 // Limits for the effects of a fault.
 const (
-	MaxFaultHang    = 10 * time.Minute // afterwards the cloud drops a hanging call
+	MaxFaultHang    = 10 * time.Minute // then the cloud closes the connection of a hanging call
 	maxFaultLatency = 10 * time.Minute
 	maxFaultWindow  = 10 * 365 * 24 * 3600 // seconds
 )
@@ -75,13 +76,13 @@ type CreateFault struct {
 	FaultSpec
 }
 
-// FaultTargets lists every operation that faults can break, sorted by
+// FaultTargets lists every operation that faults can affect, sorted by
 // operation.
 type FaultTargets struct {
 	Items []FaultTarget `json:"items"`
 }
 
-// FaultTarget is an operation that a fault can break.
+// FaultTarget is an operation that a fault can affect.
 type FaultTarget struct {
 	Operation string `json:"operation" example:"instances.create"`
 	Method    string `json:"method" example:"POST"`
@@ -92,7 +93,7 @@ type FaultTarget struct {
 var operationRE = regexp.MustCompile(`^[A-Za-z0-9*]+(\.[A-Za-z0-9*]+)*$`)
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateFault) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -180,9 +181,9 @@ func (f Fault) ActiveAt(t time.Time) bool { return !f.Spent() && f.OpenAt(t) }
 // Spent reports whether f has reached its maximum number of hits.
 func (f Fault) Spent() bool { return f.When.Max != 0 && f.Hits >= f.When.Max }
 
-// Strikes reports whether f hits the n-th matching call, counted from 1. The
-// result depends only on the seed, the fault's id and n. The engine checks the
-// maximum number of hits.
+// Strikes reports whether f hits the n-th matching call. The first call has n =
+// 1. For the same seed, fault id and n, the result is the same in every run.
+// Strikes ignores the maximum number of hits, which the engine checks.
 func (f Fault) Strikes(n uint64) bool {
 	if n <= f.When.Skip {
 		return false
@@ -191,8 +192,8 @@ func (f Fault) Strikes(n uint64) bool {
 	return p == nil || f.dice("hit", n) < *p
 }
 
-// Latency returns the delay of the n-th matching call. It is 0 unless f is a
-// latency fault.
+// Latency returns the delay of the n-th matching call. The delay is 0 unless f
+// is a latency fault.
 func (f Fault) Latency(n uint64) time.Duration {
 	if f.Effect.Type != FaultLatency {
 		return 0
@@ -202,8 +203,8 @@ func (f Fault) Latency(n uint64) time.Duration {
 }
 
 // dice returns a pseudo-random number in [0, 1). It uses a hash instead of a
-// generator, because a hash needs no state and is the same in every version of
-// Go.
+// random number generator. A hash needs no state, and gives the same result in
+// every version of Go.
 func (f Fault) dice(use string, n uint64) float64 {
 	b := binary.BigEndian.AppendUint64(nil, f.When.Seed)
 	b = binary.BigEndian.AppendUint64(b, n)

@@ -5,23 +5,21 @@ import "strings"
 // FaultEffectType names the effect of a fault on a call.
 type FaultEffectType string
 
-// The effects. The effects before FaultQuota apply to every matching call. Each
-// of the others applies only to operations for which the effect makes sense;
-// see Breaks.
+// The effects. Some of them can apply only to some operations; see Breaks.
 const (
 	FaultError            FaultEffectType = "error"            // an error instead of the work
 	FaultLatency          FaultEffectType = "latency"          // the work after a delay
 	FaultThrottle         FaultEffectType = "throttle"         // 429 and Retry-After instead of the work
 	FaultHang             FaultEffectType = "hang"             // no answer until the client disconnects or MaxFaultHang passes
-	FaultDrop             FaultEffectType = "drop"             // no work; the cloud closes the connection without a reply
-	FaultLoseReply        FaultEffectType = "loseReply"        // the work is done and durable; the cloud closes the connection without a reply
-	FaultErrorAfterCommit FaultEffectType = "errorAfterCommit" // the work is done and durable; the reply is an error
+	FaultDrop             FaultEffectType = "drop"             // the cloud does no work and closes the connection without a reply
+	FaultLoseReply        FaultEffectType = "loseReply"        // the cloud does the work and commits it, and then closes the connection without a reply
+	FaultErrorAfterCommit FaultEffectType = "errorAfterCommit" // the cloud does the work and commits it, and then replies with an error
 	FaultQuota            FaultEffectType = "quota"            // an error as if the quota were used up
-	FaultStockOut         FaultEffectType = "stockOut"         // an error as if the zone had no capacity of the type left
-	FaultStaleRead        FaultEffectType = "staleRead"        // the answer is from an earlier time
-	FaultDuplicate        FaultEffectType = "duplicate"        // the work is done twice; the reply is that of the second time
-	FaultStuckState       FaultEffectType = "stuckState"       // the work begins, and its operation does not end before the fault ends
-	FaultCorruptToken     FaultEffectType = "corruptToken"     // the token is made, but the secret in the reply is wrong
+	FaultStockOut         FaultEffectType = "stockOut"         // an error as if the zone had no capacity left for the type
+	FaultStaleRead        FaultEffectType = "staleRead"        // the answer shows an earlier state of the cloud
+	FaultDuplicate        FaultEffectType = "duplicate"        // the cloud does the work twice and sends the second reply
+	FaultStuckState       FaultEffectType = "stuckState"       // the work begins, but its operation does not end before the fault ends
+	FaultCorruptToken     FaultEffectType = "corruptToken"     // the cloud makes the token, but the secret in the reply is wrong
 	FaultZoneOutage       FaultEffectType = "zoneOutage"       // a whole zone fails: its API, its data plane or both
 )
 
@@ -86,7 +84,7 @@ type FaultEffect struct {
 // Darkens reports whether e disables the data plane of a zone.
 func (e FaultEffect) Darkens() bool { return e.Type == FaultZoneOutage && e.Scope != OutageAPI }
 
-// Strikes reports whether e applies to an operation of the API.
+// Strikes reports whether e can affect API calls of an operation.
 func (e FaultEffect) Strikes(operation string) bool {
 	return e.Type.Breaks(operation) && (e.Type != FaultZoneOutage || e.Scope != OutageData)
 }
@@ -177,7 +175,7 @@ func (s FaultSpec) checkOutage(c *checks) {
 	}
 }
 
-// orList returns the words as "a, b or c".
+// orList returns the words as a list such as "a, b or c".
 func orList[S ~string](words []S) string {
 	var b strings.Builder
 	for n, w := range words {

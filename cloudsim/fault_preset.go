@@ -13,12 +13,12 @@ type FaultPreset struct {
 // PresetZone is the zone that presets affect unless InZone sets another zone.
 const PresetZone = "sim-1a"
 
-// Zoned reports whether p affects one zone.
+// Zoned reports whether p contains a fault of a single zone.
 func (p FaultPreset) Zoned() bool {
 	return slices.ContainsFunc(p.Faults, func(f CreateFault) bool { return f.Match.Zone != "" })
 }
 
-// InZone returns p for another zone.
+// InZone returns a copy of p that affects another zone.
 func (p FaultPreset) InZone(zone string) FaultPreset {
 	p.Faults = slices.Clone(p.Faults)
 	for i := range p.Faults {
@@ -30,8 +30,8 @@ func (p FaultPreset) InZone(zone string) FaultPreset {
 }
 
 // FaultPresets lists the presets, least severe first. The name of each fault
-// begins with its preset's name. Because faults are idempotent by name,
-// applying a preset twice adds nothing.
+// begins with its preset's name. A second use of the same preset adds no
+// faults, because CreateFault is idempotent by name.
 func FaultPresets() []FaultPreset {
 	one := func(name, about string, match FaultMatch, when FaultWhen, effect FaultEffect) FaultPreset {
 		return FaultPreset{name, about, []CreateFault{{Name: name, FaultSpec: FaultSpec{Match: match, When: when, Effect: effect}}}}

@@ -14,19 +14,20 @@ const KindHold ResourceKind = "hold"
 // Any stands for every kind or every verb in a Transition.
 const Any = "*"
 
-// Transition names slow work: a verb on a kind of resource.
+// Transition describes a type of slow work: a verb for a kind of resource, e.g.
+// stop for instances.
 type Transition struct {
 	Kind ResourceKind `json:"kind" example:"instance" doc:"Kind of resource; * for all"`
 	Verb Verb         `json:"verb" example:"stop" doc:"Verb of the operation; * for all verbs"`
 }
 
-// Covers reports whether t names the work of verb on kind.
+// Covers reports whether t includes this verb for this kind of resource.
 func (t Transition) Covers(kind ResourceKind, verb Verb) bool {
 	return (t.Kind == Any || t.Kind == kind) && (t.Verb == Any || t.Verb == verb)
 }
 
-// Transitions lists all work that takes time. The table of moves of each kind
-// defines the resulting state.
+// Transitions lists all work that takes time. The table of moves of each kind,
+// e.g. instanceMoves, defines the resulting state.
 func Transitions() []Transition {
 	return []Transition{
 		{KindInstance, Create}, {KindInstance, Start}, {KindInstance, Stop}, {KindInstance, Reboot}, {KindInstance, Terminate},
@@ -38,8 +39,8 @@ func Transitions() []Transition {
 	}
 }
 
-// check rejects a transition that names no work. Field names in errors begin
-// with prefix.
+// check rejects a transition that covers no item of Transitions. The field
+// names in errors begin with the given prefix.
 func (t Transition) check(c *checks, prefix string) {
 	field := prefix + "kind"
 	for _, known := range Transitions() {
@@ -63,23 +64,23 @@ func transitionNames() (all string) {
 	return all
 }
 
-// Hold keeps slow work from settling until the hold is deleted or the operation
-// is released. Meanwhile the resource stays in its intermediate state, and its
-// operation keeps running. A hold also applies to work that was already running
-// when the hold was made.
+// Hold delays the end of slow work until a caller deletes the hold or releases
+// the operation. Until then the resource stays in its intermediate state, and
+// the operation stays in the state running. A hold also applies to work that
+// began before the hold.
 type Hold struct {
 	ID HoldID `json:"id" example:"hold-000001"`
 	Meta
 	HoldSpec
 }
 
-// HoldSpec selects the work that is held.
+// HoldSpec selects the work that a hold delays.
 type HoldSpec struct {
 	Transition
 	Target string `json:"target,omitempty" maxLength:"128" example:"i-000001" doc:"Id of the only resource it is for; absent for all"`
 }
 
-// Holds reports whether h keeps o from settling.
+// Holds reports whether h delays the end of the operation o.
 func (h Hold) Holds(o Operation) bool {
 	return !o.Released && h.Covers(o.Kind, o.Verb) && (h.Target == "" || h.Target == o.Target)
 }
@@ -92,7 +93,7 @@ type CreateHold struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateHold) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -112,14 +113,14 @@ type WorkDuration struct {
 }
 
 // WorkDurations override the durations of the cloud's profile. The first item
-// that covers the work sets its duration. Work that is already running keeps
-// its due time.
+// that covers a piece of work sets the duration of this work. Work that is
+// already running keeps its due time.
 type WorkDurations struct {
 	Items []WorkDuration `json:"items" maxItems:"100" doc:"Asked in this order"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r WorkDurations) Validate() error {
 	var c checks
 	if len(r.Items) > 100 {

@@ -6,12 +6,12 @@ import (
 	"unicode"
 )
 
-// IdentityLife is how long an identity document is valid.
+// IdentityLife is the lifetime of an identity document.
 const IdentityLife = time.Hour
 
 // InstanceTokenLife is the lifetime of a token that the cloud gives to an
-// instance. In the first half of the lifetime the instance gets the same token
-// again.
+// instance. If the instance asks again in the first half of the lifetime, it
+// gets the same token.
 const InstanceTokenLife = 15 * time.Minute
 
 // CreateIdentityDocument requests an identity document of an instance.
@@ -20,7 +20,7 @@ type CreateIdentityDocument struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateIdentityDocument) Validate() error {
 	var c checks
 	c.audience("audience", r.Audience)

@@ -20,14 +20,14 @@ const (
 	InstanceStarting     InstanceState = "starting"
 	InstanceRebooting    InstanceState = "rebooting"
 	InstanceTerminating  InstanceState = "terminating"
-	// InstanceTerminated is the last value of an instance. Only the event of
+	// InstanceTerminated is the final state of an instance. Only the event of
 	// the termination shows this state. Afterwards the API answers NotFound for
 	// the instance.
 	InstanceTerminated InstanceState = "terminated"
 )
 
-// instanceMoves lists every allowed transition of an instance. A verb that is
-// not listed for a state is a Conflict.
+// instanceMoves lists every allowed transition of an instance. Move returns
+// Conflict for a verb that is not listed for the current state.
 var instanceMoves = map[InstanceState]map[Verb]InstanceState{
 	InstanceProvisioning: {Settle: InstanceRunning, Cancel: InstanceTerminating, Terminate: InstanceTerminating},
 	InstanceRunning:      {Stop: InstanceStopping, Reboot: InstanceRebooting, Crash: InstanceRunning, Terminate: InstanceTerminating},
@@ -52,7 +52,7 @@ type InstanceAddressType string
 const (
 	AddressInternal InstanceAddressType = "internal" // inside the cloud's network
 	AddressExternal InstanceAddressType = "external" // from anywhere
-	AddressHostname InstanceAddressType = "hostname" // a name, not an IP
+	AddressHostname InstanceAddressType = "hostname" // a host name instead of an IP address
 )
 
 // InstanceAddress is an address of an instance.
@@ -76,15 +76,16 @@ type Instance struct {
 	Network   NetworkID `json:"network,omitempty" doc:"The network it stands in" example:"net-000001"`
 	Subnet    SubnetID  `json:"subnet,omitempty" doc:"The subnet that gave it its addresses" example:"subnet-000001"`
 	PodRanges []string  `json:"podRanges,omitempty" doc:"Ranges for its pods from the network's pod ranges, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
-	// Crashed is the time when the instance's machine lost its power without a
-	// request. The state stays running until a reboot, because clouds do not
-	// notice a crash.
+	// Crashed is the time of a simulated power failure of the instance's
+	// machine. The state stays running until a reboot, because the API of a
+	// real cloud does not report such a crash.
 	Crashed *time.Time `json:"crashed,omitempty" doc:"When its power was cut; it is called running until it is rebooted"`
 	Notices []Notice   `json:"notices,omitempty" doc:"Announced maintenance and preemption, soonest first"`
 }
 
-// InternalIP returns the instance's first internal address, to which load
-// balancers forward. It returns "" if the instance has none.
+// InternalIP returns the instance's first internal address. Load balancers
+// forward to this address. InternalIP returns "" if the instance has no
+// internal address.
 func (i Instance) InternalIP() string {
 	for _, a := range i.Addresses {
 		if a.Type == AddressInternal {
@@ -95,7 +96,7 @@ func (i Instance) InternalIP() string {
 }
 
 // Has reports whether the network delivers packets for ip to i. This is true
-// for the addresses of i and for addresses in its pod ranges.
+// for the addresses of i and for all addresses in the pod ranges of i.
 func (i Instance) Has(ip netip.Addr) bool {
 	for _, a := range i.Addresses {
 		if own, err := netip.ParseAddr(a.Address); err == nil && own == ip {
@@ -127,13 +128,15 @@ type CreateInstance struct {
 	Zone   string            `json:"zone" example:"sim-1a"`
 	Type   string            `json:"type" example:"small"`
 	Labels map[string]string `json:"labels,omitempty"`
-	// ServiceAccount is the identity of the instance towards the cloud. The
-	// instance gets tokens of this service account from its metadata service.
+	// ServiceAccount is the service account that the instance authenticates as.
+	// The instance gets tokens of this service account from its metadata
+	// service.
 	ServiceAccount string `json:"serviceAccount,omitempty" maxLength:"128" example:"node" doc:"Id or name of the service account that it carries"`
-	// Without Network and Subnet, the cloud uses the default network of the
-	// instance's project. With Network alone, the cloud uses a subnet of this
-	// network that serves the instance's zone. It prefers the subnet that
-	// serves the fewest other zones, and then the oldest subnet.
+	// If Network and Subnet are empty, the cloud uses the default network of
+	// the instance's project. If Subnet is empty, the cloud uses a subnet of
+	// the network that serves the instance's zone. It prefers the subnet that
+	// serves the fewest zones. If several subnets serve equally few zones, it
+	// uses the oldest of them.
 	Network NetworkID `json:"network,omitempty" maxLength:"128" doc:"Network to stand in; absent for that of subnet, or for the default one of its project" example:"net-000001"`
 	Subnet  SubnetID  `json:"subnet,omitempty" maxLength:"128" doc:"Subnet to stand in; absent for one of the network that serves its zone" example:"subnet-000001"`
 	// Address is set for an instance that represents an existing machine, e.g.
@@ -144,7 +147,7 @@ type CreateInstance struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateInstance) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -161,13 +164,14 @@ func (r CreateInstance) Validate() error {
 	return c.err()
 }
 
-// UpdateInstance replaces the labels of an instance. No other field can change.
+// UpdateInstance replaces the labels of an instance. The other fields of an
+// instance never change by an update.
 type UpdateInstance struct {
 	Labels map[string]string `json:"labels" doc:"All of them: one that is not here goes"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r UpdateInstance) Validate() error {
 	var c checks
 	c.labels(r.Labels)

@@ -15,15 +15,15 @@ type LoadBalancerState string
 const (
 	LoadBalancerProvisioning LoadBalancerState = "provisioning"
 	LoadBalancerActive       LoadBalancerState = "active"
-	LoadBalancerUpdating     LoadBalancerState = "updating" // forwards connections by the new rules
+	LoadBalancerUpdating     LoadBalancerState = "updating" // already forwards connections by the new rules
 	LoadBalancerDeleting     LoadBalancerState = "deleting"
-	// LoadBalancerDeleted is the last value of a load balancer. Only the event
+	// LoadBalancerDeleted is the final state of a load balancer. Only the event
 	// of the deletion shows this state.
 	LoadBalancerDeleted LoadBalancerState = "deleted"
 )
 
-// loadBalancerMoves lists every allowed transition of a load balancer. A verb
-// that is not listed for a state is a Conflict.
+// loadBalancerMoves lists every allowed transition of a load balancer. Move
+// returns Conflict for a verb that is not listed for the current state.
 var loadBalancerMoves = map[LoadBalancerState]map[Verb]LoadBalancerState{
 	LoadBalancerProvisioning: {Settle: LoadBalancerActive, Cancel: LoadBalancerDeleting, Update: LoadBalancerProvisioning, Delete: LoadBalancerDeleting},
 	LoadBalancerActive:       {Update: LoadBalancerUpdating, Delete: LoadBalancerDeleting},
@@ -55,15 +55,15 @@ const (
 	SchemeInternal Scheme = "internal" // clients inside the cloud's network
 )
 
-// ListenerMode tells clients whether they may bypass the load balancer. The
-// cloud only stores and returns this hint. Packets take the same path in both
-// modes.
+// ListenerMode is a hint for clients: whether they may bypass the load
+// balancer. The cloud only stores and returns this hint. Packets take the same
+// path in both modes.
 type ListenerMode string
 
 const (
-	// ModeProxy means that connections end at the load balancer. A client that
-	// connects directly to a target bypasses the PROXY header and the source
-	// ranges.
+	// ModeProxy means that clients must connect to the load balancer. If a
+	// client connects directly to a target, the target gets no PROXY header,
+	// and the source ranges do not apply.
 	ModeProxy ListenerMode = "proxy"
 	// ModeVIP means that a client may connect directly to a target instead of
 	// the load balancer's address.
@@ -71,8 +71,8 @@ const (
 )
 
 // ProxyProtocol is the version of the PROXY protocol header of haproxy.org. The
-// listener sends this header before the first byte of a connection and so tells
-// the target the client's address.
+// listener sends this header to the target before the first byte of a
+// connection. The header contains the client's address.
 type ProxyProtocol string
 
 const (
@@ -81,7 +81,7 @@ const (
 )
 
 // Listener is a port of the load balancer with its forwarding rules. For each
-// number, 0 means the default value.
+// optional number, 0 means the default value.
 type Listener struct {
 	Protocol           Protocol      `json:"protocol" enum:"tcp,udp"`
 	Port               int           `json:"port" minimum:"1" maximum:"65535" doc:"Port on each of the load balancer's addresses; TCP and UDP may share a number" example:"80"`
@@ -101,8 +101,8 @@ func (l Listener) EffectiveMode() ListenerMode {
 	return l.Mode
 }
 
-// IdleTimeout returns how long a connection or flow may be silent. Defaults are
-// 350 s for TCP and 120 s for UDP.
+// IdleTimeout returns the longest time that a connection or flow may be silent.
+// The default is 350 s for TCP and 120 s for UDP.
 func (l Listener) IdleTimeout() time.Duration {
 	switch {
 	case l.IdleTimeoutSeconds > 0:
@@ -113,9 +113,10 @@ func (l Listener) IdleTimeout() time.Duration {
 	return 350 * time.Second
 }
 
-// Target is an instance that receives connections, or an address behind an
-// instance, e.g. a pod's address. An address target exists only as long as its
-// instance. The load balancer probes the address and connects to it directly.
+// Target is an instance that receives connections. It can also be an address
+// behind an instance, e.g. the address of a pod. The load balancer probes such
+// an address and connects to it directly. It is a target only as long as the
+// instance exists.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
 	IP       string     `json:"ip,omitempty" doc:"Where connections go: one of the instance's addresses, or one in its pod ranges; absent for its first internal address" example:"10.244.0.7"`
@@ -151,8 +152,8 @@ func (k TargetKey) Compare(other TargetKey) int {
 // Share returns the target's weight, or the default 1 if none is set.
 func (t Target) Share() int { return max(t.Weight, 1) }
 
-// HealthCheck decides which targets receive connections. For each number, 0
-// means the default value.
+// HealthCheck decides which targets receive connections. For each optional
+// number, 0 means the default value.
 type HealthCheck struct {
 	Protocol           HealthProtocol `json:"protocol" enum:"tcp,http,https,none" doc:"tcp: it accepts a connection; http, https: it answers GET as expected; certificates are not verified; none: it is well while its instance runs"`
 	Port               int            `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port on every target; 0 means the targetPort of the first TCP listener"`
@@ -171,13 +172,12 @@ const (
 	HealthTCP   HealthProtocol = "tcp"
 	HealthHTTP  HealthProtocol = "http"
 	HealthHTTPS HealthProtocol = "https"
-	// HealthNone sends no probes. Another component decides which targets are
-	// healthy.
+	// HealthNone means no probes. A target is healthy while its instance runs.
 	HealthNone HealthProtocol = "none"
 )
 
-// WithDefaults returns h with every default filled in, for a load balancer with
-// these listeners.
+// WithDefaults returns h with a default value for each unset field. The default
+// port depends on the listeners.
 func (h HealthCheck) WithDefaults(listeners []Listener) HealthCheck {
 	def := func(n *int, d int) {
 		if *n == 0 {
@@ -247,7 +247,8 @@ type LoadBalancerSpec struct {
 }
 
 // DrainTimeout returns how long connections of a removed target or listener may
-// continue. The default is 30 s. 0 means that the connections end at once.
+// continue. The default is 30 s. If the result is 0, the connections end at
+// once.
 func (s LoadBalancerSpec) DrainTimeout() time.Duration {
 	if s.DrainTimeoutSeconds == 0 {
 		return 30 * time.Second
@@ -256,7 +257,8 @@ func (s LoadBalancerSpec) DrainTimeout() time.Duration {
 }
 
 // AffinityTimeout returns how long the load balancer remembers a client's
-// target. The default is 10800 s. 0 means no affinity.
+// target. The default is 10800 s. If the result is 0, the load balancer has no
+// affinity.
 func (s LoadBalancerSpec) AffinityTimeout() time.Duration {
 	switch {
 	case s.Affinity != AffinityClientIP:
@@ -267,11 +269,11 @@ func (s LoadBalancerSpec) AffinityTimeout() time.Duration {
 	return time.Duration(s.AffinityTimeoutSeconds) * time.Second
 }
 
-// Check returns the health check with its defaults filled in.
+// Check returns the health check with a default value for each unset field.
 func (s LoadBalancerSpec) Check() HealthCheck { return s.HealthCheck.WithDefaults(s.Listeners) }
 
-// Same reports whether s and other are the same request. A nil list equals an
-// empty list. The order of a list counts.
+// Same reports whether s and other are equal. A nil list equals an empty list.
+// The order of the items in a list matters.
 func (s LoadBalancerSpec) Same(other LoadBalancerSpec) bool {
 	return s.HealthCheck == other.HealthCheck &&
 		s.Affinity == other.Affinity && s.AffinityTimeoutSeconds == other.AffinityTimeoutSeconds &&
@@ -333,7 +335,7 @@ func (l LoadBalancer) Reported() bool {
 	return true
 }
 
-// LoadBalancerStatus is the data plane's report.
+// LoadBalancerStatus is the data plane's report about a load balancer.
 type LoadBalancerStatus struct {
 	Condition LoadBalancerCondition `json:"condition,omitempty" enum:"working,degraded,failed" doc:"Whether its listeners accept: all where they should, some or elsewhere, none; absent until that is known"`
 	Reason    string                `json:"reason,omitempty" doc:"Reason why it does not work, and what to do"`
@@ -355,8 +357,8 @@ type ListenerStatus struct {
 	Protocol Protocol `json:"protocol" enum:"tcp,udp"`
 	Port     int      `json:"port"`
 	IP       string   `json:"ip" doc:"The address that this is about: one of the load balancer's, or the host of a published port"`
-	// Endpoint differs from ip:port if the machine cannot provide this port,
-	// e.g. a port below 1024 without privileges.
+	// Endpoint differs from ip:port if the machine cannot open this port, e.g.
+	// a port below 1024 without privileges.
 	Endpoint string `json:"endpoint,omitempty" doc:"host:port that accepts connections; absent while there is none" example:"127.65.0.1:80"`
 	Error    string `json:"error,omitempty" doc:"Why there is no endpoint, or why it is another port"`
 }
@@ -365,7 +367,7 @@ type ListenerStatus struct {
 type TargetHealth string
 
 const (
-	TargetInitial   TargetHealth = "initial" // too few probes yet: receives no connections
+	TargetInitial   TargetHealth = "initial" // too few probes so far; receives no connections
 	TargetHealthy   TargetHealth = "healthy"
 	TargetUnhealthy TargetHealth = "unhealthy"
 	TargetDraining  TargetHealth = "draining" // removed: existing connections may continue until the drain timeout
@@ -379,10 +381,9 @@ type TargetStatus struct {
 	Reason   string       `json:"reason,omitempty" doc:"Why it is not healthy"`
 }
 
-// LoadBalancerStats counts the traffic of a load balancer since its start in
-// the data plane. The cloud reads the counters from the data plane on request.
-// The cloud does not store the counters, and changes of the counters write no
-// events.
+// LoadBalancerStats counts the traffic of a load balancer since the data plane
+// started it. The cloud reads the counters from the data plane on request. It
+// does not store the counters, and writes no events about them.
 type LoadBalancerStats struct {
 	Listeners []ListenerStats `json:"listeners" doc:"One per listener, in the order of the spec"`
 	Targets   []TargetStats   `json:"targets" doc:"One per target, in the order of the spec; then those that drain"`
@@ -397,8 +398,8 @@ type ListenerStats struct {
 	Refused  Refusals `json:"refused"`
 }
 
-// Refusals counts connections, or datagrams, that were not forwarded, by
-// reason.
+// Refusals counts the connections or datagrams that a listener did not forward.
+// Each reason has its own counter.
 type Refusals struct {
 	SourceRange        uint64 `json:"sourceRange" doc:"The client is in none of the source ranges"`
 	NoHealthyTarget    uint64 `json:"noHealthyTarget"`

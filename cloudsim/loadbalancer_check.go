@@ -17,7 +17,7 @@ const (
 )
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateLoadBalancer) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -30,7 +30,7 @@ func (r CreateLoadBalancer) Validate() error {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r UpdateLoadBalancer) Validate() error {
 	var c checks
 	c.labels(r.Labels)
@@ -41,7 +41,7 @@ func (r UpdateLoadBalancer) Validate() error {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r SetTargets) Validate() error {
 	var c checks
 	c.targets(r.Targets)
@@ -54,7 +54,8 @@ func (c *checks) scheme(field string, s Scheme) {
 	}
 }
 
-// ip checks that s is an IP address without a zone.
+// ip checks that s is an IP address. It rejects an address with a zone, and an
+// IPv4-mapped IPv6 address.
 func (c *checks) ip(field, s string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(s)
 	ok := err == nil && ip.Zone() == "" && !ip.Is4In6()
@@ -175,7 +176,7 @@ func (c *checks) targets(ts []Target) {
 		first, dup := seen[t.Key()]
 		if !dup && t.Instance != "" && 0 <= t.Weight && t.Weight <= 256 && t.IP == "" {
 			seen[t.Key()] = i
-			continue // fast path for a valid target, because a request may have thousands
+			continue // fast path for a valid target, because a request may have thousands of targets
 		}
 		at := fmt.Sprintf("targets[%d].", i)
 		if dup {
@@ -226,7 +227,7 @@ func (c *checks) healthCheck(h HealthCheck) {
 }
 
 // parseCodes parses a list such as "200-299,401" into ranges. It returns false
-// for any other format.
+// if s has another format.
 func parseCodes(s string) (codes [][2]int, ok bool) {
 	if len(s) > 128 {
 		return nil, false

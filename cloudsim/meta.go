@@ -50,10 +50,11 @@ func (c *checks) name(field, s string) {
 	}
 }
 
-// maxReference bounds the length of an id, or of a name in the place of an id.
+// maxReference is the maximum length, in bytes, of the id or name that refers
+// to another resource.
 const maxReference = 128
 
-// reference checks the required id of another resource. Only the engine knows
+// reference checks the required id of another resource. The engine checks later
 // whether the resource exists.
 func (c *checks) reference(field, id string) {
 	if id == "" {
@@ -84,7 +85,8 @@ func (c *checks) labels(m map[string]string) {
 	}
 }
 
-// clip shortens s, so that a hostile value cannot fill an error message.
+// clip shortens s, so that an error message stays short even if the caller sent
+// a long value.
 func clip(s string) string {
 	if len(s) > 80 {
 		return strings.ToValidUTF8(s[:80], "") + "…"
@@ -95,8 +97,8 @@ func clip(s string) string {
 // List is one page of resources, sorted by id.
 type List[T any] struct {
 	Items []T `json:"items" doc:"One page, sorted by id"`
-	// Revision is the journal revision of this page. A caller misses no change
-	// if it watches from the first page's revision.
+	// Revision is the journal revision of this page. A caller that then watches
+	// from the revision of the first page misses no change.
 	Revision uint64 `json:"revision" doc:"The journal revision this page was read at; watch from here to miss nothing"`
 	Next     string `json:"next,omitempty" doc:"Pass as 'after' to read the next page; absent on the last"`
 }
@@ -106,18 +108,18 @@ type List[T any] struct {
 type ListOptions struct {
 	Name   string            // exact name
 	Labels map[string]string // required labels with these values
-	Zone   string            // only resources of this zone, where the kind has one
-	Source string            // only copies of this disk or snapshot, by id
+	Zone   string            // only resources of this zone, for kinds with a zone
+	Source string            // only copies of the disk or snapshot with this id
 	After  string            // List.Next of the previous page
 	Limit  int               // page size; 0 means DefaultPageSize, at most MaxPageSize
 
-	Network NetworkID // only resources in this network, where the kind has one
+	Network NetworkID // only resources in this network, for kinds with a network
 }
 
 // Resource gives access to the Meta of any resource.
 type Resource interface{ Head() Meta }
 
-// Head returns m.
+// Head implements Resource.
 func (m Meta) Head() Meta { return m }
 
 // All reads every page of a list. The returned revision is that of the first

@@ -17,14 +17,14 @@ const (
 	NetworkAvailable NetworkState = "available"
 	NetworkUpdating  NetworkState = "updating" // usable like an available network, with the new settings
 	NetworkDeleting  NetworkState = "deleting"
-	// NetworkDeleted is the last value of a network. Only the event of the
+	// NetworkDeleted is the final state of a network. Only the event of the
 	// deletion shows this state. Afterwards the API answers NotFound for the
 	// network.
 	NetworkDeleted NetworkState = "deleted"
 )
 
-// networkMoves lists every allowed transition of a network. A verb that is not
-// listed for a state is a Conflict.
+// networkMoves lists every allowed transition of a network. Move returns
+// Conflict for a verb that is not listed for the current state.
 var networkMoves = map[NetworkState]map[Verb]NetworkState{
 	NetworkCreating:  {Settle: NetworkAvailable, Delete: NetworkDeleting},
 	NetworkAvailable: {Update: NetworkUpdating, Delete: NetworkDeleting},
@@ -38,14 +38,15 @@ func NetworkStates() []NetworkState {
 }
 
 // DefaultNetwork is the name of the network that the cloud creates with every
-// project. The network's only initial subnet has the same name.
+// project. The network begins with one subnet, which has the same name.
 const DefaultNetwork = "default"
 
 // DefaultMaxRoutes is the route limit of a network that sets no limit.
 const DefaultMaxRoutes = 1000
 
 // PodRanges configures the pod ranges of a network. The network gives each
-// instance one range of each configured family. The zero value configures none.
+// instance one range of each configured family. The zero value means no pod
+// ranges.
 type PodRanges struct {
 	IPv4     string `json:"ipv4,omitempty" doc:"Range to take from" example:"10.244.0.0/16"`
 	IPv4Mask int    `json:"ipv4Mask,omitempty" minimum:"0" maximum:"30" doc:"Bits of the range that each instance gets; default 24" example:"24"`
@@ -64,15 +65,16 @@ func (p PodRanges) WithDefaults() PodRanges {
 	return p
 }
 
-// PodRange is one family of PodRanges. Each instance gets a range of Bits bits
-// from In.
+// PodRange contains the settings of PodRanges for one IP family. Each instance
+// gets a part of the range In. Bits is the prefix length of this part.
 type PodRange struct {
 	In   netip.Prefix
 	Bits int
 }
 
-// Families returns the configured families, IPv4 first. It leaves out a range
-// that is not valid text. CreateNetwork.Validate rejects such a range.
+// Families returns the settings of each configured IP family, IPv4 first. It
+// leaves out a range that it cannot parse. CreateNetwork.Validate rejects such
+// a range.
 func (p PodRanges) Families() []PodRange {
 	p = p.WithDefaults()
 	var all []PodRange
@@ -94,9 +96,9 @@ type NetworkSpec struct {
 	MaxRoutes int       `json:"maxRoutes,omitempty" minimum:"0" maximum:"100000" doc:"How many routes it may have; default 1000" example:"1000"`
 }
 
-// Network is a private network (a VPC). Its subnets lie in its ranges.
-// Instances are in subnets. Routes forward traffic to destinations outside the
-// network's ranges.
+// Network is a private network (a VPC). The ranges of its subnets are parts of
+// the network's ranges. Each instance is in a subnet. Routes forward traffic to
+// destinations outside the network's ranges.
 type Network struct {
 	ID NetworkID `json:"id" example:"net-000001"`
 	Meta
@@ -110,7 +112,7 @@ type Network struct {
 // Ranges returns the network's own ranges, IPv4 first.
 func (n Network) Ranges() []netip.Prefix { return prefixes(n.IPv4, n.IPv6) }
 
-// Usable reports whether new resources may be created in n.
+// Usable reports whether callers can create resources in n.
 func (n Network) Usable() bool { return n.State == NetworkAvailable || n.State == NetworkUpdating }
 
 // Move applies verb to n. It returns Conflict and leaves n unchanged if n's
@@ -142,7 +144,7 @@ type UpdateNetwork struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateNetwork) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -154,7 +156,7 @@ func (r CreateNetwork) Validate() error {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r UpdateNetwork) Validate() error {
 	var c checks
 	c.labels(r.Labels)
@@ -170,11 +172,11 @@ func (r UpdateNetwork) Of(n Network) error {
 }
 
 // Limits of prefix lengths. A /30 has two addresses for instances, or one
-// besides a gateway.
+// address if the other is the gateway.
 const (
 	minNetworkBits = 8
 	maxNetworkBits = 30
-	minIPv6Bits    = 32 // prevents one project from taking all of fd00::/8
+	minIPv6Bits    = 32 // so that one project cannot use all of fd00::/8
 	maxIPv6Bits    = 126
 )
 
@@ -209,8 +211,8 @@ func (c *checks) networkSpec(s NetworkSpec) {
 	}
 }
 
-// prefix parses the range of a field. The field's name ends with the address
-// family.
+// prefix parses the range in a field. The name of the field ends with ipv4 or
+// ipv6, the address family of the range.
 func (c *checks) prefix(field, s string, least, most int) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(s)
 	six := strings.HasSuffix(field, "ipv6")
@@ -231,13 +233,14 @@ func (c *checks) prefix(field, s string, least, most int) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// namedRange is a range and the field that contains it.
+// namedRange is a range with the name of its field.
 type namedRange struct {
 	field string
 	netip.Prefix
 }
 
-// namedRanges returns the arguments that are valid ranges, with their fields.
+// namedRanges returns the arguments that are valid ranges, with the names of
+// their fields.
 func namedRanges(ipv4, ipv6 string, pods PodRanges) []namedRange {
 	var all []namedRange
 	for _, r := range [][2]string{{"ipv4", ipv4}, {"ipv6", ipv6}, {"podRanges.ipv4", pods.IPv4}, {"podRanges.ipv6", pods.IPv6}} {
@@ -259,7 +262,8 @@ func (c *checks) apart(all []namedRange) {
 	}
 }
 
-// prefixes parses the words that are valid ranges and leaves out the others.
+// prefixes parses each word as a range. It leaves out words that are not valid
+// ranges.
 func prefixes(words ...string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, s := range words {

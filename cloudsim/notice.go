@@ -25,14 +25,15 @@ func NoticeTypes() []NoticeType { return []NoticeType{NoticePreemption, NoticeMa
 
 // Notice announces an action of the cloud on an instance, and its time. The
 // instance reads the notice from its metadata service. At the announced time
-// the cloud acts if the instance's state then allows the action.
+// the cloud does the action if the state of the instance allows it.
 type Notice struct {
 	Type        NoticeType `json:"type" enum:"maintenance,preemption" doc:"maintenance reboots the instance, preemption terminates it"`
 	At          time.Time  `json:"at" doc:"RFC 3339, on the cloud's clock"`
 	AnnouncedAt time.Time  `json:"announcedAt" doc:"RFC 3339, on the cloud's clock"`
 }
 
-// maxNotice is the longest time ahead of a notice, in seconds.
+// maxNotice is the longest time between an announcement and the action, in
+// seconds.
 const maxNotice = 365 * 24 * 3600
 
 // CreateNotice announces an action to an instance. It replaces an existing
@@ -43,7 +44,7 @@ type CreateNotice struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateNotice) Validate() error {
 	var c checks
 	c.noticeType("type", r.Type)

@@ -14,7 +14,7 @@ const (
 	OperationDone    OperationState = "done"
 	OperationFailed  OperationState = "failed" // Error holds the reason
 
-	OperationCancelled OperationState = "cancelled" // Error names the caller that cancelled it
+	OperationCancelled OperationState = "cancelled" // Error names the caller that cancelled the operation
 )
 
 // Verb is an action on a resource.
@@ -37,21 +37,21 @@ const (
 	Vacate    Verb = "vacate" // the last attachment has ended
 	Lose      Verb = "lose"   // the next hop does not run any more
 	Regain    Verb = "regain" // the next hop runs again
-	Retire    Verb = "retire" // a newer key replaces this one
+	Retire    Verb = "retire" // a newer key replaces this key
 	Settle    Verb = "settle" // the simulated hardware has finished
 	Fail      Verb = "fail"   // the simulated hardware has failed
 	Cancel    Verb = "cancel" // cancelled before it settled
 )
 
-// operationMoves lists every allowed transition of an operation. A verb that is
-// not listed for a state is a Conflict.
+// operationMoves lists every allowed transition of an operation. Move returns
+// Conflict for a verb that is not listed for the current state.
 var operationMoves = map[OperationState]map[Verb]OperationState{
 	OperationPending: {Start: OperationRunning, Fail: OperationFailed},
 	OperationRunning: {Settle: OperationDone, Fail: OperationFailed, Cancel: OperationCancelled},
 }
 
-// Operation is accepted slow work, with its caller, its target and its
-// progress. Operations outlive a restart of the cloud.
+// Operation describes slow work that the cloud has accepted: the caller, the
+// target and the progress. Operations continue after a restart of the cloud.
 type Operation struct {
 	ID OperationID `json:"id" example:"op-000001"`
 	Meta
@@ -81,15 +81,15 @@ func (o Operation) Over() bool {
 	return o.State == OperationDone || o.State == OperationFailed || o.State == OperationCancelled
 }
 
-// PercentAt returns how much of o's time has passed at now, in percent. Only an
-// operation that is done returns 100. An operation that failed or was cancelled
-// keeps its last value.
+// PercentAt returns the progress of o at the time now, in percent. It returns
+// 100 only for an operation that is done. For an operation that failed or was
+// cancelled, it returns the progress at the end of the operation.
 func (o Operation) PercentAt(now time.Time) int {
 	switch {
 	case o.State == OperationDone:
 		return 100
 	case o.Over():
-		return o.Percent // the value at its end
+		return o.Percent // the progress at the end of the operation
 	case o.DueAt == nil || !now.Before(*o.DueAt):
 		return 99
 	}

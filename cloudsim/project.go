@@ -3,7 +3,8 @@ package cloudsim
 // ProjectID names a project, e.g. "proj-000001".
 type ProjectID string
 
-// Project owns resources. Tokens of another project cannot see these resources.
+// Project owns resources. Tokens of other projects have no access to these
+// resources.
 type Project struct {
 	ID ProjectID `json:"id" example:"proj-000001"`
 	Meta
@@ -16,7 +17,7 @@ type CreateProject struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateProject) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -5,12 +5,13 @@ import (
 	"slices"
 )
 
-// QuotaName names a resource that a project may have only in a limited amount.
+// QuotaName is the name of a resource whose amount is limited in each project.
 type QuotaName string
 
-// The quotas. Each quota counts the resources of a project, except
-// QuotaListeners, which counts those of one load balancer. The registry counts
-// its two quotas itself, and only approximately.
+// The quotas. Each quota limits the resources of one project. The exception is
+// QuotaListeners, which limits the listeners of one load balancer. The registry
+// itself counts the resources of QuotaRegistryGiB and QuotaRegistryUploads.
+// These two counts are approximate.
 const (
 	QuotaInstances       QuotaName = "instances"
 	QuotaDisks           QuotaName = "disks"
@@ -27,13 +28,13 @@ const (
 	QuotaRegistryUploads QuotaName = "registryUploads" // open uploads
 
 	// QuotaNetworkAddresses counts the IPv4 addresses in the ranges and pod
-	// ranges of a project's networks. The range of the cloud's configuration,
-	// which all default networks share, does not count.
+	// ranges of a project's networks. The range that all default networks share
+	// does not count. It comes from the cloud's configuration.
 	QuotaNetworkAddresses QuotaName = "networkAddresses"
 )
 
-// DefaultQuotas returns the limits of a project for which no other limit is
-// set. Most of these limits exceed the capacity of one machine.
+// DefaultQuotas returns the default limits of a project. Most of these limits
+// exceed the capacity of one machine.
 func DefaultQuotas() map[QuotaName]int64 {
 	return map[QuotaName]int64{
 		QuotaInstances: 50_000, QuotaDisks: 50_000, QuotaDiskGiB: 1 << 30, QuotaSnapshots: 50_000,
@@ -62,7 +63,7 @@ type Quotas struct {
 	Items []Quota `json:"items"`
 }
 
-// SetQuota sets another limit.
+// SetQuota changes the limit of a quota.
 type SetQuota struct {
 	Limit *int64 `json:"limit,omitempty" minimum:"0" maximum:"1099511627776" example:"200" doc:"The new limit; absent for the default. One below what is used stops growth and takes nothing away"`
 }
@@ -71,7 +72,7 @@ type SetQuota struct {
 const maxQuota = 1 << 40
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r SetQuota) Validate() error {
 	var c checks
 	if r.Limit != nil && (*r.Limit < 0 || *r.Limit > maxQuota) {
@@ -80,8 +81,8 @@ func (r SetQuota) Validate() error {
 	return c.err()
 }
 
-// ValidateQuotas checks the names and values of limits. It returns Invalid with
-// the wrong entries.
+// ValidateQuotas checks the names and values of limits. It returns an Invalid
+// error that names the invalid entries.
 func ValidateQuotas(limits map[QuotaName]int64) error {
 	var c checks
 	for _, name := range slices.Sorted(maps.Keys(limits)) {

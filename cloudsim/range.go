@@ -2,15 +2,17 @@ package cloudsim
 
 import "net/netip"
 
-// reservedRanges lists ranges that machines must not use. No network, subnet,
-// pod range or route may overlap a reserved range, for any caller.
+// reservedRanges lists ranges that machines must not use. Networks, subnets,
+// pod ranges and routes must not overlap a reserved range. This applies to
+// every caller.
 var reservedRanges = []struct {
 	netip.Prefix
 	of string
 }{
 	{netip.MustParsePrefix("0.0.0.0/8"), "this network"},
-	// Instances of default networks may have loopback addresses from 127.64.0.0
-	// on. Programs of the cloud's machine use the lower addresses.
+	// Instances of default networks may have loopback addresses, beginning at
+	// 127.64.0.0. Other programs on the machine use the addresses below
+	// 127.64.0.0.
 	{netip.MustParsePrefix("127.0.0.0/10"), "loopback"},
 	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
 	{netip.MustParsePrefix("224.0.0.0/3"), "multicast and reserved"},
@@ -36,8 +38,8 @@ func DefaultNetworkRanges() []netip.Prefix {
 	return prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 }
 
-// loopback4 is the whole IPv4 loopback range. The cloud itself may use a part
-// of this range. Projects may not.
+// loopback4 is the whole IPv4 loopback range. The configuration of the cloud
+// may contain a part of this range. The ranges of projects must not overlap it.
 var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
 
 // ValidateNetworkRanges checks the ranges that projects are allowed to use.
@@ -56,7 +58,8 @@ func ValidateNetworkRanges(all []netip.Prefix) error {
 	return c.err()
 }
 
-// Inside reports whether part lies in whole or equals whole.
+// Inside reports whether the first range is inside the second range or equals
+// it.
 func Inside(part, whole netip.Prefix) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }

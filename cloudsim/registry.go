@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The operations of the registry. They are not routes of the API. Roles permit
-// them by name or class, and faults can break them.
+// The operations of the registry. These operations are not routes of the API.
+// Roles can permit them by name or by class, and faults can affect them.
 const (
 	RegistryChallenge = "registry.challenge" // the reply that sends a client to the token endpoint
 	RegistryToken     = "registry.token"     // the token endpoint
@@ -20,7 +20,7 @@ const (
 
 // Lifetimes of registry credentials.
 const (
-	RegistryBearerLife  = 5 * time.Minute // bearer token of a request; ends at the latest with its password
+	RegistryBearerLife  = 5 * time.Minute // lifetime of a bearer token, which ends earlier if its password expires
 	MinRegistryPassword = 15 * 60         // seconds
 	MaxRegistryPassword = 60 * 60         // seconds
 )
@@ -39,7 +39,7 @@ type CreateRegistryCredential struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateRegistryCredential) Validate() error {
 	var c checks
 	if r.TTLSeconds != 0 && (r.TTLSeconds < MinRegistryPassword || r.TTLSeconds > MaxRegistryPassword) {
@@ -55,8 +55,8 @@ func (r CreateRegistryCredential) Validate() error {
 	return c.err()
 }
 
-// RegistryCredential gives access to the registry until it expires, as long as
-// the caller's roles permit it.
+// RegistryCredential gives access to the registry until it expires. The
+// caller's roles must also permit the access at the time of use.
 type RegistryCredential struct {
 	Registry  string    `json:"registry" doc:"host[:port] that image names begin with" example:"127.0.0.1:5000"`
 	Username  string    `json:"username" doc:"Goes with every password"`
@@ -74,12 +74,12 @@ type RegistryAccess struct {
 	Actions []string `json:"actions"`
 }
 
-// String returns a in the form of a scope.
+// String returns the scope in the form of the specification.
 func (a RegistryAccess) String() string {
 	return a.Type + ":" + a.Name + ":" + strings.Join(a.Actions, ",")
 }
 
-// Has reports whether a permits this action on this resource.
+// Has reports whether the scope permits this action on this resource.
 func (a RegistryAccess) Has(kind, name, action string) bool {
 	return a.Type == kind && a.Name == name && slices.Contains(a.Actions, action)
 }
@@ -95,7 +95,7 @@ func ParseRegistryAccess(scope string) (a RegistryAccess, ok bool) {
 }
 
 // RegistryDecision is an entry of the registry's audit trail: the caller, the
-// request and the reason of a refusal.
+// request, the decision, and the reason of a refusal.
 type RegistryDecision struct {
 	Time      time.Time `json:"time" doc:"RFC 3339, on the cloud's clock"`
 	Caller    string    `json:"caller,omitempty" doc:"Caller; absent if unknown"`

@@ -11,11 +11,11 @@ const KindRepository ResourceKind = "repository"
 // MaxRepositoryName bounds the name of a repository.
 const MaxRepositoryName = 128
 
-// Repository holds images in the cloud's registry. Its name is a path and is
-// part of the image names: REGISTRY/NAME:TAG. The name is therefore unique in
-// the cloud. Roles with registry.pull, registry.push and registry.delete define
-// the access. The resource of a role binding may be a pattern such as
-// "team-a/*".
+// Repository holds images in the cloud's registry. The name of a repository is
+// a path. It is part of the image names, REGISTRY/NAME:TAG, so it is unique in
+// the cloud. Access needs a role with registry.pull, registry.push or
+// registry.delete. A role binding can limit such a role to the repositories
+// that match a pattern, e.g. "team-a/*".
 type Repository struct {
 	ID RepositoryID `json:"id" example:"repo-000001"`
 	Meta
@@ -32,7 +32,7 @@ type CreateRepository struct {
 var repositoryRE = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateRepository) Validate() error {
 	var c checks
 	c.repository("name", r.Name)

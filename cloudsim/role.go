@@ -20,23 +20,26 @@ type Role struct {
 }
 
 // Permission is an operation id in which * stands for any letters, such as
-// "disks.*" or "loadBalancers.create". It can also be a class: PermitRead or
-// PermitWrite. Operations that change permissions are in no class: a role needs
-// their name, or "*". Operations of the whole cloud, such as faults.create,
+// "disks.*" or "loadBalancers.create". A permission can also be a class of
+// operations: PermitRead or PermitWrite. The classes do not contain the
+// operations that change permissions. A role permits such an operation only by
+// its name or by "*". Operations on the whole cloud, such as faults.create,
 // also need a role that is bound in all projects.
 type Permission string
 
 // The classes. A class also includes operations of future versions.
 const (
-	PermitRead  Permission = "@read"  // reads resources of a project, and the catalogue
-	PermitWrite Permission = "@write" // changes resources of a project
+	PermitRead  Permission = "@read"  // operations that read resources of a project, or the catalogue
+	PermitWrite Permission = "@write" // operations that change resources of a project
 	PermitAll   Permission = "*"
 )
 
-// Names reports whether p names operation. A class names no operation.
+// Names reports whether p is the id of the operation, or a pattern that matches
+// the id. It returns false for a class.
 func (p Permission) Names(operation string) bool { return Glob(string(p), operation) }
 
-// Includes reports whether a holder of p also has every permission of other.
+// Includes reports whether p permits every operation that the other permission
+// permits.
 func (p Permission) Includes(other Permission) bool {
 	return p == other || p == PermitAll || !strings.HasPrefix(string(other), "@") && Glob(string(p), string(other))
 }
@@ -102,7 +105,7 @@ const (
 var permissionRE = regexp.MustCompile(`^(@read|@write|[A-Za-z0-9*]{1,64}(\.[A-Za-z0-9*]{1,64})?)$`)
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateRole) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -125,9 +128,10 @@ func (c *checks) description(s string) {
 // RoleBindingID names a role binding, e.g. "binding-000001".
 type RoleBindingID string
 
-// RoleBinding gives a service account a role. The binding applies to its own
-// project, or to all projects if its project is empty. It covers every resource
-// there, or only the resources that match Resource.
+// RoleBinding gives a role to a service account. The role applies in the
+// project of the binding. If the binding has no project, the role applies in
+// all projects. If Resource is set, the role applies only to the resources that
+// match it.
 type RoleBinding struct {
 	ID RoleBindingID `json:"id" example:"binding-000001"`
 	Meta
@@ -147,7 +151,7 @@ type CreateRoleBinding struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateRoleBinding) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -160,8 +164,8 @@ func (r CreateRoleBinding) Validate() error {
 	return c.err()
 }
 
-// Glob reports whether s matches pattern. Each * stands for any letters,
-// including none. A slash has no special meaning.
+// Glob reports whether s matches pattern. Each * in the pattern stands for any
+// characters, also for none or for a slash.
 func Glob(pattern, s string) bool {
 	head, rest, star := strings.Cut(pattern, "*")
 	s, ok := strings.CutPrefix(s, head)

@@ -13,18 +13,19 @@ const (
 	RouteCreating RouteState = "creating"
 	RouteActive   RouteState = "active"
 	// RouteBlackhole means that the route drops packets, because its next hop
-	// does not run. The route is active again when the next hop runs. If the
-	// next hop was deleted, the route stays in this state until its own
-	// deletion.
+	// does not run. The route is active again when the next hop runs. If a
+	// caller deleted the next hop, the route stays in this state until a caller
+	// deletes the route.
 	RouteBlackhole RouteState = "blackhole"
 	RouteDeleting  RouteState = "deleting"
-	// RouteDeleted is the last value of a route. Only the event of the deletion
-	// shows this state. Afterwards the API answers NotFound for the route.
+	// RouteDeleted is the final state of a route. Only the event of the
+	// deletion shows this state. Afterwards the API answers NotFound for the
+	// route.
 	RouteDeleted RouteState = "deleted"
 )
 
-// routeMoves lists every allowed transition of a route. A verb that is not
-// listed for a state is a Conflict.
+// routeMoves lists every allowed transition of a route. Move returns Conflict
+// for a verb that is not listed for the current state.
 var routeMoves = map[RouteState]map[Verb]RouteState{
 	RouteCreating:  {Settle: RouteActive, Delete: RouteDeleting},
 	RouteActive:    {Lose: RouteBlackhole, Delete: RouteDeleting},
@@ -48,8 +49,8 @@ type Route struct {
 	State       RouteState `json:"state" enum:"creating,active,blackhole,deleting,deleted" doc:"blackhole: the next hop does not run, so packets for the destination are lost"`
 }
 
-// Carries reports whether an instance receives traffic that is routed to it.
-// The result is true while the instance runs, reboots or stops.
+// Carries reports whether a route can deliver packets to the instance. The
+// result is true while the instance runs, reboots or stops.
 func (i Instance) Carries() bool {
 	return i.State == InstanceRunning || i.State == InstanceRebooting || i.State == InstanceStopping
 }
@@ -65,8 +66,8 @@ func (r *Route) Move(verb Verb) error {
 
 // CreateRoute requests a route. The call is idempotent: the same request with
 // the same name returns the existing route. A different request with the same
-// name returns Exists. A second route of the network to the same destination
-// also returns Exists.
+// name returns Exists. A request for a second route to the same destination in
+// the network also returns Exists.
 type CreateRoute struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"node-1-pods"`
 	Labels      map[string]string `json:"labels,omitempty"`
@@ -76,7 +77,7 @@ type CreateRoute struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateRoute) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -3,10 +3,11 @@ package cloudsim
 // ServiceAccountID names a service account, e.g. "sa-000001".
 type ServiceAccountID string
 
-// ServiceAccount is the identity of a program in the cloud. The program calls
-// with tokens of the service account, which may be many and short-lived. Role
-// bindings define the permissions of the service account. Without a binding the
-// service account has no permissions. An instance can have a service account.
+// ServiceAccount is the identity of a program in the cloud. The program
+// authenticates with a token of the service account. A service account can have
+// many tokens. Role bindings define the permissions of the service account.
+// Without a binding it has no permissions. An instance can also authenticate as
+// a service account.
 type ServiceAccount struct {
 	ID ServiceAccountID `json:"id" example:"sa-000001"`
 	Meta
@@ -22,7 +23,7 @@ type CreateServiceAccount struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateServiceAccount) Validate() error {
 	var c checks
 	c.name("name", r.Name)

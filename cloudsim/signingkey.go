@@ -12,7 +12,7 @@ type SigningKeyID string
 const KindSigningKey ResourceKind = "signingKey"
 
 // KeyUse is the purpose of a key. A signature for one use is not valid for
-// another use, even if issuer and audience agree.
+// another use, even if issuer and audience are the same.
 type KeyUse string
 
 const (
@@ -29,11 +29,11 @@ type SigningKeyState string
 const (
 	SigningKeyActive   SigningKeyState = "active"   // signs tokens; its signatures are valid
 	SigningKeyRetiring SigningKeyState = "retiring" // does not sign any more; its signatures are still valid
-	SigningKeyRetired  SigningKeyState = "retired"  // the last value, in the event of the key's removal
+	SigningKeyRetired  SigningKeyState = "retired"  // final state: only the event of the key's removal shows it
 )
 
-// signingKeyMoves lists every allowed transition of a key. A verb that is not
-// listed for a state is a Conflict.
+// signingKeyMoves lists every allowed transition of a key. Move returns
+// Conflict for a verb that is not listed for the current state.
 var signingKeyMoves = map[SigningKeyState]map[Verb]SigningKeyState{
 	SigningKeyActive:   {Retire: SigningKeyRetiring},
 	SigningKeyRetiring: {Settle: SigningKeyRetired, Delete: SigningKeyRetired},
@@ -62,18 +62,19 @@ func (k *SigningKey) Move(verb Verb) error {
 	return move(&k.State, signingKeyMoves, verb, KindSigningKey, string(k.ID))
 }
 
-// MaxKeyOverlap is the longest overlap of a retiring key, in seconds.
+// MaxKeyOverlap is the longest time that the signatures of a retiring key can
+// stay valid, in seconds.
 const MaxKeyOverlap = 30 * 24 * 3600
 
-// RotateSigningKey makes a new key for a use. The previous key does not sign
-// any more. Its signatures stay valid for the overlap.
+// RotateSigningKey requests a new key for a use. The previous key does not sign
+// any more. Its signatures stay valid for OverlapSeconds.
 type RotateSigningKey struct {
 	Use            KeyUse `json:"use" enum:"identity,registry"`
 	OverlapSeconds int64  `json:"overlapSeconds" minimum:"0" maximum:"2592000" example:"3600" doc:"How long what the key before signed stays good; 0 for no longer. No shorter than the life of a token, or good tokens are refused"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r RotateSigningKey) Validate() error {
 	var c checks
 	switch r.Use {

@@ -11,18 +11,19 @@ type SnapshotState string
 
 const (
 	SnapshotCreating SnapshotState = "creating"
-	SnapshotCopying  SnapshotState = "copying" // its due time has passed, but its data is incomplete
+	SnapshotCopying  SnapshotState = "copying" // the due time has passed, but the copy of the data is incomplete
 	SnapshotReady    SnapshotState = "ready"
-	SnapshotFailed   SnapshotState = "failed" // copying the data failed for good
+	SnapshotFailed   SnapshotState = "failed" // the copy of the data failed permanently
 	SnapshotDeleting SnapshotState = "deleting"
-	// SnapshotDeleted is the last value of a snapshot. Only the event of the
+	// SnapshotDeleted is the final state of a snapshot. Only the event of the
 	// deletion shows this state. Afterwards the API answers NotFound for the
 	// snapshot.
 	SnapshotDeleted SnapshotState = "deleted"
 )
 
 // snapshotMoves lists every allowed transition of a snapshot and of a snapshot
-// group. A verb that is not listed for a state is a Conflict.
+// group. Move returns Conflict for a verb that is not listed for the current
+// state.
 var snapshotMoves = map[SnapshotState]map[Verb]SnapshotState{
 	SnapshotCreating: {Settle: SnapshotReady, Cancel: SnapshotDeleting, Copy: SnapshotCopying, Delete: SnapshotDeleting},
 	SnapshotCopying:  {Settle: SnapshotReady, Cancel: SnapshotDeleting, Fail: SnapshotFailed, Delete: SnapshotDeleting},
@@ -39,8 +40,8 @@ func SnapshotStates() []SnapshotState {
 }
 
 // Snapshot is the content of a disk at one instant between the request and the
-// state ready. The content is crash-consistent, as after a power cut. A ready
-// snapshot does not need the disk any more.
+// state ready. The content is crash-consistent, as after a power cut. A
+// snapshot in the state ready does not depend on the disk.
 type Snapshot struct {
 	ID SnapshotID `json:"id" example:"snap-000001"`
 	Meta
@@ -75,7 +76,7 @@ type CreateSnapshot struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateSnapshot) Validate() error {
 	var c checks
 	c.name("name", r.Name)

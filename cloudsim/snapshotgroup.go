@@ -6,9 +6,9 @@ import "slices"
 // does not reuse ids, except after the load of a saved state.
 type SnapshotGroupID string
 
-// SnapshotGroup is a set of snapshots of several disks, all of the same
-// instant. The snapshots become ready together or not at all. They are deleted
-// together.
+// SnapshotGroup is a set of snapshots of several disks. All snapshots of a
+// group show the same instant. They become ready together or not at all. The
+// cloud deletes them together.
 type SnapshotGroup struct {
 	ID SnapshotGroupID `json:"id" example:"sgrp-000001"`
 	Meta
@@ -31,7 +31,7 @@ const MaxGroupDisks = 32
 
 // CreateSnapshotGroup requests snapshots of several disks at one instant. The
 // call is idempotent: the same request with the same name returns the existing
-// group. The order of the disks does not count. A different request with the
+// group. The order of the disks does not matter. A different request with the
 // same name returns Exists.
 type CreateSnapshotGroup struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"nightly"`
@@ -40,7 +40,7 @@ type CreateSnapshotGroup struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateSnapshotGroup) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -2,10 +2,10 @@ package cloudsim
 
 import "time"
 
-// State is a saved cloud. It contains the resources with their ids, addresses
-// and open operations, and the journal, clock, faults and holds. It also
-// contains the data of disks and snapshots unless SaveState.RecordsOnly was
-// set.
+// State describes a saved state of the cloud. The file of the state contains
+// the resources with their ids, addresses and open operations. It also contains
+// the journal, the clock, the faults and the holds. The data of disks and
+// snapshots is in the file unless SaveState.RecordsOnly was set.
 type State struct {
 	Name     string    `json:"name" example:"before-upgrade"`
 	SavedAt  time.Time `json:"savedAt" doc:"RFC 3339, on the machine's clock"`
@@ -20,34 +20,35 @@ type States struct {
 	Items []State `json:"items"`
 }
 
-// SaveState is a request to save a state. It returns Exists if the name is taken.
+// SaveState is a request to save a state. The call returns Exists if a state with this name exists.
 type SaveState struct {
 	Name string `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"before-upgrade"`
-	// RecordsOnly leaves out the data of disks and snapshots. After a load a
-	// disk has the data of its current file, or none. Without RecordsOnly the
-	// state contains the data of all disks at one instant, as after a power
-	// cut. The save returns Conflict if the disks hold more than MaxStateData,
-	// or if a disk is written to all the time.
+	// RecordsOnly leaves out the data of disks and snapshots. After the load of
+	// such a state, a disk has the data of its current file, or no data if it
+	// has no file. Without RecordsOnly the state contains the data of all disks
+	// at one instant, as after a power cut. The save then returns Conflict if
+	// the data is larger than MaxStateData, or if an instance writes to a disk
+	// without a pause.
 	RecordsOnly bool `json:"recordsOnly,omitempty" doc:"Leave out the data of disks and snapshots"`
 }
 
 // LoadState holds the options of a load.
 type LoadState struct {
-	// RecordsOnly leaves the data of disks as it is. Without RecordsOnly the
-	// state's data replaces it, and the load returns Conflict while a disk is
-	// attached: an instance that has it mounted would continue with the old file.
+	// RecordsOnly means that the load does not change the data of the disks. Without RecordsOnly
+	// the load replaces this data by the data in the state. It then returns Conflict while a disk
+	// is attached, because an instance with a mounted disk would continue to use the old file.
 	RecordsOnly bool
 }
 
-// MaxStateData is the most data of disks and snapshots in a state, in bytes.
-// Blocks of zeros do not count.
+// MaxStateData is the largest total size of disk and snapshot data in a state,
+// in bytes. Blocks of zeros do not count.
 const MaxStateData = 4 << 30
 
 // DataSize describes the data of a disk or snapshot in a save.
 type DataSize struct {
 	Bytes int64
-	// Optional is true until the data plane has reported the file. If there is
-	// no file, the save leaves the disk out.
+	// Optional is true until the data plane has reported the file. The save
+	// leaves out a disk without a file if Optional is true.
 	Optional bool
 }
 
@@ -73,7 +74,7 @@ type StateChange struct {
 	Fields []string     `json:"fields,omitempty" doc:"The fields that differ, for changed"`
 }
 
-// StateDiff is all differences between two states, sorted by kind and id.
+// StateDiff contains all differences between two states, sorted by kind and id.
 type StateDiff struct {
 	Items []StateChange `json:"items"`
 }

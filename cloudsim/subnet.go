@@ -13,14 +13,14 @@ const (
 	SubnetCreating  SubnetState = "creating"
 	SubnetAvailable SubnetState = "available"
 	SubnetDeleting  SubnetState = "deleting"
-	// SubnetDeleted is the last value of a subnet. Only the event of the
+	// SubnetDeleted is the final state of a subnet. Only the event of the
 	// deletion shows this state. Afterwards the API answers NotFound for the
 	// subnet.
 	SubnetDeleted SubnetState = "deleted"
 )
 
-// subnetMoves lists every allowed transition of a subnet. A verb that is not
-// listed for a state is a Conflict.
+// subnetMoves lists every allowed transition of a subnet. Move returns Conflict
+// for a verb that is not listed for the current state.
 var subnetMoves = map[SubnetState]map[Verb]SubnetState{
 	SubnetCreating:  {Settle: SubnetAvailable, Delete: SubnetDeleting},
 	SubnetAvailable: {Delete: SubnetDeleting},
@@ -51,7 +51,7 @@ type Subnet struct {
 // Ranges returns the subnet's ranges, IPv4 first.
 func (s Subnet) Ranges() []netip.Prefix { return prefixes(s.IPv4, s.IPv6) }
 
-// Serves reports whether instances of a zone may be placed in s.
+// Serves reports whether s can contain instances of a zone.
 func (s Subnet) Serves(region, zone string) bool {
 	return (s.Region == "" || s.Region == region) && (s.Zone == "" || s.Zone == zone)
 }
@@ -88,7 +88,7 @@ type CreateSubnet struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateSubnet) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -11,8 +11,8 @@ type Token struct {
 	ID TokenID `json:"id" example:"tok-000001"`
 	Meta
 	// ServiceAccount is the owner of the token. A token without a service
-	// account has Role in its own project, or in all projects if its project is
-	// empty.
+	// account has the role in the field Role. This role applies in the project
+	// of the token, or in all projects if the token has no project.
 	ServiceAccount ServiceAccountID `json:"serviceAccount,omitempty" doc:"Service account of the token" example:"sa-000001"`
 	Role           RoleName         `json:"role,omitempty" doc:"Role of the token, if it has no service account" example:"reader"`
 	ExpiresAt      *time.Time       `json:"expiresAt,omitempty" doc:"RFC 3339; absent for one that does not expire"`
@@ -22,7 +22,7 @@ type Token struct {
 
 // CreateToken requests a token of a service account, or an independent token
 // with a role. The call is not idempotent, because the secret is shown only
-// once. It returns Exists if the name is taken.
+// once. It returns Exists if another token has the name.
 type CreateToken struct {
 	Name           string    `json:"name,omitempty" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Required unless it is a service account's; absent for its id"`
 	ServiceAccount string    `json:"serviceAccount,omitempty" maxLength:"128" example:"ccm" doc:"Id or name of the service account that it is for. Excludes role and project"`
@@ -32,7 +32,7 @@ type CreateToken struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateToken) Validate() error {
 	var c checks
 	if r.ServiceAccount == "" {

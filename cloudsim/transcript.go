@@ -52,8 +52,9 @@ type TranscriptCall struct {
 	Withheld string          `json:"withheld,omitempty"` // the reason why the body is left out
 
 	Status int `json:"status"` // 0: the connection was dropped
-	// Answer is a hash of a JSON answer. Members holds a hash of each of its
-	// members. Both are absent for an answer that cannot be compared.
+	// Answer is a hash of a JSON answer. Members contains a hash of each member
+	// of the answer. Both fields are absent if a replay cannot compare the
+	// answer.
 	Answer  string            `json:"answer,omitempty"`
 	Members map[string]string `json:"members,omitempty"`
 }
@@ -77,12 +78,12 @@ func secretMember(name string) bool {
 	return false
 }
 
-// ofTheMachine lists members that depend on the machine and its clock. Their
-// values differ in every run.
+// ofTheMachine contains the names of JSON members whose values depend on the
+// machine. These values differ in every run.
 var ofTheMachine = map[string]bool{"aheadSeconds": true, "savedAt": true, "bytes": true, "millis": true}
 
-// Redact returns a JSON document without its secrets, and reports whether it
-// contained any. Input that is not JSON is returned unchanged.
+// Redact returns a JSON document without its secrets. It also reports whether
+// the document contained secrets. It returns input that is not JSON unchanged.
 func Redact(raw []byte) ([]byte, bool) {
 	v, err := document(raw)
 	if err != nil {
@@ -93,15 +94,16 @@ func Redact(raw []byte) ([]byte, bool) {
 	}
 	clean, err := json.Marshal(v)
 	if err != nil {
-		return nil, true // cannot happen, but must not return the secret
+		return nil, true // cannot happen; return nil, because raw contains a secret
 	}
 	return clean, true
 }
 
-// Digest returns the values that a transcript keeps of an answer: a hash
-// without secrets, and a hash of each member. It returns nothing for an answer
-// that is not JSON, e.g. an exported state, which contains the cloud's secrets.
-// If times is false, answers that differ only in times have the same hash.
+// Digest returns the hashes of an answer for a transcript: a hash of the whole
+// answer, and a hash of each member. The hashes do not depend on secrets.
+// Digest returns no hashes for an answer that is not JSON, e.g. an exported
+// state, which contains the cloud's secrets. If the parameter times is false,
+// answers that differ only in times have the same hash.
 func Digest(raw []byte, times bool) (answer string, members map[string]string) {
 	v, err := document(raw)
 	if err != nil {
@@ -118,7 +120,7 @@ func Digest(raw []byte, times bool) (answer string, members map[string]string) {
 }
 
 func hash(v any) string {
-	raw, _ := json.Marshal(v) // v was JSON before; Marshal sorts its members
+	raw, _ := json.Marshal(v) // Marshal cannot fail, because v was decoded from JSON; it sorts the members
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:])
 }
@@ -135,7 +137,8 @@ func document(raw []byte) (v any, err error) {
 	return v, nil
 }
 
-// scrubbing removes secrets from a document, and further values by its options.
+// scrubbing removes secrets from a JSON document. Its options select other
+// values to remove.
 type scrubbing struct {
 	times    bool // keep times
 	compared bool // remove members that depend on the machine

@@ -5,9 +5,9 @@ import "unicode/utf8"
 // MaxUserData bounds the user data of an instance, in bytes.
 const MaxUserData = 16 << 10
 
-// UserData is text that the owner provides and the instance reads at its start.
-// It is not part of the Instance resource, because it may contain secrets:
-// lists, events and read-only callers must not see it.
+// UserData is text that the owner of an instance provides. The instance reads
+// the text when it starts. It is not part of the Instance resource, because it
+// may contain secrets: lists, events and read-only callers must not see it.
 type UserData struct {
 	UserData string `json:"userData" doc:"As it was given; empty if there is none"`
 }

@@ -2,14 +2,16 @@ package cloudsim
 
 import "time"
 
-// Why explains the state of an object: its past steps and its pending waits.
+// Why explains the state of an object: the past changes, and the conditions for
+// which the object waits.
 type Why struct {
 	Kind  ResourceKind `json:"kind" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`
 	Name  string       `json:"name" example:"node-1"`
 	State string       `json:"state,omitempty" doc:"Its state now, or its last one" example:"stopping"`
 	Gone  bool         `json:"gone,omitempty" doc:"It is no more; the journal still has its life"`
-	// Since is the first revision of the journal. Earlier steps are not known.
+	// Since is the revision up to which the cloud has deleted events from the
+	// journal. Steps of that time are missing.
 	Since uint64    `json:"since" doc:"The revision after which the journal begins; what was before is forgotten"`
 	Steps []WhyStep `json:"steps" doc:"What happened, oldest first; the last 500"`
 	Waits []WhyWait `json:"waits" doc:"What it waits for now, and what would meet the next call about it"`

@@ -14,8 +14,8 @@ const KindWorkloadTrust ResourceKind = "workloadTrust"
 
 // WorkloadTrust lets a Kubernetes service account call as a service account of
 // the cloud. Instead of a secret, the workload presents a token that its
-// cluster signed for this audience. The cloud verifies the token with the
-// cluster's public keys and does not contact the cluster.
+// Kubernetes cluster signed for the audience of the trust. The cloud verifies
+// the token with the cluster's public keys and does not contact the cluster.
 type WorkloadTrust struct {
 	ID WorkloadTrustID `json:"id" example:"trust-000001"`
 	Meta
@@ -43,7 +43,7 @@ type CreateWorkloadTrust struct {
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the wrong fields.
+// error that names the invalid fields.
 func (r CreateWorkloadTrust) Validate() error {
 	var c checks
 	c.name("name", r.Name)

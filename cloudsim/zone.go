@@ -27,7 +27,7 @@ type ZoneOutage struct {
 	Since time.Time `json:"since" doc:"RFC 3339, on the cloud's clock"`
 }
 
-// Dark reports whether the data plane of z is out.
+// Dark reports whether the data plane of z has an outage.
 func (z Zone) Dark() bool { return z.Outage != nil }
 
 // InstanceType describes the size of an instance.
@@ -38,8 +38,9 @@ type InstanceType struct {
 	MaxDisks  int   `json:"maxDisks" doc:"Disks that can be attached at once" example:"8"`
 }
 
-// Catalogue lists the entries that a cloud offers. Applying a catalogue adds
-// and changes entries. It removes none, because instances may use them.
+// Catalogue lists the entries that a cloud offers. If the operator applies a
+// catalogue, the cloud adds and changes entries. It removes no entries, because
+// instances may use them.
 type Catalogue struct {
 	Regions       []Region       `json:"regions,omitempty"`
 	Zones         []Zone         `json:"zones,omitempty"`
@@ -68,7 +69,7 @@ func DefaultCatalogue() Catalogue {
 
 // Validate checks that names are valid and unique, and that the region of each
 // zone exists. It also rejects fields that only the cloud may write. It returns
-// an Invalid error that names the wrong entries.
+// an Invalid error that names the invalid entries.
 func (c Catalogue) Validate() error {
 	var bad checks
 	regions := map[string]bool{}
