@@ -1,5 +1,6 @@
-// Package course reads steps from the pages in docs/labs. A page is the only source:
-// people read it, `allinone lab` guides through it, and a test runs its commands.
+// Package course reads steps from the pages in docs/labs. The page is the only source of a
+// lab. People read the page, `allinone lab` shows its steps one by one, and a test runs its
+// commands.
 //
 // The package parses pages, compares outputs and stores the progress. It runs commands
 // only through a Shell.
@@ -11,7 +12,8 @@
 //	## Why                            a section without a number is text only
 //	## 1. Look around                 a step
 //
-// The info string of a fenced block in a step gives the block its meaning:
+// A step contains fenced blocks. The info string of a block, which is the text after the
+// opening fence, gives the block its meaning:
 //
 //	console            commands, each after "$ ", with their outputs
 //	console until      the same, but the expected output may appear late
@@ -22,17 +24,17 @@
 //	console reset      commands that undo the lab after any of its steps
 //	text hint          a hint
 //
-// A command continues after a backslash at the end of its line, and until the end of a
-// here-document. Other blocks are text. `allinone lab` does not print the content of
-// <details>, which readers of the page can open. So blocks
-// with a solution, verify or hint belong in <details>.
+// A command continues on the next line after a backslash at the end of a line, and until the
+// end of a here-document. Other blocks are text. Readers of the page can open <details>, but
+// `allinone lab` does not print the content of <details>. So blocks with a solution, verify or
+// hint belong in <details>.
 //
 // # Comparison of outputs
 //
-// "…" matches any text in a line. A line with only "…" matches any number of lines. The
-// width of blanks does not matter. In console blocks, some values are only examples:
-// ages, times, ids, addresses and the random end of a pod's name. In verify blocks,
-// these values must be equal.
+// "…" matches any text in a line. A line with only "…" matches any number of lines. The number
+// of spaces between words does not matter. In console blocks, some values are only examples:
+// ages, times, ids, addresses and the random end of a pod's name. In verify blocks, these
+// values must be equal.
 package course
 
 import (
@@ -47,7 +49,7 @@ type Lab struct {
 	ID      string // file name without its extension, such as 01-nodes
 	Title   string
 	Minutes int
-	Nodes   string // the nodes that the lab needs: hollow or real
+	Nodes   string // the kind of nodes that the lab needs: hollow or real
 	Intro   string // Markdown above the first step
 	Steps   []Step
 	Outro   string // Markdown below the last step
@@ -74,7 +76,7 @@ type Command struct {
 
 // Check is a command that tests a statement.
 type Check struct {
-	Says string // the statement that is true if the output is as expected
+	Says string // the statement that is true if the command prints the expected output
 	Command
 }
 
@@ -101,7 +103,7 @@ func Read(pages fs.FS) ([]Lab, error) {
 	return labs, errors.Join(errs...)
 }
 
-// Find returns the lab with this id or number. Leading zeros of the number may be missing.
+// Find returns the lab with this id or number. Leading zeros of the number may be left out.
 func Find(labs []Lab, name string) (Lab, error) {
 	var ids []string
 	for _, l := range labs {

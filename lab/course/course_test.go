@@ -116,7 +116,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Parse refuses a page with a part that would not be run, shown or verified. The error contains the line.
+// Parse refuses a page with a part that the course would neither run nor show nor verify. The
+// error contains the line number.
 func TestParseRefuses(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"terms", "5 minutes", "some minutes", `07-page.md:1: no line like "15 minutes · hollow nodes" below the title`},
@@ -145,7 +146,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// All pages in the binary are valid.
+// Read accepts all pages that the binary contains.
 func TestPages(t *testing.T) {
 	if _, err := course.Read(labs.Pages); err != nil {
 		t.Error(err)

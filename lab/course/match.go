@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// examples lists the patterns for values that differ between runs, in the order of their
-// replacement, and the word that replaces each value in a comparison.
+// examples lists patterns for values that differ between runs, in the order in which canonical
+// replaces them. Each pattern has the word that replaces the value in a comparison.
 var examples = []struct {
 	like *regexp.Regexp
 	as   string
@@ -20,12 +20,12 @@ var examples = []struct {
 	{regexp.MustCompile(`\b\d+(\.\d+)?(ms|s|m|h|d)(\d+(s|m|h))?\b`), "AGE"},
 }
 
-// Matches reports whether an output is equal to the page's output, except for examples
-// such as ages.
+// Matches reports whether an output is equal to the page's output. Values that differ between
+// runs, such as ages, need not be equal.
 func (c Command) Matches(printed string) bool { return matches(c.Want, printed, true) }
 
-// Matches reports whether an output is equal to the expected output, including ages and
-// other examples.
+// Matches reports whether an output is equal to the expected output. Ages and similar values
+// must be equal, too.
 func (c Check) Matches(printed string) bool { return matches(c.Want, printed, false) }
 
 func matches(want, printed string, likely bool) bool {
@@ -47,7 +47,7 @@ func matches(want, printed string, likely bool) bool {
 }
 
 // canonical returns the non-empty lines of s with single spaces. If likely is true, it
-// replaces examples by their kind.
+// replaces ages and similar values by the words in the table examples.
 func canonical(s string, likely bool) []string {
 	var lines []string
 	for line := range strings.Lines(s) {

@@ -45,7 +45,7 @@ type parser struct {
 	errs   []error
 }
 
-// span is a part of the page, from inclusive and to exclusive.
+// span is a part of the page. The offset from is inclusive, and the offset to is exclusive.
 type span struct{ from, to int }
 
 func (p *parser) bad(at int, format string, args ...any) {
@@ -74,7 +74,7 @@ func (p *parser) block(n ast.Node) {
 // text returns the source of a block without its fences.
 func (p *parser) text(n ast.Node) string { return string(n.Lines().Value(p.src)) }
 
-// start returns the offset of the beginning of the line with a block's first content.
+// start returns the offset of the line on which the content of a block begins.
 func (p *parser) start(n ast.Node) int {
 	at := n.Lines().At(0).Start
 	return bytes.LastIndexByte(p.src[:at], '\n') + 1
@@ -100,7 +100,7 @@ func (p *parser) heading(n *ast.Heading) {
 	p.step = &Step{Title: strings.TrimPrefix(title, m[0])}
 }
 
-// endSection ends the current section at the offset to. It stores the section as a step or
+// endSection ends the current section before the offset to. It stores the section as a step or
 // as a part of the intro or outro.
 func (p *parser) endSection(to int) {
 	if p.open > 0 {
@@ -121,7 +121,8 @@ func (p *parser) endSection(to int) {
 	p.step, p.hidden, p.begin = nil, nil, to
 }
 
-// visible returns the current section up to the offset to, without the parts in <details>.
+// visible returns the text of the current section before the offset to. It leaves out the
+// parts in <details>.
 func (p *parser) visible(to int) string {
 	var b strings.Builder
 	at := p.begin
@@ -235,12 +236,13 @@ func plain(checks []Check) []Command {
 	return commands
 }
 
-// here matches the beginning of a here-document and captures the word that ends it.
+// here matches the beginning of a here-document and captures the word that ends the
+// here-document.
 var here = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
 
-// commands reads the text of a terminal. "# " begins the statement about the next command
-// and "$ " begins a command. All other lines are output. A command continues after a
-// backslash, and until the end of a here-document.
+// commands reads the text of a terminal. "# " begins the statement about the next command and
+// "$ " begins a command. All other lines are output. A command continues on the next line
+// after a backslash, and until the end of a here-document.
 func (p *parser) commands(at int, terminal string) []Check {
 	var all []Check
 	says, until, more := "", "", false

@@ -54,7 +54,7 @@ func (p *Progress) Forget(l Lab) {
 	}
 }
 
-// State returns a text for people about the progress of l.
+// State describes the progress of l in words.
 func (p Progress) State(l Lab) string {
 	switch {
 	case p.Now == l.ID && !p.Over(l):

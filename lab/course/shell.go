@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// lineTimeout is how long a command line of a lab may take. The waits on the lab pages are
-// shorter.
+// lineTimeout is the time limit of a command line of a lab. The commands on the lab pages wait
+// for a shorter time.
 const lineTimeout = 2 * time.Minute
 
 // NewShell returns a Shell that runs each command line in a new /bin/sh. The shell first reads
-// envFile, the path of a lab's env file.
+// the lab's env file, which has the path envFile.
 func NewShell(envFile string) Shell {
 	environment := append(os.Environ(), "LC_ALL=C.UTF-8")
 	return func(ctx context.Context, line string) (string, int, error) {
@@ -22,7 +22,7 @@ func NewShell(envFile string) Shell {
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `. "$0"`+"\n"+line, envFile) //nolint:gosec // the lines come from the project's own pages
 		cmd.Env = environment
-		cmd.WaitDelay = time.Second // for background processes that a line started
+		cmd.WaitDelay = time.Second // time limit for background processes that a line started
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err := cmd.Run()

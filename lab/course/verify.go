@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Shell runs a command line. It returns the output to stdout and stderr, and the exit
-// code. The error is for a shell that cannot run.
+// Shell runs a command line. It returns the output to stdout and stderr, and the exit code. It
+// returns an error only if the shell cannot run.
 type Shell func(ctx context.Context, line string) (printed string, code int, err error)
 
 // between is the pause between two attempts.
@@ -23,7 +23,7 @@ type Finding struct {
 	Good bool
 }
 
-// Print writes the finding for people. A failed finding includes the actual and the
+// Print writes the finding as text. If the check failed, the text includes the actual and the
 // expected output.
 func (f Finding) Print(w io.Writer) {
 	if f.Good {
@@ -33,7 +33,7 @@ func (f Finding) Print(w io.Writer) {
 	fmt.Fprintf(w, "✘ %s\n    ran       %s\n    saw       %s\n    expected  %s\n", f.Says, indent(f.Line), indent(f.Saw), indent(f.Want))
 }
 
-// indent indents the lines of s after the first. It returns "nothing" if s is empty.
+// indent indents all lines of s except the first. It returns "nothing" if s is empty.
 func indent(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -42,9 +42,9 @@ func indent(s string) string {
 	return strings.ReplaceAll(s, "\n", "\n              ")
 }
 
-// Verify runs the checks of a step. It repeats failed checks until all checks succeed or
-// the timeout is over. It returns the last finding of each check. The error is from
-// sh or ctx.
+// Verify runs the checks of a step. It repeats failed checks until all checks succeed or the
+// timeout is over. It returns the last finding of each check. It returns an error only from sh
+// or ctx.
 func (s Step) Verify(ctx context.Context, sh Shell, timeout time.Duration) ([]Finding, error) {
 	late := time.Now().Add(timeout)
 	found := make([]Finding, len(s.Checks))
@@ -73,9 +73,9 @@ func Good(found []Finding) bool {
 	return !slices.ContainsFunc(found, func(f Finding) bool { return !f.Good })
 }
 
-// Run runs a command and returns its output. If c.Until is set, Run repeats the command
-// while the result differs from the page, at most for the timeout. If the last
-// result differs from the page, the error is a *Differs.
+// Run runs a command and returns its output. If c.Until is set, Run repeats the command until
+// the result equals the result on the page or the timeout is over. If the last result differs
+// from the page, the error is a *Differs.
 func (c Command) Run(ctx context.Context, sh Shell, timeout time.Duration) (printed string, err error) {
 	late := time.Now().Add(timeout)
 	for {
@@ -93,7 +93,7 @@ func (c Command) Run(ctx context.Context, sh Shell, timeout time.Duration) (prin
 	}
 }
 
-// Differs is the error for a command with a result that differs from its page.
+// Differs is the error for a command with a result that differs from the result on the page.
 type Differs struct {
 	Command
 	Saw  string

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// view holds the data from which a socket answers. It is immutable: a change replaces the whole view.
+// view holds the data for the answers of one socket. A view is immutable. After a change, the
+// socket gets a new view.
 type view struct {
 	node, zone string
 	eligible   bool        // false while the autoscaler or another client deletes the node
@@ -24,7 +25,7 @@ type view struct {
 	check      healthCheck // for a health check node port
 }
 
-// answer is the response of a responder in the name of a pod.
+// answer is the response of a responder. The responder answers as if it were a pod.
 type answer struct {
 	Service   string `json:"service"`
 	Namespace string `json:"namespace"`
@@ -69,9 +70,9 @@ func (a answer) String() string {
 	return b.String()
 }
 
-// pick chooses the endpoint for a connection from client, in turn. If the Service has
-// affinity, a hash of the client's address chooses. The choice then stays the same while
-// the endpoint is usable.
+// pick chooses the endpoint for a connection from client. It takes the endpoints in turn. If
+// the Service has session affinity, pick chooses by a hash of the client's address instead.
+// Then a client keeps its endpoint while this endpoint is usable.
 func (v *view) pick(turn *atomic.Uint64, client net.Addr) endpoint {
 	if !v.service.affinity {
 		return v.endpoints[(turn.Add(1)-1)%uint64(len(v.endpoints))]
@@ -91,9 +92,9 @@ func (v *view) pick(turn *atomic.Uint64, client net.Addr) endpoint {
 // toKey is the context key for the endpoint of a connection.
 type toKey struct{}
 
-// nodePortHandler answers in the name of the pods behind a node port. As with
-// kube-proxy, all requests of a connection go to one pod. When this pod is gone, the
-// handler resets the connection.
+// nodePortHandler answers as if it were the pods behind a node port. As with kube-proxy, all
+// requests of a connection go to one pod. When this pod is gone, the handler resets the
+// connection.
 func nodePortHandler(now func() *view) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := now()
@@ -136,9 +137,9 @@ type proxyFamilyPart struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// proxyHealthHandler serves kube-proxy's port 10256. /healthz tells load balancers
-// whether to send new connections to this node. /livez tells whether the proxy works.
-// The two differ while the node is being deleted (KEP-3836).
+// proxyHealthHandler serves kube-proxy's port 10256. /healthz answers 200 if load balancers
+// should send new connections to this node. /livez answers 200 if the proxy works. The two
+// answers differ while a client deletes the node (KEP-3836).
 func proxyHealthHandler(now func() *view) http.Handler {
 	mux := http.NewServeMux()
 	say := func(w http.ResponseWriter, code int, eligible *bool) {

@@ -5,9 +5,9 @@
 // # Kubelets
 //
 // For each instance, the package does the same as a kubelet on that machine with
-// --cloud-provider=external, without --node-ip and without a provider id in its
-// configuration. It does not set the zone, region, type, provider id and IP addresses.
-// The cloud controller manager must set these.
+// --cloud-provider=external, without --node-ip and without a provider id in its configuration.
+// It does not set the zone, region, type, provider id and IP addresses. The cloud controller
+// manager must set these fields.
 //
 //	instance is running      register a Node with the uninitialized taint and label
 //	                         the Node for kwok
@@ -16,62 +16,64 @@
 //	stopped                  no action: the cloud controller manager adds the taint
 //	running again            set a new boot id and add the label again
 //
-// The package never deletes a Node. A new instance may have the name of an earlier
-// instance. Then the package waits until the cloud controller manager has deleted the
-// earlier Node, which has another provider id. If a user deletes the Node of a running
-// instance, the Node returns when the instance boots again or when the hypervisor starts.
-// The reason is that a kubelet registers only once, at its start.
+// The package never deletes a Node. A new instance may have the name of an earlier instance.
+// Then the earlier Node has another provider id, and the package waits until the cloud
+// controller manager has deleted this Node. If a user deletes the Node of a running instance,
+// the Node returns when the instance boots again or when the hypervisor starts. The reason is
+// that a kubelet registers only once, at its start.
 //
-// All state is in the cloud and in the API server. So a restarted hypervisor continues
-// where the last hypervisor stopped, and handles the changes that happened in between.
+// All state is in the cloud and in the API server. So a restarted hypervisor continues the
+// work of the earlier hypervisor. It also handles changes that happened while no hypervisor
+// ran.
 //
 // # IPAM
 //
-// A pod on a running machine gets one address from each of its Node's podCIDRs, as from
-// CNI's host-local plugin. Two pods of a node never have the same address. On a node
-// without ranges or without a free address, the pod stays Pending. A pod on the host's
-// network gets no address from IPAM.
+// Each Node has pod ranges in spec.podCIDRs. A pod on a running machine gets one address from
+// each range, like the addresses of CNI's host-local plugin. Two pods of a node never have the
+// same address. On a node without ranges or without a free address, the pod stays Pending. A
+// pod on the host's network gets no address from IPAM.
 //
 // # Responders
 //
 // Each running, registered machine has a responder, which replaces kube-proxy and all
 // pods behind it. The responder listens on the instance's internal IP:
 //
-//   - at the node port of every Service, where it answers in the name of a pod,
+//   - at the node port of every Service, where it answers as if it were a pod,
 //   - at port 10256, where it answers kube-proxy's health checks,
 //   - at health check node ports.
 //
-// A node port without usable endpoints has no socket, so connections are refused, as
-// kube-proxy rejects them.
+// A node port without usable endpoints has no socket, so the kernel refuses connections.
+// kube-proxy also rejects such connections.
 //
-// Each node and port costs a socket and a goroutine, about 9 KiB. For example, 1,000
-// nodes with 10 node ports take 11,000 open files and 95 MiB. The package collects
+// Each port of each node needs a socket and a goroutine, which use about 9 KiB. For example,
+// 1,000 nodes with 10 node ports take 11,000 open files and 95 MiB. The package collects
 // changes for 50 ms before it updates the sockets.
 //
 // # kwok
 //
-// Kwok runs beside the hypervisor and keeps the labelled nodes alive: leases, conditions
-// and pods. Its configuration must contain these settings:
+// Kwok is a separate program that runs beside the hypervisor. It renews the leases of the
+// labelled nodes, and updates the nodes' conditions and pods. Its configuration must contain
+// these settings:
 //
-//   - manageNodesWithLabelSelector: kwok.x-k8s.io/node=fake. A Node has this label while
-//     its machine is on. An annotation would not work: kwok v0.8.0 filters annotations
-//     itself and drops the update that removes an annotation. It would renew the
-//     lease for ever, even for a deleted Node. The annotation of the same name only
-//     marks a Node as hollow, permanently.
-//   - node stages that match this label too. One stage must set Ready=True whenever
-//     Ready is not True. No stage may write addresses, taints, capacity, nodeInfo or
-//     labels. Kwok's default stage for nodes replaces the host name with an empty list
-//     of addresses.
-//   - a pod stage that runs a pod after the pod has an address, and assigns no address.
-//     Kwok's own assignment forgets addresses on a restart. Until it has seen each pod
-//     again, it assigns used addresses a second time.
-//   - a pod stage that sets Ready on a pod that is Running and not Ready. The node
-//     lifecycle controller marks the pods of a node that shut down as not ready. When
-//     the node is back, its kubelet must set Ready again.
+//   - manageNodesWithLabelSelector: kwok.x-k8s.io/node=fake. A Node has this label while its
+//     machine is on. An annotation instead of the label would not work: kwok v0.8.0 filters
+//     annotations itself and drops the update that removes an annotation. Kwok would then
+//     renew the lease for ever, even if the Node is deleted. A Node also has an annotation of
+//     the same name. This annotation only marks the Node as hollow, and is never removed.
+//   - node stages that match the same label. One stage must set Ready=True whenever Ready is
+//     not True. No stage may write addresses, taints, capacity, nodeInfo or labels. Kwok's
+//     default stage for nodes replaces the host name with an empty list of addresses.
+//   - a pod stage that runs a pod after the pod has an address, and assigns no address. Kwok's
+//     own assignment of addresses loses its records at a restart. Until kwok has read all pods
+//     again, it may assign an address that a pod already uses.
+//   - a pod stage that sets Ready on a pod that is Running and not Ready. When a node shuts
+//     down, the node lifecycle controller marks the node's pods as not ready. When the node
+//     runs again, its kubelet must set Ready again. The stage does this instead of the
+//     kubelet.
 //   - podsOnNodeSyncParallelism above 0. Otherwise kwok does not see the existing pods
 //     of a node that gets the label later.
 //
-// Only kwok may hold the leases of these nodes, because kwok also uses them as locks. It
-// ignores a node and its pods while another holder's lease has not expired. Such a
-// holder may be a kwok that was killed.
+// Only kwok may hold the leases of these nodes, because kwok also uses the leases as locks.
+// While a lease of another holder is valid, kwok ignores the node and the node's pods. The
+// other holder may be an earlier kwok that was killed.
 package hollow

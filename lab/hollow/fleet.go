@@ -13,24 +13,25 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// machine is the hardware of an instance and its state since the last boot.
+// machine holds an instance, and the state of the instance's machine since the last boot.
 type machine struct {
 	cloudsim.Instance
 	// registered is true if the kubelet of this boot has or had a Node.
 	registered bool
-	// said is the last logged message about the machine while it waits.
+	// said identifies the last logged message about the machine. It prevents that the
+	// hypervisor logs the message again.
 	said string
 }
 
 func (m machine) on() bool { return m.State == cloudsim.InstanceRunning }
 
-// fleet holds the machines of the cloud's instances by name. A project has at most one
-// instance with a name at a time.
+// fleet holds the machines of the cloud's instances by name. At any time, at most one instance
+// of a project has a given name.
 type fleet struct {
 	informer.OutageLogger
 	cloud  *client.Client
 	listed chan struct{}       // closed when the fleet is complete for the first time
-	hear   []func(name string) // called on every change; set before run
+	hear   []func(name string) // called on every change, with the name of the machine; set before run
 
 	mu     sync.Mutex
 	byName map[string]*machine
@@ -41,7 +42,8 @@ func newFleet(log *slog.Logger, cloud *client.Client) *fleet {
 	return &fleet{OutageLogger: informer.OutageLogger{Log: log}, cloud: cloud, listed: make(chan struct{}), byName: map[string]*machine{}, dark: map[string]bool{}}
 }
 
-// get returns the machine with this name. If there is none, it returns the zero machine, which is off.
+// get returns the machine with this name. If no machine has this name, get returns the zero
+// value, which is a machine that is off.
 func (f *fleet) get(name string) machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,16 +53,16 @@ func (f *fleet) get(name string) machine {
 	return machine{}
 }
 
-// unreachable reports whether a machine is running in the cloud's record, but has crashed
-// or is in a dark zone.
+// unreachable reports whether the cloud shows a machine as running although the machine has
+// crashed or is in a dark (unreachable) zone.
 func (f *fleet) unreachable(m machine) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return m.on() && (f.dark[m.Zone] || m.Crashed != nil)
 }
 
-// putZone stores a zone. If the zone became dark or reachable, putZone notifies for all
-// its machines.
+// putZone stores a zone. If the zone became dark (unreachable) or reachable again, putZone
+// reports a change of each machine in the zone.
 func (f *fleet) putZone(z cloudsim.Zone) {
 	f.mu.Lock()
 	var names []string
@@ -91,8 +93,8 @@ func (f *fleet) powered() []machine {
 	return on
 }
 
-// change applies fn to a machine if the machine is still in the same boot of the same
-// instance as seen.
+// change applies fn to the machine of which seen is an earlier copy. It does nothing if the
+// instance has booted again, was stopped or was replaced since the copy.
 func (f *fleet) change(seen machine, fn func(*machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,15 +103,16 @@ func (f *fleet) change(seen machine, fn func(*machine)) {
 	}
 }
 
-// sayOnce stores text as the last message about a machine. It reports whether text differs from the message before.
+// sayOnce stores text as the last message about a machine. It reports whether text differs
+// from the previous message.
 func (f *fleet) sayOnce(seen machine, text string) (news bool) {
 	f.change(seen, func(m *machine) { news, m.said = m.said != text, text })
 	return news
 }
 
-// put stores a new version of an instance. It resets the state of the boot if the machine
-// was switched on or off. It also resets this state if a machine that is on has a new
-// operation. In this case the machine was rebooted and the fleet missed an event.
+// put stores a new version of an instance. It resets the state of the boot if the machine was
+// switched on or off. It also resets this state if a machine that is on has a new operation.
+// In this case the machine was rebooted, and the fleet missed the event about the reboot.
 func (f *fleet) put(i cloudsim.Instance) {
 	f.mu.Lock()
 	m, now := f.byName[i.Name], machine{Instance: i}

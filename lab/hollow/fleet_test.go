@@ -7,8 +7,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestFleet proves which changes of an instance reset the state of its machine's boot, so
-// that the kubelet must register again.
+// Some changes of an instance reset the boot state of the machine, so that the kubelet must
+// register again. Other changes keep the boot state.
 func TestFleet(t *testing.T) {
 	at := func(id cloudsim.InstanceID, state cloudsim.InstanceState, op cloudsim.OperationID, rev uint64) cloudsim.Instance {
 		return cloudsim.Instance{ID: id, State: state, Meta: cloudsim.Meta{Name: "one", Operation: op, Revision: rev}}
@@ -17,7 +17,7 @@ func TestFleet(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
 		then       cloudsim.Instance
-		gone       bool // then is the last version of a deleted instance
+		gone       bool // the field then has the last version of a deleted instance
 		want       cloudsim.InstanceID
 		on         bool
 		registered bool
@@ -46,7 +46,7 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// change ignores a kubelet of an earlier boot.
+// The method change does nothing if the machine has booted again.
 func TestFleetChangeIsOfTheSameBoot(t *testing.T) {
 	f := newFleet(slog.New(slog.DiscardHandler), nil)
 	i := cloudsim.Instance{ID: "i-1", State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Name: "one", Operation: "op-1"}}

@@ -45,9 +45,9 @@ func (c Config) Validate() error {
 }
 
 // Run makes nodes from instances until ctx ends. The cloud and the API server may be
-// unavailable at its start or later: Run waits for them and logs this. When Run ends, it
-// closes the machines' sockets and does not change their Nodes, because the cloud's
-// machines continue without the hypervisor.
+// unavailable at the start of Run or later. Run waits for them and logs the wait. When Run
+// ends, it closes the machines' sockets. It does not change the Nodes, because the cloud's
+// instances still run.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -82,8 +82,8 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	return nil
 }
 
-// kubeClient returns a client without a rate limit. Its callers limit their concurrent
-// calls, and the API server has its own fairness.
+// kubeClient returns a client without a rate limit. The callers limit their concurrent calls,
+// and the API server limits its clients itself.
 func kubeClient(kubeconfig string) (kubernetes.Interface, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

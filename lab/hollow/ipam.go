@@ -26,8 +26,9 @@ const byNode = "node"
 // range of the node it takes a free address, the least recently assigned first. A pod
 // that has ended or is gone no longer occupies its addresses.
 //
-// The permanent state is in the status of the pods. ipam starts after it has seen all
-// pods and handles each node in only one goroutine, so it never assigns an address twice.
+// The permanent state is in the status of the pods. ipam never assigns an address twice. It
+// starts after the informer has read all pods, and only one goroutine at a time handles a
+// node.
 type ipam struct {
 	kube   kubernetes.Interface
 	nodes  corelisters.NodeLister
@@ -39,7 +40,8 @@ type ipam struct {
 	books map[string]*book // by node name
 }
 
-// book holds the assignments of a node that the informer may not show yet.
+// book holds the recent assignments of addresses to pods of one node. The pods in the informer
+// may not have these addresses yet.
 type book struct {
 	given map[types.UID][]netip.Addr
 	last  map[netip.Prefix]netip.Addr
@@ -86,7 +88,8 @@ func nodeOfPod(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// heard queues a node when one of its pods needs an address or frees its addresses.
+// heard queues the node of a pod that changed. The pod may need an address, or may have freed
+// its addresses.
 func (a *ipam) heard(obj any) {
 	gone, deleted := obj.(cache.DeletedFinalStateUnknown)
 	if deleted {
@@ -169,8 +172,9 @@ func done(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// taken returns the addresses that the pods of a node have or were assigned. It also
-// forgets the assignments of other pods.
+// taken returns the addresses of a node's pods, including assigned addresses that are not in a
+// pod's status yet. It also deletes the records of assignments that are now in the status, and
+// of pods that are gone.
 func (b *book) taken(pods []*corev1.Pod) map[netip.Addr]bool {
 	taken, given := map[netip.Addr]bool{}, map[types.UID][]netip.Addr{}
 	for _, p := range pods {
@@ -193,8 +197,9 @@ func (b *book) taken(pods []*corev1.Pod) map[netip.Addr]bool {
 	return taken
 }
 
-// give assigns one free address of each range to a pod. It records the addresses before
-// they are written, so a retry after a failed write assigns the same addresses.
+// give assigns one free address of each range to a pod. It records the addresses before the
+// caller writes them to the API server. So a retry after a failed write assigns the same
+// addresses.
 func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) ([]netip.Addr, error) {
 	if ips := b.given[p.UID]; ips != nil {
 		return ips, nil

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// next takes the least recently assigned address first and never a taken address.
+// The function next returns the least recently assigned address first, and never an address
+// that is in use.
 func TestNextAddress(t *testing.T) {
 	taken := map[netip.Addr]bool{}
 	for _, a := range []string{"10.0.0.3", "10.0.0.4", "192.0.2.1"} {

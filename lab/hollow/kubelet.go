@@ -28,7 +28,8 @@ type kubelets struct {
 	nodes  corelisters.NodeLister
 	synced func() bool
 	queue  *nodeQueue
-	// version is the kubelets' version. It equals the API server's, which kubelets may not exceed.
+	// version is the version of all kubelets. It equals the API server's version, because a
+	// kubelet must not be newer than the API server.
 	version string
 }
 
@@ -54,8 +55,8 @@ func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interfa
 	return k, nil
 }
 
-// run works until ctx ends. It starts after all instances and nodes are known, because it
-// takes a missing instance for a machine that is off.
+// run updates Nodes until ctx ends. It first waits for the lists of all instances and Nodes,
+// because it treats a missing instance as a machine that is off.
 func (k *kubelets) run(ctx context.Context) { k.queue.run(ctx, k.begin) }
 
 // begin waits for the cloud and the API server. It returns false if ctx ends before both
@@ -144,7 +145,8 @@ func (k *kubelets) register(ctx context.Context, m machine) error {
 	return nil
 }
 
-// powerOn writes a new boot into the Node and adds kwok's label. Then kwok sets Ready.
+// powerOn adds kwok's label to the Node, so that kwok sets Ready. If the machine has booted
+// again, powerOn first writes the new boot into the Node.
 func (k *kubelets) powerOn(ctx context.Context, m machine, n *corev1.Node) error {
 	if n.Status.NodeInfo.BootID != bootID(m.Instance) {
 		typ, err := k.cloud.GetInstanceType(ctx, m.Type)
@@ -181,8 +183,9 @@ func (k *kubelets) labels(ctx context.Context, n *corev1.Node) error {
 	return k.patchLabels(ctx, n, missing)
 }
 
-// powerOff removes kwok's label and then sets NotReady, if the Node is Ready. If kwok
-// sets Ready once more after that, the event of this update calls powerOff again.
+// powerOff removes kwok's label. If the Node is Ready, powerOff then sets the Node to
+// NotReady. Kwok may set Ready once more after that. Then the event of kwok's update leads to
+// another call of powerOff.
 func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
 	if handed(n) {
 		if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {
@@ -201,8 +204,9 @@ func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
 	return nil
 }
 
-// cutOff removes kwok's label and changes nothing else, because an unreachable kubelet
-// cannot report. The lease expires, and the node lifecycle controller marks the Node.
+// cutOff removes kwok's label and changes nothing else, because an unreachable kubelet cannot
+// report. The lease of the Node expires. Then the node lifecycle controller sets the Node's
+// condition Ready to Unknown.
 func (k *kubelets) cutOff(ctx context.Context, n *corev1.Node) error {
 	if !handed(n) {
 		return nil
@@ -232,7 +236,8 @@ func (k *kubelets) patchStatus(ctx context.Context, before, after *corev1.Node) 
 	return ifThere(err)
 }
 
-// ifThere returns nil if the object is gone or was replaced, because an event for that follows.
+// ifThere returns nil if err means that the object is gone or was replaced. In this case the
+// informer sends an event, and the node is queued again.
 func ifThere(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

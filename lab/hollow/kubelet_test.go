@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
-// A new instance gets the same Node as from a kubelet with an external cloud provider,
-// without the fields that only the cloud knows. Then kwok makes the Node Ready.
+// A new instance gets the same Node that a kubelet with an external cloud provider would
+// create. The Node lacks the fields that come from the cloud. Then kwok makes the Node Ready.
 func TestRegisters(t *testing.T) {
 	b := newBench(t)
 	b.create("one", "sim-1b")
@@ -76,7 +76,8 @@ func TestRegisters(t *testing.T) {
 	}
 }
 
-// A stop sets NotReady on the Node but does not delete it. A start is a new boot.
+// When an instance stops, the hypervisor sets the Node to NotReady but does not delete the
+// Node. When the instance starts, the Node gets a new boot id.
 func TestPower(t *testing.T) {
 	b := newBench(t)
 	i := b.create("one", "sim-1a")
@@ -146,7 +147,8 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// On slow hardware the Node becomes NotReady before the machine stops.
+// With the delays of real hardware, a rebooting machine's Node becomes NotReady, and later
+// Ready with a new boot id.
 func TestRebootTakesTheNodeDown(t *testing.T) {
 	b := newBench(t, cloudtest.WithProfile(engine.Realistic))
 	i := b.create("one", "sim-1a")
@@ -177,7 +179,7 @@ func TestSameNameWaits(t *testing.T) {
 	})
 	b.patch("one", "", map[string]any{"metadata": map[string]any{"labels": map[string]any{"touched": "true"}}})
 	two := b.create("two", "sim-1a")
-	b.node("two", "Ready", isReady) // proves that the update of node one was seen
+	b.node("two", "Ready", isReady) // shows that the hypervisor has also received the earlier update of node one
 	b.health(url(two, 10256, "/healthz"), http.StatusOK, "")
 	if resp, err := fresh.Get(url(next, 10256, "/healthz")); err == nil {
 		resp.Body.Close()
@@ -196,8 +198,8 @@ func TestSameNameWaits(t *testing.T) {
 	})
 }
 
-// A Node without a provider id does not belong to an instance yet. A new machine with
-// this name takes the Node over, as a kubelet would.
+// A Node without a provider id does not belong to an instance yet. A new machine with this
+// name uses the existing Node, as a kubelet would.
 func TestTakesOverUninitialized(t *testing.T) {
 	b := newBench(t)
 	old := b.create("one", "sim-1a")

@@ -6,8 +6,9 @@ import (
 	"net/http"
 )
 
-// KubeletTLS returns the TLS configuration of a kubelet's server: a certificate for ip
-// that kube-apiserver trusts, and the authority of its clients.
+// KubeletTLS returns the TLS configuration of a kubelet's server. The configuration has a
+// certificate for the address ip, which kube-apiserver trusts, and the authority of the
+// server's clients.
 type KubeletTLS func(node, ip string) (*tls.Config, error)
 
 // kubeletHandler serves port 10250 of a hollow machine's kubelet. It answers requests

@@ -38,8 +38,9 @@ func hollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue }
 // handed reports whether kwok keeps a Node alive.
 func handed(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
-// belongs reports whether a Node may belong to a machine. A Node without a provider id
-// may, because a kubelet also takes over an existing Node of its name.
+// belongs reports whether a Node may belong to a machine. A Node without a provider id may
+// belong to any machine with the Node's name, because a kubelet uses an existing Node of its
+// name.
 func belongs(n *corev1.Node, m machine) bool {
 	return n.Spec.ProviderID == "" || n.Spec.ProviderID == m.ProviderID
 }
@@ -104,19 +105,20 @@ func booted(n *corev1.Node, m machine, typ cloudsim.InstanceType, version string
 // and is different for all other instances of all clouds.
 func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 
-// bootID returns the kernel's ID of the current boot. Each operation that started the
-// machine gives a new ID. The ID is derived and not random, so a restarted hypervisor
-// knows whether the machine rebooted in the meantime.
+// bootID returns the kernel's ID of the current boot. Each operation that started the machine
+// gives a new ID. The ID is derived from the operation and not random. So a restarted
+// hypervisor can detect that the machine has rebooted in the meantime.
 func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
 
-// derive returns a UUID (RFC 9562, version 8) from the purpose, the instance and more.
-// Two clouds may have the same instance IDs, so the time of creation is part of the hash.
+// derive returns a UUID (RFC 9562, version 8), which is a hash of the purpose, the instance
+// and the text in more. Two clouds may have the same instance IDs, so the time of creation is
+// part of the hash.
 func derive(purpose string, i cloudsim.Instance, more string) string {
 	data := fmt.Appendf(nil, "%s %s %d %s", purpose, i.ProviderID, i.CreatedAt.UnixNano(), more)
 	return uuid.NewHash(sha256.New(), uuid.Nil, data, 8).String()
 }
 
-// notReady sets the condition Ready to False, with why as its message.
+// notReady sets the condition Ready to False. The message of the condition is the text in why.
 func notReady(n *corev1.Node, why string, now metav1.Time) {
 	not := corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: why,
@@ -141,8 +143,9 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// statusPatch returns a strategic merge patch from the status of before to that of
-// after. The patch contains the Node's uid, so it fails for a new Node of the same name.
+// statusPatch returns a strategic merge patch that replaces the old status in before by the
+// new status in after. The patch contains the Node's uid, so the API server refuses it for a
+// new Node of the same name.
 func statusPatch(before, after *corev1.Node) ([]byte, error) {
 	was, err := json.Marshal(corev1.Node{Status: before.Status})
 	if err != nil {

@@ -95,8 +95,8 @@ func TestPodsFollowPower(t *testing.T) {
 	})
 }
 
-// Two pods of a node never have the same address, also after a restart of the hypervisor.
-// A pod without a free address waits until another pod is gone.
+// Two pods of a node never have the same address, even after a restart of the hypervisor. A
+// pod without a free address waits until another pod is gone.
 func TestPodAddresses(t *testing.T) {
 	b := newBench(t)
 	b.nodes()

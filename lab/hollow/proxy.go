@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// gather is the time for which a change waits for more changes.
+	// gather is the time between a change and the update of the sockets, in which more changes
+	// may arrive.
 	gather = 50 * time.Millisecond
-	// relisten is the pause after a port could not be opened.
+	// relisten is the pause between two attempts to open a port.
 	relisten = 2 * time.Second
 
 	taintToBeDeleted = "ToBeDeletedByClusterAutoscaler" // KEP-3836
@@ -35,7 +36,7 @@ type proxy struct {
 	slices   discoverylisters.EndpointSliceLister
 	synced   []cache.InformerSynced
 	kubelet  KubeletTLS    // nil means that machines serve no kubelet API
-	bell     chan struct{} // change notifications; the buffer holds one
+	bell     chan struct{} // change notifications; the buffer holds one notification
 	on       map[cloudsim.InstanceID]*responder
 }
 
@@ -122,7 +123,7 @@ func (p *proxy) run(ctx context.Context) {
 		case <-time.After(gather):
 		}
 		select {
-		case <-p.bell: // the next sync covers all notifications until now
+		case <-p.bell: // the next sync handles all changes until now
 		default:
 		}
 	}
@@ -150,7 +151,7 @@ func (p *proxy) sync(ctx context.Context) (complete bool) {
 			want[m.ID], about[m.ID] = m, f
 		}
 	}
-	for id, r := range p.on { // close first, because an address may have moved to another machine
+	for id, r := range p.on { // close sockets before opening others, because an address may have moved to another machine
 		if m, ok := want[id]; !ok || m.InternalIP() != r.ip {
 			r.off()
 			delete(p.on, id)

@@ -34,7 +34,7 @@ func (b *bench) nodes() (one, two cloudsim.Instance) {
 	return one, two
 }
 
-// serve creates a Service. change may modify the spec.
+// serve creates a Service. The function change may modify the spec before.
 func (b *bench) serve(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	b.Helper()
 	svc := &corev1.Service{
@@ -166,8 +166,8 @@ func (b *bench) refuses(url string) {
 	})
 }
 
-// A node port answers on every node. It takes the ready pods in turn and names the pod
-// in its answer.
+// A node port answers on every node. It answers as the ready pods in turn, and each answer
+// contains the pod's name.
 func TestNodePort(t *testing.T) {
 	b := newBench(t)
 	one, two := b.nodes()
@@ -401,8 +401,8 @@ func TestUDP(t *testing.T) {
 		}
 		return err
 	})
-	// A node ignores datagrams that are answers, so two nodes never answer each other.
-	// On a new connection, no late answers to the questions above arrive.
+	// A node ignores datagrams that are answers, so two nodes never answer each other. The test
+	// uses a new connection, on which no late answers to earlier datagrams arrive.
 	conn, err = net.Dial("udp", conn.RemoteAddr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -25,8 +25,8 @@ func newNodeQueue(log *slog.Logger, failure string, sync func(ctx context.Contex
 
 func (q *nodeQueue) add(node string) { q.names.Add(node) }
 
-// run calls begin and returns if the result is false. Otherwise it handles nodes until
-// ctx ends.
+// run first calls the function begin, and returns if begin returns false. Otherwise run
+// handles nodes until ctx ends.
 func (q *nodeQueue) run(ctx context.Context, begin func(context.Context) bool) {
 	if !begin(ctx) {
 		q.names.ShutDown()

@@ -41,8 +41,8 @@ type socketKey struct {
 	port int32
 }
 
-// responder answers on the address of one machine. Only the proxy's goroutine calls its
-// methods.
+// responder serves the ports of one machine, on the machine's address. Only the proxy's
+// goroutine calls the methods of a responder.
 type responder struct {
 	log     *slog.Logger
 	kubelet KubeletTLS
@@ -66,9 +66,9 @@ func (s *socket) shut() {
 	s.served.Wait()
 }
 
-// sync opens and closes ports until they match want, and gives each socket its view. A
-// port that stays keeps its socket. sync reports whether all ports are open. It logs a
-// failure only if the reason is new.
+// sync opens and closes ports until the open ports are those in want, and gives each socket
+// its view. A port that is already open keeps its socket. sync reports whether all ports are
+// open. It logs a failure only if the reason is new.
 func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complete bool) {
 	for key, s := range r.open {
 		if want[key] == nil || s.dead.Load() {
@@ -182,9 +182,10 @@ func (r *responder) ended(key socketKey, s *socket, err error) {
 	r.broke()
 }
 
-// echo answers each datagram in the name of a pod until conn is closed. It ignores
-// datagrams that are answers. Otherwise a datagram with the forged address of another
-// hollow node's port would be answered for ever.
+// echo answers each datagram as if it were a pod, until conn is closed. It ignores datagrams
+// that begin like an answer. Otherwise an attacker could send a datagram with the forged
+// source address of another hollow node's port, and the two nodes would answer each other for
+// ever.
 func echo(conn net.PacketConn, now func() *view) error {
 	var turn atomic.Uint64
 	buf := make([]byte, len(answerPrefix)) // the rest of the datagram is not needed

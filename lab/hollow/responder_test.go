@@ -11,7 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// A port that fails notifies the proxy, and the next sync opens it again.
+// After a port fails, the responder notifies the proxy, and the next sync opens the port
+// again.
 func TestDeadPortIsOpenedAgain(t *testing.T) {
 	ports, err := freeport.Choose(1)
 	if err != nil {

@@ -27,7 +27,7 @@ type endpoint struct {
 	nodeHints []string
 }
 
-// service is a port of a Service that has a node port.
+// service describes one port of a Service. The port also has a node port.
 type service struct {
 	types.NamespacedName
 	portName  string
@@ -38,8 +38,8 @@ type service struct {
 	affinity  bool // sessionAffinity: ClientIP
 	endpoints []endpoint
 
-	cluster []endpoint            // endpoints for all nodes, without regard to hints
-	byNode  map[string][]endpoint // endpoints for their own node only
+	cluster []endpoint            // endpoints for all nodes, used if no hints apply
+	byNode  map[string][]endpoint // endpoints by their node, used if local is true
 }
 
 // healthCheck is the health check node port of a Service.
@@ -114,8 +114,9 @@ func (t *table) add(svc *corev1.Service, behind []*discoveryv1.EndpointSlice) {
 	}
 }
 
-// fill reads the endpoints of s from the slices of its Service. It takes each address
-// once and prefers a running pod to a terminating pod with the same address.
+// fill reads the endpoints of s from the EndpointSlices of the Service. It takes each address
+// only once. If a running and a terminating pod have the same address, fill takes the running
+// pod.
 func (s *service) fill(behind []*discoveryv1.EndpointSlice) {
 	byAddr := map[netip.AddrPort]endpoint{}
 	for _, slice := range behind {
@@ -203,10 +204,10 @@ func usable(all []endpoint) []endpoint {
 	return only(func(e endpoint) bool { return e.lingers })
 }
 
-// from returns the endpoints for connections to a node port of this node, or none if no
-// endpoint is usable. It follows the hints for nodes (KEP-3015), and then for zones
-// (KEP-2433). Hints apply only if all ready endpoints have hints and at least one hint
-// names this node or zone.
+// from returns the endpoints for connections to the node port on the given node. If no
+// endpoint is usable, it returns none. It follows hints for nodes (KEP-3015) first, and
+// otherwise hints for zones (KEP-2433). Hints apply only if all ready endpoints have hints and
+// at least one hint names this node or zone.
 func (s *service) from(node, zone string) []endpoint {
 	if s.local {
 		return s.byNode[node]
@@ -224,8 +225,8 @@ func (s *service) from(node, zone string) []endpoint {
 	return near
 }
 
-// hinted returns the endpoints that have us, a node or a zone, in their hints. It returns
-// nil if an endpoint has no hints.
+// hinted returns the endpoints with hints that contain us, the name of a node or zone. If any
+// endpoint has no hints, it returns nil.
 func hinted(all []endpoint, hints func(endpoint) []string, us string) []endpoint {
 	var near []endpoint
 	for _, e := range all {

@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// ep returns a ready endpoint on a node. The change functions may modify it.
+// ep returns a ready endpoint on a node. The functions in change may modify the endpoint.
 func ep(ip, node string, change ...func(*discoveryv1.Endpoint)) discoveryv1.Endpoint {
 	e := discoveryv1.Endpoint{
 		Addresses: []string{ip}, NodeName: &node,
@@ -103,7 +103,7 @@ var fromCases = []struct {
 	},
 }
 
-// TestFrom proves which endpoints a node port of node n1 in zone z1 uses.
+// TestFrom checks which endpoints a node port uses on node n1 in zone z1.
 func TestFrom(t *testing.T) {
 	for _, tc := range fromCases {
 		t.Run(tc.name, func(t *testing.T) {
