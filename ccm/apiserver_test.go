@@ -29,10 +29,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// apiServer is a real kube-apiserver with a real etcd. No other controllers run.
+// apiServer is a real kube-apiserver with a real etcd. It runs without
+// kube-controller-manager.
 type apiServer struct {
 	url   string
-	admin string // token of system:masters
+	admin string // token of a user in the group system:masters
 	kube  *kubernetes.Clientset
 }
 
@@ -71,7 +72,8 @@ func startAPIServer(t *testing.T) *apiServer {
 	return s
 }
 
-// accountKey returns a file with a key that signs service account tokens.
+// accountKey returns the path of a file with a key that signs service account
+// tokens.
 func accountKey(t *testing.T, dir string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -131,7 +133,8 @@ func background(t *testing.T, env []string, name string, args ...string) (out *o
 	return out, stop
 }
 
-// slowly waits up to two minutes for an effect of a real program.
+// slowly waits up to two minutes until ok returns nil. It is for the effects of
+// real programs.
 func slowly(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()
@@ -179,7 +182,7 @@ func (s *apiServer) apply(t *testing.T, path string) {
 	}
 }
 
-// account returns a token of the service account in the manifest of the CCM.
+// account returns a token of the service account from the manifest of the CCM.
 func (s *apiServer) account(t *testing.T) string {
 	t.Helper()
 	r, err := s.kube.CoreV1().ServiceAccounts("kube-system").CreateToken(t.Context(), "cloud-controller-manager", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -189,9 +192,10 @@ func (s *apiServer) account(t *testing.T) string {
 	return r.Status.Token
 }
 
-// manager runs the command of this package in its own process, through TestMain.
-// The process ends with the test or when the caller calls stop. It uses the given
-// tokens for the API server and the cloud.
+// manager runs the command of this package in a separate process. This process
+// is the test binary, whose TestMain runs the command. The process ends at the
+// end of the test, or when the caller calls stop. It calls the API server with
+// the token kubeToken, and the cloud with the token of the client cloud.
 func (s *apiServer) manager(t *testing.T, kubeToken string, cloud *client.Client, args ...string) (url string, out *output, stop func()) {
 	t.Helper()
 	cfg := clientcmdapi.NewConfig()

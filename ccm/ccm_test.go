@@ -32,8 +32,8 @@ const cluster = "kubernetes"
 // rig is a real simulated cloud and a provider. The test can cut or disturb the
 // provider's connection to the cloud.
 type rig struct {
-	cloud    *client.Client // a user at the cloud's console, with a separate connection
-	api      *client.Client // the provider's client; a test may disturb it
+	cloud    *client.Client // client of an admin, with a separate connection
+	api      *client.Client // the provider's client; a test can add faults to its calls
 	wire     *wire
 	events   *record.FakeRecorder
 	cfg      ccm.Config
@@ -41,8 +41,8 @@ type rig struct {
 	provider *ccm.Provider
 }
 
-// newRigAndEngine is like newRig, but also returns the cloud's engine. With the
-// engine a test can report the status of a data plane.
+// newRigAndEngine returns a new rig and the engine of its cloud. With the
+// engine, a test can report the status of load balancers like a data plane.
 func newRigAndEngine(t testing.TB) (*rig, *engine.Engine) {
 	t.Helper()
 	engines := make(chan *engine.Engine, 1)
@@ -58,20 +58,21 @@ func newRig(t testing.TB, opts ...cloudtest.Option) *rig {
 	t.Helper()
 	cloud := cloudtest.Start(t, opts...)
 	r := &rig{cloud: cloud, wire: &wire{next: cloud.HTTP.Transport}, events: record.NewFakeRecorder(100)}
-	spoilable := *cloudtest.As(t, cloud, "ccm", cloudsim.RoleCCM) // exactly the rights that the CCM has in a lab
+	spoilable := *cloudtest.As(t, cloud, "ccm", cloudsim.RoleCCM) // with the same permissions as the CCM in a lab
 	spoilable.HTTP = &http.Client{Timeout: 10 * time.Second, Transport: r.wire}
 	r.api = &spoilable
 	r.provider = r.again()
 	return r
 }
 
-// again returns a new provider without the state of the first, like another
-// process.
+// The method again returns a new provider without the state of the earlier
+// provider, as after a restart of the process.
 func (r *rig) again() *ccm.Provider {
 	return ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(r.cfg), r.events).Hurry().WithPods(r.pods...)
 }
 
-// mirrored starts the provider's mirror of the cloud and waits until it is fresh.
+// mirrored starts the mirror, the provider's local copy of the cloud, and waits
+// until the mirror is fresh.
 func (r *rig) mirrored(t testing.TB) {
 	t.Helper()
 	stop := make(chan struct{})
@@ -80,8 +81,8 @@ func (r *rig) mirrored(t testing.TB) {
 	eventually.True(t, "the cloud is mirrored", r.provider.Mirrored)
 }
 
-// mirrors waits until the mirror has the current revision of lb. It does not wait
-// if the mirror is not running.
+// mirrors waits until the mirror has the current revision of lb. If the mirror
+// is not running, mirrors returns at once.
 func (r *rig) mirrors(t testing.TB, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	eventually.True(t, "the load balancer is mirrored", func() bool {
@@ -90,7 +91,8 @@ func (r *rig) mirrors(t testing.TB, lb cloudsim.LoadBalancer) {
 	})
 }
 
-// both runs a test twice: without a mirror of the cloud and with a mirror.
+// The function both runs a test twice, first without a mirror of the cloud and
+// then with a mirror.
 func both(t *testing.T, test func(t *testing.T, r *rig), opts ...cloudtest.Option) {
 	t.Helper()
 	t.Run("asking the cloud", func(t *testing.T) { test(t, newRig(t, opts...)) })
@@ -111,7 +113,7 @@ func (r *rig) balancers() cloudprovider.LoadBalancer {
 	return b
 }
 
-// said removes and returns the events so far, one event per line.
+// said returns the events since its last call, one event per line.
 func (r *rig) said() string {
 	var all []string
 	for {
@@ -124,8 +126,8 @@ func (r *rig) said() string {
 	}
 }
 
-// wire counts the calls of the provider. It can lose calls or replace their
-// answers.
+// wire is an HTTP transport that records the calls of the provider. It can also
+// lose calls or replace the answers to calls.
 type wire struct {
 	next  http.RoundTripper
 	takes time.Duration // duration of each call
@@ -139,10 +141,10 @@ type wire struct {
 
 // fault is a failure of a call.
 type fault struct {
-	loseReply bool   // the cloud acts, but the reply is lost
+	loseReply bool   // the cloud executes the call, but the reply is lost
 	cut       bool   // the call does not arrive at the cloud
 	hang      bool   // the call never gets an answer
-	status    int    // a proxy answers with this status
+	status    int    // a proxy answers with this status instead of the cloud
 	body      string // body of the proxy's answer
 }
 
@@ -201,16 +203,16 @@ func (w *wire) hangUp() {
 	w.watch = nil
 }
 
-// spoil sets the function that chooses the fault of each call. It also clears the
-// list of calls.
+// spoil sets the function choose, which returns the fault of each call. It also
+// clears the list of calls.
 func (w *wire) spoil(choose func(n int, r *http.Request) fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault, w.calls = choose, nil
 }
 
-// made returns the calls since the last spoil. If mutating is true, it returns
-// only calls that can change the cloud.
+// made returns the calls since the last call of spoil. If mutating is true,
+// made returns only the calls that can change objects in the cloud.
 func (w *wire) made(mutating bool) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,7 +244,7 @@ func node(name string) *v1.Node {
 	}
 }
 
-// initialised returns the Node of i after its initialisation.
+// initialised returns the initialised Node of the instance i.
 func initialised(i cloudsim.Instance) *v1.Node {
 	n := node(i.Name)
 	n.Spec.Taints, n.Spec.ProviderID = nil, i.ProviderID
@@ -278,8 +280,8 @@ func (r *rig) balancersInCloud(t testing.TB) []cloudsim.LoadBalancer {
 	return l.Items
 }
 
-// only returns the only load balancer in the cloud. It fails the test if there
-// are others.
+// The method only returns the load balancer in the cloud. It fails the test if
+// the cloud does not have exactly one load balancer.
 func (r *rig) only(t testing.TB) cloudsim.LoadBalancer {
 	t.Helper()
 	all := r.balancersInCloud(t)
@@ -299,8 +301,8 @@ func (r *rig) ensure(t testing.TB, s *v1.Service, nodes ...*v1.Node) *v1.LoadBal
 	return st
 }
 
-// hourLater advances the cloud's clock by an hour. With it a test decides when a
-// slow operation of the cloud ends.
+// hourLater advances the cloud's clock by an hour. A test uses it to end an
+// operation of the cloud that takes an hour of the cloud's time.
 func (r *rig) hourLater(t testing.TB) {
 	t.Helper()
 	if _, err := r.cloud.AdvanceClock(t.Context(), cloudsim.AdvanceClock{Seconds: 3600}); err != nil {

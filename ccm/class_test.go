@@ -19,7 +19,7 @@ func ofClass(class string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Spec.LoadBalancerClass = &class }
 }
 
-// create creates the Service that p.service reads.
+// create creates the default Service, which p.service reads.
 func (p plane) create(t *testing.T, change ...func(*v1.Service)) {
 	t.Helper()
 	p.post(t, service(change...))
@@ -82,8 +82,8 @@ func TestOnlyTheClass(t *testing.T) {
 	}
 }
 
-// The CCM does not change a Service with the class of another controller, even
-// after the Service has changed its type and lost its class.
+// The CCM does not change a Service of another controller, even after a user
+// has changed the type of the Service. Such a Service no longer has a class.
 func TestRemovedForeignClassIsIgnored(t *testing.T) {
 	for name, only := range map[string]bool{"of another class": false, "of none": true} {
 		t.Run(name, func(t *testing.T) {
@@ -113,9 +113,10 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 	}
 }
 
-// A CCM may start after a Service has lost its class. It then removes the
-// finalizer only if there is proof that the CCM owns the finalizer. The proof is
-// a load balancer in the cloud, or this program as the writer of the finalizer.
+// A CCM may start after a Service has lost its class. This CCM removes the
+// finalizer only with a proof that a CCM of this cloud added the finalizer. A
+// proof is either a load balancer of the Service in the cloud, or an entry in
+// managedFields with the name of this program.
 func TestFinalizerInDoubt(t *testing.T) {
 	r := newRig(t)
 	gone := service(func(s *v1.Service) {
@@ -138,7 +139,7 @@ func TestFinalizerInDoubt(t *testing.T) {
 	if there, err := get(); there || err != nil {
 		t.Errorf("when it is gone: %v, %v", there, err)
 	}
-	r.provider = r.again() // like a new process; the earlier process ended without removing the finalizer
+	r.provider = r.again() // as after a restart; the earlier process did not remove the finalizer
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
 	fields := metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"service.kubernetes.io/load-balancer-cleanup\"":{}}}}`)
 	for _, by := range []string{"another", me} {

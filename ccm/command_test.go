@@ -31,7 +31,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// output is a buffer that several goroutines can write to.
+// output is a buffer to which several goroutines can write.
 type output struct {
 	mu   sync.Mutex
 	b    bytes.Buffer
@@ -50,8 +50,9 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// The command returns errors in the configuration before it starts anything.
-// Flags take precedence over the environment, and the environment over the file.
+// If the configuration is invalid, the command returns an error and does not
+// start. Flags take precedence over the environment. The environment takes
+// precedence over the file.
 func TestCommandRefuses(t *testing.T) {
 	token := file(t, "token", "hush")
 	config := file(t, "cloud.yaml", "url: ftp://file\ntokenFile: "+token+"\n")
@@ -87,8 +88,8 @@ func TestCommandRefuses(t *testing.T) {
 	}
 }
 
-// An explicit flag with an empty value also takes precedence over the file. A
-// flag that is not set has no effect.
+// A flag that the user sets to an empty value, false or 0 takes precedence over
+// the file. A flag that the user does not set has no effect.
 func TestFlagBeatsFileWithNothing(t *testing.T) {
 	token := file(t, "token", "hush")
 	config := file(t, "cloud.yaml", "url: http://file\ntokenFile: "+token+"\ndeleteOrphans: true\nonlyLoadBalancerClass: true\nnodeDeletionGrace: 5m\norphanGrace: 5m\nproject: p\nregion: r\nloadBalancerClass: x.io/c\nloadBalancerIPMode: VIP\n")
@@ -112,7 +113,8 @@ func TestFlagBeatsFileWithNothing(t *testing.T) {
 	}
 }
 
-// The command has all flags of upstream, with the changed defaults.
+// The command has upstream's flags and this package's flags, with the expected
+// defaults.
 func TestFlags(t *testing.T) {
 	cmd := ccm.NewCommand(func(string) string { return "" }, &output{})
 	for name, want := range map[string]string{
@@ -130,18 +132,19 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestMain also runs the command itself, for tests that need a separate process.
-// They need it because upstream changes the log of the whole process and leaves
-// goroutines running.
+// TestMain runs the tests or, in a process that a test started, the command of
+// this package. Some tests need the command in a separate process, because
+// upstream changes the log of the whole process and does not stop all of its
+// goroutines.
 func TestMain(m *testing.M) {
 	if os.Getenv("CCM_TEST_COMMAND") == "" {
-		// The second of upstream's handlers waits for a moment after each error.
-		// In a synctest bubble this wait would never end, because the handler
-		// compares with the clock outside of the bubble.
+		// The second of upstream's error handlers waits after each error. In a
+		// synctest bubble this wait would never end, because the handler uses
+		// the clock outside of the bubble.
 		utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
-		// The fake API server panics if a watch has more unread events than this.
-		// When 250 Nodes are patched at once, more than 100 events are soon
-		// unread.
+		// The fake API server panics if a watch has more unread events than
+		// DefaultChanSize, whose default is 100. A test that patches 250 Nodes
+		// at once causes more unread events.
 		watch.DefaultChanSize = 10_000
 		os.Exit(m.Run())
 	}
@@ -154,8 +157,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The command reaches the API server, writes its log only in the configured
-// format, and ends without an error when its context ends.
+// The command calls the API server and writes its log only in the configured
+// format. When its context ends, the command ends without an error.
 func TestCommandRunsUntilItsContextEnds(t *testing.T) {
 	out, stop := startCommand(t, "--secure-port=0")
 	stop()
@@ -169,9 +172,9 @@ func TestCommandRunsUntilItsContextEnds(t *testing.T) {
 	}
 }
 
-// The health and metrics server closes connections that send nothing, also in the
-// middle of a request body. Without this package upstream's server has no timeout
-// for a body.
+// The health and metrics server closes a connection if the client sends
+// nothing, even in the middle of a request body. Upstream's server itself has
+// no timeout for the body of a request.
 func TestHealthServerClosesSilentConnections(t *testing.T) {
 	ports, err := freeport.Choose(1)
 	if err != nil {
@@ -182,8 +185,9 @@ func TestHealthServerClosesSilentConnections(t *testing.T) {
 	stop()
 }
 
-// startCommand runs the command in a separate process and waits until it watches
-// Nodes. The function stop ends the process with SIGTERM.
+// startCommand runs the command in a separate process and waits until the
+// command watches Nodes. The result stop is a function that ends the process
+// with SIGTERM.
 func startCommand(t *testing.T, args ...string) (out *output, stop func()) {
 	t.Helper()
 	watched := make(chan struct{})
@@ -229,8 +233,8 @@ func startCommand(t *testing.T, args ...string) (out *output, stop func()) {
 	}
 }
 
-// closesSilent fails the test if the server keeps a connection with an incomplete
-// request open.
+// closesSilent sends an incomplete request to the server at address. It fails
+// the test if the server does not close the connection.
 func closesSilent(t *testing.T, address string) {
 	t.Helper()
 	conf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}} //nolint:gosec // a test
@@ -253,8 +257,8 @@ func closesSilent(t *testing.T, address string) {
 	}
 }
 
-// NewCommand does not change upstream's map of controllers. The map is a global
-// variable that other code in the process may use.
+// NewCommand does not change upstream's map of controllers, a global variable
+// that other code in the process may use.
 func TestUpstreamsControllersStay(t *testing.T) {
 	before := slices.Sorted(maps.Keys(app.DefaultInitFuncConstructors))
 	for range 2 {

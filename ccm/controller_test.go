@@ -33,17 +33,19 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// plane runs upstream's controllers with this provider and a fake API server.
+// plane is a rig with a fake API server, upstream's controllers, and
+// controllers of this package.
 type plane struct {
 	*rig
 	kube *fake.Clientset
 }
 
-// pace contains the periods of upstream's loops and the settle time of the
-// repairer.
+// pace contains the periods of upstream's loops. It also contains the settle
+// time of the repairer, the time for which a Service must be unchanged before
+// the repairer checks it.
 type pace struct{ status, monitor, settle time.Duration }
 
-// start runs upstream's three controllers with short periods until the test ends.
+// start runs the controllers with short periods until the test ends.
 func (r *rig) start(t *testing.T) plane {
 	t.Helper()
 	return r.startAt(t, pace{50 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond})
@@ -98,9 +100,9 @@ func (r *rig) startAt(t *testing.T, at pace) plane {
 	return p
 }
 
-// follow starts the informers and waits until all of them watch. This is
-// necessary because the fake API server loses events between an informer's list
-// and its watch. A real API server sends these events.
+// follow starts the informers and waits until all informers have a watch. The
+// fake API server loses the events between the list and the watch of an
+// informer. A real API server sends these events.
 func follow(t testing.TB, kube *fake.Clientset, shared informers.SharedInformerFactory, stop <-chan struct{}) {
 	t.Helper()
 	var mu sync.Mutex
@@ -180,20 +182,20 @@ func hasTaint(n *v1.Node, key string) bool {
 	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == key })
 }
 
-// ready sets the Ready condition of n to True and returns n.
+// The function ready sets the condition Ready of n to True and returns n.
 func ready(n *v1.Node) *v1.Node {
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
 	return n
 }
 
-// A new Node gets the cloud's data and loses its taint. This also works for a
-// Node that registers before its instance is visible.
+// The CCM writes the cloud's data into a new Node and removes the taint, even
+// if the Node registers before its instance exists.
 func TestNodeIsInitialised(t *testing.T) {
 	r := newRig(t)
 	p := r.start(t)
 	early := ready(node("node-1"))
 	p.join(t, early)
-	r.machine(t, "other") // makes ids differ from names
+	r.machine(t, "other") // so that the number in the id differs from the number in the name
 	i := r.machine(t, "node-1")
 	eventually.True(t, "the taint goes", func() bool { return !hasTaint(p.node(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
 	eventually.True(t, "the addresses come", func() bool { return len(p.node(t, "node-1").Status.Addresses) == 2 })
@@ -213,8 +215,8 @@ func TestNodeIsInitialised(t *testing.T) {
 	}
 }
 
-// The address in the kubelet's --node-ip must belong to the instance. Otherwise
-// the Node is not initialised.
+// If the address in the kubelet's --node-ip does not belong to the instance,
+// the CCM does not initialise the Node.
 func TestProvidedNodeIP(t *testing.T) {
 	r := newRig(t)
 	a, b := r.machine(t, "node-1"), r.machine(t, "node-2")
@@ -232,13 +234,13 @@ func TestProvidedNodeIP(t *testing.T) {
 	}
 }
 
-// The CCM keeps Nodes that are not ready while the cloud fails. It deletes a Node
-// when the cloud reports that the instance is gone.
+// While calls to the cloud fail, the CCM keeps Nodes that are not ready. It
+// deletes a Node when the cloud reports that the instance is deleted.
 func TestNodeSurvivesTheCloud(t *testing.T) {
 	r := newRig(t)
 	i, other := r.machine(t, "node-1"), r.machine(t, "node-2")
 	p := r.start(t)
-	p.join(t, ready(initialised(other))) // proves that this is the right cloud
+	p.join(t, ready(initialised(other))) // this Node proves that the CCM calls the correct cloud
 	var down atomic.Bool
 	down.Store(true)
 	r.wire.spoil(func(n int, _ *http.Request) fault {
@@ -264,8 +266,8 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 	eventually.True(t, "the Node goes", func() bool { return p.node(t, "node-1") == nil })
 }
 
-// A Node gets a taint when its instance is stopped. The Node of a terminating
-// instance stays until the instance is gone.
+// When an instance stops, its Node gets a taint. When an instance is
+// terminating, its Node stays until the instance is deleted.
 func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.Shutdown = 200 * time.Millisecond }))
 	i := r.machine(t, "node-1")
@@ -290,9 +292,9 @@ func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 }
 
 // Upstream's service controller creates, updates and deletes a load balancer
-// through this provider. In this test the nodes join after the first sync of the
-// Service and change before the next sync. The reason is that upstream writes its
-// cache of Services without a lock.
+// through this provider. Upstream writes its cache of Services without a lock.
+// To prevent a data race, the test adds the nodes after the first sync of the
+// Service, and changes the nodes before the next sync.
 func TestServiceThroughTheController(t *testing.T) {
 	r := newRig(t)
 	a, b, c := r.machine(t, "node-1"), r.machine(t, "node-2"), r.machine(t, "node-3")
@@ -319,7 +321,7 @@ func TestServiceThroughTheController(t *testing.T) {
 	excluded.Labels = map[string]string{v1.LabelNodeExcludeBalancers: "junk"}
 	p.join(t, excluded)
 	eventually.True(t, "node-1 is the target", targets(a.ID))
-	p.join(t, initialised(b)) // not ready, but still a target, because health checks decide
+	p.join(t, initialised(b)) // this Node is not ready, but it is a target, because health checks choose the targets that get traffic
 	eventually.True(t, "node-2 is one too", targets(a.ID, b.ID))
 	for _, step := range []struct {
 		label string
@@ -345,8 +347,8 @@ func TestServiceThroughTheController(t *testing.T) {
 	eventually.True(t, "and back", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
 }
 
-// The finalizer stays until the load balancer is gone, even if the deletion takes
-// long and its reply is lost.
+// The Service keeps its finalizer until the cloud has deleted the load
+// balancer, even if the deletion takes long and its reply is lost.
 func TestFinalizerWaits(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = 150 * time.Millisecond }))
 	p := r.start(t)
@@ -383,12 +385,12 @@ func TestRefusalIsAnEvent(t *testing.T) {
 	}
 }
 
-// The framework retries within seconds while the cloud is slow, not after its
-// exponential delays.
+// If the cloud needs time to create a load balancer, the framework retries
+// within seconds. It does not use its exponential delays, which are longer.
 func TestProvisioningIsFollowedQuickly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// With this settle time only upstream's controller retries during the
-		// test.
+		// The settle time of a minute ensures that only upstream's controller
+		// retries during the test.
 		p := calmAt(t, time.Minute, slow(func(p *engine.Profile) { p.LoadBalancer = 500 * time.Millisecond }))
 		p.post(t, service())
 		within(t, 4*time.Second, "the Service has an address", func() bool { return addressed(p.service(t)) }) // exponential retries begin at 5 s

@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// Any single call may fail or lose its reply. The next run then finishes the work
-// and leaves either a complete load balancer or none. This holds for every kind
-// of load balancer.
+// If any one call fails or loses its reply, the next run finishes the work. The
+// result is either a complete load balancer or no load balancer. The test
+// checks this for every kind of load balancer.
 func TestAnyCallMayFail(t *testing.T) {
 	for _, kind := range []struct {
 		name string
@@ -39,8 +39,8 @@ func TestAnyCallMayFail(t *testing.T) {
 	}
 }
 
-// crashes is a rig with a provider that fails at its nth call. After every error it
-// creates a new provider, like a new process.
+// crashes is a rig whose nth call to the cloud fails. After every error it
+// creates a new provider, as after a restart of the process.
 type crashes struct {
 	*rig
 	n       int
@@ -85,8 +85,8 @@ func (c *crashes) ensured(t *testing.T, s *v1.Service, nodes []*v1.Node, address
 	})
 }
 
-// deleted deletes as the framework does: it calls EnsureLoadBalancerDeleted only
-// if the load balancer exists.
+// deleted deletes the load balancer of s in the same way as the framework. It
+// calls EnsureLoadBalancerDeleted only if the load balancer exists.
 func (c *crashes) deleted(t *testing.T, s *v1.Service) {
 	t.Helper()
 	c.until(t, "delete", func() error {
@@ -167,7 +167,8 @@ func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 	return c.reached.Load()
 }
 
-// podCrash changes the targets from pods to other pods, to node ports, and back.
+// podCrash creates a load balancer with pods as targets. It changes the targets
+// to other pods, then to nodes, and then to pods again.
 func podCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f, podRanges)
 	i := c.machine(t, "node-1")

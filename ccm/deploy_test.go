@@ -70,8 +70,8 @@ func object[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
 	return v
 }
 
-// The shipped RBAC rules equal the rules of the lab, so the lab tests the shipped
-// rules.
+// The RBAC rules in deploy equal the rules of the lab, so the tests of the lab
+// also test the rules in deploy.
 func TestShippedRulesAreTheLabs(t *testing.T) {
 	shipped, lab := documents(t, deployed+"/rbac.yaml"), documents(t, "../lab/rbac.yaml")
 	const role = "ClusterRole/cloudsim:cloud-controller-manager"
@@ -113,7 +113,7 @@ func TestDeploymentRuns(t *testing.T) {
 func TestShippedConfigurations(t *testing.T) {
 	cm := object[v1.ConfigMap](t, documents(t, deployed+"/config.yaml"), "ConfigMap/cloud-config")
 	path := filepath.Join(t.TempDir(), "cloud.yaml")
-	all := regexp.MustCompile(`(?m)^# `).ReplaceAllString(cm.Data["cloud.yaml"], "") // also the options that are commented out
+	all := regexp.MustCompile(`(?m)^# `).ReplaceAllString(cm.Data["cloud.yaml"], "") // also test the options in comments
 	if err := os.WriteFile(path, []byte(all), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestShippedConfigurations(t *testing.T) {
 	}
 }
 
-// Every metric of this package that an alert uses exists.
+// If an alert uses a metric of this package, the metric exists.
 func TestAlertsNameMetrics(t *testing.T) {
 	raw, err := os.ReadFile(deployed + "/alerts.yaml")
 	if err != nil {

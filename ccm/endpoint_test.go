@@ -27,7 +27,8 @@ var podRanges = cloudtest.WithConfig(func(c *engine.Config) {
 	c.Pods = cloudsim.PodRanges{IPv4: "10.244.0.0/16", IPv6: "fd44::/48"}
 })
 
-// podIP returns the nth address in the IPv4 pod range of an instance.
+// podIP returns the nth address in the first pod range of the instance i, which
+// is an IPv4 range.
 func podIP(i cloudsim.Instance, n int) string { return nth(i.PodRanges[0], n) }
 
 func nth(rng string, n int) string {
@@ -38,7 +39,8 @@ func nth(rng string, n int) string {
 	return a.String()
 }
 
-// runsOn returns the endpoint of the nth pod of an instance, which is ready.
+// runsOn returns the endpoint of the nth pod on the instance i. The pod is
+// ready.
 func runsOn(i cloudsim.Instance, n int) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{
 		Addresses: []string{podIP(i, n)}, NodeName: &i.Name,
@@ -46,8 +48,8 @@ func runsOn(i cloudsim.Instance, n int) discoveryv1.Endpoint {
 	}
 }
 
-// slice returns an EndpointSlice of the Service "web" with the given number for
-// the port "http".
+// slice returns an EndpointSlice of the Service "web". In this slice the port
+// "http" has the given number.
 func slice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	port := "http"
 	return &discoveryv1.EndpointSlice{
@@ -60,7 +62,8 @@ func slice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *disco
 	}
 }
 
-// portless returns the Service of service() without node ports.
+// portless returns the same Service as the function service, but without node
+// ports.
 func portless(change ...func(*v1.Service)) *v1.Service {
 	return service(append([]func(*v1.Service){func(s *v1.Service) {
 		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0
@@ -126,13 +129,14 @@ func podCases(one, two cloudsim.Instance) map[string]podCase {
 	}
 }
 
-// Without node ports the targets are the pods that Kubernetes reports as ready,
-// each pod once, with its own port number.
+// If a Service has no node ports, its targets are the pods that Kubernetes
+// reports as ready. Each pod is a target once, and the target port is the port
+// of the pod.
 func TestPodsAreTargets(t *testing.T) {
 	r := newRig(t, podRanges)
 	one, two := r.machine(t, "node-1"), r.machine(t, "node-2")
 	for name, tc := range podCases(one, two) {
-		for _, mirrored := range []bool{false, true} { // both give the same result
+		for _, mirrored := range []bool{false, true} { // the result must be the same with and without a mirror
 			t.Run(fmt.Sprintf("%s, mirrored %v", name, mirrored), func(t *testing.T) {
 				r := &rig{cloud: r.cloud, api: r.api, wire: r.wire, events: r.events, pods: tc.pods}
 				r.provider = r.again()
@@ -171,7 +175,8 @@ func TestPodsAreTargets(t *testing.T) {
 	}
 }
 
-// An HTTP health check of pods uses the same path as the check of nodes.
+// An HTTP health check of pods uses the same path as an HTTP health check of
+// nodes.
 func TestPodsAreAskedForAPath(t *testing.T) {
 	r := newRig(t, podRanges)
 	r.ensure(t, portless(annotate("health-check-protocol", "http")), initialised(r.machine(t, "node-1")))
@@ -180,7 +185,8 @@ func TestPodsAreAskedForAPath(t *testing.T) {
 	}
 }
 
-// Pods with UDP ports only get no health check.
+// If a Service has only UDP ports and its targets are pods, its load balancer
+// has no health check.
 func TestUDPPodsAreNotAsked(t *testing.T) {
 	r := newRig(t, podRanges)
 	r.ensure(t, portless(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }), initialised(r.machine(t, "node-1")))
@@ -189,15 +195,16 @@ func TestUDPPodsAreNotAsked(t *testing.T) {
 	}
 }
 
-// The CCM updates the targets when pods change, with one call for many changes.
-// It also updates a Service that gets node ports. It repairs changes by a person
-// in the cloud, and otherwise makes no repair.
+// When pods change, the CCM updates the targets with one call for many changes.
+// When the Service gets node ports, the CCM updates the load balancer. When a
+// person changes the load balancer in the cloud, the CCM repairs it. In all
+// other cases the CCM makes no repair.
 func TestPodsAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calm(t, podRanges)
 		i := p.machine(t, "node-1")
 		p.join(t, ready(initialised(i)))
-		time.Sleep(10 * time.Second) // as in peopled
+		time.Sleep(10 * time.Second) // the Service must not change at the same time as a Node, as in the function peopled
 		ctx := t.Context()
 		slicesAPI := p.kube.DiscoveryV1().EndpointSlices("default")
 		s := slice(v1.IPv4Protocol, 8080)
@@ -219,7 +226,7 @@ func TestPodsAreFollowed(t *testing.T) {
 		if calls := p.wire.made(true); len(calls) > 3 {
 			t.Errorf("20 pods in 0.4 s are %d calls: %v", len(calls), calls)
 		}
-		time.Sleep(20 * time.Minute) // several periods of the repairer
+		time.Sleep(20 * time.Minute) // longer than several periods of the repairer
 		if _, err := p.cloud.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{}); err != nil {
 			t.Fatal(err)
 		}
@@ -239,14 +246,14 @@ func TestPodsAreFollowed(t *testing.T) {
 	})
 }
 
-// repaired counts the repair events.
+// repaired returns the number of repair events.
 func (p plane) repaired(t *testing.T) int {
 	t.Helper()
 	return strings.Count(p.said(), "RepairedLoadBalancer")
 }
 
-// The CCM does not remove targets from a load balancer while the informer has not
-// listed the pods.
+// Before the informer has listed the pods, the CCM does not remove targets from
+// a load balancer.
 func TestUnknownPodsAreNotNone(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.machine(t, "node-1")

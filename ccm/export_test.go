@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// Hurry shortens the backoff, so that p returns unfinished work to the framework
-// almost at once.
+// Hurry shortens the time for which p waits for the cloud. p then returns a
+// RetryError almost at once.
 func (p *Provider) Hurry() *Provider {
 	p.loadBalancers.backoff = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3}
 	p.routes.backoff = p.loadBalancers.backoff
@@ -39,7 +39,7 @@ func (p *Provider) WithPods(all ...*discoveryv1.EndpointSlice) *Provider {
 	return p
 }
 
-// Unread puts p into the state before the EndpointSlices are listed.
+// Unread sets p to the state before the informer has listed the EndpointSlices.
 func (p *Provider) Unread() { p.loadBalancers.endpoints.synced = func() bool { return false } }
 
 // RunPodFollower returns a function that runs the pod follower.
@@ -58,14 +58,15 @@ var (
 	Migrating = migrating
 )
 
-// View returns the Service as upstream's controller sees it.
+// View returns the Service with the changes of the informer's transform, as
+// upstream's controller gets it.
 func (p *Provider) View(svc *v1.Service) *v1.Service {
 	cfg := p.settings.Get()
 	seen, _ := classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass, p.loadBalancers.finalizers)(svc)
 	return seen.(*v1.Service)
 }
 
-// Wrote reports whether this program put the finalizer on the Service.
+// Wrote reports whether this program added the finalizer to the Service.
 var Wrote = wrote
 
 // RunRepairer returns a function that runs a repairer with the given settle time.
@@ -78,18 +79,19 @@ func (p *Provider) RunRepairer(ctx context.Context, kube kubernetes.Interface, s
 	return func() { r.run(ctx) }, nil
 }
 
-// Sweeper returns a function that sweeps once.
+// Sweeper returns a function that searches for orphans once.
 func (p *Provider) Sweeper(kube kubernetes.Interface, cluster string) func(context.Context) error {
 	return newSweeper(p, kube, cluster).sweep
 }
 
-// Hear simulates a message of the watch.
+// Hear simulates a message of the cloud's watch.
 func (p *Provider) Hear() { p.mirror.OnSync(true) }
 
 // Mirrored reports whether the mirror is fresh.
 func (p *Provider) Mirrored() bool { return p.mirror.believed() }
 
-// Drift returns the difference that a repairer would correct.
+// Drift returns the description of the difference that a repairer would
+// correct.
 func (p *Provider) Drift(ctx context.Context, cluster string, svc *v1.Service, nodes ...*v1.Node) (string, error) {
 	return (&repairer{p: p, cluster: cluster}).drift(ctx, svc, nodes)
 }
@@ -118,7 +120,7 @@ func (p *Provider) SweepLabels(ctx context.Context, kube kubernetes.Interface, n
 	return (&labeler{log: p.log, p: p, kube: kube, nodes: corelisters.NewNodeLister(index)}).sweep(ctx)
 }
 
-// Age moves the times of all absences into the past by d.
+// Age makes the records of all absent instances older by the duration d.
 func (p *Provider) Age(d time.Duration) {
 	p.instances.mu.Lock()
 	defer p.instances.mu.Unlock()
@@ -127,8 +129,9 @@ func (p *Provider) Age(d time.Duration) {
 	}
 }
 
-// RunAllocator returns a function that runs an allocator of pod ranges. If routes
-// is a cluster name, the allocator also creates routes.
+// RunAllocator returns a function that runs an allocator of pod ranges. If the
+// parameter routes is not empty, it is a cluster name, and the allocator also
+// creates routes.
 func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, routes string) (run func(), err error) {
 	a, err := newAllocator(p, kube, nodes, clusterCIDR, routes)
 	if err != nil {
@@ -137,10 +140,11 @@ func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, 
 	return func() { a.run(ctx) }, nil
 }
 
-// Client returns a client of the cloud in the settings.
+// Client returns a client that calls the cloud in the settings.
 func (s *Settings) Client() *client.Client { return s.client() }
 
-// NewCommandWithSilence is NewCommand with another time limit for silent clients.
+// NewCommandWithSilence returns the same command as NewCommand, but with
+// another time limit for clients that send nothing.
 func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence time.Duration) *cobra.Command {
 	return newCommand(getenv, stderr, silence)
 }
@@ -148,8 +152,8 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 // Health returns the error that /healthz reports about the cloud.
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
-// Resync returns the resync period of informers. The argument chosen means that a
-// user set the period to upstream's default.
+// Resync returns the resync period of informers. If the argument chosen is
+// true, a user has set the period to the same value as upstream's default.
 func Resync(chosen bool) (time.Duration, error) {
 	opts, err := defaults()
 	if err != nil {
@@ -159,7 +163,8 @@ func Resync(chosen bool) (time.Duration, error) {
 	return opts.Generic.MinResyncPeriod.Duration, nil
 }
 
-// ConfigOf returns the configuration for a file and flags.
+// ConfigOf returns the configuration that the command makes of a file and
+// flags.
 func ConfigOf(path string, flags ...string) (Config, error) {
 	opts, err := defaults()
 	if err != nil {

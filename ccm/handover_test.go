@@ -30,19 +30,20 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// These are the Leases of the old manager, of the CCM, and of the migrated
-// controllers.
+// These are the names of the Leases of the old manager, of the CCM, and of the
+// migrated controllers.
 const (
 	leaseBefore = "kube-controller-manager"
 	leaseAfter  = "cloud-controller-manager"
 	leaseMoves  = "cloud-provider-extraction-migration"
 )
 
-// TestHandover moves controllers from one manager to another according to
-// KEP-2436, with a real API server. Both managers run. Each holds a main Lease,
-// and they share one Lease for the migrated controllers. The first manager has
-// all rights, like the kube-controller-manager of a cluster before migration. The
-// second manager has exactly the shipped RBAC rules.
+// TestHandover moves controllers from one manager to another manager according
+// to KEP-2436, with a real API server. Both managers run. Each manager holds
+// its own main Lease. Both managers use the same Lease for the migrated
+// controllers. The first manager has all permissions, like the
+// kube-controller-manager of a cluster before the migration. The second manager
+// has only the permissions in deploy.
 func TestHandover(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	s.apply(t, deployed+"/rbac.yaml")
@@ -83,8 +84,8 @@ func TestHandover(t *testing.T) {
 	t.Run("every metric of dashboard and alerts is there", func(t *testing.T) { metricsExist(t, url) })
 }
 
-// TestLeaderIsKilled kills the leader of two replicas while it creates a load
-// balancer. The other replica finishes the creation.
+// TestLeaderIsKilled kills the leader of two replicas while the leader creates
+// a load balancer. It proves that the other replica finishes the creation.
 func TestLeaderIsKilled(t *testing.T) {
 	s := startAPIServer(t)
 	cloud := cloudtest.Start(t, slow(func(p *engine.Profile) { p.LoadBalancer = 2 * time.Second }))
@@ -133,7 +134,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	})
 }
 
-// held returns nil if every Lease has a holder.
+// held returns nil if each of the Leases has a holder.
 func (s *apiServer) held(ctx context.Context, leases ...string) error {
 	for _, l := range leases {
 		if s.leads(ctx, l) == "" {
@@ -143,7 +144,8 @@ func (s *apiServer) held(ctx context.Context, leases ...string) error {
 	return nil
 }
 
-// register creates an instance, and its Node as the kubelet does.
+// register creates an instance and its Node. The Node is the same as a Node
+// that a kubelet registers.
 func (s *apiServer) register(t *testing.T, cloud *client.Client, name string) {
 	t.Helper()
 	if _, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"}); err != nil {
@@ -199,9 +201,9 @@ func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodeP
 	return l.Items[n]
 }
 
-// TestHealthOfAManager checks the readiness of a manager as the kubelet does. A
-// manager is not ready while its cloud is not reachable, and the answer contains
-// this reason. A manager that leads is ready.
+// TestHealthOfAManager sends the same readiness probes to a manager as the
+// kubelet. A manager that cannot call its cloud is not ready, and the answer to
+// the probe contains the reason. A manager that leads is ready.
 func TestHealthOfAManager(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	to, err := url.Parse(cloud.URL)
@@ -251,8 +253,8 @@ func neverTwo(t *testing.T, cloud *client.Client) {
 	}
 }
 
-// livesOn continues the life of the cluster with the second manager only. All
-// calls of the manager must be permitted.
+// livesOn changes objects of the cluster while only the second manager runs. It
+// fails the test if the API server forbids a call of the manager.
 func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.LoadBalancer, said *output) {
 	ctx := t.Context()
 	if err := s.kube.CoreV1().Services("default").Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
@@ -291,8 +293,8 @@ func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.L
 
 var metricName = regexp.MustCompile(`\b(?:cloudsim|node_controller|service_controller|route_controller|workqueue|leader_election|rest_client)_[a-z_]+`)
 
-// metricsExist fails the test for each metric in the dashboard or the alerts that
-// the manager at url does not serve.
+// metricsExist reads the metrics of the manager at url. It fails the test if
+// the dashboard or an alert uses a metric that the manager does not serve.
 func metricsExist(t *testing.T, url string) {
 	served := get(t, url+"/metrics")
 	for _, f := range []string{"dashboard.json", "alerts.yaml"} {
@@ -322,8 +324,8 @@ func get(t *testing.T, url string) string {
 	return said
 }
 
-// page sends a request to a manager. It accepts the manager's self-signed
-// certificate.
+// page requests a URL of a manager. It does not verify the manager's
+// certificate, which is self-signed.
 func page(url string) (status int, said string, err error) {
 	hc := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // loopback
 	defer hc.CloseIdleConnections()

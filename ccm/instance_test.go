@@ -29,18 +29,19 @@ func slow(change func(*engine.Profile)) cloudtest.Option {
 	return cloudtest.WithProfile(p)
 }
 
-// All three methods return an error in every unclear case. An error keeps the
-// Node, but the result (false, nil) deletes it.
+// All three methods of InstancesV2 return an error in every unclear case. After
+// an error the framework keeps the Node. After the result (false, nil) the
+// framework would delete the Node.
 func TestDoubtIsNeverAbsence(t *testing.T) {
 	always := func(f fault) func(int, *http.Request) fault {
 		return func(int, *http.Request) fault { return f }
 	}
 	for name, tc := range map[string]struct {
-		providerID string // instead of the instance's id; "-" means none
-		gone       bool   // the instance is really deleted
+		providerID string // provider id of the Node, if it is not the id of the instance; "-" means no provider id
+		gone       bool   // true if the instance is deleted
 		fault      func(int, *http.Request) fault
 		spoil      func(*client.Client)
-		move       func(*testing.T, *rig) // into the project of other users
+		move       func(*testing.T, *rig) // moves the provider to the project of other users
 	}{
 		"connection lost":           {fault: always(fault{cut: true})},
 		"reply lost":                {fault: always(fault{loseReply: true})},
@@ -116,7 +117,8 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 	}
 }
 
-// elsewhere returns a client for another, empty project of the cloud.
+// elsewhere creates another project in the cloud, without instances, and
+// returns a client for this project.
 func (r *rig) elsewhere(t *testing.T) *client.Client {
 	t.Helper()
 	p, err := r.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "elsewhere"})
@@ -128,8 +130,8 @@ func (r *rig) elsewhere(t *testing.T) *client.Client {
 	return &c
 }
 
-// sees shows an instance of the cluster to the provider. After that the provider
-// accepts the cloud's answer that another instance is gone.
+// sees lets the provider find the instance i of the cluster. Afterwards the
+// provider accepts the cloud's answer that another instance does not exist.
 func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
 	if _, err := r.instances().InstanceMetadata(t.Context(), initialised(i)); err != nil {
@@ -137,9 +139,11 @@ func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
 	}
 }
 
-// The CCM accepts an absence only from a cloud and a project in which it has seen
-// an instance of this cluster. The same holds after a change of the token or the
-// URL. A Node that only has the name of an instance does not prove the project.
+// The CCM accepts the absence of an instance only if it has found another
+// instance of this cluster in the same cloud and project. After a change of the
+// URL or the project, the CCM must first find an instance there. If a Node has
+// only the same name as an instance, this is not a proof that the project is
+// correct.
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
 	other, gone := r.machine(t, "node-1"), r.machine(t, "node-2")
@@ -178,8 +182,8 @@ func TestDoubtOfThePlace(t *testing.T) {
 	doubts("after a restart", true)
 }
 
-// An instance exists in every state until it is deleted. It is shut down only in
-// the states stopping and stopped.
+// InstanceExists returns true in every state except terminated.
+// InstanceShutdown returns true only in the states stopping and stopped.
 func TestStates(t *testing.T) {
 	type verb func(*client.Client, cloudsim.InstanceID) error
 	stop := verb(func(c *client.Client, id cloudsim.InstanceID) error {
@@ -238,10 +242,10 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// An instance that was deleted and created again with the same name is a
-// different instance, so the CCM deletes the old Node. The CCM finds the instance
-// of an uninitialised Node by name. It deletes such a Node if no instance has the
-// name.
+// A new instance with the name of a deleted instance is another instance, so
+// the CCM deletes the Node of the deleted instance. The CCM finds the instance
+// of an uninitialised Node by name. If no instance has the name, the CCM
+// deletes the uninitialised Node.
 func TestNamesAndIDs(t *testing.T) {
 	r := newRig(t)
 	old := r.machine(t, "node-1")
@@ -264,8 +268,9 @@ func TestNamesAndIDs(t *testing.T) {
 	}
 }
 
-// With an admin's token without a project, two instances may have the Node's
-// name. The CCM then uses neither of them.
+// If the CCM has an admin's token and no configured project, it may find two
+// instances with the Node's name. It then uses no instance and returns an
+// error.
 func TestTwoOfOneName(t *testing.T) {
 	r := newRig(t)
 	r.machine(t, "node-1")
@@ -313,8 +318,9 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// A cloud may answer with a zone that is not a valid label, or without a provider
-// id. This is an error, because the Node could not be registered with such data.
+// If the cloud answers with a zone that is not a valid label, or without a
+// provider id, the CCM returns an error. The CCM could not write such data into
+// the Node.
 func TestMetadataRefuses(t *testing.T) {
 	for name, body := range map[string]string{
 		"blank in zone":  `{"id":"i-000001","name":"node-1","zone":"a b","region":"sim-1","type":"small","state":"running","providerID":"cloudsim://sim-1/a b/i-000001"}`,
@@ -334,8 +340,8 @@ func TestMetadataRefuses(t *testing.T) {
 	}
 }
 
-// The CCM passes on addresses of both families and of every known type, in the
-// cloud's order.
+// The CCM writes the addresses of both families and of every known type into
+// the Node, in the cloud's order.
 func TestAddressesOfBothFamilies(t *testing.T) {
 	r := newRig(t)
 	r.wire.spoil(func(int, *http.Request) fault {
@@ -359,9 +365,9 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 	}
 }
 
-// For every Node that is not ready, the framework calls InstanceExists and
-// InstanceShutdown every few seconds. The CCM makes one call to the cloud for
-// both.
+// For every Node that is not ready, the framework calls InstanceExists and then
+// InstanceShutdown every few seconds. The CCM makes only one call to the cloud
+// for these two calls.
 func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	r := newRig(t)
 	var nodes []*v1.Node
@@ -371,7 +377,7 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	r.wire.spoil(nil)
 	for range 3 {
 		for _, n := range nodes {
-			again, _ := r.provider.InstancesV2() // a new call each time, like the framework
+			again, _ := r.provider.InstancesV2() // the framework also calls InstancesV2 each time
 			if ok, err := again.InstanceExists(t.Context(), n); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
@@ -383,7 +389,7 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	if got, want := len(r.wire.made(false)), 3*len(nodes); got != want {
 		t.Errorf("%d calls to the cloud, want %d", got, want)
 	}
-	// A sighting of one Node does not answer a question about another.
+	// The stored instance of one Node is not used for another Node.
 	stopped := cloudsim.InstanceID("i-000001")
 	if _, err := r.cloud.StopInstance(t.Context(), stopped); err != nil {
 		t.Fatal(err)
@@ -396,8 +402,9 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	}
 }
 
-// With NodeDeletionGrace the CCM reports an absence only after this time. If the
-// instance comes back earlier, its Node stays.
+// If NodeDeletionGrace is set, the CCM reports the absence of an instance only
+// after this time. If the instance exists again before this time ends, its Node
+// stays.
 func TestNodeDeletionGrace(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: 200 * time.Millisecond}
@@ -430,8 +437,9 @@ func TestNodeDeletionGrace(t *testing.T) {
 	}
 }
 
-// Upstream asks only about Nodes that are not ready. If a Node was ready again in
-// between, a later absence gets the whole grace.
+// Upstream calls InstanceExists only for Nodes that are not ready. If a Node
+// became ready again after an absence of its instance, the grace of a later
+// absence starts again from the beginning.
 func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: time.Hour}

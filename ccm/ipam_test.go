@@ -25,8 +25,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// allocating runs an allocator for these nodes. If routes is a cluster name, the
-// allocator also creates routes.
+// allocating runs an allocator for these nodes. If the parameter routes is not
+// empty, it is a cluster name, and the allocator also creates routes.
 func (r *rig) allocating(t *testing.T, clusterCIDR, routes string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
@@ -83,7 +83,8 @@ func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 	})
 }
 
-// A Node without a cloud gets no ranges, even if an instance has its name.
+// A Node that belongs to no cloud gets no ranges, even if an instance has the
+// same name.
 func TestNoRangesForForeignNodes(t *testing.T) {
 	r := podded(t)
 	r.machine(t, "node-1")
@@ -100,8 +101,8 @@ func TestNoRangesForForeignNodes(t *testing.T) {
 	}
 }
 
-// The CCM emits an event on the Node if the instance has no range or the range
-// would not be routed.
+// If the instance of a Node has no pod range, or a range outside of
+// --cluster-cidr, the CCM emits an event on the Node.
 func TestNodesWithoutARange(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rig         func(*testing.T) *rig
@@ -134,8 +135,9 @@ func podCIDRs(t *testing.T, kube *fake.Clientset, name string) []string {
 	return n.Spec.PodCIDRs
 }
 
-// A Node with ranges can run pods, so it gets its ranges after the routes exist.
-// Until then the framework neither lists these routes nor deletes them.
+// A Node with ranges can run pods. So the CCM first creates the routes and then
+// writes the ranges. Until then, ListRoutes does not return these routes to the
+// framework, and DeleteRoute does not delete these routes.
 func TestRangesAreRoutedFirst(t *testing.T) {
 	r := podded(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
 	i := r.machine(t, "node-1")
@@ -156,7 +158,7 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 	if err != nil || len(l.Items) != 1 {
 		t.Fatal(l.Items, err)
 	}
-	seen := &cloudprovider.Route{Name: string(l.Items[0].ID), DestinationCIDR: l.Items[0].Destination} // listed in an earlier round
+	seen := &cloudprovider.Route{Name: string(l.Items[0].ID), DestinationCIDR: l.Items[0].Destination} // the framework may have this route from an earlier list
 	if err := r.routes().DeleteRoute(t.Context(), cluster, seen); err != nil {
 		t.Fatal(err)
 	}
@@ -179,8 +181,8 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 	eventually.True(t, "the framework sees the routes", func() bool { return len(r.listed(t, cluster)) == 2 })
 }
 
-// If a Node is deleted before it gets its ranges, the framework sees its route
-// and can delete it.
+// If a Node is deleted before it gets its ranges, ListRoutes returns its route,
+// so that the framework can delete the route.
 func TestRouteOfANodeThatWent(t *testing.T) {
 	r := podded(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.machine(t, "node-1")
@@ -195,7 +197,8 @@ func TestRouteOfANodeThatWent(t *testing.T) {
 	eventually.True(t, "the framework sees it", func() bool { return len(r.listed(t, cluster)) == 1 })
 }
 
-// The same holds if the Node is deleted while its routes are being created.
+// If the Node is deleted while the CCM creates its routes, ListRoutes returns
+// these routes, too.
 func TestRoutesOfANodeThatIsGone(t *testing.T) {
 	r := podded(t)
 	i := r.machine(t, "node-1")
@@ -207,8 +210,9 @@ func TestRoutesOfANodeThatIsGone(t *testing.T) {
 	eventually.True(t, "the framework sees them", func() bool { return len(r.listed(t, cluster)) == len(i.PodRanges) })
 }
 
-// A Node gets its ranges even if its route cannot be created. Upstream's
-// controller then keeps pods away from the Node.
+// A Node gets its ranges even if the cloud refuses its route. Upstream's
+// controller then marks the Node, so that Kubernetes schedules no pods on the
+// Node.
 func TestRangesWithoutARoute(t *testing.T) {
 	r := podded(t)
 	i, other := r.machine(t, "node-1"), r.machine(t, "by-hand")
@@ -219,7 +223,8 @@ func TestRangesWithoutARoute(t *testing.T) {
 	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges) })
 }
 
-// A Node with another name than its instance gets its ranges without a route.
+// If a Node and its instance have different names, the Node gets its ranges
+// without a route.
 func TestRangesOfANodeOfAnotherName(t *testing.T) {
 	r := podded(t)
 	i := r.machine(t, "node-1")
@@ -229,9 +234,9 @@ func TestRangesOfANodeOfAnotherName(t *testing.T) {
 	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "other"), i.PodRanges) })
 }
 
-// The patch with the ranges contains the UID of the Node. A new Node with the
-// same name must not get these ranges, because Kubernetes would never allow their
-// change.
+// The patch with the ranges contains the UID of the Node, so a new Node with
+// the same name does not get these ranges. Kubernetes does not allow a later
+// change of ranges.
 func TestRangesAreOfOneNode(t *testing.T) {
 	r := podded(t)
 	r.machine(t, "node-1")

@@ -17,8 +17,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The CCM copies later label changes of an instance to its Node. It keeps labels
-// that a person set on the Node, and labels of Kubernetes.
+// When the labels of an instance change, the CCM changes the labels of its
+// Node. It keeps labels that a person added to the Node, and labels of
+// Kubernetes.
 func TestNodeLabelsFollow(t *testing.T) {
 	r := newRig(t)
 	i, err := r.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{
@@ -31,8 +32,8 @@ func TestNodeLabelsFollow(t *testing.T) {
 	r.mirrored(t)
 	n := initialised(i)
 	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
-	// A kubelet may write this annotation on its own Node, but none of these
-	// labels.
+	// A kubelet may write this annotation of its own Node, but it may not write
+	// the labels in the annotation.
 	n.Annotations = map[string]string{ccm.AnnotationNodeLabels: "node-restriction.kubernetes.io/tenant,topology.kubernetes.io/zone"}
 	kube := fake.NewClientset(n)
 	step := func(when string, want map[string]string) {
@@ -86,7 +87,8 @@ func TestNodeLabelsFollow(t *testing.T) {
 	step("after one went", with("new", "1"))
 }
 
-// A Node that cannot be patched does not stop the updates of other Nodes.
+// If the API server refuses the patch of one Node, the CCM still updates the
+// other Nodes.
 func TestNodeLabelsOfOthers(t *testing.T) {
 	r := newRig(t)
 	var nodes []*v1.Node
@@ -115,7 +117,7 @@ func TestNodeLabelsOfOthers(t *testing.T) {
 		t.Errorf("patched are %v", patched)
 	}
 	clear(patched)
-	nodes[0].Spec.ProviderID = "" // no Node of this cloud, although its name is that of an instance
+	nodes[0].Spec.ProviderID = "" // this Node does not belong to the cloud, although an instance has the same name
 	if err := r.provider.SweepLabels(t.Context(), kube, nodes[0]); err != nil || len(patched) != 0 {
 		t.Errorf("patched are %v, %v", patched, err)
 	}

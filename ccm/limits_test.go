@@ -13,10 +13,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// With the default limits the cloud throttles no call while the provider takes
-// over a cluster of 1,000 nodes. The provider reads each instance, creates each
-// route, and creates and updates load balancers. The calls take no time in this
-// test, so all of them count as one burst.
+// With the default rate limits, the cloud refuses no call when the provider
+// starts in a cluster of 1,000 nodes. The provider reads each instance, creates
+// each route, and creates and updates load balancers. In this test the calls
+// take no time, so the rate limits must accept all calls as one burst.
 func TestThousandNodesAreNotThrottled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes a thousand routes")

@@ -57,8 +57,8 @@ func TestEnsureFollowsTheService(t *testing.T) {
 	}
 }
 
-// A second run in the same or another process changes nothing. The order of ports
-// and nodes does not matter.
+// A second call of EnsureLoadBalancer changes nothing, even in another process.
+// Another order of ports and nodes also changes nothing.
 func TestEnsureAgainChangesNothing(t *testing.T) {
 	r := newRig(t)
 	a, b := initialised(r.machine(t, "node-1")), initialised(r.machine(t, "node-2"))
@@ -88,8 +88,8 @@ func TestEnsureAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// Every change keeps the load balancer, its address, and the labels of other
-// users.
+// After every change of a Service, its load balancer has the same id, the same
+// address, and the labels that other users added.
 func TestChangesInPlace(t *testing.T) {
 	local := func(s *v1.Service) {
 		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 31000
@@ -135,9 +135,11 @@ func TestChangesInPlace(t *testing.T) {
 	}
 }
 
-// While the cloud is deleting the load balancer, GetLoadBalancer reports that it
-// exists, and EnsureLoadBalancerDeleted returns an error. The Service therefore
-// stays. After the deletion both methods report that the load balancer is gone.
+// While the cloud is deleting the load balancer, GetLoadBalancer reports that
+// it exists, and EnsureLoadBalancerDeleted returns an error. The Service
+// therefore keeps its finalizer. After the deletion GetLoadBalancer reports
+// that the load balancer does not exist, and EnsureLoadBalancerDeleted returns
+// nil.
 func TestDeletedMeansGone(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	s := service()
@@ -146,8 +148,9 @@ func TestDeletedMeansGone(t *testing.T) {
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 		return err == nil
 	})
-	// This Service is like a Service from a controller's cache: it has only names, the
-	// UID, and changed annotations.
+	// EnsureLoadBalancerDeleted may get an incomplete Service from the cache of
+	// a controller. So this Service has only its names, its UID, and changed
+	// annotations.
 	bare := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Annotations: map[string]string{ccm.AnnotationLoadBalancerIP: "1.2.3.4"}}}
 	err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, bare)
 	if _, ok := errors.AsType[*api.RetryError](err); !ok {
@@ -174,8 +177,8 @@ func TestDeletedMeansGone(t *testing.T) {
 	}
 }
 
-// If a person deletes the load balancer at the same moment, the deletion
-// succeeds.
+// If a person deletes the load balancer at the same time as the CCM,
+// EnsureLoadBalancerDeleted returns nil.
 func TestDeletedByAnotherCaller(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())
@@ -196,8 +199,8 @@ func TestDeletedByAnotherCaller(t *testing.T) {
 	}
 }
 
-// A call ends even if the cloud never answers, the framework sets no deadline and
-// the client has no timeout.
+// If the cloud never answers, each call of the provider ends after some time.
+// The test sets no deadline for the call and no timeout in the client.
 func TestOwnDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
@@ -227,8 +230,8 @@ func TestOwnDeadlines(t *testing.T) {
 	})
 }
 
-// A load balancer that was never active can be deleted. The creation of its
-// successor waits for the deletion.
+// The CCM can delete a load balancer before it becomes active. The CCM creates
+// the next load balancer of the Service only after this deletion.
 func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	s := service()
@@ -241,8 +244,9 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 	first := r.only(t)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
-	// The type of the Service changed to ClusterIP and back. The UID is the same,
-	// the port is different, and the old load balancer is still being deleted.
+	// This change is the same as a change of the Service's type to ClusterIP
+	// and back. The UID is the same, the port is different, and the cloud is
+	// still deleting the old load balancer.
 	s.Spec.Ports[0].Port = 81
 	r.wire.spoil(nil)
 	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil); err == nil {
@@ -253,8 +257,8 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	if calls := r.wire.made(false); len(calls) > 4 {
 		t.Errorf("it waits and leaves the rest to the framework; it made the calls %q", calls)
 	}
-	// A Service that was created again with the same name has another UID, so it
-	// need not wait.
+	// A new Service with the same name has another UID. So its load balancer
+	// has another name, and its creation does not wait for the deletion.
 	other := service(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666" })
 	eventually.True(t, "the Service of the same name has its own", func() bool {
 		defer r.hourLater(t)
@@ -273,8 +277,9 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 }
 
-// If the cloud reports another load balancer in deletion after every attempt, the
-// error says that the load balancer changes all the time.
+// In this test the cloud lists a load balancer in deletion at every attempt.
+// The CCM stops after some attempts, and the error says that the load balancer
+// changes all the time.
 func TestPredecessorsWithoutEnd(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil)
@@ -301,13 +306,13 @@ func TestPredecessorsWithoutEnd(t *testing.T) {
 	}
 }
 
-// If the cloud takes only a short time, no call fails, so no Service shows a
-// Warning.
+// If the cloud creates or deletes a load balancer in a short time, the calls
+// return no error. So Services get no Warning events.
 func TestPatience(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = 200 * time.Millisecond }))
 	p := ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events)
 	b, _ := p.LoadBalancer()
-	for range 2 { // in the second pass, the first load balancer is still being deleted
+	for range 2 { // in the second pass, the cloud is still deleting the first load balancer
 		if st, err := b.EnsureLoadBalancer(t.Context(), cluster, service(), nil); err != nil || len(st.Ingress) != 1 {
 			t.Fatalf("EnsureLoadBalancer = %v, %v", st, err)
 		}
@@ -320,8 +325,9 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A Service that is being deleted gets no new load balancer, even if another
-// finalizer keeps it.
+// If a Service is being deleted, the CCM creates no load balancer for this
+// Service. This is also true if the finalizer of another controller delays the
+// deletion.
 func TestNothingForAServiceThatGoes(t *testing.T) {
 	r := newRig(t)
 	now := metav1.Now()
@@ -334,8 +340,8 @@ func TestNothingForAServiceThatGoes(t *testing.T) {
 	}
 }
 
-// The CCM does not change a load balancer that has the Service's name but belongs
-// to another cluster or Service.
+// If the load balancer with the Service's name belongs to another cluster or to
+// another Service, the CCM does not change this load balancer.
 func TestNotOurs(t *testing.T) {
 	for _, key := range []string{ccm.LabelCluster, ccm.LabelServiceUID} {
 		t.Run(key, func(t *testing.T) { both(t, func(t *testing.T, r *rig) { notOurs(t, r, key) }) })
@@ -390,8 +396,8 @@ func TestTwoClustersOfOneName(t *testing.T) {
 	}
 }
 
-// The CCM replaces the targets in one call. It omits nodes that cannot be targets
-// and keeps the others.
+// The CCM replaces the targets of a load balancer in one call. It omits the
+// nodes that cannot be targets.
 func TestTargets(t *testing.T) { both(t, testTargets) }
 
 func testTargets(t *testing.T, r *rig) {
@@ -440,8 +446,8 @@ func testTargets(t *testing.T, r *rig) {
 	}
 }
 
-// UpdateLoadBalancer may be called before the first EnsureLoadBalancer and after
-// the deletion.
+// The framework may call UpdateLoadBalancer before the first call of
+// EnsureLoadBalancer, or after the deletion of the load balancer.
 func TestUpdateOfNothing(t *testing.T) {
 	both(t, updateOfNothing, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 }
@@ -462,8 +468,8 @@ func updateOfNothing(t *testing.T, r *rig) {
 	}
 }
 
-// Concurrent calls for one Service, like those of two leaders, result in one load
-// balancer. The calls do not change the Service and the Nodes.
+// Concurrent calls for one Service create only one load balancer. Two leaders
+// could make such calls. The calls change neither the Service nor the Nodes.
 func TestTwoLeaders(t *testing.T) {
 	r := newRig(t)
 	s := service()
@@ -493,8 +499,9 @@ func TestTwoLeaders(t *testing.T) {
 	}
 }
 
-// The CCM never writes to the objects that the framework passes, because they
-// belong to its cache. The race detector finds such a write.
+// The CCM never changes the Service and the Nodes that the framework passes to
+// the provider, because these objects belong to the framework's cache. The race
+// detector finds such a change.
 func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.machine(t, "node-1")
@@ -543,8 +550,8 @@ func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 	}
 }
 
-// A person changes the load balancer between the CCM's read and its write. The
-// CCM then starts again.
+// If a person changes the load balancer after the CCM has read it and before
+// the CCM changes it, the CCM starts again.
 func TestConcurrentChange(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())

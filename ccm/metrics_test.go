@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// counted returns the counters of this package that are not 0, as the command
-// serves them.
+// counted returns the counters of this package that are not 0. It reads them
+// from the same registry as the command.
 func counted(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
@@ -45,8 +45,8 @@ func counted(t *testing.T) map[string]float64 {
 	return got
 }
 
-// The metrics count calls by route and status. They count calls without an answer
-// separately.
+// The metrics count calls to the cloud by route and status. A separate metric
+// counts the calls without an answer.
 func TestCallsAreCounted(t *testing.T) {
 	c := cloudtest.Start(t)
 	c.HTTP.Transport = ccm.Measure(c.HTTP.Transport)
@@ -86,7 +86,8 @@ func TestCallsAreCounted(t *testing.T) {
 	}
 }
 
-// Every path results in an operation from a small set.
+// The label operation has only a small number of values, because it never
+// contains an id.
 func TestOperationIsARoute(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/instances/i-000001":       "GET /v1/instances/{id}",

@@ -10,10 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/ccm"
 )
 
-// Upstream's default configuration contains wrong names for two of the three
-// controllers. These controllers would run under the main lock, which an older
-// kube-controller-manager does not share. The default of this package migrates
-// all controllers that change load balancers, routes and nodes of the cloud.
+// Upstream's default configuration contains wrong names for two of its three
+// controllers. With these names, the two controllers would use the main lock of
+// the CCM, which an older kube-controller-manager does not use. The default
+// configuration of this package migrates the controllers for load balancers,
+// for routes and for the deletion of Nodes.
 func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 	verdict := func(c *config.LeaderMigrationConfiguration, name string) leadermigration.FilterResult {
 		return leadermigration.NewLeaderMigrator(c, "cloud-controller-manager").FilterFunc(name)
@@ -23,7 +24,7 @@ func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 		t.Log("upstream's default is right now: migrating can go")
 	}
 	ccm.Migrating(c)
-	ccm.Migrating(c) // the second call changes nothing
+	ccm.Migrating(c) // a second call changes nothing
 	for name, want := range map[string]leadermigration.FilterResult{
 		"service-lb-controller": leadermigration.ControllerMigrated, "node-route-controller": leadermigration.ControllerMigrated,
 		"cloud-node-lifecycle-controller": leadermigration.ControllerMigrated, ccm.ServiceRepairController: leadermigration.ControllerMigrated,
@@ -37,7 +38,7 @@ func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 	if errs := migrationconfig.ValidateLeaderMigrationConfiguration(c); len(errs) > 0 {
 		t.Errorf("upstream finds it wrong: %v", errs)
 	}
-	if len(c.ControllerLeaders) != 8 { // three of upstream and five more
+	if len(c.ControllerLeaders) != 8 { // three names of upstream and five names of this package
 		t.Errorf("there are %d: %+v", len(c.ControllerLeaders), c.ControllerLeaders)
 	}
 }

@@ -17,16 +17,18 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// With a fresh mirror, questions about all nodes need no calls to the cloud.
+// While the mirror is fresh, the methods of InstancesV2 make no calls to the
+// cloud.
 func TestMirrorAnswersForTheCloud(t *testing.T) {
 	r := newRig(t)
 	before := initialised(r.machine(t, "node-1"))
 	r.mirrored(t)
-	after := initialised(r.machine(t, "node-2")) // the mirror learns it from an event
+	after := initialised(r.machine(t, "node-2")) // the mirror gets this instance from an event
 	eventually.True(t, "no call is made", func() bool {
 		r.wire.spoil(nil)
 		for _, n := range []string{before.Name, after.Name} {
-			// This Node is not initialised, so its instance is found by name.
+			// This Node is not initialised, so the provider finds the instance
+			// by name.
 			if _, err := r.instances().InstanceMetadata(t.Context(), node(n)); err != nil {
 				t.Fatal(err)
 			}
@@ -39,7 +41,7 @@ func TestMirrorAnswersForTheCloud(t *testing.T) {
 }
 
 // If the mirror does not have an instance, the CCM asks the cloud. The mirror
-// only confirms that an instance exists.
+// can only confirm that an instance exists.
 func TestMirrorNeverSaysNo(t *testing.T) {
 	r := newRig(t)
 	gone := r.machine(t, "node-1")
@@ -91,8 +93,9 @@ func TestMirrorFollowsAgain(t *testing.T) {
 	}
 }
 
-// Ids count from 1 in every cloud. The CCM does not take the mirror's i-000001
-// for the instance of another cloud.
+// Every cloud numbers its instances from 1, so instances of two clouds can have
+// the same id. The CCM compares the whole provider id. It does not use the
+// instance of this cloud for a Node of another cloud.
 func TestMirrorKnowsForeignNodes(t *testing.T) {
 	r := newRig(t)
 	n := initialised(r.machine(t, "node-1"))
@@ -106,8 +109,8 @@ func TestMirrorKnowsForeignNodes(t *testing.T) {
 	}
 }
 
-// The CCM does not use the mirror if the cloud has been silent for too long, even
-// if the watch has not ended.
+// If the last message of the watch is too old, the CCM does not use the mirror,
+// even if the watch is still open.
 func TestMirrorOfASilentCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := ccm.New(slog.New(slog.DiscardHandler), &client.Client{}, ccm.NewSettings(ccm.Config{}), record.NewFakeRecorder(1))
@@ -127,7 +130,8 @@ func TestMirrorOfASilentCloud(t *testing.T) {
 	})
 }
 
-// The CCM asks the cloud as soon as the watch breaks.
+// When the watch ends, the CCM at once stops using the mirror and asks the
+// cloud.
 func TestMirrorOfALostCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())

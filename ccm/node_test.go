@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The CCM updates targets when nodes change, also in cases that upstream's
-// service controller ignores. Examples are a changed label that a node selector
-// uses, and the taint of the cluster autoscaler.
+// The CCM updates targets after changes of nodes that upstream's service
+// controller ignores. Examples are a changed label that a node selector uses,
+// and the taint of the cluster autoscaler.
 func TestTargetsFollowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calm(t)
@@ -60,7 +60,7 @@ func TestTargetsFollowNodes(t *testing.T) {
 				targets := p.only(t).Targets
 				return len(targets) == len(want) && targets[0].Instance == one.ID
 			})
-			time.Sleep(time.Minute) // upstream must not write its cache while the test reads it
+			time.Sleep(time.Minute) // wait, so that upstream does not write its cache while the test reads the cache
 		}
 	})
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // orphaned starts a cloud with load balancers of an existing Service, of a
-// deleted Service and of other owners. It returns the load balancer of the
-// deleted Service, which is the orphan.
+// deleted Service, and of other owners. The load balancer of the deleted
+// Service is the orphan, which orphaned returns.
 func orphaned(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloudsim.LoadBalancer) {
 	t.Helper()
 	r := newRig(t)
@@ -86,7 +86,8 @@ func TestOrphanIsDeletedAfterTheGrace(t *testing.T) {
 	}
 }
 
-// While the API server does not answer, the sweeper finds no orphans.
+// If the API server does not answer, the sweeper reports no orphans and deletes
+// none.
 func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
 	r, kube, _ := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -103,8 +104,8 @@ func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
 	}
 }
 
-// A deleted Service may leave two orphans: its own load balancer and a membership
-// of a shared load balancer.
+// A deleted Service may cause two orphans. The first is its load balancer. The
+// second is its membership in a shared load balancer.
 func TestOrphansOfOneService(t *testing.T) {
 	r, kube, orphan := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	second, err := r.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{
@@ -132,11 +133,12 @@ func TestOrphansOfOneService(t *testing.T) {
 	}
 }
 
-// The load balancer of an existing Service can also become an orphan. This happens
-// if the Service no longer wants a load balancer and its finalizer is removed. It
-// also happens if the Service has another class and its status shows the address
-// of another load balancer. Until then the controller of that class may use this
-// load balancer.
+// The load balancer of an existing Service can also become an orphan. This
+// happens if the Service no longer wants a load balancer and its finalizer is
+// removed. It also happens if the Service has the class of another controller,
+// and its status contains the address of another load balancer. While the
+// status contains the address of this load balancer, the other controller may
+// use it.
 func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		keeps, leaves func(*v1.Service, cloudsim.LoadBalancer)
@@ -184,12 +186,12 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 	}
 }
 
-// Before a deletion the sweeper asks the API server for the Service by name,
-// because a list may lack the Service.
+// Before the sweeper deletes an orphan, it gets the Service by name from the
+// API server, because the earlier list may lack the Service.
 func TestOrphanIsConfirmed(t *testing.T) {
 	r, kube, _ := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
-		return true, &v1.ServiceList{}, nil // like an API server with restored old data
+		return true, &v1.ServiceList{}, nil // an API server with restored old data returns such a list
 	})
 	sweep := r.provider.Sweeper(kube, cluster)
 	for range 3 {

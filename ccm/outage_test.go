@@ -19,28 +19,31 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// calm returns a plane with upstream's normal periods. In a synctest bubble these
-// periods take no real time.
+// calm returns a plane whose controllers have upstream's normal periods. In a
+// synctest bubble these periods take no real time.
 func calm(t *testing.T, opts ...cloudtest.Option) plane {
 	t.Helper()
 	return calmAt(t, 2*time.Second, opts...)
 }
 
-// calmAt is calm with the given settle time of the repairer.
+// calmAt does the same as calm, but with the given settle time of the repairer.
+// Before a check of a load balancer, the repairer waits until its Service has
+// been unchanged for this time.
 func calmAt(t *testing.T, settle time.Duration, opts ...cloudtest.Option) plane {
 	t.Helper()
 	r := newRig(t, append(opts, cloudtest.InBubble())...)
 	r.events = record.NewFakeRecorder(10_000)
-	r.wire.takes = time.Millisecond // otherwise two events get the same name
+	r.wire.takes = time.Millisecond // if calls took no time, two events could get the same name
 	r.provider = r.again()
 	r.mirrored(t)
-	// Upstream's workers may outlive their controller by one call, so the cloud
-	// runs for another minute of the bubble's time.
+	// Upstream's workers may finish a call after their controller has ended. So
+	// the cloud runs for another minute of the bubble's time.
 	t.Cleanup(func() { time.Sleep(time.Minute) })
 	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, settle})
 }
 
-// within waits until ok returns true, for at most d, in steps of a second.
+// within calls ok every second until it returns true. It fails the test after
+// the time d.
 func within(t *testing.T, d time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); !ok(); time.Sleep(time.Second) {
@@ -86,8 +89,8 @@ func peopled(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	return p, p.only(t)
 }
 
-// kept fails the test if a Node or the load balancer is lost, or if the Service
-// shows another address.
+// kept fails the test if a Node or the load balancer was deleted, or if the
+// status of the Service has another address.
 func (p plane) kept(t *testing.T, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	for _, n := range []string{"node-1", "node-2"} {
@@ -103,9 +106,10 @@ func (p plane) kept(t *testing.T, lb cloudsim.LoadBalancer) {
 	}
 }
 
-// An outage of ten minutes loses no existing objects. New requests wait and
-// report the reason. After the outage the CCM finishes all requests, within the
-// retry delay of upstream's queue.
+// During an outage of the cloud of ten minutes, the CCM deletes no Nodes and no
+// load balancers. New Services and Nodes wait, and events contain the reason.
+// After the outage the CCM finishes all work within the retry delay of
+// upstream's queue.
 func TestTenMinutesWithoutTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, lb := peopled(t)
@@ -145,8 +149,8 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 	})
 }
 
-// After an outage the CCM notices the changes of a load balancer that were made
-// during the outage.
+// If a person changes a load balancer during an outage of the CCM's connection
+// to the cloud, the CCM repairs the load balancer after the outage.
 func TestDriftWithoutTheCloud(t *testing.T) {
 	for what, drift := range map[string]func(p plane, lb cloudsim.LoadBalancer) error{
 		"deleted": func(p plane, lb cloudsim.LoadBalancer) error {
@@ -178,8 +182,8 @@ func TestDriftWithoutTheCloud(t *testing.T) {
 	}
 }
 
-// A change of the IP mode changes the status of the Service and keeps the
-// address.
+// If the IP mode of a Service changes, the CCM changes the status of the
+// Service, but the address stays the same.
 func TestIPModeChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, lb := peopled(t)
@@ -192,7 +196,8 @@ func TestIPModeChanges(t *testing.T) {
 	})
 }
 
-// A Service that is deleted during an outage stays until the cloud answers again.
+// If a user deletes a Service during an outage of the cloud, the Service exists
+// until the cloud answers again.
 func TestDeletedWithoutTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := peopled(t)
@@ -211,14 +216,14 @@ func TestDeletedWithoutTheCloud(t *testing.T) {
 	})
 }
 
-// A refusal by the cloud never loses a Node or a load balancer. The event of the
-// Service contains the reason. When the reason is removed, the Service gets its
-// load balancer.
+// If the cloud refuses calls, the CCM deletes no Nodes and no load balancers.
+// An event of the new Service contains the reason. When the cloud accepts calls
+// again, the Service gets its load balancer.
 func TestRefusalsSayWhy(t *testing.T) {
 	none := int64(1)
 	for name, tc := range map[string]struct {
 		refuse func(*testing.T, plane) (allow func())
-		says   string // empty: the Service is not refused
+		says   string // part of the event; empty if the cloud does not refuse the load balancer of the Service
 	}{
 		"bad credentials": {func(_ *testing.T, p plane) func() {
 			return p.as(client.StaticToken("nope"))
@@ -272,7 +277,8 @@ func TestRefusalsSayWhy(t *testing.T) {
 	}
 }
 
-// as replaces the token of the provider's calls.
+// The method as replaces the token of the provider's calls. The function back
+// restores the token.
 func (p plane) as(token client.TokenSource) (back func()) {
 	set := func(s client.TokenSource) {
 		p.wire.spoil(nil)
@@ -284,7 +290,7 @@ func (p plane) as(token client.TokenSource) (back func()) {
 	return func() { set(nil) }
 }
 
-// incident creates a fault in the cloud.
+// incident creates a fault in the cloud. The function over deletes the fault.
 func (p plane) incident(t *testing.T, f cloudsim.CreateFault) (over func()) {
 	t.Helper()
 	made, err := p.cloud.CreateFault(t.Context(), f)
@@ -298,8 +304,8 @@ func (p plane) incident(t *testing.T, f cloudsim.CreateFault) (over func()) {
 	}
 }
 
-// The status of the Service shows a port that cannot be provided, until the port
-// can be provided.
+// While the cloud cannot provide a port of a Service, the Service has the
+// condition LoadBalancerPortsError.
 func TestPortsErrorCondition(t *testing.T) {
 	taken := sharing("01", 80)
 	taken.Name = "taken"
@@ -319,8 +325,8 @@ func TestPortsErrorCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := calm(t)
-				p.join(t, ready(initialised(p.machine(t, "node-1")))) // its network has no pod ranges
-				time.Sleep(10 * time.Second)                          // see peopled
+				p.join(t, ready(initialised(p.machine(t, "node-1")))) // the network of this Node has no pod ranges
+				time.Sleep(10 * time.Second)                          // the Service must not change at the same time as a Node, as in the function peopled
 				p.post(t, taken.DeepCopy())
 				time.Sleep(10 * time.Second)
 				s := tc.svc.DeepCopy()
@@ -341,7 +347,8 @@ func TestPortsErrorCondition(t *testing.T) {
 	}
 }
 
-// A Service that disables node ports but has them set by hand is served.
+// If a Service disables the allocation of node ports, but a user has set node
+// ports, the CCM uses these node ports.
 func TestNodePortsByHand(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service(func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(bool) }))

@@ -11,9 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// If a listener has another address and port, or is not reachable, the CCM emits
-// an event on the Service. The status has no field for this. The report of the
-// data plane may arrive after the load balancer is active.
+// The CCM emits an event on the Service if clients must use another address and
+// port for a listener, or cannot reach the listener. The status of a Service
+// has no field for another port. The report of the data plane may arrive after
+// the load balancer becomes active.
 func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	report := func(l cloudsim.ListenerStatus) {
@@ -23,7 +24,7 @@ func TestServiceSaysWhereItIsReachable(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	r.provider = ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events) // with the normal backoff
+	r.provider = ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events) // this provider has the normal backoff, unlike the provider of the rig
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

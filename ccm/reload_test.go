@@ -21,8 +21,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// After a change of the URL, the token and the project, the same provider uses
-// them from the next call on. This also works for a cloud with a path in its URL.
+// After a change of the URL, the token and the project, the next call of the
+// same provider uses the new values. The URL of the new cloud may contain a
+// path.
 func TestReload(t *testing.T) {
 	first, second := cloudtest.Start(t), cloudtest.Start(t)
 	dir := t.TempDir()
@@ -69,8 +70,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A new token in the token file is used from the next call on, without a
-// notification.
+// The provider reads the token file for each call, so the next call uses a new
+// token.
 func TestTokenIsReplacedInItsFile(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	path := filepath.Join(t.TempDir(), "token")
@@ -99,7 +100,8 @@ func TestTokenIsReplacedInItsFile(t *testing.T) {
 	}
 }
 
-// A change that needs a restart is logged once and otherwise has no effect.
+// If a changed setting takes effect only after a restart, the provider logs a
+// warning once and continues with the old value.
 func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 	cfg := ccm.Config{URL: "http://127.0.0.1:1", TokenFile: "/token"}
 	var said bytes.Buffer

@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// provided starts the controllers with a Service and its load balancer, which it
-// returns. It creates no nodes, because upstream's service controller has a data
-// race if a Service and a Node change together.
+// provided starts the controllers, creates a Service, and returns its load
+// balancer. It creates no nodes, because upstream's service controller has a
+// data race if a Service and a Node change at the same time.
 func (r *rig) provided(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
 	r.mirrored(t)
@@ -68,9 +68,9 @@ func TestRepairOfAWipedStatus(t *testing.T) {
 	})
 }
 
-// The repairer finds no difference if the load balancer lacks a target without an
-// instance, even if the Node still exists. It also finds none while the load
-// balancer is being created.
+// If the instance of a Node is deleted, the load balancer need not have the
+// Node as a target, and the repairer reports no difference. While the cloud
+// creates the load balancer, the repairer also reports no difference.
 func TestNoDrift(t *testing.T) {
 	r := newRig(t)
 	there, gone := initialised(r.machine(t, "node-1")), r.machine(t, "node-2")
@@ -88,7 +88,7 @@ func TestNoDrift(t *testing.T) {
 		func() { s.Status.LoadBalancer = *r.ensure(t, s, there) },
 	} {
 		step()
-		eventually.True(t, "there is no drift", func() bool { // as soon as the mirror has the change
+		eventually.True(t, "there is no drift", func() bool { // the mirror may get the change later
 			why, err := r.provider.Drift(t.Context(), cluster, s, there, initialised(gone))
 			return err == nil && why == ""
 		})
@@ -99,8 +99,9 @@ func TestNoDrift(t *testing.T) {
 	})
 }
 
-// When a Service changes, upstream's controller acts first. The repairer waits
-// for the settle time, even if another change triggers it in between.
+// When a Service changes, upstream's controller acts before the repairer. The
+// repairer waits for its settle time, even if a change of another object
+// triggers a check before that.
 func TestRepairComesSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmAt(t, 4*time.Second)
@@ -121,7 +122,7 @@ func TestRepairComesSecond(t *testing.T) {
 			return fault{status: http.StatusForbidden, body: `{"status":403,"kind":"denied"}`} // the CCM does not retry this error
 		})
 		p.update(t, func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
-		time.Sleep(3 * time.Second) // the repairer was triggered a second ago
+		time.Sleep(3 * time.Second) // a second before the end of this wait, the change of the load balancer triggers the repairer
 		if calls := p.wire.made(true); len(calls) != 1 {
 			t.Errorf("3 s after the Service changed: %v; want upstream's alone", calls)
 		}

@@ -26,7 +26,7 @@ func routeTo(node, cidr string) *cloudprovider.Route {
 	return &cloudprovider.Route{TargetNode: types.NodeName(node), DestinationCIDR: cidr}
 }
 
-// listed returns the cluster's routes as "destination node", sorted.
+// listed returns the cluster's routes in the form "destination node", sorted.
 func (r *rig) listed(t *testing.T, cluster string) []string {
 	t.Helper()
 	l, err := r.routes().ListRoutes(t.Context(), cluster)
@@ -78,9 +78,9 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 	}
 }
 
-// The CCM redirects an existing route of this cluster to the new node. It returns
-// an error for a destination that already has a route of a person or of another
-// cluster, and keeps that route.
+// If this cluster has a route to the same destination but another node, the CCM
+// replaces the route. If a person or another cluster has a route to the same
+// destination, the CCM returns an error and keeps that route.
 func TestRouteThatIsThere(t *testing.T) {
 	r := podded(t)
 	there := r.machine(t, "node-1")
@@ -109,8 +109,8 @@ func TestRouteThatIsThere(t *testing.T) {
 	}
 }
 
-// DeleteRoute keeps a route that has replaced the listed route under the same
-// name.
+// If a new route with the same name has replaced the listed route, DeleteRoute
+// does not delete the new route.
 func TestRouteThatWasReplaced(t *testing.T) {
 	r := podded(t)
 	old := r.machine(t, "node-1")
@@ -137,8 +137,8 @@ func TestRouteThatWasReplaced(t *testing.T) {
 	}
 }
 
-// ListRoutes omits routes of persons and of other clusters, and upstream's
-// controller never deletes them.
+// ListRoutes omits the routes of persons and of other clusters, so upstream's
+// controller never deletes these routes.
 func TestForeignRoutesStay(t *testing.T) {
 	r := podded(t)
 	i := r.machine(t, "node-1")
@@ -153,8 +153,9 @@ func TestForeignRoutesStay(t *testing.T) {
 	if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.8.0/24")); err != nil {
 		t.Fatal(err)
 	}
-	// This route leads to no Node. Its deletion shows the test that a round of
-	// upstream's controller has ended.
+	// No Node has the range of this route. When upstream's controller has
+	// deleted this route, the test knows that a round of the controller has
+	// ended.
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +174,9 @@ func TestForeignRoutesStay(t *testing.T) {
 	}
 }
 
-// A concurrent change of the route table is a conflict, because upstream retries
-// a conflict at once. Other errors are not conflicts.
+// If the cloud reports a concurrent change of the route table, CreateRoute
+// returns a conflict, because upstream retries a conflict at once. For other
+// errors of the cloud, CreateRoute does not return a conflict.
 func TestRouteConflict(t *testing.T) {
 	r := podded(t)
 	r.machine(t, "node-1")
@@ -217,8 +219,9 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 	})
 }
 
-// If the cloud is slow, the error is a conflict, because upstream retries only a
-// conflict at once. A lost reply does no harm.
+// If the cloud needs a long time to create a route, CreateRoute returns a
+// conflict, because upstream retries only conflicts at once. If the reply to a
+// call is lost, the next call succeeds.
 func TestRouteThatTakesTime(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.machine(t, "node-1")

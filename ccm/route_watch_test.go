@@ -32,8 +32,8 @@ import (
 
 const watchedRoutes = features.CloudControllerManagerWatchBasedRoutesReconciliation
 
-// The resync period is shorter only if the feature gate is enabled and the user
-// has not chosen a period.
+// The resync period is shorter than upstream's default only if the feature gate
+// is enabled and the user has not chosen a period.
 func TestResyncForRoutes(t *testing.T) {
 	const upstreams = 12 * time.Hour
 	for _, tc := range []struct {
@@ -47,9 +47,9 @@ func TestResyncForRoutes(t *testing.T) {
 	}
 }
 
-// With the feature gate of KEP-5237, the CCM creates a route after an earlier
-// failure, and creates a deleted route again. It does this even if no node
-// changes.
+// With the feature gate of KEP-5237, the CCM creates a route again if its
+// creation failed or if a person deleted the route. It does this even if no
+// Node changes.
 func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, watchedRoutes, true)
 	every, err := ccm.Resync(false)
@@ -65,7 +65,7 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 			return fault{cut: req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/routes")}
 		})
 		r.routing(t, every, "10.244.0.0/16", n)
-		time.Sleep(40 * time.Second) // until the effects of the node's own changes are over
+		time.Sleep(40 * time.Second) // wait until upstream has handled the changes of the Node
 		r.wire.spoil(nil)
 		there := func() bool { return len(r.listed(t, cluster)) == 1 }
 		within(t, 3*time.Minute, "the route is made", there)
@@ -82,7 +82,7 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 }
 
 // routing runs upstream's route controller for these nodes until the test ends.
-// The argument ranges contains the ranges of all pods.
+// The argument ranges is the value of --cluster-cidr.
 func (r *rig) routing(t *testing.T, resync time.Duration, ranges string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
@@ -112,7 +112,7 @@ func (r *rig) routing(t *testing.T, resync time.Duration, ranges string, nodes .
 	return kube
 }
 
-// unroutable returns the condition NetworkUnavailable of a node.
+// unroutable returns the status of the condition NetworkUnavailable of a node.
 func unroutable(t *testing.T, kube *fake.Clientset, name string) v1.ConditionStatus {
 	t.Helper()
 	n, err := kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
@@ -127,8 +127,8 @@ func unroutable(t *testing.T, kube *fake.Clientset, name string) v1.ConditionSta
 	return ""
 }
 
-// A node accepts pods only after all of its ranges, of both families, have a
-// route.
+// A Node has the condition NetworkUnavailable until the pod ranges of both
+// families have a route.
 func TestNodeWaitsForAllRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))
@@ -150,8 +150,9 @@ func TestNodeWaitsForAllRoutes(t *testing.T) {
 	})
 }
 
-// singleWriter refuses to create a route while it creates another route, like the
-// route tables of some clouds.
+// singleWriter is a transport that accepts only one call at a time that creates
+// a route. It refuses other such calls with a conflict, like the route tables
+// of some clouds.
 type singleWriter struct {
 	next    http.RoundTripper
 	busy    atomic.Bool
@@ -170,8 +171,8 @@ func (w *singleWriter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.next.RoundTrip(r)
 }
 
-// Every node gets its route exactly once, even if upstream creates many routes
-// concurrently and the table accepts one at a time.
+// Every Node gets exactly one route, even if upstream creates many routes
+// concurrently and the route table accepts only one change at a time.
 func TestRoutesOfManyNodes(t *testing.T) {
 	const many = 250
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A Service can use a reserved address. The CCM never takes an address that is in
-// use and never releases a reserved address.
+// A Service can use a reserved address. The CCM never uses an address that
+// another load balancer uses, and never releases a reserved address.
 func TestStaticAddress(t *testing.T) {
 	for name, ask := range map[string]func(*v1.Service, string){
 		"field":      func(s *v1.Service, ip string) { s.Spec.LoadBalancerIP = ip },
@@ -57,7 +57,7 @@ func TestStaticAddress(t *testing.T) {
 	}
 }
 
-// The CCM accepts every notation of an IPv6 address.
+// The CCM accepts an IPv6 address in every valid form.
 func TestStaticAddressInOtherWords(t *testing.T) {
 	r := newRig(t)
 	addr, err := r.cloud.CreateAddress(t.Context(), cloudsim.CreateAddress{Name: "shop", Family: cloudsim.IPv6})
@@ -78,7 +78,8 @@ func TestStaticAddressInOtherWords(t *testing.T) {
 	}
 }
 
-// A very long annotation does not displace the reason in the error.
+// If an annotation is very long, the error contains only its beginning, and
+// still contains the reason.
 func TestRefusesBriefly(t *testing.T) {
 	long := strings.Repeat("é", 50_000)
 	for name, change := range map[string]func(*v1.Service){
@@ -100,8 +101,9 @@ func TestRefusesBriefly(t *testing.T) {
 	}
 }
 
-// The CCM refuses the whole Service if the cloud lacks a feature, and names the
-// feature. An existing load balancer keeps working.
+// If a Service needs a feature that the cloud does not have, the CCM refuses
+// the whole Service, and the error contains the name of the feature. The CCM
+// does not change the existing load balancer of the Service.
 func TestRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*v1.Service)
@@ -146,7 +148,7 @@ func TestRefuses(t *testing.T) {
 					if all := r.balancersInCloud(t); len(all) > 0 {
 						t.Errorf("it made %+v", all)
 					}
-					r.ensure(t, service()) // the second pass changes this Service
+					r.ensure(t, service()) // the next calls change this Service
 				} else if lb := r.only(t); len(lb.Listeners) != 1 || lb.Listeners[0].TargetPort != 30080 {
 					t.Errorf("it changed what works: %+v", lb.LoadBalancerSpec)
 				}
@@ -164,8 +166,10 @@ func annotate(key, value string) func(*v1.Service) {
 	}
 }
 
-// Every field and annotation of a Service changes the load balancer, even if it
-// is set later. Its removal restores the default.
+// Every supported field and annotation of a Service changes the load balancer,
+// even if the user sets the field or annotation after the creation. When the
+// user removes the field or annotation, the load balancer gets the default
+// again.
 func TestServiceBecomesLoadBalancer(t *testing.T) {
 	five := int32(5)
 	for name, tc := range map[string]struct {
@@ -242,8 +246,8 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 	}
 }
 
-// The status shows the addresses in the order of the families. Removing a family
-// keeps the address of the other family.
+// The status contains the addresses in the order of the IP families. If a user
+// removes one family, the address of the other family stays the same.
 func TestDualStack(t *testing.T) {
 	r := newRig(t)
 	of := func(fs ...v1.IPFamily) *v1.Service { return service(func(s *v1.Service) { s.Spec.IPFamilies = fs }) }
@@ -272,8 +276,8 @@ func TestScheme(t *testing.T) {
 	}
 }
 
-// With a PROXY protocol the mode is always Proxy, because a direct connection to
-// the pods would lack the header.
+// With the PROXY protocol the IP mode is always Proxy, because a direct
+// connection to a pod would not contain the header of the protocol.
 func TestIPMode(t *testing.T) {
 	r := newRig(t)
 	for mode, svc := range map[v1.LoadBalancerIPMode]*v1.Service{
@@ -310,8 +314,8 @@ func TestNodeSelector(t *testing.T) {
 	targets("after a label changed", "i-000001", "i-000002")
 }
 
-// With one region the region need not be configured. With two regions it must be
-// configured.
+// If the cloud has one region, the configuration need not contain a region. If
+// the cloud has two regions, the configuration must contain a region.
 func TestRegion(t *testing.T) {
 	r := newRig(t)
 	r.wire.spoil(func(_ int, req *http.Request) fault {
@@ -330,10 +334,10 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// The addresses follow the families of the Service and their order. The families
-// of the nodes do not matter.
+// The load balancer has addresses of the same IP families as the Service, in
+// the same order. The families of the nodes have no effect.
 func TestFamiliesOfAService(t *testing.T) {
-	r := newRig(t) // its instances have IPv4 addresses only
+	r := newRig(t) // the instances in this cloud have only IPv4 addresses
 	n := initialised(r.machine(t, "node-1"))
 	four, six := v1.IPv4Protocol, v1.IPv6Protocol
 	of := map[v1.IPFamily]string{}

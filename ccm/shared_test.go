@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// sharing returns a Service that shares the load balancer "front" and uses one
-// port.
+// sharing returns a Service that uses one port of the shared load balancer
+// "front".
 func sharing(n string, port int32, change ...func(*v1.Service)) *v1.Service {
 	return service(append([]func(*v1.Service){annotate("shared", "front"), func(s *v1.Service) {
 		s.Name, s.UID = n, types.UID("00000000-1111-2222-3333-0000000000"+n)
@@ -52,7 +52,8 @@ func TestSharedFromFirstToLast(t *testing.T) {
 	if made := r.wire.made(true); len(made) > 0 {
 		t.Errorf("asked again, they made %v", made)
 	}
-	// The annotation is removed before the Service is deleted.
+	// In this test a user removes the annotation before the deletion of the
+	// Service.
 	one.Annotations = nil
 	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, one); err != nil {
 		t.Fatal(err)
@@ -71,8 +72,8 @@ func TestSharedFromFirstToLast(t *testing.T) {
 	}
 }
 
-// A Service never changes the settings of the other Services on a shared load
-// balancer.
+// A Service cannot change the settings of a shared load balancer while other
+// Services use the load balancer.
 func TestSharedRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		other *v1.Service
@@ -105,8 +106,8 @@ func TestSharedRefuses(t *testing.T) {
 	}
 }
 
-// A group name is valid within its namespace only. A Service therefore cannot
-// join a load balancer of another namespace by using its name.
+// The name of a group is valid only in one namespace. A Service with the same
+// group name in another namespace gets another load balancer.
 func TestSharedIsOfANamespace(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, sharing("01", 80))
@@ -116,8 +117,8 @@ func TestSharedIsOfANamespace(t *testing.T) {
 	}
 }
 
-// For a deleted Service, the sweeper removes only the Service's membership of a
-// shared load balancer.
+// If a deleted Service used a shared load balancer, the sweeper removes only
+// the membership of this Service. It does not delete the load balancer.
 func TestOrphanedShare(t *testing.T) {
 	r := newRig(t)
 	r.cfg = ccm.Config{DeleteOrphans: true}
@@ -139,8 +140,8 @@ func TestOrphanedShare(t *testing.T) {
 	}
 }
 
-// A Service that no longer asks for its shared load balancer does not change the
-// nodes or pods of the other Services.
+// If a Service no longer has the annotation for its shared load balancer, the
+// CCM does not change the targets of the other Services.
 func TestSharedIsTheOthers(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.machine(t, "node-1")
@@ -165,7 +166,8 @@ func TestSharedIsTheOthers(t *testing.T) {
 	}
 }
 
-// The status and the events of a Service cover only its own ports.
+// The status and the events of a Service on a shared load balancer contain only
+// the ports of this Service.
 func TestSharedPublishesItsOwn(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	short, broken := sharing("01", 80, annotate("ip-mode", "VIP")), sharing("02", 81)
