@@ -12,12 +12,13 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// ecr is the credential plugin of another cloud, at the version that the
-// benchmark compares with.
+// ecr is the Go package of another cloud's credential plugin, with its version.
+// The benchmark compares the plugin with it.
 const ecr = "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider@v1.37.0"
 
-// compiled builds a program and returns its path. It returns "" if the build
-// fails, for example without network.
+// compiled builds a program with the given arguments of the go command and
+// returns the path of the program. If the build fails, for example without a
+// network, it returns "".
 func compiled(b *testing.B, args ...string) string {
 	b.Helper()
 	dir := b.TempDir()
@@ -35,7 +36,8 @@ func compiled(b *testing.B, args ...string) string {
 	return all[0]
 }
 
-// shape is a program with its input and its expected result.
+// shape is a program of the benchmark, with its arguments, its input and its
+// expected result.
 type shape struct {
 	name, path, stdin string
 	args              []string
@@ -60,11 +62,13 @@ func (s *shape) median() float64 {
 	return s.took[len(s.took)/2].Seconds() * 1000
 }
 
-// BenchmarkProgram measures the plugin from start to exit. It alternates with a
-// program that only reads and writes JSON. It also alternates with the plugin of
-// another cloud, which refuses a request at once. The results are medians in
-// milliseconds, and ratios to the bare program. The plugin calls the metadata
-// service and the cloud, so it may take six times as long as the bare program.
+// BenchmarkProgram measures the time from the start of a program to its exit.
+// In each iteration it runs the plugin, the program bare, which only reads and
+// writes JSON, and the plugin of another cloud. The other plugin gets an
+// invalid request, so it makes no calls. The metrics are the medians in
+// milliseconds, and the ratios of these medians to the median of bare. The
+// plugin calls the metadata service and the cloud, so its time may be six times
+// the time of bare.
 func BenchmarkProgram(b *testing.B) {
 	path := program(b)
 	_, cfg := node(b)
@@ -87,7 +91,7 @@ func BenchmarkProgram(b *testing.B) {
 	if bare.path == "" {
 		b.Fatal("the yardstick cannot be built")
 	}
-	for _, s := range all { // the first run loads the program files into memory
+	for _, s := range all { // the first run, which loads the program file into memory, does not count
 		s.run(b)
 		s.took = nil
 	}

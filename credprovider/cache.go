@@ -15,9 +15,10 @@ import (
 )
 
 // credential returns a credential from the cache or from the cloud. Concurrent
-// runs share a lock: one run calls the cloud, and the others use its result. A
-// node that starts two hundred pods thus makes one call. If the cache is not
-// usable, every run calls the cloud.
+// runs of the plugin use a lock file, so only one run calls the cloud. The
+// other runs wait for the lock and then use the cached credential. If a node
+// starts two hundred pods that pull as the node, it makes only one call. If the
+// plugin cannot use the cache, every run calls the cloud.
 func (c Config) credential(ctx context.Context, host, repo, token string) (credential, error) {
 	if c.CacheDir == "" {
 		return c.fetch(ctx, host, repo, token)
@@ -41,16 +42,18 @@ func (c Config) credential(ctx context.Context, host, repo, token string) (crede
 	if err != nil {
 		return cred, err
 	}
-	_ = writeCache(path, cred) // on an error the next run calls the cloud
+	_ = writeCache(path, cred) // after an error here, the next run calls the cloud
 	prune(c.CacheDir)
 	return cred, nil
 }
 
-// keepFiles is longer than the life of a password and the duration of a run.
+// keepFiles is the age at which prune deletes a file of the cache. It is longer
+// than the life of a password and than the duration of a run.
 const keepFiles = 2 * time.Hour
 
-// prune removes files that are no longer usable. Each pod's token has its own
-// files, and a run that was killed leaves a temporary file.
+// prune deletes old files of the cache. The cache has separate files for each
+// token of a pod, so the number of files grows. A killed run may also leave a
+// temporary file.
 func prune(dir string) {
 	all, err := os.ReadDir(dir)
 	if err != nil {
@@ -63,10 +66,12 @@ func prune(dir string) {
 	}
 }
 
-// cacheFile returns the file for a credential. The node has one file, and each
-// pair of token and repository has its own, so identities never share a
-// credential. The name also depends on the cloud. cacheFile creates the folder.
-// It returns an error for a folder that other users can access.
+// cacheFile returns the file for a credential. The node's credential has one
+// file. For credentials of service accounts, each pair of token and repository
+// has a separate file. So one identity never gets the credential of another
+// identity. The file name also depends on the URL of the cloud. cacheFile
+// creates the folder of the cache. If other users can access the folder,
+// cacheFile returns an error.
 func (c Config) cacheFile(host, repo, token string) (string, error) {
 	if err := os.MkdirAll(c.CacheDir, 0o700); err != nil {
 		return "", err
@@ -90,10 +95,11 @@ func (c Config) cacheFile(host, repo, token string) (string, error) {
 	return filepath.Join(c.CacheDir, hex.EncodeToString(sum[:16])+".json"), nil
 }
 
-// readCache returns a cached credential that is still usable. A run uses a
-// credential for half of its life. The next run then gets a new credential while
-// the old one still works. After a rotation of the cloud's keys, the plugin
-// therefore stops using the old key before the overlap ends.
+// readCache returns a cached credential that is still usable. The plugin uses a
+// cached credential only for the first half of the credential's life. After a
+// rotation of the cloud's signing keys, the old and the new key are valid
+// together for some time. The plugin stops using credentials of the old key
+// before this time ends.
 func readCache(path string) (cred credential, ok bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -129,12 +135,12 @@ func writeCache(path string, cred credential) error {
 	return os.Rename(f.Name(), path)
 }
 
-// lockEvery is how often lock tries to get the lock. A blocking call could not be
-// cancelled when the time is over.
+// lockEvery is the time between two attempts to get the lock. The function lock
+// does not use a blocking call, because ctx could not cancel such a call.
 const lockEvery = 20 * time.Millisecond
 
-// lock waits for the lock of a file. The lock ends with the process that holds
-// it.
+// The function lock waits until it holds the lock of the file at path. If the
+// process ends, the kernel releases the lock.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -146,7 +152,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		ok, err := flock.Try(f)
 		if ok {
 			now := time.Now()
-			_ = os.Chtimes(path, now, now) // prune may delete the lock file of a running process; this costs only a call
+			_ = os.Chtimes(path, now, now) // protects the lock file from prune of other processes; without the file, those processes only make additional calls
 			return func() { _ = f.Close() }, nil
 		}
 		if err != nil {

@@ -13,16 +13,18 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// credential is a password with its expiry, on the clock of this machine.
+// credential is a user name, a password and the expiry of the password. The
+// expiry is a time of this machine's clock.
 type credential struct {
 	Username  string    `json:"username"`
 	Password  string    `json:"password"`
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// A credential that expires within minLife is not usable for a pull. The kubelet
-// may reuse a credential for half of its remaining time, at most maxReuse, so
-// that it asks again long before the expiry.
+// A credential that expires within minLife is not usable for a pull. The
+// kubelet may reuse a credential for half of the credential's remaining time,
+// but for at most maxReuse. The kubelet therefore runs the plugin again long
+// before the expiry.
 const (
 	minLife  = time.Minute
 	maxReuse = 30 * time.Minute
@@ -30,12 +32,13 @@ const (
 
 func (c credential) left() time.Duration { return time.Until(c.ExpiresAt) }
 
-// reuse returns how long the kubelet may reuse c. It is never negative.
+// reuse returns the time for which the kubelet may reuse c. This time is never
+// negative.
 func (c credential) reuse() time.Duration {
 	return max(0, min(maxReuse, (c.left()-minLife)/2)).Truncate(time.Second)
 }
 
-// These are the limits of a call.
+// These are the limits of calls to the cloud and to the metadata service.
 const (
 	dialTimeout = time.Second
 	callTimeout = 5 * time.Second
@@ -43,9 +46,10 @@ const (
 	pauseTries  = 300 * time.Millisecond
 )
 
-// fetch gets a credential from the cloud. If the request has a token of the pod's
-// service account, fetch uses this token, and otherwise the token of the node. If
-// the cloud refuses the service account, fetch does not try the node's token.
+// fetch gets a credential from the cloud. If the parameter token is not empty,
+// it is the token of the pod's service account, and fetch sends it to the
+// cloud. If token is empty, fetch sends the token of the node. If the cloud
+// refuses the service account, fetch does not try the node's token.
 func (c Config) fetch(ctx context.Context, host, repo, token string) (cred credential, err error) {
 	hc, err := c.cloudHTTP()
 	if err != nil {
@@ -70,8 +74,8 @@ func (c Config) fetch(ctx context.Context, host, repo, token string) (cred crede
 	if got.Registry != host {
 		return cred, fault(CodeHost, "the cloud's registry is %q and not %q: correct the plugin's registries", got.Registry, host)
 	}
-	// The expiry is calculated from the remaining time, because the cloud may
-	// have another clock.
+	// The clock of the cloud may show another time, so the expiry is the time
+	// of this machine's clock plus the remaining life of the password.
 	cred = credential{got.Username, got.Password, time.Now().Add(time.Duration(got.TTLSeconds) * time.Second)}
 	if cred.left() < minLife {
 		return cred, fault(CodeExpired, "the cloud gave a credential that is over in %s", cred.left().Truncate(time.Second))
@@ -86,8 +90,8 @@ func who(req cloudsim.CreateRegistryCredential) string {
 	return "this node"
 }
 
-// retry repeats a call after temporary errors: no answer, too many requests, or
-// an internal error.
+// retry repeats a call after a temporary error of the cloud. Temporary errors
+// are: no answer, too many requests, and an internal error.
 func retry[T any](ctx context.Context, call func() (T, error)) (v T, err error) {
 	for n := 1; ; n++ {
 		v, err = call()
@@ -102,8 +106,9 @@ func retry[T any](ctx context.Context, call func() (T, error)) (v T, err error) 
 	}
 }
 
-// cloudHTTP returns the HTTP client for calls of the cloud. It uses no proxy and
-// follows no redirect, so a credential reaches the configured cloud only.
+// cloudHTTP returns the HTTP client for calls to the cloud. The client uses no
+// proxy and follows no redirects, so it sends tokens only to the configured
+// cloud.
 func (c Config) cloudHTTP() (*http.Client, error) {
 	t := &http.Transport{
 		Proxy: nil, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
@@ -118,8 +123,8 @@ func (c Config) cloudHTTP() (*http.Client, error) {
 	}, nil
 }
 
-// nodeToken gets a token from the metadata service, for the service account of
-// this instance.
+// nodeToken gets the token of this instance's service account from the metadata
+// service.
 func (c Config) nodeToken(ctx context.Context) (string, error) {
 	m := client.NewMetadata(c.MetadataURL)
 	defer m.Close()
@@ -136,7 +141,8 @@ func (c Config) nodeToken(ctx context.Context) (string, error) {
 	return t.AccessToken, nil
 }
 
-// oneLine formats an error for the kubelet's log, in one line of limited length.
+// oneLine returns the text of an error as one line of limited length, for the
+// kubelet's log.
 func oneLine(err error) string {
 	s := strings.Join(strings.Fields(err.Error()), " ")
 	if len(s) > 500 {

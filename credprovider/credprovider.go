@@ -2,14 +2,14 @@
 // (KEP-2133, and KEP-4412 for service accounts). A run reads one request from
 // standard input, writes one answer to standard output, and ends.
 //
-// The package imports only the standard library, the cloud's client and small
-// internal packages. The kubelet runs the plugin before image pulls, so its start
-// delays pods.
+// The kubelet runs the plugin before image pulls, so a slow start of the plugin
+// would delay pods. For a fast start, this package imports only the standard
+// library, the cloud's client and small internal packages.
 //
 // The plugin answers only for registries in its own configuration, even if the
-// kubelet's matchImages match more. It sends tokens only to endpoints in this
-// configuration. It never sends them to a host from an image name, a challenge or
-// a redirect, and never through a proxy.
+// kubelet's matchImages match other registries. It sends tokens only to the
+// cloud in this configuration. It never sends tokens through a proxy, and never
+// to a host from an image name, from a challenge or from a redirect.
 package credprovider
 
 import (
@@ -37,12 +37,12 @@ const (
 	responseKind = "CredentialProviderResponse"
 )
 
-// deadline limits the duration of a run. The kubelet kills a plugin only after a
-// minute, and the pod waits until then.
+// deadline is the longest duration of a run. Without this limit, a pod could
+// wait a minute, because the kubelet kills a plugin only after a minute.
 const deadline = 12 * time.Second
 
-// maxRequest limits the size of a request in bytes. A request contains a token
-// and annotations.
+// maxRequest is the largest size of a request in bytes. A request contains a
+// token and annotations.
 const maxRequest = 1 << 20
 
 // Config is the configuration of the plugin. It contains no secrets.
@@ -58,14 +58,16 @@ type Config struct {
 	// Registries are the registries that the plugin answers for: host[:port],
 	// exactly as in image names.
 	Registries []string `json:"registries"`
-	// CacheDir stores credentials between runs. Only the user that runs the
-	// plugin may access it. Empty means no cache.
+	// CacheDir is the folder of the cache, which stores credentials between
+	// runs. Only the user that runs the plugin may access this folder. Empty
+	// means no cache.
 	CacheDir string `json:"cacheDir,omitempty"`
-	// OptInAnnotation is an annotation of Kubernetes service accounts. Pods of an
-	// account with the annotation pull as this account, and pods of all other
-	// accounts pull as the node. A refused account never pulls as the node. If
-	// OptInAnnotation is empty, the plugin uses every token that the kubelet
-	// sends.
+	// OptInAnnotation is the key of an annotation of Kubernetes service
+	// accounts. Pods of an account with this annotation pull with the identity
+	// of the account. Pods of other accounts pull with the identity of the
+	// node. If the cloud refuses an account with this annotation, its pods do
+	// not pull with the identity of the node. If OptInAnnotation is empty, the
+	// plugin uses every token that the kubelet sends.
 	OptInAnnotation string `json:"optInAnnotation,omitempty"`
 }
 
@@ -142,14 +144,15 @@ type authConfig struct {
 	Password string `json:"password"`
 }
 
-// These constants tell the kubelet which images may reuse an answer.
+// These are values of the field cacheKeyType, which selects the images for
+// which the kubelet may reuse an answer.
 const (
-	forRegistry = "Registry" // all images of the registry, for the node's credential
-	forImage    = "Image"    // this repository only, for a service account's credential
+	forRegistry = "Registry" // all images of the registry; for the credential of the node
+	forImage    = "Image"    // only the repository of the image; for the credential of a service account
 )
 
-// Run answers one request. It returns an *Error with a stable code. After an
-// error the kubelet logs the error and pulls without credentials.
+// Run answers one request. Each error has the type *Error and a stable code.
+// After an error the kubelet logs the error and pulls without credentials.
 func Run(ctx context.Context, cfg Config, stdin io.Reader, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -180,14 +183,15 @@ func Run(ctx context.Context, cfg Config, stdin io.Reader, stdout io.Writer) err
 	if err != nil {
 		return fault(CodeOutput, "%v", err)
 	}
-	n, err := stdout.Write(append(raw, '\n')) // one write, so that the kubelet gets the complete answer or none
+	n, err := stdout.Write(append(raw, '\n')) // one write, so that the kubelet gets either the complete answer or no answer
 	if err != nil || n <= len(raw) {
 		return fault(CodeOutput, "the answer could not be written: %v", err)
 	}
 	return nil
 }
 
-// identity returns the pod's token, or "" if the pod pulls as the node.
+// identity returns the token of the pod's service account, or "" if the pod
+// pulls with the identity of the node.
 func (c Config) identity(req request) (token string, err error) {
 	if c.OptInAnnotation == "" {
 		return req.Token, nil
@@ -201,8 +205,8 @@ func (c Config) identity(req request) (token string, err error) {
 	return req.Token, nil
 }
 
-// readRequest reads one JSON document. It does not read until the end of the
-// input, because the kubelet may keep the pipe open.
+// readRequest reads one JSON document from stdin. It does not wait for the end
+// of stdin, because the kubelet may keep the pipe open.
 func readRequest(ctx context.Context, stdin io.Reader) (req request, err error) {
 	type read struct {
 		raw json.RawMessage
@@ -210,7 +214,7 @@ func readRequest(ctx context.Context, stdin io.Reader) (req request, err error) 
 	}
 	done := make(chan read, 1)
 	in := &io.LimitedReader{R: stdin, N: maxRequest}
-	go func() { // the result is awaited below; a read that never returns ends with the process
+	go func() { // the select below waits for the result; if the read never returns, the goroutine ends with the process
 		var r read
 		r.err = json.NewDecoder(in).Decode(&r.raw)
 		done <- r

@@ -28,8 +28,8 @@ import (
 
 const host = "registry.sim:5000"
 
-// node starts a cloud with a registry and returns the configuration of a node
-// that may pull.
+// node starts a cloud with a registry. It returns a client of the cloud, and
+// the plugin's configuration for a node that may pull.
 func node(t testing.TB) (*client.Client, credprovider.Config) {
 	t.Helper()
 	return nodeOf(t, host)
@@ -62,7 +62,8 @@ func nodeOf(t testing.TB, registry string) (*client.Client, credprovider.Config)
 	return cl, credprovider.Config{CloudURL: cl.URL, MetadataURL: "http://" + ln.Addr().String(), Registries: []string{registry}}
 }
 
-// ask returns a request for an image of the registry.
+// ask returns the kubelet's request for an image. The token and the annotations
+// belong to the pod's service account.
 func ask(image, token string, annotations ...string) string {
 	has := map[string]string{}
 	for _, a := range annotations {
@@ -125,7 +126,8 @@ func TestANodePulls(t *testing.T) {
 	}
 }
 
-// Invalid requests and other registries are refused, each with its error code.
+// The plugin refuses invalid requests and requests for other registries. Each
+// error has the expected code.
 func TestRefusals(t *testing.T) {
 	_, cfg := node(t)
 	for name, tc := range map[string]struct {
@@ -171,7 +173,8 @@ func TestStandardInputThatNeverEnds(t *testing.T) {
 	}
 }
 
-// The plugin follows no redirect and sends no token to another server.
+// If the cloud or the metadata service answers with a redirect, the plugin does
+// not follow it. So the other server gets no token.
 func TestRedirect(t *testing.T) {
 	_, good := node(t)
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a token went astray: %s", r.URL) }))
@@ -190,8 +193,10 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// Two hundred concurrent runs make one call. Other users cannot read the cache,
-// and a cached credential is not used until its expiry.
+// Two hundred concurrent runs with the same cache make one call to the cloud.
+// Other users cannot read the cache. The plugin does not use an invalid or
+// expired credential in the cache, and does not use a cache that other users
+// can read.
 func TestCache(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
@@ -244,8 +249,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// nobody returns the URL of a free port. The port has no listener, and no
-// connection uses it.
+// nobody returns a URL without a server, on a free port of this machine.
 func nobody(t *testing.T) string {
 	t.Helper()
 	ports, err := freeport.Choose(1)

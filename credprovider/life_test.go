@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// The key of the credential is always the registry of the image, host[:port], for
-// every form of the image name.
+// The key of the credential in the answer is the registry of the image,
+// host[:port]. This is true for every form of the image name.
 func TestAuthKeys(t *testing.T) {
 	const digest = "@sha256:0000000000000000000000000000000000000000000000000000000000000000"
 	for registry, images := range map[string][]string{
@@ -40,7 +40,8 @@ func TestAuthKeys(t *testing.T) {
 	}
 }
 
-// gives starts a cloud that returns passwords with the given lifetime.
+// gives starts a server that returns passwords with the given remaining life,
+// like a cloud.
 func gives(t *testing.T, seconds int64) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,9 +55,11 @@ func gives(t *testing.T, seconds int64) (url string) {
 	return srv.URL
 }
 
-// The cache duration depends on the remaining time. It is 0 if the password is
-// almost expired, and otherwise half of the remaining time. It is always set,
-// because without it the kubelet uses its default. It is never negative.
+// The cache duration in an answer depends on the remaining life of the
+// password. If the password expires soon, the duration is 0s. Otherwise the
+// duration is about half of the remaining life, at most 30 minutes. Every
+// answer has a cache duration, because otherwise the kubelet would use its own
+// default.
 func TestReuse(t *testing.T) {
 	_, cfg := node(t)
 	for seconds, want := range map[int64]string{-1: "", 0: "", 30: "", 59: "", 61: "0s", 90: "14s", 900: "6m59s", 3600: "29m29s", 1 << 30: "30m0s"} {
@@ -70,13 +73,14 @@ func TestReuse(t *testing.T) {
 		}
 		got, bad := time.ParseDuration(a.CacheDuration)
 		most, _ := time.ParseDuration(want)
-		if err != nil || bad != nil || got > most+time.Second || got < most-30*time.Second || got < 0 { // the run itself takes some time
+		if err != nil || bad != nil || got > most+time.Second || got < most-30*time.Second || got < 0 { // the remaining life is shorter by the time of the run
 			t.Errorf("%d s are left: kept for %s, %v; want %s", seconds, a.CacheDuration, err, want)
 		}
 	}
 }
 
-// payload returns the contents of a signed password.
+// payload returns the header and the claims of a password, which is a signed
+// token.
 func payload(t *testing.T, password string) (header struct{ Kid string }, claims struct {
 	Iss, Sub, Aud, Use string
 	PullOnly           bool
@@ -100,8 +104,8 @@ func payload(t *testing.T, password string) (header struct{ Kid string }, claims
 	return header, claims
 }
 
-// The password is valid only for pulls from the registry, for at most an hour. It
-// is not the token of the node or the pod.
+// The password is valid only for pulls from the registry, and for at most an
+// hour. The API of the cloud refuses it as a token.
 func TestThePasswordIsNoToken(t *testing.T) {
 	cl, cfg := node(t)
 	a, err := run(t, cfg, strings.NewReader(ask(host+"/team/app", "")))
@@ -127,8 +131,9 @@ func TestThePasswordIsNoToken(t *testing.T) {
 	}
 }
 
-// The cache has one file for the node and one for each pair of a pod's token and
-// a repository. An identity never gets the credential of another identity.
+// The cache has one file for the node. It has a separate file for each pair of
+// a pod's token and a repository. So one identity never gets the credential of
+// another identity.
 func TestCacheKeepsIdentitiesApart(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
@@ -151,7 +156,7 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 		"node": ask(host+"/shop/web", ""), "pod": ask(host+"/shop/web", pod), "pod, another repository": ask(host+"/shop/api", pod),
 		"another pod": ask(host+"/shop/web", k8s.token(t, func(c map[string]any) { c["jti"] = "2" })),
 	} {
-		for range 2 { // a pod shows its token repeatedly
+		for range 2 { // the second run has the same token
 			a, err := run(t, cfg, strings.NewReader(in))
 			if err != nil {
 				t.Fatalf("%s: %v", what, err)
@@ -173,8 +178,10 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 	}
 }
 
-// The plugin renews a credential after half of its life. It therefore stops using
-// a retired key before the overlap ends. It also deletes old cache files.
+// The plugin gets a new credential after half of the life of the old
+// credential. So after a rotation of the signing keys, it stops using
+// credentials of the old key before the old key expires. The plugin also
+// deletes old files of the cache.
 func TestCacheFollowsARotation(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")

@@ -24,10 +24,10 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// limit is the maximum duration of a run, in all cases.
+// limit is the longest duration of a run in all tests.
 const limit = 15 * time.Second
 
-// program returns the path of the plugin that the kubelet runs.
+// program returns the path of the plugin's program, which make build creates.
 func program(tb testing.TB) string {
 	tb.Helper()
 	if testing.Short() {
@@ -64,8 +64,8 @@ type exited struct {
 	took           time.Duration
 }
 
-// execute runs the program in its own process group. The test fails if a process
-// of this group remains.
+// execute runs the program in a new process group. It fails the test if a
+// process of this group still exists after the end of the program.
 func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...func(*exec.Cmd)) exited {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the kubelet's limit
@@ -88,8 +88,9 @@ func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...f
 	return exited{cmd.ProcessState.ExitCode(), out.String(), said.String(), time.Since(begin)}
 }
 
-// failed checks that a run failed in time, with one line on standard error that
-// contains one of the codes, and nothing on standard output.
+// failed fails the test if the run did not fail in time. It also fails the test
+// if standard error is not one line with one of the codes, or if standard
+// output is not empty.
 func (e exited) failed(t *testing.T, codes ...credprovider.Code) {
 	t.Helper()
 	is := false
@@ -104,10 +105,11 @@ func (e exited) failed(t *testing.T, codes ...credprovider.Code) {
 	}
 }
 
-// sentinel is part of every secret in these tests.
+// sentinel is a part of every secret in these tests, so that a test finds
+// secrets in the output.
 const sentinel = "s3nt1nel"
 
-// endless is a reader that never ends.
+// endless is a reader that returns blanks without end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -117,7 +119,8 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// The program reports every invalid input in time, with one line.
+// For every invalid input, the program ends in time and writes one line with
+// the error.
 func TestProgramReadsAnything(t *testing.T) {
 	_, cfg := node(t)
 	for name, tc := range map[string]struct {
@@ -155,8 +158,8 @@ func TestProgramReadsAnything(t *testing.T) {
 	}
 }
 
-// blackHole returns an address that neither accepts nor refuses connections,
-// because the queue of its listener is full.
+// blackHole returns an address whose listener has a full queue. A connection to
+// this address is neither accepted nor refused.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -183,7 +186,8 @@ func blackHole(t *testing.T) string {
 	return ""
 }
 
-// endpoints returns URLs of faulty services, by their fault.
+// endpoints returns the URLs of servers with faults. The key of each URL is the
+// name of the fault.
 func endpoints(t *testing.T) map[string]string {
 	t.Helper()
 	ended := make(chan struct{})
@@ -206,7 +210,7 @@ func endpoints(t *testing.T) map[string]string {
 			}
 		}
 	}
-	t.Cleanup(func() { close(ended) }) // must end before the servers close, because they wait for their handlers
+	t.Cleanup(func() { close(ended) }) // ends the handlers; the servers wait for their handlers when they close
 	return map[string]string{
 		"refused":      nobody(t),
 		"black-holed":  "http://" + blackHole(t),
@@ -221,8 +225,8 @@ func endpoints(t *testing.T) map[string]string {
 	}
 }
 
-// For every fault of the cloud or the metadata service, the program ends in time,
-// writes one line, and leaves no process.
+// For every fault of the cloud or of the metadata service, the program ends in
+// time, writes one line with the error, and leaves no processes.
 func TestProgramAlwaysEnds(t *testing.T) {
 	_, good := node(t)
 	for what, url := range endpoints(t) {
@@ -241,8 +245,8 @@ func TestProgramAlwaysEnds(t *testing.T) {
 	}
 }
 
-// The program sends tokens directly to the configured URLs and ignores the proxy
-// variables of the environment.
+// The program sends tokens directly to the configured URLs. It ignores the
+// environment variables that configure a proxy.
 func TestProgramUsesNoProxy(t *testing.T) {
 	_, good := node(t)
 	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a proxy was asked for %s", r.URL) }))
@@ -261,8 +265,8 @@ func TestProgramUsesNoProxy(t *testing.T) {
 	}
 }
 
-// The program fails if it cannot write its answer, because the kubelet must not
-// use a partial answer.
+// If the program cannot write its answer, it exits with an error, so that the
+// kubelet does not use a part of the answer.
 func TestProgramCannotWrite(t *testing.T) {
 	_, cfg := node(t)
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -273,8 +277,8 @@ func TestProgramCannotWrite(t *testing.T) {
 	execute(t, cfg, strings.NewReader(ask(host+"/a", "")), func(cmd *exec.Cmd) { cmd.Stdout = full }).failed(t, credprovider.CodeOutput)
 }
 
-// A run that was killed while it held the lock of the cache does not block later
-// runs.
+// If a signal kills a run that holds the lock of the cache, later runs can
+// still use the cache.
 func TestProgramIsKilled(t *testing.T) {
 	cl, cfg := node(t)
 	asked, let := make(chan struct{}, 16), make(chan struct{})
@@ -304,7 +308,8 @@ func TestProgramIsKilled(t *testing.T) {
 	}
 }
 
-// forwards starts a proxy to the cloud. The function see gets every request.
+// forwards starts a proxy that sends its requests to the cloud. It first calls
+// the function see with each request.
 func forwards(t *testing.T, cl *client.Client, see func(*http.Request)) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -328,7 +333,7 @@ func forwards(t *testing.T, cl *client.Client, see func(*http.Request)) (url str
 	return srv.URL
 }
 
-// A run that waits for the lock of another run also ends in time.
+// If a run waits for the lock that another run holds, it also ends in time.
 func TestProgramsWaitInTime(t *testing.T) {
 	_, good := node(t)
 	cfg := credprovider.Config{CloudURL: endpoints(t)["stands still"], MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")}
@@ -341,8 +346,8 @@ func TestProgramsWaitInTime(t *testing.T) {
 	all.Wait()
 }
 
-// Two hundred concurrent runs make one call to the cloud, according to the
-// cloud's bill, and all of them end.
+// All of two hundred concurrent runs end. According to the cloud's bill, they
+// make only one call to the cloud.
 func TestTwoHundredPrograms(t *testing.T) {
 	path := program(t)
 	cl, cfg := node(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// cluster signs tokens like an API server.
+// cluster signs service account tokens in the same way as an API server.
 type cluster struct{ key *rsa.PrivateKey }
 
 const (
@@ -32,8 +32,8 @@ func (c cluster) keys(t *testing.T) string {
 	return string(raw)
 }
 
-// token returns a token like the one that a kubelet requests for a pod, after the
-// given change.
+// token returns a service account token in the form that a kubelet requests for
+// a pod. The function change can change the claims before the signature.
 func (c cluster) token(t *testing.T, change func(claims map[string]any)) string {
 	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: c.key, KeyID: "k1"}}, nil)
@@ -58,8 +58,10 @@ func (c cluster) token(t *testing.T, change func(claims map[string]any)) string 
 	return token
 }
 
-// A pod's service account pulls as the cloud account that trusts this service
-// account, never as the node. The cloud refuses a token with wrong claims.
+// If the cloud has a trust for a pod's service account, the pod pulls with the
+// identity of the cloud account in the trust. It never pulls with the identity
+// of the node. The cloud refuses invalid tokens, and tokens with other claims
+// than in the trust.
 func TestAServiceAccountPulls(t *testing.T) {
 	cl, cfg := node(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -118,8 +120,9 @@ func TestAServiceAccountPulls(t *testing.T) {
 	}
 }
 
-// With an opt-in annotation, pods of an account without the annotation pull as
-// their node. Pods of an account with the annotation never do.
+// If OptInAnnotation is set, pods of a service account without the annotation
+// pull with the identity of their node. Pods of a service account with the
+// annotation never pull with the identity of their node.
 func TestOptIn(t *testing.T) {
 	const own = "cloudsim.dev/own"
 	_, cfg := node(t)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Answer is the answer of a plugin without its passwords.
+// Answer contains the answer of a plugin, but not the passwords.
 type Answer struct {
 	CacheKeyType  string
 	CacheDuration string
@@ -17,8 +17,8 @@ type Answer struct {
 }
 
 // ReadAnswer reads the answer of a plugin for an image as strictly as the
-// kubelet. The kubelet either accepts an answer completely or ignores it, without
-// an event on the pod.
+// kubelet. If an answer has an error, the kubelet ignores the whole answer and
+// emits no event on the pod.
 func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 	var r struct {
 		APIVersion    string  `json:"apiVersion"`

@@ -1,11 +1,12 @@
-// Package doctor reports whether a kubelet would ask an image credential provider
-// for an image, and the reason. The kubelet itself does not report this. If no
-// pattern matches, it pulls without credentials and logs no error.
+// Package doctor reports whether a kubelet would run an image credential
+// provider for an image, and why. The kubelet itself does not report this. If
+// no pattern matches the image, the kubelet pulls without credentials and logs
+// no error.
 //
-// The rules are those of kubelet v1.36
-// (k8s.io/kubernetes/pkg/credentialprovider). The package is not part of the
-// plugin, because it needs a YAML parser and the types of Kubernetes, and the
-// plugin must start fast.
+// The rules are the same as in the kubelet v1.36
+// (k8s.io/kubernetes/pkg/credentialprovider). The plugin does not import this
+// package. The package imports a YAML parser and the types of Kubernetes, which
+// would make the start of the plugin slow.
 package doctor
 
 import (
@@ -23,10 +24,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ConfigVersion is the supported version of the kubelet's configuration.
+// ConfigVersion is the supported API version of the kubelet's
+// CredentialProviderConfig.
 const ConfigVersion = kubelet.GroupName + "/v1"
 
-// Config is the kubelet's configuration of its credential plugins.
+// Config is the part of the kubelet's configuration that describes its
+// credential plugins.
 type Config kubelet.CredentialProviderConfig
 
 // Provider is one plugin of a Config.
@@ -40,8 +43,9 @@ func Read(raw []byte) (c Config, err error) {
 	return c, nil
 }
 
-// Lint returns the problems of c. It finds errors that prevent the start of the
-// kubelet. It also finds patterns that the kubelet accepts but that never match.
+// Lint returns the problems of c. It reports errors that prevent the start of
+// the kubelet. It also reports patterns that the kubelet accepts although they
+// never match an image.
 func (c Config) Lint() (problems []string) {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if c.APIVersion != ConfigVersion || c.Kind != "CredentialProviderConfig" {
@@ -106,9 +110,11 @@ func lintTokens(t *kubelet.ServiceAccountTokenAttributes, bad func(string, ...an
 	}
 }
 
-// MissingAnnotation returns the first required annotation of p that is not among
-// annotations, or "". If a service account lacks a required annotation, the
-// kubelet does not run the plugin for its pods and pulls without credentials.
+// MissingAnnotation returns the first required annotation of the plugin p that
+// a service account with the given annotations lacks. It returns "" if the
+// account has all required annotations. For pods of an account that lacks a
+// required annotation, the kubelet does not run the plugin and pulls without
+// credentials.
 func (p Provider) MissingAnnotation(annotations map[string]string) string {
 	if p.TokenAttributes == nil {
 		return ""
@@ -121,8 +127,9 @@ func (p Provider) MissingAnnotation(annotations map[string]string) string {
 	return ""
 }
 
-// PassedAnnotations returns the annotations of a service account that the kubelet
-// passes to the plugin. The plugin must have TokenAttributes.
+// PassedAnnotations returns those of the given annotations that the kubelet
+// passes to the plugin. The annotations belong to a service account. The field
+// TokenAttributes of p must not be nil.
 func (p Provider) PassedAnnotations(annotations map[string]string) map[string]string {
 	passed := map[string]string{}
 	for _, k := range slices.Concat(p.TokenAttributes.RequiredServiceAccountAnnotationKeys, p.TokenAttributes.OptionalServiceAccountAnnotationKeys) {
@@ -133,8 +140,8 @@ func (p Provider) PassedAnnotations(annotations map[string]string) map[string]st
 	return passed
 }
 
-// pattern returns the reason why a pattern cannot match as intended, or "" if it
-// finds no problem.
+// The function pattern returns the reason why the pattern m of matchImages
+// never matches an image. It returns "" if it finds no problem.
 func pattern(m string) string {
 	u, err := parse(m)
 	host, _ := split(m)
@@ -153,8 +160,8 @@ func pattern(m string) string {
 	return ""
 }
 
-// odd returns a warning about a pattern that may still match, or "" if there is
-// none.
+// odd returns a warning about a pattern that may match other images than the
+// user expects. It returns "" if it finds no problem.
 func odd(m string) string {
 	u, err := parse(m)
 	host, _ := split(m)
@@ -167,14 +174,14 @@ func odd(m string) string {
 	return ""
 }
 
-// split cuts an image or a pattern after its host[:port].
+// split divides an image name or a pattern into host[:port] and path.
 func split(s string) (host, rest string) {
 	host, rest, _ = strings.Cut(s, "/")
 	return host, rest
 }
 
-// parse parses images and patterns like the kubelet: as URLs, with a default
-// scheme.
+// parse parses an image name or a pattern in the same way as the kubelet, as a
+// URL. If s has no scheme, parse adds https.
 func parse(s string) (*url.URL, error) {
 	if !strings.HasPrefix(s, "https://") && !strings.HasPrefix(s, "http://") {
 		s = "https://" + s
@@ -182,15 +189,15 @@ func parse(s string) (*url.URL, error) {
 	return url.Parse(s)
 }
 
-// Match is the result of a pattern for an image.
+// Match is the result of the comparison of one pattern with an image.
 type Match struct {
 	Pattern string `json:"pattern"`
 	Matches bool   `json:"matches"`
 	Reason  string `json:"reason"`
 }
 
-// Matches compares an image with every pattern of p. The result any reports
-// whether a pattern matches.
+// Matches compares an image with every pattern of p. The result any is true if
+// at least one pattern matches.
 func (p Provider) Matches(image string) (all []Match, any bool) {
 	for _, m := range p.MatchImages {
 		ok, why := matches(m, image)
@@ -200,9 +207,11 @@ func (p Provider) Matches(image string) (all []Match, any bool) {
 	return all, any
 }
 
-// matches implements the kubelet's rule. The hosts must have the same number of
-// parts, and each part must match its glob. The ports must be equal, or both
-// absent. The image's path must begin with the pattern's path as a plain string.
+// matches implements the kubelet's rule for a pattern and an image. The two
+// hosts must have the same number of parts between dots, and each part of the
+// image must match the part of the pattern. The ports must be equal, or the
+// pattern and the image must have no port. The path of the image must begin
+// with the path of the pattern, which is a plain string.
 func matches(glob, image string) (bool, string) {
 	if why := pattern(glob); why != "" {
 		return false, why
@@ -210,8 +219,8 @@ func matches(glob, image string) (bool, string) {
 	return keyMatches(glob, image)
 }
 
-// keyMatches is like matches, but for a key of an answer, which may have a
-// scheme.
+// keyMatches implements the same rule as matches for a key in the answer of a
+// plugin. Such a key may have a scheme.
 func keyMatches(glob, image string) (bool, string) {
 	g, err := parse(glob)
 	if err != nil {
@@ -261,8 +270,8 @@ func orNone(port string) string {
 	return port
 }
 
-// Normalize returns the image name that the kubelet passes to plugins. This name
-// contains the registry but no tag and no digest.
+// Normalize returns the image name in the form that the kubelet passes to
+// plugins. The result contains the registry, but no tag and no digest.
 func Normalize(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

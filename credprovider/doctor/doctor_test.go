@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider/doctor"
 )
 
-// The expected results were measured with a kubelet v1.36.
+// The expected results are the results of a kubelet v1.36.
 func TestMatches(t *testing.T) {
 	for _, tc := range []struct {
 		glob, image string
@@ -93,7 +93,8 @@ providers:
 	}
 }
 
-// A kubelet v1.36 refused these answers. The test checks the reason for each.
+// A kubelet v1.36 refuses these answers. ReadAnswer returns the reason for each
+// answer.
 func TestReadAnswer(t *testing.T) {
 	p := doctor.Provider{APIVersion: "credentialprovider.kubelet.k8s.io/v1"}
 	const head = `{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Image",`
@@ -121,8 +122,9 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
-// The kubelet runs no plugin for a service account without a required annotation.
-// It passes only the annotations that the plugin's configuration lists.
+// If a service account lacks a required annotation, the kubelet does not run
+// the plugin. The kubelet passes only the annotations whose keys the plugin's
+// configuration contains.
 func TestAnnotations(t *testing.T) {
 	p := doctor.Provider{TokenAttributes: &kubelet.ServiceAccountTokenAttributes{
 		RequiredServiceAccountAnnotationKeys: []string{"a/role"}, OptionalServiceAccountAnnotationKeys: []string{"a/more"},

@@ -1,7 +1,8 @@
 // Package node generates the files that a kubelet needs to run the image
 // credential provider: the kubelet's configuration, the plugin's configuration,
-// and an RBAC role. It returns the contents and writes no files. It is separate
-// from the plugin, so that the plugin does not need a YAML library.
+// and an RBAC role. It returns the contents of these files and does not write
+// them. The plugin does not import this package, because the YAML library would
+// make its start slow.
 package node
 
 import (
@@ -22,27 +23,30 @@ const Plugin = "allinone-credprovider"
 
 // These are the names of the files.
 const (
-	KubeletFile = "kubelet.yaml"      // for --image-credential-provider-config
-	PluginFile  = "credprovider.json" // for the plugin
-	RBACFile    = "rbac.yaml"         // for the cluster
+	KubeletFile = "kubelet.yaml"      // file of the kubelet's flag --image-credential-provider-config
+	PluginFile  = "credprovider.json" // configuration of the plugin
+	RBACFile    = "rbac.yaml"         // objects for the API server of the cluster
 )
 
-// Config describes how nodes authenticate image pulls.
+// Config describes the files for nodes. The embedded Config is the
+// configuration of the plugin.
 type Config struct {
 	credprovider.Config
-	// Dir is the directory of the files on nodes.
+	// Dir is the folder that contains the files on nodes.
 	Dir string
-	// Audience is the audience of service account tokens. If it is empty, the
-	// kubelet requests no tokens and pods pull as their node. If it is set and
-	// OptInAnnotation is empty, every pod pulls as its service account.
+	// Audience is the audience of the service account tokens that the kubelet
+	// requests for the plugin. If Audience is empty, the kubelet requests no
+	// tokens, and pods pull with the identity of their node. If Audience is set
+	// and OptInAnnotation is empty, every pod pulls with the identity of its
+	// service account.
 	Audience string
-	// Optional allows pods without a service account, such as static pods, to
-	// pull as their node.
+	// Optional allows pods without a service account, for example static pods,
+	// to pull with the identity of their node.
 	Optional bool
 }
 
-// Files returns the contents by file name. It omits RBACFile if Audience is
-// empty.
+// Files returns the content of each file by file name. If Audience is empty,
+// the result has no RBACFile.
 func (c Config) Files() (map[string][]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -59,9 +63,8 @@ func (c Config) Files() (map[string][]byte, error) {
 		Args: []string{"--config=" + path.Join(c.Dir, PluginFile)},
 	}
 	if c.Audience != "" {
-		// The cache type Token prevents the reuse of an answer for another
-		// service account. With an opt-in annotation the kubelet asks for each
-		// account.
+		// With the cache type Token, the kubelet reuses an answer only for the
+		// same token, and therefore never for another service account.
 		p.TokenAttributes = &kubeletv1.ServiceAccountTokenAttributes{
 			ServiceAccountTokenAudience: c.Audience,
 			CacheType:                   kubeletv1.TokenServiceAccountTokenCacheType,
@@ -87,8 +90,9 @@ func (c Config) Files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// rbac returns a role that allows kubelets to request tokens with this audience.
-// Since Kubernetes 1.33 the API server refuses such requests otherwise.
+// rbac returns a ClusterRole and its binding. The role allows kubelets to
+// request service account tokens with this audience. Without this role, API
+// servers since Kubernetes 1.33 refuse such requests.
 func rbac(audience string) ([]byte, error) {
 	const group, name = "rbac.authorization.k8s.io", "cloudsim:credential-provider"
 	meta := map[string]string{"name": name}

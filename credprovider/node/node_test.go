@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider/node"
 )
 
-// The plugin can read the generated files, and the doctor finds no problems in
-// them.
+// The plugin can read its generated configuration. The doctor finds no problems
+// in the generated configuration of the kubelet.
 func TestFiles(t *testing.T) {
 	c := node.Config{
 		Config: credprovider.Config{

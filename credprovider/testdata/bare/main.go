@@ -1,5 +1,6 @@
-// Command bare reads a JSON document and writes another one. This is the minimal
-// work of a plugin, so the benchmark compares the plugin with it.
+// Command bare reads a JSON document and writes a JSON document. Every plugin
+// must do at least this work, so the benchmark compares the plugin with this
+// command.
 package main
 
 import (
