@@ -46,7 +46,8 @@ func background(b *testing.B, path string, args ...string) (pid int, stop func()
 	}
 }
 
-// untilOK requests url until the answer is 200, and returns the time that this took.
+// untilOK sends requests to url until the status of the answer is 200. It returns the time until
+// this answer.
 func untilOK(b *testing.B, url string) time.Duration {
 	b.Helper()
 	hc := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
@@ -71,9 +72,10 @@ func untilOK(b *testing.B, url string) time.Duration {
 // maxIdleMiB is the limit of the anonymous memory of a cloud after two idle seconds, in MiB.
 const maxIdleMiB = 25
 
-// BenchmarkCloudsim starts the cloud alone. The cloud should be ready within 100 ms, and must
-// stay within maxIdleMiB. The memory is RssAnon of proc_pid_status(5). RssAnon excludes the
-// pages of the program's file, because the kernel drops these pages when memory is short.
+// BenchmarkCloudsim starts only the cloud, without a cluster. The cloud should be ready within 100
+// ms, and must stay within maxIdleMiB. The memory is RssAnon of proc_pid_status(5). RssAnon
+// excludes the pages of the program's file, because the kernel drops these pages when memory is
+// short.
 func BenchmarkCloudsim(b *testing.B) {
 	bin := built(b, "allinone")
 	var ready time.Duration
@@ -82,7 +84,7 @@ func BenchmarkCloudsim(b *testing.B) {
 		addr := "127.0.0.1:" + strconv.Itoa(freePort(b))
 		pid, stop := background(b, bin, "cloudsim", "--listen", addr, "--data-dir", b.TempDir())
 		ready += untilOK(b, "http://"+addr+"/readyz")
-		time.Sleep(2 * time.Second) // until the cloud is idle
+		time.Sleep(2 * time.Second) // wait until the cloud is idle
 		anonymous += anonymousMiB(b, pid)
 		stop()
 	}
@@ -109,12 +111,13 @@ func anonymousMiB(b *testing.B, pid int) float64 {
 	return kib / 1024
 }
 
-// BenchmarkUp starts whole labs in new folders. It measures the time from the command to three
-// Ready nodes and a load balancer that answers. The lower bound in the same run is the time of
-// kube-apiserver alone, on a running etcd, from its start until it is ready.
+// BenchmarkUp starts complete labs in new folders. It measures the time from the command until
+// three nodes are Ready and a load balancer answers. For comparison, the same run measures how long
+// kube-apiserver needs from its start until it is ready. In this measurement only an etcd runs, so
+// the time is a lower bound for a lab.
 //
-// The metric of-apiserver should be at most 3. The metric MiB-lab, the proportional memory of
-// all components, should be under 1536.
+// The metric of-apiserver is the ratio of the two times, and should be at most 3. The metric
+// MiB-lab is the proportional memory of all components in MiB, and should be under 1536.
 func BenchmarkUp(b *testing.B) {
 	bin, kube := built(b, "allinone"), built(b, "kube")
 	var whole, limit time.Duration
@@ -170,7 +173,8 @@ func upAndServe(b *testing.B, bin string) (time.Duration, labStatus) {
 	return took, s
 }
 
-// apiServerAlone returns the time until kube-apiserver is ready when no other program starts.
+// apiServerAlone returns the time from the start of kube-apiserver until it is ready. Only an etcd
+// runs beside it.
 func apiServerAlone(b *testing.B, kube string) time.Duration {
 	b.Helper()
 	dir := b.TempDir()

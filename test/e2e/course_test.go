@@ -11,12 +11,13 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/course"
 )
 
-// coursePatience is the time limit for each wait of a lab page, for a loaded machine.
+// coursePatience is the time limit for each wait of a lab page. It is long enough for a machine
+// under load.
 const coursePatience = 90 * time.Second
 
-// TestCourse goes through every lab of docs/labs like a user. It runs the commands of the page
-// and compares their output. Each verify must fail before the step and pass after the step.
-// Then it resets the lab, and goes through the lab again with solve.
+// TestCourse does every lab of docs/labs like a user. It runs the commands of each page and
+// compares their output. The command verify must fail before each step and pass after the step.
+// Then the test resets the lab, and does the lab a second time with the command solve.
 func TestCourse(t *testing.T) {
 	l := newLab(t)
 	all, err := course.Read(labs.Pages)
@@ -35,7 +36,7 @@ func TestCourse(t *testing.T) {
 	}
 }
 
-// takeLab goes through a lab with do for each step, and resets the lab.
+// takeLab starts a lab, calls the function do for each step, and resets the lab.
 func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, course.Step)) {
 	l.lab("start", page.ID)
 	for _, s := range page.Steps {

@@ -31,8 +31,8 @@ func TestShippedVolumesWork(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	socket := filepath.Join(sockets, "csi.sock")
 	l.beside(l.allinone, "csi", "--mode=controller", "--endpoint=unix://"+socket, "--data-dir="+l.dir)
-	// Check the permissions before the controllers start. Otherwise a refusal before the
-	// API server knows the new roles would look like a missing permission.
+	// Check the permissions before the controllers start. The API server needs some time to apply
+	// new roles. A refusal in this time would look like a missing permission.
 	l.walk(t, []step{
 		{"what is applied is taken", (*labRun).testShippedPods},
 		{"what each may do", (*labRun).testShippedRights},
@@ -53,8 +53,8 @@ func TestShippedVolumesWork(t *testing.T) {
 	}
 }
 
-// beside runs a program next to the lab until the test ends. The function said returns
-// the program's output.
+// beside runs a program beside the lab until the test ends. The returned function said returns the
+// program's output.
 func (l *labRun) beside(name string, args ...string) (said func() string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "log")
@@ -90,8 +90,7 @@ func (l *labRun) beside(name string, args ...string) (said func() string) {
 	return said
 }
 
-// asAccount writes a kubeconfig of a service account in kube-system. The kubeconfig has no
-// other credentials.
+// asAccount writes a kubeconfig that has only the credentials of a service account in kube-system.
 func (l *labRun) asAccount(name string) (path string) {
 	l.t.Helper()
 	path = filepath.Join(l.t.TempDir(), name+".kubeconfig")
@@ -106,7 +105,8 @@ func (l *labRun) asAccount(name string) (path string) {
 	return path
 }
 
-// testShippedPods proves that the shipped pods are admitted and scheduled.
+// testShippedPods proves that the API server admits the pods of deploy/csi, and that the scheduler
+// assigns them to nodes.
 func (l *labRun) testShippedPods(*testing.T) {
 	for app, want := range map[string]int{"csi-controller": 2, "csi-node": 1} {
 		l.until("the pods of "+app+" have a node", func() string {
@@ -119,9 +119,9 @@ func (l *labRun) testShippedPods(*testing.T) {
 	}
 }
 
-// testShippedRights proves that the controllers have only the permissions that volumes need,
-// and that the node service account has none. Upstream's containers also read the owner of
-// their objects, so the controllers may read pods and replica sets.
+// testShippedRights proves that the controllers have only the permissions that volumes need. The
+// service account of the node part has no permissions. The controllers may also read pods and
+// replica sets, because upstream's containers read the owners of their objects.
 func (l *labRun) testShippedRights(*testing.T) {
 	for _, c := range []struct{ who, verb, what, namespace, want string }{
 		{"csi-controller", "get", "pods", "kube-system", "yes"},
@@ -160,8 +160,8 @@ driverName: csi.cloudsim.dev
 parameters: {iops: "4000"}
 `
 
-// testShippedVolumes proves that a claim of the shipped class gets a volume. The volume is
-// attached, grows and changes its class.
+// testShippedVolumes proves that a claim of the class in deploy/csi gets a volume. The controllers
+// attach this volume, make it larger and change its class.
 func (l *labRun) testShippedVolumes(*testing.T) {
 	l.kubectl("label", "node", "node-1", "topology.csi.cloudsim.dev/zone=sim-1a")
 	l.apply(hollowDriver)

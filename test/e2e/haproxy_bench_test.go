@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// haproxyConfig forwards TCP with HAProxy's best settings: one thread for each processor, and
-// splicing in the kernel.
+// haproxyConfig is a configuration of HAProxy for TCP with the fastest settings: one thread for
+// each processor, and splicing in the kernel.
 const haproxyConfig = `
 global
   maxconn 4000
@@ -42,11 +42,11 @@ const (
 	minConnections = 0.85 // ratio of connections per second
 )
 
-// BenchmarkHAProxy compares the cloud's load balancer with HAProxy in TCP mode and with a
-// direct connection. All three take turns in one run, each in its own process. It measures the
-// bytes per second of one stream, and the connections per second that clients open, use and
-// close. It also measures the time that each adds to a round trip of 64 bytes at the 99th
-// percentile. It fails below a limit.
+// BenchmarkHAProxy compares the cloud's load balancer with HAProxy in TCP mode and with a direct
+// connection. The three take turns in one run. The benchmark measures the bytes per second of one
+// stream, and the connections per second that clients open, use and close. It also measures the
+// 99th percentile of the time that a load balancer adds to a round trip of 64 bytes. It fails if a
+// ratio is below its limit.
 func BenchmarkHAProxy(b *testing.B) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -71,8 +71,8 @@ func BenchmarkHAProxy(b *testing.B) {
 			late[w.name] = append(late[w.name], roundTrips(b, w.address)...)
 		}
 	}
-	// Use the median of the ratios of all turns. Then a busy moment of the machine
-	// spoils one turn, not the result.
+	// Use the median of the ratios of all turns. If the machine is busy for a moment, this changes
+	// only one turn and not the result.
 	throughput, connections := ofTurns(bulk["lb"], bulk["haproxy"]), ofTurns(rate["lb"], rate["haproxy"])
 	p99 := func(name string) float64 {
 		slices.Sort(late[name])
@@ -105,8 +105,8 @@ func ofTurns(ours, theirs []float64) float64 {
 	return median(all)
 }
 
-// benchLoadBalancer starts a cloud with a load balancer to one instance. It returns the
-// addresses of both.
+// benchLoadBalancer starts a cloud with a load balancer that forwards to one instance. It returns
+// the addresses of the load balancer and of the instance.
 func benchLoadBalancer(b *testing.B) (lb, target string) {
 	b.Helper()
 	bin, dir := built(b, "allinone"), b.TempDir()
@@ -149,7 +149,7 @@ func benchHAProxy(b *testing.B, path, target string) (address string) {
 	return address
 }
 
-// answering waits until a server answers behind an address.
+// answering waits until connections to an address get an answer.
 func answering(b *testing.B, address string) {
 	b.Helper()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -170,7 +170,7 @@ func answering(b *testing.B, address string) {
 	}
 }
 
-// streamed returns the bytes per second that one connection accepts.
+// streamed returns the bytes per second that a client can send over one connection.
 func streamed(b *testing.B, address string) float64 {
 	b.Helper()
 	c, err := net.Dial("tcp", address)
@@ -212,7 +212,7 @@ func connected(b *testing.B, address string) float64 {
 				if _, err = c.Write([]byte("ee")); err == nil {
 					_, err = io.ReadFull(c, one[:1])
 				}
-				_ = c.(*net.TCPConn).SetLinger(0) // closes with a reset, because a port in TIME_WAIT is missing in the next rounds
+				_ = c.(*net.TCPConn).SetLinger(0) // closes with a reset, because the next rounds could not use a port in TIME_WAIT
 				_ = c.Close()
 				if err != nil {
 					b.Error(err)
@@ -229,7 +229,7 @@ func connected(b *testing.B, address string) float64 {
 	return float64(total) / time.Since(began).Seconds()
 }
 
-// roundTrips returns the times of round trips of 64 bytes, one after the other.
+// roundTrips makes round trips of 64 bytes, one after the other, and returns their durations.
 func roundTrips(b *testing.B, address string) []time.Duration {
 	b.Helper()
 	c, err := net.Dial("tcp", address)

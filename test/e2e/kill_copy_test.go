@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// TestKillMidCopy kills a cloud many times while it copies data. No incomplete copy gets its
-// final name, and the cloud finishes all copies after a restart.
+// TestKillMidCopy kills a cloud many times while the cloud copies data. An incomplete copy never
+// gets its final name, and the cloud finishes all copies after a restart.
 func TestKillMidCopy(t *testing.T) {
 	kills := 20
 	if testing.Short() {
@@ -96,7 +96,8 @@ func ready(ctx context.Context, t *testing.T, c *client.Client, ids []cloudsim.S
 // image returns the file of a disk or a snapshot.
 func (v *victim) image(id string) string { return filepath.Join(v.dir, "disks", id+".img") }
 
-// compare fails if a finished copy differs from data. With all it also fails if a copy is missing.
+// compare fails if a finished copy differs from data. If all is true, it also fails if a copy is
+// missing.
 func (v *victim) compare(ids []string, data []byte, all bool) {
 	v.t.Helper()
 	got := make([]byte, len(data))

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// disk creates, attaches, detaches, changes or deletes a disk. Disk 1 is made from the writer's
-// snapshot if there is one.
+// disk creates, attaches, detaches, changes or deletes a disk. If the writer has a snapshot, disk
+// creates disk 1 from this snapshot.
 func (w *writer) disk(ctx context.Context, c *client.Client, n int) error {
 	id, snapshot, to := w.disks[n], w.snapshot, w.instances[w.rng.IntN(len(w.instances))]
 	name := fmt.Sprintf("disk-%d-%d", w.n, n)
@@ -42,7 +42,7 @@ func (w *writer) disk(ctx context.Context, c *client.Client, n int) error {
 		if l, err := c.ListDisks(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.disks[n] = l.Items[0].ID
 		}
-	case id != "" && (verb >= 5 || to == "") && w.forget(err, string(id)): // NotFound of an attach can also mean the instance
+	case id != "" && (verb >= 5 || to == "") && w.forget(err, string(id)): // for an attach, NotFound may also mean that the instance is gone
 		w.disks[n] = ""
 	}
 	return err
@@ -68,7 +68,7 @@ func (w *writer) snap(ctx context.Context, c *client.Client) error {
 	switch {
 	case err == nil:
 		w.snapshot = got.ID
-	case id == "" && errors.Is(err, cloudsim.Exists): // the existing snapshot is of a disk that was deleted since
+	case id == "" && errors.Is(err, cloudsim.Exists): // the existing snapshot belongs to an earlier disk that has been deleted
 		if l, err := c.ListSnapshots(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.snapshot = l.Items[0].ID
 		}

@@ -86,8 +86,8 @@ func (w *writer) route(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// breakCalls creates the faults of the load test: lost replies of work that is done, dropped
-// or throttled calls, and late replies.
+// breakCalls creates the faults of the test. The cloud drops, throttles or delays some calls. For
+// others, it does the work but loses the reply.
 func (v *victim) breakCalls(ctx context.Context, c *client.Client) {
 	tenth := 0.1
 	for name, f := range map[string]cloudsim.FaultSpec{

@@ -20,9 +20,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// TestKillDuringLoad proves that a cloud that is killed during a load has either the old or the
-// loaded state, with the data of its disks. After an acknowledged load it has the loaded
-// state. No unfinished files remain.
+// TestKillDuringLoad kills a cloud while the cloud loads a saved state. Afterwards the cloud has
+// either the old state or the loaded state, with the data of the disks of this state. After an
+// acknowledged load it has the loaded state. No unfinished files remain.
 func TestKillDuringLoad(t *testing.T) {
 	rounds, instances := 40, 400
 	if testing.Short() {
@@ -82,10 +82,11 @@ func TestKillDuringLoad(t *testing.T) {
 	t.Logf("%d loads were complete at the kill, %d were not", loads[true], loads[false])
 }
 
-// disksOf contains the ids of the disks of each state. The first disk has the same id in both.
+// disksOf contains the ids of the disks of each state. The first disk has the same id in both
+// states.
 var disksOf = map[string][]string{"one": {"disk-000001", "disk-000002"}, "two": {"disk-000001"}}
 
-// fillDisks creates the disks of a state and fills them with the name of the state.
+// fillDisks creates the disks of a state, and fills them with word, the name of the state.
 func (v *victim) fillDisks(c *client.Client, word string) {
 	v.t.Helper()
 	for _, want := range disksOf[word] {
@@ -109,7 +110,8 @@ func (v *victim) fillDisks(c *client.Client, word string) {
 	}
 }
 
-// haveDisks fails unless the disks are those of a state, with their data.
+// haveDisks fails if the cloud's disks or their data differ from those of the state with the name
+// word.
 func (v *victim) haveDisks(word string) {
 	v.t.Helper()
 	there, err := filepath.Glob(v.image("*"))
@@ -141,7 +143,7 @@ func checkFile(dir string) error {
 	return errors.Join(engine.New(slog.New(slog.DiscardHandler), st, engine.Default()).Check(), st.Close())
 }
 
-// populate creates n instances with names that begin with word.
+// populate creates n instances. Their names begin with the text in word.
 func populate(t *testing.T, c *client.Client, word string, n int) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -161,7 +163,8 @@ func populate(t *testing.T, c *client.Client, word string, n int) {
 	}
 }
 
-// loadedState returns the word with which the names of all instances begin.
+// loadedState returns the name of the state that the cloud has. The names of all n instances begin
+// with this name.
 func loadedState(t *testing.T, c *client.Client, n int) string {
 	t.Helper()
 	all, _, err := cloudsim.All(t.Context(), c.ListInstances, cloudsim.ListOptions{Limit: cloudsim.MaxPageSize})

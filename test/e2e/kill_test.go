@@ -23,9 +23,9 @@ import (
 
 var killSeed = flag.Uint64("kill-seed", 0, "TestKill: repeat the run of this seed; 0 for a new one")
 
-// TestKill kills a cloud under load many times, at random moments. The cloud keeps all
-// acknowledged changes and no incomplete changes. After each restart it continues its work and
-// its watches.
+// TestKill kills a cloud under load many times, at random moments. After a restart, the cloud has
+// all acknowledged changes and no incomplete changes. It continues its operations, and clients can
+// resume their watches.
 func TestKill(t *testing.T) {
 	kills := 200
 	if testing.Short() {
@@ -60,7 +60,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// victim is a cloud that runs in one process after the other, on one folder.
+// victim is a cloud that the test kills and starts again. All its processes use the same folder,
+// one after the other.
 type victim struct {
 	t       *testing.T
 	dir     string
@@ -117,14 +118,14 @@ func (v *victim) client() *client.Client {
 	}
 }
 
-// stillborn kills the cloud while it starts.
+// stillborn kills the cloud while the cloud starts.
 func (v *victim) stillborn() {
 	v.start()
 	<-time.After(time.Duration(v.rng.IntN(120)) * time.Millisecond)
 	v.kill()
 }
 
-// live kills the cloud while it serves four writers and a watcher.
+// live kills the cloud while the cloud serves four writers and a watcher.
 func (v *victim) live() {
 	v.start()
 	c := v.client()
@@ -143,8 +144,8 @@ func (v *victim) live() {
 	c.HTTP.CloseIdleConnections()
 }
 
-// calm lets the cloud finish its work. No operation may stay open, and the watcher must get
-// every event. Then calm kills the idle cloud.
+// calm waits until the cloud has finished all operations, and fails if an operation stays open or
+// if the watcher misses an event. Then it kills the idle cloud.
 func (v *victim) calm() {
 	v.start()
 	c := v.client()
@@ -172,8 +173,8 @@ func (v *victim) calm() {
 	}
 }
 
-// watch resumes after the last received event. It ends when the cloud dies. If until
-// is not 0, it also ends at revision until.
+// watch reads events, beginning after the last received event. It ends when the cloud is killed. If
+// until is not 0, it also ends at revision until.
 func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	if until != 0 && v.ledger.lastRev >= until {
 		return
@@ -195,8 +196,8 @@ func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	}
 }
 
-// signed sends the request id in ctx, so that the test finds the request's events in the
-// journal.
+// signed adds the request id of the request's context to the request. So the test can find the
+// request's events in the journal.
 type signed struct{ next *http.Transport }
 
 type signKey struct{}
@@ -211,11 +212,11 @@ func (s signed) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (s signed) CloseIdleConnections() { s.next.CloseIdleConnections() }
 
-// errDead is the error of a request with an unknown result. The cloud may have carried out the
-// request, because the cloud died or a fault struck the call.
+// errDead is the error of a request with an unknown result. The cloud was killed or a fault hit the
+// call, so the cloud may or may not have carried out the request.
 var errDead = errors.New("no answer")
 
-// say makes a request and writes its result into the ledger.
+// say makes a request and records the result in the ledger.
 func say[T cloudsim.Resource](ctx context.Context, w *writer, kind cloudsim.ResourceKind, id func(T) string, do func(context.Context) (T, error)) (T, error) {
 	w.said++
 	request := fmt.Sprintf("writer-%d-%d", w.n, w.said)

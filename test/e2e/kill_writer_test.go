@@ -11,14 +11,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// writer creates, changes and deletes its own resources. No other writer knows their names, so
-// a resource may be missing only if this writer deleted it.
+// writer creates, changes and deletes its own resources. Other writers do not use these resources.
+// So a resource may be missing only if this writer has deleted it.
 type writer struct {
 	v     *victim
 	n     int
 	rng   *rand.Rand
 	said  int
-	asked map[string]bool // ids that it has asked the cloud to delete
+	asked map[string]bool // ids of resources for which the writer has sent a delete request
 
 	instances [3]cloudsim.InstanceID
 	addresses [2]cloudsim.Address
@@ -30,8 +30,8 @@ type writer struct {
 	way       cloudsim.RouteID
 }
 
-// work makes calls until the cloud dies. It goes on after a call that a fault struck, and the
-// next call finds a resource that already exists.
+// work makes calls until the cloud is killed. If a fault hits a call, work continues, although the
+// resource of this call may already exist.
 func (w *writer) work(ctx context.Context, c *client.Client) {
 	for ctx.Err() == nil {
 		var err error
@@ -117,7 +117,7 @@ func (w *writer) instance(ctx context.Context, c *client.Client, n int) error {
 	}
 }
 
-// goneAddress represents the empty answer to a delete: an id without a revision.
+// goneAddress represents the empty answer to a delete request, as an id without a revision.
 func goneAddress(id cloudsim.AddressID) cloudsim.Address { return cloudsim.Address{ID: id} }
 
 func (w *writer) address(ctx context.Context, c *client.Client, n int) error {

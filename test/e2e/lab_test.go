@@ -19,12 +19,13 @@ import (
 	"time"
 )
 
-// timeFactor makes all time limits longer on a slow host, such as the virtual machine of make vm-test.
+// timeFactor multiplies all time limits, for a slow host such as the virtual machine of make
+// vm-test.
 var timeFactor = flag.Int("time-factor", 1, "how many `times` longer than usual all of a lab may take")
 
 func scaled(d time.Duration) time.Duration { return d * time.Duration(*timeFactor) }
 
-// labRun is a lab that a test controls like a user: only with bin/allinone and kubectl.
+// labRun is a lab that a test controls like a user, only with bin/allinone and kubectl.
 type labRun struct {
 	t        *testing.T
 	allinone string
@@ -70,7 +71,7 @@ func newLab(t *testing.T) *labRun {
 	return l
 }
 
-// dump keeps the logs of the lab after a failed test, and prints the end of each log.
+// dump copies the logs of the lab after a failed test, and prints the end of each log.
 func (l *labRun) dump() {
 	kept := filepath.Join(filepath.Dir(l.allinone), "failed", l.t.Name())
 	if err := errors.Join(os.RemoveAll(kept), os.CopyFS(kept, os.DirFS(filepath.Join(l.dir, "logs")))); err != nil {
@@ -122,7 +123,7 @@ func (l *labRun) kubectl(args ...string) string {
 	return l.must(l.kubectlPath(), args...)
 }
 
-// until calls ok until it returns "". After 90 s it fails with the last reason of ok.
+// until calls ok until ok returns "". After 90 s, until fails with the last text that ok returned.
 func (l *labRun) until(what string, ok func() string) {
 	l.t.Helper()
 	l.within(90*time.Second, what, ok)
@@ -217,8 +218,8 @@ func fetch(url string) (string, error) {
 	return string(raw), err
 }
 
-// serve creates a Service of type LoadBalancer with three pods. It returns the URL of the load
-// balancer when the load balancer answers.
+// serve creates a Service of type LoadBalancer with three pods. It waits until the load balancer
+// answers, and returns the load balancer's URL.
 func (l *labRun) serve(name string) string {
 	l.t.Helper()
 	l.kubectl("create", "deployment", name, "--image=web", "--replicas=3")
@@ -239,7 +240,7 @@ func (l *labRun) answers(url string) {
 	})
 }
 
-// spread counts the answers of each node to 60 requests. No request may fail.
+// spread sends 60 requests and counts the answers of each node. No request may fail.
 func (l *labRun) spread(url string) map[string]int {
 	l.t.Helper()
 	seen := map[string]int{}
@@ -289,8 +290,8 @@ func (l *labRun) walk(t *testing.T, steps []step) {
 	}
 }
 
-// testNodes proves that labels, provider id and addresses of a Node come from the cloud. The
-// events show that the controllers of k8s.io/cloud-provider set them.
+// testNodes proves that the labels, the provider id and the addresses of a Node have the values of
+// the cloud. The Node's events show that the controllers of k8s.io/cloud-provider set these values.
 func (l *labRun) testNodes(t *testing.T) {
 	for i, zone := range []string{"sim-1a", "sim-1b", "sim-1c"} {
 		name := fmt.Sprintf("node-%d", i+1)
@@ -356,8 +357,8 @@ func (l *labRun) testLoadBalancer(*testing.T) {
 	l.kubectl("delete", "deployment", "web")
 }
 
-// testKillComponents proves that the cluster recovers after any process is killed. All writes
-// that were acknowledged before are still there.
+// testKillComponents kills each process of the lab. It proves that the cluster recovers, and that
+// no acknowledged write is lost.
 func (l *labRun) testKillComponents(t *testing.T) {
 	url := l.serve("shop")
 	for i, name := range []string{"cloudsim", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "ccm", "kwok"} {
@@ -392,7 +393,7 @@ func (l *labRun) testKillComponents(t *testing.T) {
 	})
 }
 
-// testKillLab proves that no process remains when the lab itself is killed. The next up
+// testKillLab proves that no process remains when the lab itself is killed. The next `allinone up`
 // restores the same cluster and the same cloud.
 func (l *labRun) testKillLab(t *testing.T) {
 	identity := func() string {

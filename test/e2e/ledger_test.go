@@ -17,12 +17,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// ledger compares two views of a cloud: the answers and events that its callers got, and the
-// content of its file after a kill.
+// ledger checks the data file of a killed cloud. It compares this file with the answers and events
+// that the cloud's callers received before.
 type ledger struct {
 	mu      sync.Mutex
-	acks    []ack               // answers since the last audit
-	refused map[string]bool     // ids of requests that were answered with an error
+	acks    []ack               // acknowledged answers since the last audit
+	refused map[string]bool     // ids of requests to which the cloud answered with an error
 	heard   map[uint64][32]byte // digests of the events that watchers got, by revision
 	lastRev uint64              // last revision that watchers got
 
@@ -31,8 +31,8 @@ type ledger struct {
 	now     map[string]cloudsim.Event // the last event of every resource
 }
 
-// ack is an acknowledged answer: the resource at revision rev. Without a revision the answer
-// says that the resource is deleted.
+// ack is an answer that acknowledges a write: the resource at revision rev. An answer without a
+// revision means that the resource is deleted.
 type ack struct {
 	request string
 	kind    cloudsim.ResourceKind
@@ -53,7 +53,8 @@ func digest(e cloudsim.Event) [32]byte {
 	return sha256.Sum256(raw)
 }
 
-// hear records an event from a watch. It returns an error if a revision is missing.
+// hear records an event that a watcher received. It returns an error if the watcher missed a
+// revision.
 func (l *ledger) hear(e cloudsim.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,8 +65,8 @@ func (l *ledger) hear(e cloudsim.Event) error {
 	return nil
 }
 
-// audit reads the file of a dead cloud and returns an error for everything that contradicts
-// the answers to its callers.
+// audit reads the data file of a killed cloud. It returns an error for each contradiction between
+// the file and the recorded answers and events.
 func (l *ledger) audit(dir string) (err error) {
 	st, err := store.Open(filepath.Join(dir, "cloud.db"))
 	if err != nil {
@@ -93,7 +94,7 @@ func (l *ledger) readJournal(ctx context.Context, e *engine.Engine) (changed map
 			return nil, fmt.Errorf("the journal after %d: %w", l.checked, err)
 		}
 		for _, ev := range page.Items {
-			if l.refused[ev.RequestID] && ev.Kind != cloudsim.KindFault { // an event of a fault's counter has the request id of the struck call
+			if l.refused[ev.RequestID] && ev.Kind != cloudsim.KindFault { // the event about a fault's counter has the request id of the call that the fault hit
 				return nil, fmt.Errorf("request %s was refused, and yet it made revision %d of %s %s", ev.RequestID, ev.Rev, ev.Kind, ev.ID)
 			}
 			key := string(ev.Kind) + " " + ev.ID
@@ -106,8 +107,8 @@ func (l *ledger) readJournal(ctx context.Context, e *engine.Engine) (changed map
 	}
 }
 
-// checkAcks checks that the journal contains every acknowledged write. Only a later event of
-// the same resource may replace a write.
+// checkAcks checks that the journal contains every acknowledged write. A later event of the same
+// resource may replace the event of the write.
 func (l *ledger) checkAcks() error {
 	var all []error
 	for _, a := range l.acks {
@@ -127,8 +128,8 @@ func (l *ledger) checkAcks() error {
 	return errors.Join(all...)
 }
 
-// checkHeard checks that the journal contains every event that watchers got. An event must be
-// as durable as the change itself.
+// checkHeard checks that the journal contains every event that watchers received. The cloud may
+// send an event only after the change is durable.
 func (l *ledger) checkHeard() error {
 	for rev, sum := range l.heard {
 		if l.journal[rev] != sum {
@@ -166,7 +167,7 @@ func (l *ledger) checkObjects(ctx context.Context, e *engine.Engine, changed map
 		case cloudsim.KindOperation:
 			var op cloudsim.Operation
 			if op, err = e.GetOperation(ctx, cloudsim.OperationID(ev.ID)); !op.Over() {
-				op.Percent = 0 // computed from the clock at each read, and not stored
+				op.Percent = 0 // the cloud computes this field from the clock at each read, and does not store it
 			}
 			v = op
 		default:

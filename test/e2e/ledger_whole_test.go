@@ -14,7 +14,7 @@ import (
 type wholeness struct {
 	ctx    context.Context
 	e      *engine.Engine
-	holder map[string]string // the owner of each thing that may have only one owner
+	holder map[string]string // the owner of each name or address that may have only one owner
 	is     map[cloudsim.InstanceID]cloudsim.Instance
 	all    []error
 }
@@ -30,7 +30,8 @@ func (w *wholeness) hold(what, id string) {
 	w.holder[what] = id
 }
 
-// work reports an object without an operation, or with a state that does not match its operation.
+// work records an error if an object has no operation, or if the object's state does not match the
+// operation.
 func (w *wholeness) work(m cloudsim.Meta, id, state string, settled ...string) {
 	op, err := w.e.GetOperation(w.ctx, m.Operation)
 	if err != nil || op.Target != id || op.Over() != slices.Contains(settled, state) {
@@ -38,8 +39,9 @@ func (w *wholeness) work(m cloudsim.Meta, id, state string, settled ...string) {
 	}
 }
 
-// checkWhole reports inconsistent objects: objects that depend on a missing object, that have
-// no operation for unfinished work, or that share a thing with another object.
+// checkWhole returns an error for each inconsistent object. Such an object depends on a missing
+// object, has unfinished work without an operation, or has the same name or address as another
+// object.
 func checkWhole(ctx context.Context, e *engine.Engine) error {
 	w := &wholeness{ctx: ctx, e: e, holder: map[string]string{}, is: map[cloudsim.InstanceID]cloudsim.Instance{}}
 	is, _, err := cloudsim.All(ctx, e.ListInstances, cloudsim.ListOptions{})
@@ -122,7 +124,7 @@ func (w *wholeness) networks() error {
 	ss, _, err2 := cloudsim.All(w.ctx, w.e.ListSubnets, cloudsim.ListOptions{})
 	rs, _, err3 := cloudsim.All(w.ctx, w.e.ListRoutes, cloudsim.ListOptions{})
 	in := map[cloudsim.NetworkID]bool{}
-	own := map[cloudsim.NetworkID]bool{} // default networks of projects, which no operation created
+	own := map[cloudsim.NetworkID]bool{} // default networks of projects, which are created without an operation
 	for _, n := range ns {
 		in[n.ID], own[n.ID] = true, n.Default
 		if w.hold("network "+n.Name, string(n.ID)); !n.Default {

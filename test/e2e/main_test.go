@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 
 var programDir string
 
-// program builds allinone once for the tests that do not need the rest of bin. If the tests
-// have the race detector, the program has it, too.
+// program builds allinone once, for the tests that need no other program of bin. If the tests run
+// with the race detector, the program has the race detector, too.
 var program = sync.OnceValues(func() (path string, err error) {
 	if programDir, err = os.MkdirTemp("", "e2e"); err != nil {
 		return "", err

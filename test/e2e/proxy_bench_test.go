@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 )
 
-// Limits, as ratios to upstream's figures in the same run. Decision 0055 gives
-// the measured ratios.
+// These limits are ratios to the figures of upstream's proxy in the same run. Decision 0055
+// contains the measured ratios.
 const (
 	minFromTarget = 2.3  // throughput of 16 connections from the target
 	minToTarget   = 1.6  // throughput of 16 connections towards the target
@@ -32,21 +32,22 @@ const (
 	minStalled    = 0.95 // throughput with a stalled reader, relative to the throughput without a stalled reader
 )
 
-// The number and the duration of the measurements of each figure.
+// The benchmark has benchRounds rounds. A measurement takes benchSpan, and some measurements open
+// idleConns idle connections.
 const (
 	benchRounds = 3
 	benchSpan   = 2 * time.Second
 	idleConns   = 1000
 )
 
-// way is a kind of connection that a benchmark measures.
+// way is a kind of connection that the benchmark measures: through a proxy, or directly.
 type way struct {
 	name string
 	dial func(addr string) (net.Conn, error)
 	pids []int // of server and agent
 }
 
-// startWays starts server and agent of this project and of upstream, for a mode.
+// startWays starts the server and the agent of this project and of upstream, in the given mode.
 func startWays(b *testing.B, mode string) (us, them way) {
 	b.Helper()
 	var out [2]way
@@ -96,7 +97,7 @@ func worker(b *testing.B, address string) string {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { ln.Close() })
-	go func() { // ends with the listener; the connections end with their clients
+	go func() { // this goroutine ends when the listener is closed; a connection ends when its client closes it
 		for {
 			c, err := ln.Accept()
 			if err != nil {
@@ -128,7 +129,8 @@ func work(c net.Conn) {
 	}
 }
 
-// bulk returns the throughput in MB/s, and the CPU seconds of server and agent for each GB.
+// bulk returns the throughput in MB/s. It also returns the CPU seconds that the server and the
+// agent use for each GB.
 func (w way) bulk(b *testing.B, addr string, conns int, direction byte) (rate, cpu float64) {
 	b.Helper()
 	var moved atomic.Int64
@@ -142,7 +144,7 @@ func (w way) bulk(b *testing.B, addr string, conns int, direction byte) (rate, c
 		open = append(open, c)
 		all.Go(func() { pump(c, direction, &moved) })
 	}
-	time.Sleep(benchSpan / 4) // until the throughput is stable
+	time.Sleep(benchSpan / 4) // wait until the throughput is stable
 	before, cpuBefore, began := moved.Load(), cpuOf(b, w.pids), time.Now()
 	time.Sleep(benchSpan)
 	bytes, took := float64(moved.Load()-before), time.Since(began).Seconds()
@@ -192,7 +194,7 @@ func cpuOf(b *testing.B, pids []int) (sum float64) {
 	return sum
 }
 
-// dials returns the connections per second that four goroutines make and close.
+// dials returns the number of connections per second that four goroutines open and close.
 func (w way) dials(b *testing.B, addr string) float64 {
 	b.Helper()
 	var n atomic.Int64
@@ -215,7 +217,8 @@ func (w way) dials(b *testing.B, addr string) float64 {
 	return float64(n.Load()) / benchSpan.Seconds()
 }
 
-// latency returns the median and the 99th percentile of the round trip of a byte, in µs.
+// latency returns the median and the 99th percentile of the time for a round trip of one byte, in
+// µs.
 func (w way) latency(b *testing.B, addr string) (p50, p99 float64) {
 	b.Helper()
 	c, err := w.dial(addr)
@@ -244,7 +247,8 @@ func (w way) latency(b *testing.B, addr string) (p50, p99 float64) {
 	return took[len(took)/2], took[len(took)*99/100]
 }
 
-// idle returns the memory in KiB of server and agent for each of many idle connections.
+// idle opens many idle connections. It returns the memory that the server and the agent use for
+// each connection, in KiB.
 func (w way) idle(b *testing.B, addr string) float64 {
 	b.Helper()
 	before := residentOf(b, w.pids)
@@ -256,7 +260,7 @@ func (w way) idle(b *testing.B, addr string) float64 {
 		}
 		open = append(open, c)
 	}
-	time.Sleep(2 * time.Second) // until unneeded memory is released
+	time.Sleep(2 * time.Second) // wait until the processes release unneeded memory
 	after := residentOf(b, w.pids)
 	for _, c := range open {
 		c.Close()
@@ -281,8 +285,9 @@ func residentOf(b *testing.B, pids []int) (kib float64) {
 	return kib
 }
 
-// stalled measures the throughput of four connections with and without a stalled reader beside
-// them. The two measurements take turns, so that a change of the machine's load affects both.
+// stalled measures the throughput of four connections twice: with and without a fifth connection,
+// whose reader has stopped. The two measurements take turns, so a change of the machine's load
+// affects both.
 func (w way) stalled(b *testing.B, addr string, f figures) {
 	b.Helper()
 	others := func(name string) {
@@ -297,11 +302,11 @@ func (w way) stalled(b *testing.B, addr string, f figures) {
 	if _, err := c.Write([]byte{'d'}); err != nil {
 		b.Fatal(err)
 	}
-	time.Sleep(benchSpan / 2) // until all buffers are full
+	time.Sleep(benchSpan / 2) // wait until all buffers are full
 	others("with")
 	others("with")
 	go c.Close()
-	time.Sleep(benchSpan / 2) // until the connection has ended
+	time.Sleep(benchSpan / 2) // wait until the connection has ended
 	others("without")
 }
 
@@ -331,9 +336,9 @@ func (w way) measure(b *testing.B, addr string, f figures) {
 	f.add("p99 µs", p99)
 }
 
-// BenchmarkNetworkProxy compares server and agent of this project with upstream's, and with a
-// direct connection in the same run. It reports the medians of rounds that take turns. It
-// fails if a limit is exceeded.
+// BenchmarkNetworkProxy compares the network proxy of this project with upstream's proxy and with a
+// direct connection, in the same run. The three take turns in each round. The benchmark reports the
+// medians of all rounds. It fails if a ratio to upstream's figure violates its limit.
 func BenchmarkNetworkProxy(b *testing.B) {
 	addr := worker(b, "127.0.0.1:0")
 	direct := way{name: "direct", dial: func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }}
@@ -341,7 +346,7 @@ func BenchmarkNetworkProxy(b *testing.B) {
 		b.Run(mode, func(b *testing.B) {
 			us, them := startWays(b, mode)
 			got := map[string]figures{"ours": {}, "upstream": {}, "direct": {}}
-			for range benchRounds { // use new processes, because used processes already hold free memory
+			for range benchRounds { // start new processes, because an earlier round leaves free memory in a process
 				fresh, other := startWays(b, mode)
 				got["ours"].add("idle KiB", fresh.idle(b, addr))
 				got["upstream"].add("idle KiB", other.idle(b, addr))

@@ -22,8 +22,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
-// The binaries of the test. The Makefile builds upstream's programs: v0.36 with its client, and
-// the client of v0.37.
+// These are the binaries of the test. The Makefile builds upstream's programs: server, agent and
+// client of v0.36, and the client of v0.37.
 const (
 	upstream   = "../../bin/konnectivity"
 	upstream37 = "../../bin/konnectivity-0.37"
@@ -33,14 +33,14 @@ const (
 // proxyPatience is the time limit of each wait in the tests.
 const proxyPatience = time.Minute
 
-// proxyLab is a folder with certificates, for one server and its agents.
+// proxyLab is a folder with the certificates of one proxy server and its agents.
 type proxyLab struct {
 	testing.TB
 	dir        string
 	agentPort  int
 	healthPort int
 	socket     string
-	running    []*os.Process // servers that many started
+	running    []*os.Process // servers that the method many started
 }
 
 func newProxyLab(t testing.TB) *proxyLab {
@@ -76,7 +76,7 @@ func freePort(t testing.TB) int {
 
 func (l *proxyLab) file(name string) string { return filepath.Join(l.dir, name) }
 
-// side is an implementation of server and agent: this project's or upstream's.
+// side is an implementation of the proxy server and agent, either this project's or upstream's.
 type side struct {
 	name    string
 	program string
@@ -108,15 +108,16 @@ func (l *proxyLab) start(s side, args ...string) *os.Process {
 	return cmd.Process
 }
 
-// server starts a server with a frontend on the lab's socket. Both implementations get the same
-// flags, which proves that the flags are compatible.
+// server starts a proxy server that accepts clients on the lab's socket. Both implementations get
+// the same flags, which proves that their flags are compatible.
 func (l *proxyLab) server(s side, mode string, more ...string) *os.Process {
 	return l.start(s, append(append(l.forAgents(l.agentPort), "--mode="+mode, "--uds-name="+l.socket, "--server-port=0",
 		"--health-bind-address=127.0.0.1", "--health-port="+strconv.Itoa(l.healthPort), "--admin-port="+strconv.Itoa(freePort(l)), "--v=1",
 	), more...)...)
 }
 
-// forAgents returns the first arguments of a server that accepts agents at a port.
+// forAgents returns the first arguments of a server. They make the server accept agents at the
+// given port.
 func (l *proxyLab) forAgents(port int) []string {
 	return []string{
 		"server", "--agent-bind-address=127.0.0.1", "--agent-port=" + strconv.Itoa(port),
@@ -125,7 +126,7 @@ func (l *proxyLab) forAgents(port int) []string {
 }
 
 func (l *proxyLab) agent(s side, more ...string) *os.Process {
-	if s.program == ourselves { // the tests' targets are on loopback, and upstream's agent dials loopback without a flag
+	if s.program == ourselves { // the targets are on loopback, and only this project's agent needs a flag to dial loopback
 		more = append(more, "--dial-local")
 	}
 	p := l.start(s, append([]string{
@@ -180,7 +181,8 @@ func proxyEcho(t testing.TB) string {
 	return ln.Addr().String()
 }
 
-// through sends text through a client program and expects the same text back.
+// through sends the text through a client program and the proxy to an echo server. It returns an
+// error if it does not receive the same text.
 func (l *proxyLab) through(program, how, from, text string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), proxyPatience)
 	defer cancel()
@@ -212,7 +214,7 @@ func (l *proxyLab) through(program, how, from, text string) error {
 	return nil
 }
 
-// egressFile writes a kube-apiserver configuration for the lab's socket.
+// egressFile writes the configuration with which kube-apiserver uses the lab's socket.
 func (l *proxyLab) egressFile(protocol string) string {
 	text := fmt.Sprintf(`apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration
@@ -229,8 +231,9 @@ egressSelections:
 	return name
 }
 
-// TestProxyInterop proves that servers and agents of this project and of upstream work together.
-// The clients are both versions of upstream's client, and the code of kube-apiserver.
+// TestProxyInterop proves that the servers and agents of this project work together with those of
+// upstream. The test uses both versions of upstream's client, and the client code of
+// kube-apiserver.
 func TestProxyInterop(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 20<<10) // many packets
 	for _, mode := range []struct{ name, protocol string }{{"grpc", "GRPC"}, {"http-connect", "HTTPConnect"}} {

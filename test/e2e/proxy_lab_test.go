@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// says waits until the output or the error of kubectl contains want.
+// says repeats a kubectl command until the command's output or error contains want.
 func (l *labRun) says(want string, args ...string) {
 	l.t.Helper()
 	l.until("kubectl "+strings.Join(args, " "), func() string {
@@ -21,8 +21,8 @@ func (l *labRun) says(want string, args ...string) {
 	})
 }
 
-// TestLabTunnel proves that kube-apiserver reaches kubelets only through the proxy. A server
-// that checks tokens and keeps a lease accepts agents of this cluster.
+// TestLabTunnel proves that kube-apiserver reaches kubelets only through the proxy. It also proves
+// that a server that checks tokens and holds a lease accepts agents of this cluster.
 func TestLabTunnel(t *testing.T) {
 	l := newLab(t)
 	l.must(l.allinone, "up", "--detach", "--port-base", "0", "--profile", "instant")
@@ -30,7 +30,7 @@ func TestLabTunnel(t *testing.T) {
 	l.says("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
 	l.says("no container runs there to execute a command in", "exec", "web", "--", "ls")
 
-	// Stop the agent with SIGSTOP, because the lab would restart a killed agent.
+	// The test stops the agent with SIGSTOP, because the lab would restart a killed agent.
 	agent := l.proxyPID("proxy-agent")
 	if err := exec.Command("kill", "-STOP", strconv.Itoa(agent)).Run(); err != nil {
 		t.Fatal(err)

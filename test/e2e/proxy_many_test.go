@@ -19,12 +19,13 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// TestLabTunnelOfMany proves that kube-apiserver reaches kubelets, a webhook and an aggregated
-// API through two servers behind one address and three agents. The test kills these processes
-// one after the other. Without an agent, the user sees the reason.
+// TestLabTunnelOfMany proves that kube-apiserver reaches kubelets, a webhook and an aggregated API
+// through the network proxy. The proxy has three agents, and two servers behind one address. The
+// test kills these processes one after the other. When no agent is left, the error message of
+// kubectl contains the reason.
 func TestLabTunnelOfMany(t *testing.T) { newLab(t).throughMany(hollowTunnel) }
 
-// TestRealTunnelOfMany proves the same for real nodes.
+// TestRealTunnelOfMany does the same as TestLabTunnelOfMany, with real nodes.
 func TestRealTunnelOfMany(t *testing.T) {
 	l := newRealLab(t)
 	l.throughMany(realTunnel)
@@ -33,13 +34,14 @@ func TestRealTunnelOfMany(t *testing.T) {
 	}
 }
 
-// tunnelled describes a lab for the test: its pod, and the connections through the tunnel.
+// tunnelled describes a lab for the test, with the pod and the other targets behind the network
+// proxy.
 type tunnelled struct {
 	up      []string // additional flags of up
 	pod     []string // kubectl arguments that create the pod web
 	carries func(l *labRun)
 	at      func(l *labRun) string // address of a listener outside the cluster
-	service string                 // manifest of the Service that leads kube-apiserver to the listener
+	service string                 // manifest of the Service through which kube-apiserver calls the listener
 }
 
 var hollowTunnel = tunnelled{
@@ -66,8 +68,8 @@ var realTunnel = tunnelled{
 		l.says("netexec", "exec", "web", "--", "/agnhost", "--help")
 		l.forwards("web")
 	},
-	// Here kube-apiserver sends the addresses of endpoints. Kubernetes does not allow
-	// loopback addresses for endpoints.
+	// On real nodes, kube-apiserver sends the addresses of endpoints to the proxy. Kubernetes does
+	// not allow loopback addresses for endpoints.
 	at: (*labRun).hostAddress,
 	service: `
 apiVersion: v1
@@ -84,7 +86,7 @@ endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
 `,
 }
 
-// hostAddress returns this machine's address in the network of the real machines.
+// hostAddress returns the host's address in the network of the real machines.
 func (l *labRun) hostAddress() string {
 	l.t.Helper()
 	all, err := net.Interfaces()
@@ -153,7 +155,7 @@ func (l *labRun) throughMany(what tunnelled) {
 	l.carries("with a new agent", what)
 }
 
-// carries checks that kube-apiserver reaches all targets behind the tunnel.
+// carries checks that kube-apiserver reaches all targets through the network proxy.
 func (l *labRun) carries(when string, what tunnelled) {
 	l.t.Helper()
 	l.t.Log(when)
@@ -162,8 +164,8 @@ func (l *labRun) carries(when string, what tunnelled) {
 	l.says(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
 }
 
-// many starts n servers with the same certificate. It returns their addresses for clients and
-// for agents.
+// many starts n servers with the same certificate. It returns the addresses at which the servers
+// accept clients. It also returns the addresses at which they accept agents, separated by commas.
 func (l *proxyLab) many(n int) (clients []string, agents string) {
 	l.Helper()
 	for i := range n {
@@ -178,8 +180,8 @@ func (l *proxyLab) many(n int) (clients []string, agents string) {
 	return clients, agents[1:]
 }
 
-// failover listens at one address and forwards each connection to the first reachable server.
-// It stands for a load balancer in front of the servers.
+// failover listens at one address and forwards each connection to the first reachable server. It
+// does the work of a load balancer in front of the servers.
 func failover(t *testing.T, to []string) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -216,8 +218,8 @@ func pass(c net.Conn, to []string) {
 	}
 }
 
-// extend starts a webhook that refuses a configmap, and an aggregated API. It registers both in
-// the cluster.
+// extend starts an aggregated API, and a webhook that refuses a ConfigMap. It registers the API and
+// the webhook in the cluster.
 func (l *labRun) extend(what tunnelled) {
 	l.t.Helper()
 	t, host := l.t, what.at(l)
@@ -252,7 +254,7 @@ func (l *labRun) extend(what tunnelled) {
 	l.kubectl("apply", "-f", manifest)
 }
 
-// admit refuses every request, with the webhook's own message.
+// admit refuses every admission request, with a message that only this webhook sends.
 func admit(w http.ResponseWriter, r *http.Request) {
 	var review struct {
 		Request struct {
@@ -268,7 +270,7 @@ func admit(w http.ResponseWriter, r *http.Request) {
 		review.Request.UID)
 }
 
-// extension is a template with a port and a certificate authority.
+// extension is a template of manifests. Its values are a port and a certificate authority.
 const extension = `
 ---
 apiVersion: admissionregistration.k8s.io/v1

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// legacyZones contains zones with names that the translation of each in-tree plugin accepts.
+// legacyZones contains zones with names in the style of other clouds. The translation of an in-tree
+// volume plugin accepts only such names.
 const legacyZones = `
 regions: [{name: sim-1}, {name: us-central1}, {name: us-west-2}]
 zones:
@@ -15,9 +16,9 @@ zones:
 - {name: us-west-2a, region: us-west-2}
 `
 
-// inTree contains manifests for the in-tree plugin of another cloud: the parameters of a
-// StorageClass, and the source of an existing volume. The disk has a name in that cloud's
-// style, and %s stands for the varying part.
+// inTree contains parts of manifests for the in-tree volume plugin of another cloud. They are the
+// parameters of a StorageClass, and the source of an existing volume. The name of the disk has the
+// style of that cloud, with %s for the part that varies.
 type inTree struct{ driver, provisioner, zone, parameters, disk, source string }
 
 var inTreePlugins = []inTree{
@@ -29,8 +30,8 @@ var inTreePlugins = []inTree{
 	{"csi.vsphere.vmware.com", "vsphere-volume", "sim-1a", "{diskformat: thin, fsType: ext4}", "vsphere-%s", "vsphereVolume: {volumePath: '[store] kubevols/%s.vmdk', fsType: ext4}"},
 }
 
-// manifest returns a claim of the plugin's class, a claim of an old PersistentVolume, and a pod
-// with an inline volume.
+// manifest returns a claim for the plugin's StorageClass, a claim for an old PersistentVolume, and
+// a pod with an inline volume.
 func (p inTree) manifest() string {
 	source := func(disk string) string { return fmt.Sprintf(p.source, fmt.Sprintf(p.disk, disk)) }
 	return fmt.Sprintf(`
@@ -71,9 +72,9 @@ spec:
 		"---\n" + claim(p.provisioner+"-old", "1Gi", "storageClassName: \"\"\n  volumeName: "+p.provisioner+"-old")
 }
 
-// testVolumesInTree proves that manifests for in-tree plugins of other clouds work with this
-// cloud's disks, through Kubernetes' own translation. It covers a StorageClass, an old
-// PersistentVolume, and an inline volume of a pod.
+// testVolumesInTree proves that manifests for in-tree volume plugins of other clouds work with this
+// cloud's disks. Kubernetes translates these manifests for the CSI driver. The test covers a
+// StorageClass, an old PersistentVolume, and an inline volume of a pod.
 func (l *labRun) testVolumesInTree(t *testing.T) {
 	for _, zone := range []string{"us-central1-a", "us-west-2a"} {
 		l.cloud("instances", "create", "in-"+zone, "--zone", zone, "--wait")

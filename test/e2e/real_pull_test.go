@@ -20,8 +20,8 @@ func (l *labRun) inMachine(id string, args ...string) string {
 	return l.must("nsenter", slices.Concat([]string{"-t", strconv.Itoa(l.machinePID(id)), "-a"}, args)...)
 }
 
-// runOn starts a pod directly on a node, without the scheduler. The argument spec adds to
-// the pod's spec.
+// runOn starts a pod directly on a node, without the scheduler. The fields in spec are added to the
+// pod's spec.
 func (l *labRun) runOn(node, pod, image string, spec map[string]any, args ...string) {
 	l.t.Helper()
 	all := map[string]any{"nodeName": node, "terminationGracePeriodSeconds": 0}
@@ -35,8 +35,8 @@ func (l *labRun) runOn(node, pod, image string, spec map[string]any, args ...str
 	l.kubectl(slices.Concat([]string{"run", pod, "--image=" + image, "--restart=Never", "--overrides=" + string(raw), "--"}, args)...)
 }
 
-// testRealMetadata proves that a machine and a pod in the machine's network reach the metadata
-// service. The replies do not reach other pods.
+// testRealMetadata proves that a machine, and a pod with host network, can call the metadata
+// service. Its replies do not reach other pods.
 func (l *labRun) testRealMetadata(t *testing.T) {
 	const service = "http://169.254.169.254"
 	for _, id := range []string{"i-000001", "i-000002"} {
@@ -57,7 +57,7 @@ func (l *labRun) testRealMetadata(t *testing.T) {
 	}
 }
 
-// registry returns the name of the cloud's registry and a password for pushes.
+// registry returns the name of the cloud's registry, and a password that allows pushes.
 func (l *labRun) registry() (name, password string) {
 	l.t.Helper()
 	var c struct{ Registry, Password string }
@@ -67,9 +67,9 @@ func (l *labRun) registry() (name, password string) {
 	return c.Registry, c.Password
 }
 
-// push pushes an image under several names from a machine to the cloud's registry. The other
-// steps' pods use another image. The kubelet does not give an image that was once pulled with
-// a password to a pod without credentials, even under another name (KEP-2535).
+// push pushes an image under several names from a machine to the cloud's registry. The pods of
+// other steps use another image. If the kubelet has once pulled an image with a password, pods
+// without credentials cannot use the image, even under another name (KEP-2535).
 func (l *labRun) push(id string, names ...string) (registry string) {
 	l.t.Helper()
 	registry, password := l.registry()
@@ -84,22 +84,22 @@ func (l *labRun) push(id string, names ...string) (registry string) {
 	return registry
 }
 
-// pulls waits until a pod runs, and checks that its image had to be pulled.
+// pulls waits until a pod runs, and checks that the kubelet pulled the pod's image.
 func (l *labRun) pulls(pod string) {
 	l.t.Helper()
 	l.kubectl("wait", "pod", pod, "--for=condition=Ready", "--timeout=90s")
 	l.says("Successfully pulled image", "get", "events", "--field-selector", "involvedObject.name="+pod, "-o", "jsonpath={.items[*].message}")
 }
 
-// refusedFor waits until a pod's events contain the reason why its image cannot be pulled.
+// refusedFor waits until a pod's events contain the given reason for a failed pull of the image.
 func (l *labRun) refusedFor(reason, pod string) {
 	l.t.Helper()
 	l.says(reason, "get", "events", "--field-selector", "involvedObject.name="+pod, "-o", "jsonpath={.items[*].message}")
 	l.kubectl("delete", "pod", pod, "--wait=false")
 }
 
-// testRealPull proves that a node and a service account can pull private images, also after a
-// key rotation. Expired and revoked passwords are refused, and the pod's event shows the
+// testRealPull proves that a node and a service account can pull private images, even after a key
+// rotation. The registry refuses expired and revoked passwords, and the pod's event shows the
 // reason.
 func (l *labRun) testRealPull(t *testing.T) {
 	l.cloud("repositories", "create", "team-a/web")
@@ -109,14 +109,14 @@ func (l *labRun) testRealPull(t *testing.T) {
 	l.pulls("as-node")
 	l.testRealPullAsPod(t, r)
 
-	l.cloud("clock", "advance", "61m") // the clocks of the machines do not change
+	l.cloud("clock", "advance", "61m") // changes only the cloud's clock, not the clocks of the machines
 	l.runOn("node-2", "expired", r+"/team-a/web:v2", nil, "netexec")
 	l.refusedFor("it expired at", "expired")
-	l.cloud("signing-keys", "rotate", "registry", "--overlap", "0s") // as if the key had leaked
+	l.cloud("signing-keys", "rotate", "registry", "--overlap", "0s") // an operator would do this after a leak of the key
 	l.runOn("node-2", "revoked", r+"/team-a/web:v2", nil, "netexec")
 	l.refusedFor("signed with a key that the cloud does not have", "revoked")
 
-	// The kubelet caches passwords, and a reboot clears the cache.
+	// The kubelet caches passwords. A reboot clears this cache.
 	l.cloud("instances", "reboot", "node-2", "--wait")
 	l.kubectl("wait", "node", "node-2", "--for=condition=Ready", "--timeout=90s")
 	l.runOn("node-2", "again", r+"/team-a/web:v2", nil, "netexec")
@@ -127,7 +127,9 @@ func (l *labRun) testRealPull(t *testing.T) {
 	l.testRealPullWithoutCloud(t, r)
 }
 
-// testRealPullAsPod proves that a service account that opts in pulls only with its own identity.
+// testRealPullAsPod proves that the kubelet pulls images of a pod with the identity of the pod's
+// service account, if the service account has the annotation for this. Then it does not use the
+// node's identity.
 func (l *labRun) testRealPullAsPod(t *testing.T, r string) {
 	own := map[string]any{"serviceAccountName": "api"}
 	l.kubectl("create", "serviceaccount", "api")
@@ -154,8 +156,8 @@ func (l *labRun) testRealPullAsPod(t *testing.T, r string) {
 	l.refusedFor("lacks the permission registry.pull", "lost-its-role")
 }
 
-// testRealPullWithoutCloud proves that a pod starts while the cloud does not answer, if its
-// image is already on the node.
+// testRealPullWithoutCloud proves that a pod starts while the cloud does not answer. The pod's
+// image must already be on the node.
 func (l *labRun) testRealPullWithoutCloud(t *testing.T, r string) {
 	pid := l.proxyPID("cloudsim")
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

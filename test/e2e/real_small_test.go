@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestRealSmall proves the minimum of real machines: a machine joins, runs a pod with a limit,
-// and leaves nothing behind. It is for slow hosts and for hosts with only cgroups v2.
+// TestRealSmall tests the basic functions of a real machine. The machine joins the cluster and runs
+// a pod with limits. After its deletion nothing of it remains on the host. The test is for slow
+// hosts and for hosts with only cgroup v2.
 func TestRealSmall(t *testing.T) {
 	l := newRealLab(t)
 	if *timeFactor == 1 {
@@ -52,8 +53,8 @@ func (l *labRun) testSmallPods(t *testing.T) {
 	l.connects("it reaches the API server", "web", "kubernetes.default:443")
 }
 
-// testSmallSizes proves that the kernel limits a machine to the size of its type, and a pod in
-// the machine to its own limit.
+// testSmallSizes proves that the kernel limits a machine to the size of the instance type, and
+// limits a pod in the machine to the pod's limits.
 func (l *labRun) testSmallSizes(t *testing.T) {
 	const v2 = "/sys/fs/cgroup/cgroup.controllers"
 	if raw, err := os.ReadFile(v2); err != nil || !strings.Contains(string(raw), "memory") {
@@ -65,7 +66,7 @@ func (l *labRun) testSmallSizes(t *testing.T) {
 		"cpu.max":                    "200000 100000",
 		"kubepods/pod*/memory.max":   fmt.Sprint(96 << 20),
 		"kubepods/pod*/cpu.max":      "50000 100000",
-		"kubepods/pod*/*/memory.max": fmt.Sprint(96 << 20), // a container or the sandbox
+		"kubepods/pod*/*/memory.max": fmt.Sprint(96 << 20), // the cgroup of a container or of the pod's sandbox
 	} {
 		found, err := filepath.Glob(filepath.Join(machine, file))
 		if err != nil {
@@ -85,8 +86,8 @@ func (l *labRun) testSmallSizes(t *testing.T) {
 	}
 }
 
-// testSmallDelete proves that the node and the machine of a deleted instance disappear without
-// a trace.
+// testSmallDelete proves that the deletion of an instance deletes its Node and all resources of its
+// machine.
 func (l *labRun) testSmallDelete(t *testing.T) {
 	l.cloud("instances", "delete", "node-1", "--wait")
 	l.untilPrints("the node goes", "", "get", "node", "node-1", "--ignore-not-found", "-o", "name")

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestRealTenNodes runs ten machines on one host and prints the cost of a node. The cost is its
-// memory, and the time from the call that creates the instance until the Node is Ready.
+// TestRealTenNodes runs ten machines on one host. For each program, it prints the average memory on
+// a node. It also prints the time from the call that creates an instance until the Node is Ready.
 func TestRealTenNodes(t *testing.T) {
 	l := newRealLab(t)
 	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant")
@@ -35,8 +35,8 @@ func TestRealTenNodes(t *testing.T) {
 	}
 }
 
-// memoryOfMachines returns the memory of all machines in bytes, by program and in sum. Shared
-// memory is divided among its users (proc_pid_smaps(5), Pss).
+// memoryOfMachines returns the memory of all machines in bytes, for each program and in total. It
+// uses the field Pss of proc_pid_smaps(5), which divides shared memory among its users.
 func (l *labRun) memoryOfMachines() map[string]int64 {
 	l.t.Helper()
 	all := map[string]int64{}

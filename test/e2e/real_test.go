@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// agnhost is upstream's test server. Real machines have its image.
+// agnhost is the image of Kubernetes' test server. Each real machine has this image.
 const agnhost = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 
 // newRealLab returns a lab with real machines. It needs root and `make machine`.
@@ -29,8 +29,8 @@ func newRealLab(t *testing.T) *labRun {
 	return l
 }
 
-// left returns everything on the host that belongs to the lab's machines: processes, cgroups,
-// links, mounts and routing rules.
+// left returns the host's resources that belong to the lab's machines: processes, cgroups, links,
+// mounts and routing rules.
 func (l *labRun) left() []string {
 	l.t.Helper()
 	var all []string
@@ -69,10 +69,11 @@ func (l *labRun) left() []string {
 	return all
 }
 
-// hash returns the part of names on the host that identifies the lab.
+// hash returns the hash that identifies the lab. It is a part of the names of the lab's resources
+// on the host.
 func (l *labRun) hash() string {
 	l.t.Helper()
-	out, failed := l.try(l.allinone, "status", "-o", "json") // the command fails if no lab runs
+	out, failed := l.try(l.allinone, "status", "-o", "json") // if no lab runs, the command fails but prints the status
 	for line := range strings.Lines(out) {
 		if _, after, ok := strings.Cut(line, `"host": "`); ok {
 			return strings.TrimRight(after, "\",\n")
@@ -82,7 +83,7 @@ func (l *labRun) hash() string {
 	return ""
 }
 
-// processes returns the processes in the lab's cgroups, as pid and name.
+// processes returns the pid and the name of each process in the lab's cgroups.
 func (l *labRun) processes() []string {
 	var all []string
 	group := "/cloudsim-" + l.hash()
@@ -158,8 +159,8 @@ func (l *labRun) podsByNode(name string) map[string][2]string {
 	return all
 }
 
-// testRealPods proves that pods run on every node. They reach each other by address and through
-// the Service, and they reach the API server. Their logs work.
+// testRealPods proves that pods run on every node. The pods reach each other by address and through
+// the Service, and reach the API server. kubectl can read their logs.
 func (l *labRun) testRealPods(t *testing.T) {
 	if who := l.must(l.allinone, "enter", "node-1", "hostname"); who != "node-1" {
 		t.Errorf("entered %q", who)
@@ -185,9 +186,9 @@ func (l *labRun) testRealPods(t *testing.T) {
 	}
 }
 
-// connects waits until a pod reaches an address. A pod can be Ready before its program listens
-// and before every kube-proxy knows the pod. A node can be Ready before the route controller
-// has made the route to its pods.
+// connects waits until a pod can connect to an address. A pod may be Ready before its program
+// listens, and before every kube-proxy has rules for the pod. A node may be Ready before the route
+// controller has created the route to the node's pods.
 func (l *labRun) connects(what, pod, to string) {
 	l.t.Helper()
 	l.until(what, func() string {
@@ -198,8 +199,8 @@ func (l *labRun) connects(what, pod, to string) {
 	})
 }
 
-// testRealRoutes proves that pods of two nodes reach each other only through the cloud's route.
-// The route controller repairs a deleted route.
+// testRealRoutes proves that pods of two nodes reach each other only through a route of the cloud.
+// The route controller replaces a deleted route.
 func (l *labRun) testRealRoutes(t *testing.T) {
 	pods := l.podsByNode("web")
 	reach := func() error {
@@ -219,8 +220,8 @@ func (l *labRun) testRealRoutes(t *testing.T) {
 	if id == "" {
 		t.Fatalf("the cloud has no route to %s, the pods of node-2", pods2)
 	}
-	// The route controller runs every ten seconds. Without the fault it would often
-	// repair the route before the test sees that the route is missing.
+	// The route controller runs every ten seconds. The fault prevents that it replaces the route
+	// before the test has seen the missing route.
 	l.cloud("faults", "create", "unrepaired", "--operation", "routes.create", "--effect", "error")
 	l.cloud("routes", "delete", id, "--wait")
 	l.until("the pods of node-2 are cut off", func() string {
@@ -272,8 +273,9 @@ func (l *labRun) testRealLoadBalancer(*testing.T) {
 	l.everyPod(l.realURL("web"))
 }
 
-// testRealInstances proves that a stopped instance's machine is off, and that a started machine
-// has its old disk. A created machine joins, and a deleted machine is gone.
+// testRealInstances proves that the machine of a stopped instance is off, and that the machine has
+// its old disk after a start. The machine of a new instance joins the cluster, and the machine of a
+// deleted instance is gone.
 func (l *labRun) testRealInstances(t *testing.T) {
 	l.cloud("instances", "stop", "node-1", "--wait")
 	l.until("the machine is off", func() string {
@@ -303,9 +305,9 @@ func (l *labRun) testRealInstances(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 }
 
-// testRealCrash proves that killing a machine's first process ends all its processes, and that
-// a crash through the cloud does the same. Only the traffic of this machine fails, and the
-// load balancer moves the traffic away. A reboot starts the machine again.
+// testRealCrash proves that all processes of a machine end if the test kills the machine's first
+// process. A crash through the cloud's API has the same effect. Only traffic to this machine fails,
+// until the load balancer sends the traffic to other machines. A reboot starts the machine again.
 func (l *labRun) testRealCrash(t *testing.T) {
 	pid := l.machinePID("i-000003")
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -337,13 +339,13 @@ func (l *labRun) rebootCrashed(t *testing.T) {
 	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=90s")
 }
 
-// testRealAdoption proves that machines keep running when the lab is killed. The next lab takes
-// the machines over, and their containers are not restarted.
+// testRealAdoption proves that machines keep running when the lab is killed. The next start of the
+// lab takes the machines over, and the containers in the machines keep running.
 func (l *labRun) testRealAdoption(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	before := l.machinePID("i-000001")
-	// After the crash, the API server shows old pod states until the kubelet has started
-	// the pods again. So wait with this Service: its nodes serve only through their own
+	// After the crash, the API server shows old pod states until the kubelet has started the pods
+	// again. So the test waits with this Service, because its nodes send traffic only to their own
 	// pods.
 	l.everyPod(l.realURL("drain"))
 	pods := l.podsByNode("web")
@@ -366,7 +368,8 @@ func (l *labRun) testRealAdoption(t *testing.T) {
 	})
 }
 
-// testRealCleanup proves that `down` finds and ends everything of a killed lab.
+// testRealCleanup proves that `allinone down` deletes all resources that a killed lab has left on
+// the host.
 func (l *labRun) testRealCleanup(t *testing.T) {
 	if len(l.left()) == 0 {
 		t.Fatal("this test would not see a running lab")

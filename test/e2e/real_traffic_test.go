@@ -13,12 +13,13 @@ import (
 	"time"
 )
 
-// healthWindow is the time within which a load balancer stops using a lost node. It covers
-// two failed probes, two seconds apart with a timeout of one second, and a margin for a busy
-// machine.
+// healthWindow is the time within which a load balancer must stop using a lost node. In this time
+// two probes fail. They are two seconds apart, and each has a timeout of one second. The remaining
+// time is a margin for a busy host.
 const healthWindow = 20 * time.Second
 
-// outsider is a client outside the cloud: a network namespace behind the host.
+// outsider is a client outside the cloud. It runs in its own network namespace, and the host is its
+// router.
 type outsider struct {
 	l       *labRun
 	name    string
@@ -32,11 +33,11 @@ func (l *labRun) newOutsider(t *testing.T) outsider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := int(n) &^ 3 // start of a /30 that tests of other labs rarely use
+	base := int(n) &^ 3 // start of a /30 range, chosen so that concurrent tests rarely use the same range
 	c := outsider{l: l, name: "client-" + hash, address: fmt.Sprintf("198.51.100.%d", base+2)}
 	host := fmt.Sprintf("198.51.100.%d", base+1)
 	l.must("ip", "netns", "add", c.name)
-	t.Cleanup(func() { // the context of the test has ended by then
+	t.Cleanup(func() { // the context of the test has already ended when this runs
 		if out, err := exec.Command("ip", "netns", "delete", c.name).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
@@ -54,8 +55,8 @@ func (c outsider) fetch(url string) (string, error) {
 	return c.l.try("ip", "netns", "exec", c.name, "curl", "-sf", "-m", "5", url)
 }
 
-// testRealClientAddress proves that a pod sees the client's address with externalTrafficPolicy
-// Local, and a node's address with Cluster.
+// testRealClientAddress proves which source address a pod sees. It is the client's address if
+// externalTrafficPolicy is Local, and a node's address if externalTrafficPolicy is Cluster.
 func (l *labRun) testRealClientAddress(t *testing.T) {
 	c := l.newOutsider(t)
 	url := l.realURL("web") + "clientip"
@@ -134,8 +135,8 @@ func (l *labRun) testRealAffinity(*testing.T) {
 	})
 }
 
-// testRealDraining proves that a node that is removed from the load balancer gets no new
-// connections, and that open connections continue.
+// testRealDraining proves that a node gets no new connections after the node was removed from the
+// load balancer. Open connections to this node continue.
 func (l *labRun) testRealDraining(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=drain", "--type=LoadBalancer", "--port=80", "--target-port=8080", "--overrides",
 		`{"spec":{"externalTrafficPolicy":"Local"}}`)
@@ -180,14 +181,14 @@ func (l *labRun) testRealDraining(t *testing.T) {
 	l.kubectl("label", "node", node, excluded+"-")
 }
 
-// watch contains the result of many requests.
+// watch contains the results of many requests.
 type watch struct {
 	asked, lost int
 	last        time.Time // time of the last failure
 	why         error     // error of the last failure
 }
 
-// watchful sends requests to a load balancer until stop is called.
+// watchful sends requests to a load balancer until the test calls stop, which returns the results.
 func watchful(url string) (stop func() watch) {
 	var w watch
 	var asking sync.WaitGroup
@@ -200,7 +201,7 @@ func watchful(url string) (stop func() watch) {
 			default:
 			}
 			if w.asked++; w.asked%10 == 0 {
-				time.Sleep(5 * time.Millisecond) // leave processor time for other work
+				time.Sleep(5 * time.Millisecond) // leaves processor time for other programs
 			}
 			if _, err := fetch(url + "hostname"); err != nil {
 				w.lost, w.last, w.why = w.lost+1, time.Now(), err
@@ -214,9 +215,9 @@ func watchful(url string) (stop func() watch) {
 	}
 }
 
-// movesAway checks that requests fail only as long as the health checks need to notice a lost
-// node. It uses a Service with externalTrafficPolicy Local. With policy Cluster,
-// kube-proxy would send some requests to the lost node's pods until Kubernetes notices the loss.
+// movesAway checks that requests fail only as long as the health checks need to notice a lost node.
+// It uses a Service with externalTrafficPolicy Local. With the policy Cluster, kube-proxy would
+// send some requests to the lost node's pods until Kubernetes has noticed the loss.
 func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	t.Helper()
 	url := l.realURL("drain")
@@ -233,8 +234,8 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	}
 }
 
-// testRealZoneOutage proves that traffic moves away from a dark zone, which has no network.
-// After the outage its machines are reachable again.
+// testRealZoneOutage proves that a load balancer stops sending traffic to a dark zone, which has no
+// network. After the outage, the machines of this zone are reachable again.
 func (l *labRun) testRealZoneOutage(t *testing.T) {
 	kubelet := l.kubeletOf("node-3")
 	reached := func() error {
@@ -263,12 +264,12 @@ func (l *labRun) testRealZoneOutage(t *testing.T) {
 	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=90s")
 }
 
-// testRealReplacement proves that the load balancer loses no request while every instance is
-// replaced by a new instance.
+// testRealReplacement replaces every instance by a new instance. It proves that the load balancer
+// loses no request in this time.
 func (l *labRun) testRealReplacement(t *testing.T) {
 	l.kubectl("create", "deployment", "roll", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080", "--delay-shutdown=10")
-	// Without a probe a pod is ready before its program listens, and early requests to the
-	// pod would be refused.
+	// Without a probe, a pod would be ready before its program listens, and the pod would refuse
+	// early requests.
 	l.kubectl("patch", "deployment", "roll", "-p", `{"spec":{"template":{"spec":{"containers":[{"name":"agnhost","readinessProbe":{"tcpSocket":{"port":8080},"periodSeconds":1}}]}}}}`)
 	l.kubectl("create", "poddisruptionbudget", "roll", "--selector=app=roll", "--min-available=2")
 	l.kubectl("expose", "deployment", "roll", "--type=LoadBalancer", "--port=80", "--target-port=8080")

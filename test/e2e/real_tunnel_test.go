@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// forwards waits until a pod answers with its name through kubectl port-forward. A restarted
-// container runs before its program listens.
+// forwards waits until a pod answers with its name through kubectl port-forward. It repeats the
+// request, because a restarted container runs before its program listens.
 func (l *labRun) forwards(pod string) {
 	l.t.Helper()
 	l.until("port-forward to "+pod, func() string {
@@ -40,9 +40,9 @@ func (l *labRun) forwards(pod string) {
 	})
 }
 
-// testRealTunnel proves that kube-apiserver reaches kubelets and pods only through network
-// proxy agents. It uses the agent on the target's own node. If that agent is dead, it uses
-// another agent.
+// testRealTunnel proves that kube-apiserver reaches kubelets and pods only through agents of the
+// network proxy. The proxy server uses the agent on the target's node. If this agent does not run,
+// the server uses another agent.
 func (l *labRun) testRealTunnel(t *testing.T) {
 	pods := l.podsByNode("web")
 	if len(pods) != 3 {
@@ -57,7 +57,7 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	for node, pod := range pods {
 		l.says("Started HTTP server", "logs", pod[0])
 		l.says(pod[0], "get", "--raw", "/api/v1/namespaces/default/pods/"+pod[0]+":8080/proxy/hostname")
-		web := l.podsByNode("web")[node][1] + ":8080" // read again, because a reboot changes the address of a pod
+		web := l.podsByNode("web")[node][1] + ":8080" // the test reads the address again, because a reboot changes the address of a pod
 		for _, target := range []string{l.kubeletOf(node), web} {
 			if by := l.tunnelsTo(target); len(by) == 0 || slices.ContainsFunc(by, func(agent string) bool { return agent != node }) {
 				t.Errorf("%s on %s is reached by the agents %v", target, node, by)
@@ -85,8 +85,8 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	}
 }
 
-// withoutAgents kills the agents of nodes. It also moves a file that the agents need away. The
-// returned function moves the file back, so that the agents can start again.
+// withoutAgents kills the proxy agents on the given nodes. It also moves a file that the agents
+// need to another path, so that they cannot start. The returned function moves the file back.
 func (l *labRun) withoutAgents(nodes ...string) (there func()) {
 	l.t.Helper()
 	const key, away = "/etc/kubernetes/proxy-agent.key", "/etc/kubernetes/away"
@@ -145,7 +145,8 @@ func (l *labRun) untilAgents(n int) {
 	})
 }
 
-// tunnelsTo returns the agent of each open connection to host:port.
+// tunnelsTo returns the name of the agent for each open connection to the target, which is
+// host:port.
 func (l *labRun) tunnelsTo(target string) (by []string) {
 	l.t.Helper()
 	for _, c := range l.tunnel().Connections {
@@ -156,7 +157,7 @@ func (l *labRun) tunnelsTo(target string) (by []string) {
 	return by
 }
 
-// kubeletOf returns the address that kube-apiserver uses for a node's kubelet.
+// kubeletOf returns the address at which kube-apiserver calls the kubelet of a node.
 func (l *labRun) kubeletOf(node string) string {
 	l.t.Helper()
 	return l.kubectl("get", "node", node, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`) + ":10250"

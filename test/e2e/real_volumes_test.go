@@ -46,7 +46,7 @@ func (l *labRun) apply(manifest string) {
 	l.kubectl("apply", "-f", path)
 }
 
-// writes makes a pod write a file into its volume.
+// writes makes a pod write a file into the pod's volume.
 func (l *labRun) writes(pod string) {
 	l.t.Helper()
 	l.kubectl("exec", pod, "--", "/agnhost", "mounttest", "--new_file_0644=/data/file")
@@ -65,7 +65,8 @@ func (l *labRun) ready(pod string) {
 	l.untilPrints(pod+" is ready", "True", "get", "pod", pod, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 }
 
-// capacity returns the size in bytes of the filesystem of a pod's volume, on its machine.
+// capacity returns the size in bytes of the filesystem on a pod's volume. It reads the size on the
+// pod's machine.
 func (l *labRun) capacity(pod string) int64 {
 	l.t.Helper()
 	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
@@ -87,8 +88,8 @@ const gib = 1 << 30
 // instanceOf contains the instance ids of the lab's nodes.
 var instanceOf = map[string]string{"node-1": "i-000001", "node-2": "i-000002"}
 
-// testVolumesRegister proves that the kubelet registers the driver in its CSINode with the
-// cloud's topology.
+// testVolumesRegister proves that the kubelet registers the CSI driver. The CSINode then has the
+// driver with the topology of the cloud.
 func (l *labRun) testVolumesRegister(*testing.T) {
 	l.cloud("instances", "create", "node-2", "--zone", "sim-1a", "--wait")
 	for _, node := range []string{"node-1", "node-2"} {
@@ -145,15 +146,15 @@ spec:
   volumes: [{name: data, persistentVolumeClaim: {claimName: raw}}]
 `
 
-// handle returns the volume handle of a claim, which is the id of the disk.
+// handle returns the volume handle of a claim's volume, which is the id of the disk.
 func (l *labRun) handle(claim string) string {
 	l.t.Helper()
 	return l.kubectl("get", "pv", l.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"), "-o", "jsonpath={.spec.csi.volumeHandle}")
 }
 
-// testVolumesCrash proves that a StatefulSet has its data on another node after its node
-// crashes. An operator must first mark the crashed node as out of service (KEP-2268). The
-// crashed machine can join again.
+// testVolumesCrash proves that a pod of a StatefulSet gets its data on another node after its node
+// has crashed. An operator must first mark the crashed node as out of service (KEP-2268). Later the
+// crashed machine can join the cluster again.
 func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.apply(database)
 	l.ready("db-0")
@@ -188,7 +189,7 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.reads("db-0")
 }
 
-// claim returns a claim of a size, from a source, and a pod that uses the claim.
+// claim returns a claim with the given size and data source, and a pod that uses the claim.
 func claim(name, size, source string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -213,8 +214,8 @@ spec:
 `, name, size, source, agnhost)
 }
 
-// testVolumesCopies proves that copies of a used volume contain its data. The copies are a
-// larger volume from a snapshot, and a clone of the volume.
+// testVolumesCopies proves that copies of a volume contain the volume's data while a pod uses the
+// volume. The copies are a larger volume from a snapshot, and a clone.
 func (l *labRun) testVolumesCopies(t *testing.T) {
 	l.apply(`
 apiVersion: snapshot.storage.k8s.io/v1
@@ -234,8 +235,9 @@ spec: {source: {persistentVolumeClaimName: data-db-0}}
 	}
 }
 
-// testVolumesChange proves that a volume grows while its pod runs, and that its disk can become
-// faster. The volume uses XFS, because growing ext4 needs CAP_SYS_RESOURCE on the host.
+// testVolumesChange proves that a volume grows while its pod runs, and that the type of its disk
+// can change to a faster type. The volume uses XFS, because growing ext4 needs CAP_SYS_RESOURCE on
+// the host.
 func (l *labRun) testVolumesChange(t *testing.T) {
 	l.apply(`
 apiVersion: storage.k8s.io/v1
@@ -280,7 +282,7 @@ parameters: {iops: "4000"}
 func (l *labRun) testVolumesDelete(*testing.T) {
 	l.kubectl("delete", "statefulset", "db", "--wait")
 	l.kubectl("delete", "pod", "restored", "cloned", "grows", "--wait")
-	l.kubectl("delete", "pod", "raw", "--ignore-not-found", "--wait") // the pod may be gone with its node
+	l.kubectl("delete", "pod", "raw", "--ignore-not-found", "--wait") // the pod may have been deleted together with its node
 	l.kubectl("delete", "pvc", "data-db-0", "restored", "cloned", "grows", "raw", "--wait")
 	l.kubectl("delete", "volumesnapshot", "before", "--wait")
 	l.until("no disk, snapshot or attachment stays", func() string {

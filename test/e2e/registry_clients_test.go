@@ -32,17 +32,18 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// registryRun is a cloud with a registry, and a folder for its clients.
+// registryRun is a cloud with a registry, and a folder for the registry's clients.
 type registryRun struct {
 	t     *testing.T
 	host  string
 	ca    string // file with the registry's certificate authority
-	image string // tar file of an image
+	image string // path of the tar file of an image
 	dir   string // folder of the client
 	cloud *client.Client
 }
 
-// registryTool is a common registry client. Its errors contain the output of the program.
+// registryTool is a common registry client. The errors of its functions contain the output of the
+// client.
 type registryTool struct {
 	login  func(password string)
 	push   func(ref string) error
@@ -50,8 +51,8 @@ type registryTool struct {
 	remove func(ref string) error // nil if the client cannot delete
 }
 
-// TestRegistryClients proves that common clients can push, pull and delete images. A wrong or
-// an expired password is refused.
+// TestRegistryClients proves that common clients can push, pull and delete images. The registry
+// refuses wrong and expired passwords.
 func TestRegistryClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs other programs: run make e2e")
@@ -66,7 +67,7 @@ func TestRegistryClients(t *testing.T) {
 	}
 }
 
-// registryCloud starts a cloud with a registry that runs until the test ends.
+// registryCloud starts a cloud with a registry. The cloud runs until the test ends.
 func registryCloud(t *testing.T) (c *client.Client, host, dir string) {
 	t.Helper()
 	v, host := registryVictim(t)
@@ -75,7 +76,7 @@ func registryCloud(t *testing.T) (c *client.Client, host, dir string) {
 	return v.client(), host, v.dir
 }
 
-// registryVictim returns a cloud with a registry that the test can kill.
+// registryVictim returns a cloud with a registry. The test can kill this cloud.
 func registryVictim(t *testing.T) (v *victim, host string) {
 	t.Helper()
 	ports, err := freeport.Choose(1)
@@ -158,7 +159,8 @@ func (r *registryRun) makeImage(ref string) {
 	}
 }
 
-// program finds a program in the PATH, or skips the test with a hint.
+// program returns the path of a program in the PATH. If the program is missing, program skips the
+// test with the text how, which says how to install it.
 func (r *registryRun) program(what, how string) string {
 	r.t.Helper()
 	path, err := exec.LookPath(what)
@@ -178,7 +180,7 @@ func (r *registryRun) run(env []string, path string, args ...string) error {
 	return nil
 }
 
-// authFile writes a password into the file that crane, skopeo and docker read.
+// authFile writes a password into the configuration file that crane, skopeo and docker read.
 func (r *registryRun) authFile(password string) {
 	r.t.Helper()
 	raw, err := json.Marshal(map[string]any{"auths": map[string]any{r.host: map[string]string{
@@ -192,7 +194,7 @@ func (r *registryRun) authFile(password string) {
 	}
 }
 
-// crane builds crane from the module version that the tests use.
+// crane builds the client crane from the module version in the tests' go.mod.
 func crane(r *registryRun) registryTool {
 	const module = "github.com/google/go-containerregistry"
 	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
@@ -216,7 +218,7 @@ func crane(r *registryRun) registryTool {
 	}
 }
 
-// removeByDigest deletes a manifest by its digest, and so also its tags.
+// removeByDigest deletes a manifest by its digest. This also deletes the tags of the manifest.
 func (r *registryRun) removeByDigest(ref string, crane func(...string) error) error {
 	repo, _, _ := strings.Cut(strings.TrimPrefix(ref, r.host+"/"), ":")
 	tags := filepath.Join(filepath.Dir(r.ca), "repositories", strings.ReplaceAll(repo, "/", "%2F"), "tags", "v1")
@@ -251,8 +253,8 @@ func skopeo(r *registryRun) registryTool {
 	}
 }
 
-// docker uses a running engine, or else starts its own engine. Docker trusts any registry on
-// loopback, and cannot delete images in registries.
+// docker uses the running engine. If no engine runs, it starts one. Docker trusts every registry on
+// loopback. It cannot delete images in registries.
 func docker(r *registryRun) registryTool {
 	path := r.program("docker", "apt-get install docker.io")
 	sock := r.engine()
@@ -302,7 +304,7 @@ func (r *registryRun) engine() (host string) {
 	return ""
 }
 
-// ctr pulls through containerd. It starts its own containerd.
+// ctr starts a containerd and pulls images through it.
 func ctr(r *registryRun) registryTool {
 	if os.Geteuid() != 0 {
 		r.t.Skip("NOT RUN: containerd needs root")
@@ -375,8 +377,8 @@ func (r *registryRun) containerd(path string) (sock string) {
 	return ""
 }
 
-// TestRegistryAuditSurvivesAKill proves that the registry's decisions are kept when the cloud is
-// killed.
+// TestRegistryAuditSurvivesAKill proves that the audit log keeps the registry's decisions when the
+// cloud is killed.
 func TestRegistryAuditSurvivesAKill(t *testing.T) {
 	v, host := registryVictim(t)
 	v.start()

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestUpWithANodeThatIsNotReady proves that up fails if a node does not become Ready in time,
-// says why, and leaves the lab running. When the cause is gone, the lab reports that all nodes
-// are Ready.
+// TestUpWithANodeThatIsNotReady proves that `allinone up` fails if a node does not become Ready in
+// time. The error contains the reason, and the lab keeps running. When the cause is gone, the lab
+// reports that all nodes are Ready.
 func TestUpWithANodeThatIsNotReady(t *testing.T) {
 	l := newLab(t)
 	l.must(l.allinone, "up", "--detach", "--port-base", "0", "--profile", "instant")
@@ -32,7 +32,7 @@ func TestUpWithANodeThatIsNotReady(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		if strings.Count(string(raw), "every instance has a Ready node") < 2 { // the first start logged it once
+		if strings.Count(string(raw), "every instance has a Ready node") < 2 { // the first start has logged this text once
 			return "it has not said that every instance has a Ready node"
 		}
 		return ""

@@ -30,11 +30,11 @@ const (
 	maxLatency = 2 * time.Second
 	// minValid is the smallest accepted share of bodies that pass validation.
 	minValid = 0.5
-	// maxHeapGrowth limits the heap after the run and a reset, as a ratio to the heap
-	// before the run.
+	// maxHeapGrowth limits the ratio of two heap sizes: the size after the run and a reset of the
+	// cloud, and the size before the run.
 	maxHeapGrowth = 1.5
-	// settleEvery is the number of requests after which the run ends holds, faults and
-	// a stopped clock, because these would keep other requests from success.
+	// settleEvery is the number of requests after which the run deletes holds and faults, and starts
+	// a stopped clock. Otherwise these would make other requests fail.
 	settleEvery = 250
 )
 
@@ -51,7 +51,7 @@ func TestREST(t *testing.T) {
 	r.secret, _ = r.cloud.Token() // cloudtest's token cannot fail
 	g := r.generator(seed)
 	r.explore(g)
-	r.random(seed, requests/5) // fills caches of a fixed size
+	r.random(seed, requests/5) // fills caches of a fixed size before the first heap measurement
 	r.reset(g)
 	before := heap()
 	r.random(seed+workers, requests-requests/5)
@@ -96,7 +96,7 @@ func fromEnv(t *testing.T, name string, fallback uint64) uint64 {
 	return n
 }
 
-// heap returns the bytes of live objects.
+// heap returns the size of live objects in bytes.
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC() // the first collection only queues finalizers
@@ -105,8 +105,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// noTraffic is the meter of a data plane without traffic. The run has no data plane, so that its
-// load balancers do not connect to random addresses.
+// noTraffic reports traffic counters that are always zero. The run has no data plane. So its load
+// balancers do not connect to random addresses.
 type noTraffic struct{}
 
 // LoadBalancerStats returns no traffic for every load balancer.
@@ -128,14 +128,14 @@ type run struct {
 	slowest        time.Duration
 	slowestRequest string
 	succeeded      map[string]bool
-	refused        map[string]string // the last refusal of an operation that has not succeeded
+	refused        map[string]string // the cloud's last refusal of each operation that has not succeeded, by operation id
 }
 
 func (r *run) generator(seed uint64) *generator {
 	return &generator{Rand: rand.New(rand.NewPCG(seed, 1)), spec: r.spec, world: r.world}
 }
 
-// explore lists every collection, so that the world knows the zones, types and regions of a new
+// explore lists every collection. So the generator can use the zones, types and regions of a new
 // cloud.
 func (r *run) explore(g *generator) {
 	for _, op := range r.spec.operations {
@@ -145,7 +145,8 @@ func (r *run) explore(g *generator) {
 	}
 }
 
-// settle removes everything that keeps other operations from success.
+// settle removes everything that makes other operations fail: it deletes faults and holds, and
+// starts the clock.
 func (r *run) settle(g *generator) {
 	for _, id := range []string{"faults.list", "holds.list"} {
 		r.send(g, r.operation(id), false)
@@ -176,7 +177,8 @@ func (r *run) reset(g *generator) {
 	r.explore(g)
 }
 
-// hold creates a hold for all work, so that operations stay open and can be released or cancelled.
+// hold creates a hold for all operations. So new operations stay open, and later requests can
+// release or cancel them.
 func (r *run) hold(g *generator) {
 	r.exchange(g, request{
 		op: r.operation("holds.create"), path: "/v1/holds", contentType: "application/json",
@@ -188,7 +190,7 @@ func (r *run) hold(g *generator) {
 	r.send(g, r.operation("operations.list"), false)
 }
 
-// notices announces both types of notices to one instance and withdraws them.
+// notices announces both types of notices for one instance, and withdraws each notice.
 func (r *run) notices(g *generator) {
 	path := "/v1/instances/" + g.id("instances") + "/notices"
 	for _, kind := range []string{"maintenance", "preemption"} {
@@ -200,15 +202,15 @@ func (r *run) notices(g *generator) {
 	}
 }
 
-// finish tries the operations that have not succeeded yet, with valid requests. Their objects may
-// be missing, so it creates objects of every kind in between.
+// finish sends valid requests for the API operations that have not succeeded yet. These operations
+// may need objects that do not exist, so finish also creates objects of every kind.
 func (r *run) finish(g *generator) {
 	for range 60 {
 		missing := slices.DeleteFunc(slices.Clone(r.spec.operations), func(o operation) bool { return r.succeeded[o.id] })
 		if len(missing) == 0 || r.t.Failed() {
 			return
 		}
-		r.reset(g) // a list of operations begins with the oldest
+		r.reset(g) // removes old operations, because a list begins with the oldest operation
 		r.hold(g)
 		for range keep {
 			r.send(g, r.operation("holds.release"), false)
@@ -232,8 +234,8 @@ func (r *run) finish(g *generator) {
 	}
 }
 
-// waitForWork waits until all operations have ended. Until then the cloud refuses many requests
-// for the targets of these operations.
+// waitForWork waits until all operations have ended. Until then the cloud refuses many requests for
+// the objects that these operations change.
 func (r *run) waitForWork(g *generator) {
 	r.settle(g) // a held operation does not end
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -253,10 +255,10 @@ func (r *run) send(g *generator, op operation, mutate bool) {
 	r.exchange(g, g.request(op, mutate))
 }
 
-// exchange sends a request, checks the answer and learns from it.
+// exchange sends a request, checks the answer and remembers the objects in the answer.
 func (r *run) exchange(g *generator, q request) {
 	if q.op.id == "tokens.delete" && q.target == "tok-000001" {
-		return // the run calls with this token
+		return // the run uses this token for its own requests
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -267,7 +269,7 @@ func (r *run) exchange(g *generator, q request) {
 	req.Header.Set("Authorization", "Bearer "+r.secret)
 	req.Header.Set("Cloud-Project", string(r.cloud.Project))
 	if q.op.collection() == "projects" {
-		req.Header.Set("Cloud-Project", "*") // a call in one project cannot see other projects
+		req.Header.Set("Cloud-Project", "*") // a request with one project cannot read other projects
 	}
 	if q.contentType != "" {
 		req.Header.Set("Content-Type", q.contentType)
@@ -318,7 +320,7 @@ func (r *run) check(q request, status int, raw []byte, took time.Duration) {
 	}
 }
 
-// learn remembers the objects that an answer shows.
+// learn remembers the objects that an answer contains.
 func (r *run) learn(q request, raw []byte) {
 	collection := q.op.collection()
 	switch {
@@ -349,7 +351,7 @@ func (r *run) learn(q request, raw []byte) {
 		return
 	}
 	for _, o := range append(answer.Items, answer.object) {
-		if strings.HasPrefix(o.Operation, "op-") { // in the audit log this is the name of a call
+		if strings.HasPrefix(o.Operation, "op-") { // in the audit log, this field is the name of a request
 			r.world.add("operations", o.Operation)
 		}
 		switch {
@@ -357,7 +359,7 @@ func (r *run) learn(q request, raw []byte) {
 			r.world.add("operations", o.ID)
 		case o.ID != "":
 			r.world.add(collection, o.ID)
-		case o.Name != "": // states and types have a name only
+		case o.Name != "": // states and types have a name but no id
 			r.world.add(collection, o.Name)
 		}
 		if collection == "networks" && strings.HasPrefix(o.IPv4, "10.") && strings.HasSuffix(o.IPv4, ".0.0/16") {

@@ -10,17 +10,18 @@ import (
 	"sync"
 )
 
-// world is the set of objects that answers have shown, by collection.
+// world holds the objects that the answers of the cloud have contained, by collection.
 type world struct {
 	mu  sync.Mutex
 	ids map[string][]string
-	// ranges are the IPv4 ranges of networks, by id.
+	// ranges maps the ids of networks to their IPv4 ranges.
 	ranges map[string]string
 	// state is an exported state, for imports.
 	state []byte
 }
 
-// keep is the number of objects of a collection that the world remembers. It keeps the newest.
+// keep is the maximum number of objects of a collection in the world. The world keeps the newest
+// objects.
 const keep = 40
 
 func (w *world) add(collection, id string) {
@@ -51,7 +52,8 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func pick[T any](g *generator, all ...T) T { return all[g.IntN(len(all))] }
 
-// id returns a known object of a collection, or a name that does not exist.
+// id returns the id of a random object of a collection. If the world has no such object, id returns
+// an id that does not exist.
 func (g *generator) id(collection string) string {
 	g.world.mu.Lock()
 	defer g.world.mu.Unlock()
@@ -64,7 +66,7 @@ func (g *generator) id(collection string) string {
 
 func (g *generator) name() string { return fmt.Sprintf("%c%d", 'a'+g.IntN(26), g.IntN(100_000)) }
 
-// references are the properties that name an object, with the object's collection.
+// references maps each property that refers to an object to the collection of this object.
 var references = map[string]string{
 	"zone": "zones", "region": "regions", "network": "networks", "subnet": "subnets", "instance": "instances", "nextHop": "instances",
 	"sourceDisk": "disks", "sourceSnapshot": "snapshots", "disk": "disks", "disks": "disks", "addresses": "addresses",
@@ -72,8 +74,8 @@ var references = map[string]string{
 	"replicaZones": "zones", "repositories": "repositories",
 }
 
-// special returns values for properties that have a meaning which the schema does not
-// contain. It looks for "Schema.property", and then for the property alone.
+// special returns values for properties with rules that the schema does not contain. It first looks
+// for the text "Schema.property", and then for the name of the property.
 func (g *generator) special(in, property string) (any, bool) {
 	private := func(bits int) string {
 		return fmt.Sprintf("10.%d.%d.0/%d", g.IntN(256), g.IntN(256)&^(1<<max(0, 24-bits)-1), bits)
@@ -94,7 +96,7 @@ func (g *generator) special(in, property string) (any, bool) {
 	case "PodRanges.ipv6Mask":
 		return 64, true
 	case "CreateSubnet.network":
-		return nil, true // alternatives chooses the network together with the range
+		return nil, true // the function alternatives chooses the network together with the range
 	case "CreateDisk.zone", "CreateInstance.zone", "CreateSubnet.zone":
 		if g.chance(80) { // a disk can be attached to an instance in the same zone
 			return "sim-1a", true
@@ -223,8 +225,9 @@ func (g *generator) value(s *schema, in, property string) any {
 	return g.name()
 }
 
-// object returns a random object with all required properties. It has each other property with
-// a probability of one in four. A nil value leaves a property out.
+// object returns a random object with all required properties. It contains each optional property
+// with a probability of one in four. It leaves out properties for which the method value returns
+// nil.
 func (g *generator) object(s *schema, in string) map[string]any {
 	o := map[string]any{}
 	names := make([]string, 0, len(s.Properties))
@@ -244,7 +247,8 @@ func (g *generator) object(s *schema, in string) map[string]any {
 	return o
 }
 
-// always contains optional properties that a useful object needs.
+// always contains the optional properties that are never left out, because a useful object needs
+// them.
 var always = map[string]bool{
 	"FaultMatch.caller": true, "CreateDisk.sizeGiB": true, "CreateDisk.zone": true, "CreateSubnet.zone": true,
 	"ModifyDisk.type": true, "RateLimits.read": true, "RateLimits.write": true, "CreateToken.role": true,
@@ -337,7 +341,7 @@ type request struct {
 	mutated     bool
 }
 
-// request generates a request for an operation. With mutate the body is wrong in one way.
+// request generates a request for an operation. If mutate is true, the body is wrong in one way.
 func (g *generator) request(op operation, mutate bool) request {
 	r := request{op: op, path: op.path}
 	if strings.Contains(r.path, "{id}") {
@@ -380,7 +384,8 @@ func (g *generator) request(op operation, mutate bool) request {
 	return r
 }
 
-// queryString returns the parameters that an operation needs, and sometimes others.
+// queryString returns the query parameters that an operation needs. Sometimes it adds optional
+// parameters.
 func (g *generator) queryString(op operation, mutate bool) string {
 	q := url.Values{}
 	for _, name := range op.query {

@@ -22,7 +22,7 @@ type schema struct {
 	MaxItems, MinItems   *int
 }
 
-// is reports whether the schema allows values of a type.
+// is reports whether the schema allows values of the JSON type that the parameter name contains.
 func (s *schema) is(name string) bool {
 	switch t := s.Type.(type) {
 	case string:
@@ -41,7 +41,8 @@ type operation struct {
 	binary           bool    // the body is a file
 }
 
-// collection is the first part of the path: "disks" for /v1/disks/{id}/attach.
+// collection returns the first part of the path after /v1. An example is "disks" for
+// /v1/disks/{id}/attach.
 func (o operation) collection() string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(o.path, "/v1/"), "/")
 	return name
@@ -59,8 +60,8 @@ func (s spec) resolve(v *schema) *schema {
 	return s.schemas[v.Ref[strings.LastIndex(v.Ref, "/")+1:]]
 }
 
-// readSpec reads the committed OpenAPI document. A watch never ends, so the
-// operations leave it out.
+// readSpec reads the committed OpenAPI document. It leaves out the operation for watches, because a
+// watch never ends.
 func readSpec(t *testing.T) spec {
 	t.Helper()
 	raw, err := os.ReadFile("../../docs/reference/openapi.json")
