@@ -285,8 +285,8 @@ func residentOf(b *testing.B, pids []int) (kib float64) {
 	return kib
 }
 
-// stalled measures the throughput of four connections twice: with and without a fifth connection,
-// whose reader has stopped. The two measurements take turns, so a change of the machine's load
+// stalled measures the throughput of four connections twice: with and without a fifth connection
+// that does not read its data. The two measurements take turns, so a change of the machine's load
 // affects both.
 func (w way) stalled(b *testing.B, addr string, f figures) {
 	b.Helper()
