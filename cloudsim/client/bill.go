@@ -29,20 +29,20 @@ func auditQuery(o cloudsim.AuditOptions) string {
 	return "?" + q.Encode()
 }
 
-// Bill returns the sums of the API calls since the last reset or since o.Since. Only
-// admins may call it. A restart of the cloud begins a new bill.
+// Bill returns sums over the API calls since the last reset, or since o.Since. The caller must be
+// an admin. A restart of the cloud also resets the bill.
 func (c *Client) Bill(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	o.Limit = 0
 	return call[cloudsim.Bill](ctx, c, "GET", "/v1/bill"+auditQuery(o), nil)
 }
 
-// ResetBill begins a new window of the bill.
+// ResetBill sets the sums of the bill to zero.
 func (c *Client) ResetBill(ctx context.Context) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/bill", nil)
 	return err
 }
 
-// Audit returns the most recent calls, oldest first. Only admins may call it.
+// Audit returns the most recent API calls, oldest first. The caller must be an admin.
 func (c *Client) Audit(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	return call[cloudsim.AuditTrail](ctx, c, "GET", "/v1/audit"+auditQuery(o), nil)
 }
@@ -52,7 +52,7 @@ func (c *Client) RateLimits(ctx context.Context) (cloudsim.RateLimits, error) {
 	return call[cloudsim.RateLimits](ctx, c, "GET", "/v1/rate-limits", nil)
 }
 
-// SetRateLimits sets the rate limits of each caller. Only admins may call it.
+// SetRateLimits sets the rate limits of each caller. The caller must be an admin.
 func (c *Client) SetRateLimits(ctx context.Context, req cloudsim.RateLimits) (cloudsim.RateLimits, error) {
 	return call[cloudsim.RateLimits](ctx, c, "PUT", "/v1/rate-limits", req)
 }

@@ -1,5 +1,5 @@
-// Package client is a client of the cloud's HTTP API. Its methods and errors match
-// the engine's: errors.Is(err, cloudsim.NotFound) works in the same way for both.
+// Package client is a client of the cloud's HTTP API. Its methods and errors match those of package
+// engine. For example, errors.Is(err, cloudsim.NotFound) works for both packages.
 package client
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TokenSource returns the bearer token for a call. The client calls the TokenSource
-// before every call, so that it uses a rotated token without a restart.
+// TokenSource returns the bearer token for a call. The client gets a token from it before every
+// call. So a program can use a rotated token without a restart.
 type TokenSource func() (string, error)
 
 // StaticToken returns a TokenSource that always returns secret.
@@ -27,36 +27,37 @@ func StaticToken(secret string) TokenSource {
 	return func() (string, error) { return secret, nil }
 }
 
-// Client calls the cloud at URL. It connects at the first call. A Client may be
-// copied, and may be used by many goroutines.
+// Client calls the cloud at URL. It connects at the first call. A caller may
+// copy a Client. Many goroutines may use the same Client.
 type Client struct {
 	URL   string       // e.g. http://127.0.0.1:8180, or unix:///run/cloudsim.sock; see Reach
-	HTTP  *http.Client // its Timeout limits every call but Watch and calls that can take long
+	HTTP  *http.Client // its Timeout limits all calls, except Watch and calls that can take long
 	Token TokenSource  // nil: call without a token
-	// Project is the project to work in, for an admin token that belongs to no project.
+	// Project is the project of all calls. It is needed only for an admin token that belongs to no
+	// project.
 	Project cloudsim.ProjectID
 	// UserAgent names the caller in the cloud's journal and metrics.
 	UserAgent string
-	// Retries is the number of times that the client repeats a call which the cloud
-	// refused with a Retry-After. The client repeats every method except POST. It
-	// waits for the Retry-After and up to half as long again, so that many clients
-	// do not all return at the same time. It never waits past the deadline of ctx,
-	// or for a Retry-After above MaxRetryWait. With 0 retries the call returns an
-	// Error with RetryAfter.
+	// Retries is the maximum number of retries of a call that the cloud refused with a Retry-After
+	// header. The client retries every HTTP method except POST. Before a retry it waits for the
+	// Retry-After, plus a random time of up to half of the Retry-After. The random time prevents
+	// that many clients retry at the same time. The client does not retry if the wait would exceed
+	// the deadline of ctx, or if the Retry-After is above MaxRetryWait. If Retries is 0, the call
+	// returns an Error with RetryAfter.
 	Retries int
 }
 
-// MaxRetryWait is the longest Retry-After that a client waits for. If the Retry-After
-// is longer, the call returns the refusal.
+// MaxRetryWait is the longest Retry-After that a client waits for. If the Retry-After is longer,
+// the call returns the cloud's error.
 const MaxRetryWait = 30 * time.Second
 
-// maxReply is the largest reply body that a call reads. It fits a full page of the
-// largest objects.
+// maxReply is the largest reply body that a call reads. A full page of the largest objects is
+// smaller.
 const maxReply = 64 << 20
 
-// call makes one request with in as its JSON body, and decodes the JSON answer. If in is
-// nil, the request has no body. A reply with status 204 has no answer. Use seg to escape
-// path segments that come from a caller.
+// call sends a request and decodes the JSON answer. The argument in is the JSON body of the
+// request; nil means no body. For a reply with status 204, call returns the zero value. Use seg to
+// escape path segments that come from a caller.
 func call[T any](ctx context.Context, c *Client, method, path string, in any, opts ...func(*http.Request)) (out T, err error) {
 	resp, err := c.insist(ctx, method, path, in, opts...)
 	if err != nil {
@@ -67,14 +68,14 @@ func call[T any](ctx context.Context, c *Client, method, path string, in any, op
 		return out, nil
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(&out); err != nil {
-		// The cloud answered, but the answer is incomplete. The caller cannot know
-		// whether the cloud did the work, as after any lost reply.
+		// The cloud answered, but the answer is incomplete. As after any lost reply, the caller
+		// does not know whether the cloud did the work.
 		return out, cloudsim.Errorf(cloudsim.Unavailable, "%s %s: reading the answer: %w", method, path, err)
 	}
 	return out, nil
 }
 
-// insist calls do, and repeats the call as described at Retries.
+// insist sends the request with do. It retries the request as the field Retries describes.
 func (c *Client) insist(ctx context.Context, method, path string, in any, opts ...func(*http.Request)) (*http.Response, error) {
 	for n := 0; ; n++ {
 		resp, err := c.do(ctx, c.HTTP, method, path, in, opts...)
@@ -158,8 +159,8 @@ func problem(resp *http.Response, method, path string) error {
 	return errorOf(p)
 }
 
-// errorOf converts a problem to an error. If the problem has no detail, the message is
-// the name of its kind, so that a log line is never empty.
+// errorOf converts a problem to an error. If the problem has no detail, the message is the name of
+// the problem's kind, so that a log line is never empty.
 func errorOf(p cloudsim.Problem) error {
 	if p.Detail == "" {
 		p.Detail = p.Kind.Error()
@@ -178,8 +179,8 @@ func retryAfter(resp *http.Response) time.Duration {
 
 func seg[S ~string](id S) string { return url.PathEscape(string(id)) }
 
-// ifMatch makes a change conditional on revision rev of the object. With 0 the change
-// is unconditional.
+// ifMatch makes a change conditional: the cloud refuses the change if the object does not have the
+// revision rev. If rev is 0, the change is unconditional.
 func ifMatch(rev uint64) func(*http.Request) {
 	return func(r *http.Request) {
 		if rev != 0 {

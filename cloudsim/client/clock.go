@@ -11,13 +11,13 @@ func (c *Client) GetClock(ctx context.Context) (cloudsim.Clock, error) {
 	return call[cloudsim.Clock](ctx, c, "GET", "/v1/clock", nil)
 }
 
-// SetClock changes the time or the mode of the clock. Only admins may call it.
+// SetClock changes the time or the mode of the clock. The caller must be an admin.
 func (c *Client) SetClock(ctx context.Context, req cloudsim.SetClock) (cloudsim.Clock, error) {
 	return call[cloudsim.Clock](ctx, c, "PUT", "/v1/clock", req)
 }
 
-// AdvanceClock moves the clock forward. It returns when all work that is due by the new
-// time has settled. Only admins may call it.
+// AdvanceClock moves the clock forward. It returns when all work that is due by the new time has
+// settled. The caller must be an admin.
 func (c *Client) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (cloudsim.Clock, error) {
 	return call[cloudsim.Clock](ctx, c.patient(), "POST", "/v1/clock/advance", req)
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateDisk creates a disk and returns it. The disk becomes available later: see State and Operation.
+// CreateDisk creates a disk and returns it. The disk becomes available later: see its fields State
+// and Operation.
 func (c *Client) CreateDisk(ctx context.Context, req cloudsim.CreateDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks", req)
 }
@@ -21,10 +22,10 @@ func (c *Client) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 	return call[cloudsim.List[cloudsim.Disk]](ctx, c, "GET", "/v1/disks"+listQuery(o), nil)
 }
 
-// AttachDisk begins to attach a disk and returns the disk. If the disk is already
-// attached in the same way, AttachDisk returns it unchanged. It returns Conflict if
-// another instance has the disk, NotFound if the instance does not exist, and Exhausted
-// if the instance can have no more disks.
+// AttachDisk begins to attach a disk and returns the disk. If the disk already has the same
+// attachment, AttachDisk returns the disk unchanged. It returns Conflict if another instance has
+// the disk, NotFound if the instance does not exist, and Exhausted if the instance has the maximum
+// number of disks.
 func (c *Client) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/attach", req)
 }
@@ -35,22 +36,22 @@ func (c *Client) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/detach", req)
 }
 
-// ResizeDisk begins to grow a disk and returns the disk. The disk may be attached. A
-// smaller size is Invalid.
+// ResizeDisk begins to grow a disk and returns the disk. The disk may be attached. ResizeDisk
+// returns Invalid for a smaller size.
 func (c *Client) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ResizeDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/resize", req)
 }
 
-// ModifyDisk begins to change a disk's type, IOPS or throughput and returns the disk. The
-// disk may be attached. A value that the disk already has changes nothing. ModifyDisk
-// returns Conflict during other work on the disk.
+// ModifyDisk begins to change a disk's type, IOPS or throughput and returns the disk. The disk may
+// be attached. A request for the current values changes nothing. ModifyDisk returns Conflict while
+// other work on the disk runs.
 func (c *Client) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ModifyDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/modify", req)
 }
 
-// DeleteDisk begins to delete a disk and returns the disk. It returns Conflict while the
-// disk is attached, or while the cloud makes a snapshot or a copy of the disk. A second
-// call during the deletion returns the disk again. After the deletion it is NotFound.
+// DeleteDisk begins to delete a disk and returns the disk. It returns Conflict while the disk is
+// attached, or while the cloud makes a snapshot or a copy of the disk. A second call during the
+// deletion returns the disk again. After the deletion, a call returns NotFound.
 func (c *Client) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "DELETE", "/v1/disks/"+seg(id), nil)
 }

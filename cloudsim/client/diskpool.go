@@ -16,7 +16,7 @@ func (c *Client) ListDiskPools(ctx context.Context, o cloudsim.ListOptions) (clo
 	return call[cloudsim.List[cloudsim.DiskPool]](ctx, c, "GET", "/v1/disk-pools"+listQuery(o), nil)
 }
 
-// SetDiskPool changes the size of a disk pool. Only admins may call it.
+// SetDiskPool changes the size of a disk pool. The caller must be an admin.
 func (c *Client) SetDiskPool(ctx context.Context, name string, req cloudsim.SetDiskPool) (cloudsim.DiskPool, error) {
 	return call[cloudsim.DiskPool](ctx, c, "PUT", "/v1/disk-pools/"+seg(name), req)
 }

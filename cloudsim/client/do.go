@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 )
 
-// Do makes one call to a path of the API, for calls without a method in Client. The body in
-// and the answer are JSON, and either may be nil. The path must begin with /v1 and must be
-// escaped. Errors are the same as for other calls.
+// Do sends a request to a path of the API. Use it for operations without a method in Client. The
+// argument in is the JSON body of the request, or nil. The result is the JSON answer, or nil. The
+// path must begin with /v1 and must be escaped. Do returns the same errors as the other methods.
 func (c *Client) Do(ctx context.Context, method, path string, in json.RawMessage) (json.RawMessage, error) {
 	if in == nil {
 		return call[json.RawMessage](ctx, c, method, path, nil)

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateFault creates a fault that breaks calls on purpose. The fault is active when
-// CreateFault returns. Only admins may call it.
+// CreateFault creates a fault, which affects matching calls on purpose. The fault is active when
+// CreateFault returns. The caller must be an admin.
 func (c *Client) CreateFault(ctx context.Context, req cloudsim.CreateFault) (cloudsim.Fault, error) {
 	return call[cloudsim.Fault](ctx, c, "POST", "/v1/faults", req)
 }
@@ -22,13 +22,14 @@ func (c *Client) ListFaults(ctx context.Context, o cloudsim.ListOptions) (clouds
 	return call[cloudsim.List[cloudsim.Fault]](ctx, c, "GET", "/v1/faults"+listQuery(o), nil)
 }
 
-// DeleteFault ends a fault. It does not break calls that begin after DeleteFault returned.
+// DeleteFault deletes a fault. The fault does not affect calls that begin after DeleteFault
+// returned.
 func (c *Client) DeleteFault(ctx context.Context, id cloudsim.FaultID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/faults/"+seg(id), nil)
 	return err
 }
 
-// FaultTargets returns the operations that faults can break.
+// FaultTargets returns the operations that faults can affect.
 func (c *Client) FaultTargets(ctx context.Context) ([]cloudsim.FaultTarget, error) {
 	all, err := call[cloudsim.FaultTargets](ctx, c, "GET", "/v1/faults/targets", nil)
 	return all.Items, err

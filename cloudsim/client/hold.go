@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateHold creates a hold, which keeps matching work from settling. The hold is active
-// when CreateHold returns. Only admins may call it.
+// CreateHold creates a hold, which delays the end of matching work. The hold is active when
+// CreateHold returns. The caller must be an admin.
 func (c *Client) CreateHold(ctx context.Context, req cloudsim.CreateHold) (cloudsim.Hold, error) {
 	return call[cloudsim.Hold](ctx, c, "POST", "/v1/holds", req)
 }
@@ -22,7 +22,7 @@ func (c *Client) ListHolds(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 	return call[cloudsim.List[cloudsim.Hold]](ctx, c, "GET", "/v1/holds"+listQuery(o), nil)
 }
 
-// DeleteHold removes a hold. The work that the hold kept can then settle.
+// DeleteHold removes a hold. The work that the hold delayed can then end.
 func (c *Client) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/holds/"+seg(id), nil)
 	return err
@@ -33,7 +33,7 @@ func (c *Client) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/release", nil)
 }
 
-// CancelOperation cancels work before it has settled. It returns Conflict if the work
+// CancelOperation cancels an operation that has not ended. It returns Conflict if the operation
 // cannot be cancelled.
 func (c *Client) CancelOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/cancel", nil)
@@ -44,7 +44,8 @@ func (c *Client) GetDurations(ctx context.Context) (cloudsim.WorkDurations, erro
 	return call[cloudsim.WorkDurations](ctx, c, "GET", "/v1/durations", nil)
 }
 
-// SetDurations replaces the durations that override the cloud's profile. Only admins may call it.
+// SetDurations replaces the durations that override the cloud's profile. The caller must be an
+// admin.
 func (c *Client) SetDurations(ctx context.Context, req cloudsim.WorkDurations) (cloudsim.WorkDurations, error) {
 	return call[cloudsim.WorkDurations](ctx, c, "PUT", "/v1/durations", req)
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateInstance creates an instance and returns it. The instance runs later: see State and Operation.
+// CreateInstance creates an instance and returns it. The instance begins to run later: see its
+// fields State and Operation.
 func (c *Client) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances", req)
 }
@@ -21,8 +22,8 @@ func (c *Client) ListInstances(ctx context.Context, o cloudsim.ListOptions) (clo
 	return call[cloudsim.List[cloudsim.Instance]](ctx, c, "GET", "/v1/instances"+listQuery(o), nil)
 }
 
-// UpdateInstance replaces an instance's labels. If rev is not 0 and the instance has
-// changed since that revision, it returns Stale.
+// UpdateInstance replaces an instance's labels. If rev is not 0 and the instance has changed since
+// the revision rev, UpdateInstance returns Stale.
 func (c *Client) UpdateInstance(ctx context.Context, id cloudsim.InstanceID, req cloudsim.UpdateInstance, rev uint64) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "PUT", "/v1/instances/"+seg(id), req, ifMatch(rev))
 }
@@ -45,14 +46,14 @@ func (c *Client) RebootInstance(ctx context.Context, id cloudsim.InstanceID) (cl
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/reboot", nil)
 }
 
-// CrashInstance cuts the power of a running instance. The instance keeps the state running
-// until it is rebooted. It returns Conflict if the instance is not running.
+// CrashInstance simulates a power failure of a running instance. The state of the instance stays
+// running until a reboot. CrashInstance returns Conflict if the instance is not running.
 func (c *Client) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/crash", nil)
 }
 
-// DeleteInstance begins to terminate an instance and returns the instance. A second call
-// during the termination returns the instance again. After the termination it is NotFound.
+// DeleteInstance begins to terminate an instance and returns the instance. A second call during the
+// termination returns the instance again. After the termination, a call returns NotFound.
 func (c *Client) DeleteInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "DELETE", "/v1/instances/"+seg(id), nil)
 }

@@ -22,13 +22,13 @@ func (c *Client) ListLoadBalancers(ctx context.Context, o cloudsim.ListOptions) 
 	return call[cloudsim.List[cloudsim.LoadBalancer]](ctx, c, "GET", "/v1/load-balancers"+listQuery(o), nil)
 }
 
-// UpdateLoadBalancer replaces labels and spec. If rev is not 0 and the load balancer has
-// changed since that revision, it returns Stale.
+// UpdateLoadBalancer replaces labels and spec. If rev is not 0 and the load balancer has changed
+// since the revision rev, UpdateLoadBalancer returns Stale.
 func (c *Client) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.UpdateLoadBalancer, rev uint64) (cloudsim.LoadBalancer, error) {
 	return call[cloudsim.LoadBalancer](ctx, c, "PUT", "/v1/load-balancers/"+seg(id), req, ifMatch(rev))
 }
 
-// SetLoadBalancerTargets replaces the set of targets in one call.
+// SetLoadBalancerTargets replaces all targets of a load balancer in one call.
 func (c *Client) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.SetTargets) (cloudsim.LoadBalancer, error) {
 	return call[cloudsim.LoadBalancer](ctx, c, "PUT", "/v1/load-balancers/"+seg(id)+"/targets", req)
 }
@@ -39,8 +39,8 @@ func (c *Client) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancer
 	return call[cloudsim.LoadBalancerStats](ctx, c, "GET", "/v1/load-balancers/"+seg(id)+"/stats", nil)
 }
 
-// DeleteLoadBalancer begins to delete a load balancer and returns the load balancer. A
-// second call during the deletion returns it again. After the deletion it is NotFound.
+// DeleteLoadBalancer begins to delete a load balancer and returns the load balancer. A second call
+// during the deletion returns the load balancer again. After the deletion, a call returns NotFound.
 func (c *Client) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID) (cloudsim.LoadBalancer, error) {
 	return call[cloudsim.LoadBalancer](ctx, c, "DELETE", "/v1/load-balancers/"+seg(id), nil)
 }

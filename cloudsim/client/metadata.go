@@ -22,9 +22,9 @@ const (
 	maxMetadata     = 64 << 10
 )
 
-// Metadata is a client of the metadata service of the instance that it runs on. It
-// connects to URL directly, never through a proxy, and follows no redirect. Only one
-// goroutine may use it. Call Close at the end.
+// Metadata is a client of the metadata service. It runs on an instance and reads the metadata of
+// this instance. It connects to URL directly, never through a proxy, and follows no redirect. Only
+// one goroutine may use it. Call Close at the end.
 type Metadata struct {
 	URL string // without a path
 
@@ -51,9 +51,8 @@ func NewMetadata(url string) *Metadata {
 // Close closes idle connections.
 func (m *Metadata) Close() { m.http.CloseIdleConnections() }
 
-// Get returns the answer of the service to a path such as /v1/instance. The first call also
-// starts a session of 60 s, and later calls use that session. The error is Unavailable if
-// a retry may help.
+// Get returns the answer of the service to a path such as /v1/instance. The first call also starts
+// a session of 60 s, and later calls use that session. Get returns Unavailable if a retry may help.
 func (m *Metadata) Get(ctx context.Context, path string) ([]byte, error) {
 	if m.session == "" {
 		session, err := m.ask(ctx, http.MethodPut, "/v1/token", "Metadata-Token-TTL-Seconds", "60")

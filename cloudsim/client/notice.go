@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// AnnounceNotice announces planned work of the cloud to an instance. It replaces a notice of
-// the same type. The cloud does the work at the announced time.
+// AnnounceNotice announces planned work of the cloud to an instance. A new notice replaces an
+// existing notice of the same type. The cloud does the work at the announced time.
 func (c *Client) AnnounceNotice(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateNotice) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/notices", req)
 }

@@ -16,8 +16,9 @@ func (c *Client) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cl
 	return call[cloudsim.List[cloudsim.Operation]](ctx, c, "GET", "/v1/operations"+listQuery(o), nil)
 }
 
-// WaitOperation returns an operation when it is over, or the error of ctx. The cloud
-// delays each answer for up to 10 s, so waiting needs few calls.
+// WaitOperation waits until an operation has ended, and returns the operation. It returns the error
+// of ctx if ctx ends first. The cloud delays each answer for up to 10 s, so WaitOperation needs few
+// calls.
 func (c *Client) WaitOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	for {
 		op, err := call[cloudsim.Operation](ctx, c, "GET", "/v1/operations/"+seg(id)+"?waitSeconds=10", nil)

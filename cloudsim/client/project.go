@@ -6,7 +6,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateProject creates a project. Only admins may call it.
+// CreateProject creates a project. The caller must be an admin.
 func (c *Client) CreateProject(ctx context.Context, req cloudsim.CreateProject) (cloudsim.Project, error) {
 	return call[cloudsim.Project](ctx, c, "POST", "/v1/projects", req)
 }

@@ -27,13 +27,13 @@ func (c *Client) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID)
 	return err
 }
 
-// CreateRegistryCredential creates a registry password for the caller. The password
-// always has the caller's permissions at the time of use.
+// CreateRegistryCredential creates a registry password for the caller. At each use the password has
+// the current permissions of the caller.
 func (c *Client) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (cloudsim.RegistryCredential, error) {
 	return call[cloudsim.RegistryCredential](ctx, c, "POST", "/v1/registry/credentials", req)
 }
 
-// ListRegistryDecisions returns the recent decisions of the registry to allow or to refuse,
+// ListRegistryDecisions returns the recent decisions of the registry to allow or refuse a request,
 // newest last. The caller needs a role in all projects.
 func (c *Client) ListRegistryDecisions(ctx context.Context) (cloudsim.List[cloudsim.RegistryDecision], error) {
 	return call[cloudsim.List[cloudsim.RegistryDecision]](ctx, c, "GET", "/v1/registry/decisions", nil)

@@ -43,7 +43,8 @@ func (c *Client) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) (
 	return call[cloudsim.List[cloudsim.RoleBinding]](ctx, c, "GET", "/v1/role-bindings"+listQuery(o), nil)
 }
 
-// DeleteRoleBinding removes a role binding. It takes effect at the next call.
+// DeleteRoleBinding removes a role binding. The removal takes effect at the
+// next call of the service account.
 func (c *Client) DeleteRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/role-bindings/"+seg(id), nil)
 	return err

@@ -22,8 +22,8 @@ func (c *Client) ListRoutes(ctx context.Context, o cloudsim.ListOptions) (clouds
 	return call[cloudsim.List[cloudsim.Route]](ctx, c, "GET", "/v1/routes"+listQuery(o), nil)
 }
 
-// DeleteRoute begins to delete a route and returns the route. A second call during the
-// deletion returns the route again. After the deletion it is NotFound.
+// DeleteRoute begins to delete a route and returns the route. A second call during the deletion
+// returns the route again. After the deletion, a call returns NotFound.
 func (c *Client) DeleteRoute(ctx context.Context, id cloudsim.RouteID) (cloudsim.Route, error) {
 	return call[cloudsim.Route](ctx, c, "DELETE", "/v1/routes/"+seg(id), nil)
 }

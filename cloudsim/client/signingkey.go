@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// RotateSigningKey makes a new key for a use and retires the previous key. Only admins may
-// call it.
+// RotateSigningKey makes a new key for a use and retires the previous key. The caller must be an
+// admin.
 func (c *Client) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (cloudsim.SigningKey, error) {
 	return call[cloudsim.SigningKey](ctx, c, "POST", "/v1/signing-keys", req)
 }
@@ -22,14 +22,14 @@ func (c *Client) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (c
 	return call[cloudsim.List[cloudsim.SigningKey]](ctx, c, "GET", "/v1/signing-keys"+listQuery(o), nil)
 }
 
-// DeleteSigningKey deletes a retiring key, which revokes all its signatures at once. It
+// DeleteSigningKey deletes a retiring key. All signatures of this key become invalid at once. It
 // returns Conflict for an active key.
 func (c *Client) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/signing-keys/"+seg(id), nil)
 	return err
 }
 
-// KeySet returns the public halves of all valid keys. It needs no token.
+// KeySet returns the public halves of all valid keys. The call needs no token.
 func (c *Client) KeySet(ctx context.Context) (cloudsim.KeySet, error) {
 	return call[cloudsim.KeySet](ctx, c, "GET", "/.well-known/jwks.json", nil)
 }

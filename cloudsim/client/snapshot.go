@@ -6,9 +6,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateSnapshot begins to take a snapshot of a disk and returns the snapshot: see
-// ReadyToUse and Operation. The disk may be attached. It returns NotFound if the disk does
-// not exist.
+// CreateSnapshot begins to take a snapshot of a disk and returns the snapshot. The fields
+// ReadyToUse and Operation show the progress. The disk may be attached. CreateSnapshot returns
+// NotFound if the disk does not exist.
 func (c *Client) CreateSnapshot(ctx context.Context, req cloudsim.CreateSnapshot) (cloudsim.Snapshot, error) {
 	return call[cloudsim.Snapshot](ctx, c, "POST", "/v1/snapshots", req)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateSnapshotGroup begins to take snapshots of several disks at one instant. It takes
-// all snapshots or none. It returns NotFound if a disk does not exist.
+// CreateSnapshotGroup begins to take snapshots of several disks at one instant. The cloud takes all
+// snapshots or none. CreateSnapshotGroup returns NotFound if a disk does not exist.
 func (c *Client) CreateSnapshotGroup(ctx context.Context, req cloudsim.CreateSnapshotGroup) (cloudsim.SnapshotGroup, error) {
 	return call[cloudsim.SnapshotGroup](ctx, c, "POST", "/v1/snapshot-groups", req)
 }

@@ -15,9 +15,9 @@ import (
 
 const socketScheme = "unix://"
 
-// ValidURL reports whether u is a valid URL of a Client. Valid schemes are http, https,
-// and unix for a Unix socket, as in unix:///run/cloudsim.sock. An http or https URL may
-// have a path before the API's own path. It may not have a password, because a token
+// ValidURL reports whether u is a valid URL of a Client. Valid schemes are http, https, and unix
+// for a Unix socket, as in unix:///run/cloudsim.sock. An http or https URL may have a path, to
+// which the client appends the paths of the API. A URL must not have a password, because a token
 // identifies the caller.
 func ValidURL(u string) bool {
 	if path, ok := strings.CutPrefix(u, socketScheme); ok {
@@ -28,9 +28,9 @@ func ValidURL(u string) bool {
 		at.User == nil && at.RawQuery == "" && at.Fragment == "" && !at.ForceQuery
 }
 
-// Reach makes t connect to the cloud at u if u is a Unix socket. Do not use t for another
-// cloud then. A round trip over the socket takes a third less time than over TCP, and only
-// the owner of the socket can connect.
+// Reach makes the transport t connect to the Unix socket in the URL u. After this call, t can reach
+// only this cloud. If u is no URL of a Unix socket, Reach changes nothing. A round trip over the
+// socket takes a third less time than over TCP. Only the owner of the socket can connect to it.
 func Reach(t *http.Transport, u string) {
 	path, ok := strings.CutPrefix(u, socketScheme)
 	if !ok {
@@ -42,9 +42,9 @@ func Reach(t *http.Transport, u string) {
 	}
 }
 
-// base returns the beginning of a request's URL. A cloud on a Unix socket has no host name,
-// so base returns a name that ends in invalid. Such a name never resolves (RFC 6761 section
-// 6.4). So if the caller forgot Reach, the call fails and no token leaves the machine.
+// base returns the beginning of a request's URL. A cloud on a Unix socket has no host name, so base
+// returns a host name that ends in .invalid. Such a name never resolves (RFC 6761 section 6.4). If
+// the caller forgot Reach, the call therefore fails, and no token leaves the machine.
 func (c *Client) base() string {
 	if strings.HasPrefix(c.URL, socketScheme) {
 		return "http://cloud.invalid"
@@ -52,9 +52,9 @@ func (c *Client) base() string {
 	return strings.TrimSuffix(c.URL, "/")
 }
 
-// Trust makes t trust the certificate authorities in caFile (PEM), and no others,
-// when it calls a cloud at an https URL. With caFile "" it changes nothing: t trusts
-// the authorities of the system. The error is Invalid and names the file.
+// Trust makes the transport t accept only certificates of the authorities in caFile, a PEM file.
+// This applies to clouds at an https URL. If caFile is "", Trust changes nothing, and t trusts the
+// authorities of the system. The error is Invalid and names the file.
 func Trust(t *http.Transport, caFile string) error {
 	if caFile == "" {
 		return nil

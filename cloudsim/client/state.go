@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// SaveState saves the whole cloud. Only admins may call the methods for states.
+// SaveState saves the whole cloud. For all methods about states, the caller must be an admin.
 func (c *Client) SaveState(ctx context.Context, req cloudsim.SaveState) (cloudsim.State, error) {
 	return call[cloudsim.State](ctx, c.patient(), "POST", "/v1/states", req)
 }
@@ -19,7 +19,7 @@ func (c *Client) ListStates(ctx context.Context) (cloudsim.States, error) {
 	return call[cloudsim.States](ctx, c, "GET", "/v1/states", nil)
 }
 
-// LoadState replaces the cloud with a saved state. All watches end with Gone.
+// LoadState replaces the contents of the cloud by a saved state. All watches end with Gone.
 func (c *Client) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	path := "/v1/states/" + seg(name) + "/load"
 	if req.RecordsOnly {
@@ -35,14 +35,14 @@ func (c *Client) DeleteState(ctx context.Context, name string) error {
 	return err
 }
 
-// ResetState empties the cloud. Projects and access rights stay. All watches end with
-// Gone.
+// ResetState deletes the contents of the cloud, except the projects and the access rights. All
+// watches end with Gone.
 func (c *Client) ResetState(ctx context.Context) error {
 	_, err := call[struct{}](ctx, c.patient(), "POST", "/v1/states/reset", nil)
 	return err
 }
 
-// DiffStates compares two states; "" is the running cloud.
+// DiffStates compares two saved states. The name "" stands for the running cloud.
 func (c *Client) DiffStates(ctx context.Context, from, to string) (cloudsim.StateDiff, error) {
 	q := url.Values{}
 	if from != "" {

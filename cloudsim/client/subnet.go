@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateSubnet creates a subnet and returns it. When the subnet is available, it can have
-// instances: see State and Operation.
+// CreateSubnet creates a subnet and returns it. Callers can create instances in the subnet when it
+// is available: see its fields State and Operation.
 func (c *Client) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (cloudsim.Subnet, error) {
 	return call[cloudsim.Subnet](ctx, c, "POST", "/v1/subnets", req)
 }
@@ -23,8 +23,8 @@ func (c *Client) ListSubnets(ctx context.Context, o cloudsim.ListOptions) (cloud
 }
 
 // DeleteSubnet begins to delete a subnet and returns the subnet. It returns Conflict while
-// instances use the subnet. A second call during the deletion returns the subnet again.
-// After the deletion it is NotFound.
+// instances use the subnet. A second call during the deletion returns the subnet again. After the
+// deletion, a call returns NotFound.
 func (c *Client) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (cloudsim.Subnet, error) {
 	return call[cloudsim.Subnet](ctx, c, "DELETE", "/v1/subnets/"+seg(id), nil)
 }

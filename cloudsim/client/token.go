@@ -9,8 +9,9 @@ import (
 
 const maxTokenFile = 64 << 10
 
-// TokenFile returns a TokenSource that reads the token from the file path at every call.
-// So the next call uses a rotated file. An error names the file, never its content.
+// TokenFile returns a TokenSource that reads the token from a file before every call. After a
+// rotation, the next call therefore uses the new token. An error contains the name of the file, but
+// never its content.
 func TokenFile(path string) TokenSource {
 	return func() (string, error) {
 		f, err := os.Open(path)

@@ -24,14 +24,15 @@ type Replayed struct {
 	Full  bool // the recording stopped at its size limit, so later calls are missing
 }
 
-// Replay makes the calls of a transcript one by one, and compares each answer with the
-// recorded answer. The cloud must be in the state in which the recorded cloud was at the
-// start of the transcript. A call with a token from the transcript uses the new token that
-// the replay got. All other authenticated calls use the token of c, so c must be the admin.
+// Replay makes the calls of a transcript one by one, and compares each answer with the recorded
+// answer. The cloud must be in the state in which the recorded cloud was at the start of the
+// transcript. If the transcript contains the creation of a token, the calls with this token use the
+// token that the replay created. All other authenticated calls use the token of c, so c must have
+// the token of the admin.
 //
-// Replay stops at the first difference and returns a Conflict that names the difference.
-// The calls before it have been made. A damaged transcript is Invalid. Replay ignores an
-// incomplete last line, because a killed cloud can leave such a line.
+// Replay stops at the first difference and returns a Conflict that names the difference. The cloud
+// has then done the work of all earlier calls. Replay returns Invalid for a damaged transcript.
+// Replay ignores an incomplete last line, because a killed cloud can leave such a line.
 func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, cloudsim.MaxTranscriptLine)
@@ -81,8 +82,8 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// once returns a copy of rt that does not reuse connections. On a reused connection that
-// the cloud closed, the transport would repeat the call, and the cloud would see two calls.
+// once returns a copy of rt that does not reuse connections. If the cloud closed a reused
+// connection, the transport would send the call again, and the cloud would get two calls.
 func once(rt http.RoundTripper) http.RoundTripper {
 	if rt == nil {
 		rt = http.DefaultTransport
@@ -95,7 +96,8 @@ func once(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// fits returns Conflict if the cloud is not in the state of the transcript's start.
+// fits returns Conflict if the cloud is not in the state in which the transcript began. It compares
+// the revision, and the time of a frozen clock.
 func (c *Client) fits(ctx context.Context, head cloudsim.TranscriptHead) error {
 	everything := *c
 	everything.Project = "*"
@@ -127,7 +129,7 @@ type player struct {
 	c       *Client
 	http    *http.Client
 	head    cloudsim.TranscriptHead
-	secrets map[cloudsim.TokenID]string // of tokens that the replay created
+	secrets map[cloudsim.TokenID]string // secrets of the tokens that the replay created
 }
 
 func (p *player) play(ctx context.Context, call cloudsim.TranscriptCall) error {
@@ -191,8 +193,8 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 	return req, nil
 }
 
-// compare returns an error that names the first difference between an answer and the
-// recorded answer. The argument times says whether to compare times.
+// compare returns an error that names the first difference between an answer and the recorded
+// answer. If the argument times is true, it also compares the times in the answers.
 func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) error {
 	if status != call.Status {
 		return cloudsim.Errorf(cloudsim.Conflict, "the recorded answer has status %d, but the cloud answers %d: %s", call.Status, status, shown(raw))
@@ -220,7 +222,8 @@ func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) e
 	return cloudsim.Errorf(cloudsim.Conflict, "the answer differs%s; now it is %s", where, shown(raw))
 }
 
-// shown returns an answer for a terminal, without secrets and at most 500 characters long.
+// shown returns an answer for an error message. It removes secrets, and cuts the answer after 500
+// characters.
 func shown(raw []byte) string {
 	clean, _ := cloudsim.Redact(raw)
 	if !utf8.Valid(clean) {

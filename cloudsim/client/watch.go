@@ -20,11 +20,11 @@ const maxSilence = 90 * time.Second
 
 var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent nothing for %s", maxSilence)
 
-// Watch yields the events after o.Since, in order. It ends when ctx ends, the server closes
-// the connection, or the caller breaks the loop. The last item is an error, unless ctx ended:
-//   - Gone: the journal no longer reaches back to o.Since, or a state was loaded.
+// Watch yields the events after o.Since, in order. It ends when ctx ends, when the server closes
+// the connection, or when the caller leaves the loop. Unless ctx ended, the last item is an error:
+//   - Gone: the journal no longer contains all events after o.Since, or a state was loaded.
 //   - Unavailable: the connection broke or hangs.
-//   - Unauthenticated or Denied: the caller's token or its right to watch ended.
+//   - Unauthenticated or Denied: the caller's token expired or lost the permission to watch.
 //
 // To resume, set Since to the Rev of the last handled event. Then no event is lost or
 // repeated.
@@ -79,7 +79,8 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// watchLine is one line of the stream: an event, or on the last line the error.
+// watchLine is one line of the stream. It contains an event. The last line can contain an error
+// instead.
 type watchLine struct {
 	cloudsim.Event
 	Problem *cloudsim.Problem `json:"problem"`
@@ -95,9 +96,10 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 	return call[cloudsim.List[cloudsim.Event]](ctx, c, http.MethodGet, "/v1/events?"+q.Encode(), nil)
 }
 
-// AllEvents returns all events after o.Since up to now. It reads page by page. If a state was
-// loaded after o.Since, it returns Gone. But if o.Since is 0, it then reads all events of the
-// loaded state from a watch.
+// AllEvents returns all events after o.Since up to now. It reads them page by page. It returns Gone
+// if the journal no longer contains all these events, or if a state was loaded after o.Since. There
+// is one exception: if o.Since is 0 and a later page is Gone, AllEvents reads all events of the
+// journal again, from a watch.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {
@@ -116,8 +118,8 @@ func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]clou
 	}
 }
 
-// untilNow returns the events of a watch up to its first bookmark. The bookmark means that
-// the watch has caught up.
+// untilNow returns the events of a watch up to its first bookmark. This bookmark means that the
+// watch has read the whole journal.
 func (c *Client) untilNow(ctx context.Context, o cloudsim.WatchOptions) (all []cloudsim.Event, err error) {
 	o.Bookmark = time.Minute // any value enables bookmarks: the cloud chooses the interval; see WatchOptions
 	for e, err := range c.Watch(ctx, o) {

@@ -7,8 +7,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Why explains the current state of an object. The argument object is an id or kind/name. A
-// deleted object also has an explanation, as far back as the journal reaches.
+// Why explains the current state of an object. The argument object is an id or kind/name. For a
+// deleted object, the explanation contains the events that the journal still has.
 func (c *Client) Why(ctx context.Context, object string) (cloudsim.Why, error) {
 	return call[cloudsim.Why](ctx, c, "GET", "/v1/why?object="+url.QueryEscape(object), nil)
 }

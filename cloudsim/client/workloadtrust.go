@@ -6,7 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateWorkloadTrust lets a Kubernetes service account call as a service account of the cloud.
+// CreateWorkloadTrust creates a trust. The trust lets a Kubernetes service account call as a
+// service account of the cloud.
 func (c *Client) CreateWorkloadTrust(ctx context.Context, req cloudsim.CreateWorkloadTrust) (cloudsim.WorkloadTrust, error) {
 	return call[cloudsim.WorkloadTrust](ctx, c, "POST", "/v1/workload-trusts", req)
 }
@@ -21,7 +22,8 @@ func (c *Client) ListWorkloadTrusts(ctx context.Context, o cloudsim.ListOptions)
 	return call[cloudsim.List[cloudsim.WorkloadTrust]](ctx, c, "GET", "/v1/workload-trusts"+listQuery(o), nil)
 }
 
-// DeleteWorkloadTrust ends a workload trust. It takes effect at the next call.
+// DeleteWorkloadTrust deletes a workload trust. The deletion takes effect at the next call of the
+// workload.
 func (c *Client) DeleteWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/workload-trusts/"+seg(id), nil)
 	return err
