@@ -59,7 +59,7 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 		e.acceptors = append(e.acceptors, a)
 		l.do(a.open)
 	}
-	told := uint64(0) // number of clients before the last error that was logged
+	told := uint64(0) // number of accepted clients at the last logged error
 	for {
 		select {
 		case <-ctx.Done():
@@ -71,7 +71,7 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 			}
 			b.rest(ctx, &again, "accept connections", ln.Addr(), t.err)
 			t.of.home.do(t.of.open)
-			for range len(e.failed) { // if one acceptor lacks descriptors, all do
+			for range len(e.failed) { // if one acceptor lacks descriptors, all acceptors lack them
 				t := <-e.failed
 				told = max(told, t.taken)
 				t.of.home.do(t.of.open)
@@ -80,8 +80,9 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 	}
 }
 
-// takeOver returns a copy of the listener's descriptor and closes the listener. Otherwise the
-// Go runtime's poller would also wake up for each client. The port stays open.
+// takeOver returns a copy of the listener's descriptor and closes the listener. The copy keeps
+// the port open. If the listener stayed open, the Go runtime's poller would also wake up for each
+// client.
 func takeOver(ln net.Listener) (fd int, err error) {
 	raw, err := ln.(syscall.Conn).SyscallConn() // every listener of package net is a syscall.Conn
 	if err != nil {
@@ -118,7 +119,7 @@ func (f *forwarder) leave(e *entry) {
 	}
 }
 
-// open begins to wait for clients.
+// open makes the loop wait for clients.
 func (a *acceptor) open() {
 	var err error
 	if a.id, err = a.home.watch(a.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE, a); err != nil {
@@ -126,7 +127,7 @@ func (a *acceptor) open() {
 	}
 }
 
-// fail stops waiting for clients until the next open, and reports the error.
+// fail makes the loop ignore clients until the next call of open, and reports the error.
 func (a *acceptor) fail(err error) {
 	a.forget()
 	a.failed <- troubles{a, err, a.taken.Load()} // never blocks: at most one failure of each acceptor is in the channel
@@ -148,7 +149,7 @@ func (a *acceptor) ready(uint32) {
 	fd, sa, err := syscall.Accept4(a.fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC) // unix.Accept4 makes an additional system call
 	switch {
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR), errors.Is(err, syscall.ECONNABORTED):
-		return // the client has left, or another acceptor took it
+		return // the client has left, or another acceptor has accepted it
 	case err != nil:
 		a.fail(err)
 		return

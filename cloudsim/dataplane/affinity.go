@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// maxKept is how many clients a load balancer remembers, which takes about 20 MB. Beyond this
-// number it forgets the least recently used client.
+// maxKept is the maximum number of clients that a load balancer remembers. They take about 20 MB
+// of memory. If there are more, the load balancer forgets the least recently used client.
 const maxKept = 100_000
 
 // affinity remembers the target of each client. The zero value remembers no client. The
@@ -31,7 +31,7 @@ func (a *affinity) set(timeout time.Duration) {
 	}
 }
 
-// find returns the target that client had, or nil.
+// find returns the remembered target of client, or nil if there is none.
 func (a *affinity) find(client netip.Addr) *target {
 	e := a.byClient[client]
 	if e == nil {

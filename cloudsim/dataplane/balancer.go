@@ -13,12 +13,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// lostEvery limits how often a balancer logs that a client found no target. When all targets
-// are down, this may happen for thousands of clients in a second.
+// lostEvery is the minimum time between two log lines of a balancer about a client without a
+// target. When all targets are down, there may be thousands of such clients in a second.
 const lostEvery = 10 * time.Second
 
 // balancer forwards for one load balancer. Only the plane's goroutine calls apply, steer and
-// stop. mu protects the state that they share with the balancer's own goroutines.
+// stop. mu protects the state that these methods share with the balancer's own goroutines.
 type balancer struct {
 	id     cloudsim.LoadBalancerID
 	log    *slog.Logger
@@ -29,8 +29,8 @@ type balancer struct {
 
 	forwarder *forwarder
 
-	// work counts the balancer's goroutines and connections. One goroutine sends reports.
-	// Another goroutine runs for each open socket, each probed target and each UDP flow.
+	// work counts the balancer's goroutines and connections. One goroutine sends reports. There
+	// is one further goroutine for each open socket, each probed target and each UDP flow.
 	work       sync.WaitGroup
 	stopReport context.CancelFunc
 	changed    chan struct{} // holds one token while there may be a new status to report
@@ -45,7 +45,7 @@ type balancer struct {
 	sockets   map[socketKey]*socket
 	targets   map[cloudsim.TargetKey]*target
 	behind    bool      // some targets are addresses behind an instance
-	order     []*target // targets of the spec, in its order
+	order     []*target // targets in the order of the spec
 	seats     int       // number of slots that were made so far
 	kept      affinity
 	sessions  map[*session]struct{}
@@ -65,9 +65,9 @@ func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
 	}
 }
 
-// apply changes b to the spec of lb. It does not touch sockets, probes and connections that lb
-// does not change. It ignores a revision older than the last one, and changes nothing if the
-// spec is already in force, as after b's own reports.
+// apply puts the spec of lb in force. Sockets, probes and connections that the spec does not
+// change stay. apply ignores a revision that is older than the last one. It does nothing if the
+// spec is already in force, for example if lb has only a new status.
 func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines map[cloudsim.InstanceID]machine) {
 	if lb.Revision < b.revision {
 		return
@@ -104,14 +104,14 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	}
 }
 
-// does reports whether the rules of lb are already in force.
+// does reports whether the addresses, published ports and spec of lb are already in force.
 func (b *balancer) does(lb cloudsim.LoadBalancer) bool {
 	return slices.Equal(b.lb.Addresses, lb.Addresses) && slices.Equal(b.lb.Published, lb.Published) && b.lb.Same(lb.LoadBalancerSpec)
 }
 
-// closeSockets closes the sockets that the function which selects. Their ports are free when
-// closeSockets returns. The caller must not hold mu, because a goroutine that accepts clients
-// may wait for mu.
+// closeSockets calls which for each socket, and closes the socket if the result is true. The
+// ports of closed sockets are free when closeSockets returns. The caller must not hold mu,
+// because a goroutine that accepts clients may wait for mu.
 func (b *balancer) closeSockets(which func(*socket) bool) {
 	for key, s := range b.sockets {
 		if which(s) {
@@ -123,8 +123,8 @@ func (b *balancer) closeSockets(which func(*socket) bool) {
 	}
 }
 
-// setListeners changes listeners to those of the spec. Connections of a removed listener refer
-// to the listener until they end.
+// setListeners sets b.listeners to the listeners of the spec. The connections of a removed
+// listener keep a pointer to it until they end.
 func (b *balancer) setListeners() {
 	gone := b.listeners
 	b.listeners = map[port]*listener{}
@@ -162,8 +162,8 @@ func (b *balancer) setSocket(ctx context.Context, s *socket) {
 	})
 }
 
-// setTargets changes targets and order to those of the spec. A removed target stays in targets
-// until its connections end.
+// setTargets sets b.targets and b.order to the targets of the spec. A removed target stays in
+// b.targets until its connections end.
 func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.InstanceID]machine) {
 	for _, t := range b.order {
 		t.listed = false
@@ -189,8 +189,8 @@ func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.Instanc
 	}
 }
 
-// steer applies the new state m of an instance. It takes O(targets) if there are addresses
-// behind instances, else O(1).
+// steer applies the new state m of an instance. It takes O(targets) if a target is an address
+// behind an instance, else O(1).
 func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -214,9 +214,9 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 	}
 }
 
-// steerTarget probes t while t is in the spec and its machine runs. Otherwise t immediately
-// stops taking new connections. A changed health check starts new probes, but the old verdict
-// stands until the new probes change it.
+// steerTarget starts and stops the probes of t. Probes run only while t is in the spec and its
+// machine runs. Without probes, t takes no new connections. If the health check changes,
+// steerTarget replaces the probes. The old verdict stays in force until the new probes change it.
 func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 	m = m.at(t.key)
 	probe, probed := t.listed && m.on() && m.ip() != "", t.stopProbe != nil
@@ -273,8 +273,8 @@ func (b *balancer) forgetIfUnused(t *target) {
 	b.news() // the target no longer drains
 }
 
-// stop closes every socket and lets the connections go on for grace. It does not wait for the
-// connections. To wait for them, call work.Wait.
+// stop closes every socket. The connections may continue for the time grace. stop does not wait
+// for their end. To wait, call b.work.Wait.
 func (b *balancer) stop(grace time.Duration) {
 	if b.stopReport != nil {
 		b.stopReport()

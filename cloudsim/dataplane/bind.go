@@ -35,8 +35,8 @@ func (o *bound) Close() error {
 	return o.streams.Close()
 }
 
-// open opens a socket at ip:port only. An address can be local to this machine by a route alone
-// (see Claim). No interface has such an address, so open binds it with the option IP_FREEBIND.
+// open opens a socket at ip:port only. If a route makes the address local to this machine, but no
+// interface has it (see Config.Claim), open sets the socket option IP_FREEBIND.
 func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*bound, error) {
 	o, err := c.openWith(ctx, net.ListenConfig{}, protocol, ip, port)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) && isLocal(ip) {
@@ -68,8 +68,8 @@ func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol clou
 }
 
 // bind opens the socket s at its address. If this machine denies a port below 1024, bind opens
-// the port plus LowPortOffset instead. problem is the reason why o is nil, or why o is at
-// another port.
+// the port plus LowPortOffset instead. The result problem is the reason why o is nil, or why o is
+// at another port.
 func (c Config) bind(ctx context.Context, s *socket) (o *bound, problem string) {
 	ip, port := s.bind, s.key.port
 	a, err := netip.ParseAddr(ip)
@@ -119,8 +119,8 @@ func explain(err error, ip string, port int) string {
 
 func hostPort(ip string, port int) string { return net.JoinHostPort(ip, strconv.Itoa(port)) }
 
-// cause returns the system error in err as text. It leaves addresses out, because their ports
-// differ each time.
+// cause returns the system error in err as text. It leaves out addresses, because their port
+// numbers differ from call to call.
 func cause(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()

@@ -13,17 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claimProtocol marks the routes of this program, as routing daemons mark theirs.
+// claimProtocol is the routing protocol number that marks the routes of this program. Routing
+// daemons mark their routes in the same way.
 const claimProtocol = 78 // not used in /etc/iproute2/rt_protos; the lab's routers use 77
 
-// claim adds a local route on the loopback interface for each of the ranges, so that this
-// machine receives the packets to their addresses. release deletes the routes that claim added
-// or took over.
+// claim adds a local route on the loopback interface for each of the ranges, so that this machine
+// receives the packets to addresses in the ranges. The function release deletes the routes that
+// claim added or took over.
 //
 // If another process of this program was killed and left its route, claim takes the route over.
-// Claim skips loopback ranges such as 127/8, and ranges that have a route of another program.
-// If the machine does not allow a route, claim logs a warning. The listeners then report the
-// addresses that they cannot open.
+// It skips loopback ranges such as 127/8, and ranges that have a route of another program. If the
+// machine does not allow a route, claim logs a warning. The listeners then report the addresses
+// that they cannot open.
 func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
 	var claimed []*netlink.Route
 	var signs []io.Closer
@@ -61,7 +62,7 @@ func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) 
 		case errors.Is(err, syscall.EEXIST) && sign != nil && isOurs(r):
 			claimed = append(claimed, r)
 			log.Info("took over a range of addresses that an earlier process claimed", "range", p.String())
-		case errors.Is(err, syscall.EEXIST): // the other program still needs its route after this process ends
+		case errors.Is(err, syscall.EEXIST): // keep the route, because the other program still needs it
 		default:
 			log.Warn("cannot claim a range of addresses for load balancers: it needs CAP_NET_ADMIN", "range", p.String(), "error", err)
 		}
@@ -76,9 +77,10 @@ func isOurs(r *netlink.Route) bool {
 	return err == nil && len(there) > 0
 }
 
-// signOfLife tells other processes of this program that the claim of p is in use and that its
-// route must stay. It listens on an abstract Unix socket. The kernel removes the name when the
-// process ends for any reason. signOfLife returns nil if another process has the name.
+// signOfLife marks the range p as in use, so that other processes of this program do not delete
+// its route. The mark is the name of an abstract Unix socket on which this process listens. The
+// kernel removes the name when the process ends, even after a crash. signOfLife returns nil if
+// another process has the name.
 func signOfLife(p netip.Prefix) io.Closer {
 	sign, err := net.Listen("unix", "@allinone/claim/"+p.Masked().String())
 	if err != nil {

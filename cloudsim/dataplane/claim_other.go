@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// claim is not possible on this system, because each address must be added to an interface.
-// claim logs a warning for each range.
+// claim logs a warning for each range that is not a loopback range. It cannot claim a range,
+// because on this system an address is local only if an interface has it.
 func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
 	for _, p := range ranges {
 		if !p.Addr().IsLoopback() {

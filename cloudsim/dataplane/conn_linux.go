@@ -28,12 +28,13 @@ const (
 )
 
 // conn is a client's connection together with the connection to its target. Only the loop's
-// goroutine may use it, except the fields of session that belong to the balancer.
+// goroutine may use a conn. But the balancer also uses some fields of session. Its mu protects
+// these fields.
 type conn struct {
 	session
 	loop        *loop
 	from        netip.AddrPort
-	front, back endpoint // the client's and the target's
+	front, back endpoint // the sockets to the client and to the target
 	halves      [2]halfConn
 	phase       phase
 	tried       []*target     // targets that could not be reached
@@ -51,11 +52,11 @@ type endpoint struct {
 	readable bool // until a read returns EAGAIN
 	writable bool // until a write returns EAGAIN
 	asks     bool // epoll reports when the socket is writable again
-	final    bool // the peer has ended or failed: read until this end
+	final    bool // the peer has ended or failed, so the loop reads until the end
 	failed   bool // the socket failed, so its peer needs no reset
 }
 
-// begin makes the connection of an accepted client and starts it on the loop where it stays.
+// begin makes the conn of an accepted client, chooses its loop, and starts it on this loop.
 func (a *acceptor) begin(fd int, from netip.AddrPort, first choice) {
 	c := &conn{loop: a.home.forwarder.leastLoaded(a.home), from: from}
 	c.session = session{b: a.b, l: a.socket.l, socket: a.socket, client: from.Addr(), choice: first, cut: c.cutSoon}
@@ -92,7 +93,8 @@ func (c *conn) start() {
 	c.dial()
 }
 
-// dial begins to connect to the chosen target. If this fails at once, dial tries another.
+// dial begins to connect to the chosen target. If the attempt fails at once, dial tries another
+// target.
 func (c *conn) dial() {
 	for err := c.connect(); err != nil; err = c.connect() {
 		if !c.another(err) {
@@ -135,9 +137,9 @@ func (c *conn) connect() error {
 	return err
 }
 
-// another gives up the present target and chooses another. It returns false if there is none,
-// and the connection is then gone. A failed dial does not change the target's health, because
-// only probes do.
+// another closes the socket to the present target and chooses another target. If there is none,
+// it ends the connection and returns false. A failed dial does not change the target's health,
+// because only probes change it.
 func (c *conn) another(err error) bool {
 	c.back.close(c.loop, true)
 	c.tried = append(c.tried, c.target)
@@ -172,7 +174,7 @@ func (c *conn) answered(events uint32) {
 	}
 }
 
-// ready handles the epoll events of a side.
+// ready handles the epoll events of an endpoint.
 func (s *endpoint) ready(events uint32) {
 	const end = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 	s.readable = s.readable || events&(unix.EPOLLIN|end) != 0
@@ -230,7 +232,8 @@ func (c *conn) run() {
 	}
 }
 
-// look ends a connection if its deadline has passed. The client's side checks for both sides.
+// look ends a connection if its deadline has passed. The client's endpoint checks the deadline
+// for both endpoints.
 func (s *endpoint) look(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {
@@ -265,7 +268,7 @@ func (c *conn) deadline() time.Duration {
 	return c.active + idle
 }
 
-// waits reports whether bytes wait for a slow reader. This does not count as silence.
+// waits reports whether bytes wait for a slow reader. Such a connection is not silent.
 func (c *conn) waits() bool {
 	return !c.halves[in].empty() || !c.halves[out].empty() || unsent(c.front.fd) || unsent(c.back.fd)
 }
@@ -287,7 +290,7 @@ func (c *conn) forsake(s *socket) {
 	}
 }
 
-// end ends a session. With reset, both peers see an error instead of an end.
+// end ends a session. If reset is true, both peers see an error instead of an end.
 func (c *conn) end(reset bool) {
 	c.close(reset)
 	c.b.leave(&c.session)

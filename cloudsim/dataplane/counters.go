@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Counters provides the statistics of the load balancers of a data plane. Its methods may be
-// called at any time, also before the data plane starts and after it ends.
+// Counters provides the statistics of the load balancers of a data plane. Call its methods at any
+// time, even before the data plane starts and after it ends.
 type Counters struct {
 	mu        sync.Mutex
 	balancers map[cloudsim.LoadBalancerID]*balancer
@@ -26,7 +26,7 @@ func (c *Counters) add(b *balancer) {
 	c.balancers[b.id] = b
 }
 
-// remove deletes b, unless another balancer with its id has replaced it.
+// remove deletes b, unless another balancer with the same id has replaced b.
 func (c *Counters) remove(b *balancer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,9 +35,9 @@ func (c *Counters) remove(b *balancer) {
 	}
 }
 
-// LoadBalancerStats returns statistics of a load balancer since this data plane began to
-// forward for it. It returns false if the data plane does not forward for it. It takes
-// O(targets).
+// LoadBalancerStats returns the statistics of a load balancer. They begin when this data plane
+// began to forward for the load balancer. It returns false if the data plane does not forward for
+// the load balancer. It takes O(targets).
 func (c *Counters) LoadBalancerStats(id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
 	c.mu.Lock()
 	b := c.balancers[id]

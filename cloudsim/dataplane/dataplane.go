@@ -24,66 +24,67 @@ type Cloud interface {
 	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)
 	ListZones(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Zone], error)
 	Watch(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error]
-	// ReportLoadBalancer replaces the Status of a load balancer. The data plane calls it for
-	// many load balancers at a time, but never twice at a time for the same load balancer.
+	// ReportLoadBalancer replaces the Status of a load balancer. The data plane calls it
+	// concurrently for different load balancers, but not for the same load balancer.
 	ReportLoadBalancer(context.Context, cloudsim.LoadBalancerID, cloudsim.LoadBalancerStatus) error
 }
 
 // Config configures Run. The zero value of a field means its default.
 type Config struct {
-	// LowPortOffset is added to a port below 1024 if this machine denies the port to an
-	// unprivileged program. Default 10000: port 80 becomes 10080.
+	// LowPortOffset is added to a port below 1024 if this machine does not allow the process to
+	// open the port. The default is 10000, so port 80 becomes 10080.
 	LowPortOffset int
-	// DrainTimeout is how long a connection may go on after its target or its listener was
-	// removed. A load balancer can set its own timeout. Default 30 s. If negative, connections
-	// are cut at once.
+	// DrainTimeout is how long a connection may continue after its target or its listener was
+	// removed. A load balancer can set its own timeout. The default is 30 s. If the value is
+	// negative, the data plane cuts such connections at once.
 	DrainTimeout time.Duration
 	// IdleTimeout is how long a connection may be silent in both directions. A listener can set
-	// its own timeout. A silent connection is cut up to a quarter of the timeout late. On
-	// Linux, bytes that wait for a slow reader do not count as silence. Default 350 s. If
-	// negative, there is no limit.
+	// its own timeout. The data plane may cut a silent connection up to a quarter of the timeout
+	// later. On Linux, a connection is not silent while bytes wait for a slow reader. The default
+	// is 350 s. If the value is negative, there is no limit.
 	IdleTimeout time.Duration
-	// FlowTimeout is the same for UDP flows. Default 120 s.
+	// FlowTimeout is the idle timeout of UDP flows. The default is 120 s.
 	FlowTimeout time.Duration
-	// ShutdownGrace is how long connections may go on after the context of Run ended. Default 2
-	// s. If negative, connections are cut at once.
+	// ShutdownGrace is how long connections may continue after the context of Run has ended. The
+	// default is 2 s. If the value is negative, Run cuts the connections at once.
 	ShutdownGrace time.Duration
-	// MaxConnections is the maximum of open connections or flows of a listener that sets no
-	// limit. The data plane refuses more. Default 10,000. A connection needs two file
-	// descriptors, and two more per direction while it moves many bytes. A flow needs one file
-	// descriptor.
+	// MaxConnections is the maximum number of open connections or flows of a listener that sets
+	// no limit. The data plane refuses further connections. The default is 10,000. A connection
+	// needs two file descriptors, and two more per direction while it moves many bytes. A flow
+	// needs one file descriptor.
 	MaxConnections int
-	// MaxOpen is the maximum of open connections and flows of all listeners together. The data
-	// plane refuses more. A listener that sets no limit gets at most half of MaxOpen. The
-	// default is a quarter of the process's file descriptors. Half of the descriptors then stay
-	// free for the API, disks and health checks.
+	// MaxOpen is the maximum number of open connections and flows of all listeners together. The
+	// data plane refuses further connections. A listener that sets no limit gets at most half of
+	// MaxOpen. The default is a quarter of the process's limit of file descriptors. Half of the
+	// descriptors then stay free for the API, disks and health checks.
 	MaxOpen int
-	// PublishedBind is the address of this machine at which published ports are opened. If it
-	// is empty, they are opened at the published host itself.
+	// PublishedBind is the address of this machine at which the data plane opens published ports.
+	// If it is empty, the data plane opens each port at its published host.
 	PublishedBind string
-	// Claim are ranges of addresses. Run makes them local addresses of this machine, and
-	// releases them at its end. This needs Linux and CAP_NET_ADMIN.
+	// Claim are ranges of addresses. Run adds routes that make them local addresses of this
+	// machine, and deletes the routes before it returns. This needs Linux and CAP_NET_ADMIN.
 	Claim []netip.Prefix
 	// ShowClients makes targets see a client's own IPv4 address instead of this machine's
-	// address. It needs Linux and CAP_NET_ADMIN. The network must route the targets' answers
-	// back to this machine, and this machine must accept them although their destination is the
-	// client. The caller sets this up.
+	// address. It needs Linux and CAP_NET_ADMIN. The caller must configure the network to route
+	// the targets' answers back to this machine. It must also configure this machine to accept
+	// these answers, although their destination address is the client's.
 	//
 	// HideClients are ranges of client addresses. Targets would answer these clients by a route
 	// that bypasses this machine. So targets see this machine's address instead.
 	ShowClients bool
 	HideClients []netip.Prefix
-	// Instances are the ranges in which the cloud's configuration puts instances and their
-	// pods. Load balancers and health checks may connect to addresses in them, also to
-	// addresses of this machine: hollow nodes have such addresses.
+	// Instances are the ranges in which the cloud's configuration puts instances and their pods.
+	// Load balancers and health checks may connect to all addresses in these ranges. Some of them
+	// may be addresses of this machine, because hollow nodes have such addresses.
 	Instances []netip.Prefix
 	// Networks are the ranges of networks that projects made. Load balancers and health checks
-	// may connect to addresses in them, except to addresses of this machine. The data plane
-	// refuses to connect to an address in neither list.
+	// may connect to addresses in these ranges, except to addresses of this machine. The data
+	// plane refuses to connect to an address that is neither in Instances nor in Networks.
 	Networks []netip.Prefix
 	// Counters gives the caller access to the statistics. It may be nil.
 	Counters *Counters
-	// Registry gets the metrics while Run runs. If it is nil, there are no metrics.
+	// Run registers its metrics in Registry, and unregisters them before it returns. If Registry
+	// is nil, there are no metrics.
 	Registry prometheus.Registerer
 
 	listen listenFunc    // nil: the real function; tests set it to deny low ports
@@ -141,9 +142,9 @@ func def[T comparable](v *T, d T) {
 // Run forwards for every load balancer of the cloud until ctx ends. It returns when every
 // listener, probe and connection is closed, at most ShutdownGrace after the end of ctx.
 //
-// Run fails if cfg is not valid, or if the cloud refuses access before the first list. After
-// the first list Run continues with the last known state through any failure of the cloud. It
-// retries with growing pauses.
+// Run fails if cfg is not valid, or if the cloud refuses access before the first list. If the
+// cloud fails after the first list, Run continues with the last known state. It repeats the
+// failed call with growing pauses.
 func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("data plane: %w", err)
@@ -172,7 +173,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 		dark:      map[string]bool{},
 		balancers: map[cloudsim.LoadBalancerID]*balancer{},
 	}
-	ctx, cancel := context.WithCancel(ctx) // when follow returns, the listeners and probes end too
+	ctx, cancel := context.WithCancel(ctx) // when follow returns, cancel ends the listeners and probes
 	defer p.close()
 	defer cancel()
 	return p.follow(ctx)
@@ -186,7 +187,7 @@ type plane struct {
 	prober    *prober
 	forwarder *forwarder
 	machines  map[cloudsim.InstanceID]machine
-	dark      map[string]bool // zones that are out of reach
+	dark      map[string]bool // true for zones whose machines are out of reach
 	balancers map[cloudsim.LoadBalancerID]*balancer
 	ending    sync.WaitGroup // load balancers that were stopped and still have connections
 }
@@ -194,7 +195,7 @@ type plane struct {
 // putInstance applies the present state of an instance.
 func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
 	if i.Revision < p.machines[i.ID].revision {
-		return // an event from before the list
+		return // the event is older than the list
 	}
 	m := machineOf(i)
 	m.dark = p.dark[m.zone]
@@ -202,8 +203,8 @@ func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
 	p.steer(ctx, i.ID, m)
 }
 
-// putZone applies the present state of a zone. The machines of a dark zone are out of reach,
-// and their connections are cut.
+// putZone applies the present state of a zone. While a zone is dark, its machines are out of
+// reach. If the zone becomes dark, putZone cuts the connections of these machines.
 func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 	if p.dark[z.Name] == z.Dark() {
 		return
@@ -218,8 +219,9 @@ func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 	}
 }
 
-// forgetRevisions makes the plane accept the next revision of each object, also a lower one. A
-// new cloud counts revisions from one, and a list is always newer than the known state.
+// forgetRevisions makes the plane accept the next revision of each object, even if it is lower
+// than the known revision. A list is always newer than the known state, but a new cloud counts
+// its revisions from one.
 func (p *plane) forgetRevisions() {
 	for id, m := range p.machines {
 		m.revision = 0

@@ -19,7 +19,7 @@ type dialPolicy struct {
 	host                func() ([]netip.Prefix, error) // addresses of this machine
 
 	mu    sync.Mutex
-	until time.Time // when known must be read again
+	until time.Time // time at which the list known expires
 	known []netip.Prefix
 	err   error
 }

@@ -187,6 +187,6 @@ func (p *packets) answerOne(f *flow, reads *pooledReader) error {
 	}
 	f.passed()
 	f.target.bytes[out].Add(uint64(len(datagram)))
-	_, _ = p.conn.WriteToUDPAddrPort(datagram, f.peer) // no error ends the flow; the idle timeout does
+	_, _ = p.conn.WriteToUDPAddrPort(datagram, f.peer) // an error does not end the flow; only the idle timeout does this
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 
 const (
 	dialTimeout  = 2 * time.Second
-	dialAttempts = 3 // number of targets that a connection tries at most
+	dialAttempts = 3 // maximum number of targets that a connection tries
 )
 
 // direction is the direction of traffic through a connection.

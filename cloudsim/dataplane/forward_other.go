@@ -81,8 +81,9 @@ func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, fr
 	b.leave(&c.session)
 }
 
-// connect connects to a target, and returns nil if no target answers. A failed dial does not
-// change the target's health, because only probes do. connect then tries another target.
+// connect connects to a target, and returns nil if no target answers. If a dial fails, connect
+// tries another target. A failed dial does not change the target's health, because only probes
+// change it.
 func (b *balancer) connect(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, to choice) *conn {
 	var tried []*target
 	for ok := true; ok; {
@@ -107,7 +108,7 @@ func (b *balancer) connect(ctx context.Context, s *socket, client *net.TCPConn, 
 	return nil
 }
 
-// introduce sends the PROXY header to the target, if the listener is configured to.
+// introduce sends the PROXY header to the target, if the listener has a PROXY protocol.
 func (c *conn) introduce(from netip.AddrPort) error {
 	v := c.l.proxyProtocol()
 	if v == "" {
@@ -118,9 +119,9 @@ func (c *conn) introduce(from netip.AddrPort) error {
 	return err
 }
 
-// dialTCP opens a connection to a target. It binds a source address only if the target shall
-// see the client's address. A port that is chosen before the target is known is not available
-// for connections to other targets.
+// dialTCP opens a connection to a target. It binds a source address only if the target should see
+// the client's address. Without a bind, the system chooses the source port when it knows the
+// target. So connections to different targets can have the same source port.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net.TCPConn, error) {
 	at, d := addrPort(to.ip, to.port), dialer
 	if err := c.dials.check(at.Addr()); err != nil {
@@ -151,7 +152,8 @@ func (c *conn) reset() {
 	reset(c.server)
 }
 
-// forward moves bytes in both directions until both have ended or one has failed.
+// forward moves bytes in both directions, until both directions have ended or one direction has
+// failed.
 func (c *conn) forward(l *listener) {
 	var other sync.WaitGroup
 	other.Go(func() { c.carry(in, c.server, c.client, l) })
@@ -159,8 +161,8 @@ func (c *conn) forward(l *listener) {
 	other.Wait()
 }
 
-// carry moves the bytes of one direction. It forwards an end of src to dst, and the other
-// direction goes on. Any error resets both connections.
+// carry moves the bytes of one direction. It forwards an end of src to dst, and does not affect
+// the other direction. After an error it resets both connections.
 func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 	err := c.move(d, dst, src, l)
 	if err == nil {
@@ -174,9 +176,9 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 
 var errIdle = errors.New("idle for too long")
 
-// looks is the number of consecutive checks without activity after which a connection is idle.
-// There is one check for each 1/looks of the idle timeout. So a process that was stopped for a
-// long time counts only one check.
+// looks is the number of checks in one idle timeout. A connection is idle after this number of
+// consecutive checks without activity. If the process was stopped for a long time, this counts as
+// one check only.
 const looks = 4
 
 // move moves bytes from src to dst until src ends.

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	maxProbes    = 256      // maximum at a time for all load balancers together, in fair shares
-	maxProbeBody = 64 << 10 // bytes of an answer that are read before the connection is closed
+	maxProbes    = 256      // maximum number of concurrent probes of all load balancers, shared fairly
+	maxProbeBody = 64 << 10 // maximum number of bytes that a probe reads of an answer
 )
 
 // prober runs the health checks of targets. All load balancers share it.
@@ -43,10 +43,11 @@ func newProber(most int, dials *dialPolicy) *prober {
 	}
 }
 
-// run probes ip by check until ctx ends, first immediately and then at a fixed interval. A
-// probe that takes longer than the interval delays the next probe, so probes of one target
-// never overlap. The load balancer has its own share of the slots. If many of its targets do
-// not answer, only its own probes are late.
+// run repeats the health check of the address ip until ctx ends. It calls tell with the result of
+// each probe. The first probe is immediate, and the next probes have a fixed interval. A probe
+// that takes longer than the interval delays the next probe, so probes of one target never
+// overlap. Each load balancer has its own share of the slots. If many targets of a load balancer
+// do not answer, only the probes of this load balancer are late.
 func (p *prober) run(ctx context.Context, own *portion, check cloudsim.HealthCheck, ip string, tell func(error)) {
 	beat := time.NewTicker(check.Interval())
 	defer beat.Stop()
@@ -65,8 +66,8 @@ func (p *prober) run(ctx context.Context, own *portion, check cloudsim.HealthChe
 	}
 }
 
-// probe runs the check once. Its error names the request and the answer. The text is the same
-// for the same failure, because a new reason is reported to the cloud.
+// probe runs the check once. Its error names the request and the answer. The same failure always
+// has the same text, because the balancer reports each new text to the cloud.
 func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip string) error {
 	if check.Protocol == cloudsim.HealthNone {
 		return nil

@@ -18,7 +18,7 @@ type port struct {
 	number   int
 }
 
-// listener is one port of a balancer on all of its addresses.
+// listener is one port of a balancer, at all addresses of the balancer.
 type listener struct {
 	port
 	idle  atomic.Int64 // idle timeout in ns; 0: none
@@ -37,7 +37,7 @@ func newListener(p port) *listener {
 	return &listener{port: p, slots: map[*target]*slot{}, refused: map[refusal]uint64{}}
 }
 
-// set changes l to spec. idleChanged reports whether the idle timeout has changed.
+// set puts spec in force. It reports whether the idle timeout has changed.
 func (l *listener) set(spec cloudsim.Listener, cfg Config) (idleChanged bool) {
 	l.spec = spec
 	idle := time.Duration(spec.IdleTimeoutSeconds) * time.Second
@@ -107,7 +107,8 @@ func (c Config) socketsOf(lb cloudsim.LoadBalancer) []*socket {
 	return all
 }
 
-// close frees the port. Connections being dialled are reset, open connections stay.
+// close frees the port. It resets connections whose target has not answered yet. Other
+// connections stay open.
 func (s *socket) close() {
 	s.cancel()
 	<-s.closed
@@ -147,9 +148,9 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 	}
 }
 
-// endpointOf returns the address that clients use for the socket. This is the address that the
-// socket listens on. For a published port at another bind address, it is the published host and
-// port.
+// endpointOf returns the address that clients use for the socket. This is the address on which
+// the socket listens. But if a published port listens on another address than the published host,
+// the clients use the published host and port.
 func (s *socket) endpointOf(a net.Addr) string {
 	if s.bind == s.key.ip {
 		return a.String()
@@ -166,7 +167,7 @@ func (b *balancer) rest(ctx context.Context, again *backoff.Backoff, cannot stri
 	again.Wait(ctx)
 }
 
-// place stores where a socket can be reached, or why it cannot.
+// place stores the endpoint at which clients reach a socket, or the problem that prevents this.
 func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -174,7 +175,8 @@ func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.news()
 }
 
-// prefixes parses source ranges. The cloud has validated them, so it skips invalid ones.
+// prefixes parses source ranges. It skips an invalid range, because the cloud's API has already
+// validated all ranges.
 func prefixes(ranges []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range ranges {

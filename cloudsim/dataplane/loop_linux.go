@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// imbalance is the number of connections that a loop may have more than another loop. Beyond
-	// this number it hands new connections over to the other loop. Few connections are fastest
-	// without a change of threads. Many connections are fastest when all processors share them.
+	// imbalance is the maximum difference between the numbers of connections of two loops. If a
+	// loop has more connections, it passes new connections to the other loop. Few connections are
+	// fastest without a change of threads. Many connections are fastest when all processors share
+	// them.
 	imbalance = 32
 	// tick is the minimum time between two checks of all deadlines. A deadline is late by at
 	// most this time.
@@ -26,10 +27,10 @@ const (
 )
 
 // forwarder carries the connections of all load balancers of a plane. It has one loop for each
-// processor. A connection stays with one loop for life.
+// processor. A connection stays on the same loop until it ends.
 //
-// A goroutine for each direction would be simpler. But waking a goroutine costs more than
-// forwarding a few bytes. A short connection would take 50 % more processor time. See
+// A goroutine for each direction would be simpler. But to wake a goroutine costs more than to
+// forward a few bytes. A short connection would take 50 % more processor time. See
 // docs/decisions/0045.
 type forwarder struct {
 	loops []*loop
@@ -67,8 +68,8 @@ func (f *forwarder) look() {
 	}
 }
 
-// leastLoaded returns the loop for a connection that home accepted. This is home, unless home has
-// many more connections than another loop.
+// leastLoaded returns the loop for a connection that the loop home accepted. The result is home,
+// unless home has many more connections than another loop.
 func (f *forwarder) leastLoaded(home *loop) *loop {
 	least := home
 	for _, l := range f.loops {
@@ -82,12 +83,12 @@ func (f *forwarder) leastLoaded(home *loop) *loop {
 	return least
 }
 
-// watched is the owner of a descriptor that a loop waits for. Only the loop calls it.
+// watched is the owner of a descriptor that a loop waits for. Only the loop calls its methods.
 type watched interface {
 	// ready handles epoll events of the descriptor.
 	ready(events uint32)
-	// look checks the deadlines, ends a connection that is overdue, and returns the time of
-	// the next check.
+	// look checks the deadline, ends the connection if the deadline has passed, and returns the
+	// time of the next check.
 	look(now time.Duration) time.Duration
 }
 
@@ -101,13 +102,13 @@ type loop struct {
 	epoll   int
 	wake    int // an eventfd; a write wakes the loop
 	watched map[uint64]watched
-	last    uint64 // id of the latest descriptor; 0 is wake
+	last    uint64 // id of the latest descriptor; wake has the id 0
 	busy    []*conn
 	next    time.Duration // time of the next check of deadlines
-	now     time.Duration // loop time since began, without the time lost
+	now     time.Duration // time since began, without the time in lost
 	lost    time.Duration // time in which the process was stopped
 	ended   bool
-	buf     []byte // for bytes that are written at once
+	buf     []byte // for bytes that the loop reads and writes at once
 	pipes   pipes
 
 	mu   sync.Mutex
@@ -253,10 +254,10 @@ func (l *loop) look() {
 	}
 }
 
-// due sets the time of the next check to at, unless it is earlier already.
+// due sets the time of the next check to at, unless the next check is already earlier.
 func (l *loop) due(at time.Duration) { l.next = min(l.next, at) }
 
-// watch begins to wait for events of fd, and will pass them to s.
+// watch makes the loop wait for events of fd. The loop passes the events to s.
 func (l *loop) watch(fd int, events uint32, s watched) (id uint64, err error) {
 	l.last++
 	id = l.last
@@ -267,14 +268,14 @@ func (l *loop) watch(fd int, events uint32, s watched) (id uint64, err error) {
 	return id, nil
 }
 
-// event returns the epoll event with the id as data. Unlike a descriptor number, the id is
-// never used again.
+// event returns an epoll event whose data is the id. The loop never uses an id again, but the
+// kernel uses descriptor numbers again.
 func event(id uint64, events uint32) *unix.EpollEvent {
-	return &unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))} //nolint:gosec // two halves
+	return &unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))} //nolint:gosec // the two halves of the id
 }
 
 func number(e unix.EpollEvent) uint64 {
-	return uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32 //nolint:gosec // two halves
+	return uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32 //nolint:gosec // the two halves of the id
 }
 
 func (l *loop) close() {

@@ -2,7 +2,7 @@ package dataplane
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// refusal is why a connection was reset instead of forwarded.
+// refusal is the reason why the data plane reset a connection instead of forwarding it.
 type refusal string
 
 const (

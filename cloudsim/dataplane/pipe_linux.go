@@ -34,8 +34,8 @@ func (s *pipes) lend() *pipe {
 	return p
 }
 
-// giveBack keeps p for the next connection, unless p still holds bytes or enough pipes are
-// kept.
+// giveBack keeps p for the next connection, unless p still holds bytes or s already has the
+// maximum number of spare pipes.
 func (s *pipes) giveBack(p *pipe) {
 	if p.holds == 0 && len(s.spare) < spares {
 		s.spare = append(s.spare, p)

@@ -17,8 +17,9 @@ type slot struct {
 }
 
 // queue is a heap of the targets that may be chosen, next target first. The order is by
-// connections divided by weight, then by turn, then by order. A turn of a light target lasts
-// longer than a turn of a heavy one. Choosing a target and releasing it take O(log targets).
+// connections divided by weight, then by the fields turn and order of the slot. A turn of a
+// target with a small weight lasts longer than a turn of a target with a large weight. Choosing a
+// target and releasing it take O(log targets).
 type queue struct {
 	slots []*slot
 	now   float64 // virtual time: the turn of the latest chosen slot
@@ -60,8 +61,8 @@ func (q *queue) Pop() any {
 }
 
 // set adds s to the queue or removes it, or fixes its position after a change of its target. A
-// new slot gets the present virtual time. So it need not wait a round, and it does not get the
-// turns that it missed.
+// new slot gets the present virtual time. So the new slot does not wait for a whole round, and
+// does not get the turns that it missed.
 func (q *queue) set(s *slot, in bool) {
 	switch {
 	case in && s.at < 0:
@@ -74,7 +75,7 @@ func (q *queue) set(s *slot, in bool) {
 	}
 }
 
-// take chooses the next slot, except for the targets in tried. It returns nil if there is none.
+// take chooses the next slot whose target is not in tried. It returns nil if there is none.
 func (q *queue) take(tried []*target) *slot {
 	var aside []*slot
 	for len(q.slots) > 0 && slices.Contains(tried, q.slots[0].target) {

@@ -7,15 +7,15 @@ import (
 )
 
 // ration limits the total number of slots in use, and shares the slots fairly between load
-// balancers. A load balancer gets another slot only while it has fewer slots than are free. So
-// n load balancers with long probes leave 1/(n+1) of the slots to a new one. The price is that
-// a single load balancer gets only half. A free slot goes to the waiting load balancer with the
-// fewest slots. Among equals it goes to the load balancer that waited longest.
-// It takes O(waiting load balancers).
+// balancers. A load balancer gets another slot only while it has fewer slots than are free. So n
+// load balancers with long probes leave 1/(n+1) of the slots to a further load balancer. As a
+// disadvantage, a single load balancer gets only half of the slots. A free slot goes to the
+// waiting load balancer with the fewest slots. If several have the same number of slots, it goes
+// to the load balancer that has waited longest. It takes O(waiting load balancers).
 type ration struct {
 	mu      sync.Mutex
 	free    int
-	waiting []*portion // each portion once, longest ago served first; none has fewer slots than are free
+	waiting []*portion // each portion once, oldest first by the time of its last slot; no portion has fewer slots than are free
 }
 
 // portion is the share of one load balancer. The zero value holds no slots. The ration's mu

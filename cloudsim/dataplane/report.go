@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	reportDelay = 20 * time.Millisecond  // collects changes, so that the first report can show healthy targets
+	reportDelay = 20 * time.Millisecond  // delay of a report, so that it has all changes of this time; the first report can then show healthy targets
 	reportPause = 100 * time.Millisecond // minimum pause between two reports
 	reportShare = 9                      // the pause is at least this many times the duration of the last report
 )
 
-// report sends the status of b to the cloud until ctx ends: the first status, and each status
-// that differs from the last one sent.
+// report sends the status of b to the cloud until ctx ends. It sends the first status, and then
+// each status that differs from the last sent status.
 func (b *balancer) report(ctx context.Context) {
 	again := backoff.Backoff{First: reportPause, Most: 5 * time.Second}
 	for {
@@ -36,7 +36,7 @@ func (b *balancer) report(ctx context.Context) {
 		err := b.cloud.ReportLoadBalancer(ctx, b.id, status)
 		switch {
 		case ctx.Err() != nil:
-		case err == nil, errors.Is(err, cloudsim.NotFound): // NotFound: deleted; its event follows
+		case err == nil, errors.Is(err, cloudsim.NotFound): // NotFound: the load balancer was deleted, and the event of the deletion follows
 			again.Reset()
 			backoff.Sleep(ctx, max(reportPause, reportShare*time.Since(began)))
 		default:
@@ -58,7 +58,7 @@ func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	defer b.mu.Unlock()
 	for _, want := range b.cfg.socketsOf(b.lb) {
 		ls := cloudsim.ListenerStatus{Protocol: want.l.protocol, Port: want.l.number, IP: want.key.ip}
-		if open := b.sockets[want.key]; open != nil { // nil while an update replaces it
+		if open := b.sockets[want.key]; open != nil { // nil while an update replaces the socket
 			ls.Endpoint, ls.Error = open.endpoint, open.problem
 		}
 		s.Listeners = append(s.Listeners, ls)
@@ -105,9 +105,10 @@ func same(a, b cloudsim.LoadBalancerStatus) bool {
 		slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Targets, b.Targets)
 }
 
-// conditionOf returns the condition of a load balancer: working if all sockets are open where
-// they should be, failed if none is open, else degraded. reason is the error of the first
-// faulty socket. The condition is "" until every socket was tried.
+// conditionOf returns the condition of a load balancer. The condition is working if all sockets
+// are open at their configured ports, failed if no socket is open, else degraded. The reason is
+// the error of the first faulty socket. Until the data plane has tried to open every socket, the
+// condition is "".
 func conditionOf(sockets []cloudsim.ListenerStatus) (c cloudsim.LoadBalancerCondition, reason string) {
 	open, well, known := 0, 0, 0
 	for _, s := range sockets {

@@ -81,8 +81,9 @@ func (b *balancer) dialFailed(t *target) {
 	t.failedDials++
 }
 
-// retry releases a target that could not be reached, and chooses a target that is not in tried.
-// If err is nil, the rules have changed, and retry does not count a failed dial.
+// retry releases the target of c, which could not be reached, and chooses a target that is not in
+// tried. If err is nil, the cause is a change of the rules, so retry does not count a failed
+// dial.
 func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, err error) (choice, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,8 +133,8 @@ func (b *balancer) admits(client netip.Addr) bool {
 	return len(b.sources) == 0 || slices.ContainsFunc(b.sources, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
-// expel cuts the sessions of clients that the source ranges no longer allow. It takes
-// O(sessions × ranges), so it runs only for new rules.
+// expel cuts the sessions of clients that the source ranges no longer allow. It takes O(sessions
+// × ranges), so b calls it only after a change of the rules.
 func (b *balancer) expel() {
 	for s := range b.sessions {
 		if !b.admits(s.client) {
@@ -165,7 +166,7 @@ func (b *balancer) fate(s *session) fate {
 	return keep
 }
 
-// settleAll applies the fate of every session. It takes O(sessions).
+// settleAll keeps, drains or cuts each session according to its fate. It takes O(sessions).
 func (b *balancer) settleAll() {
 	for s := range b.sessions {
 		switch b.fate(s) {
@@ -189,8 +190,8 @@ func (b *balancer) drainTimeout() time.Duration {
 	return b.cfg.DrainTimeout
 }
 
-// drain cuts the session after d, unless undrain is called first. If the session drains
-// already, the earlier end applies.
+// drain cuts the session after d, unless undrain is called first. If the session drains already,
+// the earlier of the two times applies.
 func (s *session) drain(d time.Duration) {
 	if d <= 0 {
 		s.cut()

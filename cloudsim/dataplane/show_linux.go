@@ -16,7 +16,8 @@ func foreign(_, _ string, c syscall.RawConn) error {
 }
 
 // transparent sets IP_TRANSPARENT on fd, see ip(7). With IP_BIND_ADDRESS_NO_PORT the kernel
-// chooses the source port at connect. So connections to different targets can share a port.
+// chooses the source port at connect. So connections to different targets can have the same
+// source port.
 func transparent(fd int) error {
 	return errors.Join(
 		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1),

@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketTo makes a socket for a connection to a target. It binds the client's address only if
-// the target shall see it. A port that is chosen before the target is known is not available
-// for connections to other targets.
+// socketTo makes a socket for a connection to a target. It binds the socket to a source address
+// only if the target should see the client's address. Without a bind, the kernel chooses the
+// source port at connect, when it knows the target. So connections to different targets can have
+// the same source port.
 func (c Config) socketTo(client netip.Addr, at netip.AddrPort) (fd int, err error) {
 	if !at.IsValid() {
 		return -1, syscall.EADDRNOTAVAIL
@@ -60,7 +61,7 @@ func failure(fd int) error {
 	return err
 }
 
-// unsent reports whether the peer has not acknowledged all written bytes yet.
+// unsent reports whether some written bytes still wait for an acknowledgement of the peer.
 func unsent(fd int) bool {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	return err == nil && n > 0

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// reads are the events for reading a side. They are edge-triggered.
+	// reads are the epoll events for reading from an endpoint. They are edge-triggered.
 	reads = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
 	// quantum is how many times in a row a direction moves bytes before other connections get a
 	// turn.
@@ -24,7 +24,7 @@ type halfConn struct {
 	src, dst *endpoint
 	held     []byte // bytes in pooled that dst has not taken yet
 	pooled   *[]byte
-	pipe     *pipe // holds more such bytes; nil if there are none
+	pipe     *pipe // holds further bytes for dst; nil if there are none
 	many     bool  // the last read filled a buffer, so splice is better than copy
 	ended    bool  // src has ended
 	done     bool  // the end was forwarded to dst
@@ -32,9 +32,9 @@ type halfConn struct {
 
 func (w *halfConn) empty() bool { return len(w.held) == 0 && w.pipe == nil }
 
-// move moves bytes until src has no more, dst takes no more, or the turn is over. more is true
-// only in the last case. After the last byte, move forwards the end of src. It returns an error
-// of either side.
+// move moves bytes until src has no more bytes, dst takes no more bytes, or the quantum is used.
+// The result more is true only if the quantum is used. After the last byte, move forwards the end
+// of src. It returns the error if src or dst fails.
 //
 // It copies small amounts, which takes fewer system calls. It splices large amounts, which
 // takes fewer copies.
@@ -135,7 +135,7 @@ func (w *halfConn) went(l *loop, n int, err error) (int, error) {
 	return 0, err
 }
 
-// ask waits for an event that s is writable. Most connections never need it.
+// ask makes epoll report when s is writable. Most connections never need this event.
 func (s *endpoint) ask(l *loop) error {
 	if s.asks {
 		return nil
@@ -144,7 +144,7 @@ func (s *endpoint) ask(l *loop) error {
 	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, s.fd, event(s.id, reads|unix.EPOLLOUT))
 }
 
-// flush writes the bytes that are held to dst.
+// flush writes the held bytes of the buffer and the pipe to dst.
 func (w *halfConn) flush(l *loop) error {
 	for !w.empty() && w.dst.writable {
 		var n int
@@ -179,7 +179,7 @@ func (w *halfConn) hold(bytes []byte) {
 	w.held = append(w.held, bytes...)
 }
 
-// release returns the buffer and the pipe. Bytes in them are lost.
+// release returns the buffer and the pipe to their pools. Bytes in them are lost.
 func (w *halfConn) release(l *loop) {
 	if w.pooled != nil {
 		buffers.Put(w.pooled)

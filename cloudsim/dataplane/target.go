@@ -44,7 +44,7 @@ type machine struct {
 	state    cloudsim.InstanceState
 	zone     string
 	dark     bool      // its zone is out of reach
-	ips      [2]string // internal addresses: the first one, which is probed, and one of the other family
+	ips      [2]string // internal addresses: the first address, which is probed, and the first address of the other IP family
 }
 
 func machineOf(i cloudsim.Instance) machine {
@@ -70,8 +70,8 @@ func isIPv4(ip string) bool {
 // on reports whether a connection can reach the machine.
 func (m machine) on() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
 
-// at returns m with the addresses for the target with this key. A target with an address behind
-// the instance is reached at this address only.
+// at returns m with the addresses for the target with this key. If the key has an address behind
+// the instance, this is the only address.
 func (m machine) at(key cloudsim.TargetKey) machine {
 	if key.IP != "" {
 		m.ips = [2]string{key.IP}
@@ -79,12 +79,12 @@ func (m machine) at(key cloudsim.TargetKey) machine {
 	return m
 }
 
-// ip returns the address that is probed, or "" if there is none.
+// ip returns the address that the balancer probes, or "" if there is none.
 func (m machine) ip() string { return m.ips[0] }
 
-// reach returns the address for a client's connections. It is the address of the client's
-// family if the machine has one, else the other address. Both work, because the connection to
-// the target is the load balancer's own.
+// reach returns the address that the balancer dials for a client. It prefers an address of the
+// client's IP family. An address of the other family works, too, because the balancer opens its
+// own connection to the target.
 func (m machine) reach(client netip.Addr) string {
 	if m.ips[1] != "" && isIPv4(m.ips[1]) == client.Is4() {
 		return m.ips[1]
@@ -106,7 +106,8 @@ func (m machine) why(id cloudsim.InstanceID) string {
 }
 
 // keeps reports whether the machine still has its connections. A machine that is shutting down
-// has them. A machine that is off, was restarted or is in a dark zone has lost them.
+// still has its connections. A machine that is off, was restarted or is out of reach has lost its
+// connections.
 func (m machine) keeps() bool {
 	if m.dark {
 		return false
@@ -125,7 +126,8 @@ type verdict struct {
 	good, bad int    // numbers of successful and failed probes in a row
 }
 
-// after returns the verdict after one more probe. found is the probe's error, or nil.
+// after returns the verdict after one more probe, whose error is found. If found is nil, the
+// probe succeeded.
 func (v verdict) after(found error, check cloudsim.HealthCheck) verdict {
 	if found == nil {
 		v.good, v.bad = v.good+1, 0
