@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// If the process has no free file descriptors, the data plane logs this once and retries.
-// Clients that connect meanwhile are served later. The bytes that they sent early are forwarded
-// and counted.
+// If the process has no free file descriptors, the data plane logs the error once and tries
+// again. Clients that connect in the meantime get their connections later. The data plane then
+// forwards and counts the bytes that these clients have already sent.
 func TestAcceptFailureIsOutlived(t *testing.T) {
 	percent := debug.SetGCPercent(-1) // the garbage collector would close the splice pipes of earlier tests
 	t.Cleanup(func() { debug.SetGCPercent(percent) })

@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// A client in no source range is refused at once and counted. A change of the source ranges
-// cuts the connections of excluded clients, and of no others.
+// The data plane at once refuses a client that is in no source range, and counts the refusal. A
+// change of the source ranges cuts only the connections of clients that the new ranges exclude.
 func TestSourceRanges(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -108,8 +108,8 @@ func TestSourceRanges(t *testing.T) {
 	})
 }
 
-// Targets get the PROXY header before the client's first byte. It names the client and the
-// address that the client connected to. Probes send no header.
+// Targets get the PROXY header before the client's first byte. The header names the client and
+// the address that the client connected to. Probes send no header.
 func TestProxyProtocol(t *testing.T) {
 	t.Parallel()
 	for _, version := range []cloudsim.ProxyProtocol{cloudsim.ProxyV1, cloudsim.ProxyV2} {
@@ -147,8 +147,9 @@ func TestProxyProtocol(t *testing.T) {
 	}
 }
 
-// A load balancer forwards on both address families to targets that have only one. If one of
-// its addresses cannot be opened, the status says how to fix this, and the other address works.
+// A load balancer with an IPv4 and an IPv6 address forwards clients of both addresses to a target
+// that has only an IPv4 address. If the data plane cannot open one of the addresses, the status
+// has the reason and advice, and the other address works.
 func TestDualStack(t *testing.T) {
 	t.Parallel()
 	if ln, err := net.Listen("tcp", "[::1]:0"); err != nil {

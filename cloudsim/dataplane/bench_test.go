@@ -11,11 +11,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// Each benchmark does the same work through a load balancer and directly to the target,
-// alternately in one run. It reports the ratio, because other load on the machine affects both.
+// In one run, each benchmark does the same work alternately through a load balancer and without
+// it. It reports the ratio of the two times, because other load on the machine affects both
+// times.
 
 // beside runs both functions for b.N rounds each, in alternating slices. It returns the total
-// time of each.
+// time of each function.
 func beside(b *testing.B, slices int, balanced, direct func(rounds int)) (lb, straight time.Duration) {
 	timed := func(do func(int), rounds int) time.Duration {
 		begin := time.Now()
@@ -49,8 +50,8 @@ func open(b *testing.B, address string) net.Conn {
 	return c
 }
 
-// BenchmarkThroughput streams to a target. throughput/direct is 1 if the load balancer costs
-// nothing.
+// BenchmarkThroughput streams to a target. The metric throughput/direct is 1 if the load balancer
+// takes no time.
 func BenchmarkThroughput(b *testing.B) {
 	f := newFleet(b, 1, each(func(c *net.TCPConn) {
 		size := make([]byte, 8)
@@ -93,11 +94,11 @@ func BenchmarkThroughput(b *testing.B) {
 	b.ReportMetric(float64(straight)/float64(through), "throughput/direct")
 }
 
-// onlyWriter hides ReadFrom, which would use a buffer of its own.
+// onlyWriter hides the method ReadFrom, because ReadFrom would allocate its own buffer.
 type onlyWriter struct{ io.Writer }
 
-// BenchmarkLatency measures a round trip of 64 bytes on an open connection. latency/direct is 2
-// if the load balancer costs as much as the target.
+// BenchmarkLatency measures a round trip of 64 bytes on an open connection. The metric
+// latency/direct is 2 if the load balancer takes as much time as the target.
 func BenchmarkLatency(b *testing.B) {
 	f := newFleet(b, 1, each(echo))
 	f.up(b, dataplane.Config{})
@@ -120,8 +121,8 @@ func BenchmarkLatency(b *testing.B) {
 }
 
 // BenchmarkConnections measures connecting, one round trip and closing. A load balancer has two
-// connections where the target has one. So rate/direct is 0.5 if the load balancer costs as
-// much as the target.
+// connections where the target has one. So the metric rate/direct is 0.5 if the load balancer
+// takes as much time as the target.
 func BenchmarkConnections(b *testing.B) {
 	f := newFleet(b, 1, each(echo))
 	f.lb.HealthCheck.IntervalMillis = 2000

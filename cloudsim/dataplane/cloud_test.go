@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// memory is a cloud with its records in memory. It applies each change at once. A test can also
-// make memory fail. A real cloud does not fail on request.
+// memory is a fake cloud, with its records in memory. It applies each change at once. A test can
+// make its calls fail, which is not possible with a real cloud.
 type memory struct {
 	mu        sync.Mutex
 	rev       uint64
@@ -117,7 +117,7 @@ func (m *memory) compact() {
 	m.floor = m.rev
 }
 
-// restart empties the cloud. Its revisions begin at one again.
+// restart deletes all records of the cloud. Revisions begin at one again.
 func (m *memory) restart() {
 	m.mu.Lock()
 	m.rev, m.journal = 0, nil
@@ -127,7 +127,8 @@ func (m *memory) restart() {
 	m.mu.Unlock()
 }
 
-// fail makes every call return err, or work again if err is nil. It also ends the watches.
+// fail makes every call return err. If err is nil, calls succeed again. fail also ends the
+// watches.
 func (m *memory) fail(err error) {
 	m.mu.Lock()
 	m.down, m.met = err, false
@@ -240,7 +241,8 @@ func (m *memory) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus 
 }
 
 // await waits until the status of a load balancer covers all of its listeners and targets, and
-// until is returns "". Otherwise is returns the missing condition.
+// until the function is returns "". Any other result of the function is the condition that the
+// status does not meet yet.
 func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus

@@ -44,8 +44,8 @@ func quiet(t *testing.T, targets int) *fleet {
 	return f
 }
 
-// A client of a target that does not answer gets another target, which also gets the client's
-// early bytes.
+// If the chosen target of a client does not answer, the client gets another target. This target
+// gets all bytes of the client, including the early ones.
 func TestSilentTarget(t *testing.T) {
 	t.Parallel()
 	f := quiet(t, 2)
@@ -60,7 +60,8 @@ func TestSilentTarget(t *testing.T) {
 	}
 }
 
-// A client that waits for a target is reset at once when the listener is removed.
+// When a listener is removed, the data plane at once resets clients of the listener that wait for
+// a target.
 func TestListenerGoesWhileDialling(t *testing.T) {
 	t.Parallel()
 	f := quiet(t, 1)
@@ -86,8 +87,9 @@ func TestListenerGoesWhileDialling(t *testing.T) {
 	}
 }
 
-// A client that ends its half and then resets leaves no connection behind. This holds even if
-// its target sends nothing and so never notices the reset.
+// If a client ends its half of a connection and then resets it, the data plane closes the
+// connection. This is also true if the target sends nothing, so that no write to the client
+// fails.
 func TestResetAfterHalfClose(t *testing.T) {
 	t.Parallel()
 	heard := make(chan struct{}, 1)

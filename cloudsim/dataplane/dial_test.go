@@ -14,8 +14,8 @@ func prefixesOf(words ...string) (all []netip.Prefix) {
 	return all
 }
 
-// The data plane connects only to addresses in ranges of instances. It refuses this machine's
-// own addresses, unless the cloud's configuration puts instances there.
+// The data plane connects only to addresses in ranges of instances. It refuses this machine's own
+// addresses, unless they are in a range that the cloud's configuration gives to instances.
 func TestDialPolicy(t *testing.T) {
 	p := newDialPolicy(Config{
 		Instances: prefixesOf("127.64.0.0/16", "10.20.0.0/16"),

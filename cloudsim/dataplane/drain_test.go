@@ -14,7 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// The status shows a removed target while it has connections, and its counters continue.
+// While a removed target has connections, the status shows the target, and the statistics count
+// its connections.
 func TestDrainingIsVisible(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))
@@ -38,7 +39,7 @@ func TestDrainingIsVisible(t *testing.T) {
 	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy))
 }
 
-// A probe reads only the beginning of an answer, so an endless answer costs little.
+// A probe of a target that sends an endless answer reads only the beginning of the answer.
 func TestProbeOfAnEndlessAnswer(t *testing.T) {
 	t.Parallel()
 	sent := make(chan int, 100)
@@ -63,7 +64,7 @@ func TestProbeOfAnEndlessAnswer(t *testing.T) {
 	}
 }
 
-// HTTPS probes accept any certificate, and the status codes that the check names.
+// HTTPS probes accept any certificate. They accept only the status codes in the health check.
 func TestProbeOverTLS(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -91,7 +92,8 @@ func TestProbeOverTLS(t *testing.T) {
 	})
 }
 
-// The end of one direction counts as activity: the other side then has the whole idle timeout.
+// The end of one direction counts as activity. After it, the other direction has the full idle
+// timeout.
 func TestAnEndRestartsIdle(t *testing.T) {
 	t.Parallel()
 	const idle = 3 * time.Second

@@ -6,7 +6,8 @@ import (
 	"net/netip"
 )
 
-// ListenWith makes a Config listen with f. A test uses it to simulate other machines.
+// ListenWith makes a Config open its TCP listeners with f. A test uses it to simulate another
+// machine, for example a machine that denies low ports.
 func (c *Config) ListenWith(f func(ctx context.Context, network, address string) (net.Listener, error)) {
 	c.listen = f
 }

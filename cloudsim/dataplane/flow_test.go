@@ -149,7 +149,7 @@ func TestUDP(t *testing.T) {
 	})
 }
 
-// A silent flow ends and leaves nothing behind. A flow with traffic goes on.
+// A silent flow ends and frees its goroutine and its descriptor. A flow with traffic continues.
 func TestFlowExpires(t *testing.T) {
 	f, _ := udpFleet(t, 1)
 	f.lb.HealthCheck.IntervalMillis = 300_000
@@ -229,7 +229,7 @@ func TestFlowMovesOn(t *testing.T) {
 	}
 	who := c.ask("where")
 	first := at(who)
-	stops[first]() // its probes still succeed
+	stops[first]() // the probes of this target still succeed
 	who = movesFrom(who)
 	failed := uint64(0)
 	s, _ := counters.LoadBalancerStats(lbID)
@@ -280,7 +280,7 @@ func TestMaxFlows(t *testing.T) {
 		}
 		return ""
 	})
-	second.ask("b") // allowed after the first flow was silent
+	second.ask("b") // allowed after the first flow has ended
 }
 
 // When a UDP listener is removed, its flows end and its port is free.

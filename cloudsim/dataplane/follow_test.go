@@ -17,7 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// A broken watch continues where it ended. The plane does not list again, and misses no event.
+// After a watch breaks, the plane watches again from the last event. It does not list again, and
+// misses no event.
 func TestWatchResumes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, named)
@@ -39,8 +40,8 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// While the cloud is not reachable, forwarding continues with the last known state. When the
-// cloud returns without its journal, the plane learns the changes from the lists.
+// While the cloud is not reachable, forwarding continues with the last known state. If the cloud
+// returns without its journal of events, the plane reads the changes from new lists.
 func TestCloudAwayAndGone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, each(echo))
@@ -86,8 +87,8 @@ func TestCloudAwayAndGone(t *testing.T) {
 	}
 }
 
-// A watch may repeat events from before the list. These events restore no deleted load balancer
-// and no old rule.
+// A watch may repeat events that are older than the list. Such an event does not restore a
+// deleted load balancer or an old rule.
 func TestHistoryIsNotRepeated(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	var asked []string
@@ -97,7 +98,7 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 		listening <- address
 		return new(net.ListenConfig).Listen(ctx, network, address)
 	})
-	for _, id := range []cloudsim.LoadBalancerID{"lb-000000", "lb-0000000"} { // they fill a page before the page of lbID
+	for _, id := range []cloudsim.LoadBalancerID{"lb-000000", "lb-0000000"} { // they fill the page of the list before the page of lbID
 		other := f.lb
 		other.ID, other.State = id, cloudsim.LoadBalancerProvisioning
 		f.cloud.putLB(other)
@@ -135,7 +136,7 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 }
 
 // Two changes that undo each other may delete a reported status from the record. The plane then
-// reports it again.
+// reports the status again.
 func TestUndoneChangeIsReported(t *testing.T) {
 	f := newFleet(t, 2, each(echo))
 	f.up(t, dataplane.Config{})
@@ -165,7 +166,7 @@ func TestCloudThatBeganAnew(t *testing.T) {
 	}
 }
 
-// A failed report is repeated.
+// The plane repeats a failed report.
 func TestReportIsRetried(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -184,8 +185,8 @@ func TestReportIsRetried(t *testing.T) {
 	f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy))
 }
 
-// A restarted data plane continues as before, and reports its status even if the record has the
-// same status already.
+// A restarted data plane continues as before, and reports its status even if the cloud's record
+// already has the same status.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))
@@ -211,8 +212,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// When the data plane stops, it accepts no new connections. Open connections may go on for
-// ShutdownGrace, including connections with a longer drain timeout.
+// When the data plane stops, it accepts no new connections. Open connections may continue for
+// ShutdownGrace. This is also true for connections with a longer drain timeout.
 func TestShutdownGrace(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))

@@ -72,7 +72,7 @@ func TestLeastConnections(t *testing.T) {
 	}
 }
 
-// Either side may end its half of a connection. The other half goes on.
+// The client or the target may end its half of a connection. The other half stays open.
 func TestHalfClose(t *testing.T) {
 	t.Run("client first", func(t *testing.T) {
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {
@@ -116,10 +116,10 @@ func TestHalfClose(t *testing.T) {
 	})
 }
 
-// A client gets all bytes that its target sent before it closed. This holds even if the client
-// sends more bytes, which the target's kernel answers with a reset.
+// A client gets all bytes that its target sent before the target closed the connection. This is
+// true even if the client then sends more bytes, which the target's kernel answers with a reset.
 func TestAnswerOutlivesItsTarget(t *testing.T) {
-	const size = 256 << 10 // bytes; the socket buffers hold this many
+	const size = 256 << 10 // bytes; the socket buffers have space for them
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
 		if n, _ := c.Read(make([]byte, 1)); n == 1 {
 			_, _ = c.Write(make([]byte, size))
@@ -230,7 +230,7 @@ func TestBigTransferBothWays(t *testing.T) {
 			target <- exchange(c, 1, 2)
 		}
 	}))
-	f.up(t, dataplane.Config{IdleTimeout: time.Second}) // its deadlines pass during the transfer
+	f.up(t, dataplane.Config{IdleTimeout: time.Second}) // the deadlines of the idle timeout pass during the transfer
 	c := dial(t, f.address())
 	_ = c.SetDeadline(time.Now().Add(5 * time.Minute))
 	if _, err := c.Write([]byte("x")); err != nil {
@@ -244,7 +244,7 @@ func TestBigTransferBothWays(t *testing.T) {
 	}
 }
 
-// A connection ends when its client gives up, even if its target has long stopped reading.
+// A connection ends when its client resets it, even if its target has stopped reading.
 func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
@@ -282,8 +282,8 @@ func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 	active(0)
 }
 
-// A client that does not read does not delay other clients. It is not idle, and gets every byte
-// when it reads again.
+// A client that does not read does not delay other clients. Its connection does not count as
+// idle, and the client gets every byte when it reads again.
 func TestSlowReaderDoesNotSlowOthers(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
@@ -342,7 +342,8 @@ func TestLateReaderGetsTheEnd(t *testing.T) {
 	}
 }
 
-// A connection without traffic is reset. A connection with traffic in one direction is not.
+// A connection without traffic is reset. A connection with traffic in only one direction is not
+// reset.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	const idle = 2 * time.Second
@@ -412,7 +413,7 @@ func TestTakingTurnsIsNotIdle(t *testing.T) {
 }
 
 // All listeners together have at most MaxOpen connections. A listener that sets no limit has at
-// most half of them.
+// most half of MaxOpen.
 func TestMaxOpen(t *testing.T) {
 	for says, maxOpen := range map[int]int{0: 3, 100: 2} {
 		f := newFleet(t, 1, named)
@@ -434,7 +435,7 @@ func TestMaxOpen(t *testing.T) {
 	}
 }
 
-// A connection beyond MaxConnections is reset. When another connection ends, a new one is
+// A connection beyond MaxConnections is reset. When another connection ends, a new connection is
 // allowed.
 func TestMaxConnections(t *testing.T) {
 	f := newFleet(t, 1, named)
@@ -455,7 +456,7 @@ func TestMaxConnections(t *testing.T) {
 }
 
 // If a healthy target cannot be dialled, its clients get another target without an error. If no
-// target can be dialled, the connection is reset. The log then says why, but not for each
+// target can be dialled, the connection is reset. The log then has the reason once, not for each
 // connection.
 func TestDialFailureTriesAnother(t *testing.T) {
 	f := newFleet(t, 3, named)
@@ -493,8 +494,8 @@ func TestDialFailureTriesAnother(t *testing.T) {
 	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetHealthy))
 }
 
-// Addresses behind one instance are separate targets. Each is probed, reached and drained on
-// its own. All of them end with the instance.
+// Addresses behind one instance are separate targets. The data plane probes, reaches and drains
+// each of them separately. When the instance stops, all of them are unhealthy.
 func TestAddressesBehindAnInstance(t *testing.T) {
 	cloud := newMemory()
 	a := serve(t, instanceIP(), 0, says("a"))

@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// An event of an instance with an older revision than the known one changes nothing.
+// An event changes nothing if the revision of its instance is older than the known revision.
 func TestOldNewsOfAnInstance(t *testing.T) {
 	p := &plane{log: slog.New(slog.DiscardHandler), machines: map[cloudsim.InstanceID]machine{}}
 	vm := cloudsim.Instance{ID: "i-000001", State: cloudsim.InstanceRunning}
@@ -45,7 +45,7 @@ func TestOwnReportsAreNoNews(t *testing.T) {
 }
 
 // A server can listen on any address of a claimed range, and clients reach it, although no
-// interface has the address. After the release this is no longer possible.
+// interface has the address. After the release, no server can listen on the address.
 func TestClaim(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a network namespace of its own")

@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// If many targets of a load balancer accept connections and never answer, its own probes are
-// late. The probes of other load balancers are in time.
+// If many targets of a load balancer accept connections and never answer, the probes of this load
+// balancer are late. The probes of other load balancers are on time.
 func TestProbesAreShared(t *testing.T) {
 	const slots, mute, seconds = 8, 50, 60
 	for _, greedy := range []int{1, 3} {
@@ -49,7 +49,7 @@ func TestProbesAreShared(t *testing.T) {
 						probe(own, "192.0.2.1", func(error) { silent.Add(1) })
 					}
 				}
-				time.Sleep(500 * time.Millisecond) // until they have all slots that they can get
+				time.Sleep(500 * time.Millisecond) // until the greedy load balancers have all slots that they can get
 				for n := range 2 * slots {
 					due := time.Now()
 					probe(new(portion), fmt.Sprint("10.0.0.", n), func(err error) {
@@ -77,8 +77,8 @@ func TestProbesAreShared(t *testing.T) {
 	}
 }
 
-// answer reads a request. If well is true it sends a response, else it waits for the client to
-// close.
+// answer reads a request. If well is true, it sends a response. Otherwise it waits until the
+// client closes the connection.
 func answer(c net.Conn, well bool) {
 	defer c.Close()
 	req, err := http.ReadRequest(bufio.NewReader(c))
@@ -95,8 +95,8 @@ func answer(c net.Conn, well bool) {
 
 // TestRation proves in which order load balancers get slots. Each character of a story is one
 // step. A lower-case letter requests a slot for its load balancer. A capital letter requests a
-// slot and then cancels. "-" with the next letter returns a slot. got lists the load balancers
-// that got slots, in order.
+// slot and then cancels. "-" with the next letter returns a slot. The field got lists the load
+// balancers that got slots, in order.
 func TestRation(t *testing.T) {
 	for _, tc := range []struct {
 		name       string

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// After two thousand connections with different ends, no goroutine, no descriptor and no
-// counter of active connections is left.
+// Two thousand connections that end in different ways leave no goroutine and no descriptor. After
+// them, no connection counts as active.
 func TestLeavesNothing(t *testing.T) {
 	const clients, times = 50, 40
 	f := newFleet(t, 2, named)

@@ -16,8 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// If another program uses the port of a listener, the status says so. The listener opens the
-// port as soon as it is free. The load balancer's other ports work meanwhile.
+// If another program uses the port of a listener, the status has this reason. The data plane
+// opens the port as soon as the other program has freed it. Until then, the load balancer's other
+// ports work.
 func TestPortTakenThenFreed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -47,7 +48,7 @@ func TestPortTakenThenFreed(t *testing.T) {
 	dial(t, f.address()).alive()
 }
 
-// If low ports need privileges, the listener uses a high port, and the status says so.
+// If low ports need privileges, the listener uses a high port, and the status has the reason.
 func TestLowPortFallsBack(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	f.lb.Listeners[0].Port = 80
@@ -96,8 +97,8 @@ func TestAddressesThatAreNone(t *testing.T) {
 	}
 }
 
-// A new listener waits until the old listener has freed the port, even if this takes a while.
-// So it never finds the port in use.
+// A new listener waits until the old listener has freed the port, even if this takes a while. So
+// the new listener never finds the port in use.
 func TestClosingIsWaitedFor(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	var cfg dataplane.Config
@@ -120,7 +121,7 @@ func TestClosingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// lingering is a listener. Its Accept returns some time before Close does.
+// lingering is a listener whose Accept fails 40 ms before Close frees the port.
 type lingering struct{ *net.TCPListener }
 
 func (l lingering) Close() error {
@@ -135,7 +136,7 @@ func TestReportsAreFew(t *testing.T) {
 	f.lb.HealthCheck.IntervalMillis = 1
 	f.up(t, dataplane.Config{})
 	told := len(f.cloud.told(lbID))
-	if told > 1+1+3 { // one for the socket and one per target; on an idle machine there is one for all
+	if told > 1+1+3 { // one report for the socket and one report per target; an idle machine sends one report for all
 		t.Errorf("%d reports until all was well: %+v", told, f.cloud.told(lbID))
 	}
 	f.cloud.breakWatches()

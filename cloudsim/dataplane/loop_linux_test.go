@@ -40,8 +40,8 @@ func TestStoppedTimeIsLost(t *testing.T) {
 	}
 }
 
-// A new client is accepted if any loop is free. The test has no target, so the refusal of the
-// client shows that a loop accepted the client.
+// A free loop accepts a new client while another loop is busy. The test has no target, so the
+// refusal of the client shows that a loop accepted the client.
 func TestBusyLoopIsNotWaitedFor(t *testing.T) {
 	f, err := newForwarder()
 	if err != nil {
@@ -86,7 +86,8 @@ func TestBusyLoopIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// Few connections stay on the loop that accepted them. Many connections are shared.
+// Few connections stay on the loop that accepted them. Many connections are spread over all
+// loops.
 func TestLoopsShare(t *testing.T) {
 	f := &forwarder{}
 	for range 3 {

@@ -19,9 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// TestThroughARealCloud runs the data plane with a real cloud. Clients reach the targets of a
-// load balancer that the test creates through the API. The API returns the status that the data
-// plane reports.
+// TestThroughARealCloud runs the data plane with a real cloud. The test creates a load balancer
+// through the API. Clients reach the targets of the load balancer, and the API returns the status
+// that the data plane reports.
 func TestThroughARealCloud(t *testing.T) {
 	cloud := realCloud(t)
 	ctx := t.Context()
@@ -82,9 +82,9 @@ func TestThroughARealCloud(t *testing.T) {
 	})
 }
 
-// When a zone goes dark, its open connections are cut, new clients are refused, and the status
-// says why. When the zone is back, its machines take connections again, although they never
-// stopped.
+// During the outage of a zone, the data plane cuts the connections to machines in the zone, and
+// refuses new clients. The status has the reason. After the outage, the same machines, which have
+// never stopped, take connections again.
 func TestDarkZone(t *testing.T) {
 	cloud := realCloud(t)
 	ctx := t.Context()

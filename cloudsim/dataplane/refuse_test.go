@@ -36,7 +36,7 @@ func hostIPs(t *testing.T) []string {
 }
 
 // A target with an address of the cloud's own machine gets no connection, no datagram and no
-// probe. This holds even if networks of projects may contain any address.
+// probe. This is true even if networks of projects may contain any address.
 func TestTargetsAreNotTheHost(t *testing.T) {
 	t.Parallel()
 	anywhere := dataplane.Config{Instances: []netip.Prefix{netip.MustParsePrefix("127.64.0.0/16")}, Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}
@@ -92,9 +92,9 @@ func TestTargetsAreNotTheHost(t *testing.T) {
 	}
 }
 
-// A writer of one project cannot use a network to reach the cloud's own machine, its neighbours
-// or link-local addresses. The writer cannot get the traffic of other projects by a route, and
-// cannot reserve all private ranges.
+// A caller with the role writer in one project cannot use a network to reach the cloud's own
+// machine, the host's network or link-local addresses. The caller cannot get the traffic of other
+// projects by a route, and cannot reserve all private ranges.
 func TestWriterCannotLeaveItsNetworks(t *testing.T) {
 	t.Parallel()
 	own := netip.MustParsePrefix(fmt.Sprintf("127.64.%d.0/24", 200))

@@ -18,7 +18,7 @@ func TestStatesOfALoadBalancer(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	f.lb.State = cloudsim.LoadBalancerProvisioning
 	f.cloud.putLB(f.lb)
-	other := newFleet(t, 1, each(echo)) // when it is ready, the plane has seen the first load balancer
+	other := newFleet(t, 1, each(echo)) // when the second load balancer is ready, the plane has seen the first load balancer
 	other.lb.ID, other.cloud = "lb-000002", f.cloud
 	f.cloud.putInstance(instance(1), f.servers[0].ip, cloudsim.InstanceRunning)
 	other.lb.Listeners = f.lb.Listeners
@@ -65,8 +65,8 @@ func TestDeletedFreesItsPorts(t *testing.T) {
 	}
 }
 
-// A target takes connections from its first successful probe. While it is unhealthy, it takes
-// no new connections and keeps its open ones.
+// A target takes connections from its first successful probe. While it is unhealthy, it takes no
+// new connections and keeps its open connections.
 func TestHealthUpAndDown(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, named)
@@ -153,8 +153,8 @@ func TestHTTPHealth(t *testing.T) {
 	answer <- ""
 }
 
-// An instance that does not run takes no new connections, even if its last probe succeeded.
-// While it shuts down it keeps its connections. When it is off it has lost them.
+// An instance that does not run takes no new connections, even if its last probe succeeded. While
+// the instance shuts down, it keeps its connections. When it is off, it has lost its connections.
 func TestInstanceStates(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -250,8 +250,8 @@ func (f *fleet) empty(t *testing.T) {
 	})
 }
 
-// Connections to a removed target may go on for the drain timeout. If the target is added again
-// in time, it keeps them.
+// Connections to a removed target may continue for the drain timeout. If the target is added
+// again within this time, it keeps the connections.
 func TestRemovedTargetDrains(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))

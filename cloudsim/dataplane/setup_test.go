@@ -26,8 +26,9 @@ const (
 	port = 8080 // of the load balancers in these tests
 )
 
-// addresses is the number of loopback addresses given out. Each test uses its own addresses.
-// Two simultaneous runs use different addresses, because freshIP includes the process id.
+// addresses is the number of loopback addresses that freshIP has returned. Each test uses its own
+// addresses. Two simultaneous runs use different addresses, because freshIP includes the process
+// id.
 var addresses atomic.Int32
 
 func freshIP(network int) string {
@@ -81,9 +82,9 @@ func (w warnings) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// takeDescriptors opens files until the process has no free descriptor. giveOne frees one
-// descriptor. giveAll raises the limit to its old value at once, because the target must not
-// lack descriptors.
+// takeDescriptors opens files until the process has no free descriptor. The function giveOne
+// frees one descriptor. The function giveAll sets the limit to its old value at once, because the
+// target needs descriptors, too.
 func takeDescriptors(t *testing.T) (giveOne, giveAll func()) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -180,8 +181,8 @@ type fleet struct {
 	servers []*server
 }
 
-// newFleet makes n instances with servers, and a load balancer that is not in the cloud yet.
-// handle returns the handler of each server.
+// newFleet makes n instances with servers, and a load balancer that is not in the cloud yet. The
+// function handle returns the handler of the server with a given number.
 func newFleet(t testing.TB, n int, handle func(n int) func(*net.TCPConn)) *fleet {
 	t.Helper()
 	f := &fleet{cloud: newMemory()}
@@ -219,7 +220,7 @@ func each(handle func(*net.TCPConn)) func(int) func(*net.TCPConn) {
 
 func named(n int) func(*net.TCPConn) { return says(string(instance(n))) }
 
-// testTimeout is how long tests wait on a machine under load.
+// testTimeout is the longest time that a test waits. It is enough for a machine under load.
 const testTimeout = 30 * time.Second
 
 // client is a connection with a deadline of testTimeout for reads and writes.
@@ -237,7 +238,8 @@ func dial(t testing.TB, address string) client {
 	return c
 }
 
-// tryDial dials an address. refused is true if the connection was reset during the dial.
+// tryDial dials an address. The result refused is true if the connection was reset during the
+// dial.
 func tryDial(t testing.TB, address string) (c client, refused bool) {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, testTimeout)
@@ -254,7 +256,7 @@ func tryDial(t testing.TB, address string) (c client, refused bool) {
 	return client{nc.(*net.TCPConn), t}, false
 }
 
-// line reads a line, without its end.
+// line reads a line and returns it without its newline.
 func (c client) line() string {
 	c.t.Helper()
 	var line []byte
@@ -291,8 +293,8 @@ func isReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
 }
 
-// ask connects, sends "ping", and returns the answer. refused is true if the connection was
-// reset.
+// ask connects, sends "ping", and returns the answer. The result refused is true if the
+// connection was reset.
 func ask(t testing.TB, address string) (word string, refused bool) {
 	t.Helper()
 	c, refused := tryDial(t, address)

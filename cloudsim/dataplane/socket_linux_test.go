@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Connections to different targets can share local ports. So connections to one target do not
-// use up the ports of connections to another.
+// Connections to different targets can have the same local port. So connections to one target
+// take no ports from connections to another target.
 func TestPortsArePerTarget(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a network namespace of its own")

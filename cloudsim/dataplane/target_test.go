@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A verdict changes after as many probes in a row as the thresholds say. In probes, + is a
-// successful and - a failed probe. want lists the health after each probe: i(nitial), h(ealthy)
-// or u(nhealthy).
+// A verdict changes when the number of equal probes in a row reaches the threshold. In the field
+// probes, + is a successful probe and - is a failed probe. The field want has the health after
+// each probe: i(nitial), h(ealthy) or u(nhealthy).
 func TestVerdict(t *testing.T) {
 	for _, tc := range []struct {
 		name               string
@@ -66,7 +66,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// chooser is a balancer with one listener. It tests which target is chosen next.
+// chooser is a balancer with one listener. Tests use it to check which target the balancer
+// chooses next.
 type chooser struct {
 	*balancer
 	l *listener
@@ -119,8 +120,8 @@ func (c chooser) take(n int, ends bool) (got string) {
 	return got
 }
 
-// pick prefers the target with the fewest connections, and then the target with the longest
-// wait. A new target need not wait a round.
+// pick prefers the target with the fewest connections, and then the target with the longest wait.
+// A new target does not wait for a whole round.
 func TestPick(t *testing.T) {
 	c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
 	got := c.take(4, true)  // a b c a
@@ -145,8 +146,8 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// Each target gets its share by weight, both of connections that end at once and of those that
-// stay. A target that was unhealthy gets no more than its share afterwards.
+// Each target gets connections in proportion to its weight, whether the connections end at once
+// or stay open. A target that was unhealthy for some time then gets no more than its share.
 func TestWeights(t *testing.T) {
 	count := func(s string) map[rune]int {
 		n := map[rune]int{}
@@ -170,8 +171,9 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// A client keeps its target while the target is healthy, for a time that each visit renews.
-// When there are too many clients, the least recently seen client is forgotten.
+// A client keeps its target until the affinity timeout is over or the target is unhealthy. Each
+// connection of the client restarts the timeout. If there are too many clients, the balancer
+// forgets the client whose last connection is the oldest.
 func TestAffinity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})

@@ -20,7 +20,8 @@ const (
 	// tick is longer than the resolution of the kernel's file times. If the last write to a
 	// file is longer ago than tick, the next write changes the modification time.
 	tick = 20 * time.Millisecond
-	// tries is how often a copy is repeated because a source changed meanwhile.
+	// tries is how often copyTogether repeats a copy because a source has changed during the
+	// copy.
 	tries = 5
 	// quietTimeout is how long each try waits for a pause in the writes to the sources.
 	quietTimeout = 2 * time.Second
@@ -28,20 +29,20 @@ const (
 
 var errBusy = errors.New("programs write to it all the time: the copy waits for a pause in the writes, or for a file system that can clone files (XFS, Btrfs)")
 
-// copying describes one file to be made as a copy of another.
+// copying describes the copy of one file.
 type copying struct {
 	from, to string
 	bytes    int64 // size of the copy; the copy is larger if the source is larger
 	mode     fs.FileMode
 }
 
-// copyTogether copies all sources as they were at one instant, as after a power cut. Each copy
-// gets its final name only when it is complete. If some copies of the set are missing,
-// copyTogether makes all of them again. If all exist, it does nothing.
+// copyTogether copies all sources. The copies show all sources at one instant, like disks after a
+// power cut. Each copy gets its final name only when it is complete. If some copies of the set
+// are missing, copyTogether makes all of them again. If all exist, it does nothing.
 //
 // If the file system can clone files, a single copy shows one instant even while an instance
-// writes to the source. Otherwise a copy takes time. It is then valid only if no source was
-// written to during the copy. copyTogether returns errBusy after too many invalid tries.
+// writes to the source. Otherwise a copy takes time. Then it is valid only if no program writes
+// to a source during this time. copyTogether returns errBusy after too many invalid tries.
 func copyTogether(ctx context.Context, all []copying) error {
 	if complete(all) {
 		return nil
@@ -134,8 +135,8 @@ func stat(path string) (written, error) {
 	return written{info.ModTime(), info.Size()}, nil
 }
 
-// quiet waits until the last write to each source is longer ago than tick, or until quietTimeout is
-// over. It returns the modification time and the size of each source.
+// quiet waits until the last write to every source is longer ago than the duration tick, or until
+// quietTimeout is over. It returns the modification time and the size of each source.
 func quiet(ctx context.Context, all []copying) ([]written, error) {
 	found := make([]written, len(all))
 	for end := time.Now().Add(quietTimeout); ; {
@@ -227,8 +228,8 @@ func copyData(ctx context.Context, to, from *os.File) error {
 // extent is a part of a file that holds data, from offset begin up to end.
 type extent struct{ begin, end int64 }
 
-// extents returns the parts of a file between its holes. A file system without
-// holes reports the whole file as one part.
+// extents returns the parts of a file between its holes. A file system without support for holes
+// reports the whole file as one part.
 func extents(f *os.File) iter.Seq2[extent, error] {
 	return func(yield func(extent, error) bool) {
 		info, err := f.Stat()

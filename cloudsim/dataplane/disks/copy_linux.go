@@ -10,9 +10,9 @@ import (
 // noFollow makes open(2) fail if the path is a symbolic link.
 const noFollow = unix.O_NOFOLLOW
 
-// clone makes the file to share the blocks of the file from (FICLONE). It fails if the file
-// system cannot clone files. The clone shows one instant, and takes no space until one of the
-// two files is written to.
+// clone makes the first file a copy that shares the blocks of the second file (FICLONE). It fails
+// if the file system cannot clone files. The copy shows the second file at one instant. It takes
+// no space until a program writes to one of the two files.
 func clone(to, from *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) }
 
 // nextData returns the first part of f with data between the offsets at and size. If there is

@@ -1,12 +1,14 @@
-// Package disks keeps the data of disks and snapshots: a sparse file for each in
-// one folder, DIR/disk-000001.img and DIR/snap-000001.img. It creates the file of a
-// disk, as a copy if the disk has a source. It grows the file, deletes it with the
-// disk, and reports its state to the cloud. Only the instances that have the disk
-// attached write to the file. A snapshot's file is read-only. The package never
-// shrinks a file, and never creates a new file for a disk that has lost its data.
+// Package disks keeps the data of disks and snapshots. Each disk or snapshot has a sparse
+// file in the folder DIR, for example DIR/disk-000001.img or DIR/snap-000001.img. The
+// package creates the file of a disk, as a copy if the disk has a source. It grows the
+// file, deletes the file with the disk, and reports the state of the file to the cloud.
+// Only instances to which the disk is attached write to the file. The file of a snapshot
+// is read-only. The package never shrinks a file. It never creates a new file for a disk
+// that has lost its data.
 //
-// A copy is written under another name and renamed when it is complete. A process
-// that is killed during a copy leaves no incomplete file under a disk's name.
+// The package writes a copy under a temporary name and renames the copy when it is
+// complete. So a process that is killed during a copy leaves no incomplete file under a
+// disk's name.
 package disks
 
 import (
@@ -38,9 +40,9 @@ type Cloud interface {
 
 // Config configures Run.
 type Config struct {
-	Dir string // folder for the files of disks and snapshots alone; Run makes it if it is missing
+	Dir string // folder that contains only the files of disks and snapshots; Run makes it if it is missing
 	// Files is the handle that the engine uses to save and load states. It must be of the same
-	// folder. Nil means that no states with disk data are saved or loaded.
+	// folder. If it is nil, the engine does not save or load states with disk data.
 	Files *Files
 }
 
@@ -107,20 +109,20 @@ type keeper struct {
 	reports *reports
 
 	mu      sync.Mutex
-	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // retried at each bookmark event
+	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // disks whose last attempt failed; retried at each bookmark event
 	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // of groups that wait for more members
 }
 
 // follow lists disks and snapshots, deletes the files without a record, and then watches the
-// cloud. It returns the error that ended the watch. Each call begins with a full list, so
-// follow keeps no state of the call before.
+// cloud. It returns the error that ended the watch. Each call begins with a full list, so follow
+// keeps no state from the previous call.
 func (k *keeper) follow(ctx context.Context) error {
 	k.failed = map[cloudsim.DiskID]cloudsim.Disk{}
 	k.members = map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot{}
 	k.jobs, k.reports = newJobs(), newReports()
 	defer k.running.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil) // runs before running.Wait, because defers run in reverse order
+	defer cancel(nil) // runs before running.Wait, because deferred calls run in reverse order
 	k.running.Go(func() { cancel(k.send(ctx)) })
 	ds, rev, err := cloudsim.All(ctx, k.cloud.ListDisks, cloudsim.ListOptions{})
 	if err != nil {
@@ -261,8 +263,8 @@ func (k *keeper) unmade(id cloudsim.DiskID) bool {
 
 var errLost = errors.New("its data is lost: its file does not exist any more")
 
-// make creates the file of d, or grows it to the size of d. If the file has its size already,
-// as at most events, make only calls Lstat.
+// make creates the file of d, or grows it to the size of d. At most events the file already has
+// this size, and make only calls Lstat.
 func (k *keeper) make(d cloudsim.Disk) error {
 	path, want := Path(k.dir, d.ID), int64(d.SizeGiB)<<30
 	info, err := os.Lstat(path)
@@ -300,8 +302,8 @@ func grow(path string, bytes int64) error {
 	return errors.Join(f.Truncate(bytes), f.Close())
 }
 
-// reason returns the text of err without the paths of this machine. The owner of the disk reads
-// the text in the status.
+// reason returns the text of err without the paths of this machine, because the owner of the disk
+// reads the text in the status.
 func reason(err error) string {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err.Error()

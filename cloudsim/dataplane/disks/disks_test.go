@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// start runs a cloud. It returns a client of the cloud, and a function that runs disks.Run for
-// the folder dir and returns a function to stop it.
+// start runs a cloud. It returns a client of the cloud and a second function, which starts
+// disks.Run for the folder dir. The second function returns a function that stops disks.Run.
 func start(t *testing.T, dir string) (*client.Client, func() (stop func())) {
 	t.Helper()
 	engines := make(chan *engine.Engine, 1)
@@ -63,8 +63,8 @@ func create(t *testing.T, c *client.Client, name string, size int) cloudsim.Disk
 
 func gone(path string) bool { _, err := os.Stat(path); return errors.Is(err, fs.ErrNotExist) }
 
-// The file of a disk has the size of the disk and takes no space until a write. Data stays when
-// the disk grows. The file is deleted with the disk.
+// The file of a disk has the size of the disk, but takes no space before the first write. Data
+// stays when the disk grows. The file is deleted with the disk.
 func TestFileFollowsDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "disks")
 	c, run := start(t, dir)
@@ -201,8 +201,8 @@ func read(t *testing.T, path string, at int64) string {
 	return string(b)
 }
 
-// After a restart the data plane catches up: it grows files, deletes the files of deleted
-// disks, and reports a disk without its file as lost.
+// After a restart, the data plane applies the changes that the cloud made in the meantime. It
+// grows files, deletes the files of deleted disks, and reports a disk without its file as lost.
 func TestAfterRestart(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)

@@ -17,19 +17,20 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/fsync"
 )
 
-// Files is the folder of disk files as a whole. It writes the data of disks and snapshots into
-// a saved state. It also replaces the present data by the data of a state. Make it with
-// NewFiles and pass it to Run, which stops serving disks during a replacement.
+// Files is the folder of all disk files. It writes the data of disks and snapshots into a saved
+// state. It also replaces the present data by the data of a state. Make a Files with NewFiles and
+// pass it to Run, so that Run serves no disk during a replacement.
 type Files struct {
 	dir string
 
-	// Run holds turn while it serves disks, and Swap holds turn while it replaces the data.
-	// Swap holds gate so that Run cannot take turn again before Swap has it. cancel makes Run
-	// release turn.
+	// Run locks turn while it serves disks. Swap locks turn while it replaces the data. Before
+	// that, Swap locks gate, so that Run cannot lock turn again before Swap. The function cancel
+	// makes Run unlock turn.
 	gate, turn sync.Mutex
 	cancel     context.CancelFunc
-	// pending is the staged data that the records name, until its files are in place. A
-	// goroutine holds gate and turn to set pending, and turn to clear it.
+	// pending is the staged data to which the records of the cloud refer, until its files are in
+	// place. A goroutine that sets pending holds gate and turn. A goroutine that clears pending
+	// holds turn.
 	pending atomic.Pointer[cloudsim.StagedData]
 }
 
@@ -60,7 +61,8 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 // Save writes the data of disks and snapshots to w. The data shows all files at one instant.
 // sizes maps the id of each disk or snapshot to its size. Save returns:
 //
-//   - Conflict if there is more data than MaxStateData, or if a disk is written to all the time
+//   - Conflict if there is more data than MaxStateData, or if programs write to a disk all the
+//     time
 //   - NotFound if a file is missing
 //   - Unavailable while a load is not finished
 func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error {
@@ -114,7 +116,7 @@ func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]
 	return nil
 }
 
-// dataIn returns how many bytes of data a file holds, without its holes.
+// dataIn returns the number of bytes of data in a file, without its holes.
 func dataIn(path string) (n int64, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {
@@ -130,9 +132,9 @@ func dataIn(path string) (n int64, err error) {
 	return n, nil
 }
 
-// Stage prepares the data that Save wrote, so that Swap can put it in place. If r is nil, Swap
-// will keep the present files of ids and delete all others. Stage returns Invalid if the data
-// is damaged.
+// Stage prepares the data that Save wrote, so that Swap can put it in place. If r is nil, there
+// is no such data: Swap will keep the present files of ids and delete all other files. Stage
+// returns Invalid if the data is damaged.
 func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s cloudsim.StagedData, err error) {
 	dir, err := f.scratch()
 	if err != nil {
@@ -151,7 +153,7 @@ func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s
 	return cloudsim.StagedData{Folder: filepath.Base(dir), Keep: ids}, errors.Join(fsync.Dir(dir), fsync.Dir(f.dir))
 }
 
-// scratch makes an empty temporary folder beside the files of the disks.
+// scratch makes an empty temporary folder in the folder of the disk files.
 func (f *Files) scratch() (string, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return "", err
@@ -160,9 +162,9 @@ func (f *Files) scratch() (string, error) {
 }
 
 // Swap stops Run, calls commit, and moves the staged data that commit returns into place. Then
-// Swap removes all other staged data. If commit fails, the files stay as they are. Swap does
-// nothing for data that is in place already. So a cloud that was killed after the commit can
-// call Swap again at its next start.
+// Swap removes all other staged data. If commit fails, the files stay as they are. If the data is
+// already in place, Swap does not change it. So a cloud that was killed after the commit can call
+// Swap again at its next start.
 func (f *Files) Swap(commit func() (cloudsim.StagedData, error)) error {
 	f.gate.Lock()
 	defer f.gate.Unlock()

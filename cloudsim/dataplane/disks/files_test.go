@@ -42,8 +42,8 @@ func ok(t *testing.T, errs ...error) {
 	}
 }
 
-// A state has the data of disks and snapshots. A load restores this data with its holes and
-// removes later data. A load also works in another cloud.
+// A state has the data of disks and snapshots. A load restores this data with its holes, and
+// removes the data of later disks. Another cloud can load the state, too.
 func TestStatesHaveData(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -95,8 +95,8 @@ func TestStatesHaveData(t *testing.T) {
 	}
 }
 
-// A state has the data of a disk that the data plane has not reported yet, if there is a file.
-// A load of the records alone does not change any data.
+// A state has the data of a disk that the data plane has not reported yet, if there is a file. A
+// load with the option recordsOnly does not change any data.
 func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	dir := t.TempDir()
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles = true, disks.NewFiles(dir) }))
@@ -132,8 +132,8 @@ func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	}
 }
 
-// A load of the records alone does not change the data of disks and snapshots, even if they
-// were not ready when the state was saved.
+// A load with the option recordsOnly does not change the data of disks and snapshots, even if
+// they were not ready when the state was saved.
 func TestRecordsLeaveData(t *testing.T) {
 	dir := t.TempDir()
 	engines := make(chan *engine.Engine, 1)
@@ -219,8 +219,8 @@ func isThen(t *testing.T, c *client.Client, dir string, d cloudsim.DiskID, s clo
 	}
 }
 
-// A load with data is refused while a disk is attached, and changes nothing. The
-// records alone can be loaded.
+// The cloud refuses a load with data while a disk is attached. The refused load changes nothing.
+// A load with the option recordsOnly works.
 func TestLoadWhileAttached(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -253,8 +253,8 @@ func TestLoadWhileAttached(t *testing.T) {
 	}
 }
 
-// A save with data is refused if the file of a disk is missing. The records alone
-// can be saved.
+// The cloud refuses a save with data if the file of a disk is missing. A save with the option
+// recordsOnly works.
 func TestDataThatCannotBeSaved(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -273,8 +273,8 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// A state with damaged or incomplete disk data is neither imported nor loaded, and the present
-// data stays. The records of the state can be loaded alone.
+// The cloud does not import or load a state with damaged or incomplete disk data, and the present
+// data stays. A load of this state with the option recordsOnly works.
 func TestDamagedData(t *testing.T) {
 	dir, states := t.TempDir(), t.TempDir()
 	c := withFiles(t, dir, states)
@@ -309,8 +309,8 @@ func TestDamagedData(t *testing.T) {
 	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}), c.DeleteState(t.Context(), "s"))
 }
 
-// The start of a cloud removes the data of a load that was killed before its commit. It
-// finishes a load that was killed after its commit.
+// If a cloud was killed before the commit of a load, the next start removes the staged data. If
+// it was killed after the commit, the next start finishes the load.
 func TestDataAfterAKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "disks")
 	f := disks.NewFiles(dir)

@@ -7,7 +7,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// atOnce is how many copies run at a time. More copies at a time only make each copy slower.
+// atOnce is the maximum number of concurrent copies. With more, each copy would only be slower.
 const atOnce = 2
 
 // jobs are the running and waiting copies, by the id of the disk, snapshot or group that they
@@ -61,7 +61,7 @@ func (j *jobs) stop(name string) {
 	}
 }
 
-// within waits for one of the atOnce turns and then calls do.
+// within waits until fewer than atOnce copies run, and then calls do.
 func (j *jobs) within(ctx context.Context, do func() error) error {
 	select {
 	case <-ctx.Done():

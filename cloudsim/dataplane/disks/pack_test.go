@@ -23,7 +23,7 @@ type part struct {
 
 func at(offset uint64) string { return string(binary.BigEndian.AppendUint64(nil, offset)) }
 
-// dataOf returns a reader of disk data. Parts with the same id are of one file.
+// dataOf returns a reader of disk data. Parts with the same id belong to one file.
 func dataOf(t *testing.T, parts ...part) *statefile.Reader {
 	t.Helper()
 	var out bytes.Buffer
@@ -48,7 +48,7 @@ func dataOf(t *testing.T, parts ...part) *statefile.Reader {
 	return r
 }
 
-// Hostile disk data is refused with Invalid, and no file of it stays.
+// Stage refuses malicious disk data with an Invalid error, and leaves no file of it.
 func TestHostileData(t *testing.T) {
 	for what, bad := range map[string][]part{
 		"a path":             {{id: "../disk-000001"}},

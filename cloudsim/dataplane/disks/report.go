@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// reportsAtOnce is how many reports are sent at a time.
+	// reportsAtOnce is the maximum number of concurrent reports.
 	reportsAtOnce = 64
-	// gather is how long send waits before it sends reports. Meanwhile more reports arrive, the
-	// instance that uses the disk can go on first, and short-lived disks are deleted again. The
-	// price is that the status of a disk arrives this much later. Reports of copies are sent
-	// without this delay, because clients wait for them.
+	// gather is the time that send waits before it sends reports. In this time more reports
+	// arrive, the instance that uses the disk can do other work, and short-lived disks are
+	// deleted again. The disadvantage is that the cloud gets the status of a disk later by this
+	// time. Reports of copies have no such delay, because clients wait for these reports.
 	gather = 100 * time.Millisecond
 )
 
-// reports are the disk statuses that have not been sent to the cloud yet. They are sent in a
-// goroutine of their own, because each report costs the cloud a commit. Reports of several
-// disks share a commit. For each disk only the latest status is sent, and never two at a time.
+// reports are the disk statuses that keeper has not sent to the cloud yet. A separate goroutine
+// sends them, because the cloud needs a commit for each report. Concurrent reports of several
+// disks share a commit. For each disk, the goroutine sends only the latest status, and never two
+// statuses at a time.
 type reports struct {
 	mu      sync.Mutex
 	waiting map[cloudsim.DiskID]cloudsim.DiskStatus

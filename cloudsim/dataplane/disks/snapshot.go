@@ -99,8 +99,8 @@ func (k *keeper) takeGroup(ctx context.Context, id cloudsim.SnapshotGroupID) {
 	k.take(ctx, string(id), all)
 }
 
-// take starts a job that copies the disks of all snapshots at one instant. The job ends with
-// one report for all of them.
+// take starts a job that copies the disks of all snapshots at one instant. The job ends with one
+// report for all snapshots.
 func (k *keeper) take(ctx context.Context, name string, all []cloudsim.Snapshot) {
 	var cs []copying
 	var said []cloudsim.SnapshotReport

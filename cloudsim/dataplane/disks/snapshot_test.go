@@ -113,8 +113,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// A copy of a lost source fails with an error that names the loss. It does not make an empty
-// file. Deleting the failed copies leaves no files.
+// A copy fails if the file of its source is missing. The error says that the data is lost. The
+// data plane does not make an empty file. Deleting the failed copies leaves no files.
 func TestCopyOfNothing(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)
@@ -145,8 +145,9 @@ func TestCopyOfNothing(t *testing.T) {
 	}
 }
 
-// After a restart the data plane makes the snapshots that were requested meanwhile. It deletes
-// the files of deleted snapshots and of interrupted copies, and reports a lost snapshot.
+// After a restart, the data plane makes the snapshots that clients have requested in the
+// meantime. It deletes the files of deleted snapshots and of interrupted copies, and reports a
+// lost snapshot.
 func TestCopiesAfterRestart(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)
@@ -230,8 +231,8 @@ func counted(t *testing.T, path string) uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// The snapshots of a group show one instant. If a write to the first disk comes before a write
-// to the second, the snapshots contain both writes, or only the first, or neither.
+// The snapshots of a group show one instant. If a write to the first disk comes before a write to
+// the second, the snapshots contain both writes, only the first write, or neither write.
 func TestGroupIsOneInstant(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)
@@ -267,8 +268,9 @@ func TestGroupIsOneInstant(t *testing.T) {
 	}
 }
 
-// A disk that is written to without a pause is never copied in an inconsistent state. The
-// snapshot waits, its status says why, and it is made when the writes end.
+// If a program writes to a disk without a pause, the data plane makes no inconsistent copy of the
+// disk. The snapshot waits, and its status has the reason. When the writes end, the data plane
+// makes the snapshot.
 func TestBusyDiskWaits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the time limit takes half a minute")
