@@ -19,13 +19,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// appliable contains the lists that a file may have, in the order of their creation: a
-// resource comes before resources that refer to it. An update replaces all members that can
-// be updated. All other members of a resource keep their first values.
+// appliable contains the lists of resources that a file may have. Their order is the order of
+// creation: a resource comes before the resources that refer to it. An update replaces the members
+// in the field update. All other members of a resource keep their values.
 var appliable = []struct {
 	key, path string
-	check     func(raw []byte) error // checks the request before it is sent
-	types     string                 // path of the list of its types
+	check     func(raw []byte) error // checks a request before the client sends it
+	types     string                 // API path of the list of types, for resources with a type
 	update    []string
 }{
 	{"networks", "/v1/networks", checked[cloudsim.CreateNetwork], "", []string{"labels", "podRanges", "maxRoutes"}},
@@ -41,7 +41,8 @@ var appliable = []struct {
 	{"holds", "/v1/holds", checked[cloudsim.CreateHold], "", nil},
 }
 
-// references are the members that contain an id, with the path of the list of these resources.
+// references contains the members whose value is the id of another resource. Each has the API path
+// of the list of these resources.
 var references = map[string]string{
 	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
@@ -55,8 +56,8 @@ type Result struct {
 	Fields string `json:"fields,omitempty"` // the updated fields
 }
 
-// All first checks the whole file as far as possible, and then applies one resource
-// after the other. It stops at the first failure. With dryRun it only checks.
+// All first checks the whole file as far as possible, and then applies one resource after the
+// other. It stops at the first failure. If dryRun is true, it only checks.
 func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []Result, err error) {
 	later := map[string]bool{} // resources and types that the dry run would have created, or has found
 	var wrong []error
@@ -84,7 +85,7 @@ func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (do
 	return done, nil
 }
 
-// checked decodes a request of type T and validates it, without looking at the cloud.
+// checked decodes a request of type T and validates it, without a call to the cloud.
 func checked[T interface{ Validate() error }](raw []byte) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -155,8 +156,8 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	return a, err
 }
 
-// change updates an existing resource that differs from the file. It returns an error for a
-// difference that cannot be updated.
+// change updates an existing resource that differs from the file. It returns an error if a member
+// differs that cannot be updated.
 func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Result, have map[string]any, raw []byte) (Result, error) {
 	want := map[string]any{}
 	if err := json.Unmarshal(raw, &want); err != nil {
@@ -199,7 +200,8 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Resu
 	return a, nil
 }
 
-// merged returns have, with the values of want in place of its own values.
+// merged returns a copy of the first value in which the values of the second value replace the old
+// values.
 func merged(have, want any) any {
 	if want == nil {
 		return have
@@ -229,10 +231,10 @@ func named(ctx context.Context, cl *client.Client, path, name string) (map[strin
 	return l.Items[0], nil
 }
 
-// differing returns the members of the file that have a different value in the cloud. A member
-// that the cloud does not show counts only if it can be updated. Other hidden members may exist
-// only in requests. For a member that cannot be updated, an empty value in the file asks for
-// the default, so the member does not count.
+// differing returns the names of the members whose values differ between the file and the cloud. It
+// ignores a member that cannot be updated in two cases. In the first case the cloud does not show
+// the member, because it may exist only in requests. In the second case the file has an empty
+// value, which means the default value.
 func differing(have, want map[string]any, update []string) (fields []string) {
 	for k, v := range want {
 		is, shown := have[k]
@@ -248,7 +250,7 @@ func differing(have, want map[string]any, update []string) (fields []string) {
 	return fields
 }
 
-// differs returns Exists for fields that cannot be updated.
+// differs returns an Exists error that names the fields that differ and cannot be updated.
 func differs(have map[string]any, fields []string) error {
 	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "it exists and differs"}
 	for _, k := range fields {
@@ -258,9 +260,9 @@ func differs(have map[string]any, fields []string) error {
 	return e
 }
 
-// covers reports whether the cloud's value includes the wanted value. The cloud's value may
-// have more members, which the cloud filled in. The cloud does not show zero values, and a
-// null in the file matches any value.
+// covers reports whether the cloud's value includes the wanted value. The cloud's value may have
+// more members than the file, e.g. default values. If the cloud shows no value, this matches a zero
+// value in the file. A null in the file matches any value.
 func covers(have, want any) bool {
 	switch want := want.(type) {
 	case nil:
@@ -289,14 +291,14 @@ func covers(have, want any) bool {
 	return reflect.DeepEqual(have, want)
 }
 
-// sameInstant reports whether a and b are the same time, maybe in different time zones.
+// sameInstant reports whether a and b are the same time, even if they have different time zones.
 func sameInstant(a, b string) bool {
 	x, errX := time.Parse(time.RFC3339, a)
 	y, errY := time.Parse(time.RFC3339, b)
 	return errX == nil && errY == nil && x.Equal(y)
 }
 
-// resolveTarget replaces the name of a hold's or fault's target with its id.
+// resolveTarget replaces the name of the target in a hold or a fault by the target's id.
 func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[string]bool) error {
 	in, field, of := i.body, "target", ""
 	switch i.list {
@@ -321,7 +323,7 @@ func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[st
 	return err
 }
 
-// resolve replaces the names of resources in v with their ids.
+// resolve replaces the names of resources in v by the ids of these resources.
 func resolve(ctx context.Context, cl *client.Client, v any, later map[string]bool) error {
 	switch v := v.(type) {
 	case []any:
@@ -348,7 +350,7 @@ func resolve(ctx context.Context, cl *client.Client, v any, later map[string]boo
 				return err
 			}
 			if id, ok := found["id"].(string); ok {
-				v[k] = id // otherwise the name is an id already, or the cloud will report that it does not exist
+				v[k] = id // otherwise the value is an id, or the cloud will report that the resource does not exist
 			}
 		}
 	}

@@ -42,8 +42,8 @@ func (i item) at(field string) string {
 	return fmt.Sprintf("%s:%d: %s %s", i.file, line, i.list, i.name)
 }
 
-// member returns the value of a key of a mapping, or of an index of a list. It returns nil
-// if there is none.
+// member returns the value of a key of a mapping, or of an index of a list. It returns nil if the
+// key or the index does not exist.
 func member(n *yaml.Node, part string) *yaml.Node {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -60,7 +60,7 @@ func member(n *yaml.Node, part string) *yaml.Node {
 	return nil
 }
 
-// locate adds the positions of the wrong fields in the file to err.
+// locate adds the position in the file to the error about each invalid field.
 func (i item) locate(err error) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || len(e.Fields) == 0 {
@@ -73,7 +73,8 @@ func (i item) locate(err error) error {
 	return cloudsim.OneOrMany(all)
 }
 
-// Read reads a file. It returns all errors in the file together, with their positions.
+// Read reads a file. It returns one error that contains all errors in the file, with their
+// positions.
 func Read(file string, stdin io.Reader) (all []item, err error) {
 	if file == "" {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "--file %q: want a file to apply", file)
@@ -97,8 +98,8 @@ func Read(file string, stdin io.Reader) (all []item, err error) {
 	return parseApply(name, raw)
 }
 
-// parseApply reads all documents of a file as one. It sorts the resources so that a resource
-// comes before the resources that refer to it.
+// parseApply reads the resources of all YAML documents in a file. It sorts the resources so that a
+// resource comes before the resources that refer to it.
 func parseApply(file string, raw []byte) (all []item, err error) {
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	var wrong []error
@@ -178,9 +179,9 @@ func because(err error) string {
 	return ": " + strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", "")
 }
 
-// again returns a copy of i with the body from the file, for a caller that changes the body.
+// again returns a copy of i with a new copy of the body, so that the caller can change this body.
 func (i item) again() item {
 	i.body = nil
-	_ = i.node.Decode(&i.body) // cannot fail: it was decoded before
+	_ = i.node.Decode(&i.body) // cannot fail, because the node was decoded before
 	return i
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// targetLists contains the path of the list of each kind that can be the target of a hold or
-// a fault. It leaves out the kinds that have a name but no separate id.
+// targetLists contains the API path of the list of each kind of target that a hold or a fault can
+// have. It leaves out the kinds whose name is also the id.
 var targetLists = map[cloudsim.ResourceKind]string{
 	cloudsim.KindInstance: "/v1/instances", cloudsim.KindLoadBalancer: "/v1/load-balancers", cloudsim.KindAddress: "/v1/addresses",
 	cloudsim.KindDisk: "/v1/disks", cloudsim.KindSnapshot: "/v1/snapshots", cloudsim.KindSnapshotGroup: "/v1/snapshot-groups",
@@ -22,10 +22,10 @@ var targetLists = map[cloudsim.ResourceKind]string{
 // anyID matches an id of any kind.
 var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
-// TargetID returns the id of the target of a hold or a fault. The argument of is the target's
-// kind, in the singular or in the plural. If a word looks like an id and no target has this
-// name, the word is the id of a target that may be created later. The map later contains the
-// names of resources that will be created. TargetID returns such a name unchanged.
+// TargetID returns the id of the target of a hold or a fault. The second string is the name or the
+// id of the target. The first string is the kind of the target, in the singular or in the plural. A
+// target with an id need not exist yet. The map contains the names of resources that a later call
+// will create. TargetID returns such a name unchanged.
 func TargetID(ctx context.Context, cl *client.Client, of, word string, later map[string]bool) (string, error) {
 	kind, known := ParseKind(of)
 	path, listed := targetLists[kind]
