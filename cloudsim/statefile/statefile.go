@@ -1,17 +1,19 @@
-// Package statefile reads and writes the file of a saved state. The file has the
-// records of the store and the data of disks. It has none of bbolt's pages, because
-// bbolt does not check pages and a hostile page ends the process. The reader accepts
-// files of untrusted users. It uses little memory and does not interpret the records.
+// Package statefile reads and writes the file of a saved state. The file contains the records of
+// the store and the data of disks. It contains no pages of bbolt. The reason is that bbolt does not
+// check pages, so a malicious page could crash the process. The reader accepts files of untrusted
+// users. It uses little memory and does not interpret the records.
 //
-// A file is a gzip stream. It begins with the Head, as a line of JSON. One or
-// two sections follow: the records, and the data of disks. A section is
+// A file is a gzip stream. Its first line is the Head in JSON. After it come
+// one or two sections: the records of the store, and the data of disks. A
+// section has this format:
 //
-//	for each bucket, in order: kindBucket, its name, its sequence;
+//	for each bucket, in order: kindBucket, name, sequence;
 //	for each key of the bucket, in order: kindKey, key, value;
 //	kindEnd.
 //
-// Numbers are unsigned varints. A name, key or value has its length before it.
-// Each section is a gzip member of its own, and gzip's checksums find damage.
+// Numbers are unsigned varints. The length of a name, key or value comes before
+// its bytes. Each section is a separate gzip member. The checksums of gzip
+// detect damage.
 package statefile
 
 import (
@@ -36,13 +38,13 @@ const (
 
 	// MaxValue is the largest value in bytes.
 	MaxValue = 4 << 20
-	maxName  = 32 << 10 // of a bucket or key
+	maxName  = 32 << 10 // largest name of a bucket, or largest key, in bytes
 )
 
-// The content of a file may have slack bytes plus ratio times the bytes that were
-// read, so that a small upload cannot fill the disk. The records of 10,000 instances
-// shrink to a tenth. A journal that repeats an object of 10 KiB shrinks to about
-// a hundredth. Zeros shrink to a thousandth.
+// These constants limit the uncompressed content of a file: slack bytes, plus ratio bytes for each
+// byte that the reader has read. So a small upload cannot fill the disk. gzip compresses the
+// records of 10,000 instances to a tenth of their size. It compresses a journal that repeats an
+// object of 10 KiB to about a hundredth, and zeros to a thousandth.
 const (
 	slack = 16 << 20
 	ratio = 200
@@ -71,7 +73,7 @@ func NewWriter(w io.Writer) *Writer { return &Writer{file: w} }
 func (w *Writer) Begin(h Head) error {
 	h.Format, h.Version = format, version
 	w.section(gzip.BestSpeed)
-	return json.NewEncoder(w.buf).Encode(h) // ends the line
+	return json.NewEncoder(w.buf).Encode(h) // Encode also ends the line
 }
 
 // BeginData begins the section with the data of disks. This section is not
@@ -106,8 +108,8 @@ func appendBytes(to, b []byte) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(b))), b...)
 }
 
-// Reader reads a file. All its errors are Invalid, even if the underlying
-// reader fails.
+// Reader reads a file. All errors of its methods are Invalid, except io.EOF.
+// This is true even if the underlying reader fails.
 type Reader struct {
 	Head Head
 
@@ -178,9 +180,9 @@ func (r *Reader) Next() (rec Record, err error) {
 	return rec, Damaged("a record has the kind %d", kind)
 }
 
-// EndSection returns an error if the section that ended is damaged. It also
-// returns an error if another section follows and more is false, or if no
-// section follows and more is true.
+// EndSection returns an error if the section that ended is damaged. The
+// argument more is true if another section must follow, and false if the file
+// must end. EndSection also returns an error if this is not the case.
 func (r *Reader) EndSection(more bool) error {
 	switch _, err := r.in.Peek(1); { // makes gzip compare the checksum
 	case err == nil && !more:
@@ -191,7 +193,8 @@ func (r *Reader) EndSection(more bool) error {
 	return nil
 }
 
-// bytes reads a length and then as many bytes. The caller owns the result.
+// bytes reads a length, and then this number of bytes. It returns an error if the length exceeds
+// the limit. The caller owns the result.
 func (r *Reader) bytes(most uint64) ([]byte, error) {
 	n, err := binary.ReadUvarint(r.in)
 	if err != nil {
@@ -207,7 +210,7 @@ func (r *Reader) bytes(most uint64) ([]byte, error) {
 	return b, nil
 }
 
-// Damaged returns the error for a file with a wrong record.
+// Damaged returns the error for a file with an invalid record.
 func Damaged(format string, args ...any) error {
 	return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged: "+format, args...)
 }
@@ -219,7 +222,7 @@ func cutOff(err error) error {
 	return cloudsim.Errorf(cloudsim.Invalid, "the state is cut off or damaged: %w", err)
 }
 
-// counter counts the bytes that were read.
+// counter counts the compressed bytes that the Reader has read.
 type counter struct {
 	io.Reader
 	n int64
@@ -231,7 +234,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// limited reads the content of a file up to its limit.
+// limited reads the uncompressed content of a file. It returns an error beyond the limit of slack
+// and ratio.
 type limited struct {
 	zip  *gzip.Reader
 	sent *counter
