@@ -1,7 +1,7 @@
-// Package informer keeps a copy of the cloud's resources up to date. It lists the
-// resources, watches from the list's revision on, and resumes a watch that broke.
-// It gets the calls to the cloud as functions, so it works inside the cloud and
-// in clients.
+// Package informer keeps a copy of the cloud's resources up to date. It lists the resources, and
+// then watches them from the revision of the list. If a watch ends, it starts a new watch from the
+// last revision. The caller passes the functions that call the cloud, so the package works inside
+// the cloud and in clients.
 package informer
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// Listed contains the kinds of a list and, for each kind, the revision at the
-// beginning of its list.
+// Listed contains the revision at the beginning of the list, for each kind that
+// was listed.
 type Listed map[cloudsim.ResourceKind]uint64
 
 // Handler is a consumer of the cloud's resources. Run calls its methods one at a
@@ -25,39 +25,39 @@ type Handler interface {
 	// List reads the lists of the cloud into the copy. Run then watches the
 	// returned kinds from the returned revisions on.
 	List(context.Context) (Listed, error)
-	// Take applies an event that is newer than the list of its kind. A resource
-	// from a later page of the list may come again. After an error Run lists
-	// everything again.
+	// Take applies an event that is newer than the list of its kind. An event
+	// can repeat a change that a later page of the list already contained.
+	// After an error Run lists everything again.
 	Take(context.Context, cloudsim.Event) error
-	// OnSync is called when the copy is consistent and the cloud has sent an
-	// event, a bookmark or a list. A copy is consistent when the watch has
-	// reached the list revision of every kind. The argument again is true for the
-	// first call after OnError.
+	// Run calls OnSync after every event, bookmark or list of the cloud, if the copy is then
+	// consistent. A copy is consistent when the watch has reached the list revision of every kind.
+	// The argument again is true for the first call after OnError.
 	OnSync(again bool)
-	// OnError is called with the reason when Run cannot watch the cloud. The
-	// argument news is true for the first failure after a success, and for the
-	// very first failure.
+	// Run calls OnError with the reason when it cannot watch the cloud. The
+	// argument news is true for the first failure, and for the first failure
+	// after a call of OnSync.
 	OnError(err error, news bool)
 }
 
 // Watch is the type of the client's Watch method.
 type Watch = func(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error]
 
-// bookmark is the longest time without a message from a cloud in the same
-// process. A remote cloud chooses this time itself. Bookmarks advance a quiet
-// watch, so that the journal's compaction does not overtake it.
+// bookmark is the period of bookmarks from a cloud in the same process. A
+// remote cloud chooses this period itself. Bookmarks advance the revision of a
+// watch without events. So the journal still has this revision when Run resumes
+// the watch.
 const bookmark = time.Minute
 
-// Run keeps the copy of h up to date until ctx ends. When a watch breaks, Run waits according
-// to the backoff between and resumes the watch. Every event of the watch resets
-// the backoff. Run lists everything again if the journal no longer contains the
-// revision, and after every error other than Unavailable and Exhausted.
+// Run keeps the copy of h up to date until ctx ends. When a watch ends, Run waits and then resumes
+// the watch. The argument between is the backoff for these waits. Every event of the watch resets
+// the backoff. Run lists everything again if the journal no longer contains the revision, and after
+// every error other than Unavailable and Exhausted.
 func Run(ctx context.Context, watch Watch, h Handler, between backoff.Backoff) {
 	r := reader{watch: watch, handler: h, between: between}
 	for ; ctx.Err() == nil; r.between.Wait(ctx) {
 		err := r.read(ctx)
 		if ctx.Err() != nil {
-			return // the caller ended Run, so this is no loss
+			return // the caller ended Run, so this is no failure
 		}
 		if kind := cloudsim.KindOf(err); kind != cloudsim.Unavailable && kind != cloudsim.Exhausted {
 			r.listed = nil

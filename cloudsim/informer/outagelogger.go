@@ -6,9 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// OutageLogger is the part of a Handler that logs when the cloud becomes unreachable
-// and reachable again. A journal that no longer contains the needed revision does
-// not count as unreachable.
+// OutageLogger is the part of a Handler that logs when the cloud becomes unreachable and reachable
+// again. The cloud is still reachable if its journal no longer contains the needed revision.
 type OutageLogger struct {
 	Log *slog.Logger
 
@@ -23,8 +22,8 @@ func (l *OutageLogger) OnSync(bool) {
 	}
 }
 
-// OnError logs the beginning of an outage once. It logs every time that the watch
-// was too far behind.
+// OnError logs the beginning of an outage once. It logs every error that means that the journal no
+// longer contains the needed revision.
 func (l *OutageLogger) OnError(err error, _ bool) {
 	switch {
 	case cloudsim.KindOf(err) == cloudsim.Gone:
