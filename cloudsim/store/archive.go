@@ -16,8 +16,9 @@ import (
 )
 
 // Archive writes the content of the store as the first section of a state. It
-// does not block writers. look runs in the same transaction and returns whether
-// the state will have the data of disks. A nil look means that it will not.
+// does not block writers. Archive calls the function look in the same
+// transaction. look returns whether the state will have the data of disks. If
+// look is nil, the state will not have this data.
 func (s *Store) Archive(w *statefile.Writer, look func(*Tx) (diskData bool, err error)) (err error) {
 	defer panicOnFault()()
 	defer recoverTo(&err)
@@ -44,16 +45,16 @@ func (s *Store) Archive(w *statefile.Writer, look func(*Tx) (diskData bool, err 
 	})
 }
 
-// Unarchive commits after these amounts, because bbolt keeps uncommitted data in memory.
+// Unarchive commits after each archiveBatch bytes, because bbolt keeps uncommitted data in memory.
 const (
 	archiveBatch = 1 << 20
 	keyCost      = 128 // bytes that count for each key in addition to its content
 )
 
 // Unarchive reads the first section of a state into a new store at path. It
-// returns Invalid for a damaged or hostile state, and the caller then removes
-// the file at path. The store is only for reading, because a write to it may
-// not survive a crash.
+// returns Invalid for a damaged or malicious state. The caller must then remove
+// the file at path. The caller must not write to the store, because a crash can
+// lose such a write.
 func Unarchive(r *statefile.Reader, path string) (s *Store, err error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoSync: true, NoGrowSync: true, NoFreelistSync: true})
 	if err != nil {
@@ -77,7 +78,7 @@ func Unarchive(r *statefile.Reader, path string) (s *Store, err error) {
 	return s, nil
 }
 
-// putBatch puts the next records into tx. It reports whether there are more.
+// putBatch puts the next records into tx. It reports whether more records follow.
 func putBatch(tx *bolt.Tx, r *statefile.Reader) (more bool, err error) {
 	for size := 0; size < archiveBatch; {
 		rec, err := r.Next()
@@ -110,7 +111,7 @@ func putBatch(tx *bolt.Tx, r *statefile.Reader) (more bool, err error) {
 	return true, nil
 }
 
-// known reports whether a store may have a bucket of that name.
+// known reports whether a store may have a bucket with this name.
 func known(name string) bool {
 	switch name {
 	case string(bucketMeta), string(bucketJournal), string(bucketDue), string(bucketUsage):
@@ -124,9 +125,9 @@ func known(name string) bool {
 	return false
 }
 
-// checkShape returns an error for another schema, for keys or values of a wrong
-// length, and for due work that it cannot decode. Tables and the journal have
-// their own checks.
+// checkShape checks the schema, the lengths of keys and values, and the
+// encoding of due work. Table.Check checks the tables, and CheckJournal checks
+// the journal.
 func (t *Tx) checkShape() error {
 	meta := t.read(bucketMeta)
 	if have := meta.Get(keySchema); string(have) != schema {

@@ -9,12 +9,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The file has these top-level buckets. A table has the bucket "object/KIND",
-// and each of its indexes has a bucket "index/KIND/NAME". A pool of numbers has
-// the bucket "pool/NAME". The sequence of this bucket divides the numbers. A
-// number below the sequence is used unless "free/NAME" has it. Any other number
-// is free unless "held/NAME" has it. An archive may contain only these buckets,
-// "usage", and "note/NAME".
+// The file has these top-level buckets. A table also has the bucket
+// "object/KIND", and each index of the table has a bucket "index/KIND/NAME". A
+// pool of numbers has the bucket "pool/NAME". The sequence of this bucket is a
+// border. A number below the border is used, unless the bucket "free/NAME"
+// contains the number. Any other number is free, unless the bucket "held/NAME"
+// contains the number. The bucket "usage" contains the uses of quotas, and
+// "note/NAME" contains notes. An archive must not contain other buckets.
 var (
 	bucketMeta    = []byte("meta")
 	bucketJournal = []byte("journal")
@@ -46,8 +47,8 @@ func poolName(p string) []byte { return []byte("pool/" + p) }
 func freeName(p string) []byte { return []byte("free/" + p) }
 func heldName(p string) []byte { return []byte("held/" + p) }
 
-// Take returns the lowest free number of pool, counted from 0, and marks it used.
-// It returns Exhausted if all size numbers are used.
+// Take returns the lowest free number of a pool, and marks the number as used. The pool has the
+// numbers from 0 to size-1. Take returns Exhausted if all of them are used.
 func (t *Tx) Take(pool string, size uint64) (uint64, error) {
 	free, err := t.write(freeName(pool))
 	if err != nil {
@@ -78,13 +79,13 @@ func (t *Tx) Take(pool string, size uint64) (uint64, error) {
 	return 0, cloudsim.Errorf(cloudsim.Exhausted, "all %d addresses of the %s range are taken", size, pool)
 }
 
-// TakeThis marks n of pool used. It returns false if n was used already.
+// TakeThis marks the number n of a pool as used. It returns false if n is already used.
 func (t *Tx) TakeThis(pool string, n uint64) (ok bool, err error) {
 	b, err := t.write(poolName(pool))
 	if err != nil {
 		return false, err
 	}
-	if n < b.Sequence() { // used, unless free has it
+	if n < b.Sequence() { // used, unless the bucket free contains n
 		free, err := t.write(freeName(pool))
 		if err != nil || free.Get(u64(n)) == nil {
 			return false, err
@@ -98,7 +99,7 @@ func (t *Tx) TakeThis(pool string, n uint64) (ok bool, err error) {
 	return true, held.Put(u64(n), []byte{})
 }
 
-// Give marks n of pool free.
+// Give marks the number n of a pool as free.
 func (t *Tx) Give(pool string, n uint64) error {
 	b, err := t.write(poolName(pool))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // time has passed Rate times as fast. The zero Clock shows the machine's time.
 //
 // The clock is stored in the file, and each transaction reads it. A restart
-// therefore keeps the clock, and a loaded state brings its own clock.
+// therefore keeps the clock, and a loaded state contains its own clock.
 type Clock struct {
 	Machine, Cloud time.Time
 	Rate           float64 // 0 stands still
@@ -23,13 +23,13 @@ var lastTime = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 // Real reports whether c is the machine's time.
 func (c Clock) Real() bool { return c == Clock{} }
 
-// At returns the cloud's time when the machine's clock shows machine.
+// At converts a time of the machine's clock to the cloud's time.
 func (c Clock) At(machine time.Time) time.Time {
 	if c.Real() {
 		return machine
 	}
 	passed := machine.Sub(c.Machine)
-	if c.Rate != 1 { // for rate 1 no float64 is needed, which would round
+	if c.Rate != 1 { // rate 1 needs no float64, which would round
 		passed = time.Duration(max(min(float64(passed)*c.Rate, math.MaxInt64/2), math.MinInt64/2))
 	}
 	if at := c.Cloud.Add(passed); at.Before(lastTime) {
@@ -38,8 +38,8 @@ func (c Clock) At(machine time.Time) time.Time {
 	return lastTime
 }
 
-// Takes returns the machine's time in which d passes in the cloud. It returns
-// MaxInt64 for a clock that stands still.
+// Takes returns how much time passes on the machine while d passes in the
+// cloud. It returns MaxInt64 if the cloud's clock stands still.
 func (c Clock) Takes(d time.Duration) time.Duration {
 	switch {
 	case c.Real() || c.Rate == 1:
@@ -52,7 +52,7 @@ func (c Clock) Takes(d time.Duration) time.Duration {
 
 var keyClock = []byte("clock")
 
-// Clock returns the clock in the file.
+// Clock returns the clock that the file contains.
 func (t *Tx) Clock() Clock {
 	raw := t.read(bucketMeta).Get(keyClock)
 	if len(raw) != 24 {
@@ -65,8 +65,8 @@ func (t *Tx) Clock() Clock {
 	}
 }
 
-// SetClock sets the clock in the file. It sets Now to the time that the clock
-// shows.
+// SetClock stores the clock in the file. It also sets Tx.Now to the time of
+// this clock.
 func (t *Tx) SetClock(c Clock) error {
 	b, err := t.write(bucketMeta)
 	if err != nil {
@@ -83,6 +83,6 @@ func (t *Tx) SetClock(c Clock) error {
 // Time returns the cloud's time. Each call runs a transaction.
 func (s *Store) Time() time.Time {
 	at := s.Now().UTC().Round(0)
-	_ = s.View(func(tx *Tx) error { at = tx.Now; return nil }) // View fails only if the file is closed
+	_ = s.View(func(tx *Tx) error { at = tx.Now; return nil }) // if View fails, at stays the machine's time
 	return at
 }

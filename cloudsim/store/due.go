@@ -19,8 +19,8 @@ type Work struct {
 	Operation cloudsim.OperationID  `json:"operation,omitempty"`
 }
 
-// Later puts w on the due list for the time at. Work items of the same instant
-// keep their order.
+// Later puts the work item w on the due list. The parameter at is the due time.
+// Work items with the same due time keep their order.
 func (t *Tx) Later(at time.Time, w Work) error {
 	b, err := t.write(bucketDue)
 	if err != nil {
@@ -37,9 +37,10 @@ func (t *Tx) Later(at time.Time, w Work) error {
 	return b.Put(append(u64(uint64(at.UnixNano())), u64(n)...), raw)
 }
 
-// LaterOnce is Later, but it writes nothing if an earlier call of LaterOnce put
-// the same work on the list for that instant. It remembers one work item for
-// each instant. It adds other work items of the instant as Later does.
+// LaterOnce puts w on the due list, like Later, but without a second copy of
+// the same work item. It recognizes only the first work item that LaterOnce has
+// added for a due time. It adds other work items of the same due time even if
+// they are already on the list.
 func (t *Tx) LaterOnce(at time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {
@@ -61,7 +62,8 @@ func (t *Tx) LaterOnce(at time.Time, w Work) error {
 	return b.Put(key, raw)
 }
 
-// NextDue returns the time of the first work item, or false if there is none.
+// NextDue returns the time of the first work item, or false if the due list is
+// empty.
 func (t *Tx) NextDue() (time.Time, bool) {
 	b := t.read(bucketDue)
 	if b == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// nextRevision returns the revision of the next event. The caller must journal
-// that event in the same transaction.
+// nextRevision returns the revision of the next event. The caller must write
+// this event to the journal in the same transaction.
 func (t *Tx) nextRevision() (uint64, error) {
 	b, err := t.write(bucketJournal)
 	if err != nil {
@@ -20,8 +20,8 @@ func (t *Tx) nextRevision() (uint64, error) {
 	return b.NextSequence()
 }
 
-// journal writes an event. object is JSON, or nil for an event without an
-// object.
+// journal writes an event. The parameter object is JSON, or nil for an event
+// without an object.
 func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, object []byte) error {
 	raw, err := json.Marshal(cloudsim.Event{
 		Rev: m.Revision, Time: t.Now, Type: typ, Kind: kind, ID: id,
@@ -38,7 +38,7 @@ func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id stri
 	return b.Put(u64(m.Revision), raw)
 }
 
-// Revision returns the revision of the newest event, or 0 before the first.
+// Revision returns the revision of the newest event, or 0 if no event exists.
 func (t *Tx) Revision() uint64 {
 	if b := t.read(bucketJournal); b != nil {
 		return b.Sequence()
@@ -46,7 +46,7 @@ func (t *Tx) Revision() uint64 {
 	return 0
 }
 
-// Floor returns the revision up to which the journal was compacted.
+// Floor returns the revision up to which Compact has deleted all events.
 func (t *Tx) Floor() uint64 {
 	if raw := t.read(bucketMeta).Get(keyFloor); raw != nil {
 		return fromU64(raw)
@@ -54,10 +54,10 @@ func (t *Tx) Floor() uint64 {
 	return 0
 }
 
-// Since reads up to limit events after rev, in order. It returns the events of
-// the given kinds, or of all kinds if none is given, and the revision of the last
-// event that it read. It returns Gone if some events after rev were compacted, or
-// if rev is beyond the end of the journal, as a revision of another cloud may be.
+// Since reads up to limit events after the revision rev, in order. It returns the events of the
+// given kinds, or all events if no kind is given. It also returns the revision of the last event
+// that it read. Since returns Gone if Compact has deleted events after rev. It also returns Gone if
+// rev is beyond the end of the journal, e.g. a revision of another cloud.
 func (t *Tx) Since(rev uint64, limit int, kinds ...cloudsim.ResourceKind) (evs []cloudsim.Event, next uint64, err error) {
 	if floor := t.Floor(); rev < floor {
 		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "events after revision %d were compacted; the journal begins after %d: list again and watch from there", rev, floor)
@@ -85,8 +85,8 @@ func (t *Tx) Since(rev uint64, limit int, kinds ...cloudsim.ResourceKind) (evs [
 	return evs, next, nil
 }
 
-// Mentions calls fn with each event that contains word in its JSON, in order.
-// It reads the whole journal and decodes only the events that contain word.
+// Mentions calls fn with each event whose JSON contains the text word, in
+// order. It reads the whole journal, but decodes only these events.
 func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
 	b := t.read(bucketJournal)
 	if b == nil {
@@ -104,7 +104,7 @@ func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
 	})
 }
 
-// Events returns how many events the journal has. It reads none of them.
+// Events returns the number of events in the journal. It does not read the events.
 func (t *Tx) Events() (uint64, error) {
 	last, floor := t.Revision(), t.Floor()
 	n := last - floor
@@ -118,9 +118,9 @@ func (t *Tx) Events() (uint64, error) {
 	return n, err
 }
 
-// Compact deletes the oldest events until keep events are left, but it deletes
-// at most limit events. It returns the number of deleted events. Call it again
-// while that number equals limit.
+// Compact deletes the oldest events until only keep events are left. One call
+// deletes at most limit events. Compact returns the number of deleted events.
+// Call it again while this number equals limit.
 func (t *Tx) Compact(keep uint64, limit int) (int, error) {
 	n, err := t.Events()
 	if err != nil || n <= keep {
@@ -150,8 +150,8 @@ func (t *Tx) Compact(keep uint64, limit int) (int, error) {
 	return len(oldest), meta.Put(keyFloor, oldest[len(oldest)-1])
 }
 
-// CheckJournal returns an error unless the journal has each revision from its
-// floor to its end, except for the gaps that Replace made.
+// CheckJournal returns an error if a revision between the floor and the end of
+// the journal is missing. The gaps that Replace made are allowed.
 func (t *Tx) CheckJournal() error {
 	next := t.Floor() + 1
 	gaps, err := t.gaps()

@@ -10,7 +10,7 @@ import (
 // no indexes, and the API does not show them.
 type Notes[T any] struct{ Name string }
 
-// Get returns the note at key, or false if there is none.
+// Get returns the note at key, or false if the note does not exist.
 func (n Notes[T]) Get(tx *Tx, key string) (v T, ok bool, err error) {
 	b := tx.read([]byte("note/" + n.Name))
 	if b == nil {
@@ -39,7 +39,7 @@ func (n Notes[T]) Put(tx *Tx, key string, v T) error {
 	return b.Put([]byte(key), raw)
 }
 
-// Delete removes the note at key, if there is one.
+// Delete removes the note at key, if the note exists.
 func (n Notes[T]) Delete(tx *Tx, key string) error {
 	b, err := tx.write([]byte("note/" + n.Name))
 	if err != nil {

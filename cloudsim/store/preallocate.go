@@ -3,13 +3,13 @@ package store
 import "os"
 
 // preallocation writes zeros beyond the last page of the file. A later commit
-// that writes there needs no new block from the filesystem. Its sync therefore
-// waits only for its own pages and not for the filesystem's journal. The cost
-// is that new pages are written twice.
+// to this part of the file needs no new block from the filesystem. The sync of
+// this commit therefore waits only for the pages of the commit, and not for the
+// filesystem's journal. The cost is that the disk gets each new page twice.
 type preallocation struct {
 	file *os.File
-	end  int64 // all bytes before it are written
-	size int64 // bytes of the last extension
+	end  int64 // offset before which all bytes are written
+	size int64 // size of the last extension in bytes
 }
 
 // The size of an extension doubles each time, so that a file with few writes
@@ -19,12 +19,12 @@ const (
 	maxPreallocation = 1 << 20
 )
 
-var zeros [maxPreallocation]byte // never written, so it uses no memory
+var zeros [maxPreallocation]byte // the program never writes to it, so it uses no memory
 
-// extend writes zeros beyond end, the end of the last page, when half of the
-// last extension is used. Only the leader calls extend. It ignores a write
-// error: on a full disk the commit works without the zeros, or the commit
-// returns the error.
+// extend writes zeros after the last page when half of the last extension is
+// used. The parameter end is the end of the last page. Only the leader calls
+// extend. extend ignores a write error. On a full disk the commit works without
+// the zeros, or the commit itself returns the error.
 func (p *preallocation) extend(end int64) {
 	if p.end-end > p.size/2 {
 		return

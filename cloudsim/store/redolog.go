@@ -10,17 +10,17 @@ import (
 	"os"
 )
 
-// Earlier versions of this package kept a redo log beside bbolt's file and synced
-// only the log. They removed the log when they stopped. A log that is still there
-// after a crash may hold commits that bbolt's file lacks, and only the version
-// that wrote the log can apply them. This file finds such a log.
+// Earlier versions of this package kept a redo log beside bbolt's file and synced only the log.
+// They removed the log when they stopped. After a crash, such a log can contain commits that are
+// missing in bbolt's file. Only the version that wrote the log can apply these commits. The
+// functions of this file find such a log.
 //
 // A log begins with two headers of the form
 //
 //	magic, epoch (8 bytes), ..., logged (1 byte at 80), ..., CRC-32C (4 bytes at 165)
 //
-// at offset 0 and at offset 4096. The intact header with the higher epoch counts.
-// If its logged byte is 0, bbolt's file has all commits.
+// at offset 0 and at offset 4096. If both headers are intact, the header with the higher epoch is
+// valid. If the logged byte of the valid header is 0, bbolt's file contains all commits.
 const (
 	redoMagic  = "cloudsim redo 1\n"
 	redoSecond = 4096 // offset of the second header
@@ -31,7 +31,8 @@ const (
 func redoPath(path string) string { return path + ".redo" }
 
 // checkRedoLog returns an error if an earlier version left a redo log that may
-// hold commits which the file at path lacks. It changes neither file.
+// contain commits that are missing in the file at path. It changes neither
+// file.
 func checkRedoLog(path string) error {
 	log := redoPath(path)
 	logged, err := hasCommits(log)
@@ -45,9 +46,9 @@ func checkRedoLog(path string) error {
 	return nil
 }
 
-// removeRedoLog removes a redo log if the file at path has all its commits. The
-// caller has locked the file. removeRedoLog checks the log again, because an
-// earlier version may have run until the caller got the lock.
+// removeRedoLog removes a redo log if the file at path contains all commits of
+// the log. The caller has locked the file. removeRedoLog checks the log again,
+// because an earlier version may have run until the caller got the lock.
 func removeRedoLog(path string) error {
 	if err := checkRedoLog(path); err != nil {
 		return err
@@ -58,8 +59,8 @@ func removeRedoLog(path string) error {
 	return nil
 }
 
-// hasCommits reports whether the redo log at path may hold commits that bbolt's
-// file lacks.
+// hasCommits reports whether the redo log at path may contain commits that are
+// missing in bbolt's file.
 func hasCommits(path string) (logged bool, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,13 +74,13 @@ func hasCommits(path string) (logged bool, err error) {
 	for _, at := range []int64{0, redoSecond} {
 		h := make([]byte, redoSum+4)
 		if _, err := f.ReadAt(h, at); errors.Is(err, io.EOF) {
-			continue // too short for this header
+			continue // the file is too short for this header
 		} else if err != nil {
 			return false, err
 		}
 		sum := crc32.Checksum(h[:redoSum], crc32.MakeTable(crc32.Castagnoli))
 		if string(h[:len(redoMagic)]) != redoMagic || binary.LittleEndian.Uint32(h[redoSum:]) != sum {
-			continue // never written, or cut off by a crash
+			continue // the header was never written, or a crash interrupted the write
 		}
 		if e := binary.LittleEndian.Uint64(h[len(redoMagic):]); e > epoch {
 			epoch, logged = e, h[redoLogged] != 0

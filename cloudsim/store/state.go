@@ -17,16 +17,17 @@ var (
 	keyGaps  = []byte("gaps")  // revisions without events, as JSON of [][2]uint64
 )
 
-// Replace replaces the contents of the store by those of from, except for the
-// kinds in keep. A nil from means an empty store. The transaction does all of
-// it or nothing.
+// Replace replaces the contents of the store by the contents of the store from.
+// The resources of the kinds in keep do not change. If from is nil, only these
+// resources remain. All changes are part of the transaction.
 //
-// Revisions continue after those of both stores. Each open watch ends with
-// Gone, and the watcher lists again. The clock becomes that of from. With a nil
-// from the clock stays.
+// The next revision is greater than all revisions of both stores. Each open
+// watch ends with Gone, and the watcher lists again. The clock also comes from
+// the store from. If from is nil, the clock does not change.
 //
-// The caller keeps from open and does not write to it until the transaction
-// ends, because the transaction uses its values without a copy.
+// Until the transaction ends, the caller must not close the store from, and
+// must not write to it. The reason is that the transaction uses the values of
+// this store without a copy.
 func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
 	last, clock := t.Revision(), t.Clock()
 	if err := t.clear(keep); err != nil {
@@ -94,8 +95,9 @@ func (t *Tx) copyFrom(src *bolt.Tx, keep []cloudsim.ResourceKind) error {
 	})
 }
 
-// beginEpoch lets the journal continue after all revisions that either store
-// has used. last is the last revision before Replace.
+// beginEpoch sets the next revision of the journal after Replace. This revision
+// is greater than all revisions of the old contents and of the new contents.
+// The parameter last is the last revision before Replace.
 func (t *Tx) beginEpoch(last uint64) error {
 	own := t.Revision()
 	next := max(own, last) + 1

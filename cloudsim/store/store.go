@@ -1,15 +1,15 @@
 // Package store keeps a cloud in one bbolt file: tables of resources, the
 // journal of events, the list of due work, and pools of numbers.
 //
-// An object and its event are written in one transaction. After the commit the
-// store notifies its readers, but the notification carries no data. Each reader reads
-// the journal from its own cursor. So events are as durable as objects and have one
-// order, and a transaction that failed has no events.
+// The store writes an object and its event in one transaction. After the commit it notifies its
+// readers, but the notification contains no data. Each reader reads the journal from its own
+// position. So events are as durable as objects and have one order, and a transaction that failed
+// has no events.
 //
-// Concurrent writers share a commit. One of them leads: it runs the functions
-// of all waiting writers, in the order of their calls, in one bbolt transaction.
-// The cost is that a function may run more than once (see Update), and that a
-// slow function delays the others in its batch.
+// Concurrent writers share a commit. One of these writers is the leader: it
+// runs the functions of all waiting writers, in the order of their calls, in
+// one bbolt transaction. The cost is that a function may run more than once
+// (see Update). Also, a slow function delays the other functions in its batch.
 //
 // No other package uses bbolt.
 package store
@@ -34,11 +34,11 @@ import (
 // another version.
 const schema = "1"
 
-// maxBatch is how many writers share one commit at most. It bounds the time that
-// the last of them waits.
+// maxBatch is the maximum number of writers that share a commit. It limits the
+// time that the last of these writers waits.
 const maxBatch = 512
 
-// lockTimeout is how long Open waits for another process to unlock the file.
+// lockTimeout is the longest time that Open waits until another process unlocks the file.
 const lockTimeout = 200 * time.Millisecond
 
 // Store is an open file. Make one with Open.
@@ -48,9 +48,9 @@ type Store struct {
 	Now func() time.Time
 
 	db     *bolt.DB
-	page   int64                   // bytes of a page: bbolt's Info must not run beside a commit
+	page   int64                   // size of a page in bytes; read once, because bbolt's Info must not run during a commit
 	ahead  preallocation           // used by the leader only
-	failed atomic.Pointer[failure] // nil until a commit fails for good
+	failed atomic.Pointer[failure] // nil until a commit fails permanently
 
 	writers sync.Mutex
 	queue   []*write
@@ -68,12 +68,12 @@ type write struct {
 	wake      chan bool // true: lead the next batch; false: err is the result
 }
 
-// failure is the reason for which the store commits nothing until it is opened
-// again.
+// failure is the error of a failed commit. After it the store makes no more
+// commits until the next Open.
 type failure struct {
 	err error
 	// visible is true if bbolt shows the failed transaction to readers. The
-	// transaction may be missing from the disk.
+	// disk may not contain this transaction.
 	visible bool
 }
 
@@ -119,18 +119,19 @@ func damaged(path string, err error) error {
 // errPanic wraps the value of a panic.
 var errPanic = errors.New("panic in a transaction")
 
-// recoverTo turns a panic into *err. Defer the call. Without it one request
-// could end the process, or leave the file locked. The panic may be a defect of
-// this program, or the reaction of bbolt to a damaged page (see panicOnFault).
+// recoverTo converts a panic to an error in *err. Call recoverTo with defer.
+// Without recoverTo, one request could end the process, or leave the file
+// locked. The panic may be a defect of this program, or the reaction of bbolt
+// to a damaged page (see panicOnFault).
 func recoverTo(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%w: %v", errPanic, p)
 	}
 }
 
-// panicOnFault turns a memory fault of this goroutine into a panic. A damaged page may
-// point outside of the mapped file, and the fault would end the process. Defer
-// the function that panicOnFault returns, before recoverTo.
+// panicOnFault makes a memory fault of this goroutine a panic. A damaged page may point outside of
+// the mapped file. Without panicOnFault such a fault ends the process. Call the returned function
+// with defer, and defer recoverTo after it.
 func panicOnFault() (before func()) {
 	was := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(was) }
@@ -170,7 +171,7 @@ func (s *Store) stamp(path string) (err error) {
 }
 
 // Probe reports whether the store can commit. It commits an empty transaction
-// with the same syncs as any other.
+// with the same syncs as any other transaction.
 func (s *Store) Probe() error {
 	return s.Update("", func(tx *Tx) error { tx.dirty = true; return nil })
 }
@@ -185,8 +186,8 @@ type Tx struct {
 	// Now is the time of everything in the transaction, in UTC. Only SetClock
 	// changes it.
 	Now time.Time
-	// Caller and Cause are the acting caller and its reason. They go into the
-	// events that the transaction writes afterwards.
+	// Caller is the caller that acts, and Cause is the reason. The events that
+	// the transaction writes afterwards contain both values.
 	Caller, Cause string
 	// Machine is the same instant on the machine's clock.
 	Machine time.Time
@@ -194,8 +195,9 @@ type Tx struct {
 	tx        *bolt.Tx
 	requestID string
 	dirty     bool
-	// traces holds the trace of each resource that this transaction put, by kind
-	// and id. A second put of the same resource then need not decode the first.
+	// traces holds the trace of each resource that this transaction put, by
+	// kind and id. So a second put of the same resource does not decode the
+	// stored value.
 	traces map[string]trace
 }
 
@@ -218,13 +220,14 @@ func (s *Store) View(fn func(*Tx) error) (err error) {
 	return s.db.View(func(btx *bolt.Tx) error { return fn(s.tx(btx, "")) })
 }
 
-// Update runs fn in a transaction. If it returns nil, the changes are on the
-// disk. If fn returns an error, Update discards the changes and returns that
-// error. Events carry requestID.
+// Update runs fn in a transaction. If Update returns nil, the changes are on
+// the disk. If fn returns an error, Update discards the changes and returns
+// that error. The events of the transaction contain requestID.
 //
-// fn runs again if another function in its batch fails after it wrote. fn may
-// therefore change only the Tx, and variables that it assigns anew each time.
-// fn must not call Update or View, or wait for anything.
+// fn runs again if another function of the same batch writes and then fails.
+// Therefore fn may change only the Tx, and variables that fn sets to a new
+// value in every run. fn must not call Update or View, and must not wait for
+// anything.
 func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 	w := &write{requestID: requestID, fn: fn, wake: make(chan bool, 1)}
 	s.writers.Lock()
@@ -239,8 +242,9 @@ func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 	return w.err
 }
 
-// lead commits the waiting writers, including the caller, and wakes them. Then
-// the first writer that has queued meanwhile leads.
+// lead commits the functions of the waiting writers, including the function of
+// the caller. Then it wakes these writers. If other writers have joined the
+// queue in this time, the first of them becomes the leader.
 func (s *Store) lead() {
 	s.writers.Lock()
 	batch := s.queue
@@ -265,8 +269,8 @@ func (s *Store) lead() {
 
 // commit runs the batch in one transaction. A function that wrote and then
 // failed spoils the transaction. commit then drops that function and runs the
-// others again. In the common case a function fails before it writes, which
-// costs nothing.
+// other functions again. Most failures happen before a function writes. Such a
+// failure costs nothing.
 func (s *Store) commit(batch []*write) {
 	for len(batch) > 0 {
 		spoiler, err := s.try(batch)
@@ -318,10 +322,10 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 	return -1, nil
 }
 
-// finish commits btx. If a commit fails for another reason than a full disk, the
-// store commits nothing until it is opened again. bbolt may have written the meta
-// page of the failed transaction. The kernel reports a failed page write only once,
-// so a later sync succeeds without that page.
+// finish commits btx. If a commit fails for another reason than a full disk, the store makes no
+// more commits until the next Open. The reason is that bbolt may have written the meta page of the
+// failed transaction. The kernel reports a failed page write only once, so a later sync succeeds
+// without that page.
 func (s *Store) finish(btx *bolt.Tx) (err error) {
 	id := btx.ID()
 	defer func() {
@@ -341,9 +345,9 @@ func diskFull(err error) bool {
 	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))
 }
 
-// fail stops all commits because the commit of transaction id failed. If bbolt shows
-// that transaction to readers, fail also stops all reads. The caller of the
-// transaction got an error, and a power cut may remove the transaction.
+// fail stops all commits because the commit of transaction id failed. If bbolt shows that
+// transaction to readers, fail also stops all reads. Readers must not see this transaction, because
+// its caller got an error, and a power cut may remove the transaction.
 func (s *Store) fail(id int, cause error) error {
 	f := &failure{
 		err:     fmt.Errorf("a commit failed, so the store is read-only: check the disk, then restart the cloud: %w", cause),
@@ -363,8 +367,8 @@ func run(fn func(*Tx) error, t *Tx) (err error) {
 }
 
 // Changed returns a channel that the next commit closes. Call Changed before
-// you read. Otherwise a commit between the read and the call of Changed goes
-// unnoticed.
+// you read. Otherwise you miss a commit between the read and the call of
+// Changed.
 func (s *Store) Changed() <-chan struct{} {
 	s.changedMu.Lock()
 	defer s.changedMu.Unlock()

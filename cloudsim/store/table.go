@@ -15,8 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Table describes how the resources of one kind are stored. Declare it once as a
-// package variable. Its methods return copies, which the caller may change.
+// Table describes how the resources of one kind are stored. Declare it once as
+// a package variable. The methods of a table return copies of the stored
+// resources, so the caller may change the results.
 type Table[T any] struct {
 	Kind   cloudsim.ResourceKind
 	Prefix string                       // prefix of ids: "i" makes i-000001; "" if the caller chooses the id
@@ -26,8 +27,9 @@ type Table[T any] struct {
 	Uses   func(*T) []Use               // returns the uses of the project's quotas; nil for none
 	Index  map[string]func(*T) []string // more indexes, by name; values must not contain NUL
 	// CoalesceEvents writes one event for all changes of a resource that one
-	// transaction makes at one instant for one caller. The event has the last
-	// value. Use it for kinds with intermediate values that no watcher needs.
+	// transaction makes at one instant for one caller. This event contains the
+	// last value. Set CoalesceEvents for kinds with intermediate values that no
+	// watcher needs.
 	CoalesceEvents bool
 }
 
@@ -45,8 +47,9 @@ func (t Table[T]) index(name string) []byte {
 	return []byte("index/" + string(t.Kind) + "/" + name)
 }
 
-// keys lists the index entries of v as index name and key. A key ends in the
-// id, so that many resources may share a value.
+// keys returns the index entries of v. Each entry is the name of an index
+// bucket and a key. A key ends with the id, so that many resources can have the
+// same value.
 func (t Table[T]) keys(v *T) [][2][]byte {
 	id, m := t.ID(v), t.Meta(v)
 	entry := func(index, value string) [2][]byte {
@@ -76,7 +79,7 @@ func (t Table[T]) NextID(tx *Tx) (string, error) {
 	return t.Prefix + "-" + "000000"[min(len(hex), 6):] + hex, err
 }
 
-// Get returns the resource with that id, or NotFound.
+// Get returns the resource with this id, or NotFound.
 func (t Table[T]) Get(tx *Tx, id string) (v T, err error) {
 	var raw []byte
 	if b := tx.read(t.bucket()); b != nil {
@@ -91,13 +94,13 @@ func (t Table[T]) Get(tx *Tx, id string) (v T, err error) {
 	return v, nil
 }
 
-// Has reports whether there is a resource with that id.
+// Has reports whether a resource with this id exists.
 func (t Table[T]) Has(tx *Tx, id string) bool {
 	b := tx.read(t.bucket())
 	return b != nil && b.Get([]byte(id)) != nil
 }
 
-// Named returns the resource with that name in project, or NotFound.
+// Named returns the resource of a project with this name, or NotFound.
 func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, err error) {
 	for id := range t.ids(tx, byName, string(project)+"\x00"+name, "") {
 		return t.Get(tx, id)
@@ -111,7 +114,7 @@ func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, e
 	return none, &cloudsim.Error{Kind: cloudsim.NotFound, Msg: "no " + string(t.Kind) + " named " + name} // each create looks the name up, so no fmt
 }
 
-// Lookup returns the resources that have value in an index, sorted by id.
+// Lookup returns the resources with the given value in an index, sorted by id.
 func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
 	var all []T
 	for id := range t.ids(tx, index, value, "") {
@@ -124,9 +127,9 @@ func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
 	return all, nil
 }
 
-// Find yields the resources that have value in an index and an id greater than
-// after, sorted by id. It reads a resource only when it yields the resource. It
-// stops at an error.
+// Find yields the resources with the given value in an index, sorted by id. It
+// yields only resources whose id is greater than the cursor after. It reads a
+// resource only when it yields the resource. It stops at an error.
 func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		for id := range t.ids(tx, index, value, after) {
@@ -137,8 +140,8 @@ func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) b
 	}
 }
 
-// Count returns how many resources have value in an index, but at most limit. It
-// reads no resource.
+// Count returns the number of resources with the given value in an index, but
+// at most limit. It reads no resource.
 func (t Table[T]) Count(tx *Tx, index, value string, limit int) int {
 	n := 0
 	for range t.ids(tx, index, value, "") {
@@ -149,7 +152,7 @@ func (t Table[T]) Count(tx *Tx, index, value string, limit int) int {
 	return n
 }
 
-// Owned reports whether project owns a resource of this kind.
+// Owned reports whether the project has a resource of this kind.
 func (t Table[T]) Owned(tx *Tx, project cloudsim.ProjectID) bool {
 	for range t.ids(tx, byProject, string(project), "") {
 		return true
@@ -157,7 +160,7 @@ func (t Table[T]) Owned(tx *Tx, project cloudsim.ProjectID) bool {
 	return false
 }
 
-// Any reports whether there is a resource of this kind.
+// Any reports whether a resource of this kind exists.
 func (t Table[T]) Any(tx *Tx) bool {
 	b := tx.read(t.bucket())
 	if b == nil {
@@ -167,7 +170,8 @@ func (t Table[T]) Any(tx *Tx) bool {
 	return k != nil
 }
 
-// ids yields the ids that have value in an index and are greater than after.
+// ids yields the ids of the resources with the given value in an index. It yields only ids that are
+// greater than the cursor after.
 func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		b := tx.read(t.index(index))
@@ -179,7 +183,7 @@ func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool
 		for k, _ := c.Seek(append(slices.Clip(prefix), after...)); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
 			id := string(k[len(prefix):])
 			if id <= after || strings.IndexByte(id, 0) >= 0 {
-				continue // the id after, or an entry of a longer value
+				continue // the id of the cursor, or an entry of a longer value
 			}
 			if !yield(id) {
 				return
@@ -188,8 +192,9 @@ func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool
 	}
 }
 
-// Scan yields the resources of project, or of all projects for "", that have an id
-// greater than after, sorted by id. It stops at an error.
+// Scan yields the resources of a project, sorted by id. For the project "" it yields the resources
+// of all projects. It yields only resources whose id is greater than the cursor after. It stops at
+// an error.
 func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		if project != "" {
@@ -217,8 +222,8 @@ func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(fu
 	}
 }
 
-// revision returns the revision of the next event of a resource. With
-// CoalesceEvents that may be the event that this transaction has written already.
+// revision returns the revision of the next event of a resource. With CoalesceEvents this can be an
+// event that the transaction has already written.
 func (t Table[T]) revision(tx *Tx, id string) (uint64, error) {
 	if last, ok := tx.traces[t.key(id)]; ok && t.CoalesceEvents && last.at.Equal(tx.Now) && last.caller == tx.Caller && last.cause == tx.Cause {
 		return last.revision, nil
@@ -226,8 +231,9 @@ func (t Table[T]) revision(tx *Tx, id string) (uint64, error) {
 	return tx.nextRevision()
 }
 
-// Put stores v, sets its revision and times, and journals it. If v has no
-// CreatedAt, it is new, and its id must be free.
+// Put sets the revision and the times of the resource v, stores v, and writes
+// its event to the journal. If CreatedAt is zero, v is a new resource, and no
+// other resource may have the same id.
 func (t Table[T]) Put(tx *Tx, v *T) error {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -260,7 +266,8 @@ func (t Table[T]) Put(tx *Tx, v *T) error {
 	return tx.journal(cloudsim.EventPut, t.Kind, id, m, t.shown(v, raw))
 }
 
-// Delete removes v. Its event has v as the last value of the resource.
+// Delete removes the resource v and writes an event to the journal. The event contains v as the
+// last value of the resource.
 func (t Table[T]) Delete(tx *Tx, v *T) error {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -284,7 +291,8 @@ func (t Table[T]) Delete(tx *Tx, v *T) error {
 	return tx.journal(cloudsim.EventDelete, t.Kind, id, m, t.shown(v, raw))
 }
 
-// shown returns the JSON of v for its event. raw is the JSON of all of v.
+// shown returns the JSON of v for the event. The parameter raw is the JSON with the private fields
+// of v.
 func (t Table[T]) shown(v *T, raw []byte) []byte {
 	if t.Public == nil {
 		return raw
@@ -296,10 +304,10 @@ func (t Table[T]) shown(v *T, raw []byte) []byte {
 	return public
 }
 
-// trace is the data of a resource outside of its record: index entries, quota
-// uses, and its event.
+// trace is the data about a resource that the store keeps outside of its
+// record: index entries, quota uses, and the event of the last change.
 type trace struct {
-	keys    [][2][]byte // sorted, because a resource may have thousands
+	keys    [][2][]byte // sorted, because a resource may have thousands of keys
 	project cloudsim.ProjectID
 	uses    []Use
 
@@ -321,8 +329,9 @@ func compareKeys(a, b [2][]byte) int {
 	return cmp.Or(bytes.Compare(a[0], b[0]), bytes.Compare(a[1], b[1]))
 }
 
-// reindex replaces the index entries and quota counts of old by those of v. old
-// is the JSON stored under id. A nil old or v has no entries.
+// reindex removes the index entries and quota uses of the old value, and adds
+// those of the new value. The parameter old is the stored JSON, or nil for a
+// new resource. v is the new value, or nil for a deleted resource.
 func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	var before, after trace
 	key := t.key(id)
@@ -378,8 +387,8 @@ func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 
 // Check returns an error if a resource cannot be decoded, or if the resources,
 // their index entries and the counts of quotas do not match each other. It
-// returns the first mismatch of the table, because a hostile state may have
-// millions.
+// returns the first mismatch of the table, because a malicious state may have
+// millions of mismatches.
 func (t Table[T]) Check(tx *Tx) error {
 	want, taken := map[string]int{}, usage{} // want counts the entries by index
 	for v, err := range t.Scan(tx, "", "") {

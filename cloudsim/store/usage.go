@@ -27,8 +27,8 @@ func usageKey(project cloudsim.ProjectID, name cloudsim.QuotaName) []byte {
 	return []byte(string(project) + "\x00" + string(name))
 }
 
-// Used returns how much of a quota the resources of project use. It reads one key:
-// a transaction that changes a resource also changes the count.
+// Used returns how much of a quota the resources of a project use. It reads only one key, because a
+// transaction that changes a resource also changes the count.
 func (t *Tx) Used(project cloudsim.ProjectID, name cloudsim.QuotaName) int64 {
 	b := t.read(bucketUsage)
 	if b == nil {
@@ -53,8 +53,8 @@ func (t *Tx) use(project cloudsim.ProjectID, name cloudsim.QuotaName, n int64) e
 	return b.Put(key, u64(uint64(sum)))
 }
 
-// recount changes the counts by the difference between was and is. A zero trace
-// means no resource.
+// recount updates the counts after a change of a resource, from its old trace
+// and its new trace. A zero trace means that the resource does not exist.
 func (t *Tx) recount(was, is trace) error {
 	if was.project == is.project && slices.Equal(was.uses, is.uses) {
 		return nil // the usual case
@@ -70,8 +70,8 @@ func (t *Tx) recount(was, is trace) error {
 	return errors.Join(add(was, -1), add(is, 1))
 }
 
-// CountUses counts the uses of a table that Replace kept, because Replace
-// deletes all counts.
+// CountUses counts the quota uses of all resources in a table again. Call it
+// for a table that Replace kept, because Replace deletes all counts.
 func (t Table[T]) CountUses(tx *Tx) error {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
@@ -84,7 +84,7 @@ func (t Table[T]) CountUses(tx *Tx) error {
 	return nil
 }
 
-// usage is the sum of the uses by usageKey.
+// usage contains the sum of the uses for each usageKey.
 type usage map[string]int64
 
 func (u usage) add(project cloudsim.ProjectID, uses []Use) {
