@@ -8,8 +8,8 @@
 //		…
 //	}
 //
-// When the test ends, the cloud stops and its file is checked. A test that
-// damages the store fails.
+// When the test ends, the cloud stops, and the package checks the cloud's file.
+// The test fails if this file is damaged.
 package cloudtest
 
 import (
@@ -45,8 +45,8 @@ type options struct {
 	socket bool   // Unix socket instead of TCP
 }
 
-// WithProfile sets how long operations of the hardware take. By default they take
-// no time.
+// WithProfile sets how long the work of the simulated hardware takes. By default this work takes no
+// time.
 func WithProfile(p engine.Profile) Option { return func(o *options) { o.cfg.Profile = p } }
 
 // WithFrozenClock stops the cloud's clock at the given time. The zero time means
@@ -58,7 +58,7 @@ func WithFrozenClock(at time.Time) Option {
 	return func(o *options) { o.cfg.FrozenAt = at }
 }
 
-// WithSeed makes random values repeatable, with the exception of secrets.
+// WithSeed makes the random values repeatable, except secrets.
 func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed } }
 
 // WithConfig changes any other part of the cloud's configuration.
@@ -77,13 +77,13 @@ func WithPart(run func(context.Context, *engine.Engine) error) Option {
 	return func(o *options) { o.parts = append(o.parts, run) }
 }
 
-// InBubble carries calls in memory instead of over TCP, so that a test can run a
-// cloud in a bubble of testing/synctest. In a bubble, time advances as soon as
-// all goroutines wait. The cloud uses the bubble's clock.
+// InBubble uses connections in memory instead of TCP. So a test can run a cloud
+// in a bubble of testing/synctest. In a bubble, time advances as soon as all
+// goroutines wait. The cloud uses the bubble's clock.
 func InBubble() Option { return func(o *options) { o.pipes = newPipes() } }
 
-// OnSocket serves on a Unix socket instead of TCP, like the cloud does for
-// programs on its own machine.
+// OnSocket makes the cloud listen on a Unix socket instead of TCP. Outside of
+// tests, the cloud has such a socket for programs on the same machine.
 func OnSocket() Option { return func(o *options) { o.socket = true } }
 
 // Start runs a cloud until the test ends. It returns a client with the admin's
@@ -165,7 +165,7 @@ func (o *options) serve(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	return &http.Transport{DialContext: o.pipes.dial}
 }
 
-// serveSocket is like serve, but on a Unix socket.
+// serveSocket starts srv on a Unix socket, and returns a transport to it.
 func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "cloud.sock")
@@ -200,9 +200,9 @@ func (o *options) transcript(tb testing.TB, e *engine.Engine) *httpapi.Transcrip
 	return t
 }
 
-// As returns a client of the same cloud with the token of a new service account,
-// which has one role in the default project. Use it to find the permissions that
-// a controller needs.
+// As creates a service account that has one role in the default project. It
+// returns a client of the same cloud with a token of this account. Use it to
+// find the permissions that a controller needs.
 func As(tb testing.TB, c *client.Client, name string, role cloudsim.RoleName) *client.Client {
 	tb.Helper()
 	ctx := context.Background()

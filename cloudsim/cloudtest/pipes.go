@@ -15,7 +15,7 @@ type pipes struct {
 
 func newPipes() *pipes { return &pipes{dialled: make(chan net.Conn), closed: make(chan struct{})} }
 
-// Accept returns the server's end of the next connection.
+// Accept waits for the next connection and returns the server's end of it.
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.dialled:
