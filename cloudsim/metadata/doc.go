@@ -1,19 +1,19 @@
 // Package metadata is the instance metadata service. An instance reads its own
 // metadata over plain HTTP, at an address that only this instance can reach.
 //
-// A caller first gets a session token with PUT, and sends the token with every GET.
-// Most forged requests and open proxies cannot send a PUT with a custom header, so
-// they get no token. Replies have a hop limit of 1, so they cannot leave the instance
-// for a container behind a bridge. On a kernel without such a limit the service runs
-// without this protection.
+// A caller first gets a session token with PUT, and sends the token with every GET. Most forged
+// requests and open proxies cannot send a PUT with a custom header, so they get no token. Replies
+// have a hop limit of 1. So a container behind a bridge on the instance cannot receive them. If the
+// kernel does not support such a limit, the service runs without this protection.
 //
 //	token=$(curl -s -X PUT -H 'Metadata-Token-TTL-Seconds: 300' http://169.254.169.254/v1/token)
 //	curl -s -H "Metadata-Token: $token" http://169.254.169.254/v1/instance/id
 //
-// The service never believes a caller's own claim about its identity. Either a
-// listener belongs to one instance, as in a network namespace of its own, or the
-// source address identifies the instance, as on a shared loopback. The service
-// gives an instance no data about other instances.
+// The service never uses a caller's own statement about its identity. A
+// listener in the network namespace of an instance belongs to this instance. On
+// a loopback that instances share, the source address of the connection
+// identifies the instance. The service gives an instance no data about other
+// instances.
 //
 // The service keeps no copy of the metadata. It reads every answer from the cloud.
 package metadata

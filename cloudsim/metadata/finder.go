@@ -8,10 +8,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// finder finds an instance by its internal address. A remembered address is only a
-// guess, so finder asks the cloud for that instance again. Therefore finder never takes
-// the next owner of an address for the previous owner. For an unknown address it reads
-// the whole list of instances.
+// finder finds an instance by its internal address. It remembers the instance of each address.
+// Before it returns a remembered instance, it reads the instance from the cloud again, because
+// another instance may have the address now. For an unknown address, finder reads the whole list of
+// instances.
 type finder struct {
 	cloud Cloud
 	mu    sync.Mutex // also held during walk, so that concurrent callers share one walk

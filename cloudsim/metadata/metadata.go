@@ -14,9 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// Cloud is the part of a cloud that the service calls. Both a client and an engine
-// implement it. The caller needs the role metadata, because the service acts for any
-// instance.
+// Cloud is the part of a cloud that the service calls. Both a client and an engine implement it.
+// The client needs the role metadata, because the service acts for any instance.
 type Cloud interface {
 	GetInstance(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)
 	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)
@@ -44,13 +43,13 @@ type Config struct {
 	// Instance is the instance that the listener belongs to. If it is empty, the
 	// service finds the instance by the source address of the connection.
 	Instance cloudsim.InstanceID
-	// Hosts are the host names that a request may be addressed to, besides any IP
-	// address. Other names are refused, because a DNS name that points to this
-	// machine may belong to an attacker (DNS rebinding).
+	// Hosts are the host names that the service accepts in the Host header. It also accepts any IP
+	// address. It refuses other names, because a DNS name that points to this machine may belong to
+	// an attacker (DNS rebinding).
 	Hosts []string
-	// TrustLoopback gives user data, identity documents and tokens also to a caller
-	// with an address in 127.0.0.0/8 or ::1. Any user of the machine can call from
-	// such an address, and can therefore pose as an instance with that address.
+	// TrustLoopback means that callers with an address in 127.0.0.0/8 or ::1 also get user data,
+	// identity documents and tokens. Any user of the machine can call from such an address, and can
+	// therefore pose as an instance with that address.
 	TrustLoopback bool
 	// Limits limit the connections of callers without a session.
 	Limits run.Limits
@@ -106,8 +105,8 @@ func newService(log *slog.Logger, cfg Config, cloud Cloud) *service {
 	return &service{log: log, cfg: cfg, cloud: cloud, sessions: newSessions(), finder: finder{cloud: cloud}}
 }
 
-// handler checks each request in three steps: that the request comes directly from an
-// instance, which instance sent it, and which path it asks for.
+// handler handles each request in three steps. It checks that the request does not come through a
+// proxy. It finds the instance that sent the request. Then it answers for the path of the request.
 func (s *service) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), cloudTimeout)
@@ -150,8 +149,8 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return i.ID, write(w, v)
 }
 
-// direct refuses a request that came through a proxy. It also refuses a request that is
-// addressed to an unknown host name, because of DNS rebinding.
+// direct refuses a request that came through a proxy. Because of DNS rebinding, it also refuses a
+// request with an unknown host name in the Host header.
 func (s *service) direct(r *http.Request) error {
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
 		if r.Header.Get(name) != "" {

@@ -17,9 +17,8 @@ type httpError struct {
 
 func (e *httpError) Error() string { return e.msg }
 
-// status maps the kind of a cloud error to the HTTP status of the reply. If the cloud
-// refuses the service's own credentials, the reply is 502, because the instance did
-// nothing wrong.
+// status maps the kind of a cloud error to the HTTP status of the reply. If the cloud refuses the
+// service's own credentials, the reply is 502, because the error is not in the instance's request.
 var status = map[cloudsim.Kind]int{
 	cloudsim.Internal:        http.StatusBadGateway,
 	cloudsim.Invalid:         http.StatusBadRequest,
@@ -59,7 +58,7 @@ func write(w http.ResponseWriter, v any) error {
 	if s, ok := v.(string); ok {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write([]byte(s)) //nolint:gosec // the value is plain text, and an error means that the caller left
+		_, _ = w.Write([]byte(s)) //nolint:gosec // the value is plain text, and an error means that the caller has disconnected
 		return nil
 	}
 	raw, err := json.Marshal(v)

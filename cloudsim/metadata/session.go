@@ -23,9 +23,9 @@ const (
 	maxTTL      = 6 * 3600
 )
 
-// sessions makes and checks session tokens. A token consists of its end and a MAC over
-// the end and the instance. The key of the MAC exists only in memory, so the service
-// stores no tokens. After a restart every instance needs a new token.
+// sessions makes and checks session tokens. A token consists of its expiry time and a MAC over the
+// expiry time and the instance. The key of the MAC exists only in memory, so the service stores no
+// tokens. After a restart every instance needs a new token.
 type sessions struct {
 	key [32]byte
 	now func() time.Time
@@ -62,8 +62,8 @@ func (s *sessions) mac(end []byte, id cloudsim.InstanceID) []byte {
 	return m.Sum(nil)
 }
 
-// check returns an error if token is missing, expired, or of another instance. Except
-// for a missing token, the error does not say which check failed.
+// check returns an error if the token is missing or expired, or belongs to another instance. Unless
+// the token is missing, the error does not say which check failed.
 func (s *sessions) check(token string, id cloudsim.InstanceID) error {
 	if token == "" {
 		return &httpError{http.StatusUnauthorized, "no session token: PUT " + tokenPath + " for one, and send it as " + tokenHeader}

@@ -61,7 +61,7 @@ func address(i cloudsim.Instance, t cloudsim.InstanceAddressType) string {
 	return ""
 }
 
-// leaf is a value of the document with a path of its own.
+// leaf is a value of the document that has its own path.
 type leaf struct {
 	path  string
 	value func(Document) any // string: sent as plain text; other types: sent as JSON; "" and nil: not found
@@ -120,7 +120,7 @@ type AccessToken struct {
 	ExpiresIn   int64  `json:"expiresIn"` // minimum validity in seconds
 }
 
-// Paths lists every path.
+// Paths returns every path of the service.
 func Paths() []string {
 	all := make([]string, 0, len(leaves)+4)
 	for _, l := range leaves {
@@ -129,7 +129,7 @@ func Paths() []string {
 	return append(all, labelPrefix+"{key}", userDataPath, tokenOfPath, identityPath+"?audience={audience}")
 }
 
-// tell returns the answer to a GET: a string or a value for JSON.
+// tell returns the answer to a GET request: a string for plain text, or another value for JSON.
 func (s *service) tell(ctx context.Context, i cloudsim.Instance, r *http.Request) (any, error) {
 	path := r.URL.Path
 	if len(path) > 1 {
