@@ -126,7 +126,7 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 				tb.Errorf("the cloud stopped: %v", err)
 			}
 		}
-		srv.CloseClientConnections() // ends watches
+		srv.CloseClientConnections() // this ends the watches
 		srv.Close()
 		if err := e.Check(); err != nil {
 			tb.Errorf("the cloud's file is damaged: %v", err)

@@ -1,8 +1,8 @@
-// Package httpapi serves the cloud over HTTP. It decodes a request, calls one engine
-// method, which validates the request, and replies. The routes are also the OpenAPI
-// document, which is generated from the Go types of package cloudsim.
+// Package httpapi serves the cloud over HTTP. It decodes a request, calls one method of the engine,
+// and replies. This method also validates the request. The package generates the OpenAPI document
+// from the routes and from the Go types of package cloudsim.
 //
-// This is the only package that uses gorilla/mux and huma.
+// No other package uses gorilla/mux and huma.
 package httpapi
 
 import (
@@ -32,14 +32,13 @@ const maxBody = 1 << 20
 type Config struct {
 	Version string // version of the program, for /version and the OpenAPI document
 	Profile string // name of the engine's profile, for /version
-	// Hosts are the host names that a request for /metrics or /docs may be addressed
-	// to; see CheckHost.
+	// Hosts are the host names that CheckHost accepts in requests for /metrics or /docs.
 	Hosts []string
-	// Metrics is the registry for request metrics, and /metrics shows it. Two APIs
-	// must not share a registry.
+	// Metrics is the registry for request metrics. The path /metrics shows all metrics of this
+	// registry. Two APIs must not share a registry.
 	Metrics *prometheus.Registry
-	// Audit receives a line of JSON for each ended call. If it is nil, the calls are
-	// kept in memory only.
+	// Audit receives a line of JSON for each call that has ended. If Audit is nil, the API keeps
+	// the calls only in memory.
 	Audit io.Writer
 	// LogRequests logs each request at a level that depends on its status. Without
 	// LogRequests, the API logs requests at level debug.
@@ -61,7 +60,7 @@ type api struct {
 
 	logRequests bool
 
-	targets []cloudsim.FaultTarget // operations that faults can break; filled by routes
+	targets []cloudsim.FaultTarget // operations that faults can affect; filled by routes
 	ids     []string               // ids of all operations; filled by routes
 }
 
@@ -120,9 +119,9 @@ type op struct {
 	upload  string // content type of a streamed body; see Upload
 }
 
-// handle registers a route. A request passes these steps in order: authorization,
-// decoding and validation, permissions for single resources, the fault rules, and fn.
-// The method problem converts and logs all errors of fn.
+// handle registers a route. A request passes these steps in order: authorization, decoding and
+// validation, permissions for single resources, the fault rules, and fn. The method problem
+// converts the errors of fn to replies.
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	a.ids = append(a.ids, o.id)
 	h := huma.Operation{
@@ -158,8 +157,8 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	})
 }
 
-// maxTarget is the number of bytes of an id in a path that the audit keeps. A request's
-// id may have as many bytes.
+// maxTarget is the largest number of bytes that the audit keeps of an id in a path. Ids in request
+// bodies have the same limit.
 const maxTarget = 128
 
 // conditional reports whether an operation supports If-Match.
@@ -167,7 +166,7 @@ func conditional(o *huma.Operation) bool {
 	return slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool { return p.In == "header" && p.Name == "If-Match" })
 }
 
-// authorize is the authorization middleware. It runs before the API reads the request's body.
+// authorize is the authorization middleware. It runs before the API reads the body of the request.
 func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 	return func(hc huma.Context, next func(huma.Context)) {
 		x := exchangeOf(hc.Context())
@@ -234,5 +233,5 @@ type listed[T any] struct{ Body cloudsim.List[T] }
 // none is an answer without a body, or a request without parameters.
 type none struct{}
 
-// create is a request with a body to create an object from.
+// create is a request whose body describes the object to create.
 type create[R any] struct{ Body R }

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// advanceTimeout is the longest time for an advance of the clock. An advance takes as long
-// as the work that falls due.
+// advanceTimeout is the longest time for an advance of the clock. An advance ends when all work
+// that falls due has settled.
 const advanceTimeout = 10 * time.Minute
 
 func (a *api) clockRoutes() {

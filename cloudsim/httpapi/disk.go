@@ -27,13 +27,14 @@ func (a *api) diskRoutes() {
 	acts(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk without attachments; in the end it is not found", e.DeleteDisk)
 }
 
-// askInput is a request about one resource that has a body.
+// askInput is a request with a body about one resource.
 type askInput[R any] struct {
 	ByID
 	Body R
 }
 
-// asks registers a route like acts, for a verb with a request body.
+// asks registers a route for a verb with a request body. For a verb without a
+// body, use acts.
 func asks[T cloudsim.Resource, ID ~string, R any](a *api, id, path, summary string, act func(context.Context, ID, R) (T, error)) {
 	handle(a, op{id: id, method: post, path: path, summary: summary, status: http.StatusAccepted, access: engine.Write},
 		func(ctx context.Context, in *askInput[R]) (*body[T], error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// whole lists the nouns that faults cannot break. A user needs the operations of these
-// nouns to control and repair the cloud.
+// whole contains the resource kinds whose operations faults cannot affect. A user needs these
+// operations to control and repair the cloud.
 var whole = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
 // breakable applies the fault rules before and after fn.
@@ -37,7 +37,7 @@ func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error))
 		}
 		ctx = engine.Under(ctx, hit)
 		if does(hit, cloudsim.FaultDuplicate) {
-			_, _ = fn(ctx, in) // the first delivery of a duplicated request: the caller never gets its answer
+			_, _ = fn(ctx, in) // the first delivery of a duplicated request; the caller gets only the second answer
 		}
 		out, err := fn(ctx, in)
 		if err := after(ctx, hit, err); err != nil {
@@ -50,7 +50,7 @@ func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error))
 	}
 }
 
-// does reports whether a strike has an effect.
+// does reports whether a strike, the hit of a fault, has the given effect.
 func does(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
 	return hit.Fault != nil && hit.Fault.Effect.Type == effect
 }
@@ -74,15 +74,15 @@ func subjectOf(operation string, in any) engine.Subject {
 	return s
 }
 
-// before applies the effects of a strike that come before the work or replace the work.
-// The cloud has not committed any change yet.
+// before applies the effects that delay the work of a call or replace the work. At this time the
+// cloud has not committed any change for the call.
 func before(ctx context.Context, hit engine.Strike) error {
 	x := exchangeOf(ctx)
 	if hit.Latency > 0 {
 		_ = x.reply.SetWriteDeadline(time.Now().Add(hit.Latency + replyTimeout))
 		backoff.Sleep(ctx, hit.Latency)
 		if err := ctx.Err(); err != nil {
-			return err // the caller has left
+			return err // the caller has disconnected
 		}
 	}
 	if hit.Fault == nil {
@@ -93,7 +93,7 @@ func before(ctx context.Context, hit engine.Strike) error {
 	case cloudsim.FaultError, cloudsim.FaultThrottle, cloudsim.FaultQuota, cloudsim.FaultStockOut, cloudsim.FaultZoneOutage:
 		return struck(ctx, hit.Fault)
 	case cloudsim.FaultHang:
-		backoff.Sleep(ctx, cloudsim.MaxFaultHang) // also drop the connection if the caller has left
+		backoff.Sleep(ctx, cloudsim.MaxFaultHang) // also drop the connection if the caller has disconnected
 		drop()
 	case cloudsim.FaultDrop:
 		drop()
@@ -101,8 +101,8 @@ func before(ctx context.Context, hit engine.Strike) error {
 	return nil
 }
 
-// after applies the effects of a strike that come after the work is durable. If the work
-// failed, its error stays, unless the reply is lost anyway.
+// after applies the effects that come after the work of a call. At this time the work is durable.
+// If the work failed, the caller gets the error of the work, unless the effect drops the reply.
 func after(ctx context.Context, hit engine.Strike, failed error) error {
 	switch {
 	case hit.Fault == nil:
@@ -120,7 +120,7 @@ func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 }
 
-// struckKind is the error kind of each effect, unless the fault sets another kind.
+// struckKind contains the error kind of each effect for a fault that sets no kind.
 var struckKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultError:            cloudsim.Unavailable,
 	cloudsim.FaultThrottle:         cloudsim.Exhausted,
@@ -130,8 +130,8 @@ var struckKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
 }
 
-// struck returns the error of a fault's effect. Its message is sent unchanged even for
-// kind internal, because the author of the fault wrote the message for the caller.
+// struck returns the error of a fault's effect. The caller gets the message of the fault unchanged,
+// even for the kind internal, because the author of the fault wrote the message for the caller.
 func struck(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := struckKind[e.Type]
@@ -147,8 +147,8 @@ func struck(ctx context.Context, f *cloudsim.Fault) *problem {
 	return p
 }
 
-// words returns the first part of the message of a fault that imitates a shortage or an
-// outage. It names the quota, the instance type or the zone.
+// words returns the first part of the error message for a fault that imitates a shortage or an
+// outage. This part names the quota, the type or the zone. For other faults words returns "".
 func words(ctx context.Context, f *cloudsim.Fault) string {
 	m := f.Match
 	switch f.Effect.Type {

@@ -25,8 +25,9 @@ func (a *api) healthRoutes(router *mux.Router) {
 	}
 }
 
-// answerChecks answers 200 if all checks pass that the query does not exclude, else 503. It
-// lists the checks if one fails, or with ?verbose.
+// answerChecks answers with status 200 if all checks pass, or else with status 503. The query
+// parameter exclude leaves out a check. The answer lists the checks if a check fails, or if the
+// query has the parameter verbose.
 func answerChecks(w http.ResponseWriter, r *http.Request, name string, checks []engine.Check) {
 	excluded := r.URL.Query()["exclude"]
 	var out bytes.Buffer
@@ -54,5 +55,5 @@ func answerChecks(w http.ResponseWriter, r *http.Request, name string, checks []
 	default:
 		fmt.Fprintf(&out, "%s check passed\n", name)
 	}
-	_, _ = out.WriteTo(w) // fails when the client left
+	_, _ = out.WriteTo(w) // fails if the client has disconnected
 }

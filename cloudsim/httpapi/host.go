@@ -11,10 +11,11 @@ import (
 // privateSuffixes are domains that public DNS does not have.
 var privateSuffixes = []string{".localhost", ".svc", ".cluster.local", ".internal"}
 
-// CheckHost calls next for requests that are addressed to this server, and refuses other
-// requests. A web page can make its own DNS name resolve to this machine and then read the
-// answers (DNS rebinding). Such a request has the page's name in its Host header. CheckHost
-// accepts IP addresses, names that public DNS does not have, and hosts.
+// CheckHost calls next for requests with a valid Host header, and refuses other requests. A web
+// page can make its own DNS name resolve to this machine and then read the answers (DNS rebinding).
+// Such a request has the name of the page in its Host header. CheckHost accepts IP addresses, names
+// that public DNS does not have, and the names in hosts. It also refuses a request from a web page
+// of another origin.
 func CheckHost(next http.Handler, hosts ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOurs(r.Host, hosts) {

@@ -54,7 +54,7 @@ func (m *metrics) observe(x *exchange, code int, took time.Duration) {
 	}
 }
 
-// figures are metrics from the store. The store is read at each scrape.
+// figures are metrics from the store. Each scrape reads the store.
 type figures struct {
 	log    *slog.Logger
 	engine *engine.Engine

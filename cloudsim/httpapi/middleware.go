@@ -40,17 +40,18 @@ func exchangeOf(ctx context.Context) *exchange {
 	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
 		return x
 	}
-	return &exchange{} // no request: the API is making the OpenAPI document
+	return &exchange{} // there is no request while the API makes the OpenAPI document
 }
 
 var requestIDRE = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,64}$`)
 
-// replyTimeout is the longest time for a reply that is not a watch. The longest wait for an
-// operation is shorter.
+// replyTimeout is the longest time for a reply that is not a watch. A wait for an operation ends
+// before this time.
 const replyTimeout = 30 * time.Second
 
-// middleware is the middleware of every request. It handles these tasks in order: request id,
-// deadline, panic, metrics, log, trace.
+// middleware wraps the handler of every request. It sets the request id and the deadline of the
+// reply. It recovers from a panic. After the call it records metrics, the audit entry, a log line
+// and the trace.
 func (a *api) middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// propagator reads the caller's trace from the headers: W3C Trace Context.
+// propagator reads the caller's trace from the headers of W3C Trace Context.
 var propagator = propagation.TraceContext{}
 
 func newTracer(p trace.TracerProvider) trace.Tracer {
@@ -23,15 +23,15 @@ func newTracer(p trace.TracerProvider) trace.Tracer {
 	return p.Tracer("github.com/cloudsim-dev/allinone/cloudsim/httpapi")
 }
 
-// trace begins the span of a request. If the caller sent a trace, the span belongs to that
+// trace begins the span of a request. If the caller sent a trace, the span belongs to the caller's
 // trace.
 func (a *api) trace(r *http.Request) (context.Context, trace.Span) {
 	ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	return a.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
 }
 
-// endSpan ends a span of trace. Attribute names follow OpenTelemetry's conventions for HTTP
-// servers. The cloud's own attributes begin with cloudsim.
+// endSpan ends a span that the method trace began. Attribute names follow OpenTelemetry's
+// conventions for HTTP servers. The cloud's own attributes begin with cloudsim.
 func endSpan(span trace.Span, r *http.Request, x *exchange, status int) {
 	if span.IsRecording() {
 		if x.route != "" {

@@ -19,9 +19,9 @@ var referenceText string
 
 var referencePage = template.Must(template.New("reference").Parse(referenceText))
 
-// reference returns a handler for a page that shows the OpenAPI document to people. The page
-// is rendered at the first request. It loads no files from elsewhere, so it works without a
-// network.
+// reference returns a handler for a page that shows the OpenAPI document to people. The handler
+// makes the page at the first request. The page loads no files from other servers, so it works
+// without a network.
 func (a *api) reference() http.Handler {
 	page := sync.OnceValues(func() ([]byte, error) {
 		var buf bytes.Buffer
@@ -36,7 +36,7 @@ func (a *api) reference() http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-		_, _ = w.Write(raw) // fails when the client left
+		_, _ = w.Write(raw) // fails if the client has disconnected
 	})
 }
 

@@ -9,15 +9,15 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// routers has one router for each noun. A router tries the pattern of one route after the
-// other, and the API has about 150 routes. With a single router, finding the route would
-// take longer than the work of most requests.
+// routers has one router for each noun, the first segment of a path such as disks in /v1/disks. A
+// router compares a path with the pattern of one route after the other, and the API has about 150
+// routes. With a single router, this search would take longer than the work of most requests.
 type routers struct {
 	routers map[string]*mux.Router // by noun; "" is the router for paths outside the API
 	make    func() *mux.Router
 }
 
-// newRouters returns routers without routes. make makes the router of one noun.
+// newRouters returns routers without routes. The function make returns a new router for one noun.
 func newRouters(make func() *mux.Router) routers {
 	return routers{map[string]*mux.Router{"": make()}, make}
 }
@@ -25,8 +25,8 @@ func newRouters(make func() *mux.Router) routers {
 // others returns the router for paths outside the API.
 func (n routers) others() *mux.Router { return n.routers[""] }
 
-// routerOf returns the router for a path. Any router redirects a path that is not clean,
-// such as //v1/disks.
+// routerOf returns the router for a path. For a path that is not clean, such as //v1/disks, any
+// router is correct, because every router redirects such a path.
 func (n routers) routerOf(path string) *mux.Router {
 	if r, ok := n.routers[nounOf(path)]; ok {
 		return r
@@ -34,7 +34,7 @@ func (n routers) routerOf(path string) *mux.Router {
 	return n.others()
 }
 
-// Handle adds a route. Huma calls it.
+// Handle adds a route. Huma calls this method.
 func (n routers) Handle(op *huma.Operation, handler func(huma.Context)) {
 	noun := nounOf(op.Path)
 	if n.routers[noun] == nil {

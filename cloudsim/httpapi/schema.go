@@ -8,10 +8,11 @@ import (
 
 const schemaPrefix = "#/components/schemas/"
 
-// schemas is the registry of the API's schemas. In the OpenAPI document the schemas include
-// the limits of each value, for readers. Huma checks a request body only against the shapes:
-// JSON types, required members and unknown members. The request's Validate method checks the
-// limits. It also serves callers in Go, and it reports all wrong fields at once.
+// schemas is the registry of the API's schemas. In the OpenAPI document the schemas include the
+// limits of each value. Huma checks a request body only against the shapes, which are schemas
+// without limits. The shapes describe JSON types, required members and unknown members. The
+// Validate method of the request checks the limits. Go callers can use Validate, too, and it
+// reports all invalid fields at once.
 type schemas struct {
 	huma.Registry
 	shapes map[string]*huma.Schema // by reference

@@ -10,11 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// shutdownGrace is how long running requests may take after ctx ended.
+// shutdownGrace is the longest time that running requests may take after ctx has ended.
 const shutdownGrace = 5 * time.Second
 
-// ServeProfiles serves Go's profiles below /debug/pprof/ on ln until ctx ends. A profile
-// shows the contents of memory, so ln should be a Unix socket of run.Socket.
+// ServeProfiles serves Go's profiles below /debug/pprof/ on ln until ctx ends. A profile shows the
+// contents of memory, so ln should be a Unix socket from run.Socket.
 func ServeProfiles(ctx context.Context, ln net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -25,13 +25,14 @@ func ServeProfiles(ctx context.Context, ln net.Listener) error {
 	return Serve(ctx, ln, mux, run.Limits{})
 }
 
-// Serve serves h on ln until ctx ends. Then it lets running requests finish.
+// Serve serves h on ln until ctx ends. Then it waits until the running requests have finished, but
+// at most shutdownGrace.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, limits run.Limits) error {
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		MaxHeaderBytes:    64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends watches
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // the end of ctx ends the watches
 	}
 	return run.HTTP(ctx, srv, ln, shutdownGrace, limits)
 }

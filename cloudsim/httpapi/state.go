@@ -14,15 +14,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// maxStateBody is the largest state in bytes that can be imported: the data of disks and 512
-// MiB of compressed records.
+// maxStateBody is the largest size of an imported state in bytes. It is the sum of the largest data
+// of disks and 512 MiB of compressed records.
 const maxStateBody = cloudsim.MaxStateData + 512<<20
 
 // stateTimeout is the longest time for a call that reads or writes a whole state.
 const stateTimeout = 10 * time.Minute
 
-// ByName is the path of a request about a state. It is exported because huma
-// reads only exported embedded structs.
+// ByName contains the path parameter of a request about a state. It is exported
+// because huma reads only exported embedded structs.
 type ByName struct {
 	Name string `path:"name" maxLength:"63" doc:"Name of the state"`
 }

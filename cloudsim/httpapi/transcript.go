@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// maxTranscript is the largest size of a transcript's file in bytes. Later calls
-	// are not recorded, and the last line says so.
+	// maxTranscript is the largest size of a transcript's file in bytes. Then the recording ends,
+	// and the last line of the file says this.
 	maxTranscript = 256 << 20
-	// maxRecordedAnswer is the largest answer in bytes that is compared. For a larger
-	// answer only the status is compared.
+	// maxRecordedAnswer is the largest answer in bytes that a replay can compare. For a larger
+	// answer the transcript contains only the status.
 	maxRecordedAnswer = 8 << 20
 )
 
@@ -33,8 +33,8 @@ type Transcript struct {
 	left int // bytes that may still be written; negative: the recording has ended
 }
 
-// NewTranscript begins a transcript and writes its head. Each call is one Write. Calls are
-// recorded in the order in which they are answered. For overlapping calls this order can
+// NewTranscript begins a transcript and writes its head. The transcript makes one Write for each
+// call. It records the calls in the order of their answers. For overlapping calls this order can
 // differ from the order in which the cloud did the work.
 func NewTranscript(log *slog.Logger, w io.Writer, head cloudsim.TranscriptHead) (*Transcript, error) {
 	t := &Transcript{log: log, head: head, w: w, left: maxTranscript}
@@ -45,7 +45,7 @@ func NewTranscript(log *slog.Logger, w io.Writer, head cloudsim.TranscriptHead) 
 	return t, err
 }
 
-// add writes one call. If the write fails, the recording ends and the cloud goes on.
+// add writes one call. If the write fails, the recording ends, but the cloud continues.
 func (t *Transcript) add(c cloudsim.TranscriptCall) {
 	raw, err := json.Marshal(c)
 	t.mu.Lock()
@@ -113,8 +113,8 @@ func (t *Transcript) callOf(r *http.Request, asked *listener, said *taped) cloud
 	default:
 		c.Withheld = "it is no text"
 	}
-	// The answer to an unknown caller is not recorded. It contains a message about the
-	// caller's token, which a replay does not have.
+	// The transcript leaves out the answer to an unknown caller. This answer contains a message
+	// about the caller's token, and a replay does not have this token.
 	if said.status != 0 && said.status != http.StatusUnauthorized && !said.over {
 		c.Answer, c.Members = cloudsim.Digest(said.heard.Bytes(), t.head.Exact())
 	}
@@ -125,12 +125,12 @@ func isText(contentType string) bool {
 	return contentType == "" || strings.Contains(contentType, "json") || strings.HasPrefix(contentType, "text/")
 }
 
-// listener keeps the beginning of a request body while the server reads the body. It does
-// not limit the body.
+// listener stores the beginning of a request body while the server reads the body. It does not
+// limit the size of the body.
 type listener struct {
 	io.ReadCloser
 	heard bytes.Buffer
-	over  bool // the body was longer
+	over  bool // the body is longer than maxBody, or its rest is unknown
 }
 
 func (l *listener) Read(b []byte) (int, error) {
@@ -144,7 +144,7 @@ func (l *listener) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// taped keeps the beginning of an answer and its status.
+// taped stores the status and the beginning of an answer.
 type taped struct {
 	http.ResponseWriter
 	status int

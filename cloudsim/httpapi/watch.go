@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// bookmarkEvery is the interval between the bookmarks of an idle watch. The first
-	// bookmark comes when the watch has caught up.
+	// bookmarkEvery is the interval between the bookmarks of an idle watch. The cloud sends the
+	// first bookmark when the watch has read the whole journal.
 	bookmarkEvery = 15 * time.Second
 	// lineTimeout is the longest time that a watcher may take to read a line.
 	lineTimeout = 10 * time.Second
 )
 
-// The limits of open watches: for the whole cloud, for each caller with a role in all
-// projects, and for all other callers of a project together. The limits exist because each
-// change wakes each watch, and this takes processor time from other projects.
+// The limits of open watches: for the whole cloud, for each caller with a role in all projects, and
+// for all other callers of a project together. Without these limits, the watches of a project could
+// use the processor time of other projects, because each change wakes every watch.
 const (
 	maxWatches        = 2048
 	maxWatchesEach    = 512
@@ -121,7 +121,7 @@ func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse,
 				return
 			}
 			if !line(ev) {
-				return // the watcher left
+				return // the watcher has disconnected
 			}
 		}
 	}}, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// status maps each Kind to its HTTP status. No other place does this.
+// status maps each Kind to its HTTP status.
 var status = map[cloudsim.Kind]int{
 	cloudsim.Internal:        http.StatusInternalServerError,
 	cloudsim.Invalid:         http.StatusBadRequest,
@@ -32,8 +32,8 @@ var status = map[cloudsim.Kind]int{
 	cloudsim.Gone:            http.StatusGone,
 }
 
-// statusError is an error of HTTP itself, such as 405 or 413. Its status is more precise than
-// the status of its kind.
+// statusError is an error of HTTP itself, with a status such as 405 or 413. This status is more
+// precise than the status of the error's kind.
 type statusError struct {
 	status int
 	error
@@ -51,7 +51,7 @@ func (p *problem) Error() string             { return p.Detail }
 func (p *problem) GetStatus() int            { return p.Status }
 func (p *problem) ContentType(string) string { return "application/problem+json" }
 
-// GetHeaders returns the headers of the error reply. Huma calls it.
+// GetHeaders returns the headers of the error reply. Huma calls this method.
 func (p *problem) GetHeaders() http.Header {
 	h := http.Header{}
 	if p.retryAfter > 0 {
@@ -73,8 +73,8 @@ func init() {
 	}
 }
 
-// decoding returns the problem for a request that huma could not read. It replaces 422 with
-// 400, so that a wrong field and invalid JSON get the same status.
+// decoding returns the problem for a request that huma could not read. It replaces 422 with 400, so
+// that an invalid field and invalid JSON get the same status.
 func decoding(requestID string, code int, msg string, errs []error) *problem {
 	if code == http.StatusUnprocessableEntity {
 		code = http.StatusBadRequest
@@ -123,7 +123,7 @@ func newProblem(code int, kind cloudsim.Kind, detail, requestID string) *problem
 	}}
 }
 
-// problem converts an error of the engine to its reply. It logs an internal error, and hides
+// problem converts an error of the engine to the error reply. It logs an internal error, and hides
 // the details from the caller.
 func (a *api) problem(ctx context.Context, err error) *problem {
 	x := exchangeOf(ctx)
@@ -155,12 +155,12 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 	return p
 }
 
-// refuse writes err in handlers outside huma.
+// refuse writes the error reply for err. Handlers outside of huma call it.
 func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := a.problem(r.Context(), err)
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // an error means that the client left
+	_ = json.NewEncoder(w).Encode(p) // an error means that the client has disconnected
 }
 
 func (a *api) refuseHuma(hc huma.Context, err error) {
