@@ -19,7 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects returns the objects of a manifest as JSON, by kind and name.
+// objects returns the objects of a manifest as JSON. The keys of the map are the kind and the
+// name of each object.
 func objects(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -50,7 +51,7 @@ func objects(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// strictly decodes an object, and fails for an unknown field.
+// strictly decodes one object of all. It fails the test if the object has an unknown field.
 func strictly[T any](t *testing.T, all map[string][]byte, name string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(all[name]))
@@ -61,8 +62,8 @@ func strictly[T any](t *testing.T, all map[string][]byte, name string) (v T) {
 	return v
 }
 
-// TestShippedVolumes proves that the shipped manifests have the same rules and the same
-// CSIDriver as the lab. Every container mounts only volumes that exist.
+// TestShippedVolumes proves that the manifests in deploy have the same RBAC rules and the same
+// CSIDriver as the lab. It also proves that every container mounts only volumes that exist.
 func TestShippedVolumes(t *testing.T) {
 	const dir = "../../deploy/csi/"
 	lab, rules, driver := objects(t, "../../lab/volumes.yaml"), objects(t, dir+"rbac.yaml"), objects(t, dir+"driver.yaml")
@@ -95,8 +96,8 @@ func TestShippedVolumes(t *testing.T) {
 	}
 }
 
-// TestShippedSocket proves that the driver tells the kubelet the folder on the node that
-// contains its socket.
+// TestShippedSocket proves that --kubelet-socket-dir is the folder on the node that contains the
+// socket of the driver.
 func TestShippedSocket(t *testing.T) {
 	pod := strictly[appsv1.DaemonSet](t, objects(t, "../../deploy/csi/node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
 	said := map[string]string{}
@@ -121,7 +122,8 @@ func TestShippedSocket(t *testing.T) {
 	}
 }
 
-// shares returns the mount above m that also propagates m to the node, or "" if there is none.
+// shares returns the path of a mount that contains m and has bidirectional propagation. The mount
+// m then also appears on the node. If there is no such mount, shares returns "".
 func shares(c corev1.Container, m corev1.VolumeMount) string {
 	for _, above := range c.VolumeMounts {
 		if p := above.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional && strings.HasPrefix(m.MountPath, above.MountPath+"/") {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// podSecurityExceptions are the checks of Pod Security level "restricted" that a
-// workload in deploy/ fails. deploy/README.md has the reason for each.
+// podSecurityExceptions contains the checks of the Pod Security level "restricted" that workloads
+// in deploy/ fail. deploy/README.md contains the reason for each exception.
 var podSecurityExceptions = map[string][]string{
 	"cloudsim/deployment.yaml Deployment/cloudsim":            {"host namespaces"},
 	"ccm/deployment.yaml Deployment/cloud-controller-manager": {"host namespaces"},
@@ -25,8 +25,8 @@ var podSecurityExceptions = map[string][]string{
 	"proxy/server.yaml DaemonSet/network-proxy-server":        {"host namespaces", "restricted volume types", "runAsNonRoot != true", "runAsUser=0"},
 }
 
-// TestDeployPodSecurity checks each workload against Pod Security level "restricted" with
-// upstream's own evaluator.
+// TestDeployPodSecurity checks each workload in deploy/ against the Pod Security level
+// "restricted". It uses the evaluator of Kubernetes.
 func TestDeployPodSecurity(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -63,8 +63,8 @@ func TestDeployPodSecurity(t *testing.T) {
 	}
 }
 
-// TestDeployFileModes proves that each Secret and ConfigMap is readable by the pod's user or
-// group only. Every pod has the runtime's seccomp profile.
+// TestDeployFileModes proves that only the user and the group of a pod can read the Secrets and
+// ConfigMaps of the pod. It also proves that every pod has the runtime's default seccomp profile.
 func TestDeployFileModes(t *testing.T) {
 	for name, m := range shipped(t) {
 		spec := m.Spec.Template.Spec
@@ -108,8 +108,9 @@ func hasRuntimeDefaultSeccomp(spec corev1.PodSpec) bool {
 	return true
 }
 
-// TestDeployListeners proves that components in the node's network listen on given addresses,
-// not on all addresses. A NetworkPolicy selects each component in the pod network.
+// TestDeployListeners proves that components in the network of the node do not listen on all
+// addresses. It also proves that a NetworkPolicy selects each component in the pod network, and
+// that no component sends credentials without TLS.
 func TestDeployListeners(t *testing.T) {
 	policies, err := os.ReadFile("../../deploy/csi/networkpolicy.yaml")
 	if err != nil {
@@ -133,11 +134,12 @@ func TestDeployListeners(t *testing.T) {
 	}
 }
 
-// tagged finds images of a registry in manifests, the Dockerfile and Compose.
+// tagged matches the names of images with a tag in manifests, in the Dockerfile and in Compose
+// files.
 var tagged = regexp.MustCompile(`(?m)(?:image: |_IMAGE=|_IMAGE:-)((?:[a-z0-9.-]+/)*[a-z0-9-]+:[A-Za-z0-9][\w.-]*)(@sha256:[0-9a-f]{64})?`)
 
-// TestDeployImagesArePinned proves that each image that the project does not build has a
-// digest, or that deploy/unpinned.txt lists the image.
+// TestDeployImagesArePinned checks the images that the project does not build. It proves that
+// each of these images has a digest or is in deploy/unpinned.txt.
 func TestDeployImagesArePinned(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/*/*.yaml")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// manifest contains the parts of a shipped object that the tests read.
+// manifest contains the fields of an object in deploy that the tests read.
 type manifest struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -28,7 +28,8 @@ type manifest struct {
 	}
 }
 
-// shipped returns the objects in deploy, by file and name.
+// shipped returns the objects in deploy. The keys of the map are the file and the name of each
+// object.
 func shipped(t *testing.T) map[string]manifest {
 	t.Helper()
 	all := map[string]manifest{}
@@ -61,8 +62,8 @@ func shipped(t *testing.T) map[string]manifest {
 	return all
 }
 
-// TestShippedContainersStart proves that every container of the project starts with valid
-// flags and has no unneeded privileges.
+// TestShippedContainersStart proves that every container of the project in deploy has valid flags
+// and no unnecessary privileges.
 func TestShippedContainersStart(t *testing.T) {
 	commands := 0
 	for name, m := range shipped(t) {
@@ -84,7 +85,7 @@ func TestShippedContainersStart(t *testing.T) {
 				}
 			}
 			if name == "csi/node.yaml DaemonSet/csi-node" {
-				continue // mounting for the kubelet needs all privileges
+				continue // this container creates mounts for the kubelet, which needs all privileges
 			}
 			s := c.SecurityContext
 			if s == nil || s.Privileged != nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
@@ -100,10 +101,11 @@ func TestShippedContainersStart(t *testing.T) {
 	}
 }
 
-// TestShippedContainersAreUsers proves that each container sets its user, because the image
-// has no suitable user. A privileged container is root, because other users would have no
-// capabilities. Containers that share a folder have the same user, so that they can use each
-// other's sockets. A probe uses a port that exists and that the kubelet can reach.
+// TestShippedContainersAreUsers checks the users and the probes of the containers in deploy. Each
+// container sets its user, because the image has no suitable user. A privileged container runs as
+// root, because another user would have no capabilities. Containers with a common folder have the
+// same user, so that each container can use the sockets of the other containers. A probe uses a
+// port that exists and that the kubelet can reach.
 func TestShippedContainersAreUsers(t *testing.T) {
 	for name, m := range shipped(t) {
 		pod, shares := m.Spec.Template.Spec, map[string]int64{}

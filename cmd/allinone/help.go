@@ -17,13 +17,13 @@ func help(cmd *cobra.Command, _ []string) {
 	}
 	fmt.Fprintln(w, strings.TrimSpace(text))
 	if !cmd.Runnable() && !cmd.HasSubCommands() {
-		return // a help topic
+		return // cmd is a help topic, which has no usage
 	}
 	fmt.Fprintln(w)
-	_ = usage(cmd) // fails only if writing to w fails, and then no message can be written
+	_ = usage(cmd) // fails only if writing to w fails, and then help cannot write an error message
 }
 
-// usage prints the usage of a command: line, aliases, examples, commands and flags.
+// usage prints the usage line, aliases, examples, subcommands and flags of a command.
 func usage(cmd *cobra.Command) error {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "Usage:\n  %s\n", useLine(cmd))

@@ -1,8 +1,9 @@
 // Command allinone is a simulated cloud, the Kubernetes components that call the cloud, and
 // a lab that runs them together, in one binary.
 //
-// This package contains only flags and environment. Each file converts them to the Config of
-// a package and calls its Run. Only this package reads the environment and exits the process.
+// The commands convert flags and environment variables to the Config of a package and call the
+// function Run of that package. Only this package reads the environment of the process and exits
+// the process.
 package main
 
 import (
@@ -21,8 +22,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/servecli"
 )
 
-// commands contains the constructors of all commands, in the order of the help. A new command
-// is a new file and a line here.
+// commands contains the constructors of all commands, in the order of the help. To add a command,
+// write its constructor and add a line here.
 var commands = []struct {
 	group string
 	make  func(cli.Env) *cobra.Command
@@ -47,7 +48,7 @@ var commands = []struct {
 
 func main() {
 	watched := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // under nohup the signal stays ignored
+	if !signal.Ignored(syscall.SIGHUP) { // nohup makes the process ignore this signal, so do not handle it then
 		watched = append(watched, syscall.SIGHUP)
 	}
 	signals := make(chan os.Signal, 2)
@@ -56,8 +57,8 @@ func main() {
 	os.Exit(supervise(signals, func(ctx context.Context) int { return start(ctx, e, os.Args[1:]) }))
 }
 
-// supervise runs work and returns its exit code. The first signal ends work's context. After
-// the second signal, supervise does not wait for work.
+// supervise calls the function work and returns its exit code. The first signal ends the context
+// of work. After the second signal, supervise returns without waiting for work.
 func supervise(signals <-chan os.Signal, work func(context.Context) int) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// TestSupervise proves that the first signal stops the work, and that the second signal also
-// ends the wait for the work.
+// TestSupervise proves that the first signal ends the context of the work. After the second
+// signal, supervise returns without waiting for the work.
 func TestSupervise(t *testing.T) {
 	if got := supervise(nil, func(context.Context) int { return 7 }); got != 7 {
 		t.Errorf("undisturbed: %d, want 7", got)

@@ -32,7 +32,7 @@ import (
 
 var writeReference = flag.Bool("write-reference", false, "write docs/reference instead of comparing with it")
 
-// TestReference proves that the reference in docs/ matches the code.
+// TestReference proves that the generated pages in docs/reference match the code.
 func TestReference(t *testing.T) {
 	openapi := openAPIDocument(t)
 	for name, want := range map[string][]byte{
@@ -84,8 +84,8 @@ func cliReference(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// withoutGlobalFlags returns the help of a command without the flags of its parent. The parent's
-// own help lists them.
+// withoutGlobalFlags removes the global flags from the help of a command, because the help of the
+// parent command contains these flags.
 func withoutGlobalFlags(help string) string {
 	before, flags, ok := strings.Cut(help, "\nGlobal flags:\n")
 	if !ok {
@@ -95,8 +95,8 @@ func withoutGlobalFlags(help string) string {
 	return before + after
 }
 
-// ccmReference returns a page with this project's annotations and flags of the cloud controller
-// manager.
+// ccmReference returns a page with the annotations and the flags that this project adds to the
+// cloud controller manager.
 func ccmReference() []byte {
 	var b bytes.Buffer
 	b.WriteString("# The cloud controller manager: annotations and flags\n\nMade from the code by `make generate`. See [how it works](../ccm.md).\n\n" +
@@ -113,7 +113,7 @@ func ccmReference() []byte {
 	return b.Bytes()
 }
 
-// openAPIDocument returns the OpenAPI document of a cloud, indented.
+// openAPIDocument returns the OpenAPI document of a cloud as indented JSON.
 func openAPIDocument(t *testing.T) []byte {
 	t.Helper()
 	st, err := store.Open(filepath.Join(t.TempDir(), "cloud.db"))

@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// The command groups in the help of the root command.
+// These are the ids of the command groups in the help of the root command.
 const (
 	groupLab        = "lab"
 	groupCloud      = "cloud"
@@ -24,11 +24,11 @@ const (
 const versionFlag = "version"
 
 func newRootCommand(e cli.Env) *cobra.Command {
-	// Libraries add flags to pflag.CommandLine, such as upstream's --version, which has no
-	// effect here. Every cobra command gets these flags, some when the command is created
-	// and others when it runs. So allinone uses an empty flag set instead.
+	// Libraries add flags to pflag.CommandLine, for example --version, which has no effect in
+	// allinone. Cobra adds these flags to every command. So allinone replaces pflag.CommandLine
+	// by an empty flag set.
 	pflag.CommandLine = pflag.NewFlagSet("allinone", pflag.ContinueOnError)
-	cobra.EnableCommandSorting = false // the help keeps the order of the commands
+	cobra.EnableCommandSorting = false // the help lists the commands in the order of the list commands
 	root := &cobra.Command{
 		Use:   "allinone",
 		Short: "A simulated cloud for one machine, and the Kubernetes components that talk to it",
@@ -69,12 +69,12 @@ proxy. Its lab starts the cloud and a cluster together.`,
 	return root
 }
 
-// start runs the command that args name. It returns the exit code of the process.
+// start runs the command in args and returns the exit code of the process.
 func start(ctx context.Context, e cli.Env, args []string) int {
 	root := newRootCommand(e)
-	root.SetArgs(append([]string{}, args...)) // not nil: cobra would read os.Args
+	root.SetArgs(append([]string{}, args...)) // the slice must not be nil, because cobra would then read os.Args
 	refuseUnknownTopics(root)
-	root.InitDefaultCompletionCmd(args...) // before prepare, so that prepare covers this command too
+	root.InitDefaultCompletionCmd(args...) // this call comes before prepare, so that prepare also changes the completion command
 	began := false
 	prepare(root, &began)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -90,9 +90,9 @@ func start(ctx context.Context, e cli.Env, args []string) int {
 	return cli.ExitCode(err)
 }
 
-// prepare changes a command and its subcommands. Each command sets *began when it begins to run,
-// because an error before this is a mistake in the command line. A command that only groups
-// other commands refuses unknown names.
+// prepare changes a command and its subcommands. When a changed command begins to run, it sets
+// *began to true. An error before this point is a mistake in the command line. If a command only
+// has subcommands, prepare makes it refuse unknown names.
 func prepare(cmd *cobra.Command, began *bool) {
 	cmd.SuggestionsMinimumDistance = 2
 	switch run, plain := cmd.RunE, cmd.Run; {
@@ -124,8 +124,8 @@ func prepare(cmd *cobra.Command, began *bool) {
 	}
 }
 
-// refuseUnknownTopics makes 'help' refuse an unknown name. By default cobra would show the
-// help of the parent command.
+// refuseUnknownTopics changes the command help, so that it returns an error for an unknown name.
+// By default cobra would print the help of the parent command.
 func refuseUnknownTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
@@ -150,7 +150,8 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return errors.New(msg)
 }
 
-// flagError reports an unknown command instead of the flags that follow the command.
+// flagError returns the error for an invalid flag. If the command before the flag is unknown,
+// flagError returns an error about this command instead.
 func flagError(cmd *cobra.Command, err error) error {
 	if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
 		return unknownCommand(cmd, args[0])

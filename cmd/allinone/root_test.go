@@ -41,24 +41,26 @@ func TestCommandsAreExplained(t *testing.T) {
 	})
 }
 
-// TestNoLibraryFlags proves that the project's commands have no flags of libraries.
+// TestNoLibraryFlags proves that no command except ccm has the flags that libraries added to
+// pflag.CommandLine.
 func TestNoLibraryFlags(t *testing.T) {
 	e, _, _ := testEnv()
 	root := newRootCommand(e)
 	walk(root, func(cmd *cobra.Command) {
-		_ = cmd.InheritedFlags() // cobra adds its flags in this call
+		_ = cmd.InheritedFlags() // in this call cobra adds the flags of pflag.CommandLine
 		if cmd != root && cmd.Name() != "ccm" && cmd.Flags().Lookup(versionFlag) != nil {
 			t.Errorf("%s has --%s", cmd.CommandPath(), versionFlag)
 		}
 	})
 }
 
-// TestExamplesParse proves that the examples use only commands and flags that exist.
+// TestExamplesParse proves that the examples in the help contain only existing commands and
+// flags.
 func TestExamplesParse(t *testing.T) {
 	e, _, _ := testEnv()
 	root := newRootCommand(e)
 	walk(root, func(cmd *cobra.Command) {
-		// Join continued lines, and cut comments and other programs off.
+		// Join continued lines. Remove comments, and remove the commands of other programs.
 		for line := range strings.Lines(regexp.MustCompile(`\\\n\s*`).ReplaceAllString(cmd.Example, " ")) {
 			line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
 			line, _, _ = strings.Cut(line, " | ")
@@ -87,8 +89,8 @@ func TestExamplesParse(t *testing.T) {
 	})
 }
 
-// BenchmarkNewRootCommand measures the time to build the commands. The kubelet starts this binary
-// for each image pull, so this time must stay short.
+// BenchmarkNewRootCommand measures the time that newRootCommand needs to create all commands.
+// This time is a part of the start of every command, so it must stay short.
 func BenchmarkNewRootCommand(b *testing.B) {
 	e, _, _ := testEnv()
 	for b.Loop() {

@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"allinone": main})
 }
 
-// TestScripts runs the scripts in testdata/script with the binary. UPDATE_SCRIPTS=1 rewrites the
-// expected output.
+// TestScripts runs the scripts in testdata/script with the binary. With UPDATE_SCRIPTS=1 it
+// writes the actual output into the scripts.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -29,7 +29,8 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
-			// A binary with the race detector sleeps for a second before it exits.
+			// Without this setting, a binary with the race detector sleeps for a second before it
+			// exits.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			e.Setenv("XDG_DATA_HOME", e.WorkDir+"/xdg")
 			return nil
@@ -40,7 +41,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// readenv NAME FILE waits for FILE and sets NAME to its content.
+// readenv implements the script command "readenv NAME FILE". It waits until FILE exists and sets
+// the variable NAME to the content of FILE.
 func readenv(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: readenv NAME FILE")
@@ -52,7 +54,8 @@ func readenv(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// until FILE REGEXP waits until a line of FILE matches.
+// until implements the script command "until FILE REGEXP". It waits until a line of FILE matches
+// REGEXP.
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: until FILE REGEXP")
@@ -66,8 +69,8 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// address NAME sets NAME to an address with a free port. The kernel does not use this port for
-// outgoing connections.
+// The function address implements the script command "address NAME". It sets the variable NAME to
+// an address with a free port. The kernel does not use this port for outgoing connections.
 func address(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: address NAME")
@@ -77,7 +80,8 @@ func address(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], fmt.Sprintf("127.0.0.1:%d", ports[0]))
 }
 
-// exits CODE COMMAND... runs a command that must exit with that code.
+// exits implements the script command "exits CODE COMMAND...". It runs COMMAND and fails the
+// script if the exit code is not CODE.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND...")

@@ -15,7 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// runCLI runs the command line in this process, against the cloud of cl.
+// runCLI runs a command line of allinone in this process. The command calls the same cloud as the
+// client cl.
 func runCLI(ctx context.Context, t *testing.T, cl *client.Client, stderr *bytes.Buffer, args ...string) (code int, stdout string) {
 	t.Helper()
 	secret, err := cl.Token()
@@ -33,8 +34,9 @@ func runCLI(ctx context.Context, t *testing.T, cl *client.Client, stderr *bytes.
 	return code, out.String()
 }
 
-// TestWaitThatDoesNotEndWell proves the output and the exit codes of waits that time out, fail
-// or are interrupted. In this cloud all work takes an hour.
+// TestWaitThatDoesNotEndWell checks the output and the exit code of commands with --wait. In
+// these cases the wait times out, the operation fails, or the user interrupts the command. In
+// this cloud every operation takes an hour.
 func TestWaitThatDoesNotEndWell(t *testing.T) {
 	slow := engine.Profile{Name: "slow", Provision: time.Hour, Boot: time.Hour, Shutdown: time.Hour, LoadBalancer: time.Hour}
 	cl := cloudtest.Start(t, cloudtest.WithProfile(slow))
@@ -43,7 +45,7 @@ func TestWaitThatDoesNotEndWell(t *testing.T) {
 	for _, step := range []struct {
 		args           string
 		code           int
-		stdout, stderr string // the expected beginning of each
+		stdout, stderr string // the expected beginning of the command's stdout and stderr
 	}{
 		{"instances create node-1 --zone sim-1a --wait --timeout 30ms -o name", 10, "i-000001\n",
 			"allinone cloud instances create: not over after 30ms; the work goes on: see 'allinone cloud operations list'\n"},
@@ -60,7 +62,8 @@ func TestWaitThatDoesNotEndWell(t *testing.T) {
 			time.AfterFunc(50*time.Millisecond, cancel)
 		}
 		code, stdout := runCLI(ctx, t, cl, &stderr, strings.Fields(step.args)...)
-		// The command prints the state only if it had time to read the operation.
+		// The command prints the state of the operation only if it has read the operation before
+		// the wait ended.
 		said := strings.TrimPrefix(stderr.String(), "op-000001 (create instance i-000001): running\n")
 		said = strings.TrimPrefix(said, "op-000002 (terminate instance i-000001): running\n")
 		if code != step.code || stdout != step.stdout || !strings.HasPrefix(said, step.stderr) {

@@ -25,14 +25,15 @@ import (
 // DefaultCloudURL is the default URL of `allinone cloudsim`.
 const DefaultCloudURL = "http://127.0.0.1:8180"
 
-// callTimeout is the longest time for one call. The cloud delays the answer to a call that
-// waits for an operation by at most ten seconds.
+// callTimeout is the longest time for one call. If a call waits for an operation, the cloud
+// answers after at most ten seconds.
 const callTimeout = 30 * time.Second
 
 // concurrent is the number of idle connections to the cloud that the client keeps open.
 const concurrent = 64
 
-// Connection contains the environment and the flags that all commands of the cloud share.
+// Connection contains the environment, and the flags that are common to all commands that call
+// the cloud.
 type Connection struct {
 	Env
 	URL, TokenFile, CAFile, Project, DataDir string
@@ -49,8 +50,9 @@ func (c *Connection) ConnectionFlags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("project", c.Complete(projectNames)) // error only for an unknown flag name
 }
 
-// whereCloud is the content of DATADIR/cloud.yaml. A running lab writes the URL and
-// the token file of its cloud into this file. TokenFile is relative to the data dir unless it is absolute.
+// whereCloud is the content of the file cloud.yaml in a lab's data dir. A running lab writes the
+// URL and the token file of its cloud into cloud.yaml. TokenFile is an absolute path or a path
+// relative to the data dir.
 type whereCloud struct {
 	URL       string `json:"url"`
 	TokenFile string `json:"tokenFile"`
@@ -80,11 +82,12 @@ func (c *Connection) lab() (w whereCloud, err error) {
 	return w, nil
 }
 
-// Client returns a client according to the flags, the environment and the lab. It sends the
-// lab's token only to the lab's cloud.
+// Client returns a client of the cloud. It takes the URL and the token from the flags, the
+// environment or the running lab, in this order. The client sends the lab's token only to the
+// lab's cloud.
 func (c *Connection) Client() (*client.Client, error) {
 	at, tokenFile, caFile := c.URL, c.TokenFile, c.CAFile
-	if c.DataDir == "" { // flags override the environment, including a flag that names a lab
+	if c.DataDir == "" { // if a flag selects a lab, the lab takes precedence over the environment
 		at = cmp.Or(at, c.Getenv("CLOUDSIM_URL"))
 		tokenFile = cmp.Or(tokenFile, c.Getenv("CLOUDSIM_TOKEN_FILE"))
 		caFile = cmp.Or(caFile, c.Getenv("CLOUDSIM_CA_FILE"))
@@ -125,7 +128,7 @@ func (c *Connection) Client() (*client.Client, error) {
 	return cl, nil
 }
 
-// redacted returns a URL without its password.
+// redacted returns the URL with the password replaced, so that an error can contain the URL.
 func redacted(at string) string {
 	u, err := url.Parse(at)
 	if err != nil || u.User == nil {
@@ -134,8 +137,8 @@ func redacted(at string) string {
 	return u.Redacted()
 }
 
-// ownToken returns the file with the admin token of this user's `allinone cloudsim` in the
-// default data dir. It returns "" if there is no such file.
+// ownToken returns the path of the admin token in the default folder of `allinone cloudsim`. It
+// returns "" if the file does not exist.
 func (c *Connection) ownToken() string {
 	dir := DefaultCloudDir(c.Getenv)
 	if dir == "" {
@@ -148,7 +151,8 @@ func (c *Connection) ownToken() string {
 	return path
 }
 
-// Run makes a command's RunE from a function that calls the cloud.
+// Run returns a RunE function for a command. The RunE function creates a client and calls fn with
+// it.
 func (c *Connection) Run(fn func(ctx context.Context, cl *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		cl, err := c.Client()
@@ -159,7 +163,8 @@ func (c *Connection) Run(fn func(ctx context.Context, cl *client.Client, args []
 	}
 }
 
-// Advise adds the next step for the user to an error about the connection to the cloud.
+// Advise returns an error with advice for the user if err is a connection error or a missing
+// token. Otherwise it returns err.
 func Advise(cl *client.Client, err error) error {
 	var dial *net.OpError
 	var unknown x509.UnknownAuthorityError
@@ -180,7 +185,8 @@ func Advise(cl *client.Client, err error) error {
 // CompletionTimeout is the longest time for a shell completion.
 const CompletionTimeout = 2 * time.Second
 
-// Complete completes the names that list returns, except names that are already given.
+// Complete returns a shell completion. It completes the names that the function list returns,
+// except the names that the command line already contains.
 func (c *Connection) Complete(list func(context.Context, *client.Client) ([]Candidate, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), CompletionTimeout)
@@ -203,7 +209,7 @@ func (c *Connection) Complete(list func(context.Context, *client.Client) ([]Cand
 	}
 }
 
-// Candidate is a name that completes a word, and its description.
+// Candidate is a name for a shell completion, with a description.
 type Candidate struct{ Name, About string }
 
 func projectNames(ctx context.Context, cl *client.Client) (all []Candidate, err error) {

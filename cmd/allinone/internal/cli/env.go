@@ -4,7 +4,8 @@ package cli
 
 import "io"
 
-// Env is the part of the process that a command may use.
+// Env contains the environment variables and the standard streams for a command. Tests use other
+// values than the process.
 type Env struct {
 	Getenv         func(string) string
 	Stdin          io.Reader

@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Exit codes without a Kind.
+// These are the exit codes that belong to no Kind.
 const (
 	ExitOK          = 0
 	ExitUsage       = 2
@@ -66,7 +66,8 @@ func NewExitCodesTopic() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "Meaning of the exit codes", Long: b.String()}
 }
 
-// ErrorsOf returns the texts of an error. Each joined error has its own text.
+// ErrorsOf returns the text of each error that is joined in err. If err is not joined from other
+// errors, the result contains only the text of err.
 func ErrorsOf(err error) (all []string) {
 	many := cloudsim.Joined(err)
 	if many == nil {
@@ -78,8 +79,8 @@ func ErrorsOf(err error) (all []string) {
 	return all
 }
 
-// Explain prints an error for a user. It prints each joined error on a separate line, and the
-// wrong fields of a request one below the other.
+// Explain prints an error for a user. It prints each joined error on a separate line. If a
+// request has several invalid fields, it also prints each invalid field on a separate line.
 func Explain(w io.Writer, path string, err error) {
 	if errors.Is(err, context.Canceled) {
 		fmt.Fprintf(w, "%s: interrupted\n", path)

@@ -20,13 +20,14 @@ func IsHostPort(s string) bool {
 	return err == nil && bits == nil && host != "" && n > 0
 }
 
-// BadFlag returns Invalid for a flag's value. The message contains the value and the wanted
-// form.
+// BadFlag returns an Invalid error for the value of a flag. The message contains the value, and
+// the form that is accepted.
 func BadFlag(flag, value, want string) error {
 	return cloudsim.Errorf(cloudsim.Invalid, "--%s %q: want %s", flag, value, want)
 }
 
-// ParseLabels parses KEY=VALUE words. KEY==VALUE means the same, as in kubectl's selectors.
+// ParseLabels parses words of the form KEY=VALUE. It also accepts KEY==VALUE, as in kubectl's
+// selectors.
 func ParseLabels(flag string, words []string) (map[string]string, error) {
 	if len(words) == 0 {
 		return nil, nil
@@ -48,7 +49,7 @@ func ParseLabels(flag string, words []string) (map[string]string, error) {
 	return labels, nil
 }
 
-// Fixed completes the given words.
+// Fixed returns a shell completion for a fixed list of words.
 func Fixed[S ~string](words ...S) cobra.CompletionFunc {
 	all := make([]cobra.Completion, len(words))
 	for i, w := range words {
@@ -57,7 +58,7 @@ func Fixed[S ~string](words ...S) cobra.CompletionFunc {
 	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// ShellWord quotes s for a shell if needed. Most paths need no quotes.
+// ShellWord returns s for use in a shell command. It adds quotes only if s needs them.
 func ShellWord(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("/._-+:@%,=", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
@@ -111,7 +112,7 @@ func ParseRate(flag, s string) (r cloudsim.Rate, err error) {
 	return r, nil
 }
 
-// PodFlags are the flags for the pod ranges of a network.
+// PodFlags contains the flags for the pod ranges of a network.
 type PodFlags struct {
 	given       *pflag.FlagSet
 	ranges      []string
@@ -126,8 +127,8 @@ func (p *PodFlags) Flags(f *pflag.FlagSet) {
 	f.IntVar(&p.mask6, "pod-mask6", 0, "`BITS` of an instance's IPv6 part (default 64)")
 }
 
-// Apply writes the flags into r. A flag that is not given leaves its value unchanged, but
-// the ranges are replaced together. The cloud validates the combination.
+// Apply writes the values of the flags into r. A flag that the command line does not contain
+// changes nothing. The flag --pod-range replaces all fields of r. The cloud validates the result.
 func (p *PodFlags) Apply(r *cloudsim.PodRanges) error {
 	if p.given != nil && p.given.Changed("pod-range") {
 		*r = cloudsim.PodRanges{}

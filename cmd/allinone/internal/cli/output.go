@@ -18,14 +18,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// format is the output format of a command.
+// The type format is the output format of a command.
 type format string
 
 const (
 	FormatTable format = "table"
 	FormatWide  format = "wide" // a table with all columns
-	FormatJSON  format = "json" // the API's objects; a list is an array
-	FormatYAML  format = "yaml" // the same as JSON, in YAML
+	FormatJSON  format = "json" // the objects of the API; a list of objects is an array
+	FormatYAML  format = "yaml" // the same content as JSON, in YAML
 	FormatName  format = "name" // one id per line
 )
 
@@ -42,7 +42,7 @@ func (f *format) Set(s string) error {
 	return nil
 }
 
-// Join returns all words, separated by commas.
+// Join returns the words in one string, separated by commas.
 func Join[S ~string](all []S) string {
 	words := make([]string, len(all))
 	for i, s := range all {
@@ -68,11 +68,11 @@ func (o *Output) Flags(cmd *cobra.Command) {
 // Column is one column of a table.
 type Column[T any] struct {
 	Head string
-	Wide bool // only in FormatWide
+	Wide bool // the column appears only in FormatWide
 	Cell func(T) string
 }
 
-// Printer prints things of one kind.
+// Printer prints objects of one kind.
 type Printer[T any] struct {
 	Output
 	Writer  io.Writer
@@ -80,7 +80,7 @@ type Printer[T any] struct {
 	ID      func(T) string
 }
 
-// List prints things as one value. In JSON and YAML the value is an array.
+// List prints the objects in things. In JSON and YAML it prints one array.
 func (p Printer[T]) List(things []T) error {
 	if things == nil {
 		things = []T{}
@@ -94,7 +94,7 @@ func (p Printer[T]) List(things []T) error {
 	return p.Table().Print(p.Rows(things))
 }
 
-// One prints a single thing. In JSON and YAML the thing is not in an array.
+// One prints a single object. In JSON and YAML it prints the object without an array.
 func (p Printer[T]) One(thing T) error {
 	if p.Format == FormatJSON || p.Format == FormatYAML {
 		return p.Encode(thing)
@@ -102,7 +102,7 @@ func (p Printer[T]) One(thing T) error {
 	return p.List([]T{thing})
 }
 
-// Names prints the id of each thing on a line.
+// Names prints the id of each object on a separate line.
 func (p Printer[T]) Names(things []T) error {
 	for _, t := range things {
 		if _, err := fmt.Fprintln(p.Writer, p.ID(t)); err != nil {
@@ -128,12 +128,12 @@ func (p Printer[T]) Encode(v any) error {
 	return enc.Encode(v)
 }
 
-// shown returns the columns of the chosen format.
+// shown returns the columns that the output format contains.
 func (p Printer[T]) shown() []Column[T] {
 	return slices.DeleteFunc(slices.Clone(p.Columns), func(c Column[T]) bool { return c.Wide && p.Format != FormatWide })
 }
 
-// Table returns an empty table with the columns of the format.
+// Table returns an empty table with the columns that the output format contains.
 func (p Printer[T]) Table() *Table {
 	t := &Table{w: p.Writer}
 	if !p.noHeaders {
@@ -144,7 +144,8 @@ func (p Printer[T]) Table() *Table {
 	return t
 }
 
-// Rows returns the cells of each thing in the columns of the format.
+// Rows returns one row of cells for each object. A row has the columns that the output format
+// contains.
 func (p Printer[T]) Rows(things []T) [][]string {
 	cols := p.shown()
 	rows := make([][]string, len(things))
@@ -156,15 +157,16 @@ func (p Printer[T]) Rows(things []T) [][]string {
 	return rows
 }
 
-// Table writes aligned rows. Print may be called many times. Later rows keep the column
-// widths of earlier rows, and a longer cell makes its column wider.
+// Table writes rows with aligned columns. A caller may call Print many times. The columns of
+// later rows have at least the width of the columns of earlier rows. If a later cell is longer,
+// its column becomes wider.
 type Table struct {
 	w      io.Writer
 	head   []string // printed once, before the first rows
 	widths []int
 }
 
-// Print prints rows below the header. Columns keep their width between two calls.
+// Print prints rows. The first call also prints the header above the rows.
 func (t *Table) Print(rows [][]string) error {
 	if t.head != nil {
 		rows = append([][]string{t.head}, rows...)
@@ -193,8 +195,8 @@ func (t *Table) Print(rows [][]string) error {
 	return err
 }
 
-// Printable replaces control characters in a cell, so that the cell cannot break its line or
-// control the terminal. An empty cell becomes "-".
+// Printable returns the text of a table cell. It replaces control characters, because they could
+// start a new line or control the terminal. For an empty cell it returns "-".
 func Printable(cell string) string {
 	if cell == "" {
 		return "-"
@@ -207,7 +209,7 @@ func Printable(cell string) string {
 	}, cell)
 }
 
-// Age returns the time since t in a readable unit.
+// Age returns the time since t, with a unit for people.
 func Age(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -215,7 +217,7 @@ func Age(t time.Time) string {
 	return duration.HumanDuration(max(0, time.Since(t)))
 }
 
-// labelCell returns labels in the form of the flags: KEY=VALUE, separated by commas.
+// labelCell returns labels in the form KEY=VALUE, separated by commas.
 func labelCell(labels map[string]string) string {
 	words := make([]string, 0, len(labels))
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
@@ -224,7 +226,8 @@ func labelCell(labels map[string]string) string {
 	return strings.Join(words, ",")
 }
 
-// MetaColumns are the last columns of every kind.
+// MetaColumns returns the columns that every kind has in common. They are the last columns of a
+// table.
 func MetaColumns[T cloudsim.Resource]() []Column[T] {
 	return []Column[T]{
 		{Head: "AGE", Cell: func(t T) string { return Age(t.Head().CreatedAt) }},

@@ -13,8 +13,8 @@ func TestTableAligns(t *testing.T) {
 	tab := Table{w: &got, head: []string{"ID", "NAME"}}
 	for _, rows := range [][][]string{
 		{{"1", "é"}, {"long", ""}},
-		{{"2", "later"}, {"much longer", "x"}}, // later rows keep the widths
-		{{"3", "\x1b[31mred\nline"}},           // control characters are replaced
+		{{"2", "later"}, {"much longer", "x"}}, // the column widths of the first rows stay
+		{{"3", "\x1b[31mred\nline"}},           // Print replaces control characters
 	} {
 		if err := tab.Print(rows); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// CheckCollector returns an error if the flag is not HOST:PORT. An empty flag means no collector.
+// CheckCollector returns an error if the value of the flag is not HOST:PORT. An empty value is
+// valid and means no collector.
 func CheckCollector(flag string) error {
 	if flag != "" && !IsHostPort(flag) {
 		return BadFlag("tracing-endpoint", flag, "HOST:PORT, such as 127.0.0.1:4317")
@@ -21,8 +22,8 @@ func CheckCollector(flag string) error {
 	return nil
 }
 
-// TraceTo sends the spans of a service to the collector at HOST:PORT. The function stop sends
-// the remaining spans. Without a collector, spans is nil.
+// TraceTo returns a provider of spans that sends the spans of a service to the collector at
+// HOST:PORT. The function stop sends the remaining spans. If collector is empty, spans is nil.
 func TraceTo(ctx context.Context, collector, service, instance string) (spans trace.TracerProvider, stop func() error, err error) {
 	if collector == "" {
 		return nil, func() error { return nil }, nil

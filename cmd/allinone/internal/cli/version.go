@@ -9,11 +9,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Release is the version of a release. The linker sets it: -X main.release=v1.2.3.
+// Release is the version of a release, for example v1.2.3. A build can set it with the linker
+// flag -X. In other builds it is empty.
 var Release string
 
-// Version returns the release. Without a release it returns the source version that the Go
-// toolchain recorded: a tag, or a commit and whether the source was changed.
+// Version returns the version of this binary. If the binary is not a release, Version returns the
+// version that the Go toolchain recorded. That is a tag, or a commit and whether the source was
+// changed after the commit.
 func Version() string {
 	v := Release
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -22,7 +24,8 @@ func Version() string {
 	return cmp.Or(v, "(devel)")
 }
 
-// VersionLine returns the program, its version, the Go version and the platform.
+// VersionLine returns the name and the version of the program, the version of Go, and the
+// platform.
 func VersionLine() string {
 	return fmt.Sprintf("allinone %s %s %s/%s", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

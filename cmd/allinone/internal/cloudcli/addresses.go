@@ -56,8 +56,8 @@ func newAddressesCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// whole makes an action from a call that returns no resource. The action returns the
-// resource as it was before the call.
+// whole returns an action that uses call. The function call returns no resource, so the action
+// reads the resource before the call and returns it.
 func whole[T cloudsim.Resource, ID ~string](k kind[T, ID], call func(*client.Client, context.Context, ID) error) action[T, ID] {
 	return func(cl *client.Client, ctx context.Context, id ID) (T, error) {
 		t, err := k.get(cl, ctx, id)

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// auditFlags are the flags that select calls.
+// auditFlags contains the flags that select recorded calls.
 type auditFlags struct {
 	caller, operation string
 	since             time.Duration

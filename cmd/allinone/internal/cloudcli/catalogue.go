@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// The kinds of the catalogue. Their ids are their names.
+// These are the kinds of the catalogue. The id of a resource of these kinds is its name.
 
 var regions = kind[cloudsim.Region, string]{
 	kind: cloudsim.KindRegion, noun: "region", plural: "regions", command: "regions", sample: "sim-1",
@@ -71,7 +71,8 @@ func newInstanceTypesCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// theOnly returns given, or the name of the only resource of this kind if given is empty.
+// theOnly returns given if it is not empty. Otherwise it returns the name of the only resource of
+// this kind.
 func (k kind[T, ID]) theOnly(ctx context.Context, cl *client.Client, flag, given string) (string, error) {
 	if given != "" {
 		return given, nil

@@ -54,7 +54,8 @@ func clockPrinter(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.Clock] {
 	}
 }
 
-// clockCommand completes cmd: it runs fn and prints the clock that fn returns.
+// clockCommand adds a RunE function to cmd. The RunE function calls fn and prints the clock that
+// fn returns.
 func clockCommand(c *cli.Connection, cmd *cobra.Command, fn func(context.Context, *client.Client, []string) (cloudsim.Clock, error)) *cobra.Command {
 	var o cli.Output
 	cmd.ValidArgsFunction = cobra.NoFileCompletions

@@ -69,8 +69,8 @@ func dataCell(s cloudsim.DiskStatus) string {
 
 func gibibytes(n int) string { return strconv.Itoa(n) + "GiB" }
 
-// attachmentCell returns the instances that have a disk. It adds the state of an attachment
-// that is not attached, and whether the attachment is read-only.
+// attachmentCell returns the instances that a disk is attached to. It adds the state of an
+// attachment if this state is not attached. It also says whether an attachment is read-only.
 func attachmentCell(d cloudsim.Disk) string {
 	var words []string
 	for _, a := range d.Attachments {
@@ -173,7 +173,7 @@ zone. For a copy you may omit --size.`,
 	return cmd
 }
 
-// parseSize parses whole GiB, with or without the unit.
+// parseSize parses a size in whole GiB. The unit GiB is optional.
 func parseSize(s string) (int, error) {
 	plain := s
 	for _, unit := range []string{"GiB", "Gi"} {
@@ -186,7 +186,8 @@ func parseSize(s string) (int, error) {
 	return n, nil
 }
 
-// diskThenInstance completes a disk, then an instance.
+// diskThenInstance returns a shell completion. It completes the first argument as a disk, and the
+// second argument as an instance.
 func diskThenInstance(c *cli.Connection) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		switch len(given) {
@@ -199,8 +200,8 @@ func diskThenInstance(c *cli.Connection) cobra.CompletionFunc {
 	}
 }
 
-// diskAndInstance finds the disk and the instance in args. A deleted instance may be given
-// by its id, because the disk may still be attached to it.
+// diskAndInstance returns the ids of the disk and the instance in args. It accepts the id of a
+// deleted instance, because the disk may still be attached to this instance.
 func diskAndInstance(ctx context.Context, cl *client.Client, args []string) (cloudsim.DiskID, cloudsim.InstanceID, error) {
 	d, notDisk := disks.resolve(ctx, cl, args[0])
 	i, notInstance := instances.resolve(ctx, cl, args[1])
@@ -322,7 +323,8 @@ sets its default IOPS and throughput, unless you give these values too.`,
 	return cmd
 }
 
-// diskSource is the snapshot or the disk, by name or id, that a new disk is a copy of.
+// diskSource contains the flags for the source of a new disk. The new disk is a copy of a
+// snapshot or of another disk. Each flag is a name or an id.
 type diskSource struct{ snapshot, disk string }
 
 func (s *diskSource) flags(c *cli.Connection, cmd *cobra.Command) {
@@ -334,8 +336,9 @@ func (s *diskSource) flags(c *cli.Connection, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("from-disk", names(c, disks))
 }
 
-// resolve puts the source's id into req. A source that is given by its id may be deleted,
-// because a repeated request returns the disk that the first request created.
+// resolve writes the id of the source into req. It accepts the id of a deleted source. If a user
+// repeats a request, the cloud returns the disk that the first request created, even if the
+// source is deleted.
 func (s *diskSource) resolve(ctx context.Context, cl *client.Client, req *cloudsim.CreateDisk) error {
 	if s.snapshot != "" {
 		found, err := snapshots.resolve(ctx, cl, s.snapshot)

@@ -26,7 +26,7 @@ var eventColumns = []cli.Column[cloudsim.Event]{
 	{Head: "REQUEST", Wide: true, Cell: func(e cloudsim.Event) string { return e.RequestID }},
 }
 
-// eventObject contains the members of an event's resource that a table shows.
+// eventObject contains the fields of an event's resource that a table shows.
 type eventObject struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
@@ -34,7 +34,7 @@ type eventObject struct {
 
 func objectOf(e cloudsim.Event) eventObject {
 	var o eventObject
-	_ = json.Unmarshal(e.Object, &o) // a member that cannot be read is shown as absent
+	_ = json.Unmarshal(e.Object, &o) // the table shows a field that cannot be read as missing
 	return o
 }
 
@@ -65,7 +65,7 @@ With --watch, the command prints new events until you interrupt it.`,
 			}
 			if watching {
 				if err := cl.Ready(ctx); err != nil {
-					return err // a watch waits for a cloud that stopped, but not for a cloud that never ran
+					return err // if no cloud runs when the command starts, the command must fail; follow would wait for the cloud
 				}
 				s := newStream(p, func(e cloudsim.Event) any { return e })
 				return follow(ctx, c, cl, where, func(e cloudsim.Event) error { return s.changes([]cloudsim.Event{e}) })

@@ -67,7 +67,7 @@ Faults never affect the commands of faults, so you can always repair the cloud.`
 	return cmd
 }
 
-// faultFlags are the flags of a fault that need a conversion.
+// faultFlags contains the flags of a fault that need a conversion.
 type faultFlags struct {
 	labels, matchLabels []string
 	effect              string
@@ -178,7 +178,8 @@ func errorKinds() []string {
 	return words
 }
 
-// into parses the flags into req. It returns an error for each flag that it cannot parse.
+// The method into parses the flags and writes their values into req. It returns an error for each
+// flag that it cannot parse.
 func (in faultFlags) into(req *cloudsim.CreateFault) error {
 	var errs [8]error
 	req.Labels, errs[0] = cli.ParseLabels("label", in.labels)
@@ -211,7 +212,7 @@ func seconds(flag string, d time.Duration) (int64, error) {
 	return int64(d / time.Second), nil
 }
 
-// operationNames completes operation ids.
+// operationNames returns a shell completion for the ids of API operations.
 func operationNames(c *cli.Connection) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), cli.CompletionTimeout)
@@ -296,7 +297,8 @@ func newFaultPresetCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// makePreset creates the faults of a preset and prints them. It goes on after a failure.
+// makePreset creates the faults of a preset and prints them. If it cannot create a fault, it
+// continues with the other faults.
 func makePreset(ctx context.Context, cl *client.Client, p cloudsim.FaultPreset, out cli.Printer[cloudsim.Fault]) error {
 	var made []cloudsim.Fault
 	var failed []error

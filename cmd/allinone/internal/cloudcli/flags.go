@@ -12,7 +12,7 @@ import (
 
 const listenerForm = "[tcp:|udp:]PORT:TARGETPORT[:OPTION=VALUE...], e.g. tcp:80:30080"
 
-// listenerOptions are the options that may follow a listener's ports.
+// listenerOptions contains the options that may follow the ports in the flag of a listener.
 var listenerOptions = []string{"mode=vip|proxy", "proxy-protocol=v1|v2", "idle-timeout=DURATION", "max-connections=N"}
 
 // parseListener parses [PROTOCOL:]PORT:TARGETPORT[:OPTION=VALUE...]. The cloud validates the
@@ -77,7 +77,8 @@ func parseListeners(words []string) ([]cloudsim.Listener, error) {
 
 const healthForm = "tcp[:PORT], http[:PORT][/PATH], https[:PORT][/PATH] or none, e.g. http:10256/healthz"
 
-// parseHealth parses PROTOCOL[:PORT][/PATH] into h. The cloud fills in the defaults.
+// parseHealth parses PROTOCOL[:PORT][/PATH] and writes the result into h. For missing parts the
+// cloud uses its defaults.
 func parseHealth(s string, h *cloudsim.HealthCheck) error {
 	head, path, hasPath := strings.Cut(s, "/")
 	protocol, port, hasPort := strings.Cut(head, ":")
@@ -108,7 +109,7 @@ func parseHealth(s string, h *cloudsim.HealthCheck) error {
 	return nil
 }
 
-// millis converts a duration to the milliseconds of the API.
+// millis converts a duration to milliseconds, the unit of the API.
 func millis(flag string, d time.Duration) (int, error) {
 	if d < time.Millisecond {
 		return 0, cli.BadFlag(flag, d.String(), "at least 1ms")
@@ -116,7 +117,8 @@ func millis(flag string, d time.Duration) (int, error) {
 	return int(d.Milliseconds()), nil
 }
 
-// wholeSeconds converts a duration to the seconds of the API. It refuses parts of a second.
+// wholeSeconds converts a duration to seconds, the unit of the API. It returns an error if the
+// duration is not a whole number of seconds.
 func wholeSeconds(flag string, d time.Duration) (int, error) {
 	if d < time.Second || d%time.Second != 0 {
 		return 0, cli.BadFlag(flag, d.String(), "whole seconds, at least 1s")
@@ -124,8 +126,8 @@ func wholeSeconds(flag string, d time.Duration) (int, error) {
 	return int(d / time.Second), nil
 }
 
-// parseKinds parses names of kinds in common spellings, such as load-balancer and
-// loadbalancers for loadBalancer.
+// parseKinds parses the names of resource kinds. It accepts common spellings, for example
+// load-balancer and loadbalancers for loadBalancer.
 func parseKinds(words []string) ([]cloudsim.ResourceKind, error) {
 	var kinds []cloudsim.ResourceKind
 	for _, w := range words {

@@ -16,7 +16,7 @@ func TestParseListener(t *testing.T) {
 		"tcp:80:30080": {Protocol: "tcp", Port: 80, TargetPort: 30080},
 		"TCP:80:30080": {Protocol: "tcp", Port: 80, TargetPort: 30080},
 		"443:30443":    {Protocol: "tcp", Port: 443, TargetPort: 30443},
-		"udp:0:70000":  {Protocol: "udp", Port: 0, TargetPort: 70000}, // the cloud refuses these ports
+		"udp:0:70000":  {Protocol: "udp", Port: 0, TargetPort: 70000}, // the parser accepts these ports, but the cloud refuses them
 	} {
 		if got, err := parseListener(in); err != nil || got != want {
 			t.Errorf("parseListener(%q) = %v, %v; want %v", in, got, err, want)
@@ -38,7 +38,7 @@ func TestParseHealth(t *testing.T) {
 		"http:10256/healthz": {Protocol: "http", Port: 10256, Path: "/healthz"},
 		"HTTP/a:b/c?d=e":     {Protocol: "http", Path: "/a:b/c?d=e"},
 	} {
-		// The old values are replaced, but not the probe interval.
+		// parseHealth must replace the old values, except the probe interval.
 		got := cloudsim.HealthCheck{Protocol: "http", Port: 9, Path: "/old", IntervalMillis: 7}
 		want.IntervalMillis = 7
 		if err := parseHealth(in, &got); err != nil || got != want {
@@ -65,7 +65,8 @@ func TestParseLabels(t *testing.T) {
 	}
 }
 
-// TestParseKind proves that kinds are accepted as the API, the commands and users spell them.
+// TestParseKind proves that a flag accepts the name of a kind in the spellings of the API, of the
+// commands and of users.
 func TestParseKind(t *testing.T) {
 	for in, want := range map[string]cloudsim.ResourceKind{
 		"instance": cloudsim.KindInstance, "instances": cloudsim.KindInstance, "addresses": cloudsim.KindAddress,

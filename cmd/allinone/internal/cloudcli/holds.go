@@ -117,7 +117,7 @@ begins afterwards.`,
 	return cmd
 }
 
-// withDuration puts the duration in args in front of the durations in have.
+// withDuration returns the durations in have, with the duration in args before all others.
 func withDuration(have cloudsim.WorkDurations, args []string) (cloudsim.WorkDurations, error) {
 	d, err := time.ParseDuration(args[2])
 	if err != nil || d < 0 || d%time.Millisecond != 0 {
@@ -125,12 +125,13 @@ func withDuration(have cloudsim.WorkDurations, args []string) (cloudsim.WorkDura
 	}
 	one := cloudsim.WorkDuration{Transition: cloudsim.Transition{Kind: cloudsim.ResourceKind(args[0]), Verb: cloudsim.Verb(args[1])}, Millis: d.Milliseconds()}
 	rest := slices.DeleteFunc(have.Items, func(o cloudsim.WorkDuration) bool {
-		return one.Covers(o.Kind, o.Verb) // the new duration hides this duration
+		return one.Covers(o.Kind, o.Verb) // the new duration replaces this duration
 	})
 	return cloudsim.WorkDurations{Items: append([]cloudsim.WorkDuration{one}, rest...)}, nil
 }
 
-// durationsCommand completes cmd: it changes the durations and prints them.
+// durationsCommand adds a RunE function to cmd. The RunE function changes the durations of work
+// with the function change, and prints all durations.
 func durationsCommand(c *cli.Connection, cmd *cobra.Command, change func(cloudsim.WorkDurations, []string) (cloudsim.WorkDurations, error)) *cobra.Command {
 	var o cli.Output
 	cmd.ValidArgsFunction = cobra.NoFileCompletions

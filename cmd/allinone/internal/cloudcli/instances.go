@@ -160,7 +160,7 @@ label' does for a Node. The cloud controller manager copies them to the Node.`,
 	return cmd
 }
 
-// placeFlags are the flags that choose the network and the subnet of an instance.
+// placeFlags contains the flags for the network and the subnet of an instance.
 type placeFlags struct{ network, subnet string }
 
 func (p *placeFlags) flags(c *cli.Connection, cmd *cobra.Command) {
@@ -189,7 +189,7 @@ func (p placeFlags) resolve(ctx context.Context, cl *client.Client, req *cloudsi
 	return nil
 }
 
-// smallType is the default instance type, if the cloud has this type.
+// smallType is the default instance type if the cloud has a type with this name.
 const smallType = "small"
 
 func defaultType(ctx context.Context, cl *client.Client, given string) (string, error) {
@@ -205,8 +205,8 @@ func defaultType(ctx context.Context, cl *client.Client, given string) (string, 
 	return instanceTypes.theOnly(ctx, cl, "type", "")
 }
 
-// readUserData reads at most one byte more than the cloud's limit, so that the cloud can
-// refuse longer user data.
+// readUserData returns the content of a file with user data. It reads at most one byte more than
+// the cloud's limit. With this additional byte the cloud refuses user data that is too long.
 func readUserData(c *cli.Connection, path string) (string, error) {
 	from := c.Stdin
 	switch path {
@@ -225,7 +225,7 @@ func readUserData(c *cli.Connection, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--user-data-file: %w", err)
 	}
-	if !utf8.Valid(raw) { // the cloud cannot check this, because JSON replaces invalid bytes
+	if !utf8.Valid(raw) { // the cloud cannot find invalid bytes, because the JSON encoder of this command replaces them
 		return "", cloudsim.Errorf(cloudsim.Invalid, "--user-data-file %s is not UTF-8 text: encode binary data, such as gzip, in base64", path)
 	}
 	return string(raw), nil

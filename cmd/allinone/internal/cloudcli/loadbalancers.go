@@ -47,7 +47,7 @@ func ipCell(l cloudsim.LoadBalancer) string {
 	return strings.Join(words, ",")
 }
 
-// publishedCell returns the published addresses of the listeners.
+// publishedCell returns the addresses at which the cloud's host publishes the listeners.
 func publishedCell(l cloudsim.LoadBalancer) string {
 	var words []string
 	for _, p := range l.Published {
@@ -64,7 +64,8 @@ func listenerCell(l cloudsim.LoadBalancer) string {
 	return strings.Join(words, ",")
 }
 
-// endpointCell returns the endpoint or the error of each listener.
+// endpointCell returns the endpoint of each listener, or the error of a listener without an
+// endpoint.
 func endpointCell(l cloudsim.LoadBalancer) string {
 	var words []string
 	for _, s := range l.Status.Listeners {
@@ -167,7 +168,8 @@ existing load balancer.`,
 	return cmd
 }
 
-// findIPs returns the IPs of reserved addresses, which are given by name, id or IP.
+// findIPs returns the IPs of reserved addresses. Each element of called is the name, the id or
+// the IP of an address.
 func findIPs(ctx context.Context, cl *client.Client, called []string) ([]string, error) {
 	var ips []string
 	for _, word := range called {
@@ -183,8 +185,8 @@ func findIPs(ctx context.Context, cl *client.Client, called []string) ([]string,
 	return ips, nil
 }
 
-// staleTries is how often an update is tried if the object changes in between. Other callers
-// and the data plane's reports change objects.
+// staleTries is the largest number of attempts of an update. An attempt fails if another caller
+// or a report of the data plane changes the object at the same time.
 const staleTries = 10
 
 func newUpdateLoadBalancerCommand(c *cli.Connection) *cobra.Command {
@@ -219,8 +221,8 @@ and --source-range replace all present values. The load balancer keeps forwardin
 	return cmd
 }
 
-// update applies the flags to l. If l has changed in between, update reads l again and
-// repeats the change.
+// update changes the load balancer l according to the flags. If another caller has changed l in
+// the cloud, update reads l again and repeats the change.
 func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(string) bool, l cloudsim.LoadBalancer, remove []string) (cloudsim.LoadBalancer, error) {
 	ips, err := findIPs(ctx, cl, s.addresses)
 	if err != nil {

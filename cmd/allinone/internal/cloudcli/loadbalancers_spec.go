@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// specFlags are the flags for the spec of a load balancer.
+// specFlags contains the flags for the spec of a load balancer.
 type specFlags struct {
 	listeners, targets, labels, sources []string
 	families, addresses                 []string
@@ -47,7 +47,7 @@ func (s *specFlags) flags(c *cli.Connection, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("target", names(c, instances))
 }
 
-// apply writes the given flags into labels and spec.
+// The method apply writes the values of the given flags into labels and spec.
 func (s *specFlags) apply(ctx context.Context, cl *client.Client, given func(string) bool, labels map[string]string, spec *cloudsim.LoadBalancerSpec) (err error) {
 	if given("listener") {
 		if spec.Listeners, err = parseListeners(s.listeners); err != nil {
@@ -70,7 +70,7 @@ func (s *specFlags) apply(ctx context.Context, cl *client.Client, given func(str
 	return s.applyHealth(given, &spec.HealthCheck)
 }
 
-// applyRules writes the flags for source ranges, affinity and timeouts into spec.
+// applyRules writes the values of the flags for source ranges, affinity and timeouts into spec.
 func (s *specFlags) applyRules(given func(string) bool, spec *cloudsim.LoadBalancerSpec) (err error) {
 	if given("source-range") {
 		spec.SourceRanges = slices.DeleteFunc(slices.Clone(s.sources), func(r string) bool { return r == "" })
@@ -130,7 +130,8 @@ func (s *specFlags) applyHealth(given func(string) bool, h *cloudsim.HealthCheck
 	return nil
 }
 
-// findTargets returns the targets for words of the form NODE or NODE/IP, with an optional =WEIGHT.
+// findTargets returns a target for each word. A word has the form NODE or NODE/IP, and may end
+// with =WEIGHT.
 func findTargets(ctx context.Context, cl *client.Client, words []string) ([]cloudsim.Target, error) {
 	var targets []cloudsim.Target
 	var errs []error

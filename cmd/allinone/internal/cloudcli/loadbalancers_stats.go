@@ -18,7 +18,7 @@ type statsRow struct {
 	what                string
 	connections, failed uint64
 	active              int
-	bytes               [2]string // in, out; empty for a listener
+	bytes               [2]string // bytes in and bytes out; empty for a listener
 	why                 string
 }
 

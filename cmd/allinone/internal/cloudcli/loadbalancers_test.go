@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestUpdateOfAStaleLoadBalancer proves that an update based on an old revision reads the load
-// balancer again. It keeps the changes that another caller made in between.
+// TestUpdateOfAStaleLoadBalancer proves that an update reads the load balancer again if another
+// caller has changed it. The update keeps the changes of the other caller.
 func TestUpdateOfAStaleLoadBalancer(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	spec := cloudsim.LoadBalancerSpec{

@@ -33,7 +33,7 @@ func newCloudMetadataCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// value is one path of the metadata service with its value.
+// The type value contains a path of the metadata service and the value at this path.
 type value struct {
 	Path  string `json:"path"`
 	Value any    `json:"value"`
@@ -135,7 +135,7 @@ cloud publishes at /.well-known/jwks.json.`,
 }
 
 // payload returns the payload of a JSON Web Token as indented JSON. It does not verify the
-// token, because the cloud has just signed it.
+// signature, because it gets the token directly from the cloud.
 func payload(token string) (string, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -153,7 +153,8 @@ func payload(token string) (string, error) {
 	return string(pretty), err
 }
 
-// instanceThenNotice completes an instance, then a type of notice.
+// instanceThenNotice returns a shell completion. It completes the first argument as an instance,
+// and the second argument as a type of notice.
 func instanceThenNotice(c *cli.Connection) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		switch len(given) {
@@ -220,7 +221,7 @@ func newWithdrawCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// noticed returns a printer of instances with their notices.
+// noticed returns a printer for instances whose table contains the notices.
 func noticed(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.Instance] {
 	p := instances.printer(c, o)
 	p.Columns = []cli.Column[cloudsim.Instance]{

@@ -34,8 +34,8 @@ var networks = kind[cloudsim.Network, cloudsim.NetworkID]{
 	list: (*client.Client).ListNetworks,
 }
 
-// podRangesCell returns the size of an instance's pod range and the network's pod range, for
-// each address family.
+// podRangesCell returns two values for each address family: the prefix length of an instance's
+// pod range, and the range that contains these pod ranges.
 func podRangesCell(n cloudsim.Network) string {
 	var words []string
 	for _, r := range n.PodRanges.Families() {
@@ -148,8 +148,8 @@ while no instance has a part of them.`,
 	return cmd
 }
 
-// updateNetwork applies change to n. If n has changed in between, updateNetwork reads n
-// again and repeats the change.
+// updateNetwork changes the network n with the function change. If another caller has changed n
+// in the cloud, updateNetwork reads n again and repeats the change.
 func updateNetwork(ctx context.Context, cl *client.Client, n cloudsim.Network, change func(*cloudsim.UpdateNetwork) error) (cloudsim.Network, error) {
 	for range staleTries {
 		req := cloudsim.UpdateNetwork{Labels: map[string]string{}, NetworkSpec: n.NetworkSpec}

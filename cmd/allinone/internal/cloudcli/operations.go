@@ -94,7 +94,8 @@ func newReleaseCommand(c *cli.Connection) *cobra.Command {
 	}, (*client.Client).ReleaseOperation)
 }
 
-// eachOperation completes cmd: it calls act for every given operation.
+// eachOperation adds a RunE function to cmd. The RunE function calls act for every operation in
+// the arguments.
 func eachOperation(c *cli.Connection, cmd *cobra.Command, act func(*client.Client, context.Context, cloudsim.OperationID) (cloudsim.Operation, error)) *cobra.Command {
 	var o cli.Output
 	cmd.Args, cmd.ValidArgsFunction = cobra.MinimumNArgs(1), names(c, operations)

@@ -32,7 +32,7 @@ its reports come at random times.`,
 			if err != nil {
 				return cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 			}
-			defer func() { _ = f.Close() }() // the file was only read
+			defer func() { _ = f.Close() }() // an error has no effect, because the command only reads the file
 			done, err := cl.Replay(ctx, f)
 			if err != nil {
 				if errors.Is(err, cloudsim.Conflict) {
@@ -51,7 +51,8 @@ its reports come at random times.`,
 	}
 }
 
-// recordedWith returns the flags for a cloud that can replay a transcript.
+// recordedWith returns the flags with which a cloud can replay the transcript. They are the flags
+// of the cloud that recorded the transcript.
 func recordedWith(h cloudsim.TranscriptHead) string {
 	s := fmt.Sprintf("--profile %s --seed %d", h.Profile, h.Seed)
 	if h.Exact() {

@@ -14,23 +14,23 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// kind describes one kind of resource for the commands: how to find, show and name a
-// resource of this kind.
+// The type kind describes one kind of resource. It contains the functions and texts with which
+// commands find, print and name resources of this kind.
 type kind[T cloudsim.Resource, ID ~string] struct {
 	kind    cloudsim.ResourceKind
-	noun    string // for messages: "load balancer"
+	noun    string // name of the kind in messages, for example "load balancer"
 	plural  string
-	command string // name of the group of its commands
-	prefix  string // prefix of its ids, e.g. "i-"; "" if its id is its name
-	sample  string // a name for examples
-	zoned   bool   // lists can filter by zone
-	sourced bool   // lists can filter by source
+	command string // name of the parent command of this kind's commands
+	prefix  string // prefix of ids, for example "i-"; "" if the id of a resource is its name
+	sample  string // name of a resource in examples
+	zoned   bool   // the list command can filter by zone
+	sourced bool   // the list command can filter by source
 
-	networked bool // lists can filter by network
+	networked bool // the list command can filter by network
 
 	id    func(T) string
 	state func(T) string // nil if the kind has no state
-	// columns come before the columns that all kinds have.
+	// columns are the columns before MetaColumns, the columns of all kinds.
 	columns []cli.Column[T]
 
 	get  func(*client.Client, context.Context, ID) (T, error)
@@ -50,16 +50,17 @@ func (k kind[T, ID]) all(ctx context.Context, cl *client.Client, o cloudsim.List
 // mayBeID reports whether s looks like an id of this kind.
 func (k kind[T, ID]) mayBeID(s string) bool {
 	if k.prefix == "" {
-		return strings.Trim(s, ".") != "" // dots alone would change the path of the request
+		return strings.Trim(s, ".") != "" // a name of only dots would change the path of the request
 	}
 	rest, ok := strings.CutPrefix(s, k.prefix)
 	return ok && rest != "" && strings.Trim(rest, "0123456789abcdef") == ""
 }
 
-// maxHints is the number of names that an error mentions.
+// maxHints is the largest number of existing names in an error.
 const maxHints = 10
 
-// resolve finds the resource with this id, or else the resource with this name.
+// resolve returns the resource with this id. If no such resource exists, resolve returns the
+// resource with this name.
 func (k kind[T, ID]) resolve(ctx context.Context, cl *client.Client, nameOrID string) (T, error) {
 	var none T
 	if nameOrID == "" {
@@ -103,8 +104,8 @@ func (k kind[T, ID]) hints(ts []T, word func(T) string) string {
 	return strings.Join(words, ", ")
 }
 
-// resolveAll finds all resources, each only once. It returns an error for each resource that
-// it cannot find.
+// resolveAll returns the resources with these names or ids. The result contains each resource
+// only once. The error contains an error for each resource that does not exist.
 func (k kind[T, ID]) resolveAll(ctx context.Context, cl *client.Client, namesOrIDs []string) ([]T, error) {
 	var found []T
 	var errs []error
@@ -120,7 +121,7 @@ func (k kind[T, ID]) resolveAll(ctx context.Context, cl *client.Client, namesOrI
 	return found, cloudsim.OneOrMany(errs)
 }
 
-// group returns the parent command of the kind's commands.
+// The method group returns the parent command of this kind's commands.
 func (k kind[T, ID]) group(short string, aliases ...string) *cobra.Command {
 	return &cobra.Command{
 		Use: k.command, Aliases: aliases, Short: short,
@@ -207,7 +208,8 @@ func (k kind[T, ID]) getCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// printResult prints the resources that a command found or changed, if there are any.
+// printResult prints the resources that a command found or changed. If things is empty, it prints
+// nothing.
 func printResult[T any](p cli.Printer[T], single bool, things []T) error {
 	switch {
 	case len(things) == 0:
@@ -218,7 +220,8 @@ func printResult[T any](p cli.Printer[T], single bool, things []T) error {
 	return p.List(things)
 }
 
-// names completes the names of a kind's resources, except names that are already given.
+// names returns a shell completion for the names of resources of the kind k. It omits names that
+// the command line already contains.
 func names[T cloudsim.Resource, ID ~string](c *cli.Connection, k kind[T, ID]) cobra.CompletionFunc {
 	return c.Complete(func(ctx context.Context, cl *client.Client) (all []cli.Candidate, err error) {
 		there, err := k.list(cl, ctx, cloudsim.ListOptions{})
@@ -233,7 +236,8 @@ func names[T cloudsim.Resource, ID ~string](c *cli.Connection, k kind[T, ID]) co
 	})
 }
 
-// firstOnly completes only the first argument.
+// firstOnly returns a shell completion that uses complete for the first argument, and completes
+// no other arguments.
 func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(given) > 0 {

@@ -168,8 +168,9 @@ func newWhoAmICommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// grantsCell returns the roles of a caller. It adds the project or the resources of a role
-// that does not apply to the caller's whole project.
+// grantsCell returns the roles of a caller. If a role applies only to some resources, grantsCell
+// adds these resources. If a role applies to another project than the caller's project,
+// grantsCell adds that project.
 func grantsCell(i cloudsim.Identity) string {
 	var all []string
 	for _, g := range i.Grants {

@@ -84,7 +84,7 @@ creates a role binding in its project, with a name made of both names.`,
 	return cmd
 }
 
-// bindingName returns a name for the binding of a role to an account.
+// bindingName returns a name for the role binding that gives a role to an account.
 func bindingName(account, role string) string {
 	name := account + "-" + role
 	return name[:min(len(name), cloudsim.MaxNameLength)]

@@ -30,8 +30,9 @@ var snapshots = kind[cloudsim.Snapshot, cloudsim.SnapshotID]{
 	list: (*client.Client).ListSnapshots,
 }
 
-// sourceID returns the id of a source. It returns an id unchanged, because the source may be
-// deleted while its snapshots and disks remain. For a name it returns the id of the disk.
+// sourceID returns the id of a source. If nameOrID is an id, sourceID returns it unchanged,
+// because the source of a snapshot or a disk may be deleted. If nameOrID is a name, sourceID
+// returns the id of the disk with this name.
 func sourceID(ctx context.Context, cl *client.Client, nameOrID string) (string, error) {
 	if nameOrID == "" || snapshots.mayBeID(nameOrID) {
 		return nameOrID, nil

@@ -195,7 +195,7 @@ func newExportStateCommand(c *cli.Connection) *cobra.Command {
 				return err
 			}
 			if err := errors.Join(cl.ExportState(ctx, args[0], f), f.Close()); err != nil {
-				return errors.Join(err, os.Remove(file)) // remove the incomplete state
+				return errors.Join(err, os.Remove(file)) // remove the incomplete file
 			}
 			return nil
 		}),
@@ -219,7 +219,7 @@ func newImportStateCommand(c *cli.Connection) *cobra.Command {
 				if err != nil {
 					return cloudsim.Errorf(cloudsim.Invalid, "--file: %w", err)
 				}
-				defer func() { _ = f.Close() }() // it was only read
+				defer func() { _ = f.Close() }() // an error has no effect, because the command only reads the file
 				from = f
 			}
 			s, err := cl.ImportState(ctx, args[0], from)
@@ -251,7 +251,7 @@ func newResetStateCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// stateNames completes the names of saved states.
+// stateNames returns a shell completion for the names of saved states.
 func stateNames(c *cli.Connection) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), cli.CompletionTimeout)

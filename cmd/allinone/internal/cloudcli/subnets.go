@@ -30,7 +30,8 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	list: (*client.Client).ListSubnets,
 }
 
-// servesCell returns the zone or the region of the instances that a subnet accepts.
+// servesCell returns the zone whose instances a subnet accepts. If the subnet accepts the
+// instances of a whole region, it returns the region. For other subnets it returns "all".
 func servesCell(s cloudsim.Subnet) string {
 	switch {
 	case s.Zone != "":

@@ -13,10 +13,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// progressEvery is the interval between two progress messages of a wait.
+// progressEvery is the time between two progress messages while a command waits.
 const progressEvery = 5 * time.Second
 
-// waiting contains the flags of commands that begin slow work.
+// waiting contains the flags of commands that can wait for operations of the cloud.
 type waiting struct {
 	wait    bool
 	timeout time.Duration
@@ -32,7 +32,7 @@ func (w *waiting) timeoutFlag(cmd *cobra.Command) {
 	cmd.Flags().Var((*waitTime)(&w.timeout), "timeout", "how long to wait; 0 for as long as it takes")
 }
 
-// waitTime is a flag of a duration that is not negative.
+// waitTime is a flag value. It accepts a duration of 0 or more.
 type waitTime time.Duration
 
 func (p *waitTime) String() string { return time.Duration(*p).String() }
@@ -47,9 +47,9 @@ func (p *waitTime) Set(s string) error {
 	return nil
 }
 
-// await waits for operations and prints their progress to stderr. It returns the operations,
-// and an error for every operation that failed. If the timeout passes, only the wait ends and
-// the work goes on.
+// await waits for operations and prints their progress to stderr. It returns the operations, and
+// an error for every operation that failed. After the timeout, await returns an error, but the
+// cloud continues the operations.
 func (w waiting) await(ctx context.Context, c *cli.Connection, cl *client.Client, ids []cloudsim.OperationID) ([]cloudsim.Operation, error) {
 	if w.timeout > 0 {
 		late := cloudsim.Errorf(cloudsim.Unavailable, "not over after %s; the work goes on: see 'allinone cloud operations list'", w.timeout)
@@ -76,7 +76,8 @@ func (w waiting) await(ctx context.Context, c *cli.Connection, cl *client.Client
 	return ops, cloudsim.OneOrMany(errs)
 }
 
-// failure returns the error of a failed operation, with the operation's error kind.
+// failure returns the error of an operation that failed. The kind of the returned error is the
+// kind in the operation's error.
 func failure(op cloudsim.Operation) error {
 	why := cloudsim.OperationError{Detail: "no reason given"}
 	if op.Error != nil {
@@ -116,7 +117,7 @@ func awaitOne(ctx context.Context, c *cli.Connection, cl *client.Client, id clou
 	}
 }
 
-// told prints to stderr that an operation is done, if it is.
+// told returns op. If op is done, told first prints this to stderr.
 func told(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
 	if op.State == cloudsim.OperationDone {
 		took := ""
@@ -125,11 +126,11 @@ func told(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
 		}
 		fmt.Fprintf(c.Stderr, "%s: done%s\n", describe(op), took)
 	}
-	return op // for a failed operation the caller prints the error
+	return op // if op has failed, the caller prints the error
 }
 
-// settle waits for the operations on things and returns the new state of things. Without
-// --wait it returns things unchanged.
+// settle waits for the operations on the resources in things, and returns the new state of these
+// resources. Without --wait it returns things unchanged.
 func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, w waiting, k kind[T, ID], things []T) ([]T, error) {
 	if !w.wait {
 		return things, nil
@@ -142,7 +143,7 @@ func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connect
 	}
 	_, err := w.await(ctx, c, cl, ids)
 	if ctx.Err() != nil {
-		return things, err // interrupted: return the last known state
+		return things, err // the wait was interrupted, so return the last known state
 	}
 	var now []T
 	for _, t := range things {
@@ -156,7 +157,8 @@ func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connect
 	return now, err
 }
 
-// show prints the answer t of a call. With --wait it first waits for the work on t.
+// show prints the resource t that a call returned. With --wait it first waits for the operation
+// on t.
 func (k kind[T, ID]) show(ctx context.Context, c *cli.Connection, cl *client.Client, o cli.Output, w waiting, t T, err error) error {
 	if err != nil {
 		return err
@@ -165,11 +167,11 @@ func (k kind[T, ID]) show(ctx context.Context, c *cli.Connection, cl *client.Cli
 	return errors.Join(printResult(k.printer(c, o), true, now), err)
 }
 
-// action changes one resource and returns it.
+// An action changes or deletes one resource and returns the resource.
 type action[T cloudsim.Resource, ID ~string] func(*client.Client, context.Context, ID) (T, error)
 
-// actionCommand returns a command that applies act to any number of resources. It goes on
-// after a failure.
+// actionCommand returns a command that calls act for any number of resources. After an error for
+// one resource, the command continues with the other resources.
 func (k kind[T, ID]) actionCommand(c *cli.Connection, name, short string, act action[T, ID]) *cobra.Command {
 	var o cli.Output
 	var w waiting
@@ -203,8 +205,8 @@ func (k kind[T, ID]) actOn(ctx context.Context, cl *client.Client, namesOrIDs []
 	return changed, errors.Join(errs...)
 }
 
-// deleteCommand returns a command that deletes any number of resources and prints their
-// states. It has the flag --wait if deleting is slow work.
+// deleteCommand returns a command that deletes any number of resources and prints their states.
+// If slow is true, the command has the flag --wait.
 func (k kind[T, ID]) deleteCommand(c *cli.Connection, slow bool, act action[T, ID]) *cobra.Command {
 	var w waiting
 	cmd := &cobra.Command{

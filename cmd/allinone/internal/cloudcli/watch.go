@@ -13,15 +13,17 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// Shortest and longest delay between two attempts to connect again to a cloud.
+// These are the shortest and the longest delay between two attempts to connect to the cloud
+// again.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// follow calls handle for every event after o.Since. It returns nil when ctx ends. It returns
-// an error if handle fails, the events are Gone, or the cloud refuses the watch. If the cloud
-// does not answer, follow tries again and misses no event.
+// follow watches the cloud and calls handle for every event after o.Since. It returns nil when
+// ctx ends. It returns an error if handle fails, if the cloud no longer has the events (Gone), or
+// if the cloud refuses the watch. If the cloud does not answer, follow tries again. It continues
+// after the last event, so it omits no events.
 func follow(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsim.WatchOptions, handle func(cloudsim.Event) error) error {
 	wait := firstRetry
 	for {
@@ -54,23 +56,25 @@ func follow(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsi
 	}
 }
 
-// change is a resource with the event that changed it.
+// The type change contains an event and the resource in the event.
 type change[T any] struct {
 	event cloudsim.Event
 	thing T
 }
 
-// listWatch prints a list and then its changes.
+// listWatch prints a list of resources, and then the changes of these resources.
 type listWatch[T cloudsim.Resource, ID ~string] struct {
 	kind  kind[T, ID]
 	where cloudsim.ListOptions
 	print func([]change[T]) error
-	// seen contains the printed resources by id. With seen, listWatch skips events
-	// that the list already showed, and prints resources that no longer match the filters.
+	// seen contains the resources that listWatch has printed, by id. With seen, listWatch omits
+	// an event if it has already printed the same revision of the resource. It also finds
+	// resources that no longer match the filters, and prints this change.
 	seen map[string]T
 }
 
-// watchList prints the resources in k's list and then every change, until ctx ends.
+// watchList prints the resources of the kind k, and then every change of these resources, until
+// ctx ends.
 func watchList[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, k kind[T, ID], p cli.Printer[T], where cloudsim.ListOptions) error {
 	w := listWatch[T, ID]{kind: k, where: where, print: changePrinter(p).changes, seen: map[string]T{}}
 	for {
@@ -86,8 +90,8 @@ func watchList[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Conn
 	}
 }
 
-// list prints the changes since the last list, including deleted resources. It returns the
-// revision to watch from.
+// The method list requests the list and prints the differences from the resources in seen. It
+// prints new, changed and deleted resources. It returns the revision at which a watch must start.
 func (w *listWatch[T, ID]) list(ctx context.Context, cl *client.Client) (uint64, error) {
 	things, rev, err := w.kind.all(ctx, cl, w.where)
 	if err != nil {
@@ -120,7 +124,8 @@ func (w *listWatch[T, ID]) list(ctx context.Context, cl *client.Client) (uint64,
 	return rev, w.print(news)
 }
 
-// event makes the event for a resource that list found to be new, changed or deleted.
+// The method event returns the event for a resource that is new, changed or deleted according to
+// the list.
 func (w *listWatch[T, ID]) event(t T, typ cloudsim.EventType) (cloudsim.Event, error) {
 	object, err := json.Marshal(t)
 	m := t.Head()
@@ -137,7 +142,7 @@ func (w *listWatch[T, ID]) handle(ev cloudsim.Event) error {
 	}
 	have, shown := w.seen[ev.ID]
 	if shown && have.Head().Revision >= ev.Rev {
-		return nil // the list already showed this change
+		return nil // listWatch has already printed this change
 	}
 	selected := w.selected(ev, t.Head())
 	if !selected && !shown {
@@ -151,7 +156,8 @@ func (w *listWatch[T, ID]) handle(ev cloudsim.Event) error {
 	return w.print([]change[T]{{ev, t}})
 }
 
-// selected applies the list's filters to an event, in the same way as the cloud.
+// selected reports whether the resource of an event matches the filters of the list. It uses the
+// same rules as the cloud.
 func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 	for key, want := range w.where.Labels {
 		if have, ok := m.Labels[key]; !ok || have != want {
@@ -178,18 +184,19 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 	return inZone && ofSource && inNetwork
 }
 
-// stream prints rows as they arrive.
+// stream prints objects one after the other, as the command gets them.
 type stream[T any] struct {
 	cli.Printer[T]
 	rowsSoFar *cli.Table
-	event     func(T) any // the value for JSON and YAML
+	event     func(T) any // returns the value to print in JSON and YAML
 }
 
 func newStream[T any](p cli.Printer[T], event func(T) any) stream[T] {
 	return stream[T]{p, p.Table(), event}
 }
 
-// changes prints things: one line each in JSON, one document each in YAML.
+// changes prints the objects in things. In JSON each object is one line, and in YAML each object
+// is one document.
 func (s stream[T]) changes(things []T) error {
 	switch s.Format {
 	case cli.FormatTable, cli.FormatWide:
@@ -218,8 +225,8 @@ func (s stream[T]) changes(things []T) error {
 	return nil
 }
 
-// changePrinter returns a stream that prints changes with the columns of p and a column for
-// the type of the event.
+// changePrinter returns a stream that prints changes. Its table has a column for the type of the
+// event, followed by the columns of p.
 func changePrinter[T any](p cli.Printer[T]) stream[change[T]] {
 	cols := []cli.Column[change[T]]{{Head: "EVENT", Cell: func(c change[T]) string { return string(c.event.Type) }}}
 	for _, col := range p.Columns {

@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestWatchRepeatsNothingThatTheListShowed proves that a watch does not print a change twice.
-// The pages of a long list have different revisions, so a later page can already show the
-// change of a later event.
+// TestWatchRepeatsNothingThatTheListShowed proves that a watch does not print a change that the
+// list before the watch contained. The pages of a long list can have different revisions. So a
+// page can already contain a change for which the watch later gets an event.
 func TestWatchRepeatsNothingThatTheListShowed(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	since, err := cl.ListRegions(ctx, cloudsim.ListOptions{})

@@ -44,7 +44,7 @@ OBJECT is an id, or kind/name for the last object with this name.`,
 	return cmd
 }
 
-// story formats w as text.
+// story returns the explanation w as text.
 func story(w cloudsim.Why) string {
 	var b strings.Builder
 	state := w.State

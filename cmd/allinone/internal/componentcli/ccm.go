@@ -10,12 +10,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// libraryFlags are the flags that libraries registered when the program was loaded.
+// libraryFlags contains the flags that libraries registered in pflag.CommandLine at the start of
+// the program.
 var libraryFlags = pflag.CommandLine
 
-// NewCCMCommand returns upstream's command with its own flags and help, so that operators
-// of other cloud controller managers already know this command. Only this command gets the
-// flags of libraries; see newRootCommand.
+// NewCCMCommand returns the command "allinone ccm". It has the flags and the help of upstream's
+// command, which operators know from other cloud controller managers. Only this command has the
+// flags of libraries. The other commands use the empty flag set of newRootCommand.
 func NewCCMCommand(e cli.Env) *cobra.Command {
 	ours := pflag.CommandLine
 	pflag.CommandLine = libraryFlags

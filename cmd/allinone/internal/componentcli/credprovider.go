@@ -98,7 +98,7 @@ never asked for.`,
 	return cmd
 }
 
-// write writes the files and returns their names.
+// write writes the files into the folder and returns the paths of the files.
 func (f credproviderConfig) write() (names []string, err error) {
 	dir, err := filepath.Abs(f.to)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider/doctor"
 )
 
-// pluginTimeout is how long a kubelet waits for a plugin.
+// pluginTimeout is the time for which a kubelet waits for a plugin.
 const pluginTimeout = time.Minute
 
 // credproviderDoctor contains the flags of the doctor command.
@@ -56,8 +56,8 @@ read as strictly as by the kubelet, and shown without the password.`,
 	return cmd
 }
 
-// diagnose prints the kubelet's steps in their order. It returns an error if the pull would
-// have no credentials, or if it found problems.
+// diagnose prints the steps of the kubelet in their order. It returns an error if the kubelet
+// would pull without credentials, or if the files have problems.
 func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 	raw, err := os.ReadFile(d.config)
 	if err != nil {
@@ -114,8 +114,9 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 	return nil
 }
 
-// passesOver returns the reason why the kubelet does not run a provider with a matching
-// pattern. It returns "" if the kubelet runs the provider, or if no flag describes a pod.
+// passesOver returns the reason why the kubelet would not run a provider although one of its
+// patterns matches the image. If the kubelet would run the provider, the result is "". The result
+// is also "" if no flag describes the pod.
 func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string]string) string {
 	t := p.TokenAttributes
 	if t == nil || d.binDir == "" && d.account == "" && len(annotations) == 0 {
@@ -130,8 +131,8 @@ func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string
 	return ""
 }
 
-// exposed returns the files that other users can change. A user that can change such a file
-// can get the credentials of the kubelet.
+// exposed returns a problem for each file or folder that other users can change, or that exposed
+// cannot read. A user that can change such a file can get the credentials of the kubelet.
 func exposed(paths ...string) (problems []string) {
 	for _, path := range paths {
 		info, err := os.Stat(path)

@@ -61,7 +61,8 @@ line for each, -o json everything.`,
 	return cmd
 }
 
-// maxManifest is the largest manifest in bytes. It fits all volumes of a large cluster.
+// maxManifest is the largest size of a manifest in bytes. It is large enough for all volumes of a
+// large cluster.
 const maxManifest = 64 << 20
 
 func translationPrinter(w io.Writer, o cli.Output) cli.Printer[translate.Answer] {
@@ -81,7 +82,8 @@ func translationPrinter(w io.Writer, o cli.Output) cli.Printer[translate.Answer]
 	}
 }
 
-// writeTranslations writes YAML documents, with the notes on each document as comments.
+// writeTranslations writes a YAML document for each translated object. Comments before a document
+// contain the notes about the translation.
 func writeTranslations(w io.Writer, all []translate.Answer) error {
 	var b strings.Builder
 	for i, a := range all {

@@ -140,7 +140,8 @@ end, and the next start boots them again. If it is stopped, it shuts them down.`
 	return cmd
 }
 
-// composeWork completes the command of a service that runs until it is stopped.
+// composeWork returns cmd with a RunE function that calls work. It is for services that run until
+// a signal stops them.
 func composeWork(e cli.Env, work func(lab.Composed, context.Context, *slog.Logger) error, cmd cobra.Command) *cobra.Command {
 	var dir string
 	cmd.Args = cobra.NoArgs
@@ -153,8 +154,8 @@ func composeWork(e cli.Env, work func(lab.Composed, context.Context, *slog.Logge
 	return &cmd
 }
 
-// newComposeCloudCommand returns the cloudsim command with address ranges that suit the
-// nodes of --nodes.
+// newComposeCloudCommand returns the cloudsim command for a composed lab. It sets the address
+// ranges for the type of nodes in --nodes.
 func newComposeCloudCommand(e cli.Env) *cobra.Command {
 	var nodes lab.Nodes
 	cmd := servecli.NewCloudsimCommand(e)
@@ -212,8 +213,8 @@ definitions and the storage classes.`,
 	return cmd
 }
 
-// newComposeFurnishCommand returns the addons command under the name that it had before
-// v0.1.0.
+// newComposeFurnishCommand returns the addons command with the old name furnish, which it had
+// before v0.1.0.
 func newComposeFurnishCommand(e cli.Env) *cobra.Command {
 	cmd := newComposeAddonsCommand(e)
 	cmd.Use, cmd.Hidden, cmd.Deprecated = "furnish", true, "use 'allinone compose addons'"

@@ -17,17 +17,17 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// news is a message from a detached lab to the process that started the lab. A message
-// has exactly one of the three members.
+// news is a message from a detached lab to the process that started the lab. A message has
+// exactly one of the three fields.
 type news struct {
 	Line  string      `json:"line,omitempty"`
 	Ready *lab.Report `json:"ready,omitempty"`
-	// Errors contains the text of each error. A text may have many lines.
+	// Errors contains the text of each error of the lab. A text may have several lines.
 	Errors []string `json:"errors,omitempty"`
 }
 
-// message is the teller of a detached lab. It ignores write errors, because the process
-// that started the lab may have ended. That process also ends when the lab is ready.
+// message implements teller for a detached lab. It sends messages to the process that started the
+// lab. It ignores write errors, because that process may have ended.
 type message struct {
 	out  *json.Encoder
 	pipe io.Closer
@@ -40,8 +40,8 @@ func (m message) ready(r lab.Report) {
 	_ = m.pipe.Close()
 }
 
-// runDetached starts this command again in a new session. It returns when that lab is ready
-// or has failed.
+// runDetached starts this program again in a new session, where it runs the lab. runDetached
+// returns when the lab is ready or has failed.
 func (f *upFlags) runDetached(ctx context.Context, e cli.Env, fl *pflag.FlagSet) error {
 	log, err := lab.OpenLog(f.DataDir)
 	if err != nil {
@@ -54,7 +54,7 @@ func (f *upFlags) runDetached(ctx context.Context, e cli.Env, fl *pflag.FlagSet)
 	}
 	defer hear.Close()
 	cmd := exec.Command(f.Self, f.detachedArgs(fl)...)
-	cmd.Stdout, cmd.Stderr = log, log // for the output of main and of a panic
+	cmd.Stdout, cmd.Stderr = log, log // for the output of the function main and for the output of a panic
 	cmd.ExtraFiles = []*os.File{say}  // file descriptor 3 in the new process
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := errors.Join(cmd.Start(), say.Close()); err != nil {
@@ -76,14 +76,14 @@ func (f *upFlags) runDetached(ctx context.Context, e cli.Env, fl *pflag.FlagSet)
 	return err
 }
 
-// detachedArgs returns the arguments for the process in the background. They include all
-// flags that the user gave.
+// detachedArgs returns the arguments for the process that runs the lab in the background. The
+// arguments include all flags of the user except --detach.
 func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
 	args := []string{"up", "--report-to=3"}
 	fl.Visit(func(flag *pflag.Flag) {
 		if flag.Name != "detach" && flag.Name != "data-dir" {
 			value := flag.Value.String()
-			if list, ok := flag.Value.(pflag.SliceValue); ok { // the String of a list adds brackets
+			if list, ok := flag.Value.(pflag.SliceValue); ok { // for a list, the method String would add brackets
 				value = strings.Join(list.GetSlice(), ",")
 			}
 			args = append(args, "--"+flag.Name+"="+value)
@@ -92,8 +92,9 @@ func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
 	return append(args, "--data-dir="+string(f.DataDir))
 }
 
-// listen prints the messages until the lab is ready, and returns its report. It returns the
-// lab's error if the lab failed, or io.EOF if the lab ended without a message.
+// listen reads the messages of a detached lab from hear and prints them to w. When the lab is
+// ready, listen returns the report about the lab. If the lab failed, listen returns the errors of
+// the lab. If the lab ended without a report or errors, listen returns io.EOF.
 func listen(hear io.Reader, w io.Writer) (lab.Report, error) {
 	d := json.NewDecoder(hear)
 	for {

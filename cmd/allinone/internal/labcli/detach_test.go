@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// TestDetachedErrors proves that a lab in the background prints the same errors as a lab in the
-// foreground.
+// TestDetachedErrors proves that 'allinone up --detach' prints the same errors as 'allinone up'
+// in the foreground.
 func TestDetachedErrors(t *testing.T) {
 	failed := errors.Join(errors.New("etcd does not start; its log ends:\nno\nroom"), errors.New("no"))
 	var pipe, got, want bytes.Buffer
@@ -29,8 +29,9 @@ func TestDetachedErrors(t *testing.T) {
 	}
 }
 
-// TestDetachedUnready proves that a detached up fails if not all nodes are Ready. The error
-// says how many nodes are Ready and why the others are not.
+// TestDetachedUnready proves that 'allinone up --detach' returns an error if some nodes are not
+// Ready. The error contains the number of Ready nodes, and the reason why the other nodes are not
+// Ready.
 func TestDetachedUnready(t *testing.T) {
 	for _, tc := range []struct {
 		nodes lab.NodesReport

@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// stopTimeout is the default time that a lab may take to stop. It covers the grace periods
-// of processes that stop one after the other.
+// stopTimeout is the default time limit for the stop of a lab. The processes of a lab stop one
+// after the other. The limit is long enough for the grace periods of these processes.
 const stopTimeout = time.Minute
 
 // NewDownCommand returns the command "allinone down".

@@ -37,16 +37,17 @@ from util-linux.`,
 		},
 	}
 	dataDirFlag(cmd.Flags(), &dataDir, e)
-	cmd.Flags().SetInterspersed(false) // flags after the first argument belong to the command
+	cmd.Flags().SetInterspersed(false) // flags after the first argument belong to the command that enter runs
 	return cmd
 }
 
-// entered finds the machine of a node, in a lab or in a composed lab.
+// entered is a lab or a composed lab, in which enter finds the machine of a node.
 type entered interface {
 	MachinePID(node string) (int, error)
 }
 
-// enter replaces this process with a command, or a shell, in all namespaces of a node's machine.
+// enter replaces this process by a command in all namespaces of a node's machine. If command is
+// empty, enter runs a shell.
 func enter(machines entered, node string, command []string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root can enter the namespaces of a machine: run the command with sudo")

@@ -19,14 +19,14 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/course"
 )
 
-// verifyTimeout is how long verify repeats its checks before it reports a failure. The
-// cluster may still be at work.
+// verifyTimeout is the time for which verify repeats its checks before it reports a failure. A
+// check can fail at first, because the cluster may need time for a change.
 const verifyTimeout = 5 * time.Second
 
-// solveTimeout is how long the cluster may take after a solution's commands.
+// solveTimeout is the time limit for the checks after the commands of a solution.
 const solveTimeout = time.Minute
 
-// labCLI contains the environment and the flags that all commands of the course share.
+// labCLI contains the environment, and the flags that are common to all commands of the course.
 type labCLI struct {
 	cli.Env
 	dataDir string
@@ -55,7 +55,8 @@ The data dir holds your progress.`,
 	return cmd
 }
 
-// pupil is a user in the course, with the lab's data dir and the user's progress.
+// pupil contains the state of the course for one user: the data dir of the lab, the pages of the
+// course, and the progress of the user.
 type pupil struct {
 	*labCLI
 	dir      lab.Dir
@@ -95,8 +96,8 @@ func (p *pupil) here() error {
 	return nil
 }
 
-// current returns the lab and the step that the user is at. The result over reports that all
-// steps are done.
+// current returns the current lab of the course and the current step of the user. If the user has
+// done all steps, the result over is true.
 func (p *pupil) current() (l course.Lab, step course.Step, over bool, err error) {
 	if err := p.here(); err != nil {
 		return l, step, false, err
@@ -121,7 +122,8 @@ func (p *pupil) keep() error {
 	return p.dir.KeepCourseProgress(append(raw, '\n'))
 }
 
-// run makes a command's RunE from a function that needs a pupil.
+// The method run returns a RunE function for a command. The RunE function reads the state of the
+// course and calls fn with it.
 func (c *labCLI) run(fn func(ctx context.Context, p *pupil, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		p, err := c.pupil()
@@ -132,7 +134,8 @@ func (c *labCLI) run(fn func(ctx context.Context, p *pupil, args []string) error
 	}
 }
 
-// atStep makes a command's RunE from a function that needs the current step.
+// atStep returns a RunE function for a command. The RunE function finds the current step and
+// calls fn with this step.
 func (c *labCLI) atStep(fn func(ctx context.Context, p *pupil, l course.Lab, s course.Step) error) func(*cobra.Command, []string) error {
 	return c.run(func(ctx context.Context, p *pupil, _ []string) error {
 		l, s, over, err := p.current()
@@ -147,7 +150,7 @@ func (c *labCLI) atStep(fn func(ctx context.Context, p *pupil, l course.Lab, s c
 	})
 }
 
-// labRow is a lab in a list.
+// labRow is a row in the list of labs.
 type labRow struct {
 	ID      string `json:"id"`
 	Title   string `json:"title"`
@@ -219,8 +222,9 @@ func (c *labCLI) start() *cobra.Command {
 	}
 }
 
-// mayStart returns an error if the previous lab is not over. If it is over, mayStart undoes the
-// previous lab. The previous lab can be l itself, which then begins again.
+// mayStart returns an error if the user has not finished the previous lab of the course. If the
+// previous lab is finished, mayStart undoes its changes. The previous lab can be l itself, if the
+// user starts l again.
 func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 	if err := p.here(); err != nil {
 		return err
@@ -242,7 +246,8 @@ func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 	return p.undo(ctx, before)
 }
 
-// mayBegin returns an error if the cluster is not in the state that the lab's page expects.
+// mayBegin returns an error if the cluster or the cloud does not meet the conditions on the lab's
+// page.
 func (p *pupil) mayBegin(ctx context.Context, l course.Lab) error {
 	found, err := course.Step{Checks: l.Begin}.Verify(ctx, p.shell(), verifyTimeout)
 	if err != nil || course.Good(found) {
@@ -297,7 +302,8 @@ the result and the expected result.`,
 	return cmd
 }
 
-// look verifies a step and prints the results. It returns an error if a check fails.
+// look verifies a step and prints the results of its checks. If a check fails, look returns an
+// error.
 func (p *pupil) look(ctx context.Context, s course.Step, timeout time.Duration) error {
 	if len(s.Checks) == 0 {
 		fmt.Fprintln(p.Stdout, "This step has nothing to verify. It only shows something.")
@@ -415,7 +421,7 @@ func (p *pupil) sayOver(l course.Lab) {
 	fmt.Fprintln(p.Stdout)
 }
 
-// complete completes the ids of labs.
+// complete is a shell completion for the ids of labs.
 func (c *labCLI) complete(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	all, err := course.Read(labs.Pages)
 	if err != nil {

@@ -47,8 +47,8 @@ If no lab runs, the exit code is 10, with every output format.`,
 	return cmd
 }
 
-// printStatus prints a report. If no lab runs, it returns an error. In JSON and YAML it prints
-// the whole report also in this case.
+// printStatus prints a report about the lab. If no lab runs, it returns an error. If the format
+// is JSON or YAML, it prints the report even if no lab runs.
 func printStatus(w io.Writer, o cli.Output, r lab.Report) error {
 	p := componentPrinter(w, o)
 	switch {

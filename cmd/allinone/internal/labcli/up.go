@@ -23,14 +23,14 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// upFlags are the flags of the up command.
+// upFlags contains the flags of the up command.
 type upFlags struct {
 	lab.Config
 	dataDir   string
 	portBase  int
 	detach    bool
 	verbose   bool
-	reportTo  int // file descriptor for messages to the process that started a detached lab
+	reportTo  int // in a detached lab: file descriptor for messages to the process that started the lab
 	logFormat logging.Format
 }
 
@@ -107,7 +107,7 @@ func labDir(dir string) (lab.Dir, error) {
 	return lab.DirAt(dir)
 }
 
-// complete adds paths of this binary and its files, and validates the flags.
+// complete validates the flags, and adds the path of this binary and the paths of its files.
 func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 	if f.DataDir, err = labDir(f.dataDir); err != nil {
 		return err
@@ -169,14 +169,15 @@ func (f *upFlags) runTelling(ctx context.Context, tell teller) error {
 	return lab.Run(ctx, log, f.Config)
 }
 
-// teller receives the messages about a lab's start.
+// A teller gets messages about the start of a lab.
 type teller interface {
 	progress(line string)
 	ready(lab.Report)
 	failed(error)
 }
 
-// person is a teller for a terminal. It ignores errors, because main prints them.
+// person implements teller for a user at a terminal. It does not print the error of a failed
+// start, because the function main prints this error.
 type person struct {
 	w       io.Writer
 	dataDir string
@@ -193,7 +194,7 @@ func summarise(w io.Writer, r lab.Report, foreground bool) {
 		heading = "The lab runs, but it is not ready: " + r.Machines.String() + "."
 	}
 	fmt.Fprintf(w, "\n%s These components run:\n\n", heading)
-	_ = componentPrinter(w, cli.Output{}).List(r.Components) // fails only if writing to w fails
+	_ = componentPrinter(w, cli.Output{}).List(r.Components) // an error means that w cannot be written, so no message is possible
 	image := "--image=web"
 	if r.Nodes == lab.Real {
 		image = "--image=" + lab.TestImage + " -- /agnhost netexec"
@@ -230,7 +231,8 @@ Three things to try:
 `, cli.ShellWord(r.Kubeconfig), cli.ShellWord(r.EnvFile), image, stop)
 }
 
-// unreadyNodes returns an error if a lab runs but some nodes are not Ready, and nil otherwise.
+// unreadyNodes returns an error if the lab in the report runs but some of its nodes are not
+// Ready.
 func unreadyNodes(r lab.Report) error {
 	if r.Machines == nil || r.Machines.AllReady() {
 		return nil

@@ -22,7 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// proxyAgentFlags are the flags of the proxy agent command.
+// proxyAgentFlags contains the flags of the proxy agent command.
 type proxyAgentFlags struct {
 	agent.Config
 	proxyLog
@@ -122,7 +122,7 @@ func (f *proxyAgentFlags) ownFlags(fl *pflag.FlagSet) {
 	f.proxyLog.flags(fl)
 }
 
-// complete converts the flags to a Config.
+// complete converts the flags to the Config of the agent.
 func (f *proxyAgentFlags) complete() error {
 	var errs [3]error
 	f.ID, errs[0] = ownID(f.agentID, f.envID)
@@ -153,7 +153,7 @@ func (f *proxyAgentFlags) run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 	}
-	if _, err := f.TLS(); err != nil { // report wrong files at the start
+	if _, err := f.TLS(); err != nil { // report invalid files at the start
 		return fmt.Errorf("--ca-cert, --agent-cert: %w", err)
 	}
 	if f.countLeases {

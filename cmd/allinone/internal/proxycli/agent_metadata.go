@@ -17,12 +17,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// pauseMetadata is the delay between two requests to a metadata service that is not available.
+// pauseMetadata is the time between two requests while the metadata service does not answer.
 const pauseMetadata = time.Second
 
-// askMetadata completes the flags with the metadata of the agent's instance: the id, the zone,
-// and the identifiers. The identifiers are the instance's names, addresses and pod ranges. An
-// id or a zone from a flag stays unchanged. The service may start later than the agent, so
+// askMetadata reads the metadata of the instance that the agent runs on. It sets the id and the
+// zone of the agent, if no flag sets them. It adds the instance's names, addresses and pod ranges
+// to the identifiers of the agent. The metadata service may start later than the agent, so
 // askMetadata repeats the request until the service answers or ctx ends.
 func (f *proxyAgentFlags) askMetadata(ctx context.Context, log *slog.Logger) error {
 	m := client.NewMetadata(f.metadataURL)

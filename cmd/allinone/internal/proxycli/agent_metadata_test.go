@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// TestAgentLearnsFromMetadata proves that an agent gets its identifiers from the metadata of its
-// instance, even if the metadata service starts after the agent.
+// TestAgentLearnsFromMetadata proves that an agent reads its identifiers from the metadata of its
+// instance. The metadata service may start later than the agent.
 func TestAgentLearnsFromMetadata(t *testing.T) {
 	ctx := t.Context()
 	cl := cloudtest.Start(t)
@@ -88,7 +88,8 @@ func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, of cloudsim.Ins
 	})
 }
 
-// awaited is a log writer that signals when a line contains words.
+// awaited is a writer for a log. When a line contains the text in words, it sends to the channel
+// heard.
 type awaited struct {
 	words string
 	heard chan struct{}

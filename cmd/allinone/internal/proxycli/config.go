@@ -22,7 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// proxyConfigFlags are the flags of the proxy config command.
+// proxyConfigFlags contains the flags of the proxy config command.
 type proxyConfigFlags struct {
 	Out    string
 	Socket string
@@ -103,7 +103,7 @@ func (f *proxyConfigFlags) run(w io.Writer) (err error) {
 	return err
 }
 
-// check returns the errors of all wrong flags together.
+// check returns the errors of all invalid flags in one error.
 func (f *proxyConfigFlags) check() error {
 	var bad []error
 	if f.TCP != "" && !cli.IsHostPort(f.TCP) {
@@ -118,7 +118,8 @@ func (f *proxyConfigFlags) check() error {
 	return errors.Join(bad...)
 }
 
-// File returns the path of a file in the folder.
+// File returns the path of a file in the folder that the command writes. The template of the
+// manifests also calls File.
 func (f *proxyConfigFlags) File(name string) string { return filepath.Join(f.Out, name) }
 
 // Host returns the host name that agents use for the server.
@@ -129,7 +130,8 @@ func (f *proxyConfigFlags) Host() string {
 	return "127.0.0.1"
 }
 
-// next returns the commands that start all parts.
+// next returns the text with the next commands for the user. These commands start kube-apiserver,
+// the proxy server and the agents.
 func (f *proxyConfigFlags) next() string {
 	front := "--uds-name " + cli.ShellWord(f.Socket) + " --server-port 0"
 	if f.TCP != "" {

@@ -52,7 +52,8 @@ Server and agent work with upstream's agent, server and clients too
 	return cmd
 }
 
-// proxyLog contains the logging flags of server and agent. They follow upstream's flags.
+// proxyLog contains the logging flags of the server and the agent. They have the same names as in
+// upstream's programs.
 type proxyLog struct {
 	format    logging.Format
 	verbosity int
@@ -68,7 +69,8 @@ func (l *proxyLog) logger(e cli.Env) *slog.Logger {
 	return logging.New(e.Stderr, logging.Level(l.verbosity >= 5), l.format)
 }
 
-// proxySide contains the flags for health, metrics and the admin socket of server and agent.
+// proxySide contains the flags of the server and the agent for health probes, metrics and the
+// admin socket.
 type proxySide struct {
 	healthHost string
 	healthPort int
@@ -92,8 +94,9 @@ func metricsRegistry() *prometheus.Registry {
 	return r
 }
 
-// serve serves health, metrics and the admin socket until ctx ends. It leaves out a
-// port of 0 and a socket without a path. status may be nil.
+// serve opens the listeners for health probes, metrics and the admin socket. It returns the
+// functions that serve them until their context ends. It opens no listener for a port of 0 or for
+// an empty path. The handler status may be nil.
 func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready func() error, status http.Handler) ([]func(context.Context) error, error) {
 	if s.contention {
 		runtime.SetBlockProfileRate(1)
@@ -133,9 +136,9 @@ func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready f
 	return parts, nil
 }
 
-// runWith runs a proxy and its companions. The companions are the health and admin servers
-// and the server's Kubernetes parts. They stop after the proxy, so that they still answer
-// while the proxy drains.
+// runWith runs a proxy and its companions. The companions are the health server, the admin
+// servers, and the functions that use the Kubernetes API. The companions stop after the proxy, so
+// that they still work while the proxy waits for its connections to end.
 func runWith(ctx context.Context, proxy func(context.Context) error, companions []func(context.Context) error) error {
 	if len(companions) == 0 {
 		return proxy(ctx)
@@ -152,8 +155,8 @@ func proxyMetrics(reg *prometheus.Registry) http.Handler {
 	return httpapi.CheckHost(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 }
 
-// healthHandler serves the health probes and the metrics. The liveness probes always succeed,
-// and the readiness probes succeed if ready returns nil.
+// healthHandler returns the handler for the health probes and the metrics. Liveness probes always
+// succeed. Readiness probes succeed if the function ready returns nil.
 func healthHandler(metrics http.Handler, ready func() error) http.Handler {
 	mux := http.NewServeMux()
 	alive := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
@@ -200,7 +203,7 @@ func (k *kubeAccess) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&k.leaseLabel, "lease-label", "k8s-app=konnectivity-server", "label of the servers' leases")
 }
 
-// label returns the lease label as a map.
+// The method label parses --lease-label and returns the labels as a map.
 func (k *kubeAccess) label() (map[string]string, error) {
 	labels := map[string]string{}
 	for pair := range strings.SplitSeq(k.leaseLabel, ",") {
@@ -213,8 +216,8 @@ func (k *kubeAccess) label() (map[string]string, error) {
 	return labels, nil
 }
 
-// ignored adds and hides flags of upstream that have no effect here, so that upstream's command
-// lines still work.
+// ignored adds upstream's flags that have no effect in this program. So a command line for
+// upstream's program also works here. The help does not show these flags.
 func ignored(fl *pflag.FlagSet, add func(), names ...string) {
 	add()
 	for _, n := range names {
@@ -222,7 +225,7 @@ func ignored(fl *pflag.FlagSet, add func(), names ...string) {
 	}
 }
 
-// tlsMinVersion parses upstream's names of TLS versions.
+// tlsMinVersion parses the name of a TLS version. The names are the same as in upstream's flags.
 func tlsMinVersion(name string) (uint16, error) {
 	switch name {
 	case "", "VersionTLS12":
@@ -233,7 +236,8 @@ func tlsMinVersion(name string) (uint16, error) {
 	return 0, fmt.Errorf("--tls-min-version must be VersionTLS12 or VersionTLS13, got %q", name)
 }
 
-// cipherSuites parses the names of secure cipher suites as in Go's package tls.
+// cipherSuites parses the names of cipher suites. It accepts the suites that Go's package tls
+// lists as secure.
 func cipherSuites(names []string) ([]uint16, error) {
 	var ids []uint16
 	var errs []error
@@ -248,8 +252,9 @@ func cipherSuites(names []string) ([]uint16, error) {
 	return ids, errors.Join(errs...)
 }
 
-// ownID returns the flag, or else the environment variable, or else the host name and the
-// process id.
+// ownID returns the id of a server or an agent. It uses the flag if the flag is not empty, then
+// the environment variable. If both are empty, the id consists of the host name and the process
+// id.
 func ownID(flag, env string) (string, error) {
 	if flag != "" {
 		return flag, nil

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// TestProxyRunsWithoutCompanions proves that a proxy without a health and an admin port runs
-// until its context ends.
+// TestProxyRunsWithoutCompanions proves that a proxy without a health port and without an admin
+// port runs until its context ends.
 func TestProxyRunsWithoutCompanions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -28,8 +28,8 @@ func TestProxyRunsWithoutCompanions(t *testing.T) {
 	})
 }
 
-// TestProxyDrainsBeforeItsCompanionsEnd proves that the companions of a proxy still run while
-// it drains, and end after the proxy.
+// TestProxyDrainsBeforeItsCompanionsEnd proves that the companions of a proxy end after the
+// proxy. The companions still run while the proxy waits for its connections to end.
 func TestProxyDrainsBeforeItsCompanionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -16,8 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// TestProxyAdminSocket proves that status and profiles of a network proxy are on a Unix socket
-// of its user, and on no port. Web pages of other origins cannot read the metrics.
+// TestProxyAdminSocket proves that a network proxy serves its status and its profiles only on a
+// Unix socket of its user, and on no port. It also proves that web pages of other origins cannot
+// read the metrics.
 func TestProxyAdminSocket(t *testing.T) {
 	s := proxySide{adminSock: filepath.Join(t.TempDir(), "admin.sock"), profiling: true}
 	status := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"id":"one"}`) })

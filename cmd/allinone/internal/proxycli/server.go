@@ -24,10 +24,10 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// statusPath is the path of a server's status on the admin socket.
+// statusPath is the HTTP path of a server's status on its admin socket.
 const statusPath = "/status"
 
-// proxyServerFlags are the flags of the proxy server command.
+// proxyServerFlags contains the flags of the proxy server command.
 type proxyServerFlags struct {
 	server.Config
 	proxyLog
@@ -167,7 +167,7 @@ func (f *proxyServerFlags) watcherFlags(fl *pflag.FlagSet) {
 	f.proxyLog.flags(fl)
 }
 
-// complete converts the flags to a Config without listeners.
+// complete converts the flags to the Config of the server. It does not open the listeners.
 func (f *proxyServerFlags) complete() error {
 	var errs [6]error
 	f.ID, errs[0] = ownID(f.serverID, f.envID)
@@ -189,7 +189,8 @@ func (f *proxyServerFlags) complete() error {
 	return errors.Join(errs[:]...)
 }
 
-// places returns the requested frontends as MODE@unix:PATH or MODE@HOST:PORT.
+// places returns the frontends that the flags request. Each has the form MODE@unix:PATH or
+// MODE@HOST:PORT.
 func (f *proxyServerFlags) places() []string {
 	all := f.frontends
 	switch {
@@ -201,7 +202,8 @@ func (f *proxyServerFlags) places() []string {
 	return all
 }
 
-// overTCP reports whether a --frontend listens on TCP, and so already uses the TLS files.
+// overTCP reports whether a --frontend listens on TCP. Such a frontend uses the TLS files of
+// --server-cert.
 func (f *proxyServerFlags) overTCP() bool {
 	for _, place := range f.frontends {
 		if !strings.Contains(place, "@unix:") {
@@ -242,8 +244,8 @@ func (f *proxyServerFlags) run(ctx context.Context, log *slog.Logger) (err error
 	return runWith(ctx, s.Run, append(parts, watchers...))
 }
 
-// kubernetes connects to the Kubernetes API if a flag needs it. It returns the functions that
-// must run.
+// kubernetes connects to the Kubernetes API if a flag needs this API. It returns the functions
+// that must run while the server runs.
 func (f *proxyServerFlags) kubernetes(log *slog.Logger) ([]func(context.Context) error, error) {
 	if f.agentNamespace == "" && !f.publishLease {
 		return nil, nil
@@ -270,7 +272,6 @@ func (f *proxyServerFlags) kubernetes(log *slog.Logger) ([]func(context.Context)
 	}}, nil
 }
 
-// open opens the listeners.
 func (f *proxyServerFlags) open(ctx context.Context, log *slog.Logger) error {
 	minimum, err := tlsMinVersion(f.tlsMin)
 	if err != nil {
@@ -323,7 +324,7 @@ func (f *proxyServerFlags) openFrontend(ctx context.Context, log *slog.Logger, p
 	return front, err
 }
 
-// openSocket opens a Unix socket that its owner and its group may use.
+// openSocket opens a Unix socket that only its owner and its group may use.
 func (f *proxyServerFlags) openSocket(ctx context.Context, path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && f.deleteUDS && info.Mode()&fs.ModeSocket != 0 {
 		if err := os.Remove(path); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// proxyStatusFlags are the flags of the proxy status command.
+// proxyStatusFlags contains the flags of the proxy status command.
 type proxyStatusFlags struct {
 	url         string
 	connections bool
@@ -77,7 +77,8 @@ func (f *proxyStatusFlags) run(ctx context.Context, w io.Writer) error {
 	}
 }
 
-// maxStatus is the largest status in bytes that is read. It fits about 100,000 connections.
+// maxStatus is the largest size in bytes of a status. It is large enough for about 100,000
+// connections.
 const maxStatus = 32 << 20
 
 func fetchProxyStatus(ctx context.Context, url string) (s server.Status, err error) {
@@ -165,7 +166,7 @@ func proxyConnectionPrinter(w io.Writer, o cli.Output) cli.Printer[server.Connec
 	}}
 }
 
-// bytesCell returns a size in a readable unit.
+// bytesCell returns a number of bytes as text, with a unit for people.
 func bytesCell(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	v, u := float64(n), 0

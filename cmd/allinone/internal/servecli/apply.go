@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// applyAtStart applies a file through the API before the API listens. So every caller finds all
-// resources of the file.
+// applyAtStart creates the resources of a file before the API has a listener. So the first caller
+// already finds all resources of the file.
 func applyAtStart(ctx context.Context, log *slog.Logger, api http.Handler, file, secret string) error {
 	wanted, err := apply.Read(file, strings.NewReader(""))
 	if err != nil {
@@ -33,13 +33,13 @@ func applyAtStart(ctx context.Context, log *slog.Logger, api http.Handler, file,
 	return err
 }
 
-// inProcess is a transport that calls a handler directly, without a network.
+// inProcess is an HTTP transport that calls a handler in this process, without a network.
 type inProcess struct{ http.Handler }
 
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r = r.Clone(r.Context())
-		r.Body = http.NoBody // an HTTP server also sets a body
+		r.Body = http.NoBody // like an HTTP server, which never passes a nil body
 	}
 	w := answered{header: http.Header{}}
 	p.ServeHTTP(&w, r)
@@ -49,7 +49,7 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answered stores the answer of a handler.
+// answered is an http.ResponseWriter that stores the answer of a handler.
 type answered struct {
 	header http.Header
 	status int

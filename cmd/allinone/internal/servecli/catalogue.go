@@ -11,12 +11,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// maxCatalogue is the largest catalogue file in bytes. It fits some thousands of zones and types.
+// maxCatalogue is the largest size of a catalogue file in bytes. It is large enough for some
+// thousands of zones and types.
 const maxCatalogue = 1 << 20
 
-// readCatalogue returns the default catalogue, changed by the file at path. The file has the
-// same format as the API. Its regions and zones replace all default regions and zones. Its
-// types are added to the default types, and replace default types of the same name.
+// readCatalogue returns the default catalogue with the changes in the file at path. The file has
+// the same format as the catalogue in the API. The regions and zones of the file replace all
+// default regions and zones. readCatalogue adds the types of the file to the default types. A
+// type of the file replaces a default type with the same name.
 func readCatalogue(path string) (cloudsim.Catalogue, error) {
 	c := cloudsim.DefaultCatalogue()
 	if path == "" {
@@ -52,7 +54,8 @@ func readCatalogue(path string) (cloudsim.Catalogue, error) {
 	return c, nil
 }
 
-// withNamed adds given to have. A given element replaces an element of the same name.
+// withNamed returns the elements of have and of given. If two elements have the same name, the
+// result contains only the element of given.
 func withNamed[T any](have, given []T, name func(T) string) []T {
 	for _, g := range given {
 		same := func(h T) bool { return name(h) == name(g) }

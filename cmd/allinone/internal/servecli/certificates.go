@@ -23,17 +23,17 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// Names of the files that the certificates command writes, without .crt and .key.
+// These are the names, without .crt and .key, of the files that the certificates command writes.
 const (
 	cloudCA     = "ca"
 	cloudServer = "cloudsim"
 )
 
-// cloudHosts are the names that every certificate of the cloud's API contains: this
-// machine, and the Service of deploy/cloudsim.
+// cloudHosts contains the host names in every certificate of the cloud's API. They are the names
+// of this machine, and the names of the Service in deploy/cloudsim.
 var cloudHosts = []string{"localhost", "127.0.0.1", "::1", "cloudsim", "cloudsim.kube-system", "cloudsim.kube-system.svc"}
 
-// certificatesFlags are the flags of the certificates command.
+// certificatesFlags contains the flags of the certificates command.
 type certificatesFlags struct {
 	out   string
 	hosts []string
@@ -118,9 +118,9 @@ Clients trust the cloud with --ca-file %s (CLOUDSIM_CA_FILE).
 	return err
 }
 
-// authority returns the certificate authority in the folder. If the folder has none,
-// authority creates one. It refuses an authority that expires before the certificates that
-// the authority would sign.
+// The method authority returns the certificate authority in the folder. If the folder has no
+// authority, the method creates a new authority. It returns an error if the authority expires
+// before the certificates that it would sign.
 func (f *certificatesFlags) authority(now time.Time) (*cert.Pair, error) {
 	ca, err := cert.Load(f.path(cloudCA+".crt"), f.path(cloudCA+".key"))
 	_, noCert := os.Stat(f.path(cloudCA + ".crt"))
@@ -148,8 +148,8 @@ func (f *certificatesFlags) authority(now time.Time) (*cert.Pair, error) {
 
 func (f *certificatesFlags) path(name string) string { return filepath.Join(f.out, name) }
 
-// writePair writes NAME.key and then NAME.crt. The certificate comes last, because a server
-// that watches the certificate reads both files when the certificate changes.
+// writePair writes NAME.key and then NAME.crt. It writes the certificate after the key, because a
+// server that watches the certificate reads both files when the certificate changes.
 func (f *certificatesFlags) writePair(name string, p *cert.Pair) error {
 	key, err := cert.KeyPEM(p.Key)
 	if err != nil {
@@ -161,8 +161,8 @@ func (f *certificatesFlags) writePair(name string, p *cert.Pair) error {
 	return f.write(name+".crt", p.CertPEM())
 }
 
-// write replaces a file with mode 0600. It renames a temporary file, so that a reader never
-// finds a part of the content.
+// The method write creates or replaces a file, with mode 0600. It writes a temporary file and
+// renames it, so a reader always gets the complete old or new content.
 func (f *certificatesFlags) write(name string, content []byte) error {
 	tmp, err := os.CreateTemp(f.out, "."+name+"-*") // mode 0600
 	if err != nil {

@@ -38,7 +38,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
-// cloudsimFlags are the flags of the cloudsim command.
+// cloudsimFlags contains the flags of the cloudsim command.
 type cloudsimFlags struct {
 	listen                        []string
 	listenSocket                  string
@@ -59,7 +59,7 @@ type cloudsimFlags struct {
 	metadataTrust                 bool
 	registry                      registryFlags
 	noDataPlane                   bool
-	disks                         diskfiles.Config // set by run
+	disks                         diskfiles.Config // the method run sets this field
 	quotas                        []string
 	rateRead, rateWrite           string
 	rateProject                   string
@@ -147,7 +147,8 @@ The reference of the API is at the path /docs of the served address.`,
 	return cmd
 }
 
-// config parses the flags. It returns the errors of all wrong flags together.
+// config converts the flags to the Config of the engine. It returns the errors of all invalid
+// flags in one error.
 func (f *cloudsimFlags) config() (engine.Config, error) {
 	cfg := engine.Default()
 	var err error
@@ -227,9 +228,9 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	return cfg, errors.Join(bad...)
 }
 
-// networks sets the address ranges that projects may use. Without --network-ranges, projects
-// may not use addresses that this machine has routes to, because the operator did not
-// allow them.
+// The method networks sets the address ranges that projects may use. If --network-ranges is not
+// set, projects may not use addresses to which this machine has routes, because the operator did
+// not allow these addresses.
 func (f *cloudsimFlags) networks(cfg *engine.Config) error {
 	if len(f.networkRanges) == 0 {
 		cfg.HostRoutes = hostnet.Routes
@@ -249,9 +250,10 @@ func (f *cloudsimFlags) networks(cfg *engine.Config) error {
 	return nil
 }
 
-// reach sets the addresses of instances that the data plane connects to. These are the
-// addresses of default networks, and the ranges of --network-ranges. Without that flag, the
-// addresses of project networks are on no network of this machine.
+// The method reach sets the addresses of instances to which the data plane may connect. It always
+// includes the addresses of default networks. It also includes the ranges of --network-ranges. If
+// this flag is not set, the addresses of project networks are not on a network of this machine,
+// so the data plane cannot reach them.
 func (f *cloudsimFlags) reach(plane *dataplane.Config, cfg engine.Config) {
 	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
 		if p.IsValid() {
@@ -266,7 +268,7 @@ func (f *cloudsimFlags) reach(plane *dataplane.Config, cfg engine.Config) {
 	}
 }
 
-// parsePublished parses HOST:FIRST-LAST.
+// parsePublished parses a host and a range of ports in the form HOST:FIRST-LAST.
 func parsePublished(s string) (engine.Published, error) {
 	host, ports, err := net.SplitHostPort(s)
 	low, high, isRange := strings.Cut(ports, "-")
@@ -313,7 +315,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	if err := f.unready(); err != nil { // remove the file of a cloud that was killed
+	if err := f.unready(); err != nil { // remove the ready file that a killed cloud may have left
 		return err
 	}
 	defer func() { err = errors.Join(err, f.unready()) }()
@@ -333,7 +335,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	cfg.Issuer = strings.TrimSuffix(cmp.Or(f.issuer, f.url(ln)), "/")
 	eng := engine.New(log, st, cfg)
-	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil { //nolint:contextcheck // the first transaction, before any call
+	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil { //nolint:contextcheck // the first transaction, before the first call
 		return errors.Join(err, ln.Close())
 	}
 	return f.serve(ctx, log, ln, eng, cfg, counters, secret)
@@ -355,7 +357,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		return errors.Join(fmt.Errorf("--tracing-endpoint: %w", err), ln.Close())
 	}
 	defer func() {
-		if err := stopTracing(); err != nil { // an unreachable collector is not a failure of the cloud
+		if err := stopTracing(); err != nil { // if the collector does not answer, the cloud still ends without an error
 			log.Warn("the last spans were not sent", "collector", f.tracing, "err", err)
 		}
 	}()
@@ -364,7 +366,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		if socket, err = run.Socket(ctx, f.listenSocket); err != nil {
 			return errors.Join(fmt.Errorf("--listen-socket: %w", err), ln.Close())
 		}
-		defer func() { _ = socket.Close() }() // Serve has closed the socket, unless a later step fails
+		defer func() { _ = socket.Close() }() // this has an effect only if a later step fails, because Serve closes the socket
 	}
 	apiCfg := httpapi.Config{Version: cli.Version(), Profile: cfg.Profile.Name, Metrics: metrics, LogRequests: f.logRequests, Tracer: spans}
 	if issuer, err := url.Parse(cfg.Issuer); err == nil {
@@ -383,7 +385,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		if err != nil {
 			return errors.Join(err, ln.Close())
 		}
-		defer func() { _ = file.Close() }() // each line was written at the end of its call
+		defer func() { _ = file.Close() }() // an error has no effect, because each call has already written its line
 		apiCfg.Transcript = t
 	}
 	api := httpapi.New(log, eng, apiCfg) //nolint:contextcheck // each request has its own context
@@ -404,7 +406,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		if err != nil {
 			return errors.Join(err, ln.Close())
 		}
-		defer func() { _ = further.Close() }() // Serve has closed the listener, unless a later step fails
+		defer func() { _ = further.Close() }() // this has an effect only if a later step fails, because Serve closes the listener
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, further, api, run.Limits{}) })
 	}
 	if f.pprofSocket != "" {
@@ -447,7 +449,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	url := f.url(ln)
 	log.Info("cloud is up", "url", url, "reference", url+"/docs", "data", f.dataDir, "profile", cfg.Profile.Name)
 	if f.readyFile != "" {
-		part := f.readyFile + ".part" // renamed when complete, so that a waiting program never reads a part
+		part := f.readyFile + ".part" // a complete file is renamed, so that a program that waits for the ready file never reads a part of it
 		if err := errors.Join(os.WriteFile(part, []byte(url+"\n"), 0o600), os.Rename(part, f.readyFile)); err != nil {
 			return errors.Join(fmt.Errorf("--ready-file: %w", err), ln.Close())
 		}
@@ -455,8 +457,8 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	return run.All(ctx, parts...)
 }
 
-// unready removes the ready file, which contains the cloud's URL. This process owns the data
-// directory at this point, so no other cloud with this data directory runs.
+// unready removes the ready file, which contains the cloud's URL. The caller must hold the lock
+// of the data directory, so that no other cloud with this data directory runs.
 func (f *cloudsimFlags) unready() error {
 	if f.readyFile == "" {
 		return nil
@@ -467,7 +469,8 @@ func (f *cloudsimFlags) unready() error {
 	return nil
 }
 
-// metadata starts a metadata service for instances that share this machine's loopback.
+// The method metadata opens the listener of a metadata service for instances that use this
+// machine's loopback interface. It returns the function that serves the metadata.
 func (f *cloudsimFlags) metadata(ctx context.Context, log *slog.Logger, eng *engine.Engine) (func(context.Context) error, error) {
 	ln, err := listenMetadata(ctx, "metadata-listen", f.metadataListen)
 	if err != nil {
@@ -479,7 +482,8 @@ func (f *cloudsimFlags) metadata(ctx context.Context, log *slog.Logger, eng *eng
 	}, nil
 }
 
-// open listens on addr. It serves TLS if the flags name a certificate.
+// The method open opens a listener at addr. If the flags contain a certificate, the listener uses
+// TLS.
 func (f *cloudsimFlags) open(log *slog.Logger, addr string) (net.Listener, error) {
 	var conf *tls.Config
 	if f.tls.Cert != "" {
@@ -498,8 +502,8 @@ func (f *cloudsimFlags) open(log *slog.Logger, addr string) (net.Listener, error
 	return tls.NewListener(ln, conf), nil
 }
 
-// ensureSecret reads a secret from a file that no other user may read. If the file is
-// missing, it creates the file with a new secret.
+// ensureSecret returns the secret in a file that other users must not be able to read. If the
+// file does not exist, ensureSecret creates the file with a new secret.
 func ensureSecret(path string) (string, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := makeSecret(path); err != nil {
@@ -509,9 +513,9 @@ func ensureSecret(path string) (string, error) {
 	return readSecret(path)
 }
 
-// makeSecret creates the file completely or not at all. A start that is killed must not leave
-// an incomplete token, because every later start would fail. If two processes create the file
-// at the same time, both use the token of the first.
+// makeSecret creates a file with a new secret. If the process is killed, the file is either
+// complete or does not exist. With an incomplete file, every later start would fail. If two
+// processes create the file at the same time, both processes use the secret of the first process.
 func makeSecret(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
 	if err != nil {
@@ -533,8 +537,8 @@ func readSecret(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The group may read the file, because a Secret that is mounted in a pod belongs to the
-	// pod's group.
+	// The group may read the file, because the files of a Secret in a pod belong to the group of
+	// the pod.
 	if info.Mode().Perm()&0o037 != 0 {
 		return "", fmt.Errorf("%s is readable by others (mode %04o): run chmod 600 on it", path, info.Mode().Perm())
 	}

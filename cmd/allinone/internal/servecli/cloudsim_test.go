@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEnsureSecretIsWhole proves that concurrent starts, and a start after a killed start, read
-// a complete token. They never read a part of a token.
+// TestEnsureSecretIsWhole proves that a start never reads an incomplete token. This is true for
+// concurrent starts, and for a start after a killed start.
 func TestEnsureSecretIsWhole(t *testing.T) {
 	for range 20 {
 		path := filepath.Join(t.TempDir(), "token")
@@ -35,8 +35,8 @@ func TestEnsureSecretIsWhole(t *testing.T) {
 	}
 }
 
-// TestReadSecret proves that a token file may be readable by its group, as in a pod, but not by
-// other users.
+// TestReadSecret proves that the group of a token file may be able to read the file, as in a pod.
+// If other users can read the file, readSecret returns an error.
 func TestReadSecret(t *testing.T) {
 	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o440: true, 0o444: false, 0o620: false} {
 		path := filepath.Join(t.TempDir(), "token")

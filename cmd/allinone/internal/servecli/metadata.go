@@ -16,7 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 )
 
-// metadataFlags are the flags of the metadata command.
+// metadataFlags contains the flags of the metadata command.
 type metadataFlags struct {
 	cli.Connection
 	listen    string
@@ -85,8 +85,8 @@ func (f *metadataFlags) run(ctx context.Context, log *slog.Logger) error {
 
 const trustLoopbackHelp = "give user data, identity documents and service account tokens also to callers from 127.0.0.0/8: any user of this machine can call as any instance there"
 
-// listenMetadata listens on a loopback or link-local address. It refuses other addresses,
-// because the metadata is confidential and the service does not encrypt it.
+// listenMetadata opens a listener at a loopback or link-local address. It refuses other
+// addresses, because the metadata is confidential and the metadata service has no encryption.
 func listenMetadata(ctx context.Context, flag, address string) (net.Listener, error) {
 	at, err := netip.ParseAddrPort(strings.Replace(address, "localhost:", "127.0.0.1:", 1))
 	if err != nil || !at.Addr().IsLoopback() && !at.Addr().IsLinkLocalUnicast() {

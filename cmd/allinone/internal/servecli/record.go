@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
 
-// record begins a transcript in a new file that only this user can read. Close the file
-// after the API has ended.
+// record creates a transcript in a new file that only this user can read. The caller must close
+// the file after the API has ended.
 func record(log *slog.Logger, eng *engine.Engine, path string) (*httpapi.Transcript, *os.File, error) {
 	head, err := eng.TranscriptHead()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// registryFlags are the flags of the cloud's registry.
+// registryFlags contains the flags of the cloud's registry.
 type registryFlags struct {
 	listen    string
 	name      string
@@ -37,9 +37,9 @@ func (f *registryFlags) flags(fl *pflag.FlagSet) {
 	fl.Int64Var(&f.reserve, "registry-reserve", defaultRegistryReserve, "`MIB` of its disk that pushes leave alone; 0 for none")
 }
 
-// open opens the registry's listener and returns the registry's name, or "" if there is no
-// registry. An authority in dir signs its certificate. Clients must trust the ca.crt of that
-// authority.
+// The method open opens the listener of the registry and returns the name of the registry. If the
+// flags request no registry, it returns "". The certificate authority in the folder dir signs the
+// certificate of the registry. Clients must trust this authority, whose certificate is ca.crt.
 func (f *registryFlags) open(ctx context.Context, dir string) (string, error) {
 	if f.cfg.Collect < 0 || f.cfg.TokensPerSecond < 0 || f.reserve < 0 || f.reserve > math.MaxInt64>>20 {
 		return "", cloudsim.Misuse(errors.New("--registry-collect, --registry-tokens-per-second and --registry-reserve must not be negative, nor more than there can be"))
