@@ -18,8 +18,8 @@
 //	console            commands, each after "$ ", with their outputs
 //	console until      the same, but the expected output may appear late
 //	console fails      the same, but the commands fail
-//	console solution   the solution of the step's exercise; may have until and fails
-//	console verify     checks that the step was done; "# " before a command names the result
+//	console solution   the solution of the step's exercise; can also have until and fails
+//	console verify     checks that the step was done; "# " before a command begins a statement about the result
 //	console begin      checks of the state that the lab needs at its beginning
 //	console reset      commands that undo the lab after any of its steps
 //	text hint          a hint
@@ -61,7 +61,7 @@ type Lab struct {
 type Step struct {
 	Title  string
 	Text   string    // Markdown for the reader, without the content of <details>
-	Do     []Command // all commands of the step, in the page's order
+	Do     []Command // all commands of the step, in the order of the page
 	Checks []Check   // empty if the step only shows something
 	Hint   string
 }

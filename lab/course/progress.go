@@ -13,7 +13,7 @@ type Progress struct {
 	Done  map[string]bool `json:"done"`          // labs that were finished at least once
 }
 
-// ReadProgress decodes a saved Progress. For no data it returns an empty Progress.
+// ReadProgress decodes a saved Progress. If raw is empty, it returns an empty Progress.
 func ReadProgress(raw []byte) (p Progress, err error) {
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &p); err != nil {

@@ -244,7 +244,7 @@ func (b *bench) start(c *client.Client) {
 	b.Cleanup(b.stop)
 }
 
-// await waits until ok returns nil.
+// await waits until the function ok returns nil.
 func (b *bench) await(what string, ok func() error) {
 	b.Helper()
 	eventually.NoError(b, what, ok)
@@ -267,7 +267,7 @@ func (b *bench) do(verb func(context.Context, cloudsim.InstanceID) (cloudsim.Ins
 	}
 }
 
-// node waits until ok accepts the Node with this name, and returns the Node.
+// node waits until the function ok accepts the Node with this name, and returns the Node.
 func (b *bench) node(name, what string, ok func(*corev1.Node) bool) *corev1.Node {
 	b.Helper()
 	var n *corev1.Node

@@ -18,8 +18,8 @@ type machine struct {
 	cloudsim.Instance
 	// registered is true if the kubelet of this boot has or had a Node.
 	registered bool
-	// said identifies the last logged message about the machine. It prevents that the
-	// hypervisor logs the message again.
+	// said identifies the last logged message about the machine. The hypervisor does not log
+	// this message a second time.
 	said string
 }
 
@@ -93,8 +93,9 @@ func (f *fleet) powered() []machine {
 	return on
 }
 
-// change applies fn to the machine of which seen is an earlier copy. It does nothing if the
-// instance has booted again, was stopped or was replaced since the copy.
+// change applies fn to a machine. The parameter seen is an earlier copy of this machine.
+// change does nothing if the instance has booted again, was stopped or was replaced since the
+// copy.
 func (f *fleet) change(seen machine, fn func(*machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

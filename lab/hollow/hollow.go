@@ -24,7 +24,7 @@ type Config struct {
 	// permissions: list and watch nodes, pods, services and endpointslices; create and
 	// patch nodes; patch nodes/status and pods/status.
 	Kubeconfig string
-	// Kubelet returns the TLS configuration of each machine's kubelet API. If it is nil,
+	// Kubelet returns the TLS configuration of each machine's kubelet API. If Kubelet is nil,
 	// the machines do not serve this API.
 	Kubelet KubeletTLS
 }

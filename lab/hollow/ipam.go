@@ -26,9 +26,9 @@ const byNode = "node"
 // range of the node it takes a free address, the least recently assigned first. A pod
 // that has ended or is gone no longer occupies its addresses.
 //
-// The permanent state is in the status of the pods. ipam never assigns an address twice. It
-// starts after the informer has read all pods, and only one goroutine at a time handles a
-// node.
+// The permanent state is in the status of the pods. ipam never assigns an address that another
+// pod uses, for two reasons. It starts after the informer has read all pods, and only one
+// goroutine at a time handles a node.
 type ipam struct {
 	kube   kubernetes.Interface
 	nodes  corelisters.NodeLister
@@ -250,8 +250,8 @@ func next(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Ad
 	return netip.Addr{}, false
 }
 
-// write patches the addresses into a pod's status. The patch contains the pod's uid, so
-// it fails for a new pod of the same name.
+// write patches the addresses into a pod's status. The patch contains the pod's uid, so the
+// API server refuses it for a new pod of the same name.
 func (a *ipam) write(ctx context.Context, p *corev1.Pod, ips []netip.Addr) error {
 	podIPs := make([]corev1.PodIP, len(ips))
 	for i, ip := range ips {

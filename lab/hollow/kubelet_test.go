@@ -133,8 +133,8 @@ func TestDarkZone(t *testing.T) {
 	})
 }
 
-// A crashed machine is unreachable although the cloud shows it as running. A reboot makes
-// it Ready again.
+// A crashed machine is unreachable although the cloud shows its instance as running. After a
+// reboot the Node is Ready again.
 func TestCrash(t *testing.T) {
 	b := newBench(t)
 	i := b.create("one", "sim-1a")

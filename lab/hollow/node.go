@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// fakeKey is an annotation and a label. The annotation marks a hollow Node
-	// permanently. The label selects the Node for kwok while its machine is on.
+	// fakeKey is an annotation and a label. The annotation marks a hollow Node permanently. The
+	// label selects the Node for kwok, and is set while the machine is on.
 	fakeKey   = "kwok.x-k8s.io/node"
 	fakeValue = "fake"
 
@@ -35,7 +35,7 @@ const (
 // hollow reports whether this package made the Node.
 func hollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue }
 
-// handed reports whether kwok keeps a Node alive.
+// handed reports whether a Node has kwok's label, so that kwok renews the Node's lease.
 func handed(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
 // belongs reports whether a Node may belong to a machine. A Node without a provider id may

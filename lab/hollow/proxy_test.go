@@ -34,7 +34,8 @@ func (b *bench) nodes() (one, two cloudsim.Instance) {
 	return one, two
 }
 
-// serve creates a Service. The function change may modify the spec before.
+// serve creates a Service. If change is not nil, serve calls it to modify the spec of the
+// Service first.
 func (b *bench) serve(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	b.Helper()
 	svc := &corev1.Service{
@@ -213,8 +214,8 @@ func TestNodePort(t *testing.T) {
 	b.refuses(url(two, port, "/"))
 }
 
-// With externalTrafficPolicy Local, only nodes with a pod of the Service answer. The
-// health check node port tells load balancers which nodes these are.
+// With externalTrafficPolicy Local, only nodes with a pod of the Service answer. Load
+// balancers find these nodes through the health check node port.
 func TestLocalTraffic(t *testing.T) {
 	b := newBench(t)
 	one, two := b.nodes()
@@ -428,7 +429,8 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// A port in use is logged once, and opened when it becomes free.
+// If another program uses a port, the responder logs this once. It opens the port when the
+// port becomes free.
 func TestPortInUse(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.nodes()

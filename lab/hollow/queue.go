@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
-// workers is the maximum number of nodes that are handled at once.
+// workers is the maximum number of nodes that a queue handles at the same time.
 const workers = 8
 
 // nodeQueue holds the names of nodes that need a sync.

@@ -103,7 +103,7 @@ func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complet
 	return len(r.failed) == 0
 }
 
-// off closes all ports, as a power cut does.
+// off closes all ports, because the machine is off.
 func (r *responder) off() {
 	for key, s := range r.open {
 		s.shut()
@@ -183,8 +183,8 @@ func (r *responder) ended(key socketKey, s *socket, err error) {
 }
 
 // echo answers each datagram as if it were a pod, until conn is closed. It ignores datagrams
-// that begin like an answer. Otherwise an attacker could send a datagram with the forged
-// source address of another hollow node's port, and the two nodes would answer each other for
+// that begin like an answer. Otherwise an attacker could send a datagram with a forged source
+// address, the port of another hollow node. Then the two nodes would answer each other for
 // ever.
 func echo(conn net.PacketConn, now func() *view) error {
 	var turn atomic.Uint64

@@ -205,9 +205,9 @@ func usable(all []endpoint) []endpoint {
 }
 
 // from returns the endpoints for connections to the node port on the given node. If no
-// endpoint is usable, it returns none. It follows hints for nodes (KEP-3015) first, and
-// otherwise hints for zones (KEP-2433). Hints apply only if all ready endpoints have hints and
-// at least one hint names this node or zone.
+// endpoint is usable, it returns none. It uses hints for nodes (KEP-3015). If they do not
+// apply, it uses hints for zones (KEP-2433). Hints apply only if all ready endpoints have
+// hints and at least one hint names this node or zone.
 func (s *service) from(node, zone string) []endpoint {
 	if s.local {
 		return s.byNode[node]

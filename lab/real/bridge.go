@@ -88,9 +88,9 @@ func (b *bridge) plug(name string) error {
 	return b.link.LinkSetUp(l)
 }
 
-// setCables sets the veth pair of each machine down if cut has true for the machine, and up if
-// cut has false. It changes only the end of the pair that is in the bridge. A machine that is
-// off has no veth pair.
+// setCables sets the veth pair of a machine down if the map cut contains true for the machine,
+// and up if cut contains false. It changes only the end of the pair that is in the bridge. A
+// machine that is off has no veth pair.
 func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	links, err := b.link.LinkList()
 	if err != nil {

@@ -34,8 +34,8 @@ type hierarchy struct {
 
 func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
 
-// hierarchies returns the hierarchies of this mount namespace. If a controller is
-// mounted twice, it returns the first mount.
+// hierarchies returns the hierarchies of this mount namespace. If a controller is mounted
+// twice, it returns only the first mount.
 func hierarchies() ([]hierarchy, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {

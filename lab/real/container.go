@@ -39,8 +39,9 @@ func openCgroup(h hierarchy) error {
 	return unix.Mount("", h.path, "", flags, "")
 }
 
-// moveIn moves all processes of the container's cgroup into a child cgroup. On cgroup v2, only
-// the host's root cgroup may have processes and also pass controllers to its children.
+// moveIn moves all processes of the container's cgroup into a child cgroup. On cgroup v2, a
+// cgroup that contains processes cannot pass controllers to its children. Only the host's root
+// cgroup can do this.
 func (h hierarchy) moveIn() error {
 	if !h.unified {
 		return nil

@@ -6,8 +6,8 @@
 //
 //	instance is provisioning   create the disk
 //	running                    boot the machine; its kubelet registers
-//	running, crashed           cut the power
-//	stopping, terminating,     send SIGTERM to all processes, then cut the power
+//	running, crashed           kill all processes
+//	stopping, terminating,     send SIGTERM to all processes, then SIGKILL
 //	rebooting
 //	stopped                    the machine is off and its disk stays
 //	gone                       delete the disk
@@ -22,7 +22,7 @@
 //	vpc.netns          the router of the VPC: a mounted network namespace
 //	images/KEY/        containerd's folder with all images unpacked
 //	machines/ID/       a machine
-//	  disk/            data that stays when the machine is off; images are links
+//	  disk/            data that stays when the machine is off; images are hard links
 //	  etc/             files that the machine reads at boot
 //	  boot.json        the boot settings: see package boot
 //	  booted           the cloud operation that started the machine

@@ -37,7 +37,8 @@ const (
 // CredentialDir is the folder of a machine with the files of Registry.Kubelet.
 const CredentialDir = etcKubernetes + "/credprovider"
 
-// shutdownGrace is the time between SIGTERM and the power cut.
+// shutdownGrace is the maximum time between SIGTERM for a machine's processes and the end of
+// the machine.
 const shutdownGrace = 3 * time.Second
 
 //go:embed files

@@ -91,7 +91,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 		if serving, err = newRouter(log, cfg.Cloud, h.vpc).serve(ctx, *cfg.Router); err != nil {
 			return err
 		}
-		go func() { _ = serving.Wait(); stop() }() // machines need the router
+		go func() { _ = serving.Wait(); stop() }() // if the router ends, the hypervisor ends, because machines need the router
 	}
 	if err := h.adopt(ctx); err != nil {
 		return err
@@ -333,9 +333,9 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 // farewellWithin is the time limit of a call of Config.NotReady.
 const farewellWithin = 5 * time.Second
 
-// farewell shuts a machine down and sets the machine's Node to NotReady. Otherwise the cluster
-// would notice the shutdown only when the Node's Lease expires. If NotReady fails, farewell
-// only logs the failure, and the cluster waits until the Lease expires.
+// farewell shuts a machine down and sets the machine's Node to NotReady. Without the change of
+// the Node, the cluster would notice the shutdown only when the Node's Lease expires. If the
+// change fails, farewell logs the failure and returns nil.
 func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instance) error {
 	m.untold = m.untold || m.on() // the value stays for the next attempt if this attempt fails
 	if err := m.shutDown(ctx); err != nil || !m.untold {

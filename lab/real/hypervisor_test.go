@@ -70,8 +70,8 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// A hypervisor that fails before it has taken over earlier machines leaves the machines
-// running, unless its context has ended.
+// A hypervisor may fail before it has taken over the machines of an earlier run. Then it
+// leaves these machines running, unless the context of Run has ended.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")

@@ -25,8 +25,8 @@ type image struct {
 	files   map[string]string // contents of other files by path
 }
 
-// Names of the images that every machine has. Kubernetes' own manifests and tests use
-// these names, so they work unchanged.
+// These are the names of images that every machine has. Kubernetes' own manifests and tests
+// use the same names, so these manifests and tests work unchanged.
 const (
 	PauseImage   = "registry.k8s.io/pause:3.10.2"
 	CoreDNSImage = "registry.k8s.io/coredns/coredns:v1.14.2"
@@ -56,7 +56,7 @@ type blob struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Media types and names of the OCI image layout, v1.1.
+// These are media types of the OCI image format v1.1.
 const (
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar"
 	typeConfig   = "application/vnd.oci.image.config.v1+json"

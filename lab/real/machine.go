@@ -62,7 +62,7 @@ type process struct {
 	fd    *os.File
 }
 
-// watchProcess watches the process that has this pid now.
+// watchProcess starts to watch the process that has this pid now.
 func watchProcess(pid int) (*process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {

@@ -131,7 +131,7 @@ func (r *routed) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindRoute: routesAt}, nil
 }
 
-// Take applies an event.
+// Take applies an event to the table.
 func (r *routed) Take(_ context.Context, e cloudsim.Event) error {
 	gone := e.Type == cloudsim.EventDelete
 	if e.Kind == cloudsim.KindRoute {

@@ -137,7 +137,8 @@ address = ""
 `
 
 // stepWithin is the time limit of one step. All steps together have no limit. On a slow host,
-// such a limit would end the work, and the next attempt would begin again with the first step.
+// a limit for all steps would end the work, and the next attempt would begin again with the
+// first step.
 const stepWithin = 5 * time.Minute
 
 func (s imageStore) awaitSocket(ctx context.Context, socket string) error {

@@ -29,7 +29,7 @@ type Network struct {
 	LoadBalancers netip.Prefix
 	// Pods contains the pod ranges of all machines. It must not overlap VPC.
 	Pods netip.Prefix
-	// Link is the name of the host's link into the VPC, with at most 15 letters.
+	// Link is the name of the host's link into the VPC. It has at most 15 letters.
 	Link string
 	// BridgeOnHost puts the bridge, with the name Link, into the host's network namespace and
 	// connects the router with a veth pair. So all hypervisors in this namespace can use the
@@ -59,10 +59,11 @@ func (n Network) Validate() error {
 }
 
 const (
-	// bridgeName is the router's link into the VPC: the bridge or a veth end.
+	// bridgeName is the name of the router's link into the VPC. This link is the bridge or the
+	// end of a veth pair.
 	bridgeName = "vpc"
-	// hostPort is the bridge's end of a veth pair to the host. routerPort is the bridge's end
-	// of a veth pair to the router.
+	// hostPort is the name of the link from the bridge to the host. routerPort is the name of
+	// the link from the bridge to the router. Both are ends of veth pairs.
 	hostPort, routerPort = "host", "router"
 )
 
@@ -204,8 +205,9 @@ func (v *vpc) wire() error {
 // in returns the address with the VPC's prefix length.
 func (n Network) in(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, n.VPC.Bits()) }
 
-// hostRoutes adds two routes to the host. Traffic to pods goes to the router. All load
-// balancer addresses are local, so the data plane can listen on them.
+// hostRoutes adds two routes to the host. One route sends traffic for pods to the router. The
+// other route makes all load balancer addresses local, so that the data plane can listen on
+// them.
 func (v *vpc) hostRoutes(host *netlink.Handle) error {
 	cable, err := host.LinkByName(v.Link)
 	if err != nil {
@@ -278,8 +280,7 @@ func Lay(dir string, n Network) error {
 	return v.close()
 }
 
-// Free reports whether the host has no route into any of the networks, except for its
-// default route.
+// Free reports whether the host has no route into the networks. It ignores the default route.
 func Free(networks ...netip.Prefix) (bool, error) {
 	routes, err := hostnet.Routes()
 	if err != nil {
