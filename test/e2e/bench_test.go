@@ -69,7 +69,8 @@ func untilOK(b *testing.B, url string) time.Duration {
 	}
 }
 
-// maxIdleMiB is the limit of the anonymous memory of a cloud after two idle seconds, in MiB.
+// maxIdleMiB is the limit in MiB of a cloud's anonymous memory, two seconds after the cloud is
+// ready.
 const maxIdleMiB = 25
 
 // BenchmarkCloudsim starts only the cloud, without a cluster. The cloud should be ready within 100

@@ -31,8 +31,8 @@ func TestShippedVolumesWork(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	socket := filepath.Join(sockets, "csi.sock")
 	l.beside(l.allinone, "csi", "--mode=controller", "--endpoint=unix://"+socket, "--data-dir="+l.dir)
-	// Check the permissions before the controllers start. The API server needs some time to apply
-	// new roles. A refusal in this time would look like a missing permission.
+	// The test checks the permissions before it starts the controllers. The API server needs some
+	// time to apply new roles. A refusal in this time would look like a missing permission.
 	l.walk(t, []step{
 		{"what is applied is taken", (*labRun).testShippedPods},
 		{"what each may do", (*labRun).testShippedRights},

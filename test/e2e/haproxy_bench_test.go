@@ -36,7 +36,7 @@ backend targets
 // targetPort is the port on which the instances of these benchmarks serve.
 const targetPort = 30080
 
-// The limits of BenchmarkHAProxy, as ratios to HAProxy's figures in the same run.
+// These are the limits of BenchmarkHAProxy. They are ratios to HAProxy's figures in the same run.
 const (
 	minThroughput  = 1.0  // ratio of bytes per second
 	minConnections = 0.85 // ratio of connections per second

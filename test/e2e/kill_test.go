@@ -23,8 +23,8 @@ import (
 
 var killSeed = flag.Uint64("kill-seed", 0, "TestKill: repeat the run of this seed; 0 for a new one")
 
-// TestKill kills a cloud under load many times, at random moments. After a restart, the cloud has
-// all acknowledged changes and no incomplete changes. It continues its operations, and clients can
+// TestKill kills a cloud under load many times, at random times. After a restart, the cloud has all
+// acknowledged changes and no incomplete changes. It continues its operations, and clients can
 // resume their watches.
 func TestKill(t *testing.T) {
 	kills := 200

@@ -73,8 +73,8 @@ func lives(ctx context.Context, c *client.Client) bool {
 	return true
 }
 
-// forget reports whether err is NotFound. It fails the test if the writer did not delete the
-// resource.
+// forget reports whether err is NotFound. If err is NotFound and the writer has sent no delete
+// request for the resource, forget fails the test.
 func (w *writer) forget(err error, id string) bool {
 	if !errors.Is(err, cloudsim.NotFound) {
 		return false

@@ -123,7 +123,8 @@ func (l *labRun) kubectl(args ...string) string {
 	return l.must(l.kubectlPath(), args...)
 }
 
-// until calls ok until ok returns "". After 90 s, until fails with the last text that ok returned.
+// until waits until the function ok returns "". After 90 s it fails with the last text that ok
+// returned.
 func (l *labRun) until(what string, ok func() string) {
 	l.t.Helper()
 	l.within(90*time.Second, what, ok)
@@ -254,7 +255,7 @@ func (l *labRun) spread(url string) map[string]int {
 	return seen
 }
 
-// TestLab starts a real cluster on a simulated cloud and checks the promises of the README.
+// TestLab starts a real cluster on a simulated cloud and checks the statements of the README.
 func TestLab(t *testing.T) {
 	l := newLab(t)
 	l.must(l.allinone, "up", "--detach", "--port-base", "0")

@@ -23,8 +23,8 @@ type ledger struct {
 	mu      sync.Mutex
 	acks    []ack               // acknowledged answers since the last audit
 	refused map[string]bool     // ids of requests to which the cloud answered with an error
-	heard   map[uint64][32]byte // digests of the events that watchers got, by revision
-	lastRev uint64              // last revision that watchers got
+	heard   map[uint64][32]byte // digests of the events that watchers received, by revision
+	lastRev uint64              // last revision that watchers received
 
 	checked uint64                    // last revision of the journal that an audit has read
 	journal map[uint64][32]byte       // digests of all events, by revision

@@ -150,7 +150,7 @@ func (w way) bulk(b *testing.B, addr string, conns int, direction byte) (rate, c
 	bytes, took := float64(moved.Load()-before), time.Since(began).Seconds()
 	cpu = cpuOf(b, w.pids) - cpuBefore
 	for _, c := range open {
-		go c.Close() // konnectivity-client waits for an answer that is queued behind the data
+		go c.Close() // the Close of upstream's client waits for an answer that arrives only after the remaining data
 	}
 	all.Wait()
 	return bytes / took / 1e6, cpu / (bytes / 1e9)
@@ -233,7 +233,7 @@ func (w way) latency(b *testing.B, addr string) (p50, p99 float64) {
 		if _, err := c.Write(one); err != nil {
 			b.Fatal(err)
 		}
-		if len(took) == 0 { // the target keeps the first byte
+		if len(took) == 0 { // the target does not echo the first byte, because it selects the behaviour
 			if _, err := c.Write(one); err != nil {
 				b.Fatal(err)
 			}
@@ -359,7 +359,7 @@ func BenchmarkNetworkProxy(b *testing.B) {
 				us.stalled(b, addr, stalled)
 			}
 			reportProxy(b, mode, got, median(stalled["with"])/median(stalled["without"]))
-			for range b.N - 1 { // the benchmark measures its own rounds
+			for range b.N - 1 { // b.N changes nothing, because the benchmark has its own rounds
 			}
 		})
 	}

@@ -37,7 +37,7 @@ func TestRealTunnelOfMany(t *testing.T) {
 // tunnelled describes a lab for the test, with the pod and the other targets behind the network
 // proxy.
 type tunnelled struct {
-	up      []string // additional flags of up
+	up      []string // additional flags of 'allinone up'
 	pod     []string // kubectl arguments that create the pod web
 	carries func(l *labRun)
 	at      func(l *labRun) string // address of a listener outside the cluster

@@ -36,7 +36,7 @@ func (l *labRun) runOn(node, pod, image string, spec map[string]any, args ...str
 }
 
 // testRealMetadata proves that a machine, and a pod with host network, can call the metadata
-// service. Its replies do not reach other pods.
+// service. The replies of the service do not reach other pods.
 func (l *labRun) testRealMetadata(t *testing.T) {
 	const service = "http://169.254.169.254"
 	for _, id := range []string{"i-000001", "i-000002"} {

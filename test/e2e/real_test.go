@@ -119,7 +119,7 @@ func (l *labRun) machinePID(id string) int {
 	return 0
 }
 
-// TestReal checks the promises of docs/real-nodes.md with a cluster of real machines.
+// TestReal checks the statements of docs/real-nodes.md with a cluster of real machines.
 func TestReal(t *testing.T) {
 	l := newRealLab(t)
 	began := time.Now()

@@ -122,8 +122,8 @@ func (l *labRun) testRealUDP(t *testing.T) {
 	})
 }
 
-// testRealAffinity proves that one pod gets all requests of a client if the Service has session
-// affinity.
+// testRealAffinity proves that all requests of a client go to the same pod if the Service has
+// session affinity.
 func (l *labRun) testRealAffinity(*testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=sticky", "--session-affinity=ClientIP", "--type=LoadBalancer", "--port=80", "--target-port=8080")
 	url := l.realURL("sticky")

@@ -85,8 +85,8 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	}
 }
 
-// withoutAgents kills the proxy agents on the given nodes. It also moves a file that the agents
-// need to another path, so that they cannot start. The returned function moves the file back.
+// withoutAgents kills the proxy agents on the given nodes. It also moves a file away that the
+// agents need, so that they cannot start. The returned function moves the file back.
 func (l *labRun) withoutAgents(nodes ...string) (there func()) {
 	l.t.Helper()
 	const key, away = "/etc/kubernetes/proxy-agent.key", "/etc/kubernetes/away"

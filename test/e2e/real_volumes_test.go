@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver"
 )
 
-// TestRealVolumes checks the promises of docs/howto/volumes.md with real machines. The driver,
+// TestRealVolumes checks the statements of docs/howto/volumes.md with real machines. The driver,
 // the Kubernetes controllers and the kubelets are the same programs that users run.
 func TestRealVolumes(t *testing.T) {
 	l := newRealLab(t)

@@ -34,7 +34,7 @@ const (
 	// cloud, and the size before the run.
 	maxHeapGrowth = 1.5
 	// settleEvery is the number of requests after which the run deletes holds and faults, and starts
-	// a stopped clock. Otherwise these would make other requests fail.
+	// a stopped clock. Otherwise holds, faults and a stopped clock would make other requests fail.
 	settleEvery = 250
 )
 
@@ -48,7 +48,7 @@ func TestREST(t *testing.T) {
 	t.Logf("RESTFUZZ_SEED=%d RESTFUZZ_REQUESTS=%d", seed, requests)
 	cloud := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Registry, c.Meter = "127.0.0.1:5000", noTraffic{} }))
 	r := &run{t: t, cloud: cloud, spec: readSpec(t), world: &world{ids: map[string][]string{}, ranges: map[string]string{}}, succeeded: map[string]bool{}, refused: map[string]string{}}
-	r.secret, _ = r.cloud.Token() // cloudtest's token cannot fail
+	r.secret, _ = r.cloud.Token() // reading the token of a test cloud cannot fail
 	g := r.generator(seed)
 	r.explore(g)
 	r.random(seed, requests/5) // fills caches of a fixed size before the first heap measurement
@@ -145,8 +145,8 @@ func (r *run) explore(g *generator) {
 	}
 }
 
-// settle removes everything that makes other operations fail: it deletes faults and holds, and
-// starts the clock.
+// settle removes everything that makes other operations fail: it deletes faults and holds, and sets
+// the clock to real time.
 func (r *run) settle(g *generator) {
 	for _, id := range []string{"faults.list", "holds.list"} {
 		r.send(g, r.operation(id), false)
