@@ -18,10 +18,10 @@ func Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Backoff waits between attempts. The first delay is First, and each delay is
-// twice the previous one, up to Most. Each wait is shortened at random by up to
-// half, so that many callers do not return at the same time. A Backoff is not
-// safe for concurrent use.
+// Backoff waits between attempts. The first delay is First. Each next delay is
+// twice the previous delay, but never longer than Most. Wait shortens each delay
+// at random, by up to half, so that many callers do not return at the same time.
+// A Backoff is not safe for concurrent use.
 type Backoff struct {
 	First, Most time.Duration
 
@@ -31,8 +31,8 @@ type Backoff struct {
 // Reset makes First the next delay.
 func (b *Backoff) Reset() { b.next = 0 }
 
-// Fresh reports whether Wait has not been called since the creation or the last
-// Reset.
+// Fresh reports whether the next call of Wait is the first call since the
+// creation of b or since the last Reset.
 func (b *Backoff) Fresh() bool { return b.next == 0 }
 
 // Wait waits for the next delay, or until ctx ends.

@@ -1,5 +1,5 @@
-// Package eventually waits, in tests, for conditions that other goroutines or
-// processes bring about. It is for tests only: the program itself waits on
+// Package eventually waits in tests for conditions that depend on other
+// goroutines or processes. Only tests use it. The program itself waits on
 // channels, watches and contexts.
 package eventually
 
@@ -7,7 +7,8 @@ import "time"
 
 const (
 	// Timeout is the time after which a condition fails its test. It is long,
-	// because a loaded machine may be slow, and only a failed test needs it.
+	// because a machine under load may be slow. Only a failed test waits for this
+	// time.
 	Timeout = 2 * time.Minute
 
 	interval = 5 * time.Millisecond
@@ -57,7 +58,7 @@ func poll(condition func() bool) bool {
 	return true
 }
 
-// helper makes a failure show the caller's line.
+// helper makes the message of a failure show the line of the test.
 func helper(t T) {
 	if h, ok := t.(interface{ Helper() }); ok {
 		h.Helper()

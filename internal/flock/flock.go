@@ -1,3 +1,4 @@
-// Package flock locks open files and folders between processes: flock(2). It
-// depends on the standard library only, because the credential plugin links it.
+// Package flock locks open files and folders with flock(2), so that only one
+// process at a time uses them. It depends only on the standard library, because
+// the small credential plugin imports it.
 package flock

@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// Try returns errors.ErrUnsupported: this system has no flock.
+// Try returns errors.ErrUnsupported, because this system has no flock.
 func Try(*os.File) (bool, error) { return false, errors.ErrUnsupported }

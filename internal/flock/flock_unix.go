@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// Try locks f exclusively, and reports false if another open file of any process
-// holds the lock. Closing f releases the lock, and so does the death of the
-// process.
+// Try locks f exclusively. It returns false if another open file holds the lock,
+// in this process or in another process. The kernel releases the lock when the
+// process closes f or ends.
 func Try(f *os.File) (bool, error) {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR) {

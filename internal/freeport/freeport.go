@@ -10,12 +10,12 @@ import (
 )
 
 // The range of ports avoids the ports of outgoing connections on current systems
-// and the node ports of Kubernetes. No client thus takes a chosen port before a
-// program listens on it, even if the program restarts.
+// and the node ports of Kubernetes. So no outgoing connection takes a chosen port
+// before the program listens on the port, even if the program restarts.
 const first, last = 10000, 29999
 
-// tries is the number of attempts to find free ports. More failures than this are
-// not accidental.
+// tries is the number of attempts to find free ports. If so many attempts fail,
+// the range probably has no free ports.
 const tries = 1000
 
 // Choose returns n different ports of 127.0.0.1 without a listener.

@@ -8,15 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Routes returns the destinations of this machine's routes, from all tables and
-// for both families. It omits default routes. It also omits a route to half of
-// all addresses, because VPN clients split a default route into two such routes.
+// Routes returns the destinations of all IPv4 and IPv6 routes of this machine,
+// from all routing tables. It omits default routes. It also omits a route to half
+// of all addresses, because VPN clients split a default route into two such
+// routes.
 func Routes() ([]netip.Prefix, error) {
 	return routes(func(_ netlink.Route, to netip.Prefix) bool { return to.Bits() > 1 })
 }
 
-// Addresses returns the address ranges that belong to this machine: those of its
-// interfaces, all of loopback, and ranges with a local route.
+// Addresses returns the address ranges that belong to this machine. These are the
+// addresses of its interfaces, all loopback addresses, and ranges with a local
+// route.
 func Addresses() ([]netip.Prefix, error) {
 	return routes(func(r netlink.Route, _ netip.Prefix) bool { return r.Type == unix.RTN_LOCAL })
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 )
 
-// A record of klog appears once in the logger's format, with its keys. The
-// verbosity of klog and the level of the logger hide other records.
+// A record of klog appears once in the logger's format, with its keys. Records
+// with a higher verbosity do not appear.
 func TestKlogComesOutAsOurs(t *testing.T) {
 	var out bytes.Buffer
 	logging.Klog(logging.New(&out, slog.LevelInfo, logging.JSON))

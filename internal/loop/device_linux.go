@@ -18,8 +18,8 @@ import (
 // Major is the kernel's major number of loop devices (devices.txt).
 const Major = 7
 
-// Loop is a loop device, held open. While it is open, the kernel gives its
-// number to no other file.
+// Loop is an open loop device. While it is open, the kernel does not give its
+// number to another file.
 type Loop struct {
 	dev    *os.File
 	Number int
@@ -36,17 +36,19 @@ func (d *Loop) Device() string { return d.dev.Name() }
 func (d *Loop) Close() error { return d.dev.Close() }
 
 // Attach returns the loop device of a file for a node. If the node has no device
-// for the file, Attach creates a device. If lapses is true, the new device has the
-// lapse flag. An existing device keeps its flag, which Lapse and Stay change.
+// for the file, Attach creates a device. If lapses is true, the new device has
+// the lapse flag (LO_FLAGS_AUTOCLEAR). Attach does not change the flag of an
+// existing device. Lapse and Stay change it.
 //
 // Attach returns an error if path is a symbolic link. For a disk that several
 // machines share, each node has its own device. If node is empty, Attach returns
 // any existing device of the file.
 //
 // The kernel removes a device with the lapse flag when no program has it open and
-// no filesystem of it is mounted. This also happens if the process was killed or
-// the machine with its mounts is gone. A device that is bind-mounted as a file
-// must not have this flag, because there are moments when no program has it open.
+// no filesystem of it is mounted. This also happens after the process was killed,
+// or after the machine and its mounts are gone. A device that is bind-mounted as
+// a file must not have this flag, because at some moments no program has the
+// device open.
 func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	d, err := Find(node, path)
 	if err != nil {
@@ -85,8 +87,8 @@ func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loo
 }
 
 // OpenFile opens the file of a disk. It returns an error for a symbolic link,
-// because another process may write to the folder of the disks. A link could
-// otherwise make the caller open another file.
+// because another process may write to the folder of the disks. Without this
+// check, a link in the folder could make the caller open another file.
 func OpenFile(path string, mode int) (*os.File, error) {
 	f, err := os.OpenFile(path, mode|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -99,12 +101,13 @@ func errLink(path string) error {
 	return fmt.Errorf("%s is not a regular file: no link to the data of a disk is followed; move the file back", filepath.Base(path))
 }
 
-// retryDelay is the time until the next attempt if another process has taken the
-// number.
+// retryDelay is the time until the next attempt after another process has taken
+// the number of the device.
 const retryDelay = 5 * time.Millisecond
 
 // configure attaches file to the first free device. EBUSY means that another
-// process took the device meanwhile. ENXIO means that the device is not yet free.
+// process has taken the device in the meantime. ENXIO means that the device is
+// not yet free.
 func configure(control, file *os.File, node string, mode int, lapses bool) (*Loop, error) {
 	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 	if err != nil {
@@ -126,8 +129,8 @@ func configure(control, file *os.File, node string, mode int, lapses bool) (*Loo
 	if err := unix.IoctlLoopConfigure(int(dev.Fd()), &c); err != nil {
 		return nil, fmt.Errorf("%s: %w", Path(n), err)
 	}
-	// The descriptor that stays open is read-only: a kernel can be set to refuse
-	// mounts of devices that are open for writing.
+	// The descriptor that stays open is read-only, because a kernel can be
+	// configured to refuse mounts of devices that are open for writing.
 	keep, err := os.Open(Path(n))
 	if err != nil {
 		return nil, err
@@ -142,7 +145,8 @@ func configure(control, file *os.File, node string, mode int, lapses bool) (*Loo
 	return d, nil
 }
 
-// Refresh makes the kernel read the size of the file again, which may have grown.
+// Refresh makes the kernel read the size of the file again, because the file may
+// have grown.
 func (d *Loop) Refresh() error {
 	if err := unix.IoctlSetInt(int(d.dev.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
 		return fmt.Errorf("%s: refreshing its size: %w", d.Device(), err)
@@ -191,9 +195,10 @@ func (d *Loop) IsReadOnly() (bool, error) {
 	return info.Flags&unix.LO_FLAGS_READ_ONLY != 0, nil
 }
 
-// Guard makes the device refuse writes, or accept them. It does nothing if the
-// file was attached read-only. A read-only bind mount of the device's file does
-// not protect the device, so Guard is needed.
+// Guard makes the device refuse writes if readOnly is true. Otherwise it makes
+// the device accept writes. It does nothing if the file was attached read-only.
+// Guard is needed because a read-only bind mount of the device's file does not
+// protect the device.
 func (d *Loop) Guard(readOnly bool) error {
 	fixed, err := d.IsReadOnly()
 	if err != nil || fixed {
@@ -214,10 +219,10 @@ func (d *Loop) refuseWrites(yes bool) error {
 }
 
 // Detach detaches the file from the device and closes the device. If other
-// programs have the device open, the kernel detaches the file when the last of
-// them closes it. Detach also clears the read-only flag, because otherwise the
-// next file of this number would be read-only. A device without a file is not an
-// error.
+// programs have the device open, the kernel detaches the file when the last
+// program closes the device. Detach also clears the read-only flag. Without this,
+// the next file of the same device number would be read-only. A device without a
+// file is not an error.
 func (d *Loop) Detach() error {
 	err := d.Guard(false)
 	if err == nil {

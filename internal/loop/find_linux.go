@@ -29,7 +29,7 @@ func Open(n int) (*Loop, error) {
 // Status describes a device that has a file.
 type Status struct {
 	Number int
-	Name   string // path of the file, as the program that attached it named it
+	Name   string // path of the file, as the program that attached the file passed it
 	Of     uint64 // the device number of the file if the file is a device, else 0
 }
 
@@ -42,7 +42,7 @@ func List() (all []Status, err error) {
 	}
 	for _, n := range numbers {
 		if _, err := BackingFile(n); err != nil {
-			continue // it has no file
+			continue // the device has no file
 		}
 		d, err := Open(n)
 		if err != nil {
@@ -58,9 +58,9 @@ func List() (all []Status, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", Path(n), err)
 		}
-		// This uses the name in the loop status. The name in sysfs is a path in
-		// the mounts of the program that attached the file. If that machine is
-		// gone, sysfs shows only the end of the path.
+		// The name comes from the status of the device. The name in sysfs is a
+		// path in the mounts of the program that attached the file. After the
+		// machine of that program is gone, sysfs shows only the end of the path.
 		all = append(all, Status{n, unix.ByteSliceToString(info.File_name[:]), info.Rdevice})
 	}
 	return all, nil
@@ -68,11 +68,11 @@ func List() (all []Status, err error) {
 
 // Find returns the loop device of a file for a node, or nil. It skips the devices
 // of other nodes. It compares inodes for two reasons: machines of one host may
-// use equal file names, and the kernel reuses numbers at once. For a deleted file
-// it returns the device of a file that had this name.
+// use equal file names, and the kernel reuses numbers at once. If the file was
+// deleted, Find returns the device of a file that had this name.
 //
-// Find reads sysfs for each loop device in use. If a path in near shows the
-// device, Find checks only that path.
+// Find reads sysfs for each loop device in use. If a path in near is a mount of
+// the device, Find reads sysfs only for this device.
 func Find(node, path string, near ...string) (*Loop, error) {
 	b, err := backingOf(path)
 	if err != nil {
@@ -147,10 +147,11 @@ func backingOf(path string) (b backing, err error) {
 	return b, nil
 }
 
-// maybe reports whether the file of device n may be b, by its name. Find uses it
-// to open few other devices. The kernel cannot always show the folder of a file,
-// for example if a container attached the file and is gone. If the inode can be
-// compared, maybe therefore ignores the folder.
+// maybe compares names, and reports whether the file of device n may be b. So
+// Find opens only few devices of other files. The kernel cannot always show the
+// folder of a file, for example if a container attached the file and is gone. So
+// maybe ignores the folder if the caller can compare inodes, that is, if
+// inAnyFolder is true.
 func (b backing) maybe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
@@ -164,8 +165,8 @@ func BackingFile(n int) (string, error) {
 	return strings.TrimSuffix(string(raw), "\n"), err
 }
 
-// behind returns device n if its file is b, and otherwise nil. For a deleted file
-// it can compare only the name.
+// behind returns device n if its file is b. Otherwise it returns nil. If the file
+// was deleted, only its name can be compared, which maybe has done.
 func (b backing) behind(n int) (*Loop, error) {
 	d, err := Open(n)
 	if err != nil || d == nil {
@@ -173,7 +174,7 @@ func (b backing) behind(n int) (*Loop, error) {
 	}
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err != nil || !b.gone && (info.Inode != b.file.Ino || info.Device != b.file.Dev) || b.isOthers(info) {
-		_ = d.Close()   // the device was removed meanwhile, or has another file or node
+		_ = d.Close()   // the device was removed in the meantime, or has another file or node
 		return nil, nil //nolint:nilerr // such a device does not belong to this file
 	}
 	return d, nil

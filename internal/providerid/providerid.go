@@ -23,7 +23,7 @@ func (id ID) String() string {
 }
 
 // Foreign is the error for an id of another provider. The caller must not decide
-// whether such a node exists.
+// whether a node with such an id exists.
 type Foreign struct{ ProviderID string }
 
 func (f Foreign) Error() string {

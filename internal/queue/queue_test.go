@@ -11,8 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
-// A failed name comes again with a growing delay. A name with a wait comes again
-// after this wait, without the delay of earlier failures.
+// The queue returns a failed name again after a growing delay. If work returns a
+// wait, the queue returns the name again after this wait. The delay of the next
+// failure then starts small again.
 func TestDrainRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, 3*time.Second)

@@ -43,8 +43,8 @@ const (
 type connectionKey struct{}
 
 // Authenticated records that the caller of the request with this context has
-// authenticated. HTTP then no longer closes its connection in favour of new
-// connections. The call has no effect if too many connections have already
+// authenticated. HTTP then does not close its connection when many new
+// connections arrive. The call has no effect if too many connections have already
 // authenticated.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
@@ -108,16 +108,16 @@ func (c *connection) expire() {
 	}
 }
 
-// close closes c at once, and the server then reports StateClosed. It closes the
-// connection below TLS, because TLS would wait for the client when it sends its
-// last record.
+// close ends c at once. The server then reports StateClosed. If c uses TLS, close
+// ends only the TCP connection below TLS, because TLS would first send a last
+// record and could wait for the client.
 func (c *connection) close() {
 	c.enter(closing)
 	conn := c.conn
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	_ = conn.Close() // fails if the server closed it at the same time
+	_ = conn.Close() // fails if the server has closed the connection at the same time
 }
 
 func (c *connection) authenticate() {

@@ -17,8 +17,8 @@ import (
 )
 
 // start runs a server until the test ends and returns its address. A request with
-// an Authorization header authenticates. The path /wait answers when the client
-// closes the connection.
+// an Authorization header authenticates. A request for /wait runs until the
+// client closes the connection.
 func start(t *testing.T, secure bool, limits run.Limits) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -85,8 +85,8 @@ func send(t *testing.T, c net.Conn, lines ...string) {
 	}
 }
 
-// ended waits until the server has closed c, and returns the data that the server
-// sent before.
+// ended waits until the server closes c. It returns the data that the server has
+// sent.
 func ended(t *testing.T, c net.Conn) string {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -101,8 +101,8 @@ func ended(t *testing.T, c net.Conn) string {
 
 const authorized = "Authorization: x"
 
-// The server closes connections without an authenticated request, no matter how
-// much of a request has arrived.
+// The server closes a connection without an authenticated request, even if a part
+// of a request has arrived.
 func TestAnonymousConnectionsEnd(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		for name, request := range map[string][]string{
@@ -128,7 +128,7 @@ func TestAnonymousConnectionsEnd(t *testing.T) {
 	})
 }
 
-// A handler's answer does not wait for the rest of a body.
+// The answer of a handler does not wait for the rest of the request's body.
 func TestAnswerBeforeTheBody(t *testing.T) {
 	c := dial(t, start(t, false, run.Limits{Body: 50 * time.Millisecond, AnonymousFor: time.Hour}), false)
 	send(t, c, "POST / HTTP/1.1", "Host: x", "Content-Length: 1000", "", "{")

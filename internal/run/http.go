@@ -18,8 +18,9 @@ type Limits struct {
 	// request. A new connection beyond this limit closes the connection that has
 	// waited longest. The default is 512, but at most half of Connections.
 	Anonymous int
-	// AnonymousFor limits the time that such a connection stays open between two
-	// requests, and the duration of each request. The default is 25 s.
+	// AnonymousFor is the maximum idle time of a connection without an
+	// authenticated request. It is also the maximum duration of each request on
+	// such a connection. The default is 25 s.
 	AnonymousFor time.Duration
 	// Body limits the time for the arrival of a request's body, unless the
 	// handler sets another read deadline. The default is 10 s.
@@ -44,8 +45,8 @@ func (l Limits) withDefaults() Limits {
 
 // HTTP serves on ln until ctx ends, within limits. It then accepts no new
 // requests, waits up to grace for running requests, and closes the remaining
-// connections. It closes ln. HTTP sets timeouts and a header size in srv where
-// srv has none.
+// connections. It closes ln. If srv has no timeouts or no maximum size of
+// headers, HTTP sets them.
 //
 // A handler calls Authenticated when it has authenticated the caller. The limits
 // in srv then apply to the connection, instead of AnonymousFor.
@@ -86,8 +87,8 @@ func limit(srv *http.Server, limits Limits) {
 		srv.HTTP2 = &http.HTTP2Config{}
 	}
 	// The server allocates a buffer for a frame as soon as the client announces
-	// its length. It also stores data that no handler has read. The defaults are
-	// 1 MiB each.
+	// the length of the frame. The server also stores data that no handler has
+	// read. The default of each limit is 1 MiB.
 	srv.HTTP2.MaxReadFrameSize = 16 << 10
 	srv.HTTP2.MaxReceiveBufferPerConnection, srv.HTTP2.MaxReceiveBufferPerStream = 64<<10, 64<<10
 	all := &connections{limits: limits, open: map[net.Conn]*connection{}}

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// LimitSilence returns a listener for a server that cannot use HTTP, for example
-// a server of another module. A read on a connection fails if no data has arrived
-// for the time most. This time must be longer than the longest request.
+// LimitSilence returns a listener for a server that the function HTTP cannot run,
+// for example a server of another module. A read of an accepted connection fails
+// if no data arrives within the duration most. This duration must be longer than
+// the longest request.
 func LimitSilence(ln net.Listener, most time.Duration) net.Listener {
 	return &silenceListener{ln, most}
 }
@@ -26,8 +27,8 @@ func (l *silenceListener) Accept() (net.Conn, error) {
 	return &silenceConn{Conn: c, most: l.most}, nil
 }
 
-// silenceConn is a connection with two read deadlines: the server's and its own.
-// The earlier deadline applies.
+// silenceConn is a connection with two read deadlines: the deadline that the
+// server sets, and the end of the duration most. The earlier deadline applies.
 type silenceConn struct {
 	net.Conn
 	most time.Duration

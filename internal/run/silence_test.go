@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// A server without timeouts closes the connections of silent clients and keeps
-// other connections.
+// With LimitSilence, a server without timeouts closes the connections of silent
+// clients and keeps other connections.
 func TestLimitSilence(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,10 +13,11 @@ import (
 // longestSocket is the maximum length of a Unix socket's path in bytes (unix(7)).
 const longestSocket = 107
 
-// Socket creates a Unix socket that only its owner may use, from the beginning.
-// It replaces a socket that a killed process left. It returns an error if a
-// process serves on the socket, or if path is a file of another kind. Two
-// processes that start at the same moment may still replace each other's socket.
+// Socket creates a Unix socket that only its owner may use. If the system
+// supports this, the socket has these permissions from the beginning. Socket
+// replaces a socket that a killed process left. It returns an error if a process
+// serves on the socket, or if path is a file of another kind. Two processes that
+// start at the same moment may still replace each other's socket.
 func Socket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > longestSocket {
 		return nil, fmt.Errorf("%s is too long for a socket: at most %d bytes", path, longestSocket)
@@ -59,7 +60,7 @@ func leftover(ctx context.Context, path string) error {
 		}
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // another process removed it meanwhile
+		return nil // another process has removed the socket in the meantime
 	}
 	return fmt.Errorf("%s is there, and may be in use: %w", path, err)
 }
