@@ -1,4 +1,4 @@
-# All tasks of people and CI are targets here. `make` lists them.
+# All tasks of developers and of CI are targets in this file. `make` lists them.
 SHELL       := /bin/bash
 GO          ?= go
 KUBERNETES  := v1.36.3
