@@ -38,7 +38,7 @@ type service struct {
 	affinity  bool // sessionAffinity: ClientIP
 	endpoints []endpoint
 
-	cluster []endpoint            // endpoints for all nodes, used if no hints apply
+	cluster []endpoint            // endpoints for all nodes, used if local is false; hints may select some of them
 	byNode  map[string][]endpoint // endpoints by their node, used if local is true
 }
 
