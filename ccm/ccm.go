@@ -164,10 +164,12 @@ func (p *Provider) ProviderName() string { return providerid.Scheme }
 // cluster's name.
 func (p *Provider) HasClusterID() bool { return true }
 
-// InstancesV2 returns the provider's part for Nodes.
+// InstancesV2 returns the part of the provider that the framework calls for
+// Nodes.
 func (p *Provider) InstancesV2() (cloudprovider.InstancesV2, bool) { return p.instances, true }
 
-// LoadBalancer returns the provider's part for Services.
+// LoadBalancer returns the part of the provider that the framework calls for
+// Services.
 func (p *Provider) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return p.loadBalancers, true }
 
 // Instances returns false, because InstancesV2 replaces this interface.
@@ -179,5 +181,6 @@ func (p *Provider) Zones() (cloudprovider.Zones, bool) { return nil, false }
 // Clusters returns false, because the framework does not use this interface.
 func (p *Provider) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
-// Routes returns the provider's part for routes to pods.
+// Routes returns the part of the provider that the framework calls for routes
+// to pods.
 func (p *Provider) Routes() (cloudprovider.Routes, bool) { return p.routes, true }

@@ -29,8 +29,8 @@ import (
 
 const cluster = "kubernetes"
 
-// rig is a real simulated cloud and a provider. The test can cut or disturb the
-// provider's connection to the cloud.
+// rig contains a simulated cloud and a provider that calls this cloud. A test
+// can make these calls fail.
 type rig struct {
 	cloud    *client.Client // client of an admin, with a separate connection
 	api      *client.Client // the provider's client; a test can add faults to its calls
@@ -235,8 +235,8 @@ func (r *rig) machine(t testing.TB, name string) cloudsim.Instance {
 	return i
 }
 
-// node returns a Node as the kubelet registers it, before the cloud initialises
-// it.
+// The function node returns a Node in the form in which a kubelet registers it,
+// before the CCM initialises the Node.
 func node(name string) *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},

@@ -36,8 +36,8 @@ func TestClassIsServedFromCreateToDelete(t *testing.T) {
 	if !servicehelpers.HasLBFinalizer(s) {
 		t.Error("it has no finalizer")
 	}
-	// The fake API server does not support finalizers, so the test sets the
-	// deletion time as the real API server does.
+	// The fake API server does not support finalizers. So the test sets the
+	// deletion time in the same way as a real API server.
 	p.update(t, func(s *v1.Service) { now := metav1.Now(); s.DeletionTimestamp = &now })
 	eventually.True(t, "load balancer and finalizer are gone", func() bool {
 		s, err := p.kube.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})

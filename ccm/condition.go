@@ -26,8 +26,8 @@ type refused struct{ error }
 // itself defines only a reason for clouds that cannot mix protocols.
 const reasonPorts = "PortsRefused"
 
-// leftover reports whether the Service still has the condition of this provider,
-// but no longer wants a load balancer.
+// leftover reports whether the Service has the condition of this provider
+// although it no longer wants a load balancer.
 func leftover(svc *v1.Service) bool {
 	c := meta.FindStatusCondition(svc.Status.Conditions, v1.LoadBalancerPortsError)
 	return svc.Spec.Type != v1.ServiceTypeLoadBalancer && c != nil && c.Reason == reasonPorts

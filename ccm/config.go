@@ -21,7 +21,8 @@ import (
 )
 
 // Config is the cloud configuration: the URL of the cloud, the credentials and
-// the behaviour of the controllers. --cloud-config names its YAML file.
+// the behaviour of the controllers. The flag --cloud-config is the path of its
+// YAML file.
 type Config struct {
 	URL       string `json:"url"`               // e.g. http://127.0.0.1:8180
 	TokenFile string `json:"tokenFile"`         // file with the bearer token; the CCM reads it for every call. A relative name in a configuration file is relative to the folder of that file
@@ -29,8 +30,8 @@ type Config struct {
 	Project   string `json:"project,omitempty"` // project that the CCM uses; only for the token of an admin, which belongs to no project
 	Region    string `json:"region,omitempty"`  // region of new load balancers. Empty means the cloud's only region
 
-	// NodeDeletionGrace is the time that an instance must be absent before the
-	// CCM deletes its Node. The default is 0.
+	// NodeDeletionGrace is the time for which an instance must be absent before
+	// the CCM deletes its Node. The default is 0.
 	NodeDeletionGrace metav1.Duration `json:"nodeDeletionGrace,omitempty"`
 	// LoadBalancerClass is the spec.loadBalancerClass that the CCM serves, in
 	// addition to Services without a class. Empty means DefaultLoadBalancerClass.
@@ -44,8 +45,8 @@ type Config struct {
 	// DeleteOrphans makes the CCM delete load balancers of this cluster that no
 	// Service wants. By default the CCM only reports them.
 	DeleteOrphans bool `json:"deleteOrphans,omitempty"`
-	// OrphanGrace is the time that a load balancer must be an orphan before the
-	// CCM deletes it. Empty means 10 minutes.
+	// OrphanGrace is the time for which a load balancer must be an orphan
+	// before the CCM deletes it. Empty means 10 minutes.
 	OrphanGrace metav1.Duration `json:"orphanGrace,omitempty"`
 }
 

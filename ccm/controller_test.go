@@ -123,7 +123,7 @@ func follow(t testing.TB, kube *fake.Clientset, shared informers.SharedInformerF
 	})
 }
 
-// join registers a Node as the kubelet does.
+// join registers a Node in the same way as a kubelet.
 func (p plane) join(t *testing.T, n *v1.Node) {
 	t.Helper()
 	if _, err := p.kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {

@@ -71,7 +71,8 @@ func migrating(c *config.LeaderMigrationConfiguration) {
 	}
 }
 
-// cloudHealth returns a controller that only has a health check.
+// cloudHealth returns a controller that only provides a health check of the
+// cloud.
 func cloudHealth(_ app.ControllerInitContext, _ *appconfig.CompletedConfig, cloud cloudprovider.Interface) app.InitFunc {
 	return func(context.Context, controllermanager.ControllerContext) (controller.Interface, bool, error) {
 		return health{cloud.(*Provider)}, true, nil

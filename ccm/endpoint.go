@@ -45,7 +45,7 @@ type left struct {
 	why    error
 }
 
-// endpoints gives access to the EndpointSlices of the cluster.
+// endpoints reads the EndpointSlices of the cluster from the informer cache.
 type endpoints struct {
 	lister discoverylisters.EndpointSliceLister
 	synced cache.InformerSynced

@@ -27,7 +27,8 @@ import (
 // calls for all other Nodes.
 const instanceDeadline = 10 * time.Second
 
-// instances is a cloudprovider.InstancesV2. It answers questions about Nodes.
+// instances is a cloudprovider.InstancesV2. The framework calls it to get the
+// state and the data of a Node's instance.
 type instances struct {
 	api      *client.Client
 	mirror   *mirror

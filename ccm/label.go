@@ -89,7 +89,7 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 		if have, there := n.Labels[k]; !there || had[k] && have != v {
 			change[k] = v
 		} else if have != v {
-			delete(want, k) // a person set this label first
+			delete(want, k) // the label had another value before, so a person set it
 		}
 	}
 	for k, ours := range had {

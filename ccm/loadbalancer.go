@@ -181,8 +181,8 @@ func (b *loadBalancers) release(ctx context.Context, lb cloudsim.LoadBalancer, s
 
 // find returns the load balancer that belongs to the Service, or the shared
 // load balancer that the Service uses. It does not read the annotations of the
-// Service, because a user may have changed them. It returns an error if a load
-// balancer with the Service's name belongs to another owner.
+// Service, because a user may have changed these annotations. It returns an
+// error if a load balancer with the Service's name belongs to another owner.
 func (b *loadBalancers) find(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
 	lb, found, err := b.own(ctx, cluster, svc)
 	if err != nil || found {

@@ -67,7 +67,8 @@ func TestMirrorNeverSaysNo(t *testing.T) {
 	}
 }
 
-// After a watch breaks, the CCM does not use the mirror until a new watch works.
+// If calls to the cloud fail, the CCM does not use the mirror until a watch of
+// the cloud works.
 func TestMirrorFollowsAgain(t *testing.T) {
 	r := newRig(t)
 	i := r.machine(t, "node-1")

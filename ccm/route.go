@@ -175,8 +175,8 @@ func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists 
 // DeleteRoute deletes the route with the id that ListRoutes returned. If the
 // route does not exist, DeleteRoute returns nil. The framework deletes and
 // creates routes at the same time, so a new route may have replaced the listed
-// route. The new route has another id, so DeleteRoute does not delete it.
-// DeleteRoute also does not delete a route that hasten has recorded.
+// route. The new route has another id, so DeleteRoute does not delete the new
+// route. DeleteRoute also does not delete a route that hasten has recorded.
 func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
 	if r.hastened(route.DestinationCIDR) {
 		return nil
