@@ -55,8 +55,8 @@ type Config struct {
 	// MetadataURL is the URL of the instance's metadata service. ReadConfig
 	// replaces an empty URL with the link-local address.
 	MetadataURL string `json:"metadataURL,omitempty"`
-	// Registries are the registries that the plugin answers for: host[:port],
-	// exactly as in image names.
+	// Registries contains the registries for which the plugin returns
+	// credentials. Each has the form host[:port], exactly as in image names.
 	Registries []string `json:"registries"`
 	// CacheDir is the folder of the cache, which stores credentials between
 	// runs. Only the user that runs the plugin may access this folder. Empty
@@ -121,7 +121,8 @@ func isRegistry(s string) bool {
 	return err == nil && bits == nil && host != "" && n > 0
 }
 
-// request is the request of the kubelet. Fields of later versions are ignored.
+// The type request is the request of the kubelet. The plugin ignores unknown
+// fields, which a later version of the protocol may have.
 type request struct {
 	APIVersion  string            `json:"apiVersion"`
 	Kind        string            `json:"kind"`
@@ -130,7 +131,8 @@ type request struct {
 	Annotations map[string]string `json:"serviceAccountAnnotations"`
 }
 
-// response is the answer to the kubelet. The kubelet refuses unknown fields.
+// The type response is the answer to the kubelet. The kubelet refuses answers
+// with unknown fields.
 type response struct {
 	APIVersion    string                `json:"apiVersion"`
 	Kind          string                `json:"kind"`

@@ -174,7 +174,7 @@ func TestStandardInputThatNeverEnds(t *testing.T) {
 }
 
 // If the cloud or the metadata service answers with a redirect, the plugin does
-// not follow it. So the other server gets no token.
+// not follow the redirect. So the other server gets no token.
 func TestRedirect(t *testing.T) {
 	_, good := node(t)
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a token went astray: %s", r.URL) }))

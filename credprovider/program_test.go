@@ -68,7 +68,7 @@ type exited struct {
 // process of this group still exists after the end of the program.
 func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...func(*exec.Cmd)) exited {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the kubelet's limit
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the time limit of the kubelet
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program(t), "--config="+configured(t, cfg))
 	var out, said bytes.Buffer
