@@ -20,7 +20,7 @@ const (
 	groupOther      = "other"
 )
 
-// versionFlag is a flag of the root command only.
+// versionFlag is the name of a flag that only the root command has.
 const versionFlag = "version"
 
 func newRootCommand(e cli.Env) *cobra.Command {

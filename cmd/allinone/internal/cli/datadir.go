@@ -22,7 +22,8 @@ func DefaultDataDir(getenv func(string) string) string {
 	return filepath.Join(base, "cloudsim")
 }
 
-// DefaultCloudDir returns the default folder of the cloud, or "" if the user has no home.
+// DefaultCloudDir returns the default data directory of `allinone cloudsim`. If the user has no
+// home, it returns "".
 func DefaultCloudDir(getenv func(string) string) string {
 	if dir := DefaultDataDir(getenv); dir != "" {
 		return filepath.Join(dir, "cloud")

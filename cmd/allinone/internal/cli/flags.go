@@ -81,7 +81,7 @@ func Instant(flag, s string) (*time.Time, error) {
 	return &t, nil
 }
 
-// ParseQuotas parses the NAME=LIMIT words of a flag.
+// ParseQuotas parses the words of a flag. Each word has the form NAME=LIMIT.
 func ParseQuotas(flag string, words []string) (map[cloudsim.QuotaName]int64, error) {
 	limits := map[cloudsim.QuotaName]int64{}
 	for _, w := range words {
@@ -97,7 +97,7 @@ func ParseQuotas(flag string, words []string) (map[cloudsim.QuotaName]int64, err
 
 const RateForm = "PERSECOND:BURST, e.g. 10:20, or off"
 
-// ParseRate parses PERSECOND:BURST, or off.
+// ParseRate parses a rate limit in the form PERSECOND:BURST, or the word off.
 func ParseRate(flag, s string) (r cloudsim.Rate, err error) {
 	if s == "off" || s == "" {
 		return r, nil

@@ -68,7 +68,8 @@ func whole[T cloudsim.Resource, ID ~string](k kind[T, ID], call func(*client.Cli
 	}
 }
 
-// createCommand returns a command that creates a resource with only a name and labels.
+// createCommand returns a command that creates a resource. It is for resources that have only a
+// name and labels.
 func (k kind[T, ID]) createCommand(c *cli.Connection, short string, create func(context.Context, *client.Client, string, map[string]string) (T, error)) *cobra.Command {
 	var o cli.Output
 	var labels []string

@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 )
 
-// csiFlags are the flags of the csi command.
+// csiFlags contains the flags of the csi command.
 type csiFlags struct {
 	csidriver.Config
 	cli.Connection

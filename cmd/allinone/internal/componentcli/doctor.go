@@ -131,8 +131,9 @@ func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string
 	return ""
 }
 
-// exposed returns a problem for each file or folder that other users can change, or that exposed
-// cannot read. A user that can change such a file can get the credentials of the kubelet.
+// exposed returns a problem for each file or folder that other users can change. It also returns
+// a problem for a path that does not exist. A user that can change such a file can get the
+// credentials of the kubelet.
 func exposed(paths ...string) (problems []string) {
 	for _, path := range paths {
 		info, err := os.Stat(path)

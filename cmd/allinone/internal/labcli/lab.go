@@ -85,7 +85,7 @@ func (c *labCLI) pupil() (*pupil, error) {
 	return p, err
 }
 
-// here returns an error if no lab runs or if the lab is not ready.
+// The method here returns an error if no lab runs, or if the lab is not ready.
 func (p *pupil) here() error {
 	if p.report.PID == 0 {
 		return noLab(p.report)

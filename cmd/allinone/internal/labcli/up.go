@@ -194,7 +194,7 @@ func summarise(w io.Writer, r lab.Report, foreground bool) {
 		heading = "The lab runs, but it is not ready: " + r.Machines.String() + "."
 	}
 	fmt.Fprintf(w, "\n%s These components run:\n\n", heading)
-	_ = componentPrinter(w, cli.Output{}).List(r.Components) // an error means that w cannot be written, so no message is possible
+	_ = componentPrinter(w, cli.Output{}).List(r.Components) // fails only if writing to w fails, and then summarise cannot write a message
 	image := "--image=web"
 	if r.Nodes == lab.Real {
 		image = "--image=" + lab.TestImage + " -- /agnhost netexec"

@@ -358,6 +358,6 @@ func (f *proxyServerFlags) closeAll() error {
 func statusHandler(s *server.Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(s.Status()) // fails if the client has left
+		_ = json.NewEncoder(w).Encode(s.Status()) // fails if the client has closed the connection
 	})
 }

@@ -176,7 +176,7 @@ func (f *certificatesFlags) write(name string, content []byte) error {
 	return os.Rename(tmp.Name(), f.path(name))
 }
 
-// secretsYAML returns the Secret and the ConfigMap that deploy/ mounts.
+// secretsYAML returns the Secret and the ConfigMap that the workloads in deploy/ mount, as YAML.
 func secretsYAML(ca, server *cert.Pair) ([]byte, error) {
 	key, err := cert.KeyPEM(server.Key)
 	if err != nil {

@@ -253,7 +253,7 @@ func (f *cloudsimFlags) networks(cfg *engine.Config) error {
 // The method reach sets the addresses of instances to which the data plane may connect. It always
 // includes the addresses of default networks. It also includes the ranges of --network-ranges. If
 // this flag is not set, the addresses of project networks are not on a network of this machine,
-// so the data plane cannot reach them.
+// so the data plane cannot reach these addresses.
 func (f *cloudsimFlags) reach(plane *dataplane.Config, cfg engine.Config) {
 	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
 		if p.IsValid() {
@@ -283,7 +283,8 @@ func parsePublished(s string) (engine.Published, error) {
 	return engine.Published{Host: host, First: first, Last: last}, nil
 }
 
-// limits parses the quotas and the rate limits.
+// The method limits parses the flags for quotas and rate limits, and writes their values into
+// cfg.
 func (f *cloudsimFlags) limits(cfg *engine.Config) error {
 	var quotas, read, write, project error
 	cfg.Quotas, quotas = cli.ParseQuotas("quota", f.quotas)
