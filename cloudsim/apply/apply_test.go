@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// everyKind contains each list that can be applied. Its values include the zeros, nulls and
-// other spellings for which the API shows a different value.
+// everyKind contains each list that can be applied. Some values are zeros, nulls or other spellings
+// that the API shows in a different form.
 const everyKind = `
 networks:
 - {name: shop, ipv4: 10.10.0.0/16, ipv6: "fd10:0:0::/48", labels: {}, maxRoutes: 0, podRanges: {ipv4: 10.11.0.0/16, ipv4Mask: 24, ipv6: "", ipv6Mask: 0}}
@@ -109,8 +109,8 @@ func TestApplyTwice(t *testing.T) {
 	}
 }
 
-// TestApplyZero proves that a zero asks for the default. If the cloud has another value, apply
-// updates the resource once.
+// TestApplyZero proves that a zero in the file means the default value. If the cloud has another
+// value, the first apply updates the resource. The second apply changes nothing.
 func TestApplyZero(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const name, zero = "loadBalancers:\n- name: web\n  region: sim-1\n", "  drainTimeoutSeconds: 0\n  healthCheck: {protocol: http, path: \"\"}\n"
@@ -127,8 +127,9 @@ func TestApplyZero(t *testing.T) {
 	}
 }
 
-// TestApplyDocuments proves that apply creates the resources of all documents in a valid
-// order. It refuses a document that contains the same list twice.
+// TestApplyDocuments proves that apply creates the resources of all YAML documents in a file. It
+// creates a resource before the resources that refer to it. It refuses a document that contains the
+// same list twice.
 func TestApplyDocuments(t *testing.T) {
 	cl := cloudtest.Start(t)
 	got := applyText(t, cl, "---\nholds:\n- {name: h, kind: instance, verb: stop, target: b}\n---\ninstances: [{name: a, zone: sim-1a, type: small}]\n---\n# none\n---\ninstances: [{name: b, zone: sim-1a, type: small}]\n", false)
@@ -147,8 +148,8 @@ func TestApplyDocuments(t *testing.T) {
 	}
 }
 
-// TestApplyChecksFirst proves that apply reports all errors that it can find in advance before
-// it creates a resource. A dry run reports the same errors.
+// TestApplyChecksFirst proves that apply checks all resources before it creates the first resource.
+// An error of this check leaves the cloud unchanged. A dry run reports the same error.
 func TestApplyChecksFirst(t *testing.T) {
 	cl := cloudtest.Start(t)
 	for text, want := range map[string]string{
@@ -222,8 +223,9 @@ func revision(t *testing.T, cl *client.Client) uint64 {
 	return l.Revision
 }
 
-// FuzzApply proves that any file is either applied, or refused with an error that names the
-// file and the line. A second apply of an applied file changes nothing.
+// FuzzApply proves that apply either applies a random file, or returns an error that names the file
+// and the line. After a success, a second apply of the file changes nothing. It may fail if the
+// file creates a fault.
 func FuzzApply(f *testing.F) {
 	f.Add([]byte(everyKind))
 	for _, s := range []string{

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// In a bubble an hour of the cloud's time takes no real time, also while a client
-// watches.
+// TestInBubble proves that an hour of the cloud's time takes no real time in a bubble of
+// testing/synctest, even while a client watches.
 func TestInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := engine.Instant

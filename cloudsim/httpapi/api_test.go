@@ -13,7 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// send makes a request with the given body and headers, and reads the whole answer.
+// send sends a request with the given body and headers. It returns the answer and the body of the
+// answer.
 func send(t *testing.T, c *client.Client, method, path, body string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, c.URL+path, strings.NewReader(body))
@@ -40,8 +41,8 @@ func send(t *testing.T, c *client.Client, method, path, body string, headers ...
 	return resp, raw
 }
 
-// TestBadInput proves that bad input gets a 4xx problem that names the field and the
-// reason. The request changes nothing.
+// TestBadInput proves that the answer to an invalid request is a 4xx problem document. The document
+// names the field and the reason. The request changes nothing.
 func TestBadInput(t *testing.T) {
 	c := cloudtest.Start(t)
 	const inst = `"name":"a","zone":"sim-1a","type":"small"`
@@ -142,8 +143,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestAuditedTargetIsShort proves that the audit cuts a long id, so that audited calls stay
-// small.
+// TestAuditedTargetIsShort proves that the audit stores only the beginning of a long id. This
+// limits the size of an audited call.
 func TestAuditedTargetIsShort(t *testing.T) {
 	c := cloudtest.Start(t)
 	send(t, c, "GET", "/v1/instances/"+strings.Repeat("x", 60_000), "")

@@ -14,9 +14,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// BenchmarkReads reads one instance through the whole API, including authorization and
-// store. The upper limit in the same run is a bare net/http handler that encodes the same
-// object. Rounds of both alternate, so that a noisy machine disturbs both alike.
+// BenchmarkReads reads one instance through the whole API, including authorization and store. For
+// comparison, the same run measures a bare net/http handler that encodes the same object. The
+// benchmark alternates between rounds of the API and rounds of the handler, so that other load on
+// the machine affects both in the same way.
 //
 // The metric of-bare is the API's rate divided by the bare handler's rate. It should be at
 // least 0.5.
@@ -45,7 +46,7 @@ func BenchmarkReads(b *testing.B) {
 	b.ReportMetric(limit.Seconds()/ours.Seconds(), "of-bare")
 }
 
-// hammer sends n GET requests to url with eight clients and returns the time that this took.
+// hammer sends n GET requests to url from eight goroutines. It returns the total time.
 func hammer(b *testing.B, hc *http.Client, url, secret string, n int) time.Duration {
 	b.Helper()
 	hc.Transport.(*http.Transport).MaxIdleConnsPerHost = 8

@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// Document returns the OpenAPI document as huma holds it.
+// Document returns the OpenAPI document as a huma value.
 func Document() *huma.OpenAPI {
-	a := &api{engine: engine.New(slog.New(slog.DiscardHandler), nil, engine.Config{})} // the handlers are not called
+	a := &api{engine: engine.New(slog.New(slog.DiscardHandler), nil, engine.Config{})} // no test calls the handlers
 	a.huma = huma.NewAPI(openAPI("test"), newRouters(mux.NewRouter))
 	a.routes()
 	return a.huma.OpenAPI()

@@ -45,8 +45,8 @@ func TestFaultShortages(t *testing.T) {
 }
 
 // TestFaultDuplicates proves that the effect duplicate delivers a request twice. The second
-// stop finds the instance stopped, and the caller gets this error. The second create returns
-// the existing instance.
+// delivery of a stop fails, because the instance is stopped already. The caller gets this error.
+// The second delivery of a create returns the existing instance.
 func TestFaultDuplicates(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	f := breaks(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultDuplicate}, cloudsim.FaultWhen{Max: 2})

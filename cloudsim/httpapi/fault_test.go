@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// breaks creates a fault and removes it when the test ends.
+// breaks creates a fault and deletes the fault when the test ends.
 func breaks(t *testing.T, c *client.Client, operation string, effect cloudsim.FaultEffect, when cloudsim.FaultWhen) cloudsim.Fault {
 	t.Helper()
 	f, err := c.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
@@ -38,7 +38,8 @@ func breaks(t *testing.T, c *client.Client, operation string, effect cloudsim.Fa
 
 const zonesOf = "/v1/zones"
 
-// noReply fails the test if a create gets any answer. An empty 200 is an answer too.
+// noReply sends a create request. It fails the test if the cloud sends any answer, even an empty
+// 200.
 func noReply(t *testing.T, c *client.Client) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", c.URL+"/v1/instances", strings.NewReader(`{"name":"a","zone":"sim-1a","type":"small"}`))
@@ -86,8 +87,8 @@ func TestFaultErrors(t *testing.T) {
 	}
 }
 
-// TestFaultLosesTheReply proves that a created instance is durable although the reply is
-// lost. The journal has the event of the request. A second request returns the same instance.
+// TestFaultLosesTheReply proves that the cloud stores a created instance even if a fault drops the
+// reply. The journal has the event of the request. A second request returns the same instance.
 func TestFaultLosesTheReply(t *testing.T) {
 	var log bytes.Buffer
 	c, ctx := cloudtest.Start(t, cloudtest.WithLog(slog.New(slog.NewTextHandler(&log, nil)))), t.Context()
@@ -164,8 +165,8 @@ func TestFaultLatency(t *testing.T) {
 	}
 }
 
-// TestFaultsLetGo proves that a caller can leave a call that a fault delays. The cloud then
-// ends the call, and the call changes nothing.
+// TestFaultsLetGo proves that a caller can cancel a call that a fault delays. The cloud then ends
+// the call, and the call changes nothing.
 func TestFaultsLetGo(t *testing.T) {
 	for _, effect := range []cloudsim.FaultEffect{
 		{Type: cloudsim.FaultHang},
@@ -222,7 +223,7 @@ func TestFaultMaxOverTheWire(t *testing.T) {
 	}
 }
 
-// TestFaultTargets proves that faults can break every operation except those that repair
+// TestFaultTargets proves that faults can affect every operation except the operations that repair
 // the cloud.
 func TestFaultTargets(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
@@ -255,8 +256,8 @@ func TestFaultTargets(t *testing.T) {
 	}
 }
 
-// TestFaultsAreTheAdmins proves that a caller without the role admin, such as a controller
-// under test, can neither create nor see faults.
+// TestFaultsAreTheAdmins proves that a caller without the role admin can neither create nor see
+// faults. Such a caller is, for example, a controller under test.
 func TestFaultsAreTheAdmins(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: "ccm", Role: cloudsim.RoleWriter})

@@ -21,8 +21,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// FuzzRouter sends any request to any route. The answer is never a 5xx, and each refusal is
-// a problem document with a kind.
+// FuzzRouter proves that the answer to a random request is never a 5xx. Each refusal is a problem
+// document with a kind.
 func FuzzRouter(f *testing.F) {
 	const lb = `{"name":"x","region":"sim-1","listeners":[{"protocol":"tcp","port":80,"targetPort":30080}],"healthCheck":{"protocol":"tcp"}}`
 	for _, s := range [][5]string{
@@ -92,7 +92,7 @@ func everyRoute(f *testing.F, api http.Handler) (all [][5]string) {
 	return all
 }
 
-// document contains the parts of an OpenAPI document that everyRoute reads.
+// document contains those parts of an OpenAPI document that everyRoute uses.
 type document struct {
 	Paths map[string]map[string]struct {
 		RequestBody struct {
@@ -111,7 +111,7 @@ type schema struct {
 	Enum       []any
 }
 
-// example returns a value that fits a schema.
+// example returns a value that is valid for a schema.
 func (d document) example(s schema, depth int) any {
 	if s.Ref != "" {
 		s = d.Components.Schemas[s.Ref[strings.LastIndex(s.Ref, "/")+1:]]
@@ -145,7 +145,7 @@ func (d document) example(s schema, depth int) any {
 	return 1
 }
 
-// open returns the API of a cloud, for calls without a network.
+// open returns the HTTP handler of a new cloud. A test calls the handler without a network.
 func open(f *testing.F) http.Handler {
 	log := slog.New(slog.DiscardHandler)
 	st, err := store.Open(filepath.Join(f.TempDir(), "cloud.db"))

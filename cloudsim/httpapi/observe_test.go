@@ -26,7 +26,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// observed is a cloud that is called without a network. Its engine does not run yet.
+// observed is a cloud whose HTTP handler a test calls without a network. The engine runs after a
+// call of run.
 type observed struct {
 	http.Handler
 	engine *engine.Engine
@@ -87,8 +88,8 @@ func (o *observed) run(t *testing.T) {
 	})
 }
 
-// TestReady proves that a cloud is ready when all due work has settled. It is not ready while
-// its store cannot commit. Each check has a name and can be excluded.
+// TestReady proves that a cloud is ready when all due work has settled. A cloud is not ready while
+// its store cannot commit. A request can exclude a check by name.
 func TestReady(t *testing.T) {
 	o := observe(t, nil)
 	if code, body := o.ask("GET", "/readyz", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]recovered failed: work that fell due") || !strings.Contains(body, "[+]store-commit ok") {
@@ -160,8 +161,9 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestRequestLogAndTrace proves that a request makes one log line, at the level of its
-// status, and one span in the caller's trace. Neither contains a secret.
+// TestRequestLogAndTrace proves that the cloud writes one log line for a request, and adds one span
+// to the caller's trace. The level of the line depends on the status. The line and the span contain
+// no secret.
 func TestRequestLogAndTrace(t *testing.T) {
 	o := observe(t, nil)
 	const parent = "4bf92f3577b34da6a3ce929d0e0e4736"

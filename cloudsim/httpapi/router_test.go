@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestPaths proves that each path gets the same answer as from a single router with all
+// TestPaths proves that one router for each noun gives the same answers as a single router with all
 // routes.
 func TestPaths(t *testing.T) {
 	c := cloudtest.Start(t)

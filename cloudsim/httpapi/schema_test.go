@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
 
-// beside lists additional members that a limited value requires. A generated body has
-// required members only.
+// beside lists the other members that a request needs for a valid value of a limited member. A
+// generated body has only the required members.
 var beside = map[string]string{
 	"affinityTimeoutSeconds/maximum":      `{"affinity":"clientIP"}`,
 	"effect.ageSeconds/maximum":           `{"effect":{"type":"staleRead"}}`,
@@ -31,7 +31,8 @@ var beside = map[string]string{
 	"podRanges.ipv6Mask/maximum":          `{"podRanges":{"ipv6":"fd11::/56"}}`,
 }
 
-// texts make the texts of a given length for members with values of a special form.
+// texts contains the members whose values need a special form. Each function returns a valid value
+// of the given length.
 var texts = map[string]func(length int) string{
 	"healthCheck.expectedCodes": func(n int) string { return strings.Repeat("0", n-len("200")) + "200" },
 	"healthCheck.path":          func(n int) string { return "/" + strings.Repeat("a", n-len("/")) },
@@ -39,9 +40,9 @@ var texts = map[string]func(length int) string{
 	"keys":                      func(n int) string { return `{"keys":[{}]}` + strings.Repeat(" ", n-len(`{"keys":[{}]}`)) },
 }
 
-// TestDocumentedLimits proves that the limits in the OpenAPI document are the limits of
-// Validate. Validate accepts the last value within a limit and refuses the first value
-// beyond it. The API also refuses that value and names the member.
+// TestDocumentedLimits proves that the limits in the OpenAPI document are the limits of Validate.
+// Validate accepts the last value within a limit and refuses the first value beyond the limit. The
+// API also refuses the first value beyond the limit, and its error names the member.
 func TestDocumentedLimits(t *testing.T) {
 	c := cloudtest.Start(t)
 	doc := httpapi.Document()
@@ -159,7 +160,7 @@ func limitsOf(doc *huma.OpenAPI, s *huma.Schema, member string) (all []limit) {
 	return all
 }
 
-// text returns a value of this length for member.
+// text returns a value of the given length for member.
 func text(member string, length int) string {
 	if of := texts[member]; of != nil {
 		return of(length)
@@ -178,7 +179,7 @@ func items(doc *huma.OpenAPI, s *huma.Schema, n int) []any {
 	return list
 }
 
-// bodyOf returns a request in which the member of l has this value.
+// bodyOf returns the body of a request in which the member of l has the given value.
 func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []byte {
 	t.Helper()
 	s := doc.Components.Schemas.SchemaFromRef(ref)
@@ -196,7 +197,7 @@ func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []b
 	return raw
 }
 
-// put sets the value at path inside have, and creates missing objects and lists.
+// put sets the value at a path inside the value have. It creates missing objects and lists.
 func put(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any) any {
 	if len(path) == 0 {
 		return value
@@ -220,7 +221,8 @@ func put(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any) 
 	return members
 }
 
-// sample returns a value of a schema. A sample object has the required members only.
+// sample returns a valid value of a schema. If the value is an object, it has only the required
+// members.
 func sample(doc *huma.OpenAPI, s *huma.Schema) any {
 	for s.Ref != "" {
 		s = doc.Components.Schemas.SchemaFromRef(s.Ref)

@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// served serves the API until the test ends, and returns its address.
+// served serves the API until the test ends. It returns the address of the server.
 func (o *observed) served(t *testing.T, limits run.Limits) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -33,8 +33,8 @@ func (o *observed) served(t *testing.T, limits run.Limits) string {
 	return ln.Addr().String()
 }
 
-// sendAll sends half a request. It returns the server's answer up to the end of the
-// connection.
+// sendAll sends an incomplete request. It returns all bytes that the server sends until the server
+// closes the connection.
 func sendAll(t *testing.T, address, request string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -55,8 +55,8 @@ func sendAll(t *testing.T, address, request string) string {
 	return string(raw)
 }
 
-// TestHalfARequest proves that the server answers a client that sends half a request, or
-// closes its connection.
+// TestHalfARequest proves that the server does not wait forever for the rest of an incomplete
+// request. It sends an error or closes the connection.
 func TestHalfARequest(t *testing.T) {
 	o := observe(t, nil)
 	address := o.served(t, run.Limits{AnonymousFor: 2 * time.Second, Body: 100 * time.Millisecond})
@@ -81,7 +81,7 @@ func TestHalfARequest(t *testing.T) {
 }
 
 // TestRequestsOfForeignPages proves that a web page with a DNS name that points to this machine
-// can read neither the metrics nor the reference.
+// cannot read the metrics or the API reference.
 func TestRequestsOfForeignPages(t *testing.T) {
 	o := observe(t, nil)
 	for _, path := range []string{"/metrics", "/docs"} {

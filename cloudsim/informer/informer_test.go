@@ -22,16 +22,16 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// names is a Handler with the names of all instances.
+// names is a Handler that keeps the names of all instances.
 type names struct {
 	cloud *client.Client
 
 	mu    sync.Mutex
 	there map[string]bool
 	lists int
-	lost  []error // errors of OnError with news
-	tries int     // all calls of OnError
-	again int     // calls of OnSync with again
+	lost  []error // errors of the calls of OnError in which news is true
+	tries int     // number of all calls of OnError
+	again int     // number of calls of OnSync in which again is true
 	heard int
 	ruin  error // error that Take returns once
 }
@@ -90,7 +90,7 @@ func (n *names) OnError(err error, news bool) {
 	}
 }
 
-// until waits until ok returns true. It calls ok with the lock of the picture.
+// until waits until ok returns true. It holds n.mu during each call of ok.
 func (n *names) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	eventually.True(t, what, func() bool {
@@ -100,8 +100,7 @@ func (n *names) until(t *testing.T, what string, ok func() bool) {
 	})
 }
 
-// line is a connection to the cloud. A test can cut it, which breaks the current
-// watch.
+// line is a transport to the cloud. A call of cut breaks the current watch.
 type line struct {
 	next http.RoundTripper
 
@@ -133,7 +132,7 @@ func (l *line) cut(dead bool) {
 	l.watch = nil
 }
 
-// followed starts a cloud with one instance and a picture that follows the cloud.
+// followed starts a cloud with one instance, and an informer that updates a Handler of type names.
 func followed(t *testing.T) (*client.Client, *names, *line) {
 	t.Helper()
 	cloud := cloudtest.Start(t)
@@ -159,8 +158,8 @@ func create(t *testing.T, cloud *client.Client, name string) {
 	}
 }
 
-// A broken watch resumes at its last revision. It misses no event and needs no
-// new list.
+// TestDroppedStream proves that Run resumes a broken watch at its last revision. The handler misses
+// no event, and Run does not list again.
 func TestDroppedStream(t *testing.T) {
 	cloud, n, l := followed(t)
 	for try := range 5 {
@@ -183,7 +182,8 @@ func TestDroppedStream(t *testing.T) {
 	}
 }
 
-// OnSync is called as soon as a new watch works, even if no resource changes.
+// TestQuietCloudIsOnSyncAtOnce proves that Run calls OnSync as soon as a new watch works, even if
+// no resource changes.
 func TestQuietCloudIsOnSyncAtOnce(t *testing.T) {
 	_, n, l := followed(t)
 	l.cut(true)
@@ -192,8 +192,9 @@ func TestQuietCloudIsOnSyncAtOnce(t *testing.T) {
 	n.until(t, "it is heard", func() bool { return n.again == 1 })
 }
 
-// If the journal no longer contains the revision (410 Gone), everything is listed
-// again. The new list also shows resources that disappeared without an event.
+// TestExpiredRevision proves that Run lists everything again if the journal no longer contains the
+// revision (410 Gone). With the new list the handler also removes resources for which it got no
+// delete event.
 func TestExpiredRevision(t *testing.T) {
 	cloud, n, _ := followed(t)
 	if _, err := cloud.SaveState(t.Context(), cloudsim.SaveState{Name: "s", RecordsOnly: true}); err != nil {
@@ -212,7 +213,7 @@ func TestExpiredRevision(t *testing.T) {
 	n.until(t, "it knows the third", func() bool { return n.there["three"] })
 }
 
-// After an event that Take cannot apply, everything is listed again.
+// TestEventThatCannotBeTaken proves that Run lists everything again if Take returns an error.
 func TestEventThatCannotBeTaken(t *testing.T) {
 	cloud, n, _ := followed(t)
 	n.mu.Lock()
@@ -242,8 +243,8 @@ func (s *scripted) OnError(err error, news bool) {
 	s.told = append(s.told, fmt.Sprintf("lost %v %v", err, news))
 }
 
-// The backoff grows while the cloud does not answer, and an event resets it. A
-// busy cloud gets no requests for lists.
+// TestBackoff proves that the backoff grows while the cloud does not answer, and that an event
+// resets the backoff. If the cloud refuses a watch with Exhausted, Run does not list again.
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -288,9 +289,9 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// The lists of two kinds may have different revisions. Events that are older than
-// the list of their kind are ignored. OnSync is called only when the watch has
-// reached both revisions.
+// TestListsOfTwoMoments proves that the lists of two kinds may have different revisions. Run
+// ignores events that are older than the list of their kind. It calls OnSync only when the watch
+// has reached both revisions.
 func TestListsOfTwoMoments(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &scripted{list: func() (informer.Listed, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// TestRepliesCrossNoRouter proves that replies have a TTL of 1. A caller that requires
-// a TTL of at least 1 gets a connection, and a caller that requires 2 gets none.
+// TestRepliesCrossNoRouter proves that replies have a TTL of 1. A caller that requires a TTL of at
+// least 1 can connect. A caller that requires a TTL of at least 2 cannot connect.
 func TestRepliesCrossNoRouter(t *testing.T) {
 	address := strings.TrimPrefix(serve(t, nil, metadata.Config{Instance: cloudsim.InstanceID("i-000001")}), "http://")
 	dial := func(minTTL int, timeout time.Duration) error {

@@ -45,15 +45,16 @@ func serve(t *testing.T, cl metadata.Cloud, cfg metadata.Config) string {
 	return "http://" + ln.Addr().String()
 }
 
-// from returns a client that connects from the address ip, like an instance with
-// that address.
+// from returns an HTTP client whose connections have the source address ip, like those of an
+// instance.
 func from(t *testing.T, ip string) *http.Client {
 	tr := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).DialContext}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
-// send makes a request. The arguments headers are pairs of name and value. Host is allowed.
+// send sends a request. The parameter headers contains pairs of a name and a value, and may contain
+// Host.
 func send(t *testing.T, hc *http.Client, method, url string, headers ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
@@ -78,7 +79,7 @@ func send(t *testing.T, hc *http.Client, method, url string, headers ...string) 
 	return resp.StatusCode, string(raw)
 }
 
-// session gets a session token and returns a function that sends GET with the token.
+// session gets a session token. It returns a function that sends a GET request with this token.
 func session(t *testing.T, hc *http.Client, url string) func(path string) (int, string) {
 	t.Helper()
 	code, token := send(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
@@ -197,9 +198,9 @@ func TestRefusedCalls(t *testing.T) {
 	}
 }
 
-// TestInstancesThatShareALoopback proves that the source address identifies the
-// instance. A session of one instance is refused for another instance. After an
-// address changes hands, the new owner reads its own metadata.
+// TestInstancesThatShareALoopback proves that the source address identifies the instance. The
+// service refuses the session token of one instance in a request of another instance. When a new
+// instance gets the address of a deleted instance, the new instance reads its own metadata.
 func TestInstancesThatShareALoopback(t *testing.T) {
 	cl := cloudtest.Start(t)
 	a, b := instance(t, cl, "a"), instance(t, cl, "b")
@@ -234,8 +235,8 @@ func TestInstancesThatShareALoopback(t *testing.T) {
 	}
 }
 
-// TestIdentity proves that a document can be verified with the key set alone, before
-// and after a rotation, until its key has retired.
+// TestIdentity proves that a verifier needs only the public key set to verify an identity document.
+// This is true before and after a rotation, until the key of the document has retired.
 func TestIdentity(t *testing.T) {
 	cl := cloudtest.Start(t)
 	i := instance(t, cl, "a")
@@ -269,8 +270,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// verified verifies a document like an outside verifier: with discovery, the key set
-// and the key id.
+// verified verifies a document like an external verifier. It uses discovery, the key set and the
+// key id.
 func verified(t *testing.T, cl *client.Client, doc string, claims any) error {
 	t.Helper()
 	_, raw := send(t, http.DefaultClient, "GET", cl.URL+"/.well-known/openid-configuration")
@@ -321,8 +322,8 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// TestHalfARequest proves that the service closes the connection of a caller that
-// sends only half a request.
+// TestHalfARequest proves that the service closes the connection if a caller sends an incomplete
+// request.
 func TestHalfARequest(t *testing.T) {
 	cl := cloudtest.Start(t)
 	url := serve(t, cl, metadata.Config{Instance: instance(t, cl, "a").ID, Limits: run.Limits{AnonymousFor: 2 * time.Second, Body: 50 * time.Millisecond}})

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// read reads a file of two sections. It fails the test if the error is not
-// Invalid.
+// read reads a file with two sections. If reading fails, the error must be Invalid, or read fails
+// the test.
 func read(t *testing.T, file []byte) (all []statefile.Record, err error) {
 	t.Helper()
 	defer func() {
@@ -70,9 +70,9 @@ func written(t *testing.T, n uint64) []byte {
 	return out.Bytes()
 }
 
-// TestFile proves that a reader returns the written records. If a byte of the
-// file is flipped, the file is Invalid, or its records are unchanged. A file
-// without its end is Invalid.
+// TestFile proves that a reader returns the written records. After a change of one byte in the
+// file, the reader returns Invalid or the same records. For a file without its end it returns
+// Invalid.
 func TestFile(t *testing.T) {
 	whole := written(t, 10)
 	want, err := read(t, whole)
@@ -93,7 +93,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestHostileFile proves that hostile files and other files are Invalid.
+// TestHostileFile proves that a reader returns Invalid for a malicious file and for a file of
+// another format.
 func TestHostileFile(t *testing.T) {
 	const head = `{"format":"cloudsim-state","version":3}` + "\n"
 	bucket, key := "\x01\x01b\x00", "\x02\x01k\x01v"
