@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestResourceKinds proves that ResourceKinds lists every kind constant of this
-// package exactly once.
+// TestResourceKinds proves that the function ResourceKinds returns each
+// constant of type ResourceKind exactly once.
 func TestResourceKinds(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// FuzzFault proves that every valid fault can be evaluated for any call at any
-// time. The delay never exceeds latency plus jitter, and the fault is inactive
+// FuzzFault calls the methods of every valid fault for any call and any time.
+// The delay of a call never exceeds latency plus jitter. The fault is inactive
 // after its last hit.
 func FuzzFault(f *testing.F) {
 	for _, s := range []string{

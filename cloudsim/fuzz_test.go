@@ -10,8 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// FuzzValidate proves that Validate of any JSON request returns nil or Invalid.
-// Each FieldError names a field, is valid UTF-8 and has a bounded length.
+// FuzzValidate proves that Validate returns nil or Invalid for every JSON
+// request. Each FieldError names a field, is valid UTF-8 and has a limited
+// length.
 func FuzzValidate(f *testing.F) {
 	for _, s := range []string{
 		`{"name":"a","zone":"sim-1a","type":"small","role":"viewer","labels":{"a":"b"}}`,
@@ -63,7 +64,8 @@ func FuzzValidate(f *testing.F) {
 	})
 }
 
-// check decodes raw as an R and validates the value. It returns if raw is no R.
+// check decodes raw as an R and validates the value. It returns early if raw
+// cannot be decoded as an R.
 func check[R any](t *testing.T, raw []byte) {
 	t.Helper()
 	var req R

@@ -219,8 +219,8 @@ func aDiskType(change func(*DiskType)) Catalogue {
 	return Catalogue{DiskTypes: []DiskType{ty}}
 }
 
-// TestValidateNamesAllFields proves that the error names every wrong field, so
-// that a user can fix a request in one step.
+// TestValidateNamesAllFields proves that the error names every invalid field,
+// so that a user can fix a request in one step.
 func TestValidateNamesAllFields(t *testing.T) {
 	err := CreateInstance{}.Validate()
 	e, ok := errors.AsType[*Error](err)
@@ -229,9 +229,9 @@ func TestValidateNamesAllFields(t *testing.T) {
 	}
 }
 
-// TestValidateRefusesControls proves that labels and paths contain no control
-// characters. A label could control a terminal, and a path could inject a
-// header into a probe request.
+// TestValidateRefusesControls proves that Validate refuses labels and paths
+// with control characters. A label could control a terminal, and a path could
+// inject a header into a probe request.
 func TestValidateRefusesControls(t *testing.T) {
 	label := func(v string) error {
 		return CreateInstance{Name: "a", Zone: "z", Type: "t", Labels: map[string]string{"k": v}}.Validate()

@@ -32,7 +32,7 @@ func balancer(name string, targets ...cloudsim.InstanceID) cloudsim.CreateLoadBa
 	return req
 }
 
-// must returns a function that returns v, or ends the test if err is not nil.
+// must returns a function that returns v. The function ends the test if err is not nil.
 func must[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -43,7 +43,7 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// TestEveryVerb calls every verb of every resource over the wire.
+// TestEveryVerb calls the operations of the resources through the client and the HTTP API.
 func TestEveryVerb(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 
@@ -189,8 +189,8 @@ func TestListPagesAndFilters(t *testing.T) {
 	}
 }
 
-// TestWatchResumes proves that a watcher can disconnect many times while writers go
-// on. A watcher that resumes at its last handled revision gets every event exactly once.
+// TestWatchResumes proves that a watcher can disconnect many times while writers change the cloud.
+// If the watcher resumes after its last handled revision, it gets every event exactly once.
 func TestWatchResumes(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	const writers, each = 20, 5
@@ -205,7 +205,7 @@ func TestWatchResumes(t *testing.T) {
 			}
 		})
 	}
-	const want = writers * each * 2 // provisioning, running
+	const want = writers * each * 2 // two events for each instance: provisioning, running
 	rev, seen, batch := l.Revision, 0, 0
 	for seen < want {
 		batch = 0
@@ -230,8 +230,8 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// TestWatchEndsWithItsToken proves that a watch ends when its token is revoked, and
-// that the last item of the watch is the error.
+// TestWatchEndsWithItsToken proves that a watch ends when an admin revokes the token of the watch.
+// The last item of the watch is the error.
 func TestWatchEndsWithItsToken(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleReader}))(t)
@@ -253,8 +253,8 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// TestAllEvents proves that AllEvents returns all events from revision 0. This includes
-// the events of a loaded state that has more than one page of events.
+// TestAllEvents proves that AllEvents returns all events from revision 0. It also returns the
+// events of a loaded state, even if they do not fit in one page.
 func TestAllEvents(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	for rev := uint64(0); rev <= cloudsim.DefaultPageSize; {

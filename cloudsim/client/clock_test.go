@@ -27,8 +27,8 @@ func everyClockVerb(t *testing.T, c *client.Client) {
 	}
 }
 
-// TestTokenExpiresOnTheClouds proves that a token expires by the cloud's clock, also
-// when that clock is frozen or jumps.
+// TestTokenExpiresOnTheClouds proves that the cloud's clock decides when a token expires, even if
+// this clock is frozen or jumps.
 func TestTokenExpiresOnTheClouds(t *testing.T) {
 	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{})), t.Context()
 	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleReader, TTLSeconds: 3600}))(t)
@@ -46,8 +46,8 @@ func TestTokenExpiresOnTheClouds(t *testing.T) {
 	}
 }
 
-// TestBadClock proves that the error for a bad request names the wrong field, and that
-// the clock cannot advance forever.
+// TestBadClock proves that the error for an invalid request names the invalid field. It also proves
+// that the clock cannot advance beyond a last time.
 func TestBadClock(t *testing.T) {
 	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{})), t.Context()
 	early := time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)

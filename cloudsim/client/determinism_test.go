@@ -16,10 +16,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// randomCall is one call of a random history: the number of the call, and of its object.
+// randomCall is one call of a random history. Call selects the operation, and Which selects the
+// object.
 type randomCall struct{ Call, Which int }
 
-// take makes the call. The call may fail, but it must fail in the same way each time.
+// take makes the call. The call may fail, but then it must fail in the same way in every run.
 func (s randomCall) take(ctx context.Context, c *client.Client) error {
 	name := fmt.Sprintf("n%d", s.Which)
 	i := cloudsim.InstanceID(fmt.Sprintf("i-%06x", s.Which))
@@ -60,8 +61,8 @@ func (s randomCall) take(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// history makes the calls in steps on a new cloud. It returns the result of each call and
-// the journal.
+// history makes the given calls on a new cloud. It returns the results of the calls, and the
+// journal of the cloud.
 func history(t *testing.T, steps []randomCall, seed uint64) []byte {
 	t.Helper()
 	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithSeed(seed), cloudtest.WithProfile(engine.Realistic)), t.Context()

@@ -10,7 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// everyDiskVerb calls every verb of disks for TestEveryVerb. It attaches disks to i.
+// everyDiskVerb calls every operation of disks for TestEveryVerb. It attaches disks to the instance
+// i.
 func everyDiskVerb(t *testing.T, c *client.Client, i cloudsim.Instance) {
 	t.Helper()
 	ctx := t.Context()

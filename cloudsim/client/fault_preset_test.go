@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// meets makes a call that a preset breaks. The result saw reports whether the caller saw
-// the expected effect.
+// meets makes a call that the faults of a preset affect. The result saw is true if the call had the
+// expected effect.
 type meets func(ctx context.Context, c *client.Client) (saw bool, err error)
 
 func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client) error) meets {
@@ -33,7 +33,8 @@ func getA(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// doneAll makes a change. It expects an error of kind with, although the cloud made the change.
+// doneAll makes a change. It expects that the call returns an error of the given kind, but that the
+// cloud has made the change.
 func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) error, instances int) meets {
 	return func(ctx context.Context, c *client.Client) (bool, error) {
 		err := change(ctx, c)
@@ -42,8 +43,8 @@ func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) er
 	}
 }
 
-// sights contains the expected effect of each preset. The cloud has the instance a, which
-// has a disk.
+// sights contains a check of the expected effect for each preset. The cloud has an instance a with
+// a disk.
 var sights = map[string]meets{
 	"slow-cloud": func(ctx context.Context, c *client.Client) (bool, error) {
 		begin := time.Now()
@@ -103,8 +104,8 @@ var sights = map[string]meets{
 	},
 }
 
-// TestEveryPreset proves that each preset has its expected effect, and that no effect
-// remains after its faults are deleted. Calls are repeated, because some faults are rare.
+// TestEveryPreset proves that each preset has its expected effect, and no effect after its faults
+// are deleted. The test repeats the calls, because some faults hit only a few calls.
 func TestEveryPreset(t *testing.T) {
 	for _, p := range cloudsim.FaultPresets() {
 		t.Run(p.Name, func(t *testing.T) {

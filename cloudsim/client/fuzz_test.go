@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// answers is a server that always gives the same answer.
+// answers is an HTTP server that always sends the same answer.
 type answers struct {
 	status int
 	body   []byte
@@ -25,8 +25,8 @@ func talksTo(a answers) *client.Client {
 	return &client.Client{URL: "http://cloud", HTTP: &http.Client{Transport: a}}
 }
 
-// FuzzWatch proves that a watch of any stream ends with exactly one error. The error is
-// the last item, and has a kind and a message.
+// FuzzWatch proves that a watch ends with exactly one error for any stream of bytes from the
+// server. The error is the last item, and has a kind and a message.
 func FuzzWatch(f *testing.F) {
 	f.Add([]byte(`{"rev":1,"type":"put","kind":"instance","id":"i-000001","object":{}}` + "\n" + `{"rev":1,"type":"bookmark"}`))
 	f.Add([]byte(`{"problem":{"kind":"gone","detail":"list again"}}`))

@@ -27,17 +27,17 @@ type plug struct {
 	many     bool // the disk may be attached to many instances
 }
 
-// plugged is an answer: an error, or the sorted list of instances that have the disk. A
-// space follows each instance.
+// plugged is an answer: an error, or the sorted list of the instances to which the disk is
+// attached. In the list a space follows each instance.
 type plugged struct {
 	err cloudsim.Kind
 	who string
 }
 
-// TestAttachmentsAreLinearizable proves that attachments are linearizable. Many callers
-// attach, detach and read the same few disks, and some answers are lost. All calls fit one
-// order in which each disk is a set of instances. The set has at most one instance, unless
-// the disk may be attached to many.
+// TestAttachmentsAreLinearizable proves that attachments are linearizable. Many callers attach,
+// detach and read the same few disks, and some answers are lost. For all answers there is one order
+// of the calls that explains them. In this order each disk is a set of instances. The set has at
+// most one instance, unless the disk allows several attachments.
 func TestAttachmentsAreLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {
@@ -81,7 +81,7 @@ func TestAttachmentsAreLinearizable(t *testing.T) {
 	if result := porcupine.CheckOperationsTimeout(plugModel(), history, time.Minute); result != porcupine.Ok {
 		t.Fatalf("%d calls are not linearizable: %v", len(history), result)
 	}
-	for i, op := range history { // prove that the checker finds a wrong answer
+	for i, op := range history { // the checker must find a wrong answer
 		if out := op.Output.(plugged); op.Input.(plug).verb == "read" && out.err == 0 {
 			out.who = "i-999999 "
 			history[i].Output = out
@@ -93,8 +93,8 @@ func TestAttachmentsAreLinearizable(t *testing.T) {
 	}
 }
 
-// madeToPlug creates three instances, two disks for one instance at a time, and one disk
-// for many instances.
+// madeToPlug creates three instances, two disks that allow one attachment, and one disk that allows
+// several attachments.
 func madeToPlug(t *testing.T, c *client.Client) (disks []cloudsim.Disk, instances []cloudsim.InstanceID) {
 	t.Helper()
 	for _, name := range []string{"a", "b", "c"} {
@@ -134,8 +134,8 @@ func doPlug(t *testing.T, c *client.Client, in plug) plugged {
 	return plugged{who: strings.Join(who, "")}
 }
 
-// plugModel checks every disk separately. The state is the list of instances that have
-// the disk.
+// plugModel checks every disk separately. The state of a disk is the list of the instances to which
+// it is attached.
 func plugModel() porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{""} },
@@ -155,8 +155,8 @@ func plugModel() porcupine.Model {
 	return m.ToModel()
 }
 
-// plugStep returns the possible lists of instances after a call with this answer. It
-// returns nil if the answer is impossible.
+// plugStep returns the possible states of a disk after a call with this answer. It returns nil if
+// the answer is impossible.
 func plugStep(who string, in plug, out plugged) []any {
 	me := string(in.instance) + " "
 	has, next := strings.Contains(who, me), who
@@ -171,7 +171,7 @@ func plugStep(who string, in plug, out plugged) []any {
 		next = strings.ReplaceAll(who, me, "")
 	}
 	switch {
-	case out.err == cloudsim.Unavailable: // the call may or may not have been carried out
+	case out.err == cloudsim.Unavailable: // unknown whether the cloud has done the work
 		return slices.Compact([]any{who, next})
 	case refused && out.err == cloudsim.Conflict, !refused && out.err == 0 && out.who == next:
 		return []any{next}

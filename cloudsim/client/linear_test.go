@@ -18,11 +18,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestLinearizable proves that the API is linearizable. Many callers create, read, change
-// and delete the same few load balancers, and some answers are lost. All calls fit one
-// order in which a single caller would have got the same answers. Each call has its place
-// between its begin and its end. A call with a lost answer takes effect once, at any later
-// time, or never.
+// TestLinearizable proves that the API is linearizable. Many callers create, read, change and
+// delete the same few load balancers, and some answers are lost. There is one order of all calls in
+// which a single caller would get the same answers. Each call has its place in this order between
+// its begin and its end. A call with a lost answer has its effect once, at any later time, or
+// never.
 func TestLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {
@@ -58,8 +58,7 @@ func TestLinearizable(t *testing.T) {
 	}
 	wg.Wait()
 	checkLinearizable(t, history)
-	// Prove that the checker finds errors: the same history with one wrong answer
-	// has no such order.
+	// The checker must find errors: the same history with one wrong answer has no such order.
 	for i, op := range history {
 		if out := op.Output.(output); op.Input.(input).verb == "read" && out.err == 0 && out.port != 0 {
 			out.port += 100
@@ -103,7 +102,7 @@ func (l loses) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.next.RoundTrip(r)
 }
 
-// input is a call on a name, or on the object that the caller last saw under this name.
+// input is a call about a name, or about the last object with this name that the caller knows.
 type input struct {
 	name, verb string
 	id         cloudsim.LoadBalancerID
@@ -119,7 +118,7 @@ type output struct {
 	port int
 }
 
-// caller is a client with the last answer that it saw for each name.
+// caller is a client that remembers the last answer for each name.
 type caller struct {
 	c    client.Client
 	seen [3]output
@@ -178,13 +177,13 @@ func (k *caller) do(t *testing.T, in input) output {
 	return out
 }
 
-// register is the model's state of one name. If the answer that contained an id or a
-// revision was lost, the id is "?" or the revision is 0 until the next answer shows it.
+// register is the model's state of one name. If an answer was lost, the new id or revision is
+// unknown until the next answer. An unknown id is "?", and an unknown revision is 0.
 type register struct {
 	there bool
 	id    cloudsim.LoadBalancerID
 	rev   uint64
-	after uint64 // rev is greater than this
+	after uint64 // the unknown revision is greater than this value
 	port  int
 }
 
@@ -226,7 +225,7 @@ func registerModel() porcupine.Model {
 	return m.ToModel()
 }
 
-// step returns the possible states after a call with this answer. It returns none if the
+// step returns the possible states after a call with this answer. It returns an empty list if the
 // answer is impossible.
 func step(b register, in input, out output) []register {
 	if out.err == cloudsim.Unavailable {
@@ -270,7 +269,7 @@ func step(b register, in input, out output) []register {
 	return one(register{there: true, id: in.id, rev: out.rev, after: max(b.after, b.rev), port: in.port}, out.rev > max(b.after, b.rev))
 }
 
-// lost returns the possible states if the call was carried out but its answer was lost.
+// lost returns the possible states after a call whose work was done, but whose answer was lost.
 func lost(b register, in input) []register {
 	after := max(b.after, b.rev)
 	mine := b.there && (b.id == in.id || b.id == unknownID)

@@ -10,7 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// everyNetworkVerb calls every verb of networks and of resources in networks for TestEveryVerb.
+// everyNetworkVerb calls the operations of networks, subnets, routes and addresses for
+// TestEveryVerb.
 func everyNetworkVerb(t *testing.T, c *client.Client) {
 	t.Helper()
 	ctx := t.Context()

@@ -46,10 +46,10 @@ func openWatches(t testing.TB, ctx context.Context, c *client.Client, n int) int
 	return n
 }
 
-// BenchmarkNoisyWatcher measures the cost of a write in a project while a reader has many
-// watches open. The reader is in another project or in the same project, and opens as many
-// of 512 watches as it may. Rounds with and without watches alternate, because the time of
-// an fsync varies. The metric ratio is the median time with watches divided by the median
+// BenchmarkNoisyWatcher measures the time of a write in a project while a reader has many open
+// watches. The reader belongs to another project or to the same project. It tries to open 512
+// watches, and the cloud may allow fewer. Rounds with and without watches alternate, because the
+// time of an fsync varies. The metric ratio is the median time with watches divided by the median
 // time without watches. It should be at most 2.
 func BenchmarkNoisyWatcher(b *testing.B) {
 	const rounds, writes = 12, 40

@@ -9,7 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestEveryIdentityVerb calls every verb of service accounts, roles and role bindings over the wire.
+// TestEveryIdentityVerb calls every operation of service accounts, roles and role bindings through
+// the client and the HTTP API.
 func TestEveryIdentityVerb(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	a := must(c.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "ci"}))(t)
@@ -49,7 +50,7 @@ func TestEveryIdentityVerb(t *testing.T) {
 	}
 }
 
-// TestEveryQuotaVerb calls every verb of quotas over the wire.
+// TestEveryQuotaVerb calls every operation of quotas through the client and the HTTP API.
 func TestEveryQuotaVerb(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	one := int64(1)

@@ -28,9 +28,9 @@ var (
 	large = size{10_000, 5_000, 1_000, 200}
 )
 
-// BenchmarkScale makes the same calls to a small cloud and to a large cloud in turn, so
-// that a noisy machine disturbs both alike. The cost of a call may grow with the logarithm
-// of the store's size.
+// BenchmarkScale makes the same calls to a small cloud and to a large cloud. It alternates between
+// the two clouds, so that other load on the machine affects both measurements. The cost of a call
+// may grow with the logarithm of the store's size.
 //
 // The metric of-small is the time of a call in the large cloud divided by the time in the
 // small cloud. It should be at most the metric limit.
@@ -91,9 +91,9 @@ func BenchmarkScale(b *testing.B) {
 	})
 }
 
-// BenchmarkStates saves, loads and empties the large cloud. Each step should take less
-// than 2 s on an idle machine. The metric s-raw is the lower bound in the same run: the
-// time to unpack the state and to write its bytes to two files with one sync.
+// BenchmarkStates saves the state of the large cloud, loads this state, and resets the cloud. Each
+// step should take less than 2 s on an idle machine. The metric s-raw is the lower bound in the
+// same run: the time to unpack the state and to write its bytes to two files with one sync.
 func BenchmarkStates(b *testing.B) {
 	c := fill(b, large)
 	took := map[string]time.Duration{}

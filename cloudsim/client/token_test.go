@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// TestTokenFile proves that the next call uses a rotated token. The error for a broken
-// file names the file and does not show its content.
+// TestTokenFile proves that the next call after a token rotation uses the new token. The error for
+// an invalid file names the file and does not show the content of the file.
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	source := client.TokenFile(path)
@@ -23,7 +23,7 @@ func TestTokenFile(t *testing.T) {
 	if _, err := source(); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("missing file: %v; want an error that names it", err)
 	}
-	for _, want := range []string{"first", "other"} { // same length, so that only the content differs
+	for _, want := range []string{"first", "other"} { // the two tokens have the same length
 		write(want + "\n")
 		if got, err := source(); err != nil || got != want {
 			t.Errorf("got %q, %v; want %q", got, err, want)

@@ -24,8 +24,8 @@ func recordable(more ...cloudtest.Option) []cloudtest.Option {
 	return append(more, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithSeed(7), cloudtest.WithProfile(engine.Realistic))
 }
 
-// tape records a history with all kinds of calls that are hard to replay. It returns the
-// transcript, and a secret that must not be in the transcript.
+// tape records a history that contains all kinds of calls that are difficult to replay. It returns
+// the transcript, and a secret that must not be in the transcript.
 func tape(t *testing.T) (transcript []byte, secret string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -72,8 +72,8 @@ func replayed(t *testing.T, transcript []byte, opts ...cloudtest.Option) (client
 	return cloudtest.Start(t, recordable(opts...)...).Replay(context.WithoutCancel(t.Context()), bytes.NewReader(transcript))
 }
 
-// TestReplay proves that a new cloud gives the same answers as the recorded cloud. This
-// includes calls of other callers and calls that failed. No secret is in the transcript.
+// TestReplay proves that a new cloud gives the same answers as the recorded cloud. The transcript
+// has calls of other callers and calls that failed. It contains no secret.
 func TestReplay(t *testing.T) {
 	transcript, secret := tape(t)
 	if bytes.Contains(transcript, []byte(secret)) {
@@ -89,8 +89,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayFindsDifferences proves that the error names the line, the call and the
-// difference.
+// TestReplayFindsDifferences proves that the error of a replay names the line of the transcript,
+// the call and the difference.
 func TestReplayFindsDifferences(t *testing.T) {
 	transcript, _ := tape(t)
 	lines := bytes.Split(transcript, []byte("\n"))

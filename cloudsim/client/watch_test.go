@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// hangs is a cloud that answers a watch with lines and then sends no more data. Without
-// lines it does not answer at all.
+// hangs is a cloud that answers a watch with the given lines, and then sends no more data. If lines
+// is empty, it does not answer.
 type hangs struct{ lines string }
 
 func (h hangs) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -34,8 +34,8 @@ func (e endless) Read([]byte) (int, error) {
 	return 0, e.r.Context().Err()
 }
 
-// TestWatchOfACloudThatHangs proves that a watch ends if the cloud hangs, so that the caller
-// can try again. The time that the caller takes for an event does not count.
+// TestWatchOfACloudThatHangs proves that a watch ends if the cloud hangs, so that the caller can
+// start a new watch. The time in which the caller handles an event does not count.
 func TestWatchOfACloudThatHangs(t *testing.T) {
 	for name, lines := range map[string]string{
 		"before it answers": "",

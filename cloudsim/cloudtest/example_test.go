@@ -23,8 +23,8 @@ type fleet struct {
 	startTimeout time.Duration
 }
 
-// reconcile brings the cloud one step closer to the wanted state. The caller
-// repeats it.
+// reconcile does one step toward the wanted state of the cloud. The caller
+// repeats the call.
 func (f fleet) reconcile(ctx context.Context) error {
 	clock, err := f.cloud.GetClock(ctx)
 	if err != nil {
@@ -53,8 +53,8 @@ func instances(t *testing.T, cloud *client.Client) []cloudsim.Instance {
 	return l.Items
 }
 
-// The reply to a create is lost after the cloud has created the instance. The next
-// round must find this instance and not create a second one.
+// TestFleetSurvivesALostReply uses a fault: the cloud creates the instance, but the reply is lost.
+// The next call of reconcile must find this instance, and must not create a second instance.
 func TestFleetSurvivesALostReply(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	if _, err := cloud.CreateFault(ctx, cloudsim.CreateFault{Name: "lost", FaultSpec: cloudsim.FaultSpec{
@@ -76,8 +76,8 @@ func TestFleetSurvivesALostReply(t *testing.T) {
 	}
 }
 
-// The fleet deletes an instance that does not start within an hour of the cloud's
-// time. The test does not wait for this hour.
+// TestFleetDeletesHungInstances proves that the fleet deletes an instance that does not start
+// within an hour of the cloud's time. The test advances the clock and does not wait for this hour.
 func TestFleetDeletesHungInstances(t *testing.T) {
 	cloud := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithProfile(engine.Realistic))
 	ctx := t.Context()
@@ -103,7 +103,8 @@ func TestFleetDeletesHungInstances(t *testing.T) {
 	}
 }
 
-// The Go code in the page is identical to the code in this file.
+// TestPageShowsTheseTests proves that the Go code in the page is identical to the code in this
+// file.
 func TestPageShowsTheseTests(t *testing.T) {
 	page, err := os.ReadFile("../../docs/howto/test-your-controller.md")
 	if err != nil {

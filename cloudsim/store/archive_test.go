@@ -48,7 +48,7 @@ func archive(t testing.TB, s *store.Store) []byte {
 	return out.Bytes()
 }
 
-// unarchive reads a state into a store, reads everything in the store, and
+// unarchive reads a state into a store. It reads all contents of the store, and
 // archives the store again. It fails the test if Unarchive returns an error
 // that is not Invalid.
 func unarchive(t testing.TB, state []byte) (again []byte, err error) {
@@ -68,7 +68,7 @@ func unarchive(t testing.TB, state []byte) (again []byte, err error) {
 	if err := s.CheckFile(); err != nil {
 		t.Errorf("check the file: %v", err)
 	}
-	_ = s.View(func(tx *store.Tx) error { // tables may hold anything; reading them must not panic
+	_ = s.View(func(tx *store.Tx) error { // tables may contain any bytes; a read of a table must not panic
 		tx.NextDue()
 		_, _ = tx.Floor(), tx.Epoch()
 		return errors.Join(tx.CheckJournal(), projects.Check(tx))
@@ -124,8 +124,8 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestCheckComparesIndexes proves that a check finds an index entry without a
-// resource, and a resource without index entries.
+// TestCheckComparesIndexes proves that Table.Check finds an index entry without
+// a resource, and a resource without index entries.
 func TestCheckComparesIndexes(t *testing.T) {
 	schema := []string{"meta", "schema", "1"}
 	for what, buckets := range map[string][][]string{
@@ -147,8 +147,9 @@ func TestCheckComparesIndexes(t *testing.T) {
 	}
 }
 
-// FuzzUnarchive proves that a state with arbitrary records is either Invalid or
-// becomes a store that can be read and archived again.
+// FuzzUnarchive proves that Unarchive either returns Invalid for a state with
+// arbitrary records, or returns a store. The test can read this store and
+// archive it again.
 func FuzzUnarchive(f *testing.F) {
 	z, err := gzip.NewReader(bytes.NewReader(archived(f, 3)))
 	if err != nil {
@@ -177,8 +178,8 @@ func FuzzUnarchive(f *testing.F) {
 	})
 }
 
-// A flipped byte anywhere in the file never ends the process. Each call returns an
-// error or does not read that byte.
+// TestFlippedByteInFile proves that a flipped byte at any position of the file never ends the
+// process. Each call returns an error, unless it does not read that byte.
 func TestFlippedByteInFile(t *testing.T) {
 	whole := written(t, 100)
 	path := filepath.Join(t.TempDir(), "cloud.db")
@@ -204,8 +205,8 @@ func TestFlippedByteInFile(t *testing.T) {
 	}
 }
 
-// After Replace the revisions continue after the higher revision of the two journals.
-// Epoch returns the revision of the Replace, and watches from before it end.
+// TestReplaceGoesOn proves that the revisions after Replace are greater than all revisions of the
+// two journals. Epoch returns the revision of Replace. A watch that began before Replace ends.
 func TestReplaceGoesOn(t *testing.T) {
 	for name, n := range map[string]struct{ own, other int }{"own is ahead": {9, 3}, "the other is": {3, 9}} {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +219,7 @@ func TestReplaceGoesOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer other.Close()
-			s := temp(t) // its journal is checked at the end
+			s := temp(t) // the cleanup of temp checks the journal
 			for i := range n.own {
 				if _, err := put(s, fmt.Sprintf("own-%d", i), "blue"); err != nil {
 					t.Fatal(err)

@@ -21,7 +21,8 @@ func putNote(s *Store, key, value string) error {
 	return s.Update("", func(tx *Tx) error { return note.Put(tx, key, value) })
 }
 
-// wantNotes fails the test unless exactly the given keys have a note.
+// wantNotes fails the test if a given key has no note, or if another key has a
+// note.
 func wantNotes(t *testing.T, s *Store, keys ...string) {
 	t.Helper()
 	var got []string
@@ -91,8 +92,8 @@ func breakSync(t *testing.T, path string) (mend func()) {
 	}
 }
 
-// TestReadOnlyAfterAFailedSync proves that after a failed sync the store
-// commits nothing until it is opened again. This holds even if the disk works
+// TestReadOnlyAfterAFailedSync proves that the store makes no more commits
+// after a failed sync, until the next Open. This is true even if the disk works
 // again, because the next sync would succeed without the lost pages.
 func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
@@ -125,7 +126,7 @@ func TestReadOnlyAfterAFailedSync(t *testing.T) {
 }
 
 // TestFailedCommitIsNotShown proves that readers do not see a transaction if
-// its meta page was written but not synced.
+// bbolt has written its meta page, but the sync of this page failed.
 func TestFailedCommitIsNotShown(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "cloud.db"))
 	defer s.Close()

@@ -21,7 +21,8 @@ var hosts = Table[cloudsim.Project]{
 	Index: map[string]func(*cloudsim.Project) []string{"name": func(p *cloudsim.Project) []string { return []string{p.Name} }},
 }
 
-// Since returns events exactly as they were written, with all kinds of characters.
+// TestEventIsReadAsWritten proves that Since returns events exactly as the store has written them,
+// with all kinds of characters.
 func TestEventIsReadAsWritten(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {
@@ -94,8 +95,9 @@ func TestDamagedEvent(t *testing.T) {
 	}
 }
 
-// Compact counts existing events, not revisions: a state that was loaded into a
-// newer cloud leaves a gap of revisions.
+// TestCompactAfterALoad proves that Compact counts existing events and not
+// revisions. The load of a state into a cloud with a higher revision leaves a
+// gap of revisions without events.
 func TestCompactAfterALoad(t *testing.T) {
 	dir := t.TempDir()
 	open := func(name string, events int) *Store {
@@ -171,7 +173,8 @@ func TestCompactAfterALoad(t *testing.T) {
 	wantEvents(0)
 }
 
-// The gaps of an imported state may overlap. Events counts each revision once.
+// TestEventsBetweenGapsThatOverlap proves that Events counts each revision once, even if the gaps
+// of an imported state overlap.
 func TestEventsBetweenGapsThatOverlap(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// header reads a file of testdata/redo. Each file has the first two blocks of a log
-// of an earlier version that was killed. "killed" was written after small commits,
-// "settled" after a commit that was too large for the log.
+// header reads a file of testdata/redo. Each file has the first two blocks of the redo log of an
+// earlier version. A kill signal ended that version. The last commits before the file "killed" were
+// small. The last commit before the file "settled" was too large for the log.
 func header(t *testing.T, name string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "redo", name+".redo"))

@@ -120,9 +120,9 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// If a transaction changes a resource several times, the last change counts. This
-// also holds if Replace runs between two changes. The cleanup of open checks every
-// index entry.
+// TestManyTimesInOneTransaction proves that the last change counts if a transaction changes a
+// resource several times. This is also true if Replace runs between two changes. The cleanup of
+// open checks every index entry.
 func TestManyTimesInOneTransaction(t *testing.T) {
 	other, s := temp(t), temp(t)
 	if _, err := put(other, "other", "green"); err != nil {
@@ -165,9 +165,9 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 	}
 }
 
-// TestOneEventOfAnInstant proves that CoalesceEvents writes one event for the
-// changes of a resource by one transaction for one caller. A change for another
-// caller or at another time is another event.
+// TestOneEventOfAnInstant proves that a table with CoalesceEvents writes one
+// event for all changes of a resource in a transaction. A change for another
+// caller or at another time has its own event.
 func TestOneEventOfAnInstant(t *testing.T) {
 	s, projects := temp(t), projects
 	projects.CoalesceEvents = true
@@ -220,8 +220,9 @@ func TestOneEventOfAnInstant(t *testing.T) {
 	}
 }
 
-// The changes of a failed function are discarded. The changes of the other
-// functions in its batch are kept.
+// TestBatchIsolatesFailures proves that the store discards the changes of a
+// function that fails, and keeps the changes of the other functions in the same
+// batch.
 func TestBatchIsolatesFailures(t *testing.T) {
 	s := temp(t)
 	boom := errors.New("boom")
@@ -322,7 +323,7 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// wantDue takes the due work items and fails the test unless they have these ids.
+// wantDue takes the due work items and fails the test if their ids differ from want.
 func wantDue(t *testing.T, s *store.Store, want ...string) {
 	t.Helper()
 	var got []string
@@ -370,8 +371,8 @@ func TestDueIsInOrderAndSurvives(t *testing.T) {
 	wantDue(t, s, "first", "second", "late")
 }
 
-// LaterOnce adds the same work once for an instant. It does not lose other work of
-// that instant.
+// TestDueOnce proves that LaterOnce adds the same work item only once for a due time. Other work
+// items of that time are not lost.
 func TestDueOnce(t *testing.T) {
 	s := temp(t)
 	at := s.Now().Add(-time.Second)
@@ -412,8 +413,8 @@ func TestPoolGivesTheLowest(t *testing.T) {
 	}
 }
 
-// TakeThis takes any free number of a pool. Take and TakeThis do not return that
-// number again before Give.
+// TestPoolTakeThis proves that TakeThis takes any free number of a pool. Take
+// and TakeThis do not take this number again before Give.
 func TestPoolTakeThis(t *testing.T) {
 	s := temp(t)
 	take := func() (n uint64, err error) {
@@ -450,8 +451,8 @@ func TestPoolTakeThis(t *testing.T) {
 }
 
 // TestChangedIsClosedAfterTheCommit proves that a commit closes the channel of
-// Changed when its changes are visible. A reader that waits for the channel
-// sees the change.
+// Changed after its changes are visible. A reader that waits for the channel
+// therefore reads the changes.
 func TestChangedIsClosedAfterTheCommit(t *testing.T) {
 	s := temp(t)
 	changed := s.Changed()
@@ -481,7 +482,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// written returns the bytes of a store's file with n projects.
+// written returns the bytes of the file of a store that has n projects.
 func written(t *testing.T, n int) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cloud.db")
@@ -511,8 +512,8 @@ func written(t *testing.T, n int) []byte {
 	return whole
 }
 
-// Open, a read or a write returns an error for a damaged file. The damage never ends
-// the process. If Open returns an error, it has not changed the file.
+// TestDamagedFile proves that Open, a read or a write returns an error for a damaged file. The
+// damage never ends the process. If Open returns an error, it has not changed the file.
 func TestDamagedFile(t *testing.T) {
 	whole := written(t, 200)
 	noise := bytes.Repeat([]byte{0xa5}, len(whole))
@@ -547,9 +548,9 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// TestPreallocationIsBeyondTheLastPage proves that the file has zeros beyond
-// its last page after each commit. The zeros never overwrite a page, even if
-// the file is opened again.
+// TestPreallocationIsBeyondTheLastPage proves that the file has zeros after its
+// last page after each commit. The zeros never overwrite a page, even after the
+// next Open.
 func TestPreallocationIsBeyondTheLastPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	const each = 32
@@ -559,7 +560,7 @@ func TestPreallocationIsBeyondTheLastPage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range each { // 1 MiB, because the journal also has each project
+		for i := range each { // 1 MiB in all, because the journal also contains each project
 			if _, err := put(s, fmt.Sprintf("p-%d-%d", opened, i), long); err != nil {
 				t.Fatal(err)
 			}
