@@ -137,9 +137,9 @@ func setIPMode(w *cloudsim.CreateLoadBalancer, v string) error {
 	return nil
 }
 
-// setProxyProtocol must run after setIPMode, because it replaces the mode by
-// Proxy. With the mode VIP, kube-proxy would send connections directly to the
-// pods, without the header of the PROXY protocol.
+// setProxyProtocol must run after setIPMode, because setProxyProtocol always
+// sets the mode Proxy. With the mode VIP, kube-proxy would send connections
+// directly to the pods, without the header of the PROXY protocol.
 func setProxyProtocol(w *cloudsim.CreateLoadBalancer, v string) error {
 	p := cloudsim.ProxyProtocol(v)
 	if p != cloudsim.ProxyV1 && p != cloudsim.ProxyV2 {

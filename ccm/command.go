@@ -73,11 +73,11 @@ load balancers for Services.`
 	return cmd
 }
 
-// defaults returns upstream's options with other defaults. The CCM may make
-// more concurrent calls than upstream's default allows, because a local cloud
-// can answer them. The CCM can then initialise a thousand Nodes that join
-// together within the minute that KEP-2395 requires. The result has no webhook
-// options, because this package has no webhooks.
+// defaults returns upstream's options with other defaults. The limits for calls
+// and for concurrent work are higher than upstream's defaults, because a local
+// cloud can answer more calls. The CCM can then initialise a thousand Nodes
+// that join together within the minute that KEP-2395 requires. The result has
+// no webhook options, because this package has no webhooks.
 func defaults() (*options.CloudControllerManagerOptions, error) {
 	opts, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
@@ -201,12 +201,12 @@ func (r *runner) elected(c *appconfig.CompletedConfig) *leases {
 }
 
 // routeResync is the period in which upstream compares routes with Nodes if the
-// feature gate of KEP-5237 is enabled. If this gate is enabled and the creation
-// of a route fails, upstream repeats the creation only at the next change of a
-// Node or at the next informer resync. The same applies if a person deletes a
-// route. Upstream's default resync period is 12 to 24 hours. A resync costs one
-// call, which lists the routes. The other controllers make no calls at a
-// resync, because they compare only objects in their caches.
+// feature gate of KEP-5237 is enabled. With this gate, upstream repeats the
+// failed creation of a route only at the next change of a Node or at the next
+// informer resync. The same applies if a person deletes a route. Upstream's
+// default resync period is 12 to 24 hours. A resync costs one call, which lists
+// the routes. The other controllers make no calls at a resync, because they
+// compare only objects in their caches.
 const routeResync = time.Minute
 
 // resync sets the resync period to routeResync if the feature gate of KEP-5237

@@ -12,9 +12,9 @@ import (
 )
 
 // portsError reports that a load balancer cannot serve a port of a Service.
-// Either the cloud does not forward the protocol of the port, or no node port
-// exists for the port, or another Service of the shared load balancer has the
-// same port.
+// There are three possible reasons. The cloud does not forward the protocol of
+// the port. Or no node port exists for the port. Or another Service of the
+// shared load balancer has the same port.
 type portsError struct{ error }
 
 // refused is the error for a load balancer that the cloud cannot provide. A

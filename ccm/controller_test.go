@@ -41,8 +41,8 @@ type plane struct {
 }
 
 // pace contains the periods of upstream's loops. It also contains the settle
-// time of the repairer, the time for which a Service must be unchanged before
-// the repairer checks it.
+// time of the repairer. A Service must be unchanged for this time before the
+// repairer checks its load balancer.
 type pace struct{ status, monitor, settle time.Duration }
 
 // start runs the controllers with short periods until the test ends.

@@ -59,10 +59,10 @@ func controllers() map[string]app.ControllerInitFuncConstructor {
 }
 
 // migrating adds the missing controllers to the default configuration of a
-// leader migration (KEP-2436). The caller uses it if the user gave no
-// configuration. Upstream's default configuration has outdated names for two of
-// its three controllers. Without the current names, these two controllers would
-// run in both managers.
+// leader migration (KEP-2436). The caller calls migrating only if the user gave
+// no configuration. Upstream's default configuration has outdated names for two
+// of its three controllers. Without the current names, these two controllers
+// would run in both managers.
 func migrating(c *config.LeaderMigrationConfiguration) {
 	for _, name := range []string{names.ServiceLBController, names.NodeRouteController, names.CloudNodeLifecycleController, ServiceRepairController, ServiceOrphanController, ServiceEndpointController} {
 		if !slices.ContainsFunc(c.ControllerLeaders, func(l config.ControllerLeaderConfiguration) bool { return l.Name == name }) {

@@ -294,10 +294,11 @@ func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Servic
 
 // sharesNone reports whether the mirror is fresh and has no shared load
 // balancer with this Service as a member. The caller then omits the call of
-// shareOf. Otherwise, for a thousand new Services the cloud would have to
-// search a thousand load balancers each. The mirror may lack a very new
-// membership. Such a membership becomes an orphan. The deletion of a Service
-// does not use sharesNone, because find asks the cloud.
+// shareOf. Without sharesNone, a thousand new Services would cause a thousand
+// calls, and for each call the cloud would search all load balancers. The
+// mirror may lack a very new membership. Such a membership becomes an orphan.
+// The deletion of a Service does not use sharesNone, because find asks the
+// cloud.
 func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {

@@ -42,8 +42,8 @@ const (
 
 var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 
-// loadBalancerName returns the name of a Service's load balancer, which never
-// changes. The name depends only on the UID of the Service, so the CCM finds
+// loadBalancerName returns the name of a Service's load balancer. The name
+// depends only on the UID of the Service and never changes. So the CCM finds
 // the load balancer after every restart and after every change of the Service.
 // If a user deletes a Service and creates it again, the new Service has another
 // UID and does not get the old load balancer.
