@@ -16,9 +16,9 @@ import (
 
 // credential returns a credential from the cache or from the cloud. Concurrent
 // runs of the plugin use a lock file, so only one run calls the cloud. The
-// other runs wait for the lock and then use the cached credential. If a node
-// starts two hundred pods that pull as the node, it makes only one call. If the
-// plugin cannot use the cache, every run calls the cloud.
+// other runs wait for the lock and then use the cached credential. So if a node
+// starts two hundred pods that use the node's credential, the plugin makes only
+// one call. If the plugin cannot use the cache, every run calls the cloud.
 func (c Config) credential(ctx context.Context, host, repo, token string) (credential, error) {
 	if c.CacheDir == "" {
 		return c.fetch(ctx, host, repo, token)
