@@ -92,7 +92,8 @@ func start(ctx context.Context, e cli.Env, args []string) int {
 
 // prepare changes a command and its subcommands. When a changed command begins to run, it sets
 // *began to true. An error before this point is a mistake in the command line. If a command only
-// has subcommands, prepare makes it refuse unknown names.
+// groups subcommands, prepare changes the command, so that it returns an error for an unknown
+// name.
 func prepare(cmd *cobra.Command, began *bool) {
 	cmd.SuggestionsMinimumDistance = 2
 	switch run, plain := cmd.RunE, cmd.Run; {

@@ -68,8 +68,8 @@ type listWatch[T cloudsim.Resource, ID ~string] struct {
 	where cloudsim.ListOptions
 	print func([]change[T]) error
 	// seen contains the resources that listWatch has printed, by id. With seen, listWatch omits
-	// an event if it has already printed the same revision of the resource. It also finds
-	// resources that no longer match the filters, and prints this change.
+	// an event if it has already printed the same or a later revision of the resource. It also
+	// finds resources that no longer match the filters, and prints this change.
 	seen map[string]T
 }
 

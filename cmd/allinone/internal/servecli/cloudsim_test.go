@@ -35,8 +35,8 @@ func TestEnsureSecretIsWhole(t *testing.T) {
 	}
 }
 
-// TestReadSecret proves that the group of a token file may be able to read the file, as in a pod.
-// If other users can read the file, readSecret returns an error.
+// TestReadSecret proves that readSecret accepts a file that the group can read, as in a pod. If
+// other users can read the file, readSecret returns an error.
 func TestReadSecret(t *testing.T) {
 	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o440: true, 0o444: false, 0o620: false} {
 		path := filepath.Join(t.TempDir(), "token")
