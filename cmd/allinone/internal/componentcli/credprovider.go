@@ -22,18 +22,19 @@ func NewCredproviderCommand(e cli.Env) *cobra.Command {
 	var config string
 	cmd := &cobra.Command{
 		Use:   "credprovider",
-		Short: "Run the kubelet's image credential provider: request on stdin, answer on stdout",
-		Long: `The kubelet's image credential provider (KEP-2133, KEP-4412): it reads a request
-on standard input, and writes short-lived credentials for the cloud's registry
-to standard output. A failure is one line on stderr with a code, such as
-E_METADATA, and exit code 1; the kubelet logs it and pulls without credentials.
+		Short: "Run the kubelet's image credential provider (request on stdin, response on stdout)",
+		Long: `Run the kubelet's image credential provider (KEP-2133, KEP-4412). The program
+reads a request from standard input. It writes short-lived credentials for the
+cloud's registry to standard output. If it fails, it writes one line with an error
+code such as E_METADATA to standard error, and exits with code 1. The kubelet then
+logs this line and pulls the image without credentials.
 
-The file ` + node.Plugin + ` is the same in a file of its own, which starts in a
-fraction of the time: that is what a kubelet should run.`,
-		Example: `  # What a kubelet on a node needs: two files, and a role for its tokens
+The separate program ` + node.Plugin + ` does the same and starts faster.
+Configure the kubelet to run that program.`,
+		Example: `  # Write the two configuration files for the kubelet of a node
   allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node
 
-  # Would the kubelet ask it for this image, and what would it say?
+  # Check whether the kubelet would run the plugin for an image, and run the plugin
   allinone credprovider doctor --config ./node/kubelet.yaml --image 127.0.0.1:5000/team-a/web:v1 --bin-dir ./bin`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,7 +45,7 @@ fraction of the time: that is what a kubelet should run.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&config, "config", credprovider.DefaultConfigFile, "the plugin's configuration")
+	cmd.Flags().StringVar(&config, "config", credprovider.DefaultConfigFile, "configuration file of the plugin")
 	cmd.AddCommand(newCredproviderConfigCommand(e), newCredproviderDoctorCommand(e))
 	return cmd
 }
@@ -59,17 +60,18 @@ func newCredproviderConfigCommand(e cli.Env) *cobra.Command {
 	f := credproviderConfig{}
 	cmd := &cobra.Command{
 		Use: "config", Short: "Write the kubelet's configuration for the plugin",
-		Long: `Write what a kubelet needs to run the plugin, into a folder:
+		Long: `Write the files that a kubelet needs to run the plugin into a folder:
 
-  kubelet.yaml       for its flag --image-credential-provider-config
-  credprovider.json  the plugin's own configuration
-  rbac.yaml          with --audience: lets kubelets ask for tokens for it
+  kubelet.yaml       for the kubelet's flag --image-credential-provider-config
+  credprovider.json  configuration of the plugin
+  rbac.yaml          only with --audience: permission of kubelets to request
+                     tokens for this audience
 
-With --audience the plugin gets the token of the pod's service account instead
-of the node's identity (KEP-4412). The cloud must trust it: see
-'allinone cloud workload-trusts create'. With --opt-in-annotation that is so for
-service accounts that carry the annotation; what they may not, their node is
-never asked for.`,
+With --audience the plugin uses the token of the pod's service account instead of
+the node's identity (KEP-4412). The cloud must trust this service account: see
+'allinone cloud workload-trusts create'. With --opt-in-annotation the plugin uses
+only the tokens of service accounts with this annotation. If such a service account
+has no permission, the plugin does not try the node's identity instead.`,
 		Example: `  allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node
   allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node --audience registry.cloudsim`,
 		Args: cobra.NoArgs,
@@ -82,16 +84,16 @@ never asked for.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringSliceVar(&f.Registries, "registry", nil, "registry to answer for: host[:port]; may be repeated")
-	fl.StringVar(&f.CloudURL, "node-cloud-url", "", "the cloud's URL, as nodes reach it")
-	fl.StringVar(&f.CloudCAFile, "node-cloud-ca-file", "", "its authority, on nodes")
-	fl.StringVar(&f.MetadataURL, "metadata-url", client.DefaultMetadataURL, "where nodes reach their metadata service")
-	fl.StringVar(&f.CacheDir, "cache-dir", "/var/lib/cloudsim/credprovider", "where nodes keep answers; empty for nowhere")
-	fl.StringVar(&f.to, "dir", "", "folder to write to; made when missing")
-	fl.StringVar(&f.Dir, "node-dir", "", "folder that nodes have the files in (default --dir)")
-	fl.StringVar(&f.Audience, "audience", "", "use the tokens of pods' service accounts, for this audience")
-	fl.BoolVar(&f.Optional, "allow-no-service-account", false, "with --audience: pods without a service account, such as static ones, use the node's identity")
-	fl.StringVar(&f.OptInAnnotation, "opt-in-annotation", "", "with --audience: only service accounts with this annotation are used; pods of others use the node's identity")
+	fl.StringSliceVar(&f.Registries, "registry", nil, "registry that gets credentials, as host[:port]; may be repeated")
+	fl.StringVar(&f.CloudURL, "node-cloud-url", "", "URL at which nodes reach the cloud")
+	fl.StringVar(&f.CloudCAFile, "node-cloud-ca-file", "", "path on nodes of the certificate authority of an https --node-cloud-url (PEM)")
+	fl.StringVar(&f.MetadataURL, "metadata-url", client.DefaultMetadataURL, "URL at which nodes reach their metadata service")
+	fl.StringVar(&f.CacheDir, "cache-dir", "/var/lib/cloudsim/credprovider", "folder on nodes for cached credentials; empty for no cache")
+	fl.StringVar(&f.to, "dir", "", "folder to write to; the command creates a missing folder")
+	fl.StringVar(&f.Dir, "node-dir", "", "folder of the files on nodes (default --dir)")
+	fl.StringVar(&f.Audience, "audience", "", "use the tokens of pods' service accounts, with this audience")
+	fl.BoolVar(&f.Optional, "allow-no-service-account", false, "with --audience: use the node's identity for pods without a service account, such as static pods")
+	fl.StringVar(&f.OptInAnnotation, "opt-in-annotation", "", "with --audience: use only the tokens of service accounts with this annotation, and the node's identity for all other pods")
 	for _, name := range []string{"registry", "node-cloud-url", "dir"} {
 		_ = cmd.MarkFlagRequired(name) // error only for an unknown flag name
 	}

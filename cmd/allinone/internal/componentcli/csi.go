@@ -30,26 +30,27 @@ func NewCSICommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "csi",
 		Short: "Serve the cloud's disks as volumes (CSI 1.13)",
-		Long: `Serve the cloud's disks as volumes, for Kubernetes or anything else that speaks
-CSI 1.13. A volume is a disk of the cloud; on a node it is a loop device on the
-disk's file, with ext4 or XFS or as it is.
+		Long: `Serve the cloud's disks as volumes, for Kubernetes and all other clients of
+CSI 1.13. A volume is a disk of the cloud. On a node, the volume is a loop device on
+the disk's file: a block device, or a filesystem of type ext4 or XFS.
 
-One controller serves a cluster, beside external-provisioner, -attacher, -resizer
-and -snapshotter; a node serves each machine, beside its kubelet, as root, and
-registers itself there with --kubelet-registration-dir. It needs mkfs.ext4, e2fsck
-and resize2fs, and for XFS mkfs.xfs and xfs_growfs.
+--mode controller serves a cluster. The sidecars external-provisioner,
+external-attacher, external-resizer and external-snapshotter run beside it.
+--mode node serves one machine. It runs as root beside the kubelet. With
+--kubelet-registration-dir it registers itself with the kubelet. It needs the
+programs mkfs.ext4, e2fsck and resize2fs, and for XFS mkfs.xfs and xfs_growfs.
 
---disks-dir is where the machine's disks show up: the folder disks of the cloud's
-data directory, as /dev/disk/by-id is elsewhere. Only what the cloud says is
-attached to --node-instance is used.
+--disks-dir is the folder that contains the disks' files: the folder disks in the
+cloud's data directory. The node service uses only the disks that are attached to
+--node-instance.
 
 StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
-(zonal or regional). A VolumeAttributesClass has the first three.`,
-		Example: `  # Both halves on one machine, for a trial
+(zonal or regional). A VolumeAttributesClass can have the first three.`,
+		Example: `  # Both services on one machine, for a trial
   allinone csi --endpoint unix:///run/csi.sock --node-instance node-1 \
     --disks-dir ./cloud/disks
 
-  # Beside the sidecars of a cluster
+  # The controller service for the sidecars of a cluster
   allinone csi --mode controller --endpoint unix:///csi/csi.sock \
     --cloud-url http://192.0.2.1:8180 --cloud-token-file /etc/cloud/token`,
 		Args: cobra.NoArgs,
@@ -62,15 +63,15 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	fl.StringVar(&f.Endpoint, "endpoint", "unix:///run/csi.sock", "socket to serve on")
 	fl.StringVar((*string)(&f.Mode), "mode", string(f.Mode), "services to run: controller, node or all")
 	fl.StringVar(&f.Name, "driver-name", f.Name, "name of the driver in StorageClasses and PersistentVolumes")
-	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "answer as these legacy drivers too, each on NAME.sock beside the endpoint (KEP-625): "+strings.Join(csidriver.LegacyNames(), ", "))
+	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "legacy drivers to serve too, each on NAME.sock beside the endpoint (KEP-625): "+strings.Join(csidriver.LegacyNames(), ", "))
 	fl.StringVar(&f.DiskType, "default-type", f.DiskType, "disk type of volumes whose StorageClass has no type")
-	fl.StringVar(&f.instance, "node-instance", "", "instance that this machine is, by id or name; for a node")
-	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder in which this machine's disks show up (default cloud/disks in the data dir)")
-	fl.StringVar(&f.Node.RegistrationDir, "kubelet-registration-dir", "", "register with the kubelet in this folder, e.g. /var/lib/kubelet/plugins_registry; for a node without node-driver-registrar")
-	fl.StringVar(&f.Node.KubeletSocketDir, "kubelet-socket-dir", "", "folder of the endpoint as the kubelet sees it, if that differs")
-	fl.StringVar(&f.HealthAddress, "health-bind-address", "", "host:port to serve /healthz and /readyz on, as livenessprobe would")
+	fl.StringVar(&f.instance, "node-instance", "", "instance (id or name) of this machine; required by the node service")
+	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder of the disks' files (default cloud/disks in the data dir)")
+	fl.StringVar(&f.Node.RegistrationDir, "kubelet-registration-dir", "", "folder in which the node service registers with the kubelet, such as /var/lib/kubelet/plugins_registry; not needed beside node-driver-registrar")
+	fl.StringVar(&f.Node.KubeletSocketDir, "kubelet-socket-dir", "", "path of the endpoint's folder in the kubelet's filesystem, if the path differs there")
+	fl.StringVar(&f.HealthAddress, "health-bind-address", "", "host:port for /healthz and /readyz, in place of the sidecar livenessprobe")
 	fl.StringVar(&f.URL, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
-	fl.StringVar(&f.TokenFile, "cloud-token-file", "", "file with the token to call it with, read again for each call (CLOUDSIM_TOKEN_FILE)")
+	fl.StringVar(&f.TokenFile, "cloud-token-file", "", "file with the token for the cloud, read again for each call (CLOUDSIM_TOKEN_FILE)")
 	fl.StringVar(&f.CAFile, "cloud-ca-file", "", "file with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty (CLOUDSIM_CA_FILE)")
 	fl.StringVar(&f.Project, "cloud-project", "", "project of the disks, by name or id; for admin tokens (CLOUDSIM_PROJECT)")
 	fl.StringVar(&f.DataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")

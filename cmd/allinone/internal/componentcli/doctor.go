@@ -32,10 +32,11 @@ func newCredproviderDoctorCommand(e cli.Env) *cobra.Command {
 	d := credproviderDoctor{}
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check whether the kubelet would call the plugin for an image, and call it",
-		Long: `Explain whether a kubelet with this configuration would ask the plugin for this
-image, and if not, why: the port, capitals, a pattern in a path, IPv6, a scheme.
-With --bin-dir the plugin is run as the kubelet would run it; what it answers is
-read as strictly as by the kubelet, and shown without the password.`,
+		Long: `Explain whether a kubelet with this configuration would run the plugin for this
+image. If it would not, print the reason, such as the port, capital letters, a
+pattern in a path, IPv6, or a scheme. With --bin-dir the command also runs the
+plugin, as the kubelet would. It checks the response as strictly as the kubelet, and
+prints the response without the password.`,
 		Example: `  allinone credprovider doctor --config kubelet.yaml --image 127.0.0.1:5000/team-a/web:v1
   kubectl create token web --audience registry.cloudsim --bound-object-kind Pod --bound-object-name web-0 >token.txt
   allinone credprovider doctor --config kubelet.yaml --image 127.0.0.1:5000/team-a/web --service-account token.txt --bin-dir ./bin`,
@@ -46,10 +47,10 @@ read as strictly as by the kubelet, and shown without the password.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&d.config, "config", "", "the kubelet's CredentialProviderConfig")
-	fl.StringVar(&d.image, "image", "", "image as a pod has it")
+	fl.StringVar(&d.image, "image", "", "image name, as in the specification of a pod")
 	fl.StringVar(&d.account, "service-account", "", "`FILE` with a token of the pod's service account (kubectl create token)")
-	fl.StringArrayVar(&d.annotations, "annotation", nil, "`KEY=VALUE` that the pod's service account has; may be repeated")
-	fl.StringVar(&d.binDir, "bin-dir", "", "the kubelet's --image-credential-provider-bin-dir; run the plugin from there")
+	fl.StringArrayVar(&d.annotations, "annotation", nil, "annotation `KEY=VALUE` of the pod's service account; may be repeated")
+	fl.StringVar(&d.binDir, "bin-dir", "", "folder of the plugin, as in the kubelet's --image-credential-provider-bin-dir; run the plugin")
 	for _, name := range []string{"config", "image"} {
 		_ = cmd.MarkFlagRequired(name) // error only for an unknown flag name
 	}

@@ -19,20 +19,21 @@ func newCSITranslateCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "translate [FILE]",
 		Short: "Translate in-tree volumes to CSI, as Kubernetes does (KEP-625)",
-		Long: `Show what Kubernetes makes of in-tree volumes, and of those of the drivers that
-took their place: by the library that is in kubelet, kube-controller-manager,
-kube-scheduler and the sidecars. It asks no cluster and no cloud.
+		Long: `Translate in-tree volumes to CSI volumes, and CSI volumes of the same drivers back to
+in-tree volumes. The command uses the same library as the kubelet,
+kube-controller-manager, kube-scheduler and the sidecars. It calls no cluster and
+no cloud.
 
-FILE, or the standard input without one, holds PersistentVolumes, StorageClasses
-and Pods, or a List of them. A PersistentVolume is translated to where it is not: from in-tree to
-CSI, or back. What does not translate says why.
+FILE contains PersistentVolumes, StorageClasses and Pods, or a List of such objects.
+Without FILE, the command reads standard input. If an object cannot be translated,
+the output contains the reason.
 
-The answer is YAML that kubectl takes, with what was lost in comments; -o table is a
-line for each, -o json everything.`,
-		Example: `  # What becomes of the volumes that a cluster has
+The output is YAML for kubectl. Comments in it name the fields that were lost. With
+-o table the output has one line for each object. With -o json it has all fields.`,
+		Example: `  # Translate all volumes and StorageClasses of a cluster
   kubectl get pv,sc -o yaml | allinone csi translate -o table
 
-  # What to write instead of an old StorageClass
+  # Print the CSI StorageClass that replaces an in-tree StorageClass
   allinone csi translate old-class.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -45,26 +45,27 @@ func newProxyAgentCommand(e cli.Env) *cobra.Command {
 	f := proxyAgentFlags{Config: agent.Default()}
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Run an agent, which dials nodes, pods and services for proxy servers",
-		Long: `Dial nodes, pods and services for network proxy servers (KEP-1281). An agent
-listens on nothing: it calls the servers.
+		Short: "Run an agent, which connects proxy servers to nodes, pods and services",
+		Long: `Connect network proxy servers to nodes, pods and services (KEP-1281). An agent has no
+port for proxy traffic: it connects to the servers.
 
---proxy-server-host takes several hosts. A name is resolved again and again, and
-each of its addresses called. Behind one address with several servers, a load
-balancer, the agent calls until it has met as many as the servers, or with
---count-server-leases their leases, say that there are.
+--proxy-server-host takes several hosts. The agent resolves a name repeatedly and
+connects to each of its addresses. One address can lead to several servers behind a
+load balancer. The agent then connects repeatedly, until it has a connection to each
+server. The servers report their number. With --count-server-leases the agent counts
+the servers' leases instead.
 
-Certificates and the token are read again for each call. SIGTERM tells the servers
-to prefer other agents and waits for connections to end.`,
+The agent reads certificates and the token again for each connection. After SIGTERM
+it asks the servers to prefer other agents, and waits for open connections to end.`,
 		Example: `  allinone proxy agent --proxy-server-host 192.0.2.1,192.0.2.2 \
     --ca-cert ca.crt --agent-cert agent.crt --agent-key agent.key
 
-  # On each node, for what is on that node
+  # On each node, for the destinations on this node
   allinone proxy agent --proxy-server-host proxy.example --ca-cert ca.crt \
     --service-account-token-path /var/run/secrets/tokens/proxy \
     --agent-identifiers 'host=node-1&ipv4=192.0.2.10&cidr=10.128.3.0/24'
 
-  # The same, as the instance's metadata knows it
+  # The same, with identifiers from the metadata of the instance
   allinone proxy agent --proxy-server-host proxy.example --ca-cert ca.crt \
     --agent-cert agent.crt --agent-key agent.key --agent-identifiers-from-metadata`,
 		Args: cobra.NoArgs,
@@ -80,21 +81,21 @@ to prefer other agents and waits for connections to end.`,
 }
 
 func (f *proxyAgentFlags) serverFlags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&f.hosts, "proxy-server-host", []string{"127.0.0.1"}, "the servers: HOST or HOST:PORT, several with commas between")
-	fl.IntVar(&f.port, "proxy-server-port", 8091, "port of servers that are given without one")
-	fl.StringVar(&f.files.CA, "ca-cert", "", "authority of the servers (PEM; default: the system's)")
+	fl.StringSliceVar(&f.hosts, "proxy-server-host", []string{"127.0.0.1"}, "proxy servers, as HOST or HOST:PORT, separated by commas")
+	fl.IntVar(&f.port, "proxy-server-port", 8091, "port of servers without a port in --proxy-server-host")
+	fl.StringVar(&f.files.CA, "ca-cert", "", "certificate authority of the servers (PEM; default: the system's authorities)")
 	fl.StringVar(&f.files.Cert, "agent-cert", "", "certificate of this agent (PEM)")
-	fl.StringVar(&f.files.Key, "agent-key", "", "its private key (PEM)")
+	fl.StringVar(&f.files.Key, "agent-key", "", "private key of this agent (PEM)")
 	fl.StringSliceVar(&f.alpn, "alpn-proto", nil, "further ALPN protocols to offer")
 	fl.StringVar(&f.TokenFile, "service-account-token-path", "", "file with the token of this agent")
-	fl.DurationVar(&f.RenewInterval, "token-renew-interval", f.RenewInterval, "between showings of a fresh token to a server")
+	fl.DurationVar(&f.RenewInterval, "token-renew-interval", f.RenewInterval, "interval at which the agent sends its current token to a server")
 	f.kubeAccess.flags(fl)
-	fl.BoolVar(&f.countLeases, "count-server-leases", false, "count the servers by their leases")
-	fl.StringVar(&f.CountSource, "server-count-source", f.CountSource, "default: leases if they are counted, else the servers' reports; max: the larger number")
-	fl.DurationVar(&f.SyncInterval, "sync-interval", f.SyncInterval, "between looks whether a server is missing")
-	fl.DurationVar(&f.SyncIntervalCap, "sync-interval-cap", f.SyncIntervalCap, "longest pause between calls that fail")
-	fl.DurationVar(&f.KeepaliveTime, "keepalive-time", f.KeepaliveTime, "silence before a server is asked for a sign of life; upstream's hang up below 30s")
-	fl.BoolVar(&f.plainOnly, "plain-only", false, "speak upstream's wire to all servers")
+	fl.BoolVar(&f.countLeases, "count-server-leases", false, "use the number of the servers' leases as the number of servers")
+	fl.StringVar(&f.CountSource, "server-count-source", f.CountSource, "source of the number of servers. default: leases with --count-server-leases, otherwise the servers' reports; max: the larger of both numbers")
+	fl.DurationVar(&f.SyncInterval, "sync-interval", f.SyncInterval, "interval of checks for servers without a connection")
+	fl.DurationVar(&f.SyncIntervalCap, "sync-interval-cap", f.SyncIntervalCap, "maximum delay after a failed connection attempt")
+	fl.DurationVar(&f.KeepaliveTime, "keepalive-time", f.KeepaliveTime, "time without data before a keepalive ping to a server; upstream's servers close the connection if the value is below 30s")
+	fl.BoolVar(&f.plainOnly, "plain-only", false, "use upstream's protocol with all servers")
 	ignored(fl, func() {
 		fl.Duration("probe-interval", 0, "")
 		fl.Bool("sync-forever", false, "")
@@ -104,20 +105,20 @@ func (f *proxyAgentFlags) serverFlags(fl *pflag.FlagSet) {
 }
 
 func (f *proxyAgentFlags) ownFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&f.agentID, "agent-id", "", "name of this agent (env PROXY_AGENT_ID)")
-	fl.StringVar(&f.identifiers, "agent-identifiers", "", "identifiers of this agent, as a URL query: host, ipv4, ipv6, cidr, default-route")
-	fl.BoolVar(&f.fromMetadata, "agent-identifiers-from-metadata", false, "add identifiers from the metadata of this instance: names, addresses and pod ranges; use its zone, and its id as the agent's name")
-	fl.StringVar(&f.metadataURL, "metadata-url", client.DefaultMetadataURL, "where this instance reaches its metadata service")
+	fl.StringVar(&f.agentID, "agent-id", "", "id of this agent (PROXY_AGENT_ID)")
+	fl.StringVar(&f.identifiers, "agent-identifiers", "", "identifiers of this agent, as a URL query with the keys host, ipv4, ipv6, cidr and default-route")
+	fl.BoolVar(&f.fromMetadata, "agent-identifiers-from-metadata", false, "add the names, addresses and pod ranges of this instance from its metadata to the identifiers; also use the instance's zone, and its id as the agent's id")
+	fl.StringVar(&f.metadataURL, "metadata-url", client.DefaultMetadataURL, "URL at which this instance reaches its metadata service")
 	fl.StringVar(&f.Zone, "zone", "", "zone of this agent, for the strategy zone")
-	fl.BoolVar(&f.DialLocal, "dial-local", false, "dial also loopback and link-local addresses: every local service of this machine, and metadata services")
-	fl.DurationVar(&f.DialTimeout, "dial-timeout", f.DialTimeout, "how long a target may take to answer")
-	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "how long connections may take to end when the agent stops")
-	fl.IntVar(&f.QueueBytes, "queue-bytes", f.QueueBytes, "bytes that may wait for a target, with upstream's servers")
-	fl.DurationVar(&f.StallGrace, "stall-grace", f.StallGrace, "how long a target may hold up others, with upstream's servers")
+	fl.BoolVar(&f.DialLocal, "dial-local", false, "also connect to loopback and link-local addresses. The servers then reach all local services of this machine, and metadata services")
+	fl.DurationVar(&f.DialTimeout, "dial-timeout", f.DialTimeout, "time limit for a connection to a destination")
+	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "time limit for open connections when the agent stops")
+	fl.IntVar(&f.QueueBytes, "queue-bytes", f.QueueBytes, "maximum number of bytes that wait for one destination, with upstream's servers")
+	fl.DurationVar(&f.StallGrace, "stall-grace", f.StallGrace, "maximum time that one slow destination delays the data of other connections, with upstream's servers")
 	fl.StringVar(&f.healthHost, "health-server-host", "", "address of /healthz, /readyz and /metrics (default: all)")
-	fl.IntVar(&f.healthPort, "health-server-port", 8093, "their port; 0 for none")
-	fl.StringVar(&f.adminHost, "admin-bind-address", "127.0.0.1", "another address of /metrics")
-	fl.IntVar(&f.adminPort, "admin-server-port", 0, "its port; 0 for none")
+	fl.IntVar(&f.healthPort, "health-server-port", 8093, "port of /healthz, /readyz and /metrics; 0 for none")
+	fl.StringVar(&f.adminHost, "admin-bind-address", "127.0.0.1", "additional address of /metrics")
+	fl.IntVar(&f.adminPort, "admin-server-port", 0, "port of --admin-bind-address; 0 for none")
 	f.profilingFlags(fl)
 	f.proxyLog.flags(fl)
 }

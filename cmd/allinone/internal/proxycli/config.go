@@ -39,12 +39,16 @@ func newProxyConfigCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Write the configuration of kube-apiserver, a server and agents",
-		Long: `Write what kube-apiserver, a network proxy server and its agents need, into a
-folder: keys and certificates, mode 0600, of two authorities, so that an agent
-cannot pose as a client; egress.yaml for kube-apiserver's
---egress-selector-config-file; and manifests.yaml for agents in the cluster.
+		Long: `Write the files that kube-apiserver, a network proxy server and its agents need into
+a folder:
 
-It writes over nothing.`,
+  *.crt, *.key    certificates and keys (mode 0600). Agents and clients have
+                  different certificate authorities, so an agent cannot act as a
+                  client
+  egress.yaml     for kube-apiserver's flag --egress-selector-config-file
+  manifests.yaml  for agents in the cluster
+
+The command does not replace existing files.`,
 		Example: `  allinone proxy config --out ./proxy --host proxy.example
   kube-apiserver --egress-selector-config-file ./proxy/egress.yaml …
 
@@ -54,10 +58,10 @@ It writes over nothing.`,
 		RunE: func(*cobra.Command, []string) error { return f.run(e.Stdout) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.Out, "out", "", "folder to write into")
+	fl.StringVar(&f.Out, "out", "", "folder to write to")
 	fl.StringVar(&f.Socket, "uds-name", "", "Unix socket between kube-apiserver and server (default proxy.sock in the folder)")
 	fl.StringVar(&f.TCP, "tcp", "", "HOST:PORT of the server, for HTTP CONNECT over TCP instead of a socket")
-	fl.StringSliceVar(&f.Hosts, "host", nil, "names and addresses by which agents and clients call the server")
+	fl.StringSliceVar(&f.Hosts, "host", nil, "host names and addresses at which agents and clients reach the server")
 	fl.StringVar(&f.Image, "image", "allinone", "image with allinone, for the manifests")
 	_ = cmd.MarkFlagRequired("out") // error only for an unknown flag name
 	_ = cmd.MarkFlagDirname("out")

@@ -34,18 +34,18 @@ func NewProxyCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "Run a network proxy (Konnectivity) between the control plane and the nodes",
-		Long: `Carry the control plane's traffic to nodes: the API server network proxy of
-KEP-1281, known as Konnectivity. The server stands beside kube-apiserver, agents
-stand where nodes, pods and services can be reached, and call the server; logs,
-exec, port-forward, webhooks and aggregated APIs then need no way from the
-control plane to the nodes.
+		Long: `Run the API server network proxy of KEP-1281, also known as Konnectivity. It carries
+the control plane's traffic to the nodes. The server runs beside kube-apiserver.
+Agents run in the network of the nodes, pods and services, and connect to the server.
+So the control plane needs no route to the nodes for logs, exec, port-forward,
+webhooks and aggregated APIs.
 
-Server and agent work with upstream's agent, server and clients too
-(kubernetes-sigs/apiserver-network-proxy), and take the same flags.`,
-		Example: `  # Keys, certificates and kube-apiserver's configuration, and how to start all
+The server and the agent also work with upstream's agent, server and clients
+(kubernetes-sigs/apiserver-network-proxy). They have the same flags.`,
+		Example: `  # Write keys, certificates and configuration, and print the commands that start all parts
   allinone proxy config --out ./proxy
 
-  # What goes through a server, live
+  # Watch the connections of a server
   allinone proxy status --watch`,
 	}
 	cmd.AddCommand(newProxyServerCommand(e), newProxyAgentCommand(e), newProxyConfigCommand(e), newProxyStatusCommand(e))
@@ -62,7 +62,7 @@ type proxyLog struct {
 func (l *proxyLog) flags(fl *pflag.FlagSet) {
 	l.format = logging.Text
 	fl.Var(&l.format, "log-format", "log as text or json")
-	fl.IntVarP(&l.verbosity, "v", "v", 0, "log level as upstream counts: 5 and more logs connections that break")
+	fl.IntVarP(&l.verbosity, "v", "v", 0, "log level of upstream's flags; 5 and more also logs broken connections")
 }
 
 func (l *proxyLog) logger(e cli.Env) *slog.Logger {
@@ -82,7 +82,7 @@ type proxySide struct {
 }
 
 func (s *proxySide) profilingFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&s.adminSock, "admin-socket", "", "Unix socket at `PATH` for 'allinone proxy status' and pprof, for the user that runs this")
+	fl.StringVar(&s.adminSock, "admin-socket", "", "`PATH` of a Unix socket for 'allinone proxy status' and pprof; only the user of this process can use the socket")
 	fl.BoolVar(&s.profiling, "enable-profiling", false, "serve pprof on --admin-socket")
 	fl.BoolVar(&s.contention, "enable-contention-profiling", false, "record lock contention for pprof; needs --enable-profiling")
 }

@@ -61,33 +61,36 @@ func newProxyServerCommand(e cli.Env) *cobra.Command {
 		Short: "Run a server, which connects kube-apiserver with agents",
 		Long: `Serve kube-apiserver on one side and agents on the other (KEP-1281).
 
-Clients come in by gRPC or HTTP CONNECT, over Unix sockets or TCP with mutual TLS:
-by upstream's flags --mode, --uds-name and --server-port for one of them, or by
---frontend for any number. Agents connect over TLS. They must show a certificate of
---cluster-ca-cert, or a token of the service account that --agent-namespace and
---agent-service-account name, or both.
+Clients use gRPC or HTTP CONNECT, over Unix sockets or over TCP with mutual TLS. For
+one listener, use upstream's flags --mode, --uds-name and --server-port. For more
+listeners, use --frontend. Agents connect over TLS. They need a certificate of the
+authority --cluster-ca-cert, or a token of the service account
+--agent-service-account in the namespace --agent-namespace, or both.
 
-The certificate or the token must grant the identifiers that an agent states. A
-certificate grants its DNS names (host) and addresses (ipv4, ipv6), and by a URI
-netproxy:?cidr=10.0.0.0/24&default-route=true the rest. A token that is bound to a
-pod grants the name, addresses and pod ranges of the pod's node; the server needs
-the right to list nodes for that. --trust-agent-identifiers turns this check off.
+An agent sends identifiers, and its certificate or its token must grant them. A
+certificate grants its DNS names (host) and its addresses (ipv4, ipv6). The URI
+netproxy:?cidr=10.0.0.0/24&default-route=true in a certificate grants the other
+identifiers. A token that is bound to a pod grants the name, the addresses and the
+pod ranges of the pod's node. For this the server needs the permission to list
+nodes. --trust-agent-identifiers turns this check off.
 
-Certificates are read again when their files change. SIGTERM takes no new clients
-and waits for connections to end.
+The server reads certificates again when their files change. After SIGTERM it
+accepts no new clients, and waits for open connections to end.
 
-Strategies choose an agent; the first that finds one wins:
-  destHost      its host, ipv4 or ipv6 identifier is the destination
-  destCIDR      it has the narrowest cidr identifier around the destination
-  zone          it is in the server's --zone
-  defaultRoute  it says default-route=true
-  least-loaded  it has the fewest connections
-  default       any`,
+--proxy-strategies is a list of strategies. The server uses the first strategy that
+finds an agent:
+  destHost      the agent's host, ipv4 or ipv6 identifier equals the destination
+  destCIDR      the agent has the smallest cidr identifier that contains the
+                destination
+  zone          the agent is in the server's --zone
+  defaultRoute  the agent has the identifier default-route=true
+  least-loaded  the agent has the fewest connections
+  default       any agent`,
 		Example: `  # For kube-apiserver, over a Unix socket
   allinone proxy server --uds-name /run/proxy.sock --server-port 0 \
     --cluster-cert server.crt --cluster-key server.key --cluster-ca-cert ca.crt
 
-  # The same, and HTTP CONNECT over TCP for others
+  # The same, and HTTP CONNECT over TCP for other clients
   allinone proxy server --frontend grpc@unix:/run/proxy.sock --frontend http-connect@127.0.0.1:8090 \
     --server-cert server.crt --server-key server.key --server-ca-cert ca.crt \
     --cluster-cert server.crt --cluster-key server.key --cluster-ca-cert ca.crt`,
@@ -106,51 +109,51 @@ Strategies choose an agent; the first that finds one wins:
 }
 
 func (f *proxyServerFlags) frontendFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&f.mode, "mode", string(server.GRPC), "how clients speak at --uds-name or --server-port: grpc or http-connect")
-	fl.StringVar(&f.udsName, "uds-name", "", "Unix socket for clients; then --server-port is not used")
-	fl.BoolVar(&f.deleteUDS, "delete-existing-uds-file", true, "take the place of a socket that is there")
+	fl.StringVar(&f.mode, "mode", string(server.GRPC), "protocol of clients at --uds-name or --server-port: grpc or http-connect")
+	fl.StringVar(&f.udsName, "uds-name", "", "path of a Unix socket for clients; replaces --server-port")
+	fl.BoolVar(&f.deleteUDS, "delete-existing-uds-file", true, "replace an existing socket")
 	fl.StringVar(&f.serverHost, "server-bind-address", "", "address for clients over TCP (default: all)")
 	fl.IntVar(&f.serverPort, "server-port", 8090, "port for clients over TCP; 0 for none")
-	fl.StringArrayVar(&f.frontends, "frontend", nil, "MODE@unix:PATH or MODE@HOST:PORT: one more place for clients; may be repeated")
-	fl.StringVar(&f.front.Cert, "server-cert", "", "certificate shown to clients over TCP (PEM)")
-	fl.StringVar(&f.front.Key, "server-key", "", "its private key (PEM)")
-	fl.StringVar(&f.front.CA, "server-ca-cert", "", "authority of the clients over TCP (PEM)")
+	fl.StringArrayVar(&f.frontends, "frontend", nil, "additional listener for clients, as MODE@unix:PATH or MODE@HOST:PORT; may be repeated")
+	fl.StringVar(&f.front.Cert, "server-cert", "", "server certificate for clients over TCP (PEM)")
+	fl.StringVar(&f.front.Key, "server-key", "", "private key of --server-cert (PEM)")
+	fl.StringVar(&f.front.CA, "server-ca-cert", "", "certificate authority of the clients over TCP (PEM)")
 	fl.StringSliceVar(&f.ciphers, "cipher-suites", nil, "TLS 1.2 cipher suites to allow (default: Go's choice)")
-	fl.StringVar(&f.tlsMin, "tls-min-version", "", "VersionTLS12 or VersionTLS13 (default VersionTLS12)")
-	fl.DurationVar(&f.FrontendKeepalive, "frontend-keepalive-time", f.FrontendKeepalive, "silence before a gRPC client is asked for a sign of life")
+	fl.StringVar(&f.tlsMin, "tls-min-version", "", "minimum TLS version: VersionTLS12 or VersionTLS13 (default VersionTLS12)")
+	fl.DurationVar(&f.FrontendKeepalive, "frontend-keepalive-time", f.FrontendKeepalive, "time without data before a keepalive ping to a gRPC client")
 }
 
 func (f *proxyServerFlags) agentFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.agentHost, "agent-bind-address", "", "address for agents (default: all)")
 	fl.IntVar(&f.agentPort, "agent-port", 8091, "port for agents")
-	fl.StringVar(&f.cluster.Cert, "cluster-cert", "", "certificate shown to agents (PEM)")
-	fl.StringVar(&f.cluster.Key, "cluster-key", "", "its private key (PEM)")
-	fl.StringVar(&f.cluster.CA, "cluster-ca-cert", "", "certificate authority of the agents (PEM); agents must then show a certificate")
+	fl.StringVar(&f.cluster.Cert, "cluster-cert", "", "server certificate for agents (PEM)")
+	fl.StringVar(&f.cluster.Key, "cluster-key", "", "private key of --cluster-cert (PEM)")
+	fl.StringVar(&f.cluster.CA, "cluster-ca-cert", "", "certificate authority of the agents (PEM); agents then need a certificate")
 	fl.BoolVar(&f.InsecureAgents, "insecure-agents", false, "accept agents without a certificate and without a token, with any identifiers")
-	fl.BoolVar(&f.TrustIdentifiers, "trust-agent-identifiers", false, "accept the identifiers that an authenticated agent states, as upstream does")
-	fl.StringVar(&f.agentNamespace, "agent-namespace", "", "namespace of the agents' service account: asks agents for a token")
-	fl.StringVar(&f.agentAccount, "agent-service-account", "", "the agents' service account")
+	fl.BoolVar(&f.TrustIdentifiers, "trust-agent-identifiers", false, "accept all identifiers of an authenticated agent, as upstream does")
+	fl.StringVar(&f.agentNamespace, "agent-namespace", "", "namespace of the agents' service account; agents then need a token")
+	fl.StringVar(&f.agentAccount, "agent-service-account", "", "name of the agents' service account")
 	fl.StringVar(&f.audience, "authentication-audience", "", "audience of the agents' tokens")
-	fl.DurationVar(&f.ReviewInterval, "authentication-interval", f.ReviewInterval, "between checks of the token of an agent that stays")
+	fl.DurationVar(&f.ReviewInterval, "authentication-interval", f.ReviewInterval, "interval of token checks for connected agents")
 	f.kubeAccess.flags(fl)
-	fl.Float32Var(&f.QPS, "kubeconfig-qps", 0, "requests a second to the Kubernetes API")
-	fl.IntVar(&f.Burst, "kubeconfig-burst", 0, "requests to the Kubernetes API at once")
-	fl.DurationVar(&f.KeepaliveTime, "keepalive-time", f.KeepaliveTime, "silence before an agent is asked for a sign of life")
-	fl.StringVar(&f.strategies, "proxy-strategies", string(server.ByDefault), "how to choose an agent: a list of strategies")
+	fl.Float32Var(&f.QPS, "kubeconfig-qps", 0, "maximum number of requests per second to the Kubernetes API; 0 for the default of client-go")
+	fl.IntVar(&f.Burst, "kubeconfig-burst", 0, "maximum burst of requests to the Kubernetes API; 0 for the default of client-go")
+	fl.DurationVar(&f.KeepaliveTime, "keepalive-time", f.KeepaliveTime, "time without data before a keepalive ping to an agent")
+	fl.StringVar(&f.strategies, "proxy-strategies", string(server.ByDefault), "strategies that choose an agent, separated by commas")
 	fl.StringVar(&f.Zone, "zone", "", "zone of this server, for the strategy zone")
-	fl.StringVar(&f.serverID, "server-id", "", "name of this server, another for each (env PROXY_SERVER_ID)")
-	fl.IntVar(&f.Count, "server-count", f.Count, "how many servers there are, for agents that do not count leases")
-	fl.BoolVar(&f.publishLease, "enable-lease-controller", false, "keep a lease, so that agents can count servers")
-	fl.BoolVar(&f.plainOnly, "plain-only", false, "speak upstream's wire to all agents")
+	fl.StringVar(&f.serverID, "server-id", "", "id of this server, unique among all servers (PROXY_SERVER_ID)")
+	fl.IntVar(&f.Count, "server-count", f.Count, "number of servers, for agents that do not count leases")
+	fl.BoolVar(&f.publishLease, "enable-lease-controller", false, "maintain a lease, so that agents can count the servers")
+	fl.BoolVar(&f.plainOnly, "plain-only", false, "use upstream's protocol with all agents")
 }
 
 func (f *proxyServerFlags) limitFlags(fl *pflag.FlagSet) {
-	fl.DurationVar(&f.DialTimeout, "backend-dial-timeout", f.DialTimeout, "how long a client waits for a connection")
-	fl.DurationVar(&f.HeaderTimeout, "header-timeout", f.HeaderTimeout, "how long an HTTP CONNECT request may take to arrive")
-	fl.DurationVar(&f.HalfCloseTimeout, "half-close-timeout", f.HalfCloseTimeout, "silence after which a connection ends of which one side has said all")
-	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "how long connections may take to end when the server stops")
-	fl.IntVar(&f.QueueBytes, "queue-bytes", f.QueueBytes, "bytes that may wait for a client, through upstream's agents")
-	fl.DurationVar(&f.StallGrace, "stall-grace", f.StallGrace, "how long a client may hold up others, through upstream's agents")
+	fl.DurationVar(&f.DialTimeout, "backend-dial-timeout", f.DialTimeout, "time limit for a connection through an agent")
+	fl.DurationVar(&f.HeaderTimeout, "header-timeout", f.HeaderTimeout, "time limit for the header of an HTTP CONNECT request")
+	fl.DurationVar(&f.HalfCloseTimeout, "half-close-timeout", f.HalfCloseTimeout, "time without data after which the server ends a half-closed connection")
+	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "time limit for open connections when the server stops")
+	fl.IntVar(&f.QueueBytes, "queue-bytes", f.QueueBytes, "maximum number of bytes that wait for one client, with upstream's agents")
+	fl.DurationVar(&f.StallGrace, "stall-grace", f.StallGrace, "maximum time that one slow client delays the data of other connections, with upstream's agents")
 	ignored(fl, func() {
 		fl.Int("xfr-channel-size", 0, "")
 		fl.Bool("warn-on-channel-limit", false, "")
@@ -159,9 +162,9 @@ func (f *proxyServerFlags) limitFlags(fl *pflag.FlagSet) {
 
 func (f *proxyServerFlags) watcherFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.healthHost, "health-bind-address", "", "address of /healthz, /readyz and /metrics (default: all)")
-	fl.IntVar(&f.healthPort, "health-port", 8092, "their port; 0 for none")
-	fl.StringVar(&f.adminHost, "admin-bind-address", "127.0.0.1", "another address of /metrics")
-	fl.IntVar(&f.adminPort, "admin-port", 0, "its port; 0 for none")
+	fl.IntVar(&f.healthPort, "health-port", 8092, "port of /healthz, /readyz and /metrics; 0 for none")
+	fl.StringVar(&f.adminHost, "admin-bind-address", "127.0.0.1", "additional address of /metrics")
+	fl.IntVar(&f.adminPort, "admin-port", 0, "port of --admin-bind-address; 0 for none")
 	f.profilingFlags(fl)
 	fl.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector (OTLP over gRPC, no TLS) for a span of each dial")
 	f.proxyLog.flags(fl)
