@@ -59,7 +59,7 @@ var (
 	})
 	orphansDeletedTotal = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "cloudsim_orphaned_load_balancers_deleted_total",
-		Help:           "Deleted load balancers whose Service did not exist any more.",
+		Help:           "Number of deleted load balancers without a Service.",
 		StabilityLevel: metrics.ALPHA,
 	})
 )

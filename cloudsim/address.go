@@ -38,11 +38,11 @@ type Address struct {
 	ID AddressID `json:"id" example:"addr-000001"`
 	Meta
 	Family IPFamily `json:"family" enum:"ipv4,ipv6"`
-	Scheme Scheme   `json:"scheme" enum:"external,internal" doc:"Which load balancers can stand on it"`
+	Scheme Scheme   `json:"scheme" enum:"external,internal" doc:"Scheme of the load balancers that can use the address"`
 	IP     string   `json:"ip" example:"127.65.0.1"`
-	Static bool     `json:"static" doc:"Reserved on its own; kept when the load balancer that uses it goes"`
+	Static bool     `json:"static" doc:"Whether the address was reserved. A reserved address stays when its load balancer is deleted"`
 	// UsedBy is the load balancer that uses the address, or "".
-	UsedBy LoadBalancerID `json:"usedBy,omitempty" doc:"The load balancer that uses it"`
+	UsedBy LoadBalancerID `json:"usedBy,omitempty" doc:"Id of the load balancer that uses the address"`
 }
 
 // loadBalancerNameRE matches the names of the addresses that the cloud reserves
@@ -56,8 +56,8 @@ var loadBalancerNameRE = regexp.MustCompile(`^lb-[0-9a-f]{6,}(-ipv6)?$`)
 type CreateAddress struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
 	Labels map[string]string `json:"labels,omitempty"`
-	Family IPFamily          `json:"family,omitempty" enum:"ipv4,ipv6" doc:"Default ipv4"`
-	Scheme Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Default external"`
+	Family IPFamily          `json:"family,omitempty" enum:"ipv4,ipv6" doc:"IP family of the address; default ipv4"`
+	Scheme Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Scheme of the address; default external"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

@@ -4,17 +4,17 @@ import "time"
 
 // AuditEntry records one API call and its outcome.
 type AuditEntry struct {
-	Time      time.Time `json:"time" doc:"When it came, RFC 3339, on the cloud's clock"`
+	Time      time.Time `json:"time" doc:"Time of the call, RFC 3339, on the cloud's clock"`
 	RequestID string    `json:"requestId"`
 	Caller    string    `json:"caller,omitempty" doc:"Name of the service account or token; absent for unknown callers"`
 	Operation string    `json:"operation" example:"instances.create"`
 	Target    string    `json:"target,omitempty" doc:"Id in the path" example:"i-000001"`
-	Outcome   string    `json:"outcome" doc:"ok, dropped for a reply that was never sent, or the kind of the error" example:"not_found"`
-	Status    int       `json:"status,omitempty" doc:"HTTP status; absent for a reply that was never sent"`
-	Fault     FaultID   `json:"fault,omitempty" doc:"The fault that struck it"`
-	Throttled bool      `json:"throttled,omitempty" doc:"A rate limit or a fault answered 429"`
-	Millis    float64   `json:"millis" doc:"How long it took"`
-	Bytes     int64     `json:"bytes" doc:"Length of the reply"`
+	Outcome   string    `json:"outcome" doc:"ok, or the kind of the error, or dropped if no reply was sent" example:"not_found"`
+	Status    int       `json:"status,omitempty" doc:"HTTP status; absent if no reply was sent"`
+	Fault     FaultID   `json:"fault,omitempty" doc:"Id of the fault that changed the call"`
+	Throttled bool      `json:"throttled,omitempty" doc:"Whether a rate limit or a fault answered 429"`
+	Millis    float64   `json:"millis" doc:"Duration of the call in milliseconds"`
+	Bytes     int64     `json:"bytes" doc:"Length of the reply in bytes"`
 }
 
 // Values of AuditEntry.Outcome in addition to the names of the error kinds.
@@ -26,7 +26,7 @@ const (
 // AuditTrail holds the most recent calls, oldest first.
 type AuditTrail struct {
 	Items   []AuditEntry `json:"items"`
-	Dropped uint64       `json:"dropped" doc:"Older calls that are not kept in memory any more; see --audit-file"`
+	Dropped uint64       `json:"dropped" doc:"Number of older calls that are not in memory any more; see --audit-file"`
 }
 
 // AuditOptions select calls. The zero value selects all.
@@ -46,7 +46,7 @@ func (o AuditOptions) Covers(e AuditEntry) bool {
 type Bill struct {
 	From     time.Time  `json:"from" doc:"Begin of the window: the start of the cloud, the last reset, or the requested time"`
 	To       time.Time  `json:"to"`
-	Complete bool       `json:"complete" doc:"False if the window reaches back to calls that are not kept any more"`
+	Complete bool       `json:"complete" doc:"Whether all calls of the window are still in memory"`
 	Rows     []BillRow  `json:"rows" doc:"Sorted by caller and operation"`
 	Total    BillCounts `json:"total"`
 }
@@ -61,13 +61,13 @@ type BillRow struct {
 // BillCounts contains sums over several API calls.
 type BillCounts struct {
 	Calls     uint64            `json:"calls"`
-	Throttled uint64            `json:"throttled" doc:"Answered 429 by a rate limit or a fault"`
-	Denied    uint64            `json:"denied" doc:"For want of a permission or of a token"`
-	Failed    uint64            `json:"failed" doc:"Answered with an error, or not at all"`
-	Errors    map[string]uint64 `json:"errors,omitempty" doc:"Failed calls by kind of error"`
-	Faults    uint64            `json:"faults" doc:"Calls that a fault struck"`
-	Millis    float64           `json:"millis" doc:"Sum of how long they took"`
-	Bytes     int64             `json:"bytes" doc:"Sum of the replies"`
+	Throttled uint64            `json:"throttled" doc:"Number of calls that a rate limit or a fault answered with 429"`
+	Denied    uint64            `json:"denied" doc:"Number of calls without the permission or without a valid token"`
+	Failed    uint64            `json:"failed" doc:"Number of calls with an error or without a reply"`
+	Errors    map[string]uint64 `json:"errors,omitempty" doc:"Number of failed calls, by kind of error"`
+	Faults    uint64            `json:"faults" doc:"Number of calls that a fault changed"`
+	Millis    float64           `json:"millis" doc:"Sum of the durations in milliseconds"`
+	Bytes     int64             `json:"bytes" doc:"Sum of the lengths of the replies in bytes"`
 }
 
 // Add adds the call e to the sums.
@@ -115,14 +115,14 @@ func (b *BillCounts) Merge(other BillCounts) {
 // for all callers. Each caller has two token buckets: one for calls that read,
 // and one for all other calls.
 type RateLimits struct {
-	Read  Rate `json:"read,omitzero" doc:"Of calls that read; absent for no limit"`
-	Write Rate `json:"write,omitzero" doc:"Of all others; absent for no limit"`
+	Read  Rate `json:"read,omitzero" doc:"Limit of calls that read; absent for no limit"`
+	Write Rate `json:"write,omitzero" doc:"Limit of all other calls; absent for no limit"`
 }
 
 // Rate configures a token bucket on the cloud's clock.
 type Rate struct {
-	PerSecond float64 `json:"perSecond,omitempty" minimum:"0" maximum:"1000000" example:"10" doc:"Calls a second in the long run; 0 for no limit"`
-	Burst     int     `json:"burst,omitempty" minimum:"0" maximum:"1000000" example:"20" doc:"Calls at once after a rest; at least 1 with a limit"`
+	PerSecond float64 `json:"perSecond,omitempty" minimum:"0" maximum:"1000000" example:"10" doc:"Long-term average of calls per second; 0 for no limit"`
+	Burst     int     `json:"burst,omitempty" minimum:"0" maximum:"1000000" example:"20" doc:"Maximum number of calls at once after a pause; at least 1 with a limit"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

@@ -18,10 +18,10 @@ const (
 // time in an answer.
 type Clock struct {
 	Mode         ClockMode  `json:"mode" enum:"real,offset,faster,slower,frozen"`
-	Now          time.Time  `json:"now" doc:"RFC 3339; the cloud's time when this was read"`
-	Rate         float64    `json:"rate" doc:"Seconds of the cloud per second of the machine; 0 stands still"`
-	AheadSeconds float64    `json:"aheadSeconds" doc:"How far it is ahead of the machine's clock; negative is behind"`
-	NextDue      *time.Time `json:"nextDue,omitempty" doc:"RFC 3339; when the next work falls due. Absent when nothing waits"`
+	Now          time.Time  `json:"now" doc:"RFC 3339; the cloud's time at the read"`
+	Rate         float64    `json:"rate" doc:"Seconds of the cloud's clock per second of the machine's clock; 0 for a stopped clock"`
+	AheadSeconds float64    `json:"aheadSeconds" doc:"Seconds by which the cloud's clock is ahead of the machine's clock; negative if it is behind"`
+	NextDue      *time.Time `json:"nextDue,omitempty" doc:"RFC 3339; time of the next due work. Absent if no work waits"`
 }
 
 // Limits of the clock.
@@ -40,10 +40,10 @@ var (
 // values. A caller may set the time back. This does not change the due times of
 // work. A duration that is measured across such a change can be negative.
 type SetClock struct {
-	Real         bool       `json:"real,omitempty" doc:"Follow the machine again; excludes all others"`
+	Real         bool       `json:"real,omitempty" doc:"Follow the machine's clock again. Excludes all other fields"`
 	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; the new time of the cloud. Excludes aheadSeconds"`
-	AheadSeconds *float64   `json:"aheadSeconds,omitempty" doc:"How far to be ahead of the machine; negative is behind"`
-	Rate         *float64   `json:"rate,omitempty" minimum:"0" maximum:"10000" doc:"Seconds of the cloud per second of the machine; 0 stands still"`
+	AheadSeconds *float64   `json:"aheadSeconds,omitempty" doc:"Seconds by which the cloud's clock is ahead of the machine's clock; negative if it is behind"`
+	Rate         *float64   `json:"rate,omitempty" minimum:"0" maximum:"10000" doc:"Seconds of the cloud's clock per second of the machine's clock; 0 for a stopped clock"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
@@ -51,13 +51,13 @@ type SetClock struct {
 func (r SetClock) Validate() error {
 	var c checks
 	if r.Real && (r.Time != nil || r.AheadSeconds != nil || r.Rate != nil) {
-		c.addf("real", "follows the machine; time, aheadSeconds and rate cannot go with it")
+		c.addf("real", "cannot be used with time, aheadSeconds or rate")
 	}
 	if !r.Real && r.Time == nil && r.AheadSeconds == nil && r.Rate == nil {
-		c.addf("time", "or aheadSeconds, rate or real is required")
+		c.addf("time", "is required, or aheadSeconds, rate or real")
 	}
 	if r.Time != nil && r.AheadSeconds != nil {
-		c.addf("aheadSeconds", "says what time it is, and so does time: give one of them")
+		c.addf("aheadSeconds", "cannot be used with time")
 	}
 	if r.Time != nil && (r.Time.Before(FirstClockTime) || r.Time.After(LastClockTime)) {
 		c.addf("time", "must be between %s and %s", FirstClockTime.Format(time.DateOnly), LastClockTime.Format(time.DateOnly))
@@ -74,7 +74,7 @@ func (r SetClock) Validate() error {
 
 // AdvanceClock moves the clock forward. It works in every clock mode.
 type AdvanceClock struct {
-	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"How far the time moves; 0 settles the work that is due now" example:"90"`
+	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"Seconds by which the time moves; 0 ends the work that is due now" example:"90"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

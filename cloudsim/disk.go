@@ -69,8 +69,8 @@ const (
 // Attachment describes a disk's attachment to one instance.
 type Attachment struct {
 	Instance InstanceID      `json:"instance" example:"i-000001"`
-	ReadOnly bool            `json:"readOnly,omitempty" doc:"The instance may not write to it"`
-	Device   string          `json:"device" doc:"Device name on the instance; the first free name" example:"vdb"`
+	ReadOnly bool            `json:"readOnly,omitempty" doc:"Whether the instance can only read the disk"`
+	Device   string          `json:"device" doc:"Device name on the instance: the first free name" example:"vdb"`
 	State    AttachmentState `json:"state" enum:"attaching,attached,detaching"`
 }
 
@@ -80,27 +80,27 @@ type Attachment struct {
 type Disk struct {
 	ID DiskID `json:"id" example:"disk-000001"`
 	Meta
-	Zone            string       `json:"zone,omitempty" doc:"Only instances of this zone may have it; absent for a regional disk" example:"sim-1a"`
-	ReplicaZones    []string     `json:"replicaZones,omitempty" doc:"The two zones of a regional disk, sorted; instances of either may have it"`
+	Zone            string       `json:"zone,omitempty" doc:"Zone of the instances that can attach the disk; absent for a regional disk" example:"sim-1a"`
+	ReplicaZones    []string     `json:"replicaZones,omitempty" doc:"The two zones of a regional disk, sorted. Instances of both zones can attach the disk"`
 	Region          string       `json:"region" example:"sim-1"`
 	Type            string       `json:"type" doc:"Disk type" example:"balanced"`
-	SizeGiB         int          `json:"sizeGiB" doc:"Size in GiB; it can grow and not shrink" example:"10"`
-	IOPS            int          `json:"iops" doc:"Operations a second that it is made for" example:"3000"`
-	ThroughputMiBps int          `json:"throughputMiBps" doc:"MiB a second that it is made for" example:"125"`
-	MultiAttach     bool         `json:"multiAttach,omitempty" doc:"Whether several instances may have it at once"`
-	SourceSnapshot  SnapshotID   `json:"sourceSnapshot,omitempty" doc:"The snapshot that it began with, which may be gone"`
-	SourceDisk      DiskID       `json:"sourceDisk,omitempty" doc:"The disk that it began as a copy of, which may be gone"`
+	SizeGiB         int          `json:"sizeGiB" doc:"Size in GiB. A disk can grow, but not shrink" example:"10"`
+	IOPS            int          `json:"iops" doc:"Provisioned operations per second" example:"3000"`
+	ThroughputMiBps int          `json:"throughputMiBps" doc:"Provisioned throughput in MiB per second" example:"125"`
+	MultiAttach     bool         `json:"multiAttach,omitempty" doc:"Whether the disk can be attached to several instances at once"`
+	SourceSnapshot  SnapshotID   `json:"sourceSnapshot,omitempty" doc:"Id of the snapshot from which the disk was created. The snapshot may be deleted"`
+	SourceDisk      DiskID       `json:"sourceDisk,omitempty" doc:"Id of the disk from which the disk was copied. The source may be deleted"`
 	State           DiskState    `json:"state" enum:"creating,copying,failed,available,attaching,in-use,detaching,resizing,modifying,deleting,deleted"`
-	Attachments     []Attachment `json:"attachments,omitempty" doc:"The instances that have it, first come first"`
-	ModifiedAt      *time.Time   `json:"modifiedAt,omitempty" doc:"When its type, IOPS or throughput were last changed, RFC 3339"`
+	Attachments     []Attachment `json:"attachments,omitempty" doc:"Instances that have attached the disk, in the order of attachment"`
+	ModifiedAt      *time.Time   `json:"modifiedAt,omitempty" doc:"Time of the last change of type, IOPS or throughput, RFC 3339"`
 	Status          DiskStatus   `json:"status" doc:"Observations of the data plane"`
 }
 
 // DiskStatus is the data plane's report about the data of a disk or a snapshot.
 type DiskStatus struct {
-	SizeGiB int    `json:"sizeGiB,omitempty" doc:"How much of it is real; absent until it is made"`
+	SizeGiB int    `json:"sizeGiB,omitempty" doc:"Size of the disk's file in GiB; absent until the file exists"`
 	Error   string `json:"error,omitempty" doc:"Reason why the data differs from the record"`
-	Lost    bool   `json:"lost,omitempty" doc:"Its data, or that of its source, is gone"`
+	Lost    bool   `json:"lost,omitempty" doc:"Whether the data of the disk, or of its source, are lost"`
 }
 
 // Zones returns the zones whose instances can attach d. A zonal disk has one
@@ -155,15 +155,15 @@ const MaxDiskGiB = 1 << 20
 // returns Exists.
 type CreateDisk struct {
 	Name            string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"data-1"`
-	Zone            string            `json:"zone,omitempty" doc:"The zone to stand in; absent for a regional disk" example:"sim-1a"`
-	ReplicaZones    []string          `json:"replicaZones,omitempty" maxItems:"2" doc:"For a regional disk, its two zones, of one region; its type must allow it"`
+	Zone            string            `json:"zone,omitempty" doc:"Zone of the disk; absent for a regional disk" example:"sim-1a"`
+	ReplicaZones    []string          `json:"replicaZones,omitempty" maxItems:"2" doc:"The two zones of a regional disk, in one region. The disk type must allow regional disks"`
 	Type            string            `json:"type" example:"balanced"`
-	SizeGiB         int               `json:"sizeGiB,omitempty" doc:"Size in GiB, within the limits of its type and no less than its source's, which is also the default" example:"10"`
-	IOPS            int               `json:"iops,omitempty" doc:"Operations a second; 0 or absent for the default of its type"`
-	ThroughputMiBps int               `json:"throughputMiBps,omitempty" doc:"MiB a second; 0 or absent for the default of its type"`
-	MultiAttach     bool              `json:"multiAttach,omitempty" doc:"Whether several instances may have it at once; its type must allow it"`
-	SourceSnapshot  SnapshotID        `json:"sourceSnapshot,omitempty" maxLength:"128" doc:"The snapshot to begin with, of the same region"`
-	SourceDisk      DiskID            `json:"sourceDisk,omitempty" maxLength:"128" doc:"The disk to begin as a copy of, of the same type and zone; a regional disk may be a copy of one in one of its zones"`
+	SizeGiB         int               `json:"sizeGiB,omitempty" doc:"Size in GiB, within the limits of the disk type. It is at least the size of the source, which is also the default" example:"10"`
+	IOPS            int               `json:"iops,omitempty" doc:"Operations per second; 0 or absent for the default of the disk type"`
+	ThroughputMiBps int               `json:"throughputMiBps,omitempty" doc:"Throughput in MiB per second; 0 or absent for the default of the disk type"`
+	MultiAttach     bool              `json:"multiAttach,omitempty" doc:"Whether the disk can be attached to several instances at once. The disk type must allow this"`
+	SourceSnapshot  SnapshotID        `json:"sourceSnapshot,omitempty" maxLength:"128" doc:"Id of a snapshot in the same region that provides the first data"`
+	SourceDisk      DiskID            `json:"sourceDisk,omitempty" maxLength:"128" doc:"Id of a disk to copy, of the same type and zone. The source of a regional disk can be in one of its zones"`
 	Labels          map[string]string `json:"labels,omitempty"`
 }
 
@@ -265,7 +265,7 @@ func (c *checks) noSmaller(size, least int, source string) {
 // a repeated request changes nothing.
 type AttachDisk struct {
 	Instance InstanceID `json:"instance" maxLength:"128" example:"i-000001"`
-	ReadOnly bool       `json:"readOnly,omitempty" doc:"The instance may not write to it"`
+	ReadOnly bool       `json:"readOnly,omitempty" doc:"Whether the instance can only read the disk"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
@@ -276,7 +276,7 @@ func (r AttachDisk) Validate() error { return needsInstance(r.Instance) }
 // attached to this instance, the call changes nothing.
 type DetachDisk struct {
 	Instance InstanceID `json:"instance" maxLength:"128" example:"i-000001"`
-	Force    bool       `json:"force,omitempty" doc:"Take it at once, without the instance's help: for one that is stopped or terminating"`
+	Force    bool       `json:"force,omitempty" doc:"Detach the disk at once, although the instance has not released it. Use it for a stopped or terminating instance"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
@@ -293,7 +293,7 @@ func needsInstance(id InstanceID) error {
 // request for the current size changes nothing. A request for a smaller size
 // returns Invalid.
 type ResizeDisk struct {
-	SizeGiB int `json:"sizeGiB" doc:"New size in GiB; no less than now" example:"20"`
+	SizeGiB int `json:"sizeGiB" doc:"New size in GiB; at least the current size" example:"20"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
@@ -320,9 +320,9 @@ func (r ResizeDisk) Of(d Disk, t DiskType) error {
 // be attached. A request for the current values changes nothing. A disk does
 // one modification at a time.
 type ModifyDisk struct {
-	Type            string `json:"type,omitempty" doc:"Another disk type; absent to keep it" example:"fast"`
-	IOPS            int    `json:"iops,omitempty" doc:"Operations a second; 0 or absent to keep them, or for the default of another type" example:"6000"`
-	ThroughputMiBps int    `json:"throughputMiBps,omitempty" doc:"MiB a second; 0 or absent to keep it, or for the default of another type" example:"250"`
+	Type            string `json:"type,omitempty" doc:"New disk type; absent for no change" example:"fast"`
+	IOPS            int    `json:"iops,omitempty" doc:"Operations per second; 0 or absent for no change, or for the default of a new type" example:"6000"`
+	ThroughputMiBps int    `json:"throughputMiBps,omitempty" doc:"Throughput in MiB per second; 0 or absent for no change, or for the default of a new type" example:"250"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

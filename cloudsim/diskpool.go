@@ -8,7 +8,7 @@ type DiskPool struct {
 	Zone    string `json:"zone" example:"sim-1a"`
 	Type    string `json:"type" doc:"Disk type" example:"fast"`
 	SizeGiB int    `json:"sizeGiB" doc:"Capacity of the empty pool, in GiB" example:"1048576"`
-	UsedGiB int    `json:"usedGiB" doc:"Space of its disks, in GiB; computed at each read, so a watch does not report changes" example:"10"`
+	UsedGiB int    `json:"usedGiB" doc:"Space that disks use, in GiB. The cloud computes this value for each read, so watches do not report changes" example:"10"`
 	FreeGiB int    `json:"freeGiB" doc:"Free space, in GiB; at least 0" example:"1048566"`
 }
 
@@ -22,7 +22,7 @@ const MaxPoolGiB = 1 << 30
 // SetDiskPool sets the size of a pool. If the new size is smaller than the
 // total size of the pool's disks, the pool is full. The existing disks stay.
 type SetDiskPool struct {
-	SizeGiB int `json:"sizeGiB" minimum:"0" maximum:"1073741824" doc:"New size in GiB; 0 for a pool without room" example:"100"`
+	SizeGiB int `json:"sizeGiB" minimum:"0" maximum:"1073741824" doc:"New size in GiB; 0 for a pool without space" example:"100"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

@@ -5,15 +5,15 @@ type DiskType struct {
 	Meta
 	MinGiB                 int  `json:"minGiB" doc:"Smallest size in GiB" example:"1"`
 	MaxGiB                 int  `json:"maxGiB" doc:"Largest size in GiB" example:"16384"`
-	MinIOPS                int  `json:"minIOPS" doc:"The least operations a second that a disk may ask for" example:"500"`
-	DefaultIOPS            int  `json:"defaultIOPS" doc:"Operations a second of a disk that asks for no number" example:"3000"`
-	MaxIOPS                int  `json:"maxIOPS" doc:"The most that a disk may ask for" example:"16000"`
-	MinThroughputMiBps     int  `json:"minThroughputMiBps" doc:"The least MiB a second that a disk may ask for" example:"50"`
-	DefaultThroughputMiBps int  `json:"defaultThroughputMiBps" doc:"MiB a second of a disk that asks for no number" example:"125"`
-	MaxThroughputMiBps     int  `json:"maxThroughputMiBps" doc:"The most that a disk may ask for" example:"1000"`
-	MultiAttach            bool `json:"multiAttach" doc:"Whether its disks can be attached to several instances at once"`
-	Regional               bool `json:"regional" doc:"Whether its disks can be replicated in two zones"`
-	PoolGiB                int  `json:"poolGiB" doc:"Initial capacity of a zone; see /v1/disk-pools" example:"1048576"`
+	MinIOPS                int  `json:"minIOPS" doc:"Minimum of operations per second" example:"500"`
+	DefaultIOPS            int  `json:"defaultIOPS" doc:"Default of operations per second" example:"3000"`
+	MaxIOPS                int  `json:"maxIOPS" doc:"Maximum of operations per second" example:"16000"`
+	MinThroughputMiBps     int  `json:"minThroughputMiBps" doc:"Minimum of the throughput in MiB per second" example:"50"`
+	DefaultThroughputMiBps int  `json:"defaultThroughputMiBps" doc:"Default of the throughput in MiB per second" example:"125"`
+	MaxThroughputMiBps     int  `json:"maxThroughputMiBps" doc:"Maximum of the throughput in MiB per second" example:"1000"`
+	MultiAttach            bool `json:"multiAttach" doc:"Whether disks of this type can be attached to several instances at once"`
+	Regional               bool `json:"regional" doc:"Whether disks of this type can be replicated in two zones"`
+	PoolGiB                int  `json:"poolGiB" doc:"Initial capacity in GiB of the pool in each zone; see /v1/disk-pools" example:"1048576"`
 }
 
 // defaultPoolGiB is the default size of a disk pool, one pebibyte. It is so

@@ -65,7 +65,7 @@ func Kinds() []Kind {
 // FieldError describes the error in one field of a request.
 type FieldError struct {
 	Field  string `json:"field" doc:"Path of the field in the request, e.g. listeners[0].port" example:"listeners[0].port"`
-	Reason string `json:"reason" doc:"Why the field is wrong" example:"must be between 1 and 65535, got 0"`
+	Reason string `json:"reason" doc:"Reason why the field is invalid" example:"must be between 1 and 65535, got 0"`
 }
 
 // Error is an error with a kind. A caller can handle each kind differently.
@@ -167,11 +167,11 @@ func (c checks) err() error {
 // application/problem+json (RFC 9457), with the extension members kind, errors
 // and requestId.
 type Problem struct {
-	Type      string       `json:"type" doc:"Always about:blank: kind tells the class" example:"about:blank"`
+	Type      string       `json:"type" doc:"Always about:blank. The class is in kind" example:"about:blank"`
 	Title     string       `json:"title" doc:"The HTTP status in words" example:"Not Found"`
 	Status    int          `json:"status" doc:"The HTTP status" example:"404"`
 	Detail    string       `json:"detail" doc:"Description of the error for people" example:"no instance i-000009"`
-	Kind      Kind         `json:"kind" doc:"The class of the failure; programs decide by this" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone"`
-	Errors    []FieldError `json:"errors,omitempty" doc:"Wrong fields, for kind invalid"`
-	RequestID string       `json:"requestId,omitempty" doc:"Id of the request, for questions about it"`
+	Kind      Kind         `json:"kind" doc:"Class of the failure, for programs" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone"`
+	Errors    []FieldError `json:"errors,omitempty" doc:"Invalid fields, for kind invalid"`
+	RequestID string       `json:"requestId,omitempty" doc:"Id of the request, for logs and the audit log"`
 }

@@ -30,10 +30,10 @@ type Event struct {
 	Kind      ResourceKind    `json:"kind" doc:"Kind of resource"`
 	ID        string          `json:"id" doc:"Id of the resource"`
 	Project   ProjectID       `json:"project,omitempty"`
-	RequestID string          `json:"requestId,omitempty" doc:"The request that caused it; absent when the cloud itself acted"`
+	RequestID string          `json:"requestId,omitempty" doc:"Id of the request that caused the event; absent if the cloud itself acted"`
 	Caller    string          `json:"caller,omitempty" doc:"Caller that caused the event; cloud if the cloud itself acted"`
 	Cause     string          `json:"cause,omitempty" doc:"Cause of the event: the API operation and its target, or the due work" example:"instances.stop i-000001"`
-	Object    json.RawMessage `json:"object,omitempty" doc:"The resource after the change, or its last value when deleted"`
+	Object    json.RawMessage `json:"object,omitempty" doc:"The resource after the change, or its last value if it was deleted"`
 }
 
 // ResourceKind names a kind of resource in events and operations.

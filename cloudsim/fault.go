@@ -28,37 +28,37 @@ type Fault struct {
 	ID FaultID `json:"id" example:"fault-000001"`
 	Meta
 	FaultSpec
-	Seen uint64 `json:"seen" doc:"Matching calls so far, while the rule could still hit"`
-	Hits uint64 `json:"hits" doc:"Calls that it struck"`
+	Seen uint64 `json:"seen" doc:"Number of matching calls while the fault was active"`
+	Hits uint64 `json:"hits" doc:"Number of calls that the fault changed"`
 }
 
 // FaultSpec is the part of a fault that the caller chooses.
 type FaultSpec struct {
-	Match  FaultMatch  `json:"match" doc:"Which calls; all that is given must hold"`
-	When   FaultWhen   `json:"when,omitzero" doc:"Which of the matching calls; without it every one"`
+	Match  FaultMatch  `json:"match" doc:"Condition of matching calls. A call must match all given fields"`
+	When   FaultWhen   `json:"when,omitzero" doc:"Selection among the matching calls; absent for all matching calls"`
 	Effect FaultEffect `json:"effect" doc:"Effect on the matching calls"`
 }
 
 // FaultMatch selects calls.
 type FaultMatch struct {
-	Operation string            `json:"operation" minLength:"1" maxLength:"128" example:"instances.*" doc:"Operation id; * stands for any letters. See GET /v1/faults/targets"`
-	Caller    string            `json:"caller,omitempty" maxLength:"63" example:"ccm" doc:"Name of the token that calls"`
+	Operation string            `json:"operation" minLength:"1" maxLength:"128" example:"instances.*" doc:"Operation id, in which * matches any characters. See GET /v1/faults/targets"`
+	Caller    string            `json:"caller,omitempty" maxLength:"63" example:"ccm" doc:"Name of the caller's token or service account"`
 	Target    string            `json:"target,omitempty" maxLength:"128" example:"i-000001" doc:"Id of the resource in the path"`
-	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of that resource, or of the one that the request makes"`
-	Zone      string            `json:"zone,omitempty" maxLength:"63" example:"sim-1a" doc:"Zone of that resource, or of the one that the request makes"`
-	Type      string            `json:"type,omitempty" maxLength:"63" example:"small" doc:"Instance type or disk type of that resource, or of the one that the request makes"`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of the resource in the path, or of the resource that the request creates"`
+	Zone      string            `json:"zone,omitempty" maxLength:"63" example:"sim-1a" doc:"Zone of the resource in the path, or of the resource that the request creates"`
+	Type      string            `json:"type,omitempty" maxLength:"63" example:"small" doc:"Instance type or disk type of the resource in the path, or of the resource that the request creates"`
 }
 
 // FaultWhen selects some of the matching calls. Times are on the cloud's clock.
 type FaultWhen struct {
-	Probability  *float64   `json:"probability,omitempty" exclusiveMinimum:"0" maximum:"1" example:"0.3" doc:"Chance of a hit, more than 0 and at most 1; absent for every call"`
-	Seed         uint64     `json:"seed,omitempty" doc:"Throws the dice: the same seed, fault id and count of calls give the same hits"`
-	Skip         uint64     `json:"skip,omitempty" doc:"So many matching calls pass first"`
-	Max          uint64     `json:"max,omitempty" doc:"Never more hits than this, also among concurrent calls; 0 or absent for no end"`
-	From         *time.Time `json:"from,omitempty" doc:"RFC 3339; not before. Excludes afterSeconds"`
-	Until        *time.Time `json:"until,omitempty" doc:"RFC 3339; no longer at or after. Excludes forSeconds"`
-	AfterSeconds int64      `json:"afterSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Begins so long after the fault was made"`
-	ForSeconds   int64      `json:"forSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Ends so long after it began; 0 or absent for no end"`
+	Probability  *float64   `json:"probability,omitempty" exclusiveMinimum:"0" maximum:"1" example:"0.3" doc:"Probability that the fault changes a matching call, more than 0 and at most 1; absent for 1"`
+	Seed         uint64     `json:"seed,omitempty" doc:"Seed of the random numbers. The same seed, fault id and number of the call give the same decision"`
+	Skip         uint64     `json:"skip,omitempty" doc:"Number of matching calls that the fault first leaves unchanged"`
+	Max          uint64     `json:"max,omitempty" doc:"Maximum number of calls that the fault changes, even if calls are concurrent; 0 or absent for no maximum"`
+	From         *time.Time `json:"from,omitempty" doc:"RFC 3339; begin of the fault. Excludes afterSeconds"`
+	Until        *time.Time `json:"until,omitempty" doc:"RFC 3339; end of the fault. Excludes forSeconds"`
+	AfterSeconds int64      `json:"afterSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Seconds from the creation of the fault to its begin"`
+	ForSeconds   int64      `json:"forSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Seconds from the begin of the fault to its end; 0 or absent for no end"`
 }
 
 // Limits for the effects of a fault.
@@ -72,7 +72,7 @@ const (
 // request returns the existing fault with its counters.
 type CreateFault struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"lost-reply" doc:"Unique in the cloud"`
-	Labels map[string]string `json:"labels,omitempty" doc:"Of the fault itself"`
+	Labels map[string]string `json:"labels,omitempty" doc:"Labels of the fault"`
 	FaultSpec
 }
 

@@ -72,13 +72,13 @@ const (
 type FaultEffect struct {
 	Type              FaultEffectType `json:"type" enum:"error,latency,throttle,hang,drop,loseReply,errorAfterCommit,quota,stockOut,staleRead,duplicate,stuckState,corruptToken,zoneOutage"`
 	Kind              string          `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Of the error; absent for unavailable, after a commit for internal, and for a throttle, quota or stockOut exhausted"`
-	Status            int             `json:"status,omitempty" doc:"HTTP status of the error, 400 to 599; absent for the kind's own"`
-	Message           string          `json:"message,omitempty" maxLength:"1024" doc:"Detail of the error; absent for one that names the fault"`
-	RetryAfterSeconds int             `json:"retryAfterSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Retry-After of the error; a throttle says 1 unless told"`
-	LatencyMillis     int             `json:"latencyMillis,omitempty" minimum:"0" maximum:"600000" doc:"Of a latency"`
-	JitterMillis      int             `json:"jitterMillis,omitempty" minimum:"0" maximum:"600000" doc:"Of a latency: at most so much is added"`
-	AgeSeconds        int64           `json:"ageSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Of a staleRead, on the cloud's clock: how old the answer is, as far back as the journal goes"`
-	Scope             ZoneOutageScope `json:"scope,omitempty" enum:"api,data,both" doc:"Of a zoneOutage; absent for both"`
+	Status            int             `json:"status,omitempty" doc:"HTTP status of the error, 400 to 599; absent for the status of kind"`
+	Message           string          `json:"message,omitempty" maxLength:"1024" doc:"Detail of the error; absent for a text with the fault's id and name"`
+	RetryAfterSeconds int             `json:"retryAfterSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Retry-After of the error in seconds; a throttle has 1 by default"`
+	LatencyMillis     int             `json:"latencyMillis,omitempty" minimum:"0" maximum:"600000" doc:"Delay of the effect latency"`
+	JitterMillis      int             `json:"jitterMillis,omitempty" minimum:"0" maximum:"600000" doc:"Maximum of an additional random delay of the effect latency"`
+	AgeSeconds        int64           `json:"ageSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Age of the answer of a staleRead, on the cloud's clock. The journal limits the age"`
+	Scope             ZoneOutageScope `json:"scope,omitempty" enum:"api,data,both" doc:"Scope of a zoneOutage; absent for both"`
 }
 
 // Darkens reports whether e disables the data plane of a zone.

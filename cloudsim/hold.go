@@ -77,7 +77,7 @@ type Hold struct {
 // HoldSpec selects the work that a hold delays.
 type HoldSpec struct {
 	Transition
-	Target string `json:"target,omitempty" maxLength:"128" example:"i-000001" doc:"Id of the only resource it is for; absent for all"`
+	Target string `json:"target,omitempty" maxLength:"128" example:"i-000001" doc:"Id of the only resource that the hold covers; absent for all resources"`
 }
 
 // Holds reports whether h delays the end of the operation o.
@@ -88,7 +88,7 @@ func (h Hold) Holds(o Operation) bool {
 // CreateHold requests a hold. The call is idempotent by name.
 type CreateHold struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"slow-stop" doc:"Unique in the cloud"`
-	Labels map[string]string `json:"labels,omitempty" doc:"Of the hold itself"`
+	Labels map[string]string `json:"labels,omitempty" doc:"Labels of the hold"`
 	HoldSpec
 }
 
@@ -109,14 +109,14 @@ const MaxDuration = 24 * 3600 * 1000
 // WorkDuration sets how long new work of a transition takes.
 type WorkDuration struct {
 	Transition
-	Millis int64 `json:"millis" minimum:"0" maximum:"86400000" example:"30000" doc:"0 settles at once"`
+	Millis int64 `json:"millis" minimum:"0" maximum:"86400000" example:"30000" doc:"Duration in milliseconds; 0 ends the work at once"`
 }
 
 // WorkDurations override the durations of the cloud's profile. The first item
 // that covers a piece of work sets the duration of this work. Work that is
 // already running keeps its due time.
 type WorkDurations struct {
-	Items []WorkDuration `json:"items" maxItems:"100" doc:"Asked in this order"`
+	Items []WorkDuration `json:"items" maxItems:"100" doc:"Durations. The cloud uses the first entry that matches"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

@@ -70,16 +70,16 @@ type Instance struct {
 	Type           string            `json:"type" doc:"Instance type" example:"small"`
 	State          InstanceState     `json:"state" enum:"provisioning,running,stopping,stopped,starting,rebooting,terminating,terminated"`
 	ProviderID     string            `json:"providerID" doc:"Value for node.spec.providerID of Kubernetes" example:"cloudsim://sim-1/sim-1a/i-000001"`
-	Addresses      []InstanceAddress `json:"addresses" doc:"In order of preference; kept across stop and start"`
+	Addresses      []InstanceAddress `json:"addresses" doc:"Addresses in order of preference. They stay the same after a stop and a start"`
 	ServiceAccount ServiceAccountID  `json:"serviceAccount,omitempty" doc:"Service account that the instance authenticates as" example:"sa-000001"`
 
-	Network   NetworkID `json:"network,omitempty" doc:"The network it stands in" example:"net-000001"`
-	Subnet    SubnetID  `json:"subnet,omitempty" doc:"The subnet that gave it its addresses" example:"subnet-000001"`
-	PodRanges []string  `json:"podRanges,omitempty" doc:"Ranges for its pods from the network's pod ranges, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
+	Network   NetworkID `json:"network,omitempty" doc:"Id of the instance's network" example:"net-000001"`
+	Subnet    SubnetID  `json:"subnet,omitempty" doc:"Id of the subnet that contains the instance's addresses" example:"subnet-000001"`
+	PodRanges []string  `json:"podRanges,omitempty" doc:"Ranges for the instance's pods, from the network's pod ranges, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
 	// Crashed is the time of a simulated power failure of the instance's
 	// machine. The state stays running until a reboot, because the API of a
 	// real cloud does not report such a crash.
-	Crashed *time.Time `json:"crashed,omitempty" doc:"When its power was cut; it is called running until it is rebooted"`
+	Crashed *time.Time `json:"crashed,omitempty" doc:"Time at which the instance lost its power. Its state stays running until a reboot"`
 	Notices []Notice   `json:"notices,omitempty" doc:"Announced maintenance and preemption, soonest first"`
 }
 
@@ -124,26 +124,26 @@ func (i *Instance) Move(verb Verb) error {
 // with the same name returns the existing instance. A different request with
 // the same name returns Exists.
 type CreateInstance struct {
-	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"node-1" doc:"Also its host name"`
+	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"node-1" doc:"Name of the instance, which is also its host name"`
 	Zone   string            `json:"zone" example:"sim-1a"`
 	Type   string            `json:"type" example:"small"`
 	Labels map[string]string `json:"labels,omitempty"`
 	// ServiceAccount is the service account that the instance authenticates as.
 	// The instance gets tokens of this service account from its metadata
 	// service.
-	ServiceAccount string `json:"serviceAccount,omitempty" maxLength:"128" example:"node" doc:"Id or name of the service account that it carries"`
+	ServiceAccount string `json:"serviceAccount,omitempty" maxLength:"128" example:"node" doc:"Service account (id or name) that the instance authenticates as"`
 	// If Network and Subnet are empty, the cloud uses the default network of
 	// the instance's project. If Subnet is empty, the cloud uses a subnet of
 	// the network that serves the instance's zone. It prefers the subnet that
 	// serves the fewest zones. If several subnets serve equally few zones, it
 	// uses the oldest of them.
-	Network NetworkID `json:"network,omitempty" maxLength:"128" doc:"Network to stand in; absent for that of subnet, or for the default one of its project" example:"net-000001"`
-	Subnet  SubnetID  `json:"subnet,omitempty" maxLength:"128" doc:"Subnet to stand in; absent for one of the network that serves its zone" example:"subnet-000001"`
+	Network NetworkID `json:"network,omitempty" maxLength:"128" doc:"Id of the instance's network; absent for the network of subnet, or for the project's default network" example:"net-000001"`
+	Subnet  SubnetID  `json:"subnet,omitempty" maxLength:"128" doc:"Id of the instance's subnet; absent for a subnet of the network that serves the instance's zone" example:"subnet-000001"`
 	// Address is set for an instance that represents an existing machine, e.g.
 	// a machine of a user's cluster.
-	Address string `json:"address,omitempty" doc:"Internal address to have, in its subnet; absent for the lowest that is free" example:"10.10.1.7"`
+	Address string `json:"address,omitempty" doc:"Internal address in the subnet; absent for the lowest free address" example:"10.10.1.7"`
 	// UserData is not part of the Instance resource; see the type UserData.
-	UserData string `json:"userData,omitempty" maxLength:"16384" doc:"For the instance to read from its metadata service; at most 16 KiB"`
+	UserData string `json:"userData,omitempty" maxLength:"16384" doc:"User data that the instance reads from its metadata service; at most 16 KiB"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
@@ -167,7 +167,7 @@ func (r CreateInstance) Validate() error {
 // UpdateInstance replaces the labels of an instance. The other fields of an
 // instance never change by an update.
 type UpdateInstance struct {
-	Labels map[string]string `json:"labels" doc:"All of them: one that is not here goes"`
+	Labels map[string]string `json:"labels" doc:"All labels. The cloud removes labels that are not in this list"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

@@ -84,12 +84,12 @@ const (
 // optional number, 0 means the default value.
 type Listener struct {
 	Protocol           Protocol      `json:"protocol" enum:"tcp,udp"`
-	Port               int           `json:"port" minimum:"1" maximum:"65535" doc:"Port on each of the load balancer's addresses; TCP and UDP may share a number" example:"80"`
+	Port               int           `json:"port" minimum:"1" maximum:"65535" doc:"Port on each of the load balancer's addresses. A TCP listener and a UDP listener can have the same port" example:"80"`
 	TargetPort         int           `json:"targetPort" minimum:"1" maximum:"65535" doc:"Port on every target" example:"30080"`
-	Mode               ListenerMode  `json:"mode,omitempty" enum:"vip,proxy" doc:"Whether clients may go straight to a target (vip) or must go by the load balancer (proxy, the default); a hint, such as Kubernetes publishes in ipMode"`
-	ProxyProtocol      ProxyProtocol `json:"proxyProtocol,omitempty" enum:"v1,v2" doc:"Send targets a PROXY protocol header; TCP only. Health checks send none"`
-	IdleTimeoutSeconds int           `json:"idleTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"How long a connection may be silent in both directions before it is reset, or a UDP flow before it is forgotten; default 350 for TCP, 120 for UDP"`
-	MaxConnections     int           `json:"maxConnections,omitempty" minimum:"0" maximum:"1000000" doc:"Connections or UDP flows open at once; more are refused; default 10000"`
+	Mode               ListenerMode  `json:"mode,omitempty" enum:"vip,proxy" doc:"Whether clients inside the cluster may connect to targets directly (vip) or only through the load balancer (proxy, the default). The cloud only stores this value. The CCM publishes it as ipMode"`
+	ProxyProtocol      ProxyProtocol `json:"proxyProtocol,omitempty" enum:"v1,v2" doc:"Whether targets get a PROXY protocol header; TCP only. Health checks do not send the header"`
+	IdleTimeoutSeconds int           `json:"idleTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Time without data in both directions after which the load balancer resets a TCP connection (default 350), or forgets a UDP flow (default 120)"`
+	MaxConnections     int           `json:"maxConnections,omitempty" minimum:"0" maximum:"1000000" doc:"Maximum number of open connections or UDP flows; default 10000. The load balancer refuses further connections"`
 }
 
 // EffectiveMode returns the listener's mode, or the default mode if none is
@@ -119,8 +119,8 @@ func (l Listener) IdleTimeout() time.Duration {
 // instance exists.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
-	IP       string     `json:"ip,omitempty" doc:"Where connections go: one of the instance's addresses, or one in its pod ranges; absent for its first internal address" example:"10.244.0.7"`
-	Weight   int        `json:"weight,omitempty" minimum:"0" maximum:"256" doc:"Its share of the connections, beside the other targets' weights; default 1"`
+	IP       string     `json:"ip,omitempty" doc:"Destination of connections: an address of the instance, or an address in its pod ranges. Absent for the first internal address" example:"10.244.0.7"`
+	Weight   int        `json:"weight,omitempty" minimum:"0" maximum:"256" doc:"Share of the connections, relative to the weights of the other targets; default 1"`
 }
 
 // TargetKey identifies a target within a load balancer.
@@ -155,14 +155,14 @@ func (t Target) Share() int { return max(t.Weight, 1) }
 // HealthCheck decides which targets receive connections. For each optional
 // number, 0 means the default value.
 type HealthCheck struct {
-	Protocol           HealthProtocol `json:"protocol" enum:"tcp,http,https,none" doc:"tcp: it accepts a connection; http, https: it answers GET as expected; certificates are not verified; none: it is well while its instance runs"`
+	Protocol           HealthProtocol `json:"protocol" enum:"tcp,http,https,none" doc:"Condition of a healthy target. tcp: the target accepts a connection. http, https: the target answers a GET with an expected status; certificates are not verified. none: the instance runs"`
 	Port               int            `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port on every target; 0 means the targetPort of the first TCP listener"`
-	Path               string         `json:"path,omitempty" maxLength:"1024" doc:"Path to GET; default /"`
-	ExpectedCodes      string         `json:"expectedCodes,omitempty" maxLength:"128" doc:"Statuses that are well: numbers and ranges with commas between them; default 200" example:"200-299,401"`
+	Path               string         `json:"path,omitempty" maxLength:"1024" doc:"Path of the GET request; default /"`
+	ExpectedCodes      string         `json:"expectedCodes,omitempty" maxLength:"128" doc:"HTTP statuses of healthy targets: numbers and ranges, separated by commas; default 200" example:"200-299,401"`
 	IntervalMillis     int            `json:"intervalMillis,omitempty" minimum:"0" maximum:"300000" doc:"Time between two probes of a target; default 2000"`
-	TimeoutMillis      int            `json:"timeoutMillis,omitempty" minimum:"0" maximum:"60000" doc:"Time a probe may take; default 1000"`
-	HealthyThreshold   int            `json:"healthyThreshold,omitempty" minimum:"0" maximum:"10" doc:"Good probes in a row that make a target healthy; default 1"`
-	UnhealthyThreshold int            `json:"unhealthyThreshold,omitempty" minimum:"0" maximum:"10" doc:"Bad probes in a row that make a target unhealthy; default 2"`
+	TimeoutMillis      int            `json:"timeoutMillis,omitempty" minimum:"0" maximum:"60000" doc:"Time limit of a probe; default 1000"`
+	HealthyThreshold   int            `json:"healthyThreshold,omitempty" minimum:"0" maximum:"10" doc:"Number of successful probes in a row after which a target is healthy; default 1"`
+	UnhealthyThreshold int            `json:"unhealthyThreshold,omitempty" minimum:"0" maximum:"10" doc:"Number of failed probes in a row after which a target is unhealthy; default 2"`
 }
 
 // HealthProtocol is the protocol of a probe.
@@ -237,13 +237,13 @@ const (
 // LoadBalancerSpec is the part of a load balancer that the user chooses. An
 // update replaces the whole spec.
 type LoadBalancerSpec struct {
-	Listeners              []Listener  `json:"listeners" maxItems:"50" doc:"At least one; a protocol and port may appear once"`
-	Targets                []Target    `json:"targets,omitempty" maxItems:"5000" doc:"May be empty: then connections are refused"`
-	HealthCheck            HealthCheck `json:"healthCheck" doc:"How targets are probed"`
-	SourceRanges           []string    `json:"sourceRanges,omitempty" maxItems:"200" doc:"Clients that may connect, of both families, in CIDR notation; all others are refused, and cut if they are connected. Absent or empty: everybody" example:"[\"10.0.0.0/8\"]"`
-	Affinity               Affinity    `json:"affinity,omitempty" enum:"none,clientIP" doc:"clientIP sends a client to the target that it had before, on every listener, while that is healthy; default none"`
-	AffinityTimeoutSeconds int         `json:"affinityTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"How long after its last connection or flow began or ended a client is remembered; default 10800"`
-	DrainTimeoutSeconds    int         `json:"drainTimeoutSeconds,omitempty" minimum:"-1" maximum:"3600" doc:"How long connections may go on after their target or listener was taken away; default 30, -1 cuts them at once"`
+	Listeners              []Listener  `json:"listeners" maxItems:"50" doc:"One or more listeners, each with a different pair of protocol and port"`
+	Targets                []Target    `json:"targets,omitempty" maxItems:"5000" doc:"Targets of connections. Without targets, the load balancer refuses connections"`
+	HealthCheck            HealthCheck `json:"healthCheck" doc:"Health check of the targets"`
+	SourceRanges           []string    `json:"sourceRanges,omitempty" maxItems:"200" doc:"Ranges of clients that may connect, in CIDR notation, IPv4 and IPv6. The load balancer refuses all other clients and resets their open connections. Absent or empty: all clients may connect" example:"[\"10.0.0.0/8\"]"`
+	Affinity               Affinity    `json:"affinity,omitempty" enum:"none,clientIP" doc:"clientIP: all connections of a client go to the same target on all listeners, while this target is healthy. Default none"`
+	AffinityTimeoutSeconds int         `json:"affinityTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Time for which the load balancer remembers the target of a client after the begin or end of the client's last connection; default 10800"`
+	DrainTimeoutSeconds    int         `json:"drainTimeoutSeconds,omitempty" minimum:"-1" maximum:"3600" doc:"Time for which connections stay open after the removal of their target or listener; default 30. With -1 the load balancer resets them at once"`
 }
 
 // DrainTimeout returns how long connections of a removed target or listener may
@@ -288,19 +288,19 @@ type LoadBalancer struct {
 	Meta
 	LoadBalancerSpec
 	Region    string                `json:"region" example:"sim-1"`
-	Scheme    Scheme                `json:"scheme" enum:"external,internal" doc:"Range of its addresses: external or internal. It never changes"`
+	Scheme    Scheme                `json:"scheme" enum:"external,internal" doc:"Range of the load balancer's addresses: external or internal. The scheme never changes"`
 	State     LoadBalancerState     `json:"state" enum:"provisioning,active,updating,deleting,deleted"`
-	IP        string                `json:"ip" doc:"The first of its addresses" example:"127.65.0.1"`
-	Addresses []LoadBalancerAddress `json:"addresses" doc:"Where it listens: one address for each of its families, in the order of the families"`
-	Published []PublishedPort       `json:"published,omitempty" doc:"Where its listeners can be reached from outside the machine's network, where the cloud was started with a range of ports for that; one per listener while there are free ones"`
-	Status    LoadBalancerStatus    `json:"status" doc:"Observations of the data plane; they change without a request"`
+	IP        string                `json:"ip" doc:"First address of the load balancer" example:"127.65.0.1"`
+	Addresses []LoadBalancerAddress `json:"addresses" doc:"Addresses of the listeners: one address for each family, in the order of the families"`
+	Published []PublishedPort       `json:"published,omitempty" doc:"Published ports: host ports that clients outside the machine's network can use, one for each listener. Only a cloud with a range of published ports has them, while the range has free ports"`
+	Status    LoadBalancerStatus    `json:"status" doc:"Observations of the data plane. They change without a request"`
 }
 
 // LoadBalancerAddress is an address of a load balancer.
 type LoadBalancerAddress struct {
 	Family IPFamily  `json:"family" enum:"ipv4,ipv6"`
 	IP     string    `json:"ip" example:"127.65.0.1"`
-	ID     AddressID `json:"id" doc:"The address resource behind it" example:"addr-000001"`
+	ID     AddressID `json:"id" doc:"Id of the address resource" example:"addr-000001"`
 }
 
 // PublishedPort is a port of the cloud's host that forwards to a listener.
@@ -337,10 +337,10 @@ func (l LoadBalancer) Reported() bool {
 
 // LoadBalancerStatus is the data plane's report about a load balancer.
 type LoadBalancerStatus struct {
-	Condition LoadBalancerCondition `json:"condition,omitempty" enum:"working,degraded,failed" doc:"Whether its listeners accept: all where they should, some or elsewhere, none; absent until that is known"`
-	Reason    string                `json:"reason,omitempty" doc:"Reason why it does not work, and what to do"`
-	Listeners []ListenerStatus      `json:"listeners,omitempty" doc:"One per listener and address, and one per published port, in the order of the listeners"`
-	Targets   []TargetStatus        `json:"targets,omitempty" doc:"One per target, in the same order; then those that were taken away and still have connections"`
+	Condition LoadBalancerCondition `json:"condition,omitempty" enum:"working,degraded,failed" doc:"Whether the listeners accept connections: all at their address and port, only some or at other ports, or none. Absent until the data plane reports it"`
+	Reason    string                `json:"reason,omitempty" doc:"Reason why the load balancer does not work, and the next step for the user"`
+	Listeners []ListenerStatus      `json:"listeners,omitempty" doc:"One entry for each listener and address, and one for each published port, in the order of the listeners"`
+	Targets   []TargetStatus        `json:"targets,omitempty" doc:"One entry for each target, in the same order. After them, removed targets that still have connections"`
 }
 
 // LoadBalancerCondition sums up the status of a load balancer's listeners.
@@ -356,11 +356,11 @@ const (
 type ListenerStatus struct {
 	Protocol Protocol `json:"protocol" enum:"tcp,udp"`
 	Port     int      `json:"port"`
-	IP       string   `json:"ip" doc:"The address that this is about: one of the load balancer's, or the host of a published port"`
+	IP       string   `json:"ip" doc:"Address of the load balancer, or host of the published port"`
 	// Endpoint differs from ip:port if the machine cannot open this port, e.g.
 	// a port below 1024 without privileges.
-	Endpoint string `json:"endpoint,omitempty" doc:"host:port that accepts connections; absent while there is none" example:"127.65.0.1:80"`
-	Error    string `json:"error,omitempty" doc:"Why there is no endpoint, or why it is another port"`
+	Endpoint string `json:"endpoint,omitempty" doc:"host:port that accepts connections; absent if there is none" example:"127.65.0.1:80"`
+	Error    string `json:"error,omitempty" doc:"Reason why there is no endpoint, or why the endpoint has another port"`
 }
 
 // TargetHealth is the result of the probes of a target.
@@ -376,46 +376,46 @@ const (
 // TargetStatus is the health of one target.
 type TargetStatus struct {
 	Instance InstanceID   `json:"instance"`
-	IP       string       `json:"ip,omitempty" doc:"Of a target that is an address behind the instance"`
+	IP       string       `json:"ip,omitempty" doc:"Address of the target, if the target has its own address"`
 	Health   TargetHealth `json:"health" enum:"initial,healthy,unhealthy,draining"`
-	Reason   string       `json:"reason,omitempty" doc:"Why it is not healthy"`
+	Reason   string       `json:"reason,omitempty" doc:"Reason why the target is not healthy"`
 }
 
 // LoadBalancerStats counts the traffic of a load balancer since the data plane
 // started it. The cloud reads the counters from the data plane on request. It
 // does not store the counters, and writes no events about them.
 type LoadBalancerStats struct {
-	Listeners []ListenerStats `json:"listeners" doc:"One per listener, in the order of the spec"`
-	Targets   []TargetStats   `json:"targets" doc:"One per target, in the order of the spec; then those that drain"`
+	Listeners []ListenerStats `json:"listeners" doc:"One entry for each listener, in the same order"`
+	Targets   []TargetStats   `json:"targets" doc:"One entry for each target, in the same order. After them, targets that drain"`
 }
 
 // ListenerStats counts the connections, or UDP flows, of one listener.
 type ListenerStats struct {
 	Protocol Protocol `json:"protocol" enum:"tcp,udp"`
 	Port     int      `json:"port"`
-	Accepted uint64   `json:"accepted" doc:"Connections or flows that clients began"`
-	Active   int      `json:"active" doc:"Open now"`
+	Accepted uint64   `json:"accepted" doc:"Number of connections or flows that clients began"`
+	Active   int      `json:"active" doc:"Number of open connections or flows"`
 	Refused  Refusals `json:"refused"`
 }
 
 // Refusals counts the connections or datagrams that a listener did not forward.
 // Each reason has its own counter.
 type Refusals struct {
-	SourceRange        uint64 `json:"sourceRange" doc:"The client is in none of the source ranges"`
+	SourceRange        uint64 `json:"sourceRange" doc:"Number of refused connections from clients outside the source ranges"`
 	NoHealthyTarget    uint64 `json:"noHealthyTarget"`
-	DialFailed         uint64 `json:"dialFailed" doc:"No target that was tried answered"`
+	DialFailed         uint64 `json:"dialFailed" doc:"Number of connections for which no target answered"`
 	TooManyConnections uint64 `json:"tooManyConnections"`
 }
 
 // TargetStats counts the traffic of one target in both directions.
 type TargetStats struct {
 	Instance    InstanceID `json:"instance"`
-	IP          string     `json:"ip,omitempty" doc:"Of a target that is an address behind the instance"`
-	Connections uint64     `json:"connections" doc:"Connections or flows forwarded to it"`
-	Active      int        `json:"active" doc:"Open now"`
-	FailedDials uint64     `json:"failedDials" doc:"Attempts to connect to it that failed"`
-	BytesIn     uint64     `json:"bytesIn" doc:"From clients to it"`
-	BytesOut    uint64     `json:"bytesOut" doc:"From it to clients"`
+	IP          string     `json:"ip,omitempty" doc:"Address of the target, if the target has its own address"`
+	Connections uint64     `json:"connections" doc:"Number of connections or flows to the target"`
+	Active      int        `json:"active" doc:"Number of open connections or flows"`
+	FailedDials uint64     `json:"failedDials" doc:"Number of failed connection attempts to the target"`
+	BytesIn     uint64     `json:"bytesIn" doc:"Bytes from clients to the target"`
+	BytesOut    uint64     `json:"bytesOut" doc:"Bytes from the target to clients"`
 }
 
 // Move applies verb to l. It returns Conflict and leaves l unchanged if l's
@@ -432,8 +432,8 @@ type CreateLoadBalancer struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	Region    string            `json:"region" example:"sim-1"`
 	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Default external"`
-	Families  []IPFamily        `json:"families,omitempty" maxItems:"2" doc:"One address for each, in this order; default those of addresses, or else ipv4" example:"[\"ipv4\",\"ipv6\"]"`
-	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"Static addresses of the project to stand on, at most one per family; a family without gets one of the cloud's choice" example:"[\"127.65.0.1\"]"`
+	Families  []IPFamily        `json:"families,omitempty" maxItems:"2" doc:"IP families in order. The load balancer gets one address for each family. Default: the families of addresses, or ipv4" example:"[\"ipv4\",\"ipv6\"]"`
+	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"Static addresses of the project, at most one for each family. For a family without a static address the cloud chooses an address" example:"[\"127.65.0.1\"]"`
 	LoadBalancerSpec
 }
 
@@ -441,9 +441,9 @@ type CreateLoadBalancer struct {
 // change.
 type UpdateLoadBalancer struct {
 	Labels    map[string]string `json:"labels,omitempty"`
-	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Must be the present value: to change it, create another load balancer"`
-	Families  []IPFamily        `json:"families,omitempty" maxItems:"2" doc:"One address for each, in this order: a family that comes gets one, one that goes gives its back; absent: they stay"`
-	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"Static addresses of the project to stand on from now on, at most one per family; a family without keeps what it has"`
+	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Must equal the current value. For another scheme, create another load balancer"`
+	Families  []IPFamily        `json:"families,omitempty" maxItems:"2" doc:"IP families in order. A new family gets an address, and a removed family releases its address. Absent: no change"`
+	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"New static addresses of the project, at most one for each family. A family without a static address keeps its address"`
 	LoadBalancerSpec
 }
 

@@ -15,9 +15,9 @@ import (
 type Meta struct {
 	Name      string            `json:"name" doc:"Unique among the resources of this kind in its project"`
 	Project   ProjectID         `json:"project,omitempty" doc:"Project that owns the resource; empty for resources that all projects share"`
-	Labels    map[string]string `json:"labels,omitempty" doc:"Free-form tags; lists filter by them"`
-	Revision  uint64            `json:"revision" doc:"The journal revision of its last change; also its ETag"`
-	Operation OperationID       `json:"operation,omitempty" doc:"The operation that last worked on it"`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Labels, which lists can filter by"`
+	Revision  uint64            `json:"revision" doc:"Journal revision of the resource's last change, which is also its ETag"`
+	Operation OperationID       `json:"operation,omitempty" doc:"Id of the last operation on the resource"`
 	CreatedAt time.Time         `json:"createdAt" doc:"RFC 3339, on the cloud's clock"`
 	UpdatedAt time.Time         `json:"updatedAt" doc:"RFC 3339, on the cloud's clock"`
 }
@@ -96,11 +96,11 @@ func clip(s string) string {
 
 // List is one page of resources, sorted by id.
 type List[T any] struct {
-	Items []T `json:"items" doc:"One page, sorted by id"`
+	Items []T `json:"items" doc:"Resources of one page, sorted by id"`
 	// Revision is the journal revision of this page. A caller that then watches
 	// from the revision of the first page misses no change.
-	Revision uint64 `json:"revision" doc:"The journal revision this page was read at; watch from here to miss nothing"`
-	Next     string `json:"next,omitempty" doc:"Pass as 'after' to read the next page; absent on the last"`
+	Revision uint64 `json:"revision" doc:"Journal revision of the page. A watch from this revision misses no event"`
+	Next     string `json:"next,omitempty" doc:"Value of the parameter after for the next page; absent on the last page"`
 }
 
 // ListOptions select resources and a page of a list. The zero value selects all

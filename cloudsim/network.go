@@ -48,10 +48,10 @@ const DefaultMaxRoutes = 1000
 // instance one range of each configured family. The zero value means no pod
 // ranges.
 type PodRanges struct {
-	IPv4     string `json:"ipv4,omitempty" doc:"Range to take from" example:"10.244.0.0/16"`
-	IPv4Mask int    `json:"ipv4Mask,omitempty" minimum:"0" maximum:"30" doc:"Bits of the range that each instance gets; default 24" example:"24"`
-	IPv6     string `json:"ipv6,omitempty" doc:"Range to take from" example:"fd10:244::/56"`
-	IPv6Mask int    `json:"ipv6Mask,omitempty" minimum:"0" maximum:"126" doc:"Bits of the range that each instance gets; default 64" example:"64"`
+	IPv4     string `json:"ipv4,omitempty" doc:"Range that contains the pod ranges of all instances" example:"10.244.0.0/16"`
+	IPv4Mask int    `json:"ipv4Mask,omitempty" minimum:"0" maximum:"30" doc:"Prefix length of each instance's pod range; default 24" example:"24"`
+	IPv6     string `json:"ipv6,omitempty" doc:"Range that contains the pod ranges of all instances" example:"fd10:244::/56"`
+	IPv6Mask int    `json:"ipv6Mask,omitempty" minimum:"0" maximum:"126" doc:"Prefix length of each instance's pod range; default 64" example:"64"`
 }
 
 // WithDefaults returns p with the default mask for every range without a mask.
@@ -92,8 +92,8 @@ func (p PodRanges) Families() []PodRange {
 // NetworkSpec is the part of a network that a user may change. An update
 // replaces the whole spec.
 type NetworkSpec struct {
-	PodRanges PodRanges `json:"podRanges,omitzero" doc:"Ranges from which each new instance gets a part for its pods; absent: no pod ranges"`
-	MaxRoutes int       `json:"maxRoutes,omitempty" minimum:"0" maximum:"100000" doc:"How many routes it may have; default 1000" example:"1000"`
+	PodRanges PodRanges `json:"podRanges,omitzero" doc:"Ranges from which each new instance gets a range for its pods; absent for no pod ranges"`
+	MaxRoutes int       `json:"maxRoutes,omitempty" minimum:"0" maximum:"100000" doc:"Maximum number of routes; default 1000" example:"1000"`
 }
 
 // Network is a private network (a VPC). The ranges of its subnets are parts of
@@ -103,9 +103,9 @@ type Network struct {
 	ID NetworkID `json:"id" example:"net-000001"`
 	Meta
 	NetworkSpec
-	IPv4    string       `json:"ipv4" doc:"Range of its subnets" example:"10.10.0.0/16"`
-	IPv6    string       `json:"ipv6,omitempty" doc:"Range of its subnets; absent without IPv6" example:"fd10::/48"`
-	Default bool         `json:"default,omitempty" doc:"Whether it is the one that its project was made with; it stays as long as the project"`
+	IPv4    string       `json:"ipv4" doc:"IPv4 range that contains all subnets" example:"10.10.0.0/16"`
+	IPv6    string       `json:"ipv6,omitempty" doc:"IPv6 range that contains all subnets; absent without IPv6" example:"fd10::/48"`
+	Default bool         `json:"default,omitempty" doc:"Whether this is the default network of the project. It exists as long as the project"`
 	State   NetworkState `json:"state" enum:"creating,available,updating,deleting,deleted"`
 }
 
@@ -132,8 +132,8 @@ func (n *Network) Move(verb Verb) error {
 type CreateNetwork struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
 	Labels map[string]string `json:"labels,omitempty"`
-	IPv4   string            `json:"ipv4" doc:"Range of its subnets, from a /8 to a /30" example:"10.10.0.0/16"`
-	IPv6   string            `json:"ipv6,omitempty" doc:"Range of its subnets; absent for a network without IPv6" example:"fd10::/48"`
+	IPv4   string            `json:"ipv4" doc:"IPv4 range that contains all subnets, from /8 to /30" example:"10.10.0.0/16"`
+	IPv6   string            `json:"ipv6,omitempty" doc:"IPv6 range that contains all subnets; absent for a network without IPv6" example:"fd10::/48"`
 	NetworkSpec
 }
 

@@ -40,7 +40,7 @@ const maxNotice = 365 * 24 * 3600
 // notice of the same type.
 type CreateNotice struct {
 	Type      NoticeType `json:"type" enum:"maintenance,preemption" doc:"maintenance reboots the instance, preemption terminates it"`
-	InSeconds int64      `json:"inSeconds" minimum:"0" maximum:"31536000" example:"120" doc:"So long from now on the cloud's clock; 0 for at once"`
+	InSeconds int64      `json:"inSeconds" minimum:"0" maximum:"31536000" example:"120" doc:"Seconds from now until the action, on the cloud's clock; 0 for at once"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

@@ -56,18 +56,18 @@ type Operation struct {
 	ID OperationID `json:"id" example:"op-000001"`
 	Meta
 	Verb      Verb            `json:"verb" doc:"Verb of the operation" example:"stop"`
-	Kind      ResourceKind    `json:"kind" doc:"Kind of the resource it works on" example:"instance"`
-	Target    string          `json:"target" doc:"Id of the resource it works on" example:"i-000001"`
+	Kind      ResourceKind    `json:"kind" doc:"Kind of the operation's resource" example:"instance"`
+	Target    string          `json:"target" doc:"Id of the operation's resource" example:"i-000001"`
 	State     OperationState  `json:"state" enum:"pending,running,done,failed,cancelled"`
-	RequestID string          `json:"requestId" doc:"The request that asked for it"`
-	Caller    string          `json:"caller" doc:"Name of the token that asked for it"`
-	EndedAt   *time.Time      `json:"endedAt,omitempty" doc:"RFC 3339; absent while it is not over"`
+	RequestID string          `json:"requestId" doc:"Id of the request that began the operation"`
+	Caller    string          `json:"caller" doc:"Name of the token that began the operation"`
+	EndedAt   *time.Time      `json:"endedAt,omitempty" doc:"RFC 3339; absent until the operation is over"`
 	Error     *OperationError `json:"error,omitempty" doc:"Reason of the failure or the cancellation"`
 
 	DueAt    *time.Time `json:"dueAt,omitempty" doc:"RFC 3339; expected end. Absent for operations without a duration"`
-	Percent  int        `json:"percent" doc:"How much of its time has passed; 100 only when it is done" example:"40"`
-	HeldBy   string     `json:"heldBy,omitempty" doc:"Id of the hold, or fault, that keeps it from ending though it is due" example:"hold-000001"`
-	Released bool       `json:"released,omitempty" doc:"It was released: no hold keeps it any more"`
+	Percent  int        `json:"percent" doc:"Share of the duration that has passed, in percent; 100 only if the operation is done" example:"40"`
+	HeldBy   string     `json:"heldBy,omitempty" doc:"Id of the hold or fault that prevents the end of a due operation" example:"hold-000001"`
+	Released bool       `json:"released,omitempty" doc:"Whether the operation was released. Holds do not affect a released operation"`
 }
 
 // OperationError is the reason why an operation failed.

@@ -53,9 +53,9 @@ func QuotaNames() []QuotaName { return slices.Sorted(maps.Keys(DefaultQuotas()))
 type Quota struct {
 	Name    QuotaName `json:"name" example:"instances"`
 	Project ProjectID `json:"project" example:"proj-000001"`
-	Limit   int64     `json:"limit" doc:"No more than this" example:"100"`
-	Used    *int64    `json:"used,omitempty" doc:"Of the project now; absent for a quota of each resource, and for those of the registry" example:"3"`
-	Default int64     `json:"default" doc:"The limit of projects that were not told otherwise"`
+	Limit   int64     `json:"limit" doc:"Limit of the quota" example:"100"`
+	Used    *int64    `json:"used,omitempty" doc:"Current use of the project; absent for quotas of a single resource, and for quotas of the registry" example:"3"`
+	Default int64     `json:"default" doc:"Limit of projects without their own limit"`
 }
 
 // Quotas lists the quotas of a project, sorted by name.
@@ -65,7 +65,7 @@ type Quotas struct {
 
 // SetQuota changes the limit of a quota.
 type SetQuota struct {
-	Limit *int64 `json:"limit,omitempty" minimum:"0" maximum:"1099511627776" example:"200" doc:"The new limit; absent for the default. One below what is used stops growth and takes nothing away"`
+	Limit *int64 `json:"limit,omitempty" minimum:"0" maximum:"1099511627776" example:"200" doc:"New limit; absent for the default. If the limit is below the current use, the project can create nothing, and existing resources stay"`
 }
 
 // maxQuota bounds a limit, so that the sum of two limits does not overflow.

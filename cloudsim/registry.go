@@ -34,8 +34,8 @@ const RegistryUser = "cloud"
 // time of use, and the limits in this credential request.
 type CreateRegistryCredential struct {
 	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Life in seconds, 900 to 3600; 0 or absent for 3600"`
-	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Only for these; absent for all that the caller may use"`
-	PullOnly     bool     `json:"pullOnly,omitempty" doc:"For nothing but pulls"`
+	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Repositories that the password is valid for; absent for all repositories that the caller may use"`
+	PullOnly     bool     `json:"pullOnly,omitempty" doc:"Whether the password is valid only for pulls"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
@@ -58,12 +58,12 @@ func (r CreateRegistryCredential) Validate() error {
 // RegistryCredential gives access to the registry until it expires. The
 // caller's roles must also permit the access at the time of use.
 type RegistryCredential struct {
-	Registry  string    `json:"registry" doc:"host[:port] that image names begin with" example:"127.0.0.1:5000"`
-	Username  string    `json:"username" doc:"Goes with every password"`
-	Password  string    `json:"password" doc:"Present in this answer only"`
+	Registry  string    `json:"registry" doc:"Registry as host[:port], the first part of image names" example:"127.0.0.1:5000"`
+	Username  string    `json:"username" doc:"User name for all passwords"`
+	Password  string    `json:"password" doc:"Password. Only this response contains it"`
 	ExpiresAt time.Time `json:"expiresAt" doc:"RFC 3339, on the cloud's clock"`
 	// TTLSeconds lets a caller compute the expiry on its own clock.
-	TTLSeconds int64 `json:"ttlSeconds" doc:"Whole seconds until it expires"`
+	TTLSeconds int64 `json:"ttlSeconds" doc:"Whole seconds until the password expires"`
 }
 
 // RegistryAccess is one scope of a bearer token. The distribution token
@@ -102,6 +102,6 @@ type RegistryDecision struct {
 	Operation string    `json:"operation" example:"registry.pull"`
 	Resource  string    `json:"resource,omitempty" example:"team-a/web"`
 	Allowed   bool      `json:"allowed"`
-	Reason    string    `json:"reason,omitempty" doc:"Why it was refused"`
+	Reason    string    `json:"reason,omitempty" doc:"Reason of the refusal"`
 	RequestID string    `json:"requestId,omitempty"`
 }

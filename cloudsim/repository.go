@@ -23,7 +23,7 @@ type Repository struct {
 
 // CreateRepository requests a repository. The call is idempotent by name.
 type CreateRepository struct {
-	Name   string            `json:"name" maxLength:"128" example:"team-a/web" doc:"Lower-case path, unique in the cloud"`
+	Name   string            `json:"name" maxLength:"128" example:"team-a/web" doc:"Path in lower case, unique in the cloud"`
 	Labels map[string]string `json:"labels,omitempty"`
 }
 

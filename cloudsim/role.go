@@ -16,7 +16,7 @@ type Role struct {
 	Meta
 	Description string       `json:"description,omitempty" doc:"Purpose, for people"`
 	Permissions []Permission `json:"permissions" doc:"Permissions of the role"`
-	Predefined  bool         `json:"predefined,omitempty" doc:"Every cloud has it; it cannot be deleted"`
+	Predefined  bool         `json:"predefined,omitempty" doc:"Whether the role is predefined. Predefined roles cannot be deleted"`
 }
 
 // Permission is an operation id in which * stands for any letters, such as
@@ -94,7 +94,7 @@ type CreateRole struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"disk-keeper" doc:"Unique in the cloud"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Purpose, for people"`
-	Permissions []Permission      `json:"permissions" minItems:"1" maxItems:"256" example:"[\"disks.*\",\"instances.get\"]" doc:"Operation ids in which * stands for any letters, or @read or @write"`
+	Permissions []Permission      `json:"permissions" minItems:"1" maxItems:"256" example:"[\"disks.*\",\"instances.get\"]" doc:"Operation ids in which * matches any characters, or @read or @write"`
 }
 
 const (
@@ -137,17 +137,17 @@ type RoleBinding struct {
 	Meta
 	Role           RoleName         `json:"role" example:"registry-reader"`
 	ServiceAccount ServiceAccountID `json:"serviceAccount" example:"sa-000001"`
-	Resource       string           `json:"resource,omitempty" doc:"Names or ids of the resources it is for, in which * stands for any letters; absent for all" example:"team-a/*"`
+	Resource       string           `json:"resource,omitempty" doc:"Names or ids of the resources that the binding covers. * matches any characters. Absent for all resources" example:"team-a/*"`
 }
 
 // CreateRoleBinding requests a role binding. The call is idempotent by name.
 type CreateRoleBinding struct {
 	Name           string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ci-pulls"`
 	Labels         map[string]string `json:"labels,omitempty"`
-	Role           RoleName          `json:"role" minLength:"1" maxLength:"63" example:"registry-reader" doc:"See GET /v1/roles"`
-	ServiceAccount string            `json:"serviceAccount" minLength:"1" maxLength:"128" example:"ci" doc:"Id, or name in the binding's project"`
-	Resource       string            `json:"resource,omitempty" maxLength:"256" example:"team-a/*" doc:"Names or ids of the resources it is for, in which * stands for any letters; absent for all"`
-	AllProjects    bool              `json:"allProjects,omitempty" doc:"In every project, and for the operations of the whole cloud"`
+	Role           RoleName          `json:"role" minLength:"1" maxLength:"63" example:"registry-reader" doc:"Name of a role; see GET /v1/roles"`
+	ServiceAccount string            `json:"serviceAccount" minLength:"1" maxLength:"128" example:"ci" doc:"Service account (id, or name in the binding's project)"`
+	Resource       string            `json:"resource,omitempty" maxLength:"256" example:"team-a/*" doc:"Names or ids of the resources that the binding covers. * matches any characters. Absent for all resources"`
+	AllProjects    bool              `json:"allProjects,omitempty" doc:"Whether the binding covers all projects and the operations on the whole cloud"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
@@ -187,11 +187,11 @@ func Glob(pattern, s string) bool {
 
 // Identity describes the caller of a request and its permissions.
 type Identity struct {
-	Caller         string           `json:"caller" doc:"The name of the service account, or of a token that belongs to none" example:"ccm"`
+	Caller         string           `json:"caller" doc:"Name of the service account, or name of a token without a service account" example:"ccm"`
 	Token          TokenID          `json:"token" example:"tok-000001"`
 	ServiceAccount ServiceAccountID `json:"serviceAccount,omitempty" example:"sa-000001"`
-	Project        ProjectID        `json:"project,omitempty" doc:"The project that the call worked in; absent for all"`
-	Grants         []Grant          `json:"grants" doc:"Permissions, and the projects or resources where they apply"`
+	Project        ProjectID        `json:"project,omitempty" doc:"Project of the call; absent for all projects"`
+	Grants         []Grant          `json:"grants" doc:"Permissions, with the projects or resources that they cover"`
 }
 
 // Grant is a role that a caller has in a project or for a resource.
@@ -199,5 +199,5 @@ type Grant struct {
 	Role        RoleName     `json:"role"`
 	Permissions []Permission `json:"permissions"`
 	Project     ProjectID    `json:"project,omitempty" doc:"Absent for all projects"`
-	Resource    string       `json:"resource,omitempty" doc:"Names or ids that it is for; absent for all"`
+	Resource    string       `json:"resource,omitempty" doc:"Names or ids of the covered resources; absent for all resources"`
 }

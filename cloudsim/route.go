@@ -44,9 +44,9 @@ type Route struct {
 	ID RouteID `json:"id" example:"route-000001"`
 	Meta
 	Network     NetworkID  `json:"network" example:"net-000001"`
-	Destination string     `json:"destination" doc:"Range of addresses" example:"10.244.1.0/24"`
+	Destination string     `json:"destination" doc:"Range of destination addresses" example:"10.244.1.0/24"`
 	NextHop     InstanceID `json:"nextHop" doc:"Instance that receives the packets for the destination" example:"i-000001"`
-	State       RouteState `json:"state" enum:"creating,active,blackhole,deleting,deleted" doc:"blackhole: the next hop does not run, so packets for the destination are lost"`
+	State       RouteState `json:"state" enum:"creating,active,blackhole,deleting,deleted" doc:"State. blackhole: the next hop does not run, so packets to the destination are lost"`
 }
 
 // Carries reports whether a route can deliver packets to the instance. The
@@ -71,9 +71,9 @@ func (r *Route) Move(verb Verb) error {
 type CreateRoute struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"node-1-pods"`
 	Labels      map[string]string `json:"labels,omitempty"`
-	Network     NetworkID         `json:"network,omitempty" maxLength:"128" doc:"Absent for the network of the next hop" example:"net-000001"`
-	Destination string            `json:"destination" doc:"Range of addresses outside the network's own; narrower and wider ones than those of other routes are fine" example:"10.244.1.0/24"`
-	NextHop     InstanceID        `json:"nextHop" maxLength:"128" doc:"An instance in the network" example:"i-000001"`
+	Network     NetworkID         `json:"network,omitempty" maxLength:"128" doc:"Id of the network; absent for the network of the next hop" example:"net-000001"`
+	Destination string            `json:"destination" doc:"Range of destination addresses outside the network's range. The range can contain, or be inside, the range of another route" example:"10.244.1.0/24"`
+	NextHop     InstanceID        `json:"nextHop" maxLength:"128" doc:"Id of the next hop, an instance in the network" example:"i-000001"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

@@ -51,7 +51,7 @@ type SigningKey struct {
 	Meta
 	Use       KeyUse          `json:"use" enum:"identity,registry"`
 	State     SigningKeyState `json:"state" enum:"active,retiring,retired"`
-	RetiresAt *time.Time      `json:"retiresAt,omitempty" doc:"RFC 3339; when its signatures become invalid. Absent while the key is active"`
+	RetiresAt *time.Time      `json:"retiresAt,omitempty" doc:"RFC 3339; time at which the key's signatures become invalid. Absent while the key is active"`
 	KeyID     string          `json:"keyID,omitempty" hidden:"true"`   // the kid in the key set: the RFC 7638 thumbprint of the public half
 	Private   []byte          `json:"private,omitempty" hidden:"true"` // PKCS #8; never leaves the engine
 }
@@ -70,7 +70,7 @@ const MaxKeyOverlap = 30 * 24 * 3600
 // any more. Its signatures stay valid for OverlapSeconds.
 type RotateSigningKey struct {
 	Use            KeyUse `json:"use" enum:"identity,registry"`
-	OverlapSeconds int64  `json:"overlapSeconds" minimum:"0" maximum:"2592000" example:"3600" doc:"How long what the key before signed stays good; 0 for no longer. No shorter than the life of a token, or good tokens are refused"`
+	OverlapSeconds int64  `json:"overlapSeconds" minimum:"0" maximum:"2592000" example:"3600" doc:"Seconds for which signatures of the previous key stay valid; 0 for not at all. Use at least the lifetime of a token: with a smaller value the cloud refuses tokens that have not expired"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

@@ -45,12 +45,12 @@ func SnapshotStates() []SnapshotState {
 type Snapshot struct {
 	ID SnapshotID `json:"id" example:"snap-000001"`
 	Meta
-	Disk       DiskID          `json:"disk" doc:"The disk it was taken of, which may be gone" example:"disk-000001"`
-	Region     string          `json:"region" doc:"Disks can be made from it in all zones of this region" example:"sim-1"`
-	SizeGiB    int             `json:"sizeGiB" doc:"Size of the disk then: the least that a disk made from it has, in GiB" example:"10"`
+	Disk       DiskID          `json:"disk" doc:"Id of the source disk. The disk may be deleted" example:"disk-000001"`
+	Region     string          `json:"region" doc:"Region. Disks can be created from the snapshot in all zones of this region" example:"sim-1"`
+	SizeGiB    int             `json:"sizeGiB" doc:"Size of the source disk in GiB when the snapshot was created. A disk from this snapshot has at least this size" example:"10"`
 	State      SnapshotState   `json:"state" enum:"creating,copying,ready,failed,deleting,deleted"`
-	ReadyToUse bool            `json:"readyToUse" doc:"Whether disks can be made from it"`
-	Group      SnapshotGroupID `json:"group,omitempty" doc:"The group that it was taken with and is deleted with"`
+	ReadyToUse bool            `json:"readyToUse" doc:"Whether disks can be created from the snapshot"`
+	Group      SnapshotGroupID `json:"group,omitempty" doc:"Id of the snapshot's group. The group is created and deleted as a whole"`
 	Status     DiskStatus      `json:"status" doc:"Observations of the data plane"`
 }
 
@@ -71,7 +71,7 @@ var snapshotNameRE = regexp.MustCompile(`^snap-[0-9a-f]{6,}$`)
 // the same name returns Exists.
 type CreateSnapshot struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"before-upgrade"`
-	Disk   DiskID            `json:"disk" maxLength:"128" doc:"The disk to take it of, attached or not" example:"disk-000001"`
+	Disk   DiskID            `json:"disk" maxLength:"128" doc:"Id of the source disk, attached or not" example:"disk-000001"`
 	Labels map[string]string `json:"labels,omitempty"`
 }
 

@@ -12,10 +12,10 @@ type SnapshotGroupID string
 type SnapshotGroup struct {
 	ID SnapshotGroupID `json:"id" example:"sgrp-000001"`
 	Meta
-	Disks      []DiskID      `json:"disks" doc:"The disks it was taken of, sorted"`
-	Snapshots  []SnapshotID  `json:"snapshots" doc:"Its members, in the order of disks"`
+	Disks      []DiskID      `json:"disks" doc:"Ids of the source disks, sorted"`
+	Snapshots  []SnapshotID  `json:"snapshots" doc:"Ids of the group's snapshots, in the order of disks"`
 	State      SnapshotState `json:"state" enum:"creating,copying,ready,failed,deleting,deleted"`
-	ReadyToUse bool          `json:"readyToUse" doc:"Whether disks can be made from its members"`
+	ReadyToUse bool          `json:"readyToUse" doc:"Whether disks can be created from all snapshots of the group"`
 }
 
 // Move applies verb to g and updates ReadyToUse. It returns Conflict and leaves
@@ -35,8 +35,8 @@ const MaxGroupDisks = 32
 // same name returns Exists.
 type CreateSnapshotGroup struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"nightly"`
-	Disks  []DiskID          `json:"disks" maxItems:"32" doc:"The disks, attached or not, each once" example:"[\"disk-000001\",\"disk-000002\"]"`
-	Labels map[string]string `json:"labels,omitempty" doc:"Labels of the group and of its members"`
+	Disks  []DiskID          `json:"disks" maxItems:"32" doc:"Ids of the source disks, attached or not, without duplicates" example:"[\"disk-000001\",\"disk-000002\"]"`
+	Labels map[string]string `json:"labels,omitempty" doc:"Labels of the group and of its snapshots"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

@@ -11,8 +11,8 @@ type State struct {
 	SavedAt  time.Time `json:"savedAt" doc:"RFC 3339, on the machine's clock"`
 	Bytes    int64     `json:"bytes" doc:"Size of the state's file"`
 	Revision uint64    `json:"revision" doc:"Journal revision of the saved cloud"`
-	DiskData bool      `json:"diskData,omitempty" doc:"The state contains the data of disks and snapshots"`
-	Damage   string    `json:"damage,omitempty" doc:"Why the header of the state's file cannot be read. A load checks the whole file"`
+	DiskData bool      `json:"diskData,omitempty" doc:"Whether the state contains the data of disks and snapshots"`
+	Damage   string    `json:"damage,omitempty" doc:"Reason why the header of the state's file is unreadable. Only a load checks the whole file"`
 }
 
 // States is a list of all saved states, sorted by name.
@@ -70,7 +70,7 @@ type StateChange struct {
 	Kind   ResourceKind `json:"kind" example:"instance"`
 	ID     string       `json:"id" example:"i-000001"`
 	Name   string       `json:"name" example:"node-1"`
-	Change string       `json:"change" enum:"added,removed,changed" doc:"How the second state differs from the first"`
+	Change string       `json:"change" enum:"added,removed,changed" doc:"Kind of difference of the second state from the first"`
 	Fields []string     `json:"fields,omitempty" doc:"The fields that differ, for changed"`
 }
 

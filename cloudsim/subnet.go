@@ -38,14 +38,14 @@ type Subnet struct {
 	ID SubnetID `json:"id" example:"subnet-000001"`
 	Meta
 	Network NetworkID   `json:"network" example:"net-000001"`
-	Region  string      `json:"region,omitempty" doc:"Only instances of this region may stand in it; absent for all regions" example:"sim-1"`
-	Zone    string      `json:"zone,omitempty" doc:"Only instances of this zone may stand in it; absent for all zones" example:"sim-1a"`
-	IPv4    string      `json:"ipv4" doc:"Its range. The first and the last address are kept, as is the gateway" example:"10.10.1.0/24"`
-	IPv6    string      `json:"ipv6,omitempty" doc:"Its range; absent without IPv6" example:"fd10:0:0:1::/64"`
+	Region  string      `json:"region,omitempty" doc:"Region of the subnet's instances; absent for all regions" example:"sim-1"`
+	Zone    string      `json:"zone,omitempty" doc:"Zone of the subnet's instances; absent for all zones" example:"sim-1a"`
+	IPv4    string      `json:"ipv4" doc:"IPv4 range. Instances do not get the first address, the last address and the gateway" example:"10.10.1.0/24"`
+	IPv6    string      `json:"ipv6,omitempty" doc:"IPv6 range; absent without IPv6" example:"fd10:0:0:1::/64"`
 	State   SubnetState `json:"state" enum:"creating,available,deleting,deleted"`
 
-	Gateway     string `json:"gateway,omitempty" doc:"Gateway of the instances; absent on loopback" example:"10.10.1.1"`
-	GatewayIPv6 string `json:"gatewayIPv6,omitempty" doc:"The same for IPv6" example:"fd10:0:0:1::1"`
+	Gateway     string `json:"gateway,omitempty" doc:"IPv4 gateway of the instances; absent on loopback" example:"10.10.1.1"`
+	GatewayIPv6 string `json:"gatewayIPv6,omitempty" doc:"IPv6 gateway of the instances; absent on loopback" example:"fd10:0:0:1::1"`
 }
 
 // Ranges returns the subnet's ranges, IPv4 first.
@@ -81,10 +81,10 @@ type CreateSubnet struct {
 	Name    string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop-a"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	Network NetworkID         `json:"network" maxLength:"128" example:"net-000002"`
-	Region  string            `json:"region,omitempty" maxLength:"63" doc:"For a regional subnet; absent for all regions, or for that of the zone" example:"sim-1"`
-	Zone    string            `json:"zone,omitempty" maxLength:"63" doc:"For a zonal subnet" example:"sim-1a"`
-	IPv4    string            `json:"ipv4" doc:"Inside the network's range and apart from its other subnets" example:"10.10.1.0/24"`
-	IPv6    string            `json:"ipv6,omitempty" doc:"The same, of a network with IPv6" example:"fd10:0:0:1::/64"`
+	Region  string            `json:"region,omitempty" maxLength:"63" doc:"Region of a regional subnet; absent for all regions, or for the zone's region" example:"sim-1"`
+	Zone    string            `json:"zone,omitempty" maxLength:"63" doc:"Zone of a zonal subnet" example:"sim-1a"`
+	IPv4    string            `json:"ipv4" doc:"IPv4 range inside the network's range. It does not overlap other subnets" example:"10.10.1.0/24"`
+	IPv6    string            `json:"ipv6,omitempty" doc:"IPv6 range inside the network's range; only in a network with IPv6" example:"fd10:0:0:1::/64"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

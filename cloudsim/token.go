@@ -15,20 +15,20 @@ type Token struct {
 	// of the token, or in all projects if the token has no project.
 	ServiceAccount ServiceAccountID `json:"serviceAccount,omitempty" doc:"Service account of the token" example:"sa-000001"`
 	Role           RoleName         `json:"role,omitempty" doc:"Role of the token, if it has no service account" example:"reader"`
-	ExpiresAt      *time.Time       `json:"expiresAt,omitempty" doc:"RFC 3339; absent for one that does not expire"`
+	ExpiresAt      *time.Time       `json:"expiresAt,omitempty" doc:"RFC 3339; absent if the token does not expire"`
 	Hash           string           `json:"hash,omitempty" hidden:"true"` // hex SHA-256 of the secret; never leaves the engine
-	Secret         string           `json:"secret,omitempty" doc:"The bearer token; present only in the answer to its creation"`
+	Secret         string           `json:"secret,omitempty" doc:"Bearer token. Only the response to the creation contains it"`
 }
 
 // CreateToken requests a token of a service account, or an independent token
 // with a role. The call is not idempotent, because the secret is shown only
 // once. It returns Exists if another token has the name.
 type CreateToken struct {
-	Name           string    `json:"name,omitempty" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Required unless it is a service account's; absent for its id"`
-	ServiceAccount string    `json:"serviceAccount,omitempty" maxLength:"128" example:"ccm" doc:"Id or name of the service account that it is for. Excludes role and project"`
+	Name           string    `json:"name,omitempty" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Name of the token. Required without serviceAccount; with serviceAccount the default is the token's id"`
+	ServiceAccount string    `json:"serviceAccount,omitempty" maxLength:"128" example:"ccm" doc:"Service account (id or name) of the token. Excludes role and project"`
 	Role           RoleName  `json:"role,omitempty" maxLength:"63" example:"reader" doc:"Role of the token; see GET /v1/roles. Excludes serviceAccount"`
-	Project        ProjectID `json:"project,omitempty" doc:"The project it is for; default is the caller's. Ignored for role admin"`
-	TTLSeconds     int64     `json:"ttlSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Life in seconds; 0 or absent for one that does not expire"`
+	Project        ProjectID `json:"project,omitempty" doc:"Project of the token; default is the caller's project. Ignored for role admin"`
+	TTLSeconds     int64     `json:"ttlSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Lifetime in seconds; 0 or absent if the token does not expire"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
@@ -54,9 +54,9 @@ func (r CreateToken) ofAccount(c *checks) {
 		c.name("name", r.Name)
 	}
 	if r.Role != "" {
-		c.addf("role", "is for a token of its own; what a service account may do, its bindings say")
+		c.addf("role", "cannot be used with serviceAccount: the role bindings of the service account apply")
 	}
 	if r.Project != "" {
-		c.addf("project", "is for a token of its own; a service account's is in its project")
+		c.addf("project", "cannot be used with serviceAccount: the token belongs to the project of the service account")
 	}
 }

@@ -20,17 +20,17 @@ type WorkloadTrust struct {
 	ID WorkloadTrustID `json:"id" example:"trust-000001"`
 	Meta
 	WorkloadTrustSpec
-	Account ServiceAccountID `json:"account" doc:"The service account of the cloud that it calls as" example:"sa-000001"`
+	Account ServiceAccountID `json:"account" doc:"Service account of the cloud that the workload authenticates as" example:"sa-000001"`
 }
 
 // WorkloadTrustSpec selects the trusted tokens.
 type WorkloadTrustSpec struct {
-	Issuer         string `json:"issuer" maxLength:"512" example:"https://kubernetes.default.svc.cluster.local" doc:"Of the cluster, as its tokens say it"`
-	Audience       string `json:"audience" maxLength:"255" example:"registry.cloudsim" doc:"That tokens must be made for; never the cluster's own"`
-	Keys           string `json:"keys" maxLength:"65536" doc:"JSON Web Key Set of the cluster's public keys, as its /openid/v1/jwks answers it"`
+	Issuer         string `json:"issuer" maxLength:"512" example:"https://kubernetes.default.svc.cluster.local" doc:"Issuer of the cluster's tokens (claim iss)"`
+	Audience       string `json:"audience" maxLength:"255" example:"registry.cloudsim" doc:"Required audience of tokens. It must not be the audience of the cluster's API server"`
+	Keys           string `json:"keys" maxLength:"65536" doc:"JSON Web Key Set of the cluster's public keys, from /openid/v1/jwks of its API server"`
 	Namespace      string `json:"namespace" maxLength:"63" example:"shop"`
 	ServiceAccount string `json:"serviceAccount" maxLength:"253" example:"web" doc:"Name of the Kubernetes service account"`
-	UID            string `json:"uid,omitempty" maxLength:"64" doc:"Its UID: one that was deleted and made again is another. Absent for any"`
+	UID            string `json:"uid,omitempty" maxLength:"64" doc:"UID of the Kubernetes service account. A recreated service account has a new UID. Absent for any UID"`
 }
 
 // CreateWorkloadTrust requests a workload trust. The call is idempotent by
@@ -39,7 +39,7 @@ type CreateWorkloadTrust struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop-web"`
 	Labels map[string]string `json:"labels,omitempty"`
 	WorkloadTrustSpec
-	Account string `json:"account" minLength:"1" maxLength:"128" example:"puller" doc:"Id or name of the service account of the cloud to call as"`
+	Account string `json:"account" minLength:"1" maxLength:"128" example:"puller" doc:"Service account of the cloud (id or name) that the workload authenticates as"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

@@ -16,14 +16,14 @@ type Region struct {
 // Zone is a failure domain of a region.
 type Zone struct {
 	Meta
-	Region string      `json:"region" doc:"The region it belongs to" example:"sim-1"`
-	Outage *ZoneOutage `json:"outage,omitempty" doc:"Why nothing reaches what runs there; absent when all is well"`
+	Region string      `json:"region" doc:"Region of the zone" example:"sim-1"`
+	Outage *ZoneOutage `json:"outage,omitempty" doc:"Outage of the zone: the reason why no traffic reaches its instances. Absent without an outage"`
 }
 
 // ZoneOutage describes a failure of the data plane of a zone: the machines run,
 // but no traffic reaches them.
 type ZoneOutage struct {
-	Fault FaultID   `json:"fault" doc:"The fault that did it" example:"fault-000001"`
+	Fault FaultID   `json:"fault" doc:"Id of the fault that caused the outage" example:"fault-000001"`
 	Since time.Time `json:"since" doc:"RFC 3339, on the cloud's clock"`
 }
 
@@ -35,7 +35,7 @@ type InstanceType struct {
 	Meta
 	CPUs      int   `json:"cpus" doc:"Virtual processors" example:"2"`
 	MemoryMiB int64 `json:"memoryMiB" doc:"Memory in MiB" example:"4096"`
-	MaxDisks  int   `json:"maxDisks" doc:"Disks that can be attached at once" example:"8"`
+	MaxDisks  int   `json:"maxDisks" doc:"Maximum number of attached disks" example:"8"`
 }
 
 // Catalogue lists the entries that a cloud offers. If the operator applies a

@@ -467,7 +467,7 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 	case kindIdempotencyKey:
 		return idempotencyKeys.Delete(tx, w.ID)
 	}
-	return fmt.Errorf("nobody settles this kind")
+	return fmt.Errorf("due work of an unknown kind: %s %s", w.Kind, w.ID)
 }
 
 // compactBatch is how many events one transaction of compact deletes.

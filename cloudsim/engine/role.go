@@ -191,9 +191,9 @@ func (c Call) denied(operation string, class Access) error {
 	if class == Admin || c.Project == "" {
 		scope = "in all projects"
 	}
-	help := "a token with role " + string(suggestion[class]) + " has it"
+	help := "a token with role " + string(suggestion[class]) + " has this permission"
 	if c.account != "" {
-		help = "bind a role to it that has it, such as " + string(suggestion[class]) + ": POST /v1/role-bindings, or 'allinone cloud role-bindings create'"
+		help = "bind a role with this permission to the service account, such as " + string(suggestion[class]) + ": POST /v1/role-bindings, or 'allinone cloud role-bindings create'"
 	}
 	return cloudsim.Errorf(cloudsim.Denied, "%s lacks the permission %s %s: %s; %s", c.who(), missing, scope, holds, help)
 }
@@ -305,7 +305,7 @@ func (ac *access) CreateRole(ctx context.Context, req cloudsim.CreateRole) (r cl
 			r := cloudsim.Role{Meta: cloudsim.Meta{Name: req.Name, Labels: req.Labels}, Description: req.Description, Permissions: req.Permissions}
 			switch have, err := roles.Get(tx, req.Name); {
 			case err == nil && !sameRole(have, r):
-				return have, cloudsim.Errorf(cloudsim.Exists, "role %q exists with other words: delete it first", req.Name)
+				return have, cloudsim.Errorf(cloudsim.Exists, "role %q exists with another description, permissions or labels: delete the role first, or use another name", req.Name)
 			case err == nil:
 				return have, nil
 			case !errors.Is(err, cloudsim.NotFound):

@@ -199,7 +199,7 @@ func (s *story) operated(ev cloudsim.Event) error {
 func (s *story) struck(ev cloudsim.Event) {
 	var f cloudsim.Fault
 	if json.Unmarshal(ev.Object, &f) == nil && f.Hits > 0 && ev.RequestID != "" && ev.Type == cloudsim.EventPut {
-		s.add(ev, fmt.Sprintf("fault %s (%s) struck the call: %s", f.ID, f.Name, f.Effect.Type))
+		s.add(ev, fmt.Sprintf("fault %s (%s) changed the call: %s", f.ID, f.Name, f.Effect.Type))
 	}
 }
 
@@ -226,7 +226,7 @@ func (s *story) waits(tx *store.Tx) error {
 			return err
 		}
 		if f.ActiveAt(tx.Now) && (f.Match.Target == s.why.ID || f.Match.Target == "" && f.Match.Covers(nounOfKind(s.why.Kind)+".get")) {
-			s.wait(string(f.ID), nil, fmt.Sprintf("fault %s may strike calls about it: %s on %s", f.Name, f.Effect.Type, f.Match.Operation))
+			s.wait(string(f.ID), nil, fmt.Sprintf("fault %s can change calls about the object: %s on %s", f.Name, f.Effect.Type, f.Match.Operation))
 		}
 	}
 	return nil
@@ -240,22 +240,22 @@ func (s *story) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
 		if h, err := holds.Get(tx, op.HeldBy); err == nil {
 			name = h.Name
 		}
-		s.wait(op.HeldBy, nil, fmt.Sprintf("%s keeps its %s (%s) from settling: release the operation, or delete the hold or fault", name, op.Verb, op.ID))
+		s.wait(op.HeldBy, nil, fmt.Sprintf("%s prevents the end of operation %s (%s): release the operation, or delete the hold or fault", name, op.ID, op.Verb))
 	case op.DueAt != nil:
-		text := fmt.Sprintf("its %s (%s) settles in %s", op.Verb, op.ID, max(0, op.DueAt.Sub(tx.Now)).Round(time.Millisecond))
+		text := fmt.Sprintf("operation %s (%s) ends in %s", op.ID, op.Verb, max(0, op.DueAt.Sub(tx.Now)).Round(time.Millisecond))
 		if c := tx.Clock(); !c.Real() && c.Rate == 0 {
-			text += "; the clock is stopped: advance or resume it"
+			text += "; the clock is stopped: advance or resume the clock"
 		}
 		s.wait(string(op.ID), op.DueAt, text)
 	default:
-		s.wait(string(op.ID), nil, fmt.Sprintf("its %s (%s) is %s", op.Verb, op.ID, op.State))
+		s.wait(string(op.ID), nil, fmt.Sprintf("operation %s (%s) is %s", op.ID, op.Verb, op.State))
 	}
 	for h, err := range holds.Scan(tx, "", "") {
 		if err != nil {
 			return err
 		}
 		if h.Holds(op) && op.HeldBy == "" {
-			s.wait(string(h.ID), nil, fmt.Sprintf("hold %s will keep its %s (%s) from settling", h.Name, op.Verb, op.ID))
+			s.wait(string(h.ID), nil, fmt.Sprintf("hold %s will prevent the end of operation %s (%s)", h.Name, op.ID, op.Verb))
 		}
 	}
 	return nil

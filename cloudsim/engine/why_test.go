@@ -40,7 +40,7 @@ func TestWhy(t *testing.T) {
 	}
 	advance(t, e, engine.AsCloud(t.Context()), time.Hour)
 	w := whyOf(t, e, as("req-why", "why.get"), "instance/node-1")
-	if w.ID != string(i.ID) || w.State != "stopping" || len(w.Waits) != 1 || !strings.Contains(w.Waits[0].Text, "slow-stop keeps its stop") {
+	if w.ID != string(i.ID) || w.State != "stopping" || len(w.Waits) != 1 || !strings.Contains(w.Waits[0].Text, "slow-stop prevents the end of operation") {
 		t.Errorf("held: %+v", w)
 	}
 	for _, want := range []struct{ request, cause, text string }{
@@ -83,7 +83,7 @@ func TestWhyTellsOfFaults(t *testing.T) {
 		t.Fatalf("%+v, %v", hit, err)
 	}
 	w := whyOf(t, e, ctx, string(i.ID))
-	if !tells(w, "req-struck", "instances.stop "+string(i.ID), "fault fault-000001 (flaky) struck the call: error") {
+	if !tells(w, "req-struck", "instances.stop "+string(i.ID), "fault fault-000001 (flaky) changed the call: error") {
 		t.Errorf("steps: %+v", w.Steps)
 	}
 	if len(w.Waits) != 1 || w.Waits[0].ID != "fault-000001" {

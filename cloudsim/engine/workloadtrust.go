@@ -178,7 +178,7 @@ func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorklo
 	w = cloudsim.WorkloadTrust{Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels}, WorkloadTrustSpec: req.WorkloadTrustSpec, Account: account}
 	switch have, err := workloadTrusts.Named(tx, project, req.Name); {
 	case err == nil && (have.WorkloadTrustSpec != w.WorkloadTrustSpec || have.Account != w.Account || !sameLabels(have.Labels, w.Labels)):
-		return have, errNameTaken(cloudsim.KindWorkloadTrust, req.Name, string(have.ID), "other words: delete it first")
+		return have, errNameTaken(cloudsim.KindWorkloadTrust, req.Name, string(have.ID), "another account, issuer, audience or other fields: delete it first, or use another name")
 	case err == nil:
 		return have, nil
 	case !errors.Is(err, cloudsim.NotFound):

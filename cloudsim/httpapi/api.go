@@ -213,7 +213,7 @@ func limited[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) f
 
 // body is an answer that contains a resource.
 type body[T any] struct {
-	ETag string `header:"ETag" doc:"The resource's revision; for If-Match"`
+	ETag string `header:"ETag" doc:"Revision of the resource, for If-Match"`
 	Body T
 }
 

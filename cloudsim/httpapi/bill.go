@@ -14,13 +14,13 @@ import (
 
 func (a *api) billRoutes() {
 	handle(a, op{id: "bill.get", method: http.MethodGet, path: "/v1/bill", summary: "Count the API calls of each caller since the last reset, or since a time", access: engine.Admin}, a.getBill)
-	handle(a, op{id: "bill.reset", method: http.MethodDelete, path: "/v1/bill", summary: "Begin a new window of the bill", status: http.StatusNoContent, access: engine.Admin}, a.resetBill)
+	handle(a, op{id: "bill.reset", method: http.MethodDelete, path: "/v1/bill", summary: "Reset the counters of the bill", status: http.StatusNoContent, access: engine.Admin}, a.resetBill)
 	handle(a, op{id: "audit.list", method: http.MethodGet, path: "/v1/audit", summary: "List the most recent calls", access: engine.Admin}, a.listAudit)
-	handle(a, op{id: "rateLimits.get", method: http.MethodGet, path: "/v1/rate-limits", summary: "Read how often each caller may call", access: engine.Read},
+	handle(a, op{id: "rateLimits.get", method: http.MethodGet, path: "/v1/rate-limits", summary: "Read the rate limits of callers", access: engine.Read},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.RateLimits }, error) {
 			return plain(a.engine.GetRateLimits(ctx))
 		})
-	handle(a, op{id: "rateLimits.set", method: http.MethodPut, path: "/v1/rate-limits", summary: "Change how often each caller may call", access: engine.Admin},
+	handle(a, op{id: "rateLimits.set", method: http.MethodPut, path: "/v1/rate-limits", summary: "Set the rate limits of callers", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.RateLimits]) (*struct{ Body cloudsim.RateLimits }, error) {
 			return plain(a.engine.SetRateLimits(ctx, in.Body))
 		})
@@ -28,8 +28,8 @@ func (a *api) billRoutes() {
 
 type auditInput struct {
 	Caller    string    `query:"caller" maxLength:"63" doc:"Only calls of the service account or token of this name"`
-	Operation string    `query:"operation" maxLength:"128" doc:"Only operations that match; * stands for any letters"`
-	Since     time.Time `query:"since" doc:"RFC 3339; only calls that came then or later, on the cloud's clock"`
+	Operation string    `query:"operation" maxLength:"128" doc:"Only operations that match; * matches any characters"`
+	Since     time.Time `query:"since" doc:"RFC 3339; only calls at or after this time, on the cloud's clock"`
 }
 
 func (in auditInput) options() cloudsim.AuditOptions {
@@ -49,7 +49,7 @@ type AuditFilter = auditInput
 
 func (a *api) listAudit(ctx context.Context, in *struct {
 	AuditFilter
-	Limit int `query:"limit" minimum:"0" maximum:"16384" doc:"At most so many, the newest; 0 or absent for 500"`
+	Limit int `query:"limit" minimum:"0" maximum:"16384" doc:"Maximum number of calls; the call returns the newest. 0 or absent for 500"`
 }) (*struct{ Body cloudsim.AuditTrail }, error) {
 	o := in.options()
 	if o.Limit = in.Limit; o.Limit == 0 {

@@ -22,7 +22,7 @@ func (a *api) clockRoutes() {
 		func(ctx context.Context, in *create[cloudsim.SetClock]) (*struct{ Body cloudsim.Clock }, error) {
 			return plain(a.engine.SetClock(ctx, in.Body))
 		})
-	handle(a, op{id: "clock.advance", method: post, path: "/v1/clock/advance", summary: "Move the clock forward; the answer comes when all due work has settled", access: engine.Admin},
+	handle(a, op{id: "clock.advance", method: post, path: "/v1/clock/advance", summary: "Move the clock forward, and wait for the end of all work that is due", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.AdvanceClock]) (*struct{ Body cloudsim.Clock }, error) {
 			if reply := exchangeOf(ctx).reply; reply != nil {
 				_ = reply.SetWriteDeadline(time.Now().Add(advanceTimeout))

@@ -24,7 +24,7 @@ func (a *api) diskRoutes() {
 	asks(a, "disks.detach", "/v1/disks/{id}/detach", "Begin to detach a disk from an instance; with force also from a stopped instance", e.DetachDisk)
 	asks(a, "disks.resize", "/v1/disks/{id}/resize", "Begin to grow a disk, attached or not", e.ResizeDisk)
 	asks(a, "disks.modify", "/v1/disks/{id}/modify", "Begin to change the type, IOPS or throughput of a disk, attached or not", e.ModifyDisk)
-	acts(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk without attachments; in the end it is not found", e.DeleteDisk)
+	acts(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk without attachments", e.DeleteDisk)
 }
 
 // askInput is a request with a body about one resource.

@@ -138,7 +138,7 @@ func struck(ctx context.Context, f *cloudsim.Fault) *problem {
 	if e.Kind != "" {
 		kind, _ = cloudsim.ParseKind(e.Kind)
 	}
-	msg := cmp.Or(e.Message, words(ctx, f)+fmt.Sprintf("%s %s (%s) struck this call", cloudsim.KindFault, f.ID, f.Name))
+	msg := cmp.Or(e.Message, words(ctx, f)+fmt.Sprintf("%s %s (%s) changed this call", cloudsim.KindFault, f.ID, f.Name))
 	p := newProblem(cmp.Or(e.Status, status[kind]), kind, msg, exchangeOf(ctx).requestID)
 	p.retryAfter = e.RetryAfterSeconds
 	if e.Type == cloudsim.FaultThrottle {

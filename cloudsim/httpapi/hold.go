@@ -10,7 +10,7 @@ import (
 
 func (a *api) holdRoutes() {
 	e := a.engine
-	handle(a, op{id: "holds.create", method: post, path: "/v1/holds", summary: "Keep slow work from settling", status: http.StatusCreated, access: engine.Admin, idemKey: true},
+	handle(a, op{id: "holds.create", method: post, path: "/v1/holds", summary: "Create a hold, which prevents the end of matching operations", status: http.StatusCreated, access: engine.Admin, idemKey: true},
 		func(ctx context.Context, in *create[cloudsim.CreateHold]) (*body[cloudsim.Hold], error) {
 			v, err := e.CreateHold(ctx, in.Body)
 			return answer(v, v.Revision, err)
@@ -27,7 +27,7 @@ func (a *api) holdRoutes() {
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.WorkDurations }, error) {
 			return plain(e.GetDurations(ctx))
 		})
-	handle(a, op{id: "durations.set", method: http.MethodPut, path: "/v1/durations", summary: "Set the durations of work from now on; replaces earlier durations", access: engine.Admin},
+	handle(a, op{id: "durations.set", method: http.MethodPut, path: "/v1/durations", summary: "Replace the durations of future work", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.WorkDurations]) (*struct{ Body cloudsim.WorkDurations }, error) {
 			return plain(e.SetDurations(ctx, in.Body))
 		})

@@ -63,7 +63,7 @@ type figures struct {
 var (
 	quotaLimit = prometheus.NewDesc("cloudsim_quota_limit", "Limit of each quota of a project.", []string{"project", "quota"}, nil)
 	quotaUsage = prometheus.NewDesc("cloudsim_quota_usage", "Usage of each quota of a project.", []string{"project", "quota"}, nil)
-	faultHits  = prometheus.NewDesc("cloudsim_fault_hits_total", "Calls that a fault struck, while there is that fault.", []string{"fault", "effect"}, nil)
+	faultHits  = prometheus.NewDesc("cloudsim_fault_hits_total", "Calls that a fault changed, while the fault exists.", []string{"fault", "effect"}, nil)
 )
 
 func (f *figures) Describe(ch chan<- *prometheus.Desc) {

@@ -14,12 +14,12 @@ func (a *api) networkRoutes() {
 	lists(a, "networks", "/v1/networks", "networks", engine.Read, e.ListNetworks)
 	gets(a, "networks", "/v1/networks/{id}", "a network", engine.Read, e.GetNetwork, revOf[cloudsim.Network])
 	handle(a, op{id: "networks.update", method: http.MethodPut, path: "/v1/networks/{id}", summary: "Replace labels, pod ranges and the limit of routes", status: http.StatusAccepted, access: engine.Write}, a.updateNetwork)
-	acts(a, "networks.delete", http.MethodDelete, "/v1/networks/{id}", "Begin to delete an empty network; in the end it is not found", e.DeleteNetwork)
+	acts(a, "networks.delete", http.MethodDelete, "/v1/networks/{id}", "Begin to delete an empty network", e.DeleteNetwork)
 
 	handle(a, op{id: "subnets.create", method: post, path: "/v1/subnets", summary: "Make a subnet", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createSubnet)
 	lists(a, "subnets", "/v1/subnets", "subnets", engine.Read, e.ListSubnets)
 	gets(a, "subnets", "/v1/subnets/{id}", "a subnet", engine.Read, e.GetSubnet, revOf[cloudsim.Subnet])
-	acts(a, "subnets.delete", http.MethodDelete, "/v1/subnets/{id}", "Begin to delete a subnet without instances; in the end it is not found", e.DeleteSubnet)
+	acts(a, "subnets.delete", http.MethodDelete, "/v1/subnets/{id}", "Begin to delete a subnet without instances", e.DeleteSubnet)
 }
 
 func (a *api) createNetwork(ctx context.Context, in *create[cloudsim.CreateNetwork]) (*body[cloudsim.Network], error) {
@@ -29,7 +29,7 @@ func (a *api) createNetwork(ctx context.Context, in *create[cloudsim.CreateNetwo
 
 func (a *api) updateNetwork(ctx context.Context, in *struct {
 	ByID
-	IfMatch string `header:"If-Match" doc:"An ETag: change only if this is still the revision"`
+	IfMatch string `header:"If-Match" doc:"ETag of the expected revision. The call fails if the resource has another revision"`
 	Body    cloudsim.UpdateNetwork
 }) (*body[cloudsim.Network], error) {
 	rev, err := revision(in.IfMatch)

@@ -10,7 +10,7 @@ import (
 
 func (a *api) quotaRoutes() {
 	handle(a, op{id: "quotas.list", method: http.MethodGet, path: "/v1/quotas", summary: "List the quotas of a project, and how much of each is used", access: engine.Read}, a.listQuotas)
-	handle(a, op{id: "quotas.set", method: http.MethodPut, path: "/v1/quotas/{id}", summary: "Change a limit of a project", access: engine.Admin}, a.setQuota)
+	handle(a, op{id: "quotas.set", method: http.MethodPut, path: "/v1/quotas/{id}", summary: "Set a quota of a project", access: engine.Admin}, a.setQuota)
 }
 
 func (a *api) listQuotas(ctx context.Context, _ *none) (*struct{ Body cloudsim.Quotas }, error) {

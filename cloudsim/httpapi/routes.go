@@ -20,7 +20,7 @@ func (a *api) routes() {
 	gets(a, "projects", "/v1/projects/{id}", "a project", engine.Read, e.GetProject, revOf[cloudsim.Project])
 	deletes(a, "projects", "/v1/projects/{id}", "Remove an empty project and its service accounts, role bindings and tokens", engine.Admin, e.DeleteProject)
 
-	handle(a, op{id: "tokens.create", method: post, path: "/v1/tokens", summary: "Make a token; its secret is in this answer only", status: http.StatusCreated, access: engine.Manage}, a.createToken)
+	handle(a, op{id: "tokens.create", method: post, path: "/v1/tokens", summary: "Make a token. Only this response contains the secret", status: http.StatusCreated, access: engine.Manage}, a.createToken)
 	lists(a, "tokens", "/v1/tokens", "tokens, without their secrets", engine.Manage, e.ListTokens)
 	gets(a, "tokens", "/v1/tokens/{id}", "a token, without its secret", engine.Manage, e.GetToken, revOf[cloudsim.Token])
 	deletes(a, "tokens", "/v1/tokens/{id}", "Revoke a token at once", engine.Manage, e.DeleteToken)
@@ -41,14 +41,14 @@ func (a *api) routes() {
 	gets(a, "instances", "/v1/instances/{id}", "an instance", engine.Read, e.GetInstance, revOf[cloudsim.Instance])
 	handle(a, op{id: "instances.update", method: http.MethodPut, path: "/v1/instances/{id}", summary: "Replace an instance's labels", access: engine.Write}, a.updateInstance)
 	acts(a, "instances.start", post, "/v1/instances/{id}/start", "Begin to start a stopped instance", e.StartInstance)
-	acts(a, "instances.stop", post, "/v1/instances/{id}/stop", "Begin to stop an instance; it keeps its addresses", e.StopInstance)
+	acts(a, "instances.stop", post, "/v1/instances/{id}/stop", "Begin to stop an instance. The instance keeps its addresses", e.StopInstance)
 	acts(a, "instances.reboot", post, "/v1/instances/{id}/reboot", "Begin to reboot an instance", e.RebootInstance)
-	handle(a, op{id: "instances.crash", method: post, path: "/v1/instances/{id}/crash", summary: "Cut the power of a running instance; its state stays running until a reboot", access: engine.Write},
+	handle(a, op{id: "instances.crash", method: post, path: "/v1/instances/{id}/crash", summary: "Cut the power of a running instance. Its state stays running until a reboot", access: engine.Write},
 		func(ctx context.Context, in *ByID) (*body[cloudsim.Instance], error) {
 			v, err := e.CrashInstance(ctx, cloudsim.InstanceID(in.ID))
 			return answer(v, v.Revision, err)
 		})
-	acts(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance; in the end it is not found", e.DeleteInstance)
+	acts(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance. The instance exists until the operation ends", e.DeleteInstance)
 
 	a.noticeRoutes()
 	a.identityRoutes()
@@ -68,23 +68,23 @@ func (a *api) routes() {
 	handle(a, op{id: "loadBalancers.create", method: post, path: "/v1/load-balancers", summary: "Make a load balancer", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createLoadBalancer)
 	lists(a, "loadBalancers", "/v1/load-balancers", "load balancers", engine.Read, e.ListLoadBalancers)
 	gets(a, "loadBalancers", "/v1/load-balancers/{id}", "a load balancer", engine.Read, e.GetLoadBalancer, revOf[cloudsim.LoadBalancer])
-	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace labels, listeners, targets, health check and rules; change families and static addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
+	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace labels, listeners, targets, health check and rules, and change families and static addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
 	handle(a, op{id: "loadBalancers.setTargets", method: http.MethodPut, path: "/v1/load-balancers/{id}/targets", summary: "Replace the whole set of targets", status: http.StatusAccepted, access: engine.Write}, a.setTargets)
 	handle(a, op{id: "loadBalancers.stats", method: http.MethodGet, path: "/v1/load-balancers/{id}/stats", summary: "Read the traffic counters of a load balancer, by listener and by target", access: engine.Read}, a.loadBalancerStats)
-	acts(a, "loadBalancers.delete", http.MethodDelete, "/v1/load-balancers/{id}", "Begin to delete a load balancer; in the end it is not found", e.DeleteLoadBalancer)
+	acts(a, "loadBalancers.delete", http.MethodDelete, "/v1/load-balancers/{id}", "Begin to delete a load balancer", e.DeleteLoadBalancer)
 
 	lists(a, "operations", "/v1/operations", "operations; finished ones are kept for a day", engine.Read, e.ListOperations)
 	handle(a, op{id: "operations.get", method: http.MethodGet, path: "/v1/operations/{id}", summary: "Read an operation, or wait for its end", access: engine.Read}, a.getOperation)
-	acts(a, "operations.cancel", post, "/v1/operations/{id}/cancel", "Cancel work before it has settled, where this is possible", e.CancelOperation)
+	acts(a, "operations.cancel", post, "/v1/operations/{id}/cancel", "Cancel a running operation, if its kind can be cancelled", e.CancelOperation)
 
 	a.clockRoutes()
 	a.holdRoutes()
 	a.whyRoutes()
 	a.stateRoutes()
 
-	handle(a, op{id: "faults.create", method: post, path: "/v1/faults", summary: "Break calls on purpose", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createFault)
+	handle(a, op{id: "faults.create", method: post, path: "/v1/faults", summary: "Create a fault, which changes matching calls", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createFault)
 	lists(a, "faults", "/v1/faults", "faults with their counters", engine.Admin, e.ListFaults)
-	handle(a, op{id: "faults.targets", method: http.MethodGet, path: "/v1/faults/targets", summary: "List the operations that faults can break", access: engine.Admin}, a.faultTargets)
+	handle(a, op{id: "faults.targets", method: http.MethodGet, path: "/v1/faults/targets", summary: "List the operations that faults can change", access: engine.Admin}, a.faultTargets)
 	gets(a, "faults", "/v1/faults/{id}", "a fault with its counters", engine.Admin, e.GetFault, revOf[cloudsim.Fault])
 	deletes(a, "faults", "/v1/faults/{id}", "Remove a fault", engine.Admin, e.DeleteFault)
 
@@ -106,12 +106,12 @@ func (b ByID) target() string { return b.ID }
 
 // listInput is a request for a page.
 type listInput struct {
-	Name    string   `query:"name" maxLength:"63" doc:"Only the resource of exactly this name"`
-	Label   []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be given many times"`
+	Name    string   `query:"name" maxLength:"63" doc:"Only the resource with exactly this name"`
+	Label   []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be repeated"`
 	Zone    string   `query:"zone" maxLength:"63" doc:"Only resources in this zone"`
 	Source  string   `query:"source" maxLength:"128" doc:"Only resources created from the disk or snapshot with this id"`
 	Network string   `query:"network" maxLength:"128" doc:"Only resources in the network of this id"`
-	After   string   `query:"after" maxLength:"128" doc:"The member next of the page before"`
+	After   string   `query:"after" maxLength:"128" doc:"Value of next in the previous page"`
 	Limit   int      `query:"limit" minimum:"0" maximum:"5000" doc:"Page size; 0 or absent for 500"`
 }
 
@@ -195,7 +195,7 @@ func (a *api) createLoadBalancer(ctx context.Context, in *create[cloudsim.Create
 
 func (a *api) updateInstance(ctx context.Context, in *struct {
 	ByID
-	IfMatch string `header:"If-Match" doc:"An ETag: change only if this is still the revision"`
+	IfMatch string `header:"If-Match" doc:"ETag of the expected revision. The call fails if the resource has another revision"`
 	Body    cloudsim.UpdateInstance
 }) (*body[cloudsim.Instance], error) {
 	rev, err := revision(in.IfMatch)
@@ -208,7 +208,7 @@ func (a *api) updateInstance(ctx context.Context, in *struct {
 
 func (a *api) updateLoadBalancer(ctx context.Context, in *struct {
 	ByID
-	IfMatch string `header:"If-Match" doc:"An ETag: change only if this is still the revision"`
+	IfMatch string `header:"If-Match" doc:"ETag of the expected revision. The call fails if the resource has another revision"`
 	Body    cloudsim.UpdateLoadBalancer
 }) (*body[cloudsim.LoadBalancer], error) {
 	rev, err := revision(in.IfMatch)
@@ -221,7 +221,7 @@ func (a *api) updateLoadBalancer(ctx context.Context, in *struct {
 
 func (a *api) setTargets(ctx context.Context, in *struct {
 	ByID
-	IfMatch string `header:"If-Match" doc:"An ETag: change only if this is still the revision"`
+	IfMatch string `header:"If-Match" doc:"ETag of the expected revision. The call fails if the resource has another revision"`
 	Body    cloudsim.SetTargets
 }) (*body[cloudsim.LoadBalancer], error) {
 	rev, err := revision(in.IfMatch)
@@ -239,7 +239,7 @@ func (a *api) loadBalancerStats(ctx context.Context, in *ByID) (*struct{ Body cl
 
 func (a *api) getOperation(ctx context.Context, in *struct {
 	ByID
-	WaitSeconds int `query:"waitSeconds" minimum:"0" maximum:"20" doc:"Answer when it is over, or after so many seconds"`
+	WaitSeconds int `query:"waitSeconds" minimum:"0" maximum:"20" doc:"Maximum number of seconds for which the call waits for the end of the operation"`
 }) (*body[cloudsim.Operation], error) {
 	v, err := a.engine.AwaitOperation(ctx, cloudsim.OperationID(in.ID), time.Duration(in.WaitSeconds)*time.Second)
 	return answer(v, v.Revision, err)

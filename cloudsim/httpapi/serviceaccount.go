@@ -10,7 +10,7 @@ import (
 
 func (a *api) serviceAccountRoutes() {
 	e := a.engine
-	handle(a, op{id: "serviceAccounts.create", method: post, path: "/v1/service-accounts", summary: "Make a service account, which may do nothing yet", status: http.StatusCreated, access: engine.Manage, idemKey: true}, a.createServiceAccount)
+	handle(a, op{id: "serviceAccounts.create", method: post, path: "/v1/service-accounts", summary: "Make a service account without permissions", status: http.StatusCreated, access: engine.Manage, idemKey: true}, a.createServiceAccount)
 	lists(a, "serviceAccounts", "/v1/service-accounts", "service accounts", engine.Manage, e.ListServiceAccounts)
 	gets(a, "serviceAccounts", "/v1/service-accounts/{id}", "a service account", engine.Manage, e.GetServiceAccount, revOf[cloudsim.ServiceAccount])
 	deletes(a, "serviceAccounts", "/v1/service-accounts/{id}", "Remove a service account, its tokens and role bindings", engine.Manage, e.DeleteServiceAccount)

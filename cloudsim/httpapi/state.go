@@ -46,15 +46,15 @@ func (a *api) stateRoutes() {
 			patient(ctx)
 			return plain(e.DiffStates(ctx, in.From, in.To))
 		})
-	handle(a, op{id: "states.reset", method: post, path: "/v1/states/reset", summary: "Delete all resources of the cloud; projects and access stay", status: http.StatusNoContent, access: engine.Admin},
+	handle(a, op{id: "states.reset", method: post, path: "/v1/states/reset", summary: "Delete all resources of the cloud. Projects, roles, service accounts and tokens stay", status: http.StatusNoContent, access: engine.Admin},
 		func(ctx context.Context, _ *none) (*none, error) {
 			patient(ctx)
 			return nil, e.ResetState(ctx)
 		})
-	handle(a, op{id: "states.load", method: post, path: "/v1/states/{name}/load", summary: "Replace the cloud by a saved state; watches end with gone", status: http.StatusNoContent, access: engine.Admin},
+	handle(a, op{id: "states.load", method: post, path: "/v1/states/{name}/load", summary: "Replace the cloud by a saved state. Watches end with the error gone", status: http.StatusNoContent, access: engine.Admin},
 		func(ctx context.Context, in *struct {
 			ByName
-			RecordsOnly bool `query:"recordsOnly" doc:"Leave the data of disks as it is. Otherwise the load of a state with disk data is refused while a disk is attached"`
+			RecordsOnly bool `query:"recordsOnly" doc:"Do not change the data of disks. Without this parameter, the cloud refuses to load a state with disk data while a disk is attached"`
 		}) (*none, error) {
 			patient(ctx)
 			return nil, e.LoadState(ctx, in.Name, cloudsim.LoadState{RecordsOnly: in.RecordsOnly})

@@ -71,8 +71,8 @@ func (w *watches) enter(ctx context.Context) (leave func(), err error) {
 }
 
 type eventsInput struct {
-	Since uint64                  `query:"since" doc:"Events after this revision; 0 for all that the journal has"`
-	Kind  []cloudsim.ResourceKind `query:"kind,explode" maxItems:"16" doc:"Only events of this kind; may be given many times"`
+	Since uint64                  `query:"since" doc:"Only events after this revision; 0 for all events in the journal"`
+	Kind  []cloudsim.ResourceKind `query:"kind,explode" maxItems:"16" doc:"Only events of this kind; may be repeated"`
 }
 
 func (in eventsInput) options() cloudsim.WatchOptions {

@@ -9,7 +9,7 @@ import (
 )
 
 func (a *api) whyRoutes() {
-	handle(a, op{id: "why.get", method: http.MethodGet, path: "/v1/why", summary: "Explain the state of an object: its calls, work and faults, and the reason of a wait", access: engine.Read},
+	handle(a, op{id: "why.get", method: http.MethodGet, path: "/v1/why", summary: "Explain the state of an object: its calls, operations and faults, and why it waits", access: engine.Read},
 		func(ctx context.Context, in *struct {
 			Object string `query:"object" required:"true" maxLength:"200" doc:"Id of the object, or kind/name; also of a deleted object" example:"instance/node-1"`
 		}) (*struct{ Body cloudsim.Why }, error) {

@@ -71,7 +71,7 @@ func (s *sessions) check(token string, id cloudsim.InstanceID) error {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) != 8+sha256.Size || !hmac.Equal(raw[8:], s.mac(raw[:8], id)) ||
 		!s.now().Before(time.Unix(0, int64(binary.BigEndian.Uint64(raw[:8])))) {
-		return &httpError{http.StatusUnauthorized, "the session token is not good, or no longer: PUT " + tokenPath + " for another"}
+		return &httpError{http.StatusUnauthorized, "the session token is invalid or expired: PUT " + tokenPath + " for a new token"}
 	}
 	return nil
 }

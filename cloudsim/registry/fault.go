@@ -19,7 +19,7 @@ type struck struct {
 }
 
 func (e *struck) Error() string {
-	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) struck this call", e.fault.ID, e.fault.Name))
+	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) changed this call", e.fault.ID, e.fault.Name))
 }
 
 // write answers the request in the error format of the specification.

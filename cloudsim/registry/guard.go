@@ -157,7 +157,7 @@ func challengeOf(bad error, scope string) error {
 	if cloudsim.KindOf(bad) != cloudsim.Unauthenticated {
 		return bad
 	}
-	return &challenge{scope: scope, kind: "invalid_token", why: "the bearer token is not good: " + bad.Error()}
+	return &challenge{scope: scope, kind: "invalid_token", why: "the bearer token is invalid: " + bad.Error()}
 }
 
 func (c *challenge) Error() string           { return c.why }

@@ -126,7 +126,7 @@ func TestParseRefuses(t *testing.T) {
 		{"open", "</details>\n\nAfter", "After", "<details> is not closed in its section"},
 		{"inside", "</details>\n<details><summary>Hint", "<details><summary>Hint", "<details> in <details>"},
 		{"outside", "<details><summary>Solution</summary>", "", "a solution outside of <details>"},
-		{"says", "# it is two\n", "", `verify: no line with # says what "echo 2" shows`},
+		{"says", "# it is two\n", "", `verify: "echo 2" needs a line with # that describes its output`},
 		{"hint", "text hint", "text", `step "Do": a verify and no hint`},
 		{"do", "console\n$ echo one", "text\n$ echo one", `step "Look": nothing to do`},
 		{"typed", "$ echo one", "echo one", `console begins with "echo one": want a command after "$ "`},

@@ -223,7 +223,7 @@ func (p *parser) use(use string, at int, checks []Check) {
 func (p *parser) said(use string, at int, checks []Check) {
 	for _, c := range checks {
 		if c.Says == "" {
-			p.bad(at, "%s: no line with # says what %q shows", use, c.Line)
+			p.bad(at, "%s: %q needs a line with # that describes its output", use, c.Line)
 		}
 	}
 }

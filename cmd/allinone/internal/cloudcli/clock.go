@@ -143,7 +143,7 @@ func newAdvanceClockCommand(c *cli.Connection) *cobra.Command {
 		Long: `Move the time forward, and wait until the due work has settled, in the order of the
 due times, each at its own time. Afterwards a stopped clock is stopped again, and a
 running clock keeps running.`,
-		Example: "  allinone cloud clock advance 90s\n  allinone cloud clock advance 24h\n  allinone cloud clock advance 0      # settle what is due now",
+		Example: "  allinone cloud clock advance 90s\n  allinone cloud clock advance 24h\n  allinone cloud clock advance 0      # end the work that is due now",
 		Args:    cobra.ExactArgs(1),
 	}, func(ctx context.Context, cl *client.Client, args []string) (cloudsim.Clock, error) {
 		d, err := time.ParseDuration(args[0])

@@ -30,15 +30,15 @@ var holds = kind[cloudsim.Hold, cloudsim.HoldID]{
 
 func newHoldsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: holds.command, Aliases: []string{"hold"}, Short: "Keep slow work from settling",
-		Long: `Keep slow work from settling. For example, an instance stays in the state stopping
-until you delete the hold or release the operation. A hold also applies to work that
-already runs. Holds survive a restart of the cloud.`,
-		Example: `  # Every instance that is stopped from now on hangs in between
+		Use: holds.command, Aliases: []string{"hold"}, Short: "Hold operations before their end",
+		Long: `Hold matching operations: they do not end until you delete the hold or release the
+operation. For example, an instance stays in the state stopping. A hold also applies to
+operations that already run. Holds survive a restart of the cloud.`,
+		Example: `  # Instances that you stop now stay in the state stopping
   allinone cloud holds create slow-stop --kind instance --verb stop
   allinone cloud operations list -o wide
-  allinone cloud operations release op-000007    # this one only
-  allinone cloud holds delete slow-stop          # all of them`,
+  allinone cloud operations release op-000007    # ends only this operation
+  allinone cloud holds delete slow-stop          # ends all held operations`,
 	}
 	cmd.AddCommand(holds.listCommand(c), holds.getCommand(c), newCreateHoldCommand(c),
 		holds.deleteCommand(c, false, whole(holds, (*client.Client).DeleteHold)))
@@ -52,7 +52,7 @@ func newCreateHoldCommand(c *cli.Connection) *cobra.Command {
 		req    cloudsim.CreateHold
 	)
 	cmd := &cobra.Command{
-		Use: "create NAME --kind KIND --verb VERB", Short: "Keep work from settling from now on",
+		Use: "create NAME --kind KIND --verb VERB", Short: "Create a hold",
 		Example: `  allinone cloud holds create slow-stop --kind instance --verb stop
   allinone cloud holds create stuck-disk --kind disk --verb '*' --target disk-000001`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,

@@ -93,7 +93,7 @@ resources of a project.
 	f := cmd.Flags()
 	f.StringSliceVar(&labels, "label", nil, "label it with `KEY=VALUE`; may be repeated")
 	f.StringSliceVar(&permissions, "permission", nil, "permit operations that match `PATTERN`; may be repeated")
-	f.StringVar(&req.Description, "description", "", "what it is for")
+	f.StringVar(&req.Description, "description", "", "purpose of the role, for people")
 	return cmd
 }
 

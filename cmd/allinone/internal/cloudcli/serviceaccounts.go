@@ -79,7 +79,7 @@ creates a role binding in its project, with a name made of both names.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&labels, "label", nil, "label it with `KEY=VALUE`; may be repeated")
 	f.StringSliceVar(&granted, "role", nil, "bind this `ROLE` to it in its project; may be repeated")
-	f.StringVar(&req.Description, "description", "", "what it is for")
+	f.StringVar(&req.Description, "description", "", "purpose of the service account, for people")
 	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
 	return cmd
 }
