@@ -26,7 +26,7 @@ type entry struct {
 	failed    chan troubles // capacity: one failure of each acceptor
 }
 
-// acceptor accepts clients on one loop. Only this loop's goroutine may use it.
+// acceptor accepts clients on one loop. Only this loop's goroutine may use the acceptor.
 type acceptor struct {
 	*entry
 	home *loop
@@ -149,7 +149,7 @@ func (a *acceptor) ready(uint32) {
 	fd, sa, err := syscall.Accept4(a.fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC) // unix.Accept4 makes an additional system call
 	switch {
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR), errors.Is(err, syscall.ECONNABORTED):
-		return // the client has left, or another acceptor has accepted it
+		return // the client has left, or another acceptor has accepted the client
 	case err != nil:
 		a.fail(err)
 		return

@@ -29,7 +29,7 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 	counters := dataplane.NewCounters()
 	runLogged(t, slog.NewTextHandler(log, nil), f.cloud, dataplane.Config{Counters: counters})
 	f.cloud.await(t, lbID, ready)
-	dial(t, f.address()).alive() // this connection stays open, so no descriptor of the start-up is closed later
+	dial(t, f.address()).alive() // this connection stays open, so that it frees no descriptor during the test
 	second, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)

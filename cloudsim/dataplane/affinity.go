@@ -31,7 +31,7 @@ func (a *affinity) set(timeout time.Duration) {
 	}
 }
 
-// find returns the remembered target of client, or nil if there is none.
+// find returns the remembered target of a client, or nil if there is none.
 func (a *affinity) find(client netip.Addr) *target {
 	e := a.byClient[client]
 	if e == nil {
@@ -45,7 +45,7 @@ func (a *affinity) find(client netip.Addr) *target {
 	return k.target
 }
 
-// keep remembers t as the target of client, and restarts the timeout.
+// keep remembers t as the target of a client, and restarts the timeout.
 func (a *affinity) keep(client netip.Addr, t *target) {
 	if a.timeout == 0 {
 		return

@@ -65,9 +65,9 @@ func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
 	}
 }
 
-// apply puts the spec of lb in force. Sockets, probes and connections that the spec does not
-// change stay. apply ignores a revision that is older than the last one. It does nothing if the
-// spec is already in force, for example if lb has only a new status.
+// apply puts the spec of lb in force. It does not touch sockets, probes and connections that need
+// no change. It ignores a revision that is older than the last one. It does nothing if the spec
+// is already in force, for example if lb has only a new status.
 func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines map[cloudsim.InstanceID]machine) {
 	if lb.Revision < b.revision {
 		return
@@ -104,14 +104,15 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	}
 }
 
-// does reports whether the addresses, published ports and spec of lb are already in force.
+// The result of does is true if the addresses, published ports and spec of lb are already in
+// force.
 func (b *balancer) does(lb cloudsim.LoadBalancer) bool {
 	return slices.Equal(b.lb.Addresses, lb.Addresses) && slices.Equal(b.lb.Published, lb.Published) && b.lb.Same(lb.LoadBalancerSpec)
 }
 
-// closeSockets calls which for each socket, and closes the socket if the result is true. The
-// ports of closed sockets are free when closeSockets returns. The caller must not hold mu,
-// because a goroutine that accepts clients may wait for mu.
+// closeSockets calls the function which for each socket, and closes the socket if the result is
+// true. The ports of closed sockets are free when closeSockets returns. The caller must not hold
+// mu, because a goroutine that accepts clients may wait for mu.
 func (b *balancer) closeSockets(which func(*socket) bool) {
 	for key, s := range b.sockets {
 		if which(s) {
@@ -147,7 +148,7 @@ func (b *balancer) setListeners() {
 	}
 }
 
-// setSocket opens the socket s, unless a socket with its key is open.
+// setSocket opens the socket s, unless a socket with the same key is open.
 func (b *balancer) setSocket(ctx context.Context, s *socket) {
 	if b.sockets[s.key] != nil {
 		return

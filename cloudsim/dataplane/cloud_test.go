@@ -241,8 +241,8 @@ func (m *memory) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus 
 }
 
 // await waits until the status of a load balancer covers all of its listeners and targets, and
-// until the function is returns "". Any other result of the function is the condition that the
-// status does not meet yet.
+// meets a condition. The condition is a function of the status. It returns "" if the status meets
+// the condition, and else the difference.
 func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus

@@ -27,9 +27,9 @@ const (
 	gone
 )
 
-// conn is a client's connection together with the connection to its target. Only the loop's
-// goroutine may use a conn. But the balancer also uses some fields of session. Its mu protects
-// these fields.
+// conn is the connection of a client together with the connection to the client's target. Only
+// the loop's goroutine may use a conn. As an exception, the balancer also uses some fields of
+// session, which its mu protects.
 type conn struct {
 	session
 	loop        *loop
@@ -56,7 +56,7 @@ type endpoint struct {
 	failed   bool // the socket failed, so its peer needs no reset
 }
 
-// begin makes the conn of an accepted client, chooses its loop, and starts it on this loop.
+// begin makes the conn of an accepted client, chooses a loop, and starts the conn on this loop.
 func (a *acceptor) begin(fd int, from netip.AddrPort, first choice) {
 	c := &conn{loop: a.home.forwarder.leastLoaded(a.home), from: from}
 	c.session = session{b: a.b, l: a.socket.l, socket: a.socket, client: from.Addr(), choice: first, cut: c.cutSoon}

@@ -45,7 +45,8 @@ func quiet(t *testing.T, targets int) *fleet {
 }
 
 // If the chosen target of a client does not answer, the client gets another target. This target
-// gets all bytes of the client, including the early ones.
+// gets all bytes of the client, including the bytes that the client sent before the target
+// answered.
 func TestSilentTarget(t *testing.T) {
 	t.Parallel()
 	f := quiet(t, 2)
@@ -60,8 +61,8 @@ func TestSilentTarget(t *testing.T) {
 	}
 }
 
-// When a listener is removed, the data plane at once resets clients of the listener that wait for
-// a target.
+// When a listener is removed, the data plane at once resets those of its connections that still
+// wait for a target.
 func TestListenerGoesWhileDialling(t *testing.T) {
 	t.Parallel()
 	f := quiet(t, 1)

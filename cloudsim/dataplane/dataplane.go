@@ -39,9 +39,9 @@ type Config struct {
 	// negative, the data plane cuts such connections at once.
 	DrainTimeout time.Duration
 	// IdleTimeout is how long a connection may be silent in both directions. A listener can set
-	// its own timeout. The data plane may cut a silent connection up to a quarter of the timeout
-	// later. On Linux, a connection is not silent while bytes wait for a slow reader. The default
-	// is 350 s. If the value is negative, there is no limit.
+	// its own timeout. The data plane may cut a silent connection late, by up to a quarter of the
+	// timeout. On Linux, a connection is not silent while bytes wait for a slow reader. The
+	// default is 350 s. If the value is negative, there is no limit.
 	IdleTimeout time.Duration
 	// FlowTimeout is the idle timeout of UDP flows. The default is 120 s.
 	FlowTimeout time.Duration
@@ -77,9 +77,9 @@ type Config struct {
 	// Load balancers and health checks may connect to all addresses in these ranges. Some of them
 	// may be addresses of this machine, because hollow nodes have such addresses.
 	Instances []netip.Prefix
-	// Networks are the ranges of networks that projects made. Load balancers and health checks
-	// may connect to addresses in these ranges, except to addresses of this machine. The data
-	// plane refuses to connect to an address that is neither in Instances nor in Networks.
+	// Networks are the ranges of networks that projects have created. Load balancers and health
+	// checks may connect to addresses in these ranges, except to addresses of this machine. The
+	// data plane refuses to connect to an address that is neither in Instances nor in Networks.
 	Networks []netip.Prefix
 	// Counters gives the caller access to the statistics. It may be nil.
 	Counters *Counters

@@ -14,7 +14,7 @@
 //   - The data plane accepts and immediately resets a connection in four cases. The client is in
 //     no source range, no target is healthy, there are too many connections, or no target
 //     answers. (A closed port would refuse the client as fast. But the data plane would lose
-//     connections at each moment when it closes or opens the port.)
+//     connections whenever it closes or opens the port.)
 //   - The client or the target may close its half of a connection. The other half continues until
 //     the peer closes that half, too. The data plane forwards an end as an end, and a reset as a
 //     reset.

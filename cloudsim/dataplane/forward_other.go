@@ -59,7 +59,7 @@ func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Lis
 // connections.
 var dialer = net.Dialer{Timeout: dialTimeout, KeepAlive: -1}
 
-// conn is a client's connection together with the connection to its target.
+// conn is the connection of a client together with the connection to the client's target.
 type conn struct {
 	session
 	client, server *net.TCPConn
@@ -220,7 +220,8 @@ func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 	return err
 }
 
-// some waits for bytes and moves them. It returns io.EOF after the last byte.
+// The function some waits for bytes and writes them to dst. It returns io.EOF after the last
+// byte.
 func some(dst io.Writer, reads *pooledReader) (int64, error) {
 	bytes, err := reads.read()
 	defer reads.release()
@@ -230,7 +231,7 @@ func some(dst io.Writer, reads *pooledReader) (int64, error) {
 		}
 		return 0, err
 	}
-	n, err := dst.Write(bytes) // an error of the read is returned again by the next read
+	n, err := dst.Write(bytes) // if the read failed, the next read returns its error again
 	return int64(n), err
 }
 

@@ -115,7 +115,7 @@ func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck
 	return ""
 }
 
-// why returns the reason of a failed probe, in the same words for the same failure.
+// The function why returns the reason of a failed probe, with the same text for the same failure.
 func why(ctx context.Context, err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()

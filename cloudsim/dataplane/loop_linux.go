@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// imbalance is the maximum difference between the numbers of connections of two loops. If a
-	// loop has more connections, it passes new connections to the other loop. Few connections are
-	// fastest without a change of threads. Many connections are fastest when all processors share
-	// them.
+	// imbalance is the maximum difference between the numbers of connections of two loops. If the
+	// difference is larger, the loop with more connections passes new connections to the other
+	// loop. Few connections are fastest without a change of threads. Many connections are fastest
+	// when all processors share them.
 	imbalance = 32
 	// tick is the minimum time between two checks of all deadlines. A deadline is late by at
 	// most this time.
@@ -254,7 +254,7 @@ func (l *loop) look() {
 	}
 }
 
-// due sets the time of the next check to at, unless the next check is already earlier.
+// due moves the next check to the given time, unless the next check is already earlier.
 func (l *loop) due(at time.Duration) { l.next = min(l.next, at) }
 
 // watch makes the loop wait for events of fd. The loop passes the events to s.

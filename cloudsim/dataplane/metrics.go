@@ -12,10 +12,10 @@ const (
 	refusedSource   refusal = "source_range"
 )
 
-// metrics is a Prometheus collector of Counters. It reads the counters at each scrape. The
-// label ip is the address of a target behind an instance, and empty for the instance itself.
-// The series of a removed target end with its last connection. The series of a load balancer
-// end with the load balancer.
+// metrics is a Prometheus collector of Counters. It reads the counters at each scrape. The label
+// ip is the address of a target behind an instance, and empty for the instance itself. The series
+// of a removed target end when the last connection to the target ends. The series of a deleted
+// load balancer end when its last connection ends.
 type metrics struct{ counters *Counters }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

@@ -44,8 +44,8 @@ func sum(t testing.TB, reg *prometheus.Registry, name string) (n float64) {
 	return n
 }
 
-// Every connection, byte and failure is counted for its load balancer and target. The series
-// end with the load balancer.
+// Every connection, byte and failure is counted for its load balancer and target. The series end
+// after the load balancer is deleted.
 func TestMetrics(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	probed := serve(t, f.servers[0].ip, 0, says("ok"))

@@ -7,11 +7,12 @@ import (
 )
 
 // ration limits the total number of slots in use, and shares the slots fairly between load
-// balancers. A load balancer gets another slot only while it has fewer slots than are free. So n
-// load balancers with long probes leave 1/(n+1) of the slots to a further load balancer. As a
-// disadvantage, a single load balancer gets only half of the slots. A free slot goes to the
-// waiting load balancer with the fewest slots. If several have the same number of slots, it goes
-// to the load balancer that has waited longest. It takes O(waiting load balancers).
+// balancers. A load balancer gets another slot only while the number of its slots is less than
+// the number of free slots. So n load balancers with long probes leave 1/(n+1) of the slots to a
+// further load balancer. As a disadvantage, a single load balancer gets only half of the slots. A
+// free slot goes to the waiting load balancer with the fewest slots. If several have the same
+// number of slots, it goes to the load balancer that has waited longest. Each grant takes
+// O(waiting load balancers).
 type ration struct {
 	mu      sync.Mutex
 	free    int
@@ -22,7 +23,7 @@ type ration struct {
 // protects it.
 type portion struct {
 	taken int
-	queue []chan struct{} // one channel per waiting call of take, closed when it gets a slot; first call first
+	queue []chan struct{} // one channel per waiting call of take, closed when the call gets a slot; first call first
 }
 
 // take waits for one slot for p. It reports whether it got the slot before ctx ended. If so,

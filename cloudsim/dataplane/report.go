@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	reportDelay = 20 * time.Millisecond  // delay of a report, so that it has all changes of this time; the first report can then show healthy targets
+	reportDelay = 20 * time.Millisecond  // a report waits this long for further changes; so the first report can show healthy targets
 	reportPause = 100 * time.Millisecond // minimum pause between two reports
 	reportShare = 9                      // the pause is at least this many times the duration of the last report
 )

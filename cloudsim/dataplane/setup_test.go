@@ -42,8 +42,8 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.64.0.0/10"), netip.Must
 func lbIP() string       { return freshIP(65) }
 func instanceIP() string { return freshIP(64) }
 
-// run starts a data plane. stop ends the data plane and waits for its end. The end of the test
-// calls stop, too.
+// run starts a data plane. The function stop ends the data plane and waits for its end. The end
+// of the test calls stop, too.
 func run(t testing.TB, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()) {
 	t.Helper()
 	return runLogged(t, slog.DiscardHandler, cloud, cfg)

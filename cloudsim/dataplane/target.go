@@ -35,7 +35,7 @@ func keysOf(all []*target) []cloudsim.TargetKey {
 	return keys
 }
 
-// takes reports whether the target may be chosen for new connections.
+// The result of takes is true if the balancer may choose the target for new connections.
 func (t *target) takes() bool { return t.listed && t.health == cloudsim.TargetHealthy }
 
 // machine is the known state of an instance. The zero value is an instance that does not exist.
@@ -67,11 +67,11 @@ func isIPv4(ip string) bool {
 	return err == nil && a.Is4()
 }
 
-// on reports whether a connection can reach the machine.
+// The result of on is true if a connection can reach the machine.
 func (m machine) on() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
 
-// at returns m with the addresses for the target with this key. If the key has an address behind
-// the instance, this is the only address.
+// The method at returns m with the addresses for the target with this key. If the key has an
+// address behind the instance, the result has only this address.
 func (m machine) at(key cloudsim.TargetKey) machine {
 	if key.IP != "" {
 		m.ips = [2]string{key.IP}
@@ -92,7 +92,7 @@ func (m machine) reach(client netip.Addr) string {
 	return m.ips[0]
 }
 
-// why returns the reason why a machine takes no connections.
+// The method why returns the reason for which a machine takes no connections.
 func (m machine) why(id cloudsim.InstanceID) string {
 	switch {
 	case m.state == "":
@@ -105,9 +105,9 @@ func (m machine) why(id cloudsim.InstanceID) string {
 	return fmt.Sprintf("instance %s has no internal address", id)
 }
 
-// keeps reports whether the machine still has its connections. A machine that is shutting down
-// still has its connections. A machine that is off, was restarted or is out of reach has lost its
-// connections.
+// The result of keeps is true if the machine still has its connections. A machine that is
+// shutting down still has its connections. A machine that is off, was restarted or is out of
+// reach has lost its connections.
 func (m machine) keeps() bool {
 	if m.dark {
 		return false
@@ -126,8 +126,8 @@ type verdict struct {
 	good, bad int    // numbers of successful and failed probes in a row
 }
 
-// after returns the verdict after one more probe, whose error is found. If found is nil, the
-// probe succeeded.
+// The method after returns the verdict after one more probe. The parameter found is the error of
+// this probe, or nil if the probe succeeded.
 func (v verdict) after(found error, check cloudsim.HealthCheck) verdict {
 	if found == nil {
 		v.good, v.bad = v.good+1, 0

@@ -88,7 +88,7 @@ func (b *backend) PushBlob(ctx context.Context, repo string, desc oci.Descriptor
 	if err != nil {
 		return oci.Descriptor{}, err
 	}
-	defer func() { _ = u.Cancel() }() // does nothing after the commit
+	defer func() { _ = u.Cancel() }() // Cancel does nothing after the commit
 	if _, err := io.Copy(u, r); err != nil {
 		return oci.Descriptor{}, fmt.Errorf("%w: %w", oci.ErrBlobUploadInvalid, err)
 	}
@@ -151,9 +151,9 @@ func (b *backend) MountBlob(ctx context.Context, from, to string, d oci.Digest) 
 	return b.files.mount(from, to, d)
 }
 
-// mayMount reports whether the caller may pull from the other repository and
-// this repository has the blob. If mayMount returns false, the client must
-// upload the blob.
+// mayMount reports whether the other repository has the blob and the caller may
+// pull from that repository. If mayMount returns false, the client must upload
+// the blob.
 func (b *backend) mayMount(ctx context.Context, from string, d oci.Digest) bool {
 	if b.guard.allow(ctx, from, pull) != nil {
 		return false

@@ -17,10 +17,10 @@ import (
 
 // collect is the garbage collection of the storage. It removes the folders of
 // repositories without a record. It also removes unreferenced files that are
-// older than grace. These are abandoned uploads, blobs that no manifest of
-// their repository needs, and content that no repository has. Manifests stay
-// until a caller deletes them, because a client may use an untagged manifest by
-// its digest.
+// older than the grace period. These are abandoned uploads, blobs that no
+// manifest of their repository needs, and content that no repository has.
+// Manifests stay until a caller deletes them, because a client may use an
+// untagged manifest by its digest.
 //
 // Pushes wait during a collection. Pulls do not wait. collect reads the
 // repository records only after it has blocked the pushes, so that the records
@@ -63,8 +63,8 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 	return removed + n + m, errors.Join(append(damaged, err)...)
 }
 
-// spare adds all manifests and blobs of a repository to the map used, so that
-// the collection keeps their content.
+// spare marks all manifests and blobs of a repository as used, so that the
+// collection keeps their content.
 func (f *files) spare(name string, used map[string]bool) error {
 	for _, part := range []string{"manifests", "blobs"} {
 		all, err := f.names(name, part)
@@ -101,8 +101,8 @@ func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int,
 }
 
 // collectRepository removes the unreferenced blobs and old uploads of a
-// repository. It adds the remaining blobs and manifests of the repository to
-// the map used.
+// repository. It marks the remaining blobs and manifests of the repository as
+// used.
 func (f *files) collectRepository(name string, old time.Time, used map[string]bool) (int, error) {
 	manifests, err := f.names(name, "manifests")
 	if err != nil {
@@ -135,8 +135,9 @@ func (f *files) collectRepository(name string, old time.Time, used map[string]bo
 	return n + m, errors.Join(err1, err2, err3)
 }
 
-// sweep removes the files of a folder that were last modified before the time
-// old. It leaves files for which the function keep returns true.
+// sweep removes the files of a folder whose last modification was before the
+// given time. It does not remove a file if keep returns true for the name of
+// the file.
 func sweep(dir string, old time.Time, keep func(name string) bool) (removed int, err error) {
 	all, err := os.ReadDir(dir)
 	if err != nil {

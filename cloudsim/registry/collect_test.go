@@ -171,7 +171,7 @@ func TestCollect(t *testing.T) {
 	d.ok(os.WriteFile(filepath.Join(d.dir, ".new-1"), nil, 0o600))
 	d.collects(0) // all files are new
 	d.age()
-	d.collects(4) // the content, the repository's link to it, the upload and the temporary file
+	d.collects(4) // the unreferenced content, the repository's link to this content, the upload and the temporary file
 	if d.has("a/web", "of no image") || !d.has("a/web", "shared layer") {
 		t.Error("what an image needs goes, or what none needs stays")
 	}
@@ -229,8 +229,8 @@ func TestCollectADeletedRepository(t *testing.T) {
 	}
 }
 
-// TestCollectKeepsUnreadableRepositories proves that a repository stays if its owner
-// file cannot be read.
+// TestCollectKeepsUnreadableRepositories proves that a collection keeps a
+// repository if it cannot read the repository's owner file.
 func TestCollectKeepsUnreadableRepositories(t *testing.T) {
 	d := newDisk(t)
 	d.image("a/web", "v1", "layer")

@@ -77,9 +77,9 @@ func identity(r cloudsim.Repository) string {
 
 // own ensures that the folder of a name belongs to the record r. If the folder
 // belongs to another record, a deleted repository of the same name, own empties
-// the folder. Before that, it reads the present records with the function
-// records. It returns ErrNameUnknown if r is not a present record, because then
-// the request itself is late.
+// the folder. Before that, own calls records to read the present records. It
+// returns ErrNameUnknown if r is not a present record, because then the request
+// itself is late.
 func (f *files) own(name string, r cloudsim.Repository, records func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
@@ -198,9 +198,9 @@ type reader struct {
 
 func (r *reader) Descriptor() oci.Descriptor { return r.desc }
 
-// open returns a reader for the bytes of a blob or manifest from the offset
-// from up to, but not including, the offset to. If to is negative, the reader
-// continues until the end of the content.
+// open returns a reader for a part of a blob or manifest. The parameter from is
+// the offset of the first byte, and to is the offset after the last byte. If to
+// is negative, the part ends at the end of the content.
 func (f *files) open(desc oci.Descriptor, from, to int64) (oci.BlobReader, error) {
 	file, err := os.Open(f.blob(desc.Digest))
 	if err != nil {
@@ -271,9 +271,10 @@ func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descrip
 	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(raw))}, err
 }
 
-// seen returns the same as descriptor and renews the blob's modification time.
-// A client that learns that the blob exists does not push it. So the collection
-// must treat the blob like a new one, and must not remove it.
+// seen returns the same result as the method descriptor. It also renews the
+// modification time of the repository's link to the blob. A client that learns
+// that the blob exists does not push it. So the collection must treat the blob
+// like a new one, and must not remove it.
 func (f *files) seen(repo string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()

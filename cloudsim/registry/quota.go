@@ -16,7 +16,7 @@ import (
 
 // quotas limits the storage of a project's repositories. The limit is not
 // exact: the last measurement may be up to usageAge old, so it may lack new
-// data. If the pointer is nil, the storage has no limit.
+// data. A nil pointer means that the storage has no limit.
 type quotas struct {
 	engine *engine.Engine
 	files  *files

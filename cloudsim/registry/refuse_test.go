@@ -96,7 +96,8 @@ func from(rt http.RoundTripper, address string) http.RoundTripper {
 	return other
 }
 
-// broken creates a fault for an operation, calls try, and deletes the fault.
+// broken creates a fault for an operation, calls the function try, and deletes
+// the fault.
 func (w *world) broken(t *testing.T, operation string, effect cloudsim.FaultEffect, try func()) {
 	t.Helper()
 	f, err := w.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, Effect: effect}})

@@ -294,9 +294,9 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	return nil
 }
 
-// withoutMount returns r, unless r is a mount request and the caller cannot
-// pull the blob from the other repository. In this case it returns an upload
-// request, as the specification demands.
+// withoutMount replaces a mount request by an upload request if the caller
+// cannot pull the blob from the other repository, as the specification demands.
+// It returns every other request unchanged.
 func (s *server) withoutMount(r *http.Request) *http.Request {
 	q := r.URL.Query()
 	from, blob := q.Get("from"), q.Get("mount")

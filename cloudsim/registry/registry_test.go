@@ -201,9 +201,9 @@ func TestPushAndPull(t *testing.T) {
 }
 
 // TestEndsOfCredentials proves when credentials become invalid. Passwords
-// expire exactly at their time on the cloud's clock. Removed roles take effect
-// at once, also for valid bearer tokens. Signatures of the old key stay valid
-// for the overlap of a key rotation.
+// expire exactly at their time on the cloud's clock. The removal of a role has
+// effect at once, even for valid bearer tokens. Signatures of the old key stay
+// valid for the overlap of a key rotation.
 func TestEndsOfCredentials(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
@@ -298,9 +298,9 @@ func (w *world) do(t *testing.T, method, path, bearer string, body string, heade
 	return resp, string(raw)
 }
 
-// TestIsolation proves that a bearer token gives access only to its repository
-// and its actions. Paths, mounts and invalid tokens do not give access to other
-// repositories.
+// TestIsolation proves that a bearer token gives access only to the repository
+// and the actions for which it was issued. Paths, mounts and invalid tokens do
+// not give access to other repositories.
 func TestIsolation(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")

@@ -21,7 +21,7 @@ type upload struct {
 	id    string
 	file  *os.File
 	size  int64
-	want  int64 // offset of the next byte according to the client; -1 after the first write
+	want  int64 // required offset of the next byte; -1: Write does not check the offset
 	room  int64 // bytes that may be written before the next check of the free space
 	about *session
 

@@ -86,8 +86,8 @@ func complete(all []copying) bool {
 	return true
 }
 
-// copyOnce copies each source to its temporary name. steady reports whether the copies show all
-// sources at one instant.
+// copyOnce copies each source to its temporary name. The result steady reports whether the copies
+// show all sources at one instant.
 func copyOnce(ctx context.Context, all []copying) (steady bool, err error) {
 	before, err := quiet(ctx, all)
 	if err != nil {
@@ -116,7 +116,8 @@ func copyOnce(ctx context.Context, all []copying) (steady bool, err error) {
 	return true, nil
 }
 
-// written is compared to detect a write to a file between two calls of stat.
+// written is the modification time and the size of a file. If two results of stat differ, a
+// program wrote to the file between the calls.
 type written struct {
 	at   time.Time
 	size int64
@@ -161,8 +162,8 @@ func quiet(ctx context.Context, all []copying) ([]written, error) {
 	}
 }
 
-// copy makes the file under its temporary name and syncs it. atOnce reports whether the file is
-// a clone, which shows the source at one instant even during writes.
+// copy makes the file under its temporary name and syncs it. The result atOnce reports whether
+// the file is a clone, which shows the source at one instant even during writes.
 func (c copying) copy(ctx context.Context) (atOnce bool, err error) {
 	from, err := os.OpenFile(c.from, os.O_RDONLY|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -197,7 +198,7 @@ func (c copying) copy(ctx context.Context) (atOnce bool, err error) {
 	return atOnce, errors.Join(to.Chmod(c.mode), to.Sync())
 }
 
-// copyData copies the data of from and leaves its holes as holes.
+// copyData copies the data of a file, and leaves the holes of the file as holes.
 func copyData(ctx context.Context, to, from *os.File) error {
 	info, err := from.Stat()
 	if err != nil {

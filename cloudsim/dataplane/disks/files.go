@@ -40,7 +40,8 @@ func NewFiles(dir string) *Files { return &Files{dir: dir} }
 // stagePrefix begins the names of folders that hold the data of a load or a save in progress.
 const stagePrefix = ".load-"
 
-// follow calls fn while no Swap runs. It returns nil if a Swap or the caller's ctx ended fn.
+// follow calls fn while no Swap runs. It returns nil if a Swap or the end of the caller's ctx
+// ended fn.
 func (f *Files) follow(ctx context.Context, fn func(context.Context) error) error {
 	f.gate.Lock()
 	ctx, cancel := context.WithCancel(ctx)
@@ -58,8 +59,8 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 	return nil
 }
 
-// Save writes the data of disks and snapshots to w. The data shows all files at one instant.
-// sizes maps the id of each disk or snapshot to its size. Save returns:
+// Save writes the data of disks and snapshots to w. The data shows all files at one instant. The
+// parameter sizes maps the id of each disk or snapshot to its size. Save returns:
 //
 //   - Conflict if there is more data than MaxStateData, or if programs write to a disk all the
 //     time
@@ -133,8 +134,8 @@ func dataIn(path string) (n int64, err error) {
 }
 
 // Stage prepares the data that Save wrote, so that Swap can put it in place. If r is nil, there
-// is no such data: Swap will keep the present files of ids and delete all other files. Stage
-// returns Invalid if the data is damaged.
+// is no such data: Swap will keep the present files of the disks and snapshots in ids, and delete
+// all other files. Stage returns Invalid if the data is damaged.
 func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s cloudsim.StagedData, err error) {
 	dir, err := f.scratch()
 	if err != nil {

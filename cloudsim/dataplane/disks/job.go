@@ -27,8 +27,8 @@ type job struct {
 
 func newJobs() *jobs { return &jobs{turns: make(chan struct{}, atOnce), all: map[string]*job{}} }
 
-// start calls do until do returns nil, until the job is stopped, or until ctx ends. It waits
-// for retryEvery after each error. If a job of this name exists, start does nothing.
+// start calls the function do until it returns nil, until the job is stopped, or until ctx ends.
+// It waits for retryEvery after each error. If a job of this name exists, start does nothing.
 func (j *jobs) start(ctx context.Context, name string, do func(context.Context) error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -61,7 +61,7 @@ func (j *jobs) stop(name string) {
 	}
 }
 
-// within waits until fewer than atOnce copies run, and then calls do.
+// within waits until fewer than atOnce copies run, and then calls the function do.
 func (j *jobs) within(ctx context.Context, do func() error) error {
 	select {
 	case <-ctx.Done():
@@ -72,10 +72,11 @@ func (j *jobs) within(ctx context.Context, do func() error) error {
 	}
 }
 
-// told reports the result of one try of a copy job. failed is the error of the copy. If before
-// is true, the cloud has this result already, and told does not report it again. told returns
-// nil if the job is finished, and an error if the job must try again. The job tries again after
-// a failed report, and after a failed copy unless the source is lost.
+// told reports the result of one try of a copy job. The parameter failed is the error of the
+// copy. If the parameter before is true, the cloud already has this result, and told does not
+// report it again. told returns nil if the job is finished, and an error if the job must try
+// again. The job tries again after a failed report, and after a failed copy unless the source is
+// lost.
 func (k *keeper) told(ctx context.Context, of any, failed error, before bool, report func() error, lost bool) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the job was stopped, so its error has no meaning

@@ -190,7 +190,7 @@ func TestCopiesAfterRestart(t *testing.T) {
 }
 
 // counter writes increasing numbers to all files until stop is called. Each number goes to the
-// first file before the second. pause returns the time between two numbers.
+// first file before the second file. The function pause returns the time between two numbers.
 func counter(t *testing.T, pause func() time.Duration, paths ...string) (stop func()) {
 	t.Helper()
 	var writing sync.WaitGroup
