@@ -20,8 +20,8 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// True polls condition until it returns true. After Timeout it fails the test
-// with a message that contains the given text.
+// True calls the function condition repeatedly until it returns true. After
+// Timeout it fails the test with a message that contains the given text.
 func True(t T, what string, condition func() bool) {
 	helper(t)
 	if !poll(condition) {
@@ -29,8 +29,9 @@ func True(t T, what string, condition func() bool) {
 	}
 }
 
-// NoError polls try until it returns nil. After Timeout it fails the test with a
-// message that contains the given text and the last error.
+// NoError calls the function try repeatedly until it returns nil. After Timeout
+// it fails the test with a message that contains the given text and the last
+// error.
 func NoError(t T, what string, try func() error) {
 	helper(t)
 	var last error
@@ -39,8 +40,8 @@ func NoError(t T, what string, try func() error) {
 	}
 }
 
-// Empty polls difference until it returns an empty text. After Timeout it fails
-// the test with the last text.
+// Empty calls the function difference repeatedly until it returns an empty text.
+// After Timeout it fails the test with the last text.
 func Empty(t T, difference func() string) {
 	helper(t)
 	var last string

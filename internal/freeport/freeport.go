@@ -1,5 +1,5 @@
-// Package freeport finds free TCP ports of loopback for programs that listen on
-// them later. It does not reserve the ports.
+// Package freeport finds free TCP ports of 127.0.0.1 for programs that listen on
+// these ports later. It does not reserve the ports.
 package freeport
 
 import (

@@ -137,7 +137,8 @@ func configure(control, file *os.File, node string, mode int, lapses bool) (*Loo
 	}
 	d := &Loop{dev: keep, Number: n}
 	if mode == os.O_RDWR {
-		// The kernel keeps the read-only flag of a number for its next file (Linux 5.12).
+		// The kernel keeps the read-only flag of a device number when the number
+		// gets another file (Linux 5.12).
 		if err := d.refuseWrites(false); err != nil {
 			return nil, errors.Join(err, d.Detach())
 		}
@@ -154,8 +155,8 @@ func (d *Loop) Refresh() error {
 	return nil
 }
 
-// Lapse sets the lapse flag: the kernel removes the device when it is no longer
-// in use.
+// Lapse sets the lapse flag. The kernel then removes the device when it is no
+// longer in use.
 func (d *Loop) Lapse() error { return d.setLapse(true) }
 
 // Stay clears the lapse flag, so that the device also stays when it is not in

@@ -128,8 +128,9 @@ func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
 	return unix.ByteSliceToString(rest)
 }
 
-// backingOf returns the file at path, or the name that a deleted file had. It returns
-// an error if path is a link: see OpenFile.
+// backingOf returns the file at path. If the file was deleted, the result has
+// only the kernel's name for the deleted file. backingOf returns an error if path
+// is a link: see OpenFile.
 func backingOf(path string) (b backing, err error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if err != nil {
@@ -147,11 +148,11 @@ func backingOf(path string) (b backing, err error) {
 	return b, nil
 }
 
-// maybe compares names, and reports whether the file of device n may be b. So
-// Find opens only few devices of other files. The kernel cannot always show the
-// folder of a file, for example if a container attached the file and is gone. So
-// maybe ignores the folder if the caller can compare inodes, that is, if
-// inAnyFolder is true.
+// maybe compares names, and reports whether the file of device n may be b. Find
+// calls it first, so that Find opens only few devices of other files. The kernel
+// cannot always show the folder of a file, for example if a container attached
+// the file and is gone. So maybe ignores the folder if the caller can compare
+// inodes, that is, if inAnyFolder is true.
 func (b backing) maybe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
@@ -166,7 +167,8 @@ func BackingFile(n int) (string, error) {
 }
 
 // behind returns device n if its file is b. Otherwise it returns nil. If the file
-// was deleted, only its name can be compared, which maybe has done.
+// was deleted, behind cannot compare inodes. The caller has then compared the
+// names with maybe.
 func (b backing) behind(n int) (*Loop, error) {
 	d, err := Open(n)
 	if err != nil || d == nil {

@@ -165,7 +165,8 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 	if ne, ok := err.(net.Error); !ok || !ne.Timeout() { //nolint:errorlint // io.Copy does not wrap
 		t.Errorf("the authenticated connection: %v", err)
 	}
-	// Only one connection may authenticate, so the second stays anonymous.
+	// Only one connection may authenticate, so the second connection stays
+	// anonymous.
 	second := wait(t, address)
 	for range anonymous {
 		dial(t, address, false)

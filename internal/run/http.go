@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Limits limits the resources of clients that have not authenticated. The zero
-// value of a field means its default.
+// Limits holds the limits for the connections of a server, above all for clients
+// that have not authenticated. The zero value of a field means its default.
 type Limits struct {
 	// Connections is the maximum number of open connections. The default is an
 	// eighth of the process's limit of file descriptors.
@@ -43,10 +43,10 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// HTTP serves on ln until ctx ends, within limits. It then accepts no new
-// requests, waits up to grace for running requests, and closes the remaining
-// connections. It closes ln. If srv has no timeouts or no maximum size of
-// headers, HTTP sets them.
+// HTTP runs srv on ln until ctx ends, and applies limits. Then it accepts no new
+// requests and waits for running requests, up to the time grace. Finally it
+// closes the remaining connections. It closes ln. If srv has no timeouts or no
+// maximum size of headers, HTTP sets them.
 //
 // A handler calls Authenticated when it has authenticated the caller. The limits
 // in srv then apply to the connection, instead of AnonymousFor.
