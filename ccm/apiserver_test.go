@@ -174,7 +174,7 @@ func (s *apiServer) apply(t *testing.T, path string) {
 			o := object[rbacv1.RoleBinding](t, docs, name)
 			_, err = rbac.RoleBindings(o.Namespace).Create(ctx, &o, metav1.CreateOptions{})
 		default:
-			t.Fatalf("nobody knows how to create %s", name)
+			t.Fatalf("the test cannot create an object of kind %s", name)
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -127,7 +127,7 @@ func TestFinalizerInDoubt(t *testing.T) {
 		return there, err
 	}
 	if there, err := get(); there || err == nil || !strings.Contains(err.Error(), servicehelpers.LoadBalancerCleanupFinalizer) {
-		t.Errorf("of nobody knows whom: %v, %v; want an error that names the finalizer", there, err)
+		t.Errorf("a load balancer of an unknown owner: got exists=%v, error %v; want an error that names the finalizer", there, err)
 	}
 	r.ensure(t, service())
 	if there, err := get(); !there || err != nil {

@@ -237,7 +237,7 @@ func TestPodsAreFollowed(t *testing.T) {
 		if err := slicesAPI.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		within(t, 5*time.Second, "nobody is left", func() bool { return len(p.only(t).Targets) == 0 })
+		within(t, 5*time.Second, "the load balancer has no targets", func() bool { return len(p.only(t).Targets) == 0 })
 		p.update(t, func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = nil, 30080 })
 		within(t, time.Minute, "with node ports it sends to the node", func() bool {
 			now := p.only(t)

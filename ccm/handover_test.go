@@ -138,7 +138,7 @@ func TestLeaderIsKilled(t *testing.T) {
 func (s *apiServer) held(ctx context.Context, leases ...string) error {
 	for _, l := range leases {
 		if s.leads(ctx, l) == "" {
-			return fmt.Errorf("nobody holds %s", l)
+			return fmt.Errorf("no process holds lease %s", l)
 		}
 	}
 	return nil

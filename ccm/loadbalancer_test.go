@@ -368,7 +368,7 @@ func notOurs(t *testing.T, r *rig, key string) {
 		"Delete": r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "somebody-else") {
-			t.Errorf("%s = %v; want an error that says whose it is", what, err)
+			t.Errorf("%s = %v; want an error that names the owner", what, err)
 		}
 	}
 	if calls := r.wire.made(true); len(calls) > 0 {

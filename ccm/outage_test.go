@@ -127,7 +127,7 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 
 		p.kept(t, lb)
 		if p.node(t, "node-4") == nil {
-			t.Error("a Node went while nobody could know that its instance was gone")
+			t.Error("the CCM deleted a Node although it could not read whether the instance exists")
 		}
 		if !hasTaint(p.node(t, "node-3"), cloudapi.TaintExternalCloudProvider) || addressed(p.named(t, "late")) {
 			t.Error("something was initialised by a cloud that was away")

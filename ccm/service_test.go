@@ -38,7 +38,7 @@ func TestStaticAddress(t *testing.T) {
 				t.Errorf("an address in use: %v; want an error that says by what", err)
 			}
 			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(func(s *v1.Service) { ask(s, "127.65.200.200") }), nil); err == nil || !strings.Contains(err.Error(), "127.65.200.200") {
-				t.Errorf("an address that nobody reserved: %v; want an error", err)
+				t.Errorf("an address that is not reserved: got error %v, want an error", err)
 			}
 			if d := cmp.Diff(before, r.only(t)); d != "" {
 				t.Errorf("load balancer (-before +after):\n%s", d)
@@ -128,9 +128,9 @@ func TestRefuses(t *testing.T) {
 			s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
 			annotate("shared", "front")(s)
 		}, []string{"shared", "Cluster"}},
-		"an address nobody reserved": {func(s *v1.Service) { s.Spec.LoadBalancerIP = "127.65.200.200" }, []string{"127.65.200.200"}},
-		"no address at all":          {func(s *v1.Service) { s.Spec.LoadBalancerIP = "lb.example.com" }, []string{"spec.loadBalancerIP", "lb.example.com"}},
-		"no address in the list":     {annotate("ip", "127.65.0.1,nowhere"), []string{"load-balancer-ip", `"nowhere"`}},
+		"an address that is not reserved": {func(s *v1.Service) { s.Spec.LoadBalancerIP = "127.65.200.200" }, []string{"127.65.200.200"}},
+		"no address at all":               {func(s *v1.Service) { s.Spec.LoadBalancerIP = "lb.example.com" }, []string{"spec.loadBalancerIP", "lb.example.com"}},
+		"no address in the list":          {annotate("ip", "127.65.0.1,nowhere"), []string{"load-balancer-ip", `"nowhere"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -355,7 +355,7 @@ func TestFamiliesOfAService(t *testing.T) {
 				t.Errorf("%v: address %d is %s", families, i, in.IP)
 			}
 			if before := of[is]; before != "" && before != in.IP && len(families) == 2 && is == six {
-				t.Errorf("%v: %s became %s, and nobody took it away", families, before, in.IP)
+				t.Errorf("%v: the address changed from %s to %s without a request", families, before, in.IP)
 			}
 			of[is] = in.IP
 		}

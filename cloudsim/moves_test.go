@@ -202,6 +202,6 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 		t.Errorf("kind of %v is %v", err, KindOf(err))
 	}
 	if KindOf(errors.New("x")) != Internal || KindOf(Gone) != Gone {
-		t.Error("what nobody classified is internal; a kind is its own")
+		t.Error("KindOf must return Internal for an error without a kind, and a kind for itself")
 	}
 }

@@ -174,7 +174,7 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 		t.Errorf("%d passwords for four", len(seen))
 	}
 	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", "a.b.c"))); code(err) != credprovider.CodeDenied {
-		t.Errorf("somebody gets what another has: %+v %v", a, err)
+		t.Errorf("a workload got the cached password of another workload: %+v %v", a, err)
 	}
 }
 

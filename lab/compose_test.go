@@ -142,7 +142,7 @@ func TestComposeFilesAreThere(t *testing.T) {
 			switch {
 			case slices.Contains(written, file):
 			case err != nil:
-				t.Errorf("%s is told %s, which nobody writes: %v", name, a, err)
+				t.Errorf("%s has the argument %s, but no service writes this file: %v", name, a, err)
 			case info.Mode().Perm() != 0o600:
 				t.Errorf("%s has mode %v", file, info.Mode())
 			}
@@ -295,6 +295,6 @@ func TestComposedKeysAreKeptApart(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff(map[string]bool{"kube-controller-manager": true, "hypervisor": true, "machines": true}, signs); d != "" {
-		t.Errorf("who has an authority's key (-want +got):\n%s", d)
+		t.Errorf("services with the key of a certificate authority (-want +got):\n%s", d)
 	}
 }

@@ -72,7 +72,7 @@ func TestPKIRenews(t *testing.T) {
 		{"29 days before they expire", func(t *testing.T, p *pki) { p.now = p.now.AddDate(0, 0, 365-29) }, every("")},
 		{"a key of another certificate", func(t *testing.T, p *pki) { copyFile(t, p.key("kwok"), p.key("ccm")) }, []string{"ccm"}},
 		{"half a certificate", func(t *testing.T, p *pki) { truncate(t, p.crt("admin")) }, []string{"admin"}},
-		{"a certificate of somebody else", func(t *testing.T, p *pki) {
+		{"a certificate of another authority", func(t *testing.T, p *pki) {
 			copyFile(t, p.key("kwok"), p.key("ccm"))
 			copyFile(t, p.crt("kwok"), p.crt("ccm"))
 		}, []string{"ccm"}},

@@ -211,7 +211,7 @@ func TestRestartsComponentsThatDie(t *testing.T) {
 	said := strings.Join(r.said, "\n")
 	for _, want := range []string{"mortal died: signal: killed; starting it again in 200ms", "mortal is ready again after"} {
 		if !strings.Contains(said, want) {
-			t.Errorf("nobody said %q:\n%s", want, said)
+			t.Errorf("no process logged %q:\n%s", want, said)
 		}
 	}
 }

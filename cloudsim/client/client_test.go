@@ -170,15 +170,15 @@ func TestListPagesAndFilters(t *testing.T) {
 		o    cloudsim.ListOptions
 		want int
 	}{
-		"name":               {cloudsim.ListOptions{Name: "n-03"}, 1},
-		"no such name":       {cloudsim.ListOptions{Name: "n-99"}, 0},
-		"name, other zone":   {cloudsim.ListOptions{Name: "n-03", Zone: "sim-1c"}, 0},
-		"zone":               {cloudsim.ListOptions{Zone: "sim-1c"}, 5},
-		"label":              {cloudsim.ListOptions{Labels: map[string]string{"app": "x"}}, 20},
-		"two labels":         {cloudsim.ListOptions{Labels: map[string]string{"app": "y", "tier": "1"}}, 5},
-		"label nobody has":   {cloudsim.ListOptions{Labels: map[string]string{"tier": "2"}}, 0},
-		"empty label value":  {cloudsim.ListOptions{Labels: map[string]string{"tier": ""}}, 0},
-		"label and its page": {cloudsim.ListOptions{Labels: map[string]string{"app": "y"}, Limit: 2}, 5},
+		"name":                 {cloudsim.ListOptions{Name: "n-03"}, 1},
+		"no such name":         {cloudsim.ListOptions{Name: "n-99"}, 0},
+		"name, other zone":     {cloudsim.ListOptions{Name: "n-03", Zone: "sim-1c"}, 0},
+		"zone":                 {cloudsim.ListOptions{Zone: "sim-1c"}, 5},
+		"label":                {cloudsim.ListOptions{Labels: map[string]string{"app": "x"}}, 20},
+		"two labels":           {cloudsim.ListOptions{Labels: map[string]string{"app": "y", "tier": "1"}}, 5},
+		"label of no resource": {cloudsim.ListOptions{Labels: map[string]string{"tier": "2"}}, 0},
+		"empty label value":    {cloudsim.ListOptions{Labels: map[string]string{"tier": ""}}, 0},
+		"label and its page":   {cloudsim.ListOptions{Labels: map[string]string{"app": "y"}, Limit: 2}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _, err := cloudsim.All(ctx, c.ListInstances, tc.o)
@@ -316,7 +316,7 @@ func TestErrorsTravel(t *testing.T) {
 	}
 	gone := client.Client{URL: "http://127.0.0.1:1", HTTP: &http.Client{}}
 	if _, err := gone.ListInstances(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unavailable) {
-		t.Errorf("nobody there: %v", err)
+		t.Errorf("no server: %v", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()

@@ -120,7 +120,7 @@ func TestEveryPreset(t *testing.T) {
 			}
 			look := sights[p.Name]
 			if look == nil {
-				t.Fatal("nobody knows what is to be seen of it")
+				t.Fatal("the test has no check for this preset")
 			}
 			saw, err := false, error(nil)
 			for tries := 0; tries < 60 && !saw; tries++ {

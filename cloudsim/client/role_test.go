@@ -29,7 +29,7 @@ func TestEveryIdentityVerb(t *testing.T) {
 	as := *c
 	as.Token, as.Project = client.StaticToken(tok.Secret), ""
 	if me := must(as.WhoAmI(ctx))(t); me.Caller != "ci" || me.ServiceAccount != a.ID || len(me.Grants) != 1 || me.Grants[0].Resource != "web" {
-		t.Errorf("who: %+v", me)
+		t.Errorf("whoami: %+v", me)
 	}
 	web, db := must(c.CreateInstance(ctx, instance("web")))(t), must(c.CreateInstance(ctx, instance("db")))(t)
 	must(as.GetInstance(ctx, web.ID))(t)

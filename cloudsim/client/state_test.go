@@ -38,7 +38,7 @@ func TestStateRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.SaveState(ctx, cloudsim.SaveState{Name: "s"}); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("disks whose data somebody else keeps: %v", err)
+		t.Errorf("disks with data in another place: %v", err)
 	}
 	if _, err := c.SaveState(ctx, cloudsim.SaveState{Name: "../s", RecordsOnly: true}); !errors.Is(err, cloudsim.Invalid) {
 		t.Errorf("a name that is a path: %v", err)

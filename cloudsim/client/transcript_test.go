@@ -39,7 +39,7 @@ func tape(t *testing.T) (transcript []byte, secret string) {
 	for _, as := range []*client.Client{c, &reader, &stranger} {
 		_, err := as.CreateInstance(ctx, instance("a"))
 		if as != c && err == nil {
-			t.Fatal("who may not, made an instance")
+			t.Fatal("a caller without the permission created an instance")
 		}
 	}
 	for _, body := range []string{`{"name":`, `{"nme": "b"}`, "[1] 2"} {

@@ -102,7 +102,7 @@ func TestSourceRanges(t *testing.T) {
 	f.cloud.putLB(f.lb)
 	eventually.Empty(t, func() string {
 		if !talk("127.0.0.9") {
-			return "without ranges somebody is kept out"
+			return "a client was refused although the load balancer has no source ranges"
 		}
 		return ""
 	})

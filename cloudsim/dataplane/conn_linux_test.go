@@ -84,7 +84,7 @@ func TestListenerGoesWhileDialling(t *testing.T) {
 	f.cloud.putLB(f.lb)
 	c.wasReset()
 	if s := stats(); s.Targets[0].FailedDials != 0 || s.Targets[0].Active != 0 {
-		t.Errorf("counted %+v: it was reset because nobody answered", s.Targets[0])
+		t.Errorf("got statistics %+v; want a reset because no target answered", s.Targets[0])
 	}
 }
 

@@ -63,7 +63,7 @@ func TestCloudAwayAndGone(t *testing.T) {
 			f.cloud.mu.Lock()
 			defer f.cloud.mu.Unlock()
 			if !f.cloud.met {
-				return "nobody asked the cloud"
+				return "the data plane did not call the cloud"
 			}
 			return ""
 		})

@@ -248,7 +248,7 @@ func TestBigTransferBothWays(t *testing.T) {
 func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
-		t.Skip("here who waits for a target hears nothing of its client")
+		t.Skip("on this platform a waiting connection does not notice that its client left")
 	}
 	release := make(chan struct{})
 	f := newFleet(t, 1, each(func(*net.TCPConn) { <-release })) // reads nothing
@@ -529,7 +529,7 @@ func TestAddressesBehindAnInstance(t *testing.T) {
 	cloud.putLB(lb)
 	a.close()
 	if word, refused := ask(t, address); !refused {
-		t.Errorf("%q answered, and nobody is there", word)
+		t.Errorf("got the answer %q from a load balancer without targets", word)
 	}
 	cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
 		return cmp.Diff(cloudsim.TargetStatus{Instance: instance(1), IP: a.ip, Health: cloudsim.TargetHealthy}, s.Targets[0])

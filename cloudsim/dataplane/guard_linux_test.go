@@ -75,7 +75,7 @@ func TestClaimOfExistingRoutes(t *testing.T) {
 		}
 		first, second := take(), take()
 		if second(); !isLocal(tc.ip) {
-			t.Errorf("who came second gave back %s of the first", tc.claimed)
+			t.Errorf("the second process released the range %s of the first process", tc.claimed)
 		}
 		if first(); isLocal(tc.ip) {
 			t.Errorf("%s is local after", tc.claimed)

@@ -105,8 +105,8 @@ func TestRation(t *testing.T) {
 	}{
 		{"one alone has half", 4, "aaaa", "aa"},
 		{"a second has the same of the rest", 8, "aaaaaabbbb", "aaaabb"},
-		{"what is given back serves who waits", 4, "aaa-a", "aaa"},
-		{"who has the fewest is first", 3, "abcab-c-b", "abcb"},
+		{"a returned slot serves a waiting caller", 4, "aaa-a", "aaa"},
+		{"the caller with the fewest slots is first", 3, "abcab-c-b", "abcb"},
 		{"among equals in turn", 1, "abbcc-a-b-c-b", "abcbc"},
 		{"one that left is not served", 1, "aBbBc-a-b", "abc"},
 		{"the last that waited left", 1, "aBCCc-a", "ac"},

@@ -25,7 +25,7 @@ func TestPortTakenThenFreed(t *testing.T) {
 	f.lb.Listeners = append(f.lb.Listeners, cloudsim.Listener{
 		Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port,
 	})
-	other := serve(t, f.lb.IP, port, says("somebody else"))
+	other := serve(t, f.lb.IP, port, says("another server"))
 	f.cloud.putLB(f.lb)
 	run(t, f.cloud, dataplane.Config{})
 	s := f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {

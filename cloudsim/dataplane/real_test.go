@@ -51,7 +51,7 @@ func TestThroughARealCloud(t *testing.T) {
 		seen[word] = true
 	}
 	if diff := cmp.Diff(map[string]bool{"a": true, "b": true}, seen); diff != "" {
-		t.Errorf("who answered (-want +got):\n%s", diff)
+		t.Errorf("answering targets (-want +got):\n%s", diff)
 	}
 
 	held := dial(t, address)

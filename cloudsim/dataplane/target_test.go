@@ -101,7 +101,7 @@ func (c chooser) pick(client netip.Addr) choice {
 	c.t.Helper()
 	p, ok := c.balancer.pick(c.l, client, nil)
 	if !ok {
-		c.t.Fatal("nobody was picked")
+		c.t.Fatal("pick returned no target")
 	}
 	return p
 }
@@ -139,7 +139,7 @@ func TestPick(t *testing.T) {
 		t.Errorf("picked %s, want %s", got, want)
 	}
 	if p, ok := c.balancer.pick(c.l, netip.Addr{}, slices.Collect(maps.Values(c.targets))); ok {
-		t.Errorf("picked %s, who was tried", p.target.key.Instance)
+		t.Errorf("pick returned target %s, which was already tried", p.target.key.Instance)
 	}
 	if got := c.take(2, true); got != "cd" && got != "dc" {
 		t.Errorf("after all were tried: %s", got)

@@ -106,7 +106,7 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 		t.Errorf("list: %+v, %v", l.Items, err)
 	}
 	if l, err := e.ListZones(other, cloudsim.ListOptions{Name: "sim-1b"}); err != nil || len(l.Items) != 1 {
-		t.Errorf("zones are everybody's: %+v, %v", l.Items, err)
+		t.Errorf("zones of another project: got %+v, error %v", l.Items, err)
 	}
 	evs, err := e.ListEvents(other, cloudsim.WatchOptions{})
 	if err != nil {

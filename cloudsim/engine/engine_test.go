@@ -276,7 +276,7 @@ func TestStaticAddress(t *testing.T) {
 	req := loadBalancer("shop")
 	req.Addresses = []string{"127.65.0.77"}
 	if _, err := e.CreateLoadBalancer(ctx, req); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("an address that nobody reserved: %v", err)
+		t.Errorf("an address that is not reserved: %v", err)
 	}
 	req.Addresses = []string{addr.IP}
 	lb, err := e.CreateLoadBalancer(ctx, req)

@@ -46,7 +46,7 @@ func TestLoadBalancerFamilies(t *testing.T) {
 		{"a second family", cloudsim.UpdateLoadBalancer{Families: both}, []string{"127.65.0.1", "fd00:127:65::2"}, nil},
 		{"nothing said of families", cloudsim.UpdateLoadBalancer{}, []string{"127.65.0.1", "fd00:127:65::2"}, nil},
 		{"a reserved address", cloudsim.UpdateLoadBalancer{Addresses: []string{front6.IP}}, []string{"127.65.0.1", front6.IP}, nil},
-		{"an address that is nobody's", cloudsim.UpdateLoadBalancer{Addresses: []string{"127.65.0.9"}}, []string{"127.65.0.1", front6.IP}, cloudsim.Invalid},
+		{"an address that is not reserved", cloudsim.UpdateLoadBalancer{Addresses: []string{"127.65.0.9"}}, []string{"127.65.0.1", front6.IP}, cloudsim.Invalid},
 		{"the other order", cloudsim.UpdateLoadBalancer{Families: []cloudsim.IPFamily{cloudsim.IPv6, cloudsim.IPv4}}, []string{front6.IP, "127.65.0.1"}, nil},
 		{"another scheme", cloudsim.UpdateLoadBalancer{Scheme: cloudsim.SchemeInternal}, []string{front6.IP, "127.65.0.1"}, cloudsim.Invalid},
 		{"one family", cloudsim.UpdateLoadBalancer{Families: both[:1]}, []string{"127.65.0.1"}, nil},

@@ -65,7 +65,7 @@ func TestServiceAccount(t *testing.T) {
 		want               error
 	}{
 		"by pattern":                       {"", "disks.create", engine.Write, nil},
-		"by name, of who may do what":      {"", "tokens.list", engine.Manage, nil},
+		"by name, of an access operation":  {"", "tokens.list", engine.Manage, nil},
 		"another name":                     {"", "tokens.create", engine.Manage, cloudsim.Denied},
 		"another noun":                     {"", "instances.list", engine.Read, cloudsim.Denied},
 		"in the project of another role":   {"shop", "instances.list", engine.Read, nil},

@@ -334,7 +334,7 @@ func TestResetState(t *testing.T) {
 	}
 	may("after a reset")
 	if _, err := e.GetWorkloadTrust(ctx, trust.ID); err != nil {
-		t.Errorf("who calls by a trust no longer does: %v", err)
+		t.Errorf("the workload trust does not work any more: %v", err)
 	}
 	if l, err := e.ListInstances(ctx, cloudsim.ListOptions{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("instances after a reset: %+v, %v", l.Items, err)

@@ -98,7 +98,7 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 		"its account goes":             {brief, remove, cloudsim.Unauthenticated, 0},
 		"its roles go":                 {brief, strip, cloudsim.Denied, 0},
 		"a role for some things stays": {brief, limit, cloudsim.Denied, 0},
-		"nobody trusts the workload":   {workload, distrust, cloudsim.Unauthenticated, 0},
+		"the trust was deleted":        {workload, distrust, cloudsim.Unauthenticated, 0},
 		"the workload's token expires": {workload, idle, cloudsim.Unauthenticated, 2 * time.Minute},
 		"the workload's account goes":  {workload, remove, cloudsim.Unauthenticated, 0},
 		"the roles of the workload go": {workload, strip, cloudsim.Denied, 0},
@@ -169,7 +169,7 @@ func TestWatchFollowsPermissions(t *testing.T) {
 			return slices.Compact(of)
 		}
 		if got := heard(theirs); !slices.Equal(got, []string{"i-000001", "i-000002", "op-000001"}) {
-			t.Errorf("who may see less heard of %v", got)
+			t.Errorf("the watch with fewer permissions got events of %v", got)
 		}
 		if got := heard(ours); !slices.Equal(got, []string{"i-000001", "i-000002", "op-000001", "op-000002"}) {
 			t.Errorf("the cloud heard of %v", got)

@@ -62,7 +62,7 @@ func TestWhy(t *testing.T) {
 		t.Errorf("when it is gone: %+v", w)
 	}
 	if _, err := e.Why(as("req-why", "why.get"), "instance/nobody"); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("of nobody: %v", err)
+		t.Errorf("of an unknown object: %v", err)
 	}
 }
 

@@ -179,7 +179,7 @@ func TestFaultsLetGo(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				if _, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, context.Canceled) {
-					t.Errorf("who left: %v", err)
+					t.Errorf("cancelled client: got error %v", err)
 				}
 			})
 			eventually.True(t, "the hit", func() bool {

@@ -215,7 +215,7 @@ func TestInstancesThatShareALoopback(t *testing.T) {
 		t.Errorf("a's token from b: %d %q", code, got)
 	}
 	if code, got := send(t, from(t, "127.0.0.1"), "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60"); code != 403 {
-		t.Errorf("from nobody's address: %d %q", code, got)
+		t.Errorf("from an address of no instance: got %d %q", code, got)
 	}
 	if _, err := cl.DeleteInstance(t.Context(), a.ID); err != nil {
 		t.Fatal(err)

@@ -192,7 +192,7 @@ func TestCollect(t *testing.T) {
 	d.age()
 	d.collects(5)
 	if all, err := os.ReadDir(filepath.Join(d.dir, "blobs")); err != nil || len(all) > 0 {
-		t.Errorf("content that nobody has: %v %v", all, err)
+		t.Errorf("blobs without a repository: got %v, error %v", all, err)
 	}
 }
 

@@ -248,7 +248,7 @@ func TestEndsOfCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = puller.Get(t.Context(), w.ref(t, "team-a/web:v1"))
-	says(t, "a bearer whose role is gone", err, "DENIED", "lacks the permission registry.pull")
+	says(t, "a bearer token without its role", err, "DENIED", "lacks the permission registry.pull")
 }
 
 // bearer calls the token endpoint with POST, as containerd does.

@@ -103,7 +103,7 @@ func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	}
 	mend := breakSync(t, path)
 	if err := putNote(s, "lost", "x"); !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "read-only") {
-		t.Errorf("the put whose sync fails: %v", err)
+		t.Errorf("the put with a failed sync: %v", err)
 	}
 	mend()
 	for what, err := range map[string]error{"put": putNote(s, "later", "x"), "probe": s.Probe()} {

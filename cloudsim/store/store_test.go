@@ -433,7 +433,7 @@ func TestPoolTakeThis(t *testing.T) {
 		}
 	}
 	if !this(1) || this(1) || !this(2) {
-		t.Error("a number is not given to the first who asks for it")
+		t.Error("a number was not given to exactly one caller")
 	}
 	give(2)
 	for _, want := range []uint64{0, 2, 3} {

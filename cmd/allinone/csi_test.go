@@ -89,7 +89,7 @@ func TestShippedVolumes(t *testing.T) {
 					t.Errorf("container %s mounts %s, which is no volume", c.Name, m.Name)
 				}
 				if in := shares(c, m); in != "" {
-					t.Errorf("container %s mounts %s in %s, whose mounts are the node's: it stays there when the container ends", c.Name, m.MountPath, in)
+					t.Errorf("container %s mounts %s in %s, a mount that the container shares with the node. The mount stays on the node when the container ends", c.Name, m.MountPath, in)
 				}
 			}
 		}

@@ -18,7 +18,7 @@ func TestSupervise(t *testing.T) {
 	signals := make(chan os.Signal, 2)
 	signals <- os.Interrupt
 	if got := supervise(signals, func(ctx context.Context) int { <-ctx.Done(); return 3 }); got != 3 {
-		t.Errorf("one signal: %d, want the 3 of who stops cleanly", got)
+		t.Errorf("exit code after one signal: got %d, want 3 of a clean stop", got)
 	}
 	stuck := make(chan struct{})
 	defer close(stuck)

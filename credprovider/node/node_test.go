@@ -36,7 +36,7 @@ func TestFiles(t *testing.T) {
 	}
 	c.Audience = ""
 	if _, err := c.Files(); err == nil || !strings.Contains(err.Error(), "need an audience") {
-		t.Errorf("an annotation for tokens that nobody asks for: %v", err)
+		t.Errorf("an opt-in annotation without an audience: got error %v", err)
 	}
 	c.OptInAnnotation, c.Optional = "", false
 	files, err = c.Files()

@@ -213,7 +213,7 @@ func TestTheKubeletTakesTheAnswers(t *testing.T) {
 		t.Error("it answers for another registry")
 	}
 	if got := lookup("web", image); len(got) > 0 {
-		t.Error("a service account that nobody trusts gets a credential: is it the node's?")
+		t.Error("a service account without a trust got a credential, perhaps the node's")
 	}
 	if err := os.WriteFile(c.file("keys"), []byte(k8s.keys()), 0o600); err != nil {
 		t.Fatal(err)

@@ -127,7 +127,7 @@ func TestPodAddresses(t *testing.T) {
 	b.start(b.cloud)
 	b.await("five pods of six have an address", func() error {
 		if n := b.log.count("no address is free", `"node":"one"`); n == 0 {
-			return errors.New("nobody says that none is free")
+			return errors.New("the log does not say that no address is free")
 		}
 		return nil
 	})

@@ -63,7 +63,7 @@ func TestZones(t *testing.T) {
 	}
 	k.tell(cloudsim.Instance{ID: m.id, Zone: "there"}, true)
 	if done, err := h.settle(t.Context(), m, k); !done || err != nil {
-		t.Errorf("one whose instance is gone: scrapped %v, %v", done, err)
+		t.Errorf("a machine without an instance: scrapped %v, %v", done, err)
 	}
 	if _, err := os.Stat(filepath.Dir(disk)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("its folder: %v", err)

@@ -127,7 +127,7 @@ func TestBridgeOnHost(t *testing.T) {
 		}
 		return err
 	})
-	reaches(t, "the host, to a machine whose neighbour is dead", here(t), "10.98.0.2:80", true)
+	reaches(t, "the host, to a machine beside a dead machine", here(t), "10.98.0.2:80", true)
 	if err := errors.Join(v.close(), dropNetNS(file)); err != nil {
 		t.Error(err)
 	}

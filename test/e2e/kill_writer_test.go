@@ -80,7 +80,7 @@ func (w *writer) forget(err error, id string) bool {
 		return false
 	}
 	if !w.asked[id] {
-		w.v.t.Errorf("writer %d: %s is not found, and nobody deleted it", w.n, id)
+		w.v.t.Errorf("writer %d: %s does not exist, but no writer deleted it", w.n, id)
 	}
 	return true
 }

@@ -338,7 +338,7 @@ func (l *labRun) testLoadBalancer(*testing.T) {
 		return ""
 	})
 	l.cloud("instances", "stop", "node-3", "--wait")
-	l.until("a stopped node takes none, and nobody notices", func() string {
+	l.until("a stopped node gets no connections, and no client fails", func() string {
 		if seen := l.spread(url); seen["node-3"] != 0 {
 			return fmt.Sprint(seen)
 		}

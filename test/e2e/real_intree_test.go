@@ -106,7 +106,7 @@ func (l *labRun) testVolumesOfPlugin(t *testing.T, p inTree) {
 	l.kubectl("delete", "pod", made, old, inline, "--wait")
 	l.kubectl("delete", "pvc", made, old, "--wait")
 	l.kubectl("delete", "pv", old, "--wait")
-	l.until("the old volumes are in nobody's hands", func() string {
+	l.until("no VolumeAttachment is left", func() string {
 		return l.kubectl("get", "volumeattachments", "-o", "jsonpath={.items[?(@.spec.attacher=='"+p.driver+"')].metadata.name}")
 	})
 	for _, disk := range []string{"old", "inline"} {

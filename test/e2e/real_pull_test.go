@@ -149,7 +149,7 @@ func (l *labRun) testRealPullAsPod(t *testing.T, r string) {
 	l.runOn("node-2", "as-pod", r+"/team-b/api:v1", own, "netexec")
 	l.pulls("as-pod")
 	if out := l.cloud("registry", "decisions", "--no-headers"); !strings.Contains(out, "api") {
-		t.Errorf("nobody pulled as the account api:\n%s", out)
+		t.Errorf("no pull authenticated as the service account api:\n%s", out)
 	}
 	l.cloud("role-bindings", "delete", "api")
 	l.runOn("node-2", "lost-its-role", r+"/team-b/api:v2", own, "netexec")

@@ -113,7 +113,7 @@ func (l *labRun) testRealUDP(t *testing.T) {
 	})
 	client := l.newOutsider(t)
 	l.kubectl("patch", "service", "udp", "-p", `{"spec":{"externalTrafficPolicy":"Local"}}`)
-	l.until("a pod sees who sent a datagram", func() string {
+	l.until("a pod sees the sender of a datagram", func() string {
 		who, err := client.datagram(host, "53", "clientip")
 		if err != nil || !strings.HasPrefix(who, client.address+":") {
 			return fmt.Sprintf("%q %v", who, err)

@@ -128,7 +128,7 @@ func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	holds("then")
 	ok(t, c.LoadState(t.Context(), "before", cloudsim.LoadState{}))
 	if !gone(path) {
-		t.Error("a disk that nobody wrote to has a file before the data plane made it")
+		t.Error("a disk without data has a file before the data plane created the file")
 	}
 }
 
