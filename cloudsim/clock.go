@@ -30,7 +30,8 @@ const (
 	MaxClockAdvance = 10 * 365 * 24 * time.Hour // for one call
 )
 
-// FirstClockTime and LastClockTime bound the times that a clock can show.
+// FirstClockTime and LastClockTime are the earliest and the latest time that a
+// clock can show.
 var (
 	FirstClockTime = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
 	LastClockTime  = time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -72,7 +73,7 @@ func (r SetClock) Validate() error {
 	return c.err()
 }
 
-// AdvanceClock moves the clock forward. It works in every clock mode.
+// AdvanceClock moves the clock forward. This works in every clock mode.
 type AdvanceClock struct {
 	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"Seconds by which the time moves; 0 ends the work that is due now" example:"90"`
 }

@@ -145,8 +145,8 @@ func (d *Disk) Move(verb Verb) error {
 // MaxDisksPerInstance is the number of device names from vdb to vdz.
 const MaxDisksPerInstance = 25
 
-// MaxDiskGiB is the largest size in a request, one pebibyte. It applies to
-// every disk type. The file system of the machine can have a lower limit for
+// MaxDiskGiB is the largest size in a request, one pebibyte. This limit applies
+// to every disk type. The file system of the machine can have a lower limit for
 // the file of a disk.
 const MaxDiskGiB = 1 << 20
 
@@ -345,8 +345,8 @@ func (r ModifyDisk) Validate() error {
 }
 
 // Apply sets the values that r requests in the disk d. The limits and defaults
-// are those of the disk type t. It reports whether any value changed. If t does
-// not allow the values, Apply returns Invalid and leaves d unchanged.
+// are those of the disk type t. Apply reports whether any value changed. If t
+// does not allow the values, Apply returns Invalid and leaves d unchanged.
 func (r ModifyDisk) Apply(d *Disk, t DiskType) (changed bool, err error) {
 	var c checks
 	c.performance(t, r.IOPS, r.ThroughputMiBps)

@@ -16,8 +16,8 @@ type DiskType struct {
 	PoolGiB                int  `json:"poolGiB" doc:"Initial capacity in GiB of the pool in each zone; see /v1/disk-pools" example:"1048576"`
 }
 
-// defaultPoolGiB is the default size of a disk pool, one pebibyte. It is so
-// large that a lab does not fill the pool by accident.
+// defaultPoolGiB is the default size of a disk pool, one pebibyte. This size is
+// so large that a lab does not fill the pool by accident.
 const defaultPoolGiB = 1 << 20
 
 func defaultDiskTypes() []DiskType {

@@ -10,8 +10,8 @@ import (
 
 // Kind is the class of a failure. Kind implements error, so callers write
 // errors.Is(err, cloudsim.NotFound). The check also works for wrapped errors
-// and for errors that a client received from the API. In JSON, a kind is a
-// string, its name. New kinds must be at the end of the list.
+// and for errors that a client received from the API. In JSON, the name of the
+// kind represents the kind. New kinds must be at the end of the list.
 type Kind uint8
 
 const (

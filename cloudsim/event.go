@@ -15,8 +15,8 @@ const (
 	EventDelete EventType = "delete" // deleted; Object is the last value
 	// EventBookmark reports no change. Its Rev is the revision up to which the
 	// watch has read the journal. A watcher can resume after this revision,
-	// even if its filter left out the latest events. The cloud sends bookmarks
-	// only on request.
+	// even if the watch's filter left out the latest events. The cloud sends
+	// bookmarks only on request.
 	EventBookmark EventType = "bookmark"
 )
 

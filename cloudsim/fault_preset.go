@@ -13,7 +13,7 @@ type FaultPreset struct {
 // PresetZone is the zone that presets affect unless InZone sets another zone.
 const PresetZone = "sim-1a"
 
-// Zoned reports whether p contains a fault of a single zone.
+// Zoned reports whether p has a fault that affects only one zone.
 func (p FaultPreset) Zoned() bool {
 	return slices.ContainsFunc(p.Faults, func(f CreateFault) bool { return f.Match.Zone != "" })
 }

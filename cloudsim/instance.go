@@ -95,8 +95,8 @@ func (i Instance) InternalIP() string {
 	return ""
 }
 
-// Has reports whether the network delivers packets for ip to i. This is true
-// for the addresses of i and for all addresses in the pod ranges of i.
+// Has reports whether the network delivers packets for ip to i. The result is
+// true for the addresses of i and for all addresses in the pod ranges of i.
 func (i Instance) Has(ip netip.Addr) bool {
 	for _, a := range i.Addresses {
 		if own, err := netip.ParseAddr(a.Address); err == nil && own == ip {
@@ -164,8 +164,8 @@ func (r CreateInstance) Validate() error {
 	return c.err()
 }
 
-// UpdateInstance replaces the labels of an instance. The other fields of an
-// instance never change by an update.
+// UpdateInstance replaces the labels of an instance. An update cannot change
+// other fields of the instance.
 type UpdateInstance struct {
 	Labels map[string]string `json:"labels" doc:"All labels. The cloud removes labels that are not in this list"`
 }

@@ -92,8 +92,8 @@ type Listener struct {
 	MaxConnections     int           `json:"maxConnections,omitempty" minimum:"0" maximum:"1000000" doc:"Maximum number of open connections or UDP flows; default 10000. The load balancer refuses further connections"`
 }
 
-// EffectiveMode returns the listener's mode, or the default mode if none is
-// set.
+// EffectiveMode returns the listener's mode, or the default mode if Mode is
+// empty.
 func (l Listener) EffectiveMode() ListenerMode {
 	if l.Mode == "" {
 		return ModeProxy
@@ -114,9 +114,9 @@ func (l Listener) IdleTimeout() time.Duration {
 }
 
 // Target is an instance that receives connections. It can also be an address
-// behind an instance, e.g. the address of a pod. The load balancer probes such
-// an address and connects to it directly. It is a target only as long as the
-// instance exists.
+// behind an instance, e.g. the address of a pod. The load balancer probes this
+// address and opens connections directly to the address. The address is a
+// target only as long as the instance exists.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
 	IP       string     `json:"ip,omitempty" doc:"Destination of connections: an address of the instance, or an address in its pod ranges. Absent for the first internal address" example:"10.244.0.7"`
@@ -149,7 +149,7 @@ func (k TargetKey) Compare(other TargetKey) int {
 	return cmp.Or(cmp.Compare(k.Instance, other.Instance), cmp.Compare(k.IP, other.IP))
 }
 
-// Share returns the target's weight, or the default 1 if none is set.
+// Share returns the target's weight, or the default weight 1 if Weight is 0.
 func (t Target) Share() int { return max(t.Weight, 1) }
 
 // HealthCheck decides which targets receive connections. For each optional

@@ -38,7 +38,8 @@ func NetworkStates() []NetworkState {
 }
 
 // DefaultNetwork is the name of the network that the cloud creates with every
-// project. The network begins with one subnet, which has the same name.
+// project. The cloud also creates one subnet in this network, with the same
+// name.
 const DefaultNetwork = "default"
 
 // DefaultMaxRoutes is the route limit of a network that sets no limit.
@@ -171,7 +172,7 @@ func (r UpdateNetwork) Of(n Network) error {
 	return c.err()
 }
 
-// Limits of prefix lengths. A /30 has two addresses for instances, or one
+// Limits of prefix lengths. A /30 range has two addresses for instances, or one
 // address if the other is the gateway.
 const (
 	minNetworkBits = 8

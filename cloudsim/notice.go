@@ -36,8 +36,8 @@ type Notice struct {
 // seconds.
 const maxNotice = 365 * 24 * 3600
 
-// CreateNotice announces an action to an instance. It replaces an existing
-// notice of the same type.
+// CreateNotice announces an action to an instance. A new notice replaces an
+// existing notice of the same type.
 type CreateNotice struct {
 	Type      NoticeType `json:"type" enum:"maintenance,preemption" doc:"maintenance reboots the instance, preemption terminates it"`
 	InSeconds int64      `json:"inSeconds" minimum:"0" maximum:"31536000" example:"120" doc:"Seconds from now until the action, on the cloud's clock; 0 for at once"`

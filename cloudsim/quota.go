@@ -29,7 +29,7 @@ const (
 
 	// QuotaNetworkAddresses counts the IPv4 addresses in the ranges and pod
 	// ranges of a project's networks. The range that all default networks share
-	// does not count. It comes from the cloud's configuration.
+	// does not count. This range comes from the cloud's configuration.
 	QuotaNetworkAddresses QuotaName = "networkAddresses"
 )
 

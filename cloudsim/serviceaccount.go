@@ -6,8 +6,8 @@ type ServiceAccountID string
 // ServiceAccount is the identity of a program in the cloud. The program
 // authenticates with a token of the service account. A service account can have
 // many tokens. Role bindings define the permissions of the service account.
-// Without a binding it has no permissions. An instance can also authenticate as
-// a service account.
+// Without a binding the service account has no permissions. An instance can
+// also authenticate as a service account.
 type ServiceAccount struct {
 	ID ServiceAccountID `json:"id" example:"sa-000001"`
 	Meta

@@ -35,8 +35,8 @@ type SaveState struct {
 // LoadState holds the options of a load.
 type LoadState struct {
 	// RecordsOnly means that the load does not change the data of the disks. Without RecordsOnly
-	// the load replaces this data by the data in the state. It then returns Conflict while a disk
-	// is attached, because an instance with a mounted disk would continue to use the old file.
+	// the load replaces this data by the data in the state. The load then returns Conflict while a
+	// disk is attached, because an instance with a mounted disk would continue to use the old file.
 	RecordsOnly bool
 }
 

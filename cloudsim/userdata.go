@@ -6,8 +6,9 @@ import "unicode/utf8"
 const MaxUserData = 16 << 10
 
 // UserData is text that the owner of an instance provides. The instance reads
-// the text when it starts. It is not part of the Instance resource, because it
-// may contain secrets: lists, events and read-only callers must not see it.
+// the text when it starts. The text may contain secrets, so it is not part of
+// the Instance resource. Lists and events must not contain the text, and
+// callers with a read-only role must not get it.
 type UserData struct {
 	UserData string `json:"userData" doc:"User data as in the request; empty if there is none"`
 }

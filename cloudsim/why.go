@@ -11,7 +11,7 @@ type Why struct {
 	State string       `json:"state,omitempty" doc:"Current state of the object, or its last state" example:"stopping"`
 	Gone  bool         `json:"gone,omitempty" doc:"Whether the object was deleted. The journal still has its events"`
 	// Since is the revision up to which the cloud has deleted events from the
-	// journal. Steps of that time are missing.
+	// journal. Steps up to this revision are missing.
 	Since uint64    `json:"since" doc:"Revision after which the journal begins. Earlier events were deleted"`
 	Steps []WhyStep `json:"steps" doc:"Last 500 events, oldest first"`
 	Waits []WhyWait `json:"waits" doc:"Reasons for which the object waits, and faults that can change the next call about the object"`

@@ -20,8 +20,8 @@ import (
 )
 
 // appliable contains the lists of resources that a file may have. Their order is the order of
-// creation: a resource comes before the resources that refer to it. An update replaces the members
-// in the field update. All other members of a resource keep their values.
+// creation: a resource comes before the resources that refer to it. Each entry also names the
+// members that an update replaces. All other members of a resource keep their values.
 var appliable = []struct {
 	key, path string
 	check     func(raw []byte) error // checks a request before the client sends it
@@ -41,8 +41,8 @@ var appliable = []struct {
 	{"holds", "/v1/holds", checked[cloudsim.CreateHold], "", nil},
 }
 
-// references contains the members whose value is the id of another resource. Each has the API path
-// of the list of these resources.
+// references contains the members whose value is the id of another resource. The value of an entry
+// is the API path of the list of these resources.
 var references = map[string]string{
 	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
@@ -56,8 +56,9 @@ type Result struct {
 	Fields string `json:"fields,omitempty"` // the updated fields
 }
 
-// All first checks the whole file as far as possible, and then applies one resource after the
-// other. It stops at the first failure. If dryRun is true, it only checks.
+// All applies the resources of a file. First it checks the whole file as far as possible. Then it
+// applies one resource after the other, and stops at the first failure. If dryRun is true, it only
+// checks the file.
 func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []Result, err error) {
 	later := map[string]bool{} // resources and types that the dry run would have created, or has found
 	var wrong []error
@@ -218,7 +219,7 @@ func merged(have, want any) any {
 	return all
 }
 
-// named returns the resource with this name as the API shows it, or nil.
+// named returns the resource with this name in the form of the API, or nil if it does not exist.
 func named(ctx context.Context, cl *client.Client, path, name string) (map[string]any, error) {
 	raw, err := cl.Do(ctx, "GET", path+"?name="+url.QueryEscape(name), nil)
 	if err != nil {

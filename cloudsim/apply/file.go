@@ -28,7 +28,7 @@ type item struct {
 	update           []string // members that can be updated
 }
 
-// at returns the position of a field in the file. If the field is missing, at returns the
+// at returns the position of a field in the file. If the field is missing, the result is the
 // position of the object that should contain the field.
 func (i item) at(field string) string {
 	line := i.node.Line

@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TokenSource returns the bearer token for a call. The client gets a token from it before every
+// TokenSource returns the bearer token for a call. The client calls the TokenSource before every
 // call. So a program can use a rotated token without a restart.
 type TokenSource func() (string, error)
 
@@ -33,8 +33,8 @@ type Client struct {
 	URL   string       // e.g. http://127.0.0.1:8180, or unix:///run/cloudsim.sock; see Reach
 	HTTP  *http.Client // its Timeout limits all calls, except Watch and calls that can take long
 	Token TokenSource  // nil: call without a token
-	// Project is the project of all calls. It is needed only for an admin token that belongs to no
-	// project.
+	// Project is the project of all calls. Project is needed only for an admin token that belongs
+	// to no project.
 	Project cloudsim.ProjectID
 	// UserAgent names the caller in the cloud's journal and metrics.
 	UserAgent string

@@ -22,8 +22,8 @@ func (c *Client) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (c
 	return call[cloudsim.List[cloudsim.SigningKey]](ctx, c, "GET", "/v1/signing-keys"+listQuery(o), nil)
 }
 
-// DeleteSigningKey deletes a retiring key. All signatures of this key become invalid at once. It
-// returns Conflict for an active key.
+// DeleteSigningKey deletes a retiring key. All signatures of this key become invalid at once.
+// DeleteSigningKey returns Conflict for an active key.
 func (c *Client) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/signing-keys/"+seg(id), nil)
 	return err

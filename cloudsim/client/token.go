@@ -11,7 +11,7 @@ const maxTokenFile = 64 << 10
 
 // TokenFile returns a TokenSource that reads the token from a file before every call. After a
 // rotation, the next call therefore uses the new token. An error contains the name of the file, but
-// never its content.
+// never the content of the file.
 func TokenFile(path string) TokenSource {
 	return func() (string, error) {
 		f, err := os.Open(path)

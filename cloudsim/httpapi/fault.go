@@ -101,8 +101,8 @@ func before(ctx context.Context, hit engine.Strike) error {
 	return nil
 }
 
-// after applies the effects that come after the work of a call. At this time the work is durable.
-// If the work failed, the caller gets the error of the work, unless the effect drops the reply.
+// after applies the effects that come after the work of a call, when the changes are durable. If
+// the work failed, the caller gets the error of the work, unless the effect drops the reply.
 func after(ctx context.Context, hit engine.Strike, failed error) error {
 	switch {
 	case hit.Fault == nil:
@@ -115,7 +115,7 @@ func after(ctx context.Context, hit engine.Strike, failed error) error {
 	return nil
 }
 
-// drop ends the request by closing its connection without a reply.
+// drop closes the connection of the request without a reply.
 func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 }

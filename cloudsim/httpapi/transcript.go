@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxTranscript is the largest size of a transcript's file in bytes. Then the recording ends,
-	// and the last line of the file says this.
+	// maxTranscript is the largest size of a transcript's file in bytes. At this size the recording
+	// ends, and the last line of the file says this.
 	maxTranscript = 256 << 20
 	// maxRecordedAnswer is the largest answer in bytes that a replay can compare. For a larger
 	// answer the transcript contains only the status.

@@ -39,8 +39,8 @@ type watches struct {
 	by   map[string]int // by project, or by the caller's id
 }
 
-// enter counts a new watch. It returns Exhausted if too many watches are open. Call leave at
-// the end of the watch.
+// enter counts a new watch. It returns Exhausted if too many watches are open. Call the function
+// leave at the end of the watch.
 func (w *watches) enter(ctx context.Context) (leave func(), err error) {
 	id, who := engine.Principal(ctx)
 	most := maxWatchesEach

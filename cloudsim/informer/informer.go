@@ -23,7 +23,7 @@ type Listed map[cloudsim.ResourceKind]uint64
 // time.
 type Handler interface {
 	// List reads the lists of the cloud into the copy. Run then watches the
-	// returned kinds from the returned revisions on.
+	// returned kinds from the returned revisions.
 	List(context.Context) (Listed, error)
 	// Take applies an event that is newer than the list of its kind. An event
 	// can repeat a change that a later page of the list already contained.
@@ -31,10 +31,10 @@ type Handler interface {
 	Take(context.Context, cloudsim.Event) error
 	// Run calls OnSync after every event, bookmark or list of the cloud, if the copy is then
 	// consistent. A copy is consistent when the watch has reached the list revision of every kind.
-	// The argument again is true for the first call after OnError.
+	// The bool argument is true for the first call after OnError.
 	OnSync(again bool)
 	// Run calls OnError with the reason when it cannot watch the cloud. The
-	// argument news is true for the first failure, and for the first failure
+	// bool argument is true for the first failure, and for the first failure
 	// after a call of OnSync.
 	OnError(err error, news bool)
 }
@@ -49,8 +49,8 @@ type Watch = func(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Eve
 const bookmark = time.Minute
 
 // Run keeps the copy of h up to date until ctx ends. When a watch ends, Run waits and then resumes
-// the watch. The argument between is the backoff for these waits. Every event of the watch resets
-// the backoff. Run lists everything again if the journal no longer contains the revision, and after
+// the watch. The last argument is the backoff for these waits. Every event of the watch resets the
+// backoff. Run lists everything again if the journal no longer contains the revision, and after
 // every error other than Unavailable and Exhausted.
 func Run(ctx context.Context, watch Watch, h Handler, between backoff.Backoff) {
 	r := reader{watch: watch, handler: h, between: between}

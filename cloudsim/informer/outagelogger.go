@@ -22,8 +22,8 @@ func (l *OutageLogger) OnSync(bool) {
 	}
 }
 
-// OnError logs the beginning of an outage once. It logs every error that means that the journal no
-// longer contains the needed revision.
+// OnError logs the beginning of an outage once. It also logs every error of kind Gone, which means
+// that the journal no longer contains the needed revision.
 func (l *OutageLogger) OnError(err error, _ bool) {
 	switch {
 	case cloudsim.KindOf(err) == cloudsim.Gone:

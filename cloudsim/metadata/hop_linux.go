@@ -9,7 +9,7 @@ import (
 
 // oneHop sets the hop limit of a listener's replies to 1, so that the first router drops the
 // replies. Accepted connections inherit the limit. oneHop returns an error if the kernel does not
-// support it.
+// support such a limit.
 func oneHop(ln net.Listener) error {
 	t, ok := ln.(*net.TCPListener)
 	if !ok {

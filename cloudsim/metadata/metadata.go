@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// Cloud is the part of a cloud that the service calls. Both a client and an engine implement it.
-// The client needs the role metadata, because the service acts for any instance.
+// Cloud is the part of a cloud that the service calls. Both a client and an engine implement it. A
+// client needs the role metadata, because the service acts for any instance.
 type Cloud interface {
 	GetInstance(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)
 	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)

@@ -13,8 +13,8 @@ import (
 // prefix is the common prefix of all instance paths.
 const prefix = "/v1/instance"
 
-// Document contains the metadata of an instance that needs no further request to the
-// cloud. GET /v1/instance returns the whole document.
+// Document contains the metadata of an instance, except the values that need a further request to
+// the cloud. GET /v1/instance returns the whole document.
 type Document struct {
 	ID         cloudsim.InstanceID        `json:"id"`
 	Name       string                     `json:"name"`

@@ -3,9 +3,9 @@
 // check pages, so a malicious page could crash the process. The reader accepts files of untrusted
 // users. It uses little memory and does not interpret the records.
 //
-// A file is a gzip stream. Its first line is the Head in JSON. After it come
-// one or two sections: the records of the store, and the data of disks. A
-// section has this format:
+// A file is a gzip stream. The first line is the Head in JSON. One or two
+// sections follow: the records of the store, and the data of disks. A section
+// has this format:
 //
 //	for each bucket, in order: kindBucket, name, sequence;
 //	for each key of the bucket, in order: kindKey, key, value;

@@ -9,13 +9,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The file has these top-level buckets. A table also has the bucket
-// "object/KIND", and each index of the table has a bucket "index/KIND/NAME". A
-// pool of numbers has the bucket "pool/NAME". The sequence of this bucket is a
-// border. A number below the border is used, unless the bucket "free/NAME"
-// contains the number. Any other number is free, unless the bucket "held/NAME"
-// contains the number. The bucket "usage" contains the uses of quotas, and
-// "note/NAME" contains notes. An archive must not contain other buckets.
+// The file has the top-level buckets "meta", "journal" and "due". In addition,
+// each table has a bucket "object/KIND", and each index of a table has a bucket
+// "index/KIND/NAME". A pool of numbers has the bucket "pool/NAME". The sequence
+// of this bucket is a border. A number below the border is used, unless the
+// bucket "free/NAME" contains the number. Any other number is free, unless the
+// bucket "held/NAME" contains the number. The bucket "usage" contains the uses
+// of quotas, and "note/NAME" contains notes. An archive must not contain other
+// buckets.
 var (
 	bucketMeta    = []byte("meta")
 	bucketJournal = []byte("journal")

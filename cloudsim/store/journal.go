@@ -118,9 +118,10 @@ func (t *Tx) Events() (uint64, error) {
 	return n, err
 }
 
-// Compact deletes the oldest events until only keep events are left. One call
-// deletes at most limit events. Compact returns the number of deleted events.
-// Call it again while this number equals limit.
+// Compact deletes the oldest events of the journal. The parameter keep is the
+// number of newest events that stay. One call deletes at most limit events.
+// Compact returns the number of deleted events. Call it again while this number
+// equals limit.
 func (t *Tx) Compact(keep uint64, limit int) (int, error) {
 	n, err := t.Events()
 	if err != nil || n <= keep {

@@ -17,17 +17,18 @@ var (
 	keyGaps  = []byte("gaps")  // revisions without events, as JSON of [][2]uint64
 )
 
-// Replace replaces the contents of the store by the contents of the store from.
-// The resources of the kinds in keep do not change. If from is nil, only these
-// resources remain. All changes are part of the transaction.
+// Replace replaces the contents of this store by the contents of a source, the
+// store in the parameter from. The resources of the kinds in the parameter keep
+// do not change. If the source is nil, only these resources remain. All changes
+// are part of the transaction.
 //
 // The next revision is greater than all revisions of both stores. Each open
-// watch ends with Gone, and the watcher lists again. The clock also comes from
-// the store from. If from is nil, the clock does not change.
+// watch ends with Gone, and the watcher lists again. The source also sets the
+// clock. If the source is nil, the clock does not change.
 //
-// Until the transaction ends, the caller must not close the store from, and
-// must not write to it. The reason is that the transaction uses the values of
-// this store without a copy.
+// Until the transaction ends, the caller must not close the source, and must
+// not write to the source. The reason is that the transaction uses the values
+// of the source without a copy.
 func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
 	last, clock := t.Revision(), t.Clock()
 	if err := t.clear(keep); err != nil {
@@ -45,7 +46,8 @@ func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
 	return t.beginEpoch(last)
 }
 
-// kept reports whether a bucket belongs to a kind in keep.
+// kept reports whether a bucket belongs to one of the kinds in the parameter
+// keep.
 func kept(name []byte, keep []cloudsim.ResourceKind) bool {
 	return slices.ContainsFunc(keep, func(k cloudsim.ResourceKind) bool {
 		return string(name) == "object/"+string(k) || strings.HasPrefix(string(name), "index/"+string(k)+"/")

@@ -68,8 +68,8 @@ type write struct {
 	wake      chan bool // true: lead the next batch; false: err is the result
 }
 
-// failure is the error of a failed commit. After it the store makes no more
-// commits until the next Open.
+// failure is the error of a failed commit. After this error the store makes no
+// more commits until the next Open.
 type failure struct {
 	err error
 	// visible is true if bbolt shows the failed transaction to readers. The
@@ -129,9 +129,9 @@ func recoverTo(err *error) {
 	}
 }
 
-// panicOnFault makes a memory fault of this goroutine a panic. A damaged page may point outside of
-// the mapped file. Without panicOnFault such a fault ends the process. Call the returned function
-// with defer, and defer recoverTo after it.
+// panicOnFault converts a memory fault of this goroutine to a panic. A damaged page may point
+// outside of the mapped file. Without panicOnFault such a fault ends the process. Call the returned
+// function with defer, and defer recoverTo after it.
 func panicOnFault() (before func()) {
 	was := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(was) }
@@ -195,9 +195,9 @@ type Tx struct {
 	tx        *bolt.Tx
 	requestID string
 	dirty     bool
-	// traces holds the trace of each resource that this transaction put, by
-	// kind and id. So a second put of the same resource does not decode the
-	// stored value.
+	// traces contains the trace of each resource that Put has stored in this
+	// transaction. The keys consist of kind and id. So a second Put of the same
+	// resource does not decode the stored value.
 	traces map[string]trace
 }
 
@@ -345,9 +345,9 @@ func diskFull(err error) bool {
 	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))
 }
 
-// fail stops all commits because the commit of transaction id failed. If bbolt shows that
-// transaction to readers, fail also stops all reads. Readers must not see this transaction, because
-// its caller got an error, and a power cut may remove the transaction.
+// fail stops all commits because the commit of the transaction with this id failed. If bbolt shows
+// the transaction to readers, fail also stops all reads. Readers must not see this transaction,
+// because its caller got an error, and a power cut may remove the transaction.
 func (s *Store) fail(id int, cause error) error {
 	f := &failure{
 		err:     fmt.Errorf("a commit failed, so the store is read-only: check the disk, then restart the cloud: %w", cause),

@@ -304,8 +304,9 @@ func (t Table[T]) shown(v *T, raw []byte) []byte {
 	return public
 }
 
-// trace is the data about a resource that the store keeps outside of its
-// record: index entries, quota uses, and the event of the last change.
+// trace is the data about a resource that the store keeps outside of the
+// resource's record: index entries, quota uses, and the event of the last
+// change.
 type trace struct {
 	keys    [][2][]byte // sorted, because a resource may have thousands of keys
 	project cloudsim.ProjectID

@@ -16,7 +16,8 @@ type Use struct {
 	N    int64
 }
 
-// One returns a function for Table.Uses: each resource uses 1 of a quota.
+// One returns a function for Table.Uses. With this function, each resource uses 1 of the given
+// quota.
 func One[T any](name cloudsim.QuotaName) func(*T) []Use {
 	return func(*T) []Use { return []Use{{name, 1}} }
 }
