@@ -63,7 +63,7 @@ type FaultWhen struct {
 
 // Limits for the effects of a fault.
 const (
-	MaxFaultHang    = 10 * time.Minute // then the cloud closes the connection of a hanging call
+	MaxFaultHang    = 10 * time.Minute // after this time the cloud closes the connection of a hanging call
 	maxFaultLatency = 10 * time.Minute
 	maxFaultWindow  = 10 * 365 * 24 * 3600 // seconds
 )

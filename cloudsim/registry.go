@@ -25,8 +25,8 @@ const (
 	MaxRegistryPassword = 60 * 60         // seconds
 )
 
-// RegistryUser is the user name for every password. The password alone
-// identifies the caller.
+// RegistryUser is the user name for every password. The registry identifies the
+// caller by the password, not by the user name.
 const RegistryUser = "cloud"
 
 // CreateRegistryCredential requests a password for the registry. A registry

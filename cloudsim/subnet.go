@@ -110,7 +110,7 @@ func (r CreateSubnet) Of(n Network) error {
 	for _, f := range []struct{ field, part, whole string }{{"ipv4", r.IPv4, n.IPv4}, {"ipv6", r.IPv6, n.IPv6}} {
 		part, err := netip.ParsePrefix(f.part)
 		if err != nil {
-			continue // no range of this family, or rejected by Validate
+			continue // the range is absent, or Validate rejects it
 		}
 		whole, err := netip.ParsePrefix(f.whole)
 		switch {

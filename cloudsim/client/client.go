@@ -31,7 +31,7 @@ func StaticToken(secret string) TokenSource {
 // copy a Client. Many goroutines may use the same Client.
 type Client struct {
 	URL   string       // e.g. http://127.0.0.1:8180, or unix:///run/cloudsim.sock; see Reach
-	HTTP  *http.Client // its Timeout limits all calls, except Watch and calls that can take long
+	HTTP  *http.Client // HTTP.Timeout limits all calls, except Watch and calls that can take long
 	Token TokenSource  // nil: call without a token
 	// Project is the project of all calls. Project is needed only for an admin token that belongs
 	// to no project.

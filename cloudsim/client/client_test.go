@@ -254,7 +254,7 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 }
 
 // TestAllEvents proves that AllEvents returns all events from revision 0. It also returns the
-// events of a loaded state, even if they do not fit in one page.
+// events of a loaded state, even if these events do not fit in one page.
 func TestAllEvents(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	for rev := uint64(0); rev <= cloudsim.DefaultPageSize; {

@@ -102,7 +102,7 @@ func (l loses) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.next.RoundTrip(r)
 }
 
-// input is a call about a name, or about the last object with this name that the caller knows.
+// input is a call about a name, or about the object that the caller got last for this name.
 type input struct {
 	name, verb string
 	id         cloudsim.LoadBalancerID

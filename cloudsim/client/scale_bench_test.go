@@ -32,8 +32,8 @@ var (
 // the two clouds, so that other load on the machine affects both measurements. The cost of a call
 // may grow with the logarithm of the store's size.
 //
-// The metric of-small is the time of a call in the large cloud divided by the time in the
-// small cloud. It should be at most the metric limit.
+// The metric of-small is the time of a call in the large cloud divided by the time in the small
+// cloud. This ratio should be at most the value of the metric limit.
 func BenchmarkScale(b *testing.B) {
 	few, many := fill(b, small), fill(b, large)
 	limit := math.Log(float64(large.instances)) / math.Log(float64(small.instances))

@@ -73,7 +73,7 @@ func replayed(t *testing.T, transcript []byte, opts ...cloudtest.Option) (client
 }
 
 // TestReplay proves that a new cloud gives the same answers as the recorded cloud. The transcript
-// has calls of other callers and calls that failed. It contains no secret.
+// has calls of other callers and calls that failed. The transcript contains no secret.
 func TestReplay(t *testing.T) {
 	transcript, secret := tape(t)
 	if bytes.Contains(transcript, []byte(secret)) {

@@ -15,7 +15,7 @@ import (
 )
 
 // hangs is a cloud that answers a watch with the given lines, and then sends no more data. If lines
-// is empty, it does not answer.
+// is empty, hangs does not answer.
 type hangs struct{ lines string }
 
 func (h hangs) RoundTrip(r *http.Request) (*http.Response, error) {
