@@ -22,10 +22,10 @@ var targetLists = map[cloudsim.ResourceKind]string{
 // anyID matches an id of any kind.
 var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
-// TargetID returns the id of the target of a hold or a fault. The second string is the name or the
-// id of the target. The first string is the kind of the target, in the singular or in the plural. A
-// target with an id need not exist yet. The map contains the names of resources that a later call
-// will create. TargetID returns such a name unchanged.
+// TargetID returns the id of the target of a hold or a fault. The parameter of is the kind of the
+// target, in the singular or in the plural. The parameter word is the name or the id of the target.
+// A target with an id need not exist yet. The map later contains the names of resources that a
+// later call will create. TargetID returns such a name unchanged.
 func TargetID(ctx context.Context, cl *client.Client, of, word string, later map[string]bool) (string, error) {
 	kind, known := ParseKind(of)
 	path, listed := targetLists[kind]

@@ -15,10 +15,10 @@ import (
 
 const socketScheme = "unix://"
 
-// ValidURL reports whether u is a valid URL of a Client. Valid schemes are http, https, and unix
-// for a Unix socket, as in unix:///run/cloudsim.sock. An http or https URL may have a path, to
-// which the client appends the paths of the API. A URL must not have a password, because a token
-// identifies the caller.
+// ValidURL reports whether u is a valid URL of a Client. The scheme must be http, https or unix. A
+// URL with the scheme unix names a Unix socket, for example unix:///run/cloudsim.sock. An http or
+// https URL may have a path, to which the client appends the paths of the API. A URL must not have
+// a password, because a token identifies the caller.
 func ValidURL(u string) bool {
 	if path, ok := strings.CutPrefix(u, socketScheme); ok {
 		return strings.HasPrefix(path, "/")

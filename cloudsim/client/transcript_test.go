@@ -122,8 +122,8 @@ func TestReplayFindsDifferences(t *testing.T) {
 	}
 }
 
-// TestReplayWantsTheSameCloud proves that a replay on an unsuitable cloud fails before the
-// first call.
+// TestReplayWantsTheSameCloud proves that a replay fails before its first call if the cloud is not
+// in the state in which the recording began.
 func TestReplayWantsTheSameCloud(t *testing.T) {
 	transcript, _ := tape(t)
 	if _, err := replayed(t, transcript, cloudtest.WithConfig(func(c *engine.Config) { c.Catalogue.Zones = c.Catalogue.Zones[:1] })); !errors.Is(err, cloudsim.Conflict) {

@@ -64,15 +64,15 @@ func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed 
 // WithConfig changes any other part of the cloud's configuration.
 func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
-// WithTranscript records every call to w. The client's Replay can send the calls
-// to another cloud with the same options.
+// WithTranscript records every call, and writes the records to w. The client's Replay can send the
+// calls to another cloud with the same options.
 func WithTranscript(w io.Writer) Option { return func(o *options) { o.tape = w } }
 
 // WithLog sets the logger of the cloud.
 func WithLog(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// WithPart runs a function beside the engine, such as a data plane, until the
-// test ends.
+// WithPart runs a function together with the engine until the test ends. The function is another
+// component of the cloud, such as a data plane.
 func WithPart(run func(context.Context, *engine.Engine) error) Option {
 	return func(o *options) { o.parts = append(o.parts, run) }
 }

@@ -14,7 +14,7 @@ import (
 // instances.
 type finder struct {
 	cloud Cloud
-	mu    sync.Mutex // also held during walk, so that concurrent callers share one walk
+	mu    sync.Mutex // also held during walk, so that only one walk runs at a time
 	known map[string]cloudsim.InstanceID
 }
 

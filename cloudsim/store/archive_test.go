@@ -178,8 +178,9 @@ func FuzzUnarchive(f *testing.F) {
 	})
 }
 
-// TestFlippedByteInFile proves that a flipped byte at any position of the file never ends the
-// process. Each call returns an error, unless it does not read that byte.
+// TestFlippedByteInFile changes one byte of the file at many positions, one after the other. It
+// proves that such a change never ends the process. Each call returns an error, or does not read
+// the changed byte.
 func TestFlippedByteInFile(t *testing.T) {
 	whole := written(t, 100)
 	path := filepath.Join(t.TempDir(), "cloud.db")
@@ -206,7 +207,7 @@ func TestFlippedByteInFile(t *testing.T) {
 }
 
 // TestReplaceGoesOn proves that the revisions after Replace are greater than all revisions of the
-// two journals. Epoch returns the revision of Replace. A watch that began before Replace ends.
+// two journals. Epoch returns the revision of Replace.
 func TestReplaceGoesOn(t *testing.T) {
 	for name, n := range map[string]struct{ own, other int }{"own is ahead": {9, 3}, "the other is": {3, 9}} {
 		t.Run(name, func(t *testing.T) {

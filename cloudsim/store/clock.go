@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Clock converts the machine's time to the cloud's time. When the machine's
-// clock showed Machine, the cloud's clock showed Cloud. Since then the cloud's
-// time has passed Rate times as fast. The zero Clock shows the machine's time.
+// Clock converts the machine's time to the cloud's time. When the machine's clock showed Machine,
+// the cloud's clock showed Cloud. Since then the cloud's clock runs Rate times as fast as the
+// machine's clock. The zero Clock shows the machine's time.
 //
 // The clock is stored in the file, and each transaction reads it. A restart
 // therefore keeps the clock, and a loaded state contains its own clock.

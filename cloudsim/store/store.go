@@ -181,10 +181,9 @@ func (s *Store) Close() error {
 	return errors.Join(s.db.Close(), s.ahead.file.Close())
 }
 
-// Tx is a transaction. Do not use it after its function returned.
+// Tx is a transaction. Do not use a Tx after the function that got it has returned.
 type Tx struct {
-	// Now is the time of everything in the transaction, in UTC. Only SetClock
-	// changes it.
+	// Now is the time of all changes in the transaction, in UTC. Only SetClock changes it.
 	Now time.Time
 	// Caller is the caller that acts, and Cause is the reason. The events that
 	// the transaction writes afterwards contain both values.
