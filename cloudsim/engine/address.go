@@ -24,9 +24,9 @@ var addresses = store.Table[cloudsim.Address]{
 	Index: map[string]func(*cloudsim.Address) []string{byIP: func(a *cloudsim.Address) []string { return []string{a.IP} }},
 }
 
-// ranges stores the range from which addresses were last taken, for each kind
-// of address. Each range counts its own free addresses. Two ranges that overlap
-// would therefore hand out the same address twice.
+// ranges stores the configured range of each kind of load balancer address. The
+// store counts the free addresses of each range separately. Two overlapping
+// ranges could therefore assign the same address twice.
 var ranges = store.Notes[netip.Prefix]{Name: "range"}
 
 // keepRanges stores the configured ranges of load balancers. It returns an
@@ -64,8 +64,8 @@ func (e *Engine) keepRanges(tx *store.Tx) error {
 	return nil
 }
 
-// addressesIn reports whether a load balancer address is in range p. It reads
-// all addresses.
+// addressesIn reports whether range p contains a stored address. It scans all
+// addresses.
 func addressesIn(tx *store.Tx, p netip.Prefix) (bool, error) {
 	for a, err := range addresses.Scan(tx, "", "") {
 		if err != nil {
@@ -82,8 +82,9 @@ func rangeInUse(of, have, want string) error {
 	return fmt.Errorf("addresses of %s are in use from %s, so the range cannot become %s: delete them first, or use another data directory", of, have, want)
 }
 
-// takeIP returns the lowest free address of a range. It never returns the first
-// and the last address, which are the network and the broadcast address.
+// takeIP takes the lowest free address of range p and returns it. It never
+// takes the first address (the network address) or the last address (the
+// broadcast address).
 func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 	n, err := tx.Take(p.String(), hostsIn(p))
 	if err != nil {
@@ -96,16 +97,15 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 // IPv6 ranges it returns 2^62-2.
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
-// numbered returns the part of a range in which the store counts the addresses.
-// That part is the whole range, or the first /64 of a larger range, because the
-// numbers have 64 bits.
+// numbered returns the part of range p whose addresses the store counts. The
+// store counts with 64-bit numbers, so this part is at most the first /64 of p.
 func numbered(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
 }
 
-// giveIP returns an address to its range. It does nothing for an address
-// outside the counted part of the range. Such an address comes from an earlier
-// configuration, or takeThisIP finds it free by reading all instances.
+// giveIP marks an address of range p as free. It does nothing if the store does
+// not count the address (see numbered). Such an address comes from an earlier
+// configuration, or is beyond the first /64 of p.
 func giveIP(tx *store.Tx, p netip.Prefix, ip netip.Addr) error {
 	if !numbered(p).Contains(ip) {
 		return nil
@@ -126,8 +126,8 @@ func nth(p netip.Prefix, n uint64) netip.Addr {
 	return ip
 }
 
-// offset is the inverse of nth. The address must be in the counted part of the
-// range.
+// offset returns the number n for which nth(p, n) is ip. The address ip must be
+// in the counted part of p (see numbered).
 func offset(p netip.Prefix, ip netip.Addr) uint64 {
 	a, b := p.Masked().Addr().As16(), ip.As16()
 	return binary.BigEndian.Uint64(b[8:]) - binary.BigEndian.Uint64(a[8:])
@@ -172,8 +172,8 @@ func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) 
 	return a, err
 }
 
-// newAddress takes a free IP for the family and scheme of a, and stores a with
-// this IP.
+// newAddress takes a free IP address from the range for a.Family and a.Scheme,
+// and stores address a with this IP address.
 func (e *Engine) newAddress(tx *store.Tx, a cloudsim.Address) (cloudsim.Address, error) {
 	from := e.cfg.rangeOf(a.Family, a.Scheme)
 	if !from.IsValid() {
@@ -238,7 +238,7 @@ func (e *Engine) dropAddress(tx *store.Tx, a *cloudsim.Address) error {
 		return err
 	}
 	from := e.cfg.rangeOf(a.Family, a.Scheme)
-	if !from.Contains(ip) { // // taken before internal load balancers had their own range
+	if !from.Contains(ip) { // the cloud took the address before internal load balancers had their own range
 		from = e.cfg.rangeOf(a.Family, cloudsim.SchemeExternal)
 	}
 	if err := giveIP(tx, from, ip); err != nil {
@@ -264,9 +264,11 @@ func familiesOf(families []cloudsim.IPFamily, ips []string) []cloudsim.IPFamily 
 	return families
 }
 
-// assignAddresses gives a load balancer one address for each family. It uses the
-// requested static address of ips, else the present address, else a new
-// address. It releases the addresses that the load balancer no longer has.
+// assignAddresses gives a load balancer one address for each family. The
+// parameter ips lists the requested static addresses. For a family without a
+// requested address, the load balancer keeps its present address or gets a new
+// address. assignAddresses releases the addresses that the load balancer no
+// longer uses.
 func (e *Engine) assignAddresses(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloudsim.IPFamily, ips []string) error {
 	had := map[cloudsim.IPFamily]cloudsim.LoadBalancerAddress{}
 	for _, a := range lb.Addresses {
@@ -310,8 +312,9 @@ func (e *Engine) assignAddresses(tx *store.Tx, lb *cloudsim.LoadBalancer, famili
 	return nil
 }
 
-// ownAddressName returns the name of an address that the cloud takes for a load
-// balancer. No client can reserve such a name (see cloudsim.CreateAddress).
+// ownAddressName returns the name of an address that the cloud itself reserves
+// for a load balancer. A client cannot create an address with such a name (see
+// cloudsim.CreateAddress).
 func ownAddressName(id cloudsim.LoadBalancerID, f cloudsim.IPFamily) string {
 	if f == cloudsim.IPv6 {
 		return string(id) + "-ipv6"
@@ -319,7 +322,8 @@ func ownAddressName(id cloudsim.LoadBalancerID, f cloudsim.IPFamily) string {
 	return string(id)
 }
 
-// reserveAddress reserves a static address of the project for lb.
+// reserveAddress assigns an existing static address to lb. The address must
+// belong to the project of lb.
 func (e *Engine) reserveAddress(tx *store.Tx, lb *cloudsim.LoadBalancer, field, ip string) (cloudsim.Address, error) {
 	found, err := addresses.Lookup(tx, byIP, ip)
 	if err != nil {

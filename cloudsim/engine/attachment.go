@@ -10,13 +10,15 @@ import (
 )
 
 // AttachDisk begins to attach a disk and returns the disk. If the disk is
-// already attached in the same way, AttachDisk returns it unchanged. It returns
-// an error in these cases:
+// already attached to the instance with the same access mode, AttachDisk
+// returns it unchanged. It returns an error in these cases:
 //   - NotFound: the instance does not exist.
-//   - Invalid: the instance is in no zone of the disk.
-//   - Conflict: another instance has the disk, the instance has the disk with
-//     another access mode or is detaching it, or the instance is terminating.
-//   - Exhausted: the instance has as many disks as its type allows.
+//   - Invalid: the instance is in a zone in which the disk is not available.
+//   - Conflict: the disk is attached to another instance, or to this instance
+//     with another access mode. Or the disk is still detaching, or the instance
+//     is terminating.
+//   - Exhausted: the instance already has the maximum number of disks of its
+//     type.
 func (e *Engine) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -57,7 +59,7 @@ func sameAttachment(id cloudsim.DiskID, have cloudsim.Attachment, req cloudsim.A
 }
 
 // nextDevice returns the first free device name of the instance. It returns an
-// error if the instance may not attach d.
+// error if disk d cannot be attached to the instance.
 func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string, error) {
 	i, err := instances.Get(tx, string(id))
 	switch {
@@ -93,9 +95,9 @@ func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string,
 
 // DetachDisk begins to detach a disk from an instance and returns the disk. If
 // the disk is not attached or is already detaching, DetachDisk returns it
-// unchanged. With Force the disk is detached at once. Force returns Conflict
-// unless the instance is stopped or terminating, because a running instance
-// could still write to the disk.
+// unchanged. If req.Force is set, DetachDisk detaches the disk at once. It then
+// returns Conflict unless the instance is stopped or terminating, because a
+// running instance could still write to the disk.
 func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (d cloudsim.Disk, err error) {
 	if err := req.Validate(); err != nil {
 		return d, err
@@ -145,8 +147,8 @@ func (e *Engine) forceDetach(ctx context.Context, id cloudsim.DiskID, from cloud
 	return d, err
 }
 
-// forgetAttachments detaches all disks from an instance that is gone. It also
-// ends the running attach and detach operations of that instance.
+// forgetAttachments detaches all disks from a deleted instance. It also ends
+// the running attach and detach operations of that instance.
 func (e *Engine) forgetAttachments(tx *store.Tx, id cloudsim.InstanceID) error {
 	found, err := disks.Lookup(tx, byInstance, string(id))
 	if err != nil {

@@ -18,7 +18,7 @@ type Request struct {
 	Secret         string // bearer token; "" for none
 	Project        string // id or name of the project that the caller chose; "" for none
 	IdempotencyKey string // "" for none
-	Operation      string // operation id; "" checks only the class in Access
+	Operation      string // operation id; if it is "", Authorize checks only the class in Access
 	Access         Access // the class of the operation
 }
 
@@ -29,8 +29,8 @@ type Access uint8
 const (
 	Read   Access = iota // permitted by PermitRead
 	Write                // permitted by PermitWrite
-	Manage               // access rights of a project: permitted by name only
-	Admin                // operations on the whole cloud: permitted by name, by a role in all projects
+	Manage               // operations on access rights of a project: permitted by operation name only
+	Admin                // operations on the whole cloud: permitted by operation name, and only by a role in all projects
 	Enter                // any valid token; the handler calls Allowed for each action
 )
 
@@ -44,13 +44,13 @@ type Call struct {
 	IdempotencyKey string
 	At             time.Time // arrival time on the cloud's clock
 
-	asOf    time.Time        // earlier time that reads see because of a stale-read fault; zero for now
-	stuckBy cloudsim.FaultID // fault that keeps the operations of this call from settling; "" for none
+	asOf    time.Time        // a stale-read fault makes reads return the contents at this time; zero: the present contents
+	stuckBy cloudsim.FaultID // fault that prevents the operations of this call from settling; "" for none
 
 	account cloudsim.ServiceAccountID
-	home    cloudsim.ProjectID // project of the token, also if the call is for another project
+	home    cloudsim.ProjectID // project of the token, even if the call is for another project
 	grants  []cloudsim.Grant
-	limited []string // resource patterns to which the grant is limited; nil for all resources
+	limited []string // resource patterns to which the permission is limited; nil for all resources
 
 	access Access // the class of the operation
 	shown  credential
@@ -85,13 +85,14 @@ func AsCloud(ctx context.Context) context.Context {
 	}}})
 }
 
-// AllProjects is the project value with which a caller chooses all projects.
+// AllProjects is the value of Request.Project that selects all projects.
 const AllProjects = "*"
 
-// Authorize authenticates a request, applies rate limits, selects the project and
-// authorizes the operation, in this order. The engine's methods need the
-// returned ctx. If Authorize returns an error, the ctx permits nothing. It names
-// the caller if the caller is known.
+// Authorize authenticates a request, applies rate limits, selects the project
+// and authorizes the operation, in this order. The engine's methods need the
+// returned ctx. If Authorize returns an error, the returned ctx has no
+// permissions. This ctx contains the caller's name if Authorize has identified
+// the caller.
 func (ac *access) Authorize(ctx context.Context, r Request) (context.Context, error) {
 	if r.Secret == "" {
 		return ctx, cloudsim.Errorf(cloudsim.Unauthenticated, "no token: send Authorization: Bearer TOKEN")
@@ -120,8 +121,8 @@ func (ac *access) Authorize(ctx context.Context, r Request) (context.Context, er
 	return context.WithValue(ctx, callKey{}, call), nil
 }
 
-// refused returns a ctx for the audit record of a refused call. The ctx names
-// the caller and permits nothing.
+// refused returns a ctx for the audit record of a refused call. The ctx
+// contains the name of the caller, but no permissions.
 func refused(ctx context.Context, c Call) context.Context {
 	c.grants, c.Project = nil, "-" // no project has this id
 	return context.WithValue(ctx, callKey{}, c)
@@ -142,8 +143,9 @@ func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 	return err
 }
 
-// choose sets the project of the call to the chosen project. It returns Denied
-// unless the caller belongs to that project or has a role in it.
+// choose sets the project of the call to the project that the caller requested.
+// It returns Denied unless the caller belongs to that project or has a role in
+// it.
 func (c *Call) choose(tx *store.Tx, chosen string) error {
 	if chosen == "" || chosen == string(c.Project) {
 		return nil
@@ -177,7 +179,8 @@ func authenticate(tx *store.Tx, secret string) (t cloudsim.Token, shown credenti
 	return t, shown, err
 }
 
-// token returns the valid token of c, or Unauthenticated.
+// token returns the token to which credential c belongs. It returns
+// Unauthenticated if this token no longer exists or has expired.
 func (c credential) token(tx *store.Tx) (cloudsim.Token, error) {
 	if c.trust != "" {
 		return c.workload(tx)
@@ -196,10 +199,11 @@ func (c credential) token(tx *store.Tx) (cloudsim.Token, error) {
 	return t, nil
 }
 
-// stillMay checks the caller of a long call again, such as a watch. It returns
-// Unauthenticated if the caller's credential is no longer valid, and Denied if
-// the operation is no longer permitted. It also updates the grants of the call.
-// A caller without a credential, such as the cloud itself, always passes.
+// stillMay repeats the checks of Authorize during a long call, such as a watch.
+// It returns Unauthenticated if the caller's credential is no longer valid, and
+// Denied if the operation is no longer permitted. It also updates the grants of
+// the call. A caller without a credential, such as the cloud itself, always
+// passes.
 func (c *Call) stillMay(tx *store.Tx) error {
 	if c.shown == (credential{}) {
 		return nil
@@ -215,7 +219,7 @@ func (c *Call) stillMay(tx *store.Tx) error {
 	if err := c.authorize(c.Operation, c.access); err != nil || c.limited == nil {
 		return err
 	}
-	return c.onlyFor(c.Operation) // as in MayTouch: events are about all resources
+	return c.onlyFor(c.Operation) // a permission for some resources is not enough, because events are about all resources
 }
 
 // hashSecret hashes a secret without salt or work factor. Secrets are 256
@@ -225,7 +229,7 @@ func hashSecret(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// callOf is CallOf for methods of the engine. It returns Internal if ctx has no
+// callOf returns the call of ctx. It returns an Internal error if ctx has no
 // call.
 func callOf(ctx context.Context) (Call, error) {
 	c, ok := CallOf(ctx)

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// auditKeep is how many audit entries the engine keeps in memory. The entries
-// take some megabytes.
+// auditKeep is the number of audit entries that the engine keeps in memory. The
+// entries take some megabytes.
 const auditKeep = 16_384
 
 // ledger holds the audit trail and the bill. Both are only in memory, because a
@@ -61,7 +61,7 @@ func (l *ledger) kept() []cloudsim.AuditEntry {
 	return slices.Concat(l.ring[oldest:], l.ring[:oldest])
 }
 
-// Audit returns the calls in memory that match o.
+// Audit returns the audit entries in memory that match the options o.
 func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	l := &ac.ledger
 	l.mu.Lock()

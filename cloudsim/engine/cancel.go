@@ -7,11 +7,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// CancelOperation cancels work that has not settled. Work can be cancelled if
-// the state machine of the resource has the Cancel verb. A resource that is
-// being created is deleted. A starting instance stops again. An attaching disk
-// is not attached, and a detaching disk stays attached. Other work returns
-// Conflict, as in a real cloud: a deletion cannot be cancelled.
+// CancelOperation cancels an operation that is not over. An operation can be
+// cancelled if the state machine of the resource permits the Cancel verb. A
+// resource that is being created is deleted. A starting instance stops again.
+// An attaching disk is not attached, and a detaching disk stays attached. For
+// other work CancelOperation returns Conflict. For example, a deletion cannot
+// be cancelled, as in a real cloud.
 func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if op, err = get(tx, call, operations, string(id)); err != nil {
@@ -75,9 +76,9 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 	return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of %s %s", op.Verb, op.Kind, op.Target)
 }
 
-// undoWork calls undo on the resource of op. Then undoWork stores the resource
-// unless undo has deleted it. It returns Conflict if a newer operation works on
-// the resource.
+// undoWork calls the function undo with the resource of operation op. Then
+// undoWork stores the resource, unless undo has deleted the resource. It
+// returns Conflict if a newer operation works on the resource.
 func undoWork[T any](tx *store.Tx, op cloudsim.Operation, t store.Table[T], undo func(*T) error) error {
 	v, err := t.Get(tx, op.Target)
 	if err != nil {

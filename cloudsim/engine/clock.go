@@ -10,17 +10,17 @@ import (
 )
 
 // Now returns the cloud's time in UTC. Use Now outside of transactions. Inside
-// a transaction use tx.Now, which reads the same clock once. Do not use
-// time.Now for a time that a user may wait for, because that time must follow a
-// clock that is frozen, offset, faster or advanced.
+// a transaction use tx.Now, which is the cloud's time at the begin of the
+// transaction. Do not use time.Now for times that users can observe, because
+// users can stop the cloud's clock or change its time and rate.
 //
 // A user may set the clock back, so the duration since an earlier Now may be
-// negative. A caller that measures durations takes max(0, …). Each call of Now
-// reads the store.
+// negative. A caller that measures a duration must therefore use max(0,
+// duration). Each call of Now reads the store.
 func (c *core) Now() time.Time { return c.store.Time() }
 
-// startClock freezes the clock of a new cloud if the configuration has
-// FrozenAt.
+// startClock stops the clock of a new cloud at the configured time FrozenAt. It
+// does nothing if FrozenAt is zero.
 func (e *Engine) startClock(tx *store.Tx) error {
 	if e.cfg.FrozenAt.IsZero() || tx.Revision() > 0 {
 		return nil
@@ -50,7 +50,7 @@ func clockOf(tx *store.Tx) cloudsim.Clock {
 	return k
 }
 
-// GetClock returns the cloud's time and the rate at which it passes.
+// GetClock returns the cloud's time and the rate of its clock.
 func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return k, err
@@ -59,10 +59,10 @@ func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 	return k, err
 }
 
-// SetClock stores a change of the clock. The change holds when SetClock
-// returns. Work that is due by the new time settles soon afterwards.
-// (AdvanceClock waits for such work.) SetClock waits until a running
-// AdvanceClock ends, because AdvanceClock would overwrite the new time.
+// SetClock stores a change of the clock. The change is effective when SetClock
+// returns. Work that is due by the new time settles soon afterwards. Unlike
+// AdvanceClock, SetClock does not wait for this work. SetClock waits until a
+// running AdvanceClock ends, because AdvanceClock would overwrite the new time.
 func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -94,7 +94,8 @@ func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsi
 	return k, err
 }
 
-// running returns the present clock, expressed from this instant on.
+// running returns a clock that begins at the present time of the cloud and has
+// the present rate.
 func running(tx *store.Tx) store.Clock {
 	c := store.Clock{Machine: tx.Machine, Cloud: tx.Now, Rate: 1}
 	if is := tx.Clock(); !is.Real() {
@@ -104,14 +105,14 @@ func running(tx *store.Tx) store.Clock {
 }
 
 // AdvanceClock moves the clock forward. It returns when all work that falls due
-// by the new time has settled, including work that other work adds. Work
-// settles in the order of its due times. The time of each transaction is the
-// due time of its work. On a running clock the time of a transaction may be
-// later, because settling the earlier work took some time.
+// by the new time has settled, including work that was added meanwhile. Work
+// settles in the order of its due times. While a work item settles, the clock
+// shows the due time of this item. A running clock can show a later time,
+// because the settling of earlier work takes time.
 //
-// AdvanceClock takes as long as the work takes. If ctx ends first, the clock
-// stays at the time that the work has reached, and AdvanceClock returns
-// Unavailable. The caller can then call AdvanceClock again.
+// AdvanceClock takes as long as the work takes. If ctx ends first, AdvanceClock
+// returns Unavailable, and the clock continues from the due time of the last
+// settled work. The caller can then call AdvanceClock again.
 func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -149,7 +150,7 @@ func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k
 
 // stepTo moves the clock from one due time to the next and settles the due work
 // each time. It reports whether the clock has reached goal. It stops earlier if
-// the transaction is as large as a batch.
+// the transaction has reached the size of a batch (see step).
 func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (arrived bool, err error) {
 	for step := newStep(tx); step.goesOn(tx); {
 		at, ok := tx.NextDue()

@@ -84,15 +84,15 @@ func (e *Engine) diskByName(tx *store.Tx, call Call, req cloudsim.CreateDisk) (d
 	return have, nil
 }
 
-// diskDiffers returns how the existing disk differs from the request, or "" if
-// it matches.
+// diskDiffers describes a difference between the existing disk and the request.
+// It returns "" if the disk matches the request.
 func diskDiffers(have cloudsim.Disk, req cloudsim.CreateDisk) string {
 	switch {
 	case !slices.Equal(have.Zones(), slices.Sorted(slices.Values(req.Zones()))) || have.Type != req.Type:
 		return "zone " + strings.Join(have.Zones(), " and ") + " and type " + have.Type
 	case have.SourceSnapshot != req.SourceSnapshot || have.SourceDisk != req.SourceDisk:
 		return "another source"
-	case req.SizeGiB != 0 && have.SizeGiB != req.SizeGiB: // size 0 is the size of the source
+	case req.SizeGiB != 0 && have.SizeGiB != req.SizeGiB: // size 0 means the size of the source
 		return "another size"
 	case req.IOPS != 0 && have.IOPS != req.IOPS:
 		return "other IOPS"
@@ -167,7 +167,7 @@ func (e *Engine) regionOfDisk(req cloudsim.CreateDisk) (region string, err error
 }
 
 // fromSource checks the source of the request, if the request has a source. If
-// the request has no size, fromSource sets it to the size of the source.
+// the request has no size, fromSource fills in the size of the source.
 func fromSource(tx *store.Tx, project cloudsim.ProjectID, region string, req *cloudsim.CreateDisk) error {
 	switch {
 	case req.SourceSnapshot != "":
@@ -212,7 +212,7 @@ func (e *Engine) settledDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return e.finishDisk(tx, d)
 }
 
-// finishDisk settles the work on d and ends the operation successfully.
+// finishDisk completes the work on disk d and ends its operation with success.
 func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if err := arrive(d); err != nil {
 		return err
@@ -229,9 +229,9 @@ func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return disks.Delete(tx, d)
 }
 
-// copiedDisk stores a disk after its status may have changed. It settles a
-// copying disk when its data is complete. It fails a copying disk when its data
-// is lost.
+// copiedDisk stores a disk whose status may have changed. If the disk is in
+// state copying, copiedDisk completes the work when the data is complete. If
+// the data is lost, the disk and its operation fail.
 func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	switch {
 	case d.State != cloudsim.DiskCopying || e.lacksData(d.Status) && !d.Status.Lost:
@@ -248,9 +248,9 @@ func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return e.finishDisk(tx, d)
 }
 
-// waitForNoData settles the resources that wait for disk data if the cloud was
-// started without a data plane. No data plane will report the data of these
-// resources.
+// waitForNoData completes all copies that wait for disk data, if the cloud was
+// started without a data plane. Without a data plane, no report about this data
+// would ever arrive.
 func (e *Engine) waitForNoData(tx *store.Tx) error {
 	if e.cfg.DiskData {
 		return nil
@@ -285,8 +285,9 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 	return nil
 }
 
-// copying returns the resources of a table that the function is selects. It
-// reads all of them before the caller changes any resource.
+// copying returns the resources of a table that a filter function selects. It
+// reads the whole table before it returns, so the caller may then change the
+// resources.
 func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, err error) {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
@@ -299,8 +300,8 @@ func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, 
 	return all, nil
 }
 
-// arrive settles the state of d and its attachments. Attaching attachments
-// become attached, and detaching attachments are removed.
+// arrive completes the work on disk d. Attaching attachments become attached,
+// and detaching attachments are removed.
 func arrive(d *cloudsim.Disk) error {
 	var left []cloudsim.Attachment
 	for _, a := range d.Attachments {
@@ -316,7 +317,7 @@ func arrive(d *cloudsim.Disk) error {
 	return vacate(d)
 }
 
-// vacate makes a disk available if it is in use without attachments.
+// vacate makes disk d available if it is in use but has no attachments.
 func vacate(d *cloudsim.Disk) error {
 	if d.State != cloudsim.DiskInUse || len(d.Attachments) > 0 {
 		return nil
@@ -329,8 +330,9 @@ func (e *Engine) GetDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk
 	return read(ctx, e.core, disks, string(id))
 }
 
-// ListDisks returns one page of disks. A zone selects the disks in that zone,
-// and a regional disk is in both its zones. A source is a disk or a snapshot.
+// ListDisks returns one page of disks. The filter o.Zone selects the disks in
+// that zone. A regional disk is in both of its zones. The filter o.Source is
+// the id of a disk or snapshot.
 func (e *Engine) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Disk], error) {
 	return listPage(ctx, e.core, disks, o, func(d *cloudsim.Disk) string {
 		if slices.Contains(d.ReplicaZones, o.Zone) {
@@ -340,8 +342,8 @@ func (e *Engine) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 	})
 }
 
-// changeDisk runs change in one transaction. If change returns true, changeDisk
-// begins the work of verb on the disk.
+// changeDisk calls the function change with the disk, in one transaction. If
+// change returns true, changeDisk begins an operation with the given verb.
 func (e *Engine) changeDisk(ctx context.Context, id cloudsim.DiskID, verb cloudsim.Verb, change func(*store.Tx, *cloudsim.Disk) (bool, error)) (d cloudsim.Disk, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if d, err = get(tx, call, disks, string(id)); err != nil {
@@ -357,7 +359,7 @@ func (e *Engine) changeDisk(ctx context.Context, id cloudsim.DiskID, verb clouds
 
 // ResizeDisk begins to grow a disk and returns the disk. The disk may be
 // attached. ResizeDisk returns Conflict while a snapshot or a copy of the disk
-// is being made, because the copy has the present size.
+// is being made, because the snapshot or copy must have the present size.
 func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ResizeDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -431,7 +433,7 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 // DeleteDisk begins to delete a disk and returns the disk. A disk that is
 // already deleting is returned unchanged. DeleteDisk returns Conflict while the
 // disk is attached, and while a snapshot or a copy of the disk is being made.
-// Complete snapshots and copies stay.
+// Complete snapshots and copies of the disk stay.
 func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return e.changeDisk(ctx, id, cloudsim.Delete, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 		if d.State == cloudsim.DiskDeleting {

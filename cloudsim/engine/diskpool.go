@@ -17,11 +17,12 @@ var diskPools = store.Table[cloudsim.DiskPool]{
 }
 
 // diskPoolUsed stores how many GiB of each pool the disks use, by the name of
-// the pool. The usage is not in the record of the pool. Otherwise each new disk
-// would write an event of the pool.
+// the pool. The usage is not a field of the pool, because each new disk would
+// then write an event of the pool.
 var diskPoolUsed = store.Notes[int]{Name: "diskPoolUsed"}
 
-// keepDiskPools creates the missing pools and counts the usage of all pools.
+// keepDiskPools creates the missing pools, and computes the usage of all pools
+// again.
 func (e *Engine) keepDiskPools(tx *store.Tx) error {
 	used, err := countDiskPools(tx)
 	if err != nil {
@@ -90,9 +91,9 @@ func checkDiskPools(tx *store.Tx) error {
 	return nil
 }
 
-// takePools takes gib from the pool of a disk type in each zone. It returns
-// Exhausted if a pool has too little space left. The caller must then return
-// the error, so that the transaction is discarded.
+// takePools reserves space in the pool of the disk type in each zone. It
+// returns Exhausted if a pool has too little free space. The caller must then
+// return the error, so that the store discards the transaction.
 func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	for _, zone := range zones {
 		p, err := diskPools.Get(tx, cloudsim.DiskPoolName(zone, diskType))
@@ -112,7 +113,7 @@ func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	return nil
 }
 
-// givePools undoes takePools.
+// givePools frees space that takePools has reserved.
 func givePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	for _, zone := range zones {
 		name := cloudsim.DiskPoolName(zone, diskType)

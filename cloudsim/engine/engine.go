@@ -1,6 +1,7 @@
-// Package engine implements the cloud's API: one method for each operation,
-// which runs as one transaction. Its loop settles slow work when the work is
-// due. Authorize authorizes every call.
+// Package engine implements the cloud's API. Each operation of the API is one
+// method, which runs as one transaction. Work that takes time settles later:
+// the loop in Run completes it when it is due. Before each call, Authorize
+// checks the caller's permission.
 package engine
 
 import (
@@ -31,7 +32,7 @@ type Config struct {
 	Registry string
 
 	Catalogue              cloudsim.Catalogue           // regions, zones and types to offer; added to the stored catalogue
-	Profile                Profile                      // how long hardware takes
+	Profile                Profile                      // durations of simulated hardware
 	Instances              netip.Prefix                 // IPv4 range of default networks
 	Instances6             netip.Prefix                 // IPv6 range of default networks; none: their instances have no IPv6
 	Pods                   cloudsim.PodRanges           // pod ranges of default networks; zero value: no pod ranges
@@ -43,10 +44,10 @@ type Config struct {
 	Published              Published                    // host ports at which listeners are published; zero value: none
 	Meter                  Meter                        // counts the traffic of load balancers; nil: no counters
 	Quotas                 map[cloudsim.QuotaName]int64 // default limits of projects; absent quotas: cloudsim.DefaultQuotas
-	RateLimits             cloudsim.RateLimits          // limits until an administrator sets others; zero value: no limits
+	RateLimits             cloudsim.RateLimits          // rate limits of callers until an administrator changes them; zero value: no limits
 	ProjectRate            cloudsim.Rate                // limit of all callers of a project together, except callers with a role in all projects; zero value: no limit
 	JournalKeep            uint64                       // events kept in the journal
-	JournalBytes           int64                        // used bytes of the file beyond which fewer events are kept
+	JournalBytes           int64                        // used bytes of the file above which the journal keeps fewer events
 
 	// HostRoutes returns the ranges to which the cloud's machine has routes.
 	// Projects may not use these ranges. A nil function means no such ranges.
@@ -57,24 +58,24 @@ type Config struct {
 	Seed uint64
 	// StateDir is the directory of saved states; "" disables saving.
 	StateDir string
-	// FrozenAt is the time at which the clock of a new cloud stands still. The
-	// zero time means that the clock follows the machine.
+	// FrozenAt is the time at which the clock of a new cloud is stopped. If
+	// FrozenAt is zero, the clock shows the machine's time.
 	FrozenAt time.Time
 
-	// DiskData says that a data plane keeps the data of disks. A copy is then
-	// ready when the data plane reports that its data is complete.
+	// DiskData is true if a data plane stores the data of disks. The copy of a
+	// disk then becomes ready only when the data plane reports complete data.
 	DiskData bool
-	// DiskFiles saves the data of disks with states and restores it. Nil means
-	// that states contain records only.
+	// DiskFiles saves the data of disks in saved states, and restores this
+	// data. If DiskFiles is nil, saved states contain only records.
 	DiskFiles DiskFiles
-	// DiskCooldown is how long a disk cannot be modified again after a
-	// modification. 0 means no cool-down.
+	// DiskCooldown is the time after a modification of a disk during which the
+	// disk cannot be modified again. 0 means no cool-down.
 	DiskCooldown time.Duration
 }
 
-// Default returns a configuration that needs no setup of the machine. It uses
-// loopback addresses, because Linux answers on all of 127/8 without
-// configuration.
+// Default returns a configuration that needs no setup of the machine. Its IPv4
+// ranges are loopback addresses, because Linux accepts connections to all of
+// 127.0.0.0/8 without configuration.
 func Default() Config {
 	return Config{
 		Catalogue:      cloudsim.DefaultCatalogue(),
@@ -90,8 +91,8 @@ func Default() Config {
 	}
 }
 
-// Profile is how long work takes. Work with a zero duration settles in the
-// transaction that begins it.
+// Profile holds the durations of simulated work. Work with duration 0 settles
+// in the transaction that begins the work.
 type Profile struct {
 	Name         string
 	Provision    time.Duration // instance: provisioning
@@ -102,8 +103,9 @@ type Profile struct {
 	Network      time.Duration // network, subnet, route: creating, updating, deleting
 }
 
-// These are the profiles that users choose by name. Realistic has short
-// durations, so that a watcher sees every state and labs stay quick.
+// Instant and Realistic are the profiles that users select by name. The
+// durations of Realistic are long enough for a watcher to see every state, and
+// short enough for labs.
 var (
 	Instant   = Profile{Name: "instant"}
 	Realistic = Profile{Name: "realistic", Provision: 400 * time.Millisecond, Boot: 800 * time.Millisecond, Shutdown: 800 * time.Millisecond, LoadBalancer: 250 * time.Millisecond, Disk: 300 * time.Millisecond, Network: 200 * time.Millisecond}
@@ -120,13 +122,14 @@ type core struct {
 	store *store.Store
 	cfg   Config
 
-	// settling is held while due work is taken and settled, so that an advance
-	// of the clock settles all due work in order.
+	// settling is locked while due work settles. AdvanceClock can therefore
+	// settle all due work in order, without the loop of Run in between.
 	settling sync.Mutex
 }
 
-// Engine applies requests to a store. Access control, images and saved states are types of
-// their own. Each may use only the tables that TestTables allows.
+// Engine applies requests to a store. Access control, images and saved states
+// are separate types. Each of these types may use only the tables that
+// TestTables permits.
 type Engine struct {
 	*core
 	access
@@ -144,11 +147,11 @@ type Engine struct {
 	health      health
 }
 
-// access answers which calls are permitted: tokens, service accounts, roles, trusts, signing
-// keys and rate limits.
+// access decides which calls are permitted. It manages tokens, service
+// accounts, roles, trusts, signing keys and rate limits.
 type access struct {
 	*core
-	// projectOf returns the project that a call creates in.
+	// projectOf returns the project in which a call creates resources.
 	projectOf func(*store.Tx, Call) (cloudsim.ProjectID, error)
 	placeOf   func(Subject) (*place, error)
 
@@ -157,7 +160,8 @@ type access struct {
 	ledger  ledger
 }
 
-// images holds the registry's repositories and decides about pushes and pulls.
+// images manages the registry's repositories, and decides which pushes and
+// pulls are permitted.
 type images struct {
 	*core
 	projectOf func(*store.Tx, Call) (cloudsim.ProjectID, error)
@@ -168,23 +172,25 @@ type images struct {
 type states struct {
 	*core
 	cloud replaceable
-	// loading is held by a load, a reset, and a save with disk data, so that
-	// only one of them runs.
+	// loading is locked during a load, a reset, and a save with disk data, so
+	// that only one of these runs at a time.
 	loading sync.Mutex
 }
 
-// replaceable is a cloud whose records a load replaces.
+// replaceable is a cloud whose records a load or a reset can replace.
 type replaceable interface {
-	// prepare completes the new records in the transaction that replaces the old ones.
+	// prepare completes the new records in the transaction that replaces the
+	// old records.
 	prepare(*store.Tx) error
-	// loadZones, loadFaults and loadRates read the new records after the transaction.
+	// After that transaction, loadZones, loadFaults and loadRates update the
+	// copies of records in memory.
 	loadZones() error
 	loadFaults() error
 	loadRates() error
 }
 
-// New returns an Engine without doing any work. The caller then calls Prepare
-// and Run.
+// New returns an Engine. It does not use the store. The caller must then call
+// Prepare and Run.
 func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
 	c := &core{log: log, store: st, cfg: cfg}
 	e := &Engine{core: c}
@@ -215,7 +221,7 @@ func (e *Engine) Prepare() error {
 	})
 }
 
-// prepare brings the contents of the file in line with the configuration.
+// prepare updates the stored records to the present configuration.
 func (e *Engine) prepare(tx *store.Tx) error {
 	if err := ensureKeys(tx); err != nil {
 		return err
@@ -259,25 +265,26 @@ func (e *Engine) readZones(tx *store.Tx) error {
 	return nil
 }
 
-// loadZones calls readZones after a failed transaction. It uses a write
-// transaction, so that no other write transaction reads regionOf at the same
-// time.
+// loadZones restores regionOf after a failed transaction, which may have
+// changed this map. It uses a write transaction, so that no other write
+// transaction reads regionOf at the same time.
 func (e *Engine) loadZones() error { return e.store.Update("", e.readZones) }
 
-// retention is how long finished operations and idempotency keys are kept.
+// retention is the time for which the cloud keeps finished operations and
+// idempotency keys.
 const retention = 24 * time.Hour
 
-// settleBatch is how many work items one transaction of the loop settles at
-// most.
+// settleBatch is the maximum number of work items that one transaction of the
+// loop settles.
 const settleBatch = 256
 
-// tryAgain is how long Run waits after a failed write, for example on a full
-// disk.
+// tryAgain is the time that Run waits after a failed write, for example on a
+// full disk.
 const tryAgain = 2 * time.Second
 
 // Run settles due work until ctx ends. Work that fell due while the process was
-// down settles first. Run also compacts the journal. While the file cannot be
-// written, due work waits and reads continue.
+// down settles first. Run also compacts the journal. If a write of the file
+// fails, Run tries again later, and reads continue.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.health.recovered.Store(false)
 	for {
@@ -318,15 +325,15 @@ func (e *Engine) follow(ctx context.Context) error {
 	}
 }
 
-// agenda is the work of the loop.
+// agenda describes the next work of the loop in Run.
 type agenda struct {
 	due  bool          // work is due now
-	wait time.Duration // time until work is due; an hour at most
+	wait time.Duration // time until the next work is due; at most an hour
 	long bool          // the journal is too long and needs compaction
 }
 
-// agenda reads the due list and the length of the journal once. Each commit
-// wakes the loop, which then calls agenda again.
+// agenda reads the due list and the length of the journal. The loop calls
+// agenda again after each commit.
 func (e *Engine) agenda() (a agenda, err error) {
 	a.wait = time.Hour
 	used := e.store.Used()
@@ -342,14 +349,15 @@ func (e *Engine) agenda() (a agenda, err error) {
 	return a, err
 }
 
-// journalLeast is how many events the journal keeps at least, even if they are
-// large.
+// journalLeast is the minimum number of events that the journal keeps, even if
+// the file is too large.
 const journalLeast = 1000
 
-// journalKeep returns how many of n events the journal keeps. It returns half
-// of n if the file uses more than JournalBytes bytes. An event contains the
-// whole resource, so events can be large. The event of a load balancer with
-// thousands of targets takes a third of a megabyte.
+// journalKeep returns the number of events to keep in a journal of n events.
+// This number is smaller if the file uses more than JournalBytes bytes: half of
+// n, but at least journalLeast. Events can be large, because an event contains
+// the whole resource. The event of a load balancer with thousands of targets
+// has about a third of a megabyte.
 func (e *Engine) journalKeep(n uint64, used int64) uint64 {
 	if used <= e.cfg.JournalBytes {
 		return e.cfg.JournalKeep
@@ -389,8 +397,8 @@ func (e *Engine) settle() error {
 }
 
 // settleIn runs fn in one transaction that settles work. If a work item fails,
-// settleIn logs and drops the item, and runs fn again without it. One failing
-// item must not stop the cloud.
+// settleIn logs and drops this item, and runs fn again without the item. One
+// failing item must not stop the cloud.
 func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error) error) error {
 	dropped := map[store.Work]bool{}
 	for {
@@ -405,7 +413,7 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 					}
 					if err := e.settleOne(tx, w); err != nil {
 						bad, why = w, err
-						return err // the transaction keeps no partial change, and the other items run again
+						return err // the store discards the transaction, and the other items run again
 					}
 				}
 				return nil
@@ -474,8 +482,8 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 const compactBatch = 2000
 
 // compact deletes the oldest events until the journal has its configured
-// length. The loop calls compact when the journal is a quarter longer, so that
-// compact runs rarely.
+// length. The loop calls compact only when the journal is a quarter longer than
+// that, so that compact runs rarely.
 func (e *Engine) compact() error {
 	for n := 1; n > 0; {
 		used := e.store.Used()
@@ -502,7 +510,8 @@ func (e *Engine) Check() error {
 	return e.checkRecords()
 }
 
-// checkRecords is Check for the records alone, without the pages of the file.
+// checkRecords checks all records and the journal. Unlike Check, it does not
+// check the pages of the file.
 func (e *Engine) checkRecords() error {
 	var all errgroup.Group
 	all.SetLimit(runtime.GOMAXPROCS(0))

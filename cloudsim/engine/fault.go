@@ -22,21 +22,22 @@ var faults = store.Table[cloudsim.Fault]{
 }
 
 // faultsSeen counts the calls that matched each fault, by the fault's id. The
-// count is not in the record of the fault. Otherwise each matched call would
-// write an event of the fault.
+// count is not a field of the stored fault, because each matching call would
+// then write an event of the fault.
 var faultsSeen = store.Notes[uint64]{Name: "faultsSeen"}
 
-// faultRules is a copy of the faults that may still hit. With the copy, Decide
-// reads the store only for calls that a fault may match. Only one process uses
-// the file, so the copy is outdated only while a change of the faults is
-// running.
+// faultRules is a copy in memory of the faults that can still hit calls.
+// Because of this copy, Decide needs no write transaction for a call that
+// matches no fault. Only one process uses the file, so the copy is outdated
+// only while a change of the faults is running.
 type faultRules struct {
 	loading sync.Mutex // one load at a time, so that the last load publishes its result last
 	live    atomic.Pointer[[]cloudsim.Fault]
 }
 
-// loadFaults reads the copy again. Call it after every commit that created,
-// deleted or used up a fault.
+// loadFaults copies the faults from the store to memory. Call it after each
+// commit that created a fault, deleted a fault, or added the last possible hit
+// of a fault.
 func (e *Engine) loadFaults() error {
 	e.rules.loading.Lock()
 	defer e.rules.loading.Unlock()
@@ -59,7 +60,7 @@ func (e *Engine) loadFaults() error {
 	return nil
 }
 
-// Subject is the target of a call.
+// Subject describes a call: its operation, its target and its request.
 type Subject struct {
 	Operation string // operation id
 	Target    string // id in the path; "" for none
@@ -69,13 +70,13 @@ type Subject struct {
 // Strike is the effect of faults on one call. The zero value has no effect.
 type Strike struct {
 	Latency time.Duration   // delay before the effect of Fault
-	Fault   *cloudsim.Fault // the fault that decides; nil for none
+	Fault   *cloudsim.Fault // the fault that decides the outcome of the call; nil for none
 }
 
 // Decide returns the effect of faults on an authorized call. If no fault
-// matches, Decide only reads memory. Otherwise Decide commits the counts, and
-// an event for each hit, before it returns. A fault therefore never hits more
-// often than its limit, even after a crash or with concurrent calls.
+// matches, Decide does not write to the store. Otherwise Decide commits the
+// counts, and an event for each hit, before it returns. A fault therefore never
+// hits more often than its limit, even after a crash or with concurrent calls.
 func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) {
 	live := e.rules.live.Load()
 	if live == nil || len(*live) == 0 {
@@ -131,8 +132,9 @@ func (e *Engine) matching(live []cloudsim.Fault, call Call, s Subject) (ids []st
 	return ids, nil
 }
 
-// count counts the call for each fault until a fault decides the outcome.
-// usedUp means that a fault will never hit again.
+// count counts the call for each fault in ids, in order, until a fault decides
+// the outcome. The result usedUp is true if one of these faults can never hit
+// again.
 func count(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)
@@ -191,8 +193,9 @@ func (p *place) in(m cloudsim.FaultMatch) bool {
 	return true
 }
 
-// placeOf returns the place of the resource that the call names. For a call
-// without a target it returns the place in the request. For other calls it
+// placeOf returns the name, zone, type and labels of the target of a call. If
+// the call has no target, placeOf reads these values from the request. If the
+// target does not exist, or the call has neither target nor request, placeOf
 // returns an empty place.
 func (e *Engine) placeOf(s Subject) (*place, error) {
 	p := &place{}
@@ -218,8 +221,8 @@ func (e *Engine) placeOf(s Subject) (*place, error) {
 	return p, nil
 }
 
-// kindOfNoun returns the kind of an operation's noun. The noun is the plural of
-// the kind.
+// kindOfNoun returns the resource kind for the noun of an operation id. For
+// example, the operation disks.create has the noun disks and the kind disk.
 func kindOfNoun(noun string) cloudsim.ResourceKind {
 	if stem, ok := strings.CutSuffix(noun, "ies"); ok {
 		return cloudsim.ResourceKind(stem + "y") // repository
@@ -231,8 +234,8 @@ func kindOfNoun(noun string) cloudsim.ResourceKind {
 	return cloudsim.ResourceKind(kind)
 }
 
-// everywhere returns ctx with a call of no project. It is for resources that
-// belong to no project: faults, holds and keys.
+// everywhere returns ctx with a call that has no project. Lists of faults,
+// holds and signing keys use it, because these resources belong to no project.
 func everywhere(ctx context.Context) (context.Context, error) {
 	call, err := callOf(ctx)
 	call.Project = ""

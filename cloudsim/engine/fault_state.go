@@ -10,11 +10,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Some faults are not an answer to a call but a state of the cloud. Examples
-// are a zone outage, an operation that does not end, and stale reads.
+// This file implements the faults that do more than delay or fail a call: zone
+// outages, operations that do not end, and stale reads.
 
-// Under returns the ctx with which a call runs after strike hit. The ctx
-// applies stale reads and stuck operations. Other effects do not change it.
+// Under returns the ctx for a call that a fault has hit. If the effect of the
+// fault is a stale read or a stuck operation, this ctx makes the engine's
+// methods apply the effect. For other effects Under returns ctx unchanged.
 func Under(ctx context.Context, hit Strike) context.Context {
 	call, ok := CallOf(ctx)
 	if !ok || hit.Fault == nil {
@@ -31,9 +32,9 @@ func Under(ctx context.Context, hit Strike) context.Context {
 	return context.WithValue(ctx, callKey{}, call)
 }
 
-// stuck reports whether a fault keeps an operation from settling. The fault
-// must have struck the call that began the operation. The fault must still
-// exist, and its window must be open.
+// stuck reports whether a fault prevents an operation from settling. This is so
+// if the fault hit the call that began the operation, the fault still exists,
+// and the time window of the fault is open.
 func stuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if op.Released || !strings.HasPrefix(op.HeldBy, faults.Prefix+"-") {
 		return false, nil
@@ -45,8 +46,9 @@ func stuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return err == nil && f.OpenAt(tx.Now), err
 }
 
-// begins puts the begin and the end of a fault's window on the due list. If the
-// window is already open, begins also starts the zone outage of the fault.
+// begins adds work items to the due list for the begin and the end of a fault's
+// time window. If the window is already open, begins also starts the zone
+// outage of the fault.
 func begins(tx *store.Tx, f cloudsim.Fault) error {
 	from, until := f.Window()
 	for _, at := range []*time.Time{&from, until} {
@@ -60,7 +62,7 @@ func begins(tx *store.Tx, f cloudsim.Fault) error {
 	return keepOutages(tx)
 }
 
-// settledFault applies the begin or the end of a fault's window.
+// settledFault applies the begin or the end of a fault's time window.
 func (e *Engine) settledFault(tx *store.Tx, w store.Work) error {
 	f, err := faults.Get(tx, w.ID)
 	if errors.Is(err, cloudsim.NotFound) {
@@ -77,9 +79,9 @@ func (e *Engine) settledFault(tx *store.Tx, w store.Work) error {
 	return keepOutages(tx)
 }
 
-// keepOutages sets the outage of each zone according to the open faults. It
-// writes only the zones that change, so it may be called whenever a fault may
-// have begun or ended.
+// keepOutages updates the outage of each zone from the faults whose time window
+// is open. It writes only zones that change. Callers may therefore call it
+// whenever a fault may have begun or ended.
 func keepOutages(tx *store.Tx) error {
 	by := map[string]cloudsim.FaultID{}
 	for f, err := range faults.Scan(tx, "", "") {

@@ -35,8 +35,8 @@ func (e *Engine) Healthy() []Check {
 	return []Check{{"store-read", read}, {"store-commit", e.probe()}}
 }
 
-// Ready returns the checks of Healthy, and a check that the work which fell due
-// while the cloud was down has settled.
+// Ready returns the checks of Healthy and one more check. This check fails
+// until the work that fell due before the cloud's start has settled.
 func (e *Engine) Ready() []Check {
 	var err error
 	if !e.health.recovered.Load() {
@@ -55,7 +55,7 @@ func (e *Engine) probe() error {
 	return h.err
 }
 
-// Figures holds the resources from which metrics are made.
+// Figures holds the resources from which the caller computes metrics.
 type Figures struct {
 	Quotas []cloudsim.Quota // quotas of all projects
 	Faults []cloudsim.Fault

@@ -16,8 +16,9 @@ var holds = store.Table[cloudsim.Hold]{
 	Meta: func(h *cloudsim.Hold) *cloudsim.Meta { return &h.Meta },
 }
 
-// idle reports whether an operation that is due must not settle: it is over, it
-// was forgotten, or a hold or a fault keeps it.
+// idle reports whether the due work of an operation must not settle. This is so
+// if the operation is over or no longer exists, or if a hold or a fault blocks
+// the operation.
 func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -32,9 +33,10 @@ func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	return held(tx, op)
 }
 
-// held reports whether a hold or a fault keeps an operation from settling, and
-// records the hold in the operation. It runs when the work is due, so a hold
-// that was created after the operation began also applies.
+// held reports whether a hold or a fault prevents an operation from settling.
+// It records the id of the hold in the operation. The engine calls held when
+// the work is due. A hold therefore also applies to operations that began
+// before the hold was created.
 func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if is, err := stuck(tx, op); is || err != nil {
 		return is, err
@@ -51,10 +53,10 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return false, nil
 }
 
-// release releases a held operation. If the operation is due, release settles it in
-// the same transaction, so that the same calls always write the same journal.
-// Otherwise release puts the operation on the due list again. This is needed if
-// the clock was set back after the work was taken off the list.
+// release releases a held operation. If the operation is due, release settles
+// it in the same transaction, so that the same calls always write the same
+// journal. Otherwise release puts the operation on the due list again. This is
+// necessary if the clock was set back after the work was removed from the list.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
@@ -67,9 +69,10 @@ func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	return e.settleOne(tx, work)
 }
 
-// releaseAll releases all operations that a hold or a fault keeps. It reads each
-// operation again, because settling one operation may end others. For example,
-// an instance that terminates ends the operations of its disks.
+// releaseAll releases all operations that a hold or a fault blocks. The
+// parameter by is the id of the hold or fault. It reads each operation again,
+// because settling one operation may end others. For example, an instance that
+// terminates ends the operations of its disks.
 func (e *Engine) releaseAll(tx *store.Tx, by string) error {
 	kept, err := operations.Lookup(tx, byHold, by)
 	if err != nil {
@@ -90,8 +93,8 @@ func (e *Engine) releaseAll(tx *store.Tx, by string) error {
 	return nil
 }
 
-// CreateHold creates a hold. The hold keeps work from settling from the moment
-// at which CreateHold returns.
+// CreateHold creates a hold. After CreateHold has returned, no matching work
+// settles until the hold is deleted or the operation is released.
 func (e *Engine) CreateHold(ctx context.Context, req cloudsim.CreateHold) (h cloudsim.Hold, err error) {
 	if err := req.Validate(); err != nil {
 		return h, err
@@ -134,8 +137,8 @@ func (e *Engine) ListHolds(ctx context.Context, o cloudsim.ListOptions) (l cloud
 	return listPage(ctx, e.core, holds, o, nil)
 }
 
-// DeleteHold removes a hold. The operations that it kept settle at once if they
-// are due, unless another hold keeps them.
+// DeleteHold deletes a hold and releases its operations. Operations that are
+// due settle at once, unless another hold or a fault blocks them.
 func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		h, err := get(tx, call, holds, string(id))
@@ -149,8 +152,9 @@ func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	})
 }
 
-// ReleaseOperation exempts one operation from all holds. The operation settles
-// when it is due. ReleaseOperation returns Conflict if the operation is over.
+// ReleaseOperation exempts one operation from all holds, and from faults that
+// block it. The operation settles when it is due. ReleaseOperation returns
+// Conflict if the operation is over.
 func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if op, err = get(tx, call, operations, string(id)); err != nil {
@@ -172,14 +176,14 @@ func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 	return op, err
 }
 
-// durations stores the work durations that replace durations of the profile.
-// They apply to work that begins afterwards.
+// durations stores the work durations that override the durations of the
+// profile. A change applies to work that begins after the change.
 var durations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 
 const allDurations = "all"
 
-// takes returns how long work takes: the stored duration, else the duration of
-// the profile.
+// takes returns the duration of work of a kind and verb. This is the stored
+// duration, or the duration in the parameter profile if no duration is stored.
 func takes(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile time.Duration) (time.Duration, error) {
 	said, ok, err := durations.Get(tx, allDurations)
 	if err != nil || !ok {
@@ -193,7 +197,7 @@ func takes(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile
 	return profile, nil
 }
 
-// GetDurations returns the work durations that replace durations of the
+// GetDurations returns the work durations that override the durations of the
 // profile.
 func (e *Engine) GetDurations(ctx context.Context) (d cloudsim.WorkDurations, err error) {
 	if _, err := callOf(ctx); err != nil {
@@ -209,7 +213,8 @@ func (e *Engine) GetDurations(ctx context.Context) (d cloudsim.WorkDurations, er
 	return d, err
 }
 
-// SetDurations replaces all work durations that GetDurations returns.
+// SetDurations replaces the whole list of work durations that override the
+// durations of the profile.
 func (e *Engine) SetDurations(ctx context.Context, req cloudsim.WorkDurations) (cloudsim.WorkDurations, error) {
 	if err := req.Validate(); err != nil {
 		return req, err

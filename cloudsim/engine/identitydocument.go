@@ -68,11 +68,11 @@ func (h *instanceTokens) keep(id cloudsim.InstanceID, secret string) {
 	h.secrets[id] = secret
 }
 
-// CreateInstanceToken returns a token of the service account that an instance
-// carries. The metadata service gives the token to the instance.
-// CreateInstanceToken returns the last token again while at least half of its
-// lifetime is left. Programs on the instance may ask often, and each new token
-// is a record that is kept for a day.
+// CreateInstanceToken returns a token of the instance's service account. The
+// metadata service gives this token to the instance. While the last token has
+// at least half of its lifetime left, CreateInstanceToken returns this token
+// again. The reason is that programs on the instance may ask often, and the
+// store keeps each new token until a day after its expiry.
 func (ac *access) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID) (t cloudsim.Token, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -114,9 +114,9 @@ func (ac *access) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceI
 	return t, err
 }
 
-// carriedBy returns the service account that an instance carries. It returns
-// NotFound if the instance has no service account, and Conflict if the instance
-// is terminating.
+// carriedBy returns the service account of an instance. It returns NotFound if
+// the instance has no service account, and Conflict if the instance is
+// terminating.
 func carriedBy(tx *store.Tx, call Call, id cloudsim.InstanceID) (a cloudsim.ServiceAccount, err error) {
 	i, err := get(tx, call, instances, string(id))
 	switch {

@@ -122,8 +122,9 @@ func errUnknownReference(field, value, hint string) error {
 	return cloudsim.InvalidField(field, "names "+value+", which does not exist; "+hint)
 }
 
-// workOnInstance begins work on an instance after the caller moved its state.
-// It clears Crashed, because any new work ends a crash.
+// workOnInstance begins work on an instance. The caller must have changed the
+// state of the instance. workOnInstance clears Crashed, because any new work
+// ends a crash.
 func (e *Engine) workOnInstance(tx *store.Tx, call Call, i *cloudsim.Instance, verb cloudsim.Verb, takes time.Duration) error {
 	i.Crashed = nil
 	if err := work(e, tx, call, instances, i, verb, takes, e.settledInstance); err != nil {
@@ -181,8 +182,8 @@ func (e *Engine) StopInstance(ctx context.Context, id cloudsim.InstanceID) (clou
 	return e.moveInstance(ctx, id, cloudsim.Stop, e.cfg.Profile.Shutdown)
 }
 
-// UpdateInstance replaces the labels of an instance in any state. If rev is not
-// 0 and not the instance's revision, it returns Stale.
+// UpdateInstance replaces the labels of an instance in any state. It returns
+// Stale if rev is neither 0 nor the instance's revision.
 func (e *Engine) UpdateInstance(ctx context.Context, id cloudsim.InstanceID, req cloudsim.UpdateInstance, rev uint64) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err

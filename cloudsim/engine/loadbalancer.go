@@ -30,7 +30,7 @@ func targetsOf(l *cloudsim.LoadBalancer) []string {
 		ids[i] = string(t.Instance)
 	}
 	slices.Sort(ids)
-	return slices.Compact(ids) // several addresses may be behind one instance
+	return slices.Compact(ids) // several targets may have the same instance
 }
 
 // CreateLoadBalancer begins to create a load balancer. The call is idempotent
@@ -68,15 +68,15 @@ func (e *Engine) loadBalancerByName(tx *store.Tx, call Call, req cloudsim.Create
 	return have, nil
 }
 
-// differsFrom returns how the existing load balancer differs from the request,
-// or "" if it matches.
+// differsFrom describes a difference between the existing load balancer and the
+// request. It returns "" if the load balancer matches the request.
 func differsFrom(have cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) string {
 	var ips []string
 	for _, a := range have.Addresses {
 		ips = append(ips, a.IP)
 	}
 	for _, text := range req.Addresses {
-		ip, err := netip.ParseAddr(text) // an IPv6 address can be written in many ways
+		ip, err := netip.ParseAddr(text) // the same IPv6 address has several spellings
 		if err != nil || !slices.Contains(ips, ip.String()) {
 			return "address " + strings.Join(ips, " and ")
 		}
@@ -132,9 +132,10 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 
 // checkTargets returns Invalid for targets that are not instances of the
 // project and the region, and for addresses that do not belong to their
-// instances. The error lists all wrong targets. checkTargets skips the targets
-// in had, because an earlier call has checked them. An instance that terminates
-// is removed from its load balancers.
+// instances. The error lists all invalid targets. checkTargets skips targets
+// that are in the parameter had, because an earlier call has checked these
+// targets. They are still valid, because the cloud removes a terminated
+// instance from its load balancers.
 func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, targets, had []cloudsim.Target) error {
 	known := make(map[cloudsim.TargetKey]bool, len(had))
 	for _, t := range had {
@@ -165,7 +166,8 @@ func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region s
 	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: bad[0].Field + " " + bad[0].Reason, Fields: bad}
 }
 
-// behind reports whether ip is an address of i or in its pod ranges.
+// behind reports whether ip is an address of instance i, or is in a pod range
+// of i.
 func behind(i cloudsim.Instance, ip string) bool {
 	a, err := netip.ParseAddr(ip)
 	return err == nil && i.Has(a)
@@ -295,8 +297,8 @@ func (e *Engine) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	return l, err
 }
 
-// Meter counts the traffic of load balancers. It returns false for a load
-// balancer for which it does not forward.
+// Meter counts the traffic of load balancers. LoadBalancerStats returns false
+// if the data plane does not forward for the load balancer.
 type Meter interface {
 	LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool)
 }
@@ -335,7 +337,7 @@ func (e *Engine) ReportLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	})
 }
 
-// forgetTarget removes an instance that is gone from the targets of all load
+// forgetTarget removes a deleted instance from the targets of all load
 // balancers.
 func (e *Engine) forgetTarget(tx *store.Tx, id cloudsim.InstanceID) error {
 	found, err := loadBalancers.Lookup(tx, byTarget, string(id))

@@ -90,9 +90,9 @@ func wholeNetworkSpec(s cloudsim.NetworkSpec) cloudsim.NetworkSpec {
 	return s
 }
 
-// checkOverlap returns Conflict if a range of n overlaps a range of another network or
-// of load balancers. All these ranges are used on one machine. Two default
-// networks may have identical ranges.
+// checkOverlap returns Conflict if a range of n overlaps a range of another
+// network or of load balancers. The reason is that one machine uses all these
+// ranges. Two default networks may have identical ranges.
 func (e *Engine) checkOverlap(tx *store.Tx, n cloudsim.Network) error {
 	if err := e.checkReserved(n); err != nil {
 		return err
@@ -129,13 +129,14 @@ func (e *Engine) checkReserved(n cloudsim.Network) error {
 	return nil
 }
 
-// spans returns all ranges of n, with the size of the part that one instance
-// gets.
+// spans returns the address ranges and the pod ranges of network n. Bits of
+// each result is the prefix length of the part that one instance gets.
 func spans(n cloudsim.Network) []cloudsim.PodRange {
 	return append(whole(n.Ranges()...), n.PodRanges.Families()...)
 }
 
-// whole returns ranges of which an instance gets one address.
+// whole converts address ranges to PodRange values. An instance gets one
+// address of such a range, so Bits is the full length of an address.
 func whole(all ...netip.Prefix) []cloudsim.PodRange {
 	var out []cloudsim.PodRange
 	for _, p := range all {
@@ -146,8 +147,9 @@ func whole(all ...netip.Prefix) []cloudsim.PodRange {
 	return out
 }
 
-// clash returns the first two ranges that overlap. If shared is true, two
-// identical ranges do not count.
+// clash looks for a range in mine that overlaps a range in theirs. It returns
+// the first such pair, or false if there is no pair. If shared is true, two
+// identical ranges do not count as an overlap.
 func clash(mine, theirs []cloudsim.PodRange, shared bool) (a, b netip.Prefix, ok bool) {
 	for _, m := range mine {
 		for _, t := range theirs {
@@ -277,8 +279,9 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 	return n, err
 }
 
-// unused returns Conflict if table users has a resource that refers to id in
-// the given index. The error names the first such resource.
+// unused returns Conflict if a resource in the table users refers to the
+// resource id. It looks up the references in the given index. The error names
+// the first resource that refers to id.
 func unused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

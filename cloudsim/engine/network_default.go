@@ -10,10 +10,10 @@ import (
 )
 
 // The cloud creates each project with a default network. All default networks
-// have the configured ranges, and each has one subnet with the whole ranges for
-// all zones. Instances have real addresses of one machine. Default networks
-// therefore share one address pool, so that no two instances have the same
-// address.
+// have the configured ranges. Each default network has one subnet, which has
+// the same ranges and serves all zones. Instances have real addresses of one
+// machine. Default networks therefore share one address pool, so that no two
+// instances have the same address.
 
 // validRanges returns an error if the configured ranges of default networks are
 // invalid.
@@ -25,7 +25,7 @@ func (c Config) validRanges() error {
 	return nil
 }
 
-// text formats a range as resources do. It returns "" for no range.
+// text formats range p for a resource. It returns "" if p is not valid.
 func text(p netip.Prefix) string {
 	if !p.IsValid() {
 		return ""
@@ -85,8 +85,8 @@ func (e *Engine) keepDefaultNetworks(tx *store.Tx) error {
 }
 
 // stillApart returns an error if a network overlaps the configured ranges. It
-// logs a warning for each network that the present configuration would not
-// permit.
+// logs a warning for each network that a client could not create with the
+// present configuration.
 func (e *Engine) stillApart(tx *store.Tx) error {
 	for n, err := range networks.Scan(tx, "", "") {
 		if err != nil {
@@ -110,7 +110,7 @@ func (e *Engine) stillApart(tx *store.Tx) error {
 }
 
 // moveDefaultNetwork sets n to the configured ranges. If the configuration has
-// no pod ranges, n keeps the pod ranges that a call has set.
+// no pod ranges, n keeps the pod ranges that UpdateNetwork has set.
 func (e *Engine) moveDefaultNetwork(tx *store.Tx, n cloudsim.Network) error {
 	before := n
 	n.IPv4, n.IPv6 = text(e.cfg.Instances), text(e.cfg.Instances6)

@@ -61,9 +61,10 @@ func withdraw(i *cloudsim.Instance, t cloudsim.NoticeType) bool {
 }
 
 // noticeDue performs the action of a notice. It checks the notice in the
-// instance first, because the notice may have been withdrawn or moved to a
-// later time. If the instance's state does not permit the action, such as a
-// reboot of a stopped instance, noticeDue only removes the notice.
+// instance first, because a caller may have withdrawn the notice, or may have
+// announced it again for a later time. If the instance's state does not permit
+// the action, such as a reboot of a stopped instance, noticeDue only removes
+// the notice.
 func (e *Engine) noticeDue(tx *store.Tx, w store.Work) error {
 	i, err := instances.Get(tx, w.ID)
 	if errors.Is(err, cloudsim.NotFound) {
