@@ -94,7 +94,7 @@ func (b *BillCounts) Add(e AuditEntry) {
 	b.Errors[e.Outcome]++
 }
 
-// Merge adds the sums of other to b.
+// Merge adds the sums of another BillCounts to b.
 func (b *BillCounts) Merge(other BillCounts) {
 	b.Calls += other.Calls
 	b.Throttled += other.Throttled

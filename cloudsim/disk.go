@@ -214,7 +214,7 @@ func (c *checks) diskZones(r CreateDisk) {
 	}
 }
 
-// Of checks r against the limits of disk type t.
+// Of checks the request r against the limits of the disk type t.
 func (r CreateDisk) Of(t DiskType) error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, t.MinGiB, t.MaxGiB)
@@ -228,8 +228,8 @@ func (r CreateDisk) Of(t DiskType) error {
 	return c.err()
 }
 
-// OfSnapshot checks r against its source snapshot s. The parameter region is
-// the region of the new disk.
+// OfSnapshot checks the request r against the source snapshot s. The parameter
+// region is the region of the new disk.
 func (r CreateDisk) OfSnapshot(s Snapshot, region string) error {
 	var c checks
 	c.noSmaller(r.SizeGiB, s.SizeGiB, "snapshot "+string(s.ID))
@@ -239,7 +239,7 @@ func (r CreateDisk) OfSnapshot(s Snapshot, region string) error {
 	return c.err()
 }
 
-// OfDisk checks r against its source disk d.
+// OfDisk checks the request r against the source disk d.
 func (r CreateDisk) OfDisk(d Disk) error {
 	var c checks
 	c.noSmaller(r.SizeGiB, d.SizeGiB, "disk "+string(d.ID))

@@ -81,7 +81,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Msg }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is e's kind.
+// Is reports whether target is the kind of e.
 func (e *Error) Is(target error) bool { k, ok := target.(Kind); return ok && k == e.Kind }
 
 // Errorf returns an Error of kind k. A %w verb sets the cause.

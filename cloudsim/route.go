@@ -98,7 +98,7 @@ func (r CreateRoute) Validate() error {
 	return c.err()
 }
 
-// Of checks r against its network n and its next hop.
+// Of checks the request r against the network n and the next hop of the route.
 func (r CreateRoute) Of(n Network, hop Instance) error {
 	var c checks
 	to, err := netip.ParsePrefix(r.Destination)

@@ -16,7 +16,7 @@ import (
 const (
 	TranscriptFormat  = "cloudsim-transcript"
 	TranscriptVersion = 2
-	// MaxTranscriptLine bounds a line, in bytes.
+	// MaxTranscriptLine is the largest length of a line, in bytes.
 	MaxTranscriptLine = 8 << 20
 )
 

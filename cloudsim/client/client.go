@@ -22,7 +22,7 @@ import (
 // call. So a program can use a rotated token without a restart.
 type TokenSource func() (string, error)
 
-// StaticToken returns a TokenSource that always returns secret.
+// StaticToken returns a TokenSource that always returns the given secret.
 func StaticToken(secret string) TokenSource {
 	return func() (string, error) { return secret, nil }
 }

@@ -64,7 +64,7 @@ type api struct {
 	ids     []string               // ids of all operations; filled by routes
 }
 
-// New returns the API of e.
+// New returns an HTTP handler that serves the API of the engine e.
 func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 	a := &api{
 		log: log, engine: e, metrics: newMetrics(cfg.Metrics, &figures{log, e}), audit: audit{w: cfg.Audit},
@@ -227,7 +227,7 @@ func answer[T any](v T, rev uint64, err error) (*body[T], error) {
 
 func etag(rev uint64) string { return strconv.Quote(strconv.FormatUint(rev, 10)) }
 
-// listed is an answer with a page.
+// listed is an answer with a page of a list.
 type listed[T any] struct{ Body cloudsim.List[T] }
 
 // none is an answer without a body, or a request without parameters.

@@ -51,7 +51,7 @@ type Config struct {
 	// identity documents and tokens. Any user of the machine can call from such an address, and can
 	// therefore pose as an instance with that address.
 	TrustLoopback bool
-	// Limits limit the connections of callers without a session.
+	// Limits apply to the connections of callers without a session.
 	Limits run.Limits
 }
 

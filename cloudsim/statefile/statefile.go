@@ -50,7 +50,7 @@ const (
 	ratio = 200
 )
 
-// Head describes a state.
+// Head is the header of a state's file.
 type Head struct {
 	Format   string `json:"format"`
 	Version  int    `json:"version"`

@@ -188,7 +188,7 @@ type Tx struct {
 	// Caller is the caller that acts, and Cause is the reason. The events that
 	// the transaction writes afterwards contain both values.
 	Caller, Cause string
-	// Machine is the same instant on the machine's clock.
+	// Machine is the time of the transaction on the machine's clock.
 	Machine time.Time
 
 	tx        *bolt.Tx
@@ -209,7 +209,7 @@ func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
 	return t
 }
 
-// View runs fn on the current contents.
+// View runs fn in a transaction that reads the current contents.
 func (s *Store) View(fn func(*Tx) error) (err error) {
 	if f := s.failed.Load(); f != nil && f.visible {
 		return cloudsim.Errorf(cloudsim.Unavailable, "the cloud cannot read its file: %w", f.err)
