@@ -24,10 +24,10 @@ var operations = store.Table[cloudsim.Operation]{
 const byHold = "hold"
 
 // begin records an operation for work on a resource, ends the resource's
-// earlier operation, and puts the work on the due list. m is the metadata of
-// the resource. The caller then stores the resource. waits reports that the
-// work settles later, because it takes time or is held. If waits is false, the
-// caller settles the work at once.
+// earlier operation, and puts the work on the due list. The parameter m is the
+// metadata of the resource, which the caller stores afterwards. The result
+// waits is true if the work settles later, because it takes time or is held. If
+// waits is false, the caller must settle the work at once.
 func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, profile time.Duration) (waits bool, err error) {
 	if err := e.supersede(tx, m.Operation, verb); err != nil {
 		return false, err
@@ -64,14 +64,14 @@ func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsi
 	return true, tx.Later(*op.DueAt, store.Work{Kind: kind, ID: id, Verb: cloudsim.Settle, Operation: op.ID})
 }
 
-// supersede ends an operation that a newer verb replaced. The operation fails
-// with Conflict.
+// supersede ends an operation that a newer operation replaces. The old
+// operation fails with Conflict.
 func (e *Engine) supersede(tx *store.Tx, id cloudsim.OperationID, by cloudsim.Verb) error {
 	return e.end(tx, id, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "overtaken by " + string(by)})
 }
 
-// end finishes an operation. It does nothing if the operation is over or was
-// forgotten.
+// end finishes an operation. It does nothing if the operation is over or no
+// longer exists.
 func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, why *cloudsim.OperationError) error {
 	if id == "" {
 		return nil
@@ -96,13 +96,13 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 	return tx.LaterOnce(due, store.Work{Kind: cloudsim.KindOperation, Verb: cloudsim.Delete})
 }
 
-// forgetEvery is how often finished operations are deleted. All operations that
-// end within one minute share one work item, so that most of them add nothing
-// to the due list.
+// forgetEvery is the interval at which the loop deletes old operations. All
+// operations that end within one interval share one work item, so the due list
+// stays short.
 const forgetEvery = time.Minute
 
-// forgetOperations deletes the operations that ended at least the retention
-// time ago.
+// forgetOperations deletes the operations that have been over for the retention
+// time or longer.
 func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 	until := tx.Now.Add(-retention)
 	var old []cloudsim.Operation
@@ -131,7 +131,7 @@ func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 	if len(old) < settleBatch {
 		return nil
 	}
-	return tx.Later(tx.Now, w) // the next transaction deletes the others
+	return tx.Later(tx.Now, w) // the next transaction deletes the remaining operations
 }
 
 // GetOperation returns an operation.
@@ -154,8 +154,9 @@ func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cl
 	return l, err
 }
 
-// AwaitOperation returns an operation when it is over. After wait it returns
-// the operation as it is.
+// AwaitOperation waits until an operation is over, and returns it. If the time
+// in the parameter wait ends first, it returns the operation in its present
+// state.
 func (e *Engine) AwaitOperation(ctx context.Context, id cloudsim.OperationID, wait time.Duration) (cloudsim.Operation, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

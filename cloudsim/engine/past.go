@@ -11,10 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// past is the content of a table at an earlier time. It is computed from the
-// present content and the journal. Reading the whole journal is slow, but only
-// calls under a stale-read fault need it. If the journal begins later than the
-// time, past shows the content at the begin of the journal.
+// past is the content of a table at an earlier time. pastOf computes it from
+// the present content and the whole journal. This is slow, but only calls that
+// a stale-read fault has hit need it. If the journal begins after that time,
+// past is the content at the begin of the journal.
 type past[T any] struct {
 	rev uint64        // last revision at that time
 	was map[string]*T // earlier values of the resources that have changed since; nil if the resource did not exist
@@ -49,9 +49,10 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 	return p, nil
 }
 
-// take processes an event. A resource that changed after the time may have no
-// earlier event. If it was created after the time, it did not exist then.
-// Otherwise its first known value is used.
+// take adds one event of the journal to p. The first event of a resource in the
+// journal may be later than the time at. If the resource was created after that
+// time, it did not exist at that time. Otherwise take uses the value in this
+// first event.
 func (p *past[T]) take(t store.Table[T], before map[string]*T, ev cloudsim.Event, at time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {
@@ -70,7 +71,8 @@ func (p *past[T]) take(t store.Table[T], before map[string]*T, ev cloudsim.Event
 	return nil
 }
 
-// get is Table.Get at the earlier time.
+// get returns a resource as it was at the earlier time. It returns NotFound if
+// the resource did not exist.
 func (p past[T]) get(tx *store.Tx, t store.Table[T], id string) (v T, err error) {
 	switch was, changed := p.was[id]; {
 	case !changed:
@@ -82,8 +84,8 @@ func (p past[T]) get(tx *store.Tx, t store.Table[T], id string) (v T, err error)
 	}
 }
 
-// rows yields the resources at the earlier time that follow o.After, in the
-// order of ids. It holds all of them in memory.
+// rows yields the resources as they were at the earlier time, sorted by id. It
+// yields only ids greater than o.After. It holds the whole table in memory.
 func (p past[T]) rows(tx *store.Tx, t store.Table[T], o cloudsim.ListOptions) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var all []T

@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// podPool returns the name of the pool of a range. Default networks share the
-// pools, because they have the same ranges.
+// podPool returns the name under which the store counts the free pod ranges in
+// r. All default networks share these pools, because they have the same ranges.
 func podPool(r cloudsim.PodRange) string { return fmt.Sprintf("pods %s in /%d", r.In, r.Bits) }
 
 // takePodRanges takes the lowest free pod range of each family of the network
@@ -61,7 +61,7 @@ func nthRange(r cloudsim.PodRange, n uint64) netip.Prefix {
 	return netip.PrefixFrom(ip, r.Bits)
 }
 
-// rangeNumber is the inverse of nthRange.
+// rangeNumber returns the number n for which nthRange(r, n) is p.
 func rangeNumber(r cloudsim.PodRange, p netip.Prefix) uint64 {
 	d := new(big.Int).SetBytes(p.Addr().AsSlice())
 	d.Sub(d, new(big.Int).SetBytes(r.In.Addr().AsSlice()))

@@ -29,10 +29,10 @@ func publishedOf(l *cloudsim.LoadBalancer) []string {
 
 func publishedKey(p cloudsim.Protocol, port int) string { return string(p) + "/" + strconv.Itoa(port) }
 
-// publish gives each listener of lb a published port: its present port, else
-// the lowest free port. If no port is free, the listener has no published port,
-// because a listener also works without a published port. The time is
-// proportional to the number of ports.
+// publish assigns a published port to each listener of lb. A listener keeps its
+// present published port, or gets the lowest free port. If no port is free, the
+// listener gets no published port, because it also works without a published
+// port. The time is proportional to the number of ports in the range.
 func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 	had := lb.Published
 	lb.Published = nil
@@ -55,8 +55,9 @@ func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 	return nil
 }
 
-// choosePublished sets p's port to the lowest free port. Ports of other load
-// balancers, of lb, and former ports of lb are not free.
+// choosePublished sets p.PublishedPort to the lowest free port in the
+// configured range. If no port is free, it sets nothing. A port is not free if
+// another load balancer has the port, or if lb has or had it.
 func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, had []cloudsim.PublishedPort, p *cloudsim.PublishedPort) error {
 	for port := e.cfg.Published.First; port <= e.cfg.Published.Last; port++ {
 		same := func(o cloudsim.PublishedPort) bool { return o.Protocol == p.Protocol && o.PublishedPort == port }
@@ -75,7 +76,8 @@ func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, had []
 	return nil
 }
 
-// publishedAs stores the range from which the published ports were last chosen.
+// publishedAs stores the configured range from which publish last chose the
+// ports.
 var publishedAs = store.Notes[Published]{Name: "published"}
 
 // republish chooses the published ports of all load balancers again if the

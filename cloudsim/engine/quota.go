@@ -10,7 +10,7 @@ import (
 )
 
 // quotaLimits stores the limits that differ from the default, by project and
-// name.
+// quota name.
 var quotaLimits = store.Notes[int64]{Name: "quota"}
 
 func quotaKey(project cloudsim.ProjectID, name cloudsim.QuotaName) string {
@@ -33,9 +33,9 @@ func (c *core) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloudsi
 	return c.quotaDefault(name), nil
 }
 
-// checkQuota checks quotas. It returns Exhausted if the wanted uses exceed a limit of
-// the project. Call checkQuota before the first write. A function that fails before
-// it writes does not slow down the other functions in its batch (see
+// checkQuota returns Exhausted if the wanted uses exceed a limit of the
+// project. Call checkQuota before the first write. A transaction that fails
+// before it writes does not slow down the other transactions in its batch (see
 // store.Update).
 func (c *core) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {
@@ -50,8 +50,8 @@ func (c *core) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...st
 	return nil
 }
 
-// checkQuotaEach checks a quota that applies to each resource alone, such as
-// listeners.
+// checkQuotaEach checks a quota that limits each resource separately. An
+// example is the number of listeners of one load balancer.
 func (e *Engine) checkQuotaEach(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName, n int) error {
 	limit, err := e.quotaLimit(tx, project, name)
 	if err == nil && int64(n) > limit {

@@ -15,7 +15,8 @@ type wantedRange struct {
 	netip.Prefix
 }
 
-// newRanges returns the ranges of n that differ from those of before.
+// newRanges returns the ranges of network n that differ from the ranges of
+// before.
 func newRanges(n, before cloudsim.Network) []wantedRange {
 	var all []wantedRange
 	for _, r := range []struct{ field, is, was string }{
@@ -59,8 +60,8 @@ func (e *Engine) permitted(wanted []wantedRange) error {
 	return nil
 }
 
-// addressesOf returns how many IPv4 addresses of its project's quota n uses.
-// The configured ranges of default networks do not count.
+// addressesOf returns the number of IPv4 addresses that network n uses of its
+// project's quota. The configured ranges of default networks do not count.
 func (e *Engine) addressesOf(n cloudsim.Network) (sum int64) {
 	count := func(s string) {
 		if p, err := netip.ParsePrefix(s); err == nil {
@@ -76,8 +77,8 @@ func (e *Engine) addressesOf(n cloudsim.Network) (sum int64) {
 	return sum
 }
 
-// networkAddresses returns how much of QuotaNetworkAddresses a project uses. It
-// reads all networks of the project.
+// networkAddresses returns the project's use of QuotaNetworkAddresses. It reads
+// all networks of the project.
 func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum int64, err error) {
 	for n, err := range networks.Scan(tx, project, "") {
 		if err != nil {
@@ -88,8 +89,9 @@ func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum
 	return sum, nil
 }
 
-// checkAddressQuota returns Exhausted if the change from before to n would give
-// the project's networks more addresses than its quota allows.
+// checkAddressQuota returns Exhausted if the networks of a project would have
+// more addresses than the quota of the project. The project changes or creates
+// a network: before is its old value, and n is its new value.
 func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) error {
 	more := e.addressesOf(n) - e.addressesOf(before)
 	if more <= 0 {
@@ -106,8 +108,9 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) err
 	return err
 }
 
-// routable returns Conflict if a route of n to a destination would take traffic
-// of load balancers, of another network, or of the pods of other instances.
+// routable returns Conflict if a new route in network n would redirect traffic
+// of load balancers, of other networks, or of the pods of other instances. The
+// destination of the route is to, and its next hop is hop.
 func (e *Engine) routable(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
 	if _, b, ok := clash(whole(to), whole(e.cfg.LoadBalancerRanges()...), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, where load balancers get their addresses", to, b)
@@ -128,8 +131,9 @@ func (e *Engine) routable(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instanc
 	return nil
 }
 
-// routableToPods is routable for the pod ranges that all default networks
-// share. There a route may lead only to a pod range of its next hop.
+// routableToPods checks a route in a default network against the pod ranges
+// that all default networks share. In these ranges a route may lead only to a
+// pod range of its next hop.
 func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
 	if !n.Default || n.PodRanges != e.cfg.Pods.WithDefaults() {
 		return nil

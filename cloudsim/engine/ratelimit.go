@@ -38,8 +38,9 @@ type bucketKey struct {
 	limit  cloudsim.Rate // part of the key, so that new limits begin with new buckets
 }
 
-// maxBuckets bounds the number of buckets. If there are more, take drops the full
-// buckets. This loses nothing, because a new bucket is full, too.
+// maxBuckets bounds the number of buckets. If this number is reached, the
+// method take deletes the full buckets. This loses nothing, because a new
+// bucket is full, too.
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {
@@ -75,8 +76,8 @@ func (ac *access) applyRates(limits cloudsim.RateLimits) {
 }
 
 // throttle returns Exhausted with RetryAfter for a call that exceeds its
-// caller's rate. throttle counts in the cloud's time. While the clock is
-// frozen, a caller without tokens waits until the clock is advanced.
+// caller's rate. throttle uses the cloud's clock. While this clock is stopped,
+// an empty bucket stays empty.
 func (ac *access) throttle(c Call, class Access) error {
 	if err := ac.throttleProject(c); err != nil {
 		return err
@@ -86,7 +87,7 @@ func (ac *access) throttle(c Call, class Access) error {
 		return nil
 	}
 	if class == Admin {
-		return nil // the caller that sets the limits must get through
+		return nil // a low limit must not prevent the administrator from raising the limit
 	}
 	write := class != Read && class != Enter
 	limit, word := limits.Read, "read"
@@ -107,8 +108,8 @@ func (ac *access) throttle(c Call, class Access) error {
 }
 
 // throttleProject returns Exhausted with RetryAfter if the callers of a project
-// together exceed the rate of a project. It protects other projects, so it
-// counts in the machine's time.
+// together exceed the configured rate of projects. This limit protects other
+// projects. It therefore uses the machine's clock, which users cannot stop.
 func (ac *access) throttleProject(c Call) error {
 	p, bound := c.boundTo()
 	limit := ac.cfg.ProjectRate
@@ -125,8 +126,9 @@ func (ac *access) throttleProject(c Call) error {
 	}
 }
 
-// tokenOrAccount returns the owner of the bucket. All tokens of a service
-// account share one bucket.
+// tokenOrAccount returns the id of the service account, or of the token if the
+// caller is not a service account. A caller's token bucket belongs to this id.
+// All tokens of a service account share one bucket.
 func (c Call) tokenOrAccount() cloudsim.TokenID {
 	if c.account != "" {
 		return cloudsim.TokenID(c.account)
@@ -135,7 +137,7 @@ func (c Call) tokenOrAccount() cloudsim.TokenID {
 }
 
 // take takes a token from a bucket and returns 0. If the bucket is empty, take
-// returns the time until it has a token.
+// returns the time until the bucket has a token again.
 func (r *rates) take(key bucketKey, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 
 // registryClaims are the claims of passwords and bearer tokens of the registry.
 // They name the caller but contain no permissions. The registry checks the
-// caller's roles at each use, so that a revoked role has an immediate effect.
+// caller's roles at each use, so the revocation of a role takes effect at once.
 type registryClaims struct {
 	Issuer   string                    `json:"iss"`
 	Subject  string                    `json:"sub"`
@@ -48,14 +48,14 @@ type RegistryBearer struct {
 	Granted  []cloudsim.RegistryAccess
 }
 
-// RegistryCaller is the caller of a password or a bearer token.
+// RegistryCaller is the caller that a password or a bearer token identifies.
 type RegistryCaller struct {
 	claims registryClaims
 	call   Call
 }
 
-// Context returns ctx with the call of c, for functions that need the caller,
-// such as faults.
+// Context returns a ctx with the identity of caller c. Functions such as Decide
+// read the caller from this ctx.
 func (c RegistryCaller) Context(ctx context.Context, requestID string) context.Context {
 	call := c.call
 	call.RequestID = requestID
@@ -67,7 +67,7 @@ func (c RegistryCaller) Name() string { return c.call.Caller }
 
 // CreateRegistryCredential creates a registry password for the caller. The
 // password of a service account is valid until it expires. Any other password
-// also becomes invalid when the token ends that the caller used.
+// also becomes invalid when the caller's token expires or is deleted.
 func (im *images) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (c cloudsim.RegistryCredential, err error) {
 	if err := req.Validate(); err != nil {
 		return c, err
@@ -105,8 +105,8 @@ func (im *images) newClaims(tx *store.Tx, use string, life time.Duration) regist
 	}
 }
 
-// AuthorizeRegistryPassword authenticates a password. The password is a result of
-// CreateRegistryCredential or the secret of a token of the cloud.
+// AuthorizeRegistryPassword authenticates a password. The password is from
+// CreateRegistryCredential, or is the secret of a token of the cloud.
 func (im *images) AuthorizeRegistryPassword(password string) (c RegistryCaller, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		t, _, err := authenticate(tx, password)
@@ -136,7 +136,7 @@ func (im *images) AuthorizeRegistryBearer(bearer string) (c RegistryCaller, err 
 }
 
 // readClaims verifies a token of the registry and checks that its caller still
-// exists. It checks times on the cloud's clock, without leeway.
+// exists. It compares times with the cloud's clock, without tolerance.
 func (im *images) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, err error) {
 	if err := verify(tx, cloudsim.KeyRegistry, token, &c.claims); err != nil {
 		return c, err
@@ -177,8 +177,9 @@ func (im *images) readClaims(tx *store.Tx, token, use string) (c RegistryCaller,
 	return c, err
 }
 
-// CreateRegistryBearer creates a bearer token for the requested access that the
-// caller's roles permit. A smaller grant is not an error.
+// CreateRegistryBearer creates a bearer token. Of the requested access, the
+// token contains the part that the caller's roles permit. It is not an error if
+// the roles permit less than requested.
 func (im *images) CreateRegistryBearer(c RegistryCaller, requestID string, asked []cloudsim.RegistryAccess) (b RegistryBearer, err error) {
 	var entries []func()
 	err = im.store.View(func(tx *store.Tx) error {
@@ -258,8 +259,8 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 	return "registry." + action, name
 }
 
-// mayUse checks the action against the caller's present roles. A caller that
-// may not use a repository does not learn whether the repository exists.
+// mayUse checks the action against the caller's present roles. A caller without
+// permission gets the same error for an existing and a missing repository.
 func (im *images) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
 		if c.claims.PullOnly || len(c.claims.Only) > 0 {
@@ -286,7 +287,7 @@ func (im *images) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action stri
 			return r, err
 		}
 	}
-	// From here on the answer does not depend on whether the repository exists.
+	// The following answers do not depend on whether the repository exists.
 	if err := c.call.allowed("registry."+action, class, name); err != nil {
 		return cloudsim.Repository{}, err
 	}
@@ -314,9 +315,11 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 	d.next = (d.next + 1) % maxDecisions
 }
 
-// KeepRegistryDecisions sets the audit trail to the decisions in before, which
-// has a JSON document in each line. It ignores invalid lines. Each later
-// decision goes to the writer to, as one line in one call of Write.
+// KeepRegistryDecisions initializes the audit trail. The parameter before
+// yields the lines of the audit file, each with one decision as JSON.
+// KeepRegistryDecisions ignores invalid lines. The engine then writes each new
+// decision to the audit file, with one Write call for one line. The parameter
+// to is the writer of this file.
 func (im *images) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	lines := make([][]byte, 0, maxDecisions)
 	for line := range before {
@@ -336,12 +339,12 @@ func (im *images) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	}
 }
 
-// decided writes an audit entry for a decision on caller c.
+// decided writes an audit entry for a decision about a request of caller c.
 func (im *images) decided(c RegistryCaller, requestID, operation, resource string, refused error) {
 	im.AuditRegistry(cloudsim.RegistryDecision{Caller: c.call.Caller, Operation: operation, Resource: resource, RequestID: requestID}, refused)
 }
 
-// AuditRegistry writes an audit entry. A nil refused means that the action was
+// AuditRegistry writes an audit entry. If refused is nil, the action was
 // allowed.
 func (im *images) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
 	d.Time, d.Allowed = im.Now(), refused == nil

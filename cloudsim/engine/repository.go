@@ -9,7 +9,8 @@ import (
 
 const byPath = "path"
 
-// repositories have names that are unique in the whole cloud.
+// repositories is the table of repositories. The names of repositories are
+// unique in the whole cloud.
 var repositories = store.Table[cloudsim.Repository]{
 	Kind: cloudsim.KindRepository, Prefix: "repo",
 	ID:    func(r *cloudsim.Repository) string { return string(r.ID) },
@@ -77,7 +78,7 @@ func (im *images) ListRepositories(ctx context.Context, o cloudsim.ListOptions) 
 }
 
 // Repositories returns the repositories of all projects by name. The registry,
-// which stores the images, needs them.
+// which stores the images, calls this method.
 func (im *images) Repositories() (map[string]cloudsim.Repository, error) {
 	all := map[string]cloudsim.Repository{}
 	err := im.store.View(func(tx *store.Tx) error {

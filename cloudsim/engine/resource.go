@@ -11,7 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// update runs fn in one transaction as the call of ctx.
+// update runs fn in one write transaction. It records the call of ctx as the
+// cause of the changes.
 func (c *core) update(ctx context.Context, fn func(*store.Tx, Call) error) error {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -34,7 +35,8 @@ func get[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error)
 	return v, err
 }
 
-// getAt is Table.Get at the time that the call sees (see Under).
+// getAt returns a resource as the call sees it. If a stale-read fault has hit
+// the call, this is an earlier version of the resource (see Under).
 func getAt[T any](tx *store.Tx, call Call, t store.Table[T], id string) (v T, err error) {
 	if call.asOf.IsZero() {
 		return t.Get(tx, id)
@@ -46,7 +48,7 @@ func getAt[T any](tx *store.Tx, call Call, t store.Table[T], id string) (v T, er
 	return p.get(tx, t, id)
 }
 
-// read is get in its own transaction.
+// read calls get in a new read transaction.
 func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -59,9 +61,9 @@ func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T
 	return v, err
 }
 
-// listPage returns one page of a table. zone returns the zone of a resource, and is
-// nil for kinds without zones. A name is looked up in an index, and so is a
-// source. Labels and zones are compared with all resources of the project.
+// listPage returns one page of a table. The function zone returns the zone of a
+// resource, and is nil for kinds without zones. listPage finds names and
+// sources in indexes. For other filters it reads all resources of the project.
 func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
 		return l, cloudsim.InvalidField("after", "must be the member next of the page before, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
@@ -123,7 +125,8 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 	return l, err
 }
 
-// rows yields the resources that may match o, from an index if an index fits.
+// rows yields the resources that may match the options o. It reads an index if
+// o selects a name or a source.
 func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
 	project := call.Project
 	if t.Prefix == "" {
@@ -147,8 +150,8 @@ func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptio
 	}
 }
 
-// clip shortens a value for an error message, because a hostile value may be
-// long.
+// clip shortens a value for an error message, because a client can send a very
+// long value.
 func clip(s string) string { return s[:min(len(s), 80)] }
 
 // projectOf returns the project in which a call creates resources.
@@ -163,15 +166,17 @@ func (e *Engine) projectOf(tx *store.Tx, call Call) (cloudsim.ProjectID, error) 
 // sameLabels reports whether the labels are equal. Nil equals empty.
 func sameLabels(a, b map[string]string) bool { return maps.Equal(a, b) }
 
-// errReferenceNotFound returns NotFound for a resource that a field of a request names and
-// the caller cannot see. With the field a client can distinguish this error
-// from a NotFound for the resource in the path.
+// errReferenceNotFound returns NotFound for a field of a request that names a
+// resource which the caller cannot see. The error contains the field. A client
+// can therefore distinguish this error from a NotFound for the resource in the
+// path.
 func errReferenceNotFound(field, id, hint string) error {
 	reason := "names " + id + ", which does not exist; " + hint
 	return &cloudsim.Error{Kind: cloudsim.NotFound, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
 }
 
-// errNameTaken returns Exists for the name of a resource that differs from the request.
+// errNameTaken returns an Exists error. A resource with the requested name
+// exists, but differs from the request.
 func errNameTaken(kind cloudsim.ResourceKind, name, id, differs string) error {
 	return cloudsim.Errorf(cloudsim.Exists, "%s %q exists as %s with %s", kind, name, id, differs)
 }

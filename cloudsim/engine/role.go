@@ -15,7 +15,7 @@ const (
 	byRole    = "role"
 )
 
-// roles have their names as ids, like the catalogue.
+// roles is the table of roles. The name of a role is its id.
 var roles = store.Table[cloudsim.Role]{
 	Kind: cloudsim.KindRole,
 	ID:   func(r *cloudsim.Role) string { return r.Name },
@@ -39,8 +39,8 @@ func ofRole(name cloudsim.RoleName) []string {
 	return []string{string(name)}
 }
 
-// predefined are the predefined roles, so that findRole need not read them from
-// the store.
+// predefined holds the predefined roles by name, so that findRole need not read
+// these roles from the store.
 var predefined = func() map[cloudsim.RoleName]cloudsim.Role {
 	all := map[cloudsim.RoleName]cloudsim.Role{}
 	for _, r := range cloudsim.PredefinedRoles() {
@@ -49,8 +49,8 @@ var predefined = func() map[cloudsim.RoleName]cloudsim.Role {
 	return all
 }()
 
-// offerRoles writes the predefined roles to the store, so that ListRoles lists
-// them.
+// offerRoles writes the predefined roles to the store, so that ListRoles
+// returns these roles.
 func offerRoles(tx *store.Tx) error {
 	return offer(tx, roles, cloudsim.PredefinedRoles(), sameRole)
 }
@@ -59,7 +59,8 @@ func sameRole(a, b cloudsim.Role) bool {
 	return a.Description == b.Description && slices.Equal(a.Permissions, b.Permissions) && a.Predefined == b.Predefined && sameLabels(a.Labels, b.Labels)
 }
 
-// findRole returns the role that a request names, or Invalid.
+// findRole returns the role with this name. It returns Invalid if the role does
+// not exist, because a field of the request names the role.
 func findRole(tx *store.Tx, name cloudsim.RoleName) (cloudsim.Role, error) {
 	if r, ok := predefined[name]; ok {
 		return r, nil
@@ -96,7 +97,8 @@ func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
 	return all, nil
 }
 
-// permits reports whether permissions include an operation of a class.
+// permits reports whether a list of permissions includes an operation with the
+// given class.
 func permits(all []cloudsim.Permission, operation string, class Access) bool {
 	for _, p := range all {
 		switch {
@@ -122,15 +124,15 @@ func (c Call) mayEverywhere(operation string, class Access) bool {
 	})
 }
 
-// where reports whether grant g applies to the call's project. For class Admin
-// g must apply to all projects.
+// where reports whether grant g applies to the call's project. Operations of
+// class Admin need a grant for all projects.
 func (c Call) where(g cloudsim.Grant, class Access) bool {
 	return g.Project == "" || g.Project == c.Project && class != Admin
 }
 
 // authorize returns Denied if no grant permits the operation. If grants permit
-// it only for some resources, authorize stores their patterns in limited and
-// returns nil. MayTouch then checks the resource.
+// it only for some resources, authorize stores the patterns of these resources
+// in c.limited and returns nil. MayTouch later checks the resource.
 func (c *Call) authorize(operation string, class Access) error {
 	if class == Enter {
 		return nil
@@ -237,8 +239,8 @@ func (c Call) mayGive(g cloudsim.Grant) error {
 	return nil
 }
 
-// MayTouch returns Denied if the call is limited to some resources, and s is
-// not such a resource.
+// MayTouch returns Denied if the caller's permission is limited to some
+// resources, and the target in s is not such a resource.
 func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 	call, err := callOf(ctx)
 	if err != nil || call.limited == nil {
@@ -264,7 +266,7 @@ func (c Call) onlyFor(operation string) error {
 
 // Allowed returns Denied if the call of ctx may not do the operation on the
 // named resource. It is for operations that are not routes of the API, such as
-// registry.pull with class Read on "team-a/web". Authorize authorizes such a call
+// registry.pull with class Read on "team-a/web". Authorize accepts such a call
 // with class Enter.
 func Allowed(ctx context.Context, operation string, class Access, resource string) error {
 	call, err := callOf(ctx)
@@ -417,8 +419,8 @@ func (ac *access) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) 
 	return listPage(ctx, ac.core, roleBindings, o, nil)
 }
 
-// DeleteRoleBinding revokes a role from the next call on. Open watches also
-// lose the role.
+// DeleteRoleBinding deletes a role binding and so revokes the role. The next
+// call no longer has the role, and open watches also lose the role.
 func (ac *access) DeleteRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		b, err := getOwn(tx, call, roleBindings, string(id))

@@ -146,9 +146,10 @@ func (e *Engine) settledRoute(tx *store.Tx, r *cloudsim.Route) error {
 	return routes.Put(tx, r)
 }
 
-// reroute updates the state of all routes through instance i after i may have
-// started or stopped to carry traffic. Routes that are being created or deleted
-// are updated when they settle.
+// reroute updates the state of all routes whose next hop is instance i. The
+// caller calls reroute after i may have begun or ceased to carry traffic.
+// Routes that are being created or deleted get their new state when they
+// settle.
 func reroute(tx *store.Tx, i *cloudsim.Instance) error {
 	by, err := routes.Lookup(tx, byNextHop, string(i.ID))
 	if err != nil {

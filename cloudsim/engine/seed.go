@@ -8,17 +8,17 @@ import (
 	"sync/atomic"
 )
 
-// requestIDs counts the requests of this process. begin is the revision of the
-// journal when the process began. It makes the ids of a later process on the
-// same file different.
+// requestIDs counts the request ids that this process has generated. The field
+// begin is the revision of the journal at the start of the process. Because of
+// begin, a later process on the same file generates other ids.
 type requestIDs struct {
 	begin uint64
 	made  atomic.Uint64
 }
 
-// NewRequestID generates the id of a request without an id. With a seed the
-// n-th id is always the same. Each use of the seed hashes it with its own
-// purpose, so that one use does not change the results of another.
+// NewRequestID generates an id for a request that has none. If the cloud has a
+// seed, the n-th id is always the same. The id is a hash of the seed and the
+// word "request", so that it is independent of other uses of the seed.
 func (e *Engine) NewRequestID() string {
 	var b [8]byte
 	if e.cfg.Seed == 0 {

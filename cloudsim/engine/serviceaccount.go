@@ -23,8 +23,8 @@ func ofAccount(id cloudsim.ServiceAccountID) []string {
 }
 
 // findAccount returns the service account with that id, or with that name in
-// the call's project. A caller that may do the operation of the call in all
-// projects may use the id of any project's account.
+// the call's project. If the caller has permission for this operation in all
+// projects, the id may be of an account of any project.
 func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAccount, error) {
 	a, err := serviceAccounts.Get(tx, idOrName)
 	if err == nil && !call.mayEverywhere(call.Operation, call.access) && !call.sees(&a.Meta) {
@@ -40,10 +40,11 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 }
 
 // accountToCarry returns the id of the service account that a new instance or
-// workload trust shall use. The caller must have all permissions of the account
-// itself, because it passes them on. For an account of another project, the
-// caller must also be permitted to create tokens in all projects, because that
-// account may get more permissions later.
+// workload trust shall use. The caller must have all permissions of the
+// account, because the instance or workload gets these permissions. If the
+// account belongs to another project, the caller must also be permitted to
+// create tokens in all projects, because the account may get more permissions
+// later.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil
@@ -69,15 +70,17 @@ func mayBe(tx *store.Tx, call Call, a cloudsim.ServiceAccount) error {
 	return err
 }
 
-// carries reports whether an instance carries the account with that id or name.
+// carries reports whether an instance has the service account with that id or
+// name.
 func carries(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) bool {
 	call.Project = i.Project
 	a, err := findAccount(tx, call, idOrName)
 	return err == nil && a.ID == i.ServiceAccount
 }
 
-// getOwn is get for a resource that the call deletes. A resource of no project
-// may be deleted only by callers that may do the operation in all projects.
+// getOwn returns a resource that the call will delete. A resource that belongs
+// to no project needs more permission: the caller must have permission for the
+// operation in all projects.
 func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
 	v, err := get(tx, call, t, id)
 	if err == nil && t.Meta(&v).Project == "" && !call.mayEverywhere(call.Operation, call.access) {
@@ -137,7 +140,7 @@ func (ac *access) ListServiceAccounts(ctx context.Context, o cloudsim.ListOption
 }
 
 // DeleteServiceAccount removes a service account with its tokens, role bindings
-// and workload trusts. It returns Conflict if an instance carries the account.
+// and workload trusts. It returns Conflict if an instance uses the account.
 func (ac *access) DeleteServiceAccount(ctx context.Context, id cloudsim.ServiceAccountID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		a, err := get(tx, call, serviceAccounts, string(id))
@@ -184,8 +187,8 @@ func deleteAll[T any](tx *store.Tx, t store.Table[T], all []T) error {
 }
 
 // removeCallers removes a project's service accounts, role bindings, workload
-// trusts and tokens. It returns Conflict if an instance of another project
-// carries an account of the project.
+// trusts and tokens. It returns Conflict if an instance of another project uses
+// an account of this project.
 func (ac *access) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
 	accounts, err := owned(tx, serviceAccounts, id)
 	if err != nil {

@@ -30,8 +30,8 @@ var signingKeys = store.Table[cloudsim.SigningKey]{
 	Index:  map[string]func(*cloudsim.SigningKey) []string{byKeyID: func(k *cloudsim.SigningKey) []string { return []string{k.KeyID} }},
 }
 
-// publicKey removes the private key and the key id. Both are random, and
-// without them the same calls write the same journal.
+// publicKey removes the private key and the key id. The journal must not
+// contain random values, so that the same calls always write the same journal.
 func publicKey(k cloudsim.SigningKey) cloudsim.SigningKey {
 	k.Private, k.KeyID = nil, ""
 	return k
@@ -192,7 +192,7 @@ func (ac *access) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID
 }
 
 // KeySet returns the public keys of all valid keys. It needs no authorization,
-// because every verifier of tokens needs them.
+// because each verifier of tokens needs these public keys.
 func (ac *access) KeySet() (set cloudsim.KeySet, err error) {
 	err = ac.store.View(func(tx *store.Tx) error {
 		set.Keys = []json.RawMessage{}
@@ -226,8 +226,8 @@ func (ac *access) OpenIDConfiguration() cloudsim.OpenIDConfiguration {
 	}
 }
 
-// verify reads the claims of a token. It checks that a key for this use signed
-// the token. The caller checks the claims.
+// verify decodes the claims of a token. It checks that the token was signed by
+// a key for the given use. The caller must check the claims.
 func verify(tx *store.Tx, use cloudsim.KeyUse, token string, claims any) error {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {

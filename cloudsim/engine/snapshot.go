@@ -69,8 +69,8 @@ func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnap
 	}
 }
 
-// newSnapshot returns a snapshot of a disk with its id as its name. The caller
-// stores the snapshot.
+// newSnapshot returns a new snapshot of a disk. The name of the snapshot is its
+// id. The caller stores the snapshot.
 func (e *Engine) newSnapshot(tx *store.Tx, project cloudsim.ProjectID, of cloudsim.DiskID, field string) (s cloudsim.Snapshot, err error) {
 	d, err := disks.Get(tx, string(of))
 	switch {
@@ -110,17 +110,17 @@ func (e *Engine) settledSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 	return snapshots.Put(tx, s)
 }
 
-// lacksData reports whether a copy has to wait for its data.
+// lacksData reports whether a copy with status s must wait for its data.
 func (e *Engine) lacksData(s cloudsim.DiskStatus) bool { return e.cfg.DiskData && s.SizeGiB == 0 }
 
-// lost returns the error of an operation that lost its data.
+// lost returns the error for the operation of a copy whose data is lost.
 func lost(s cloudsim.DiskStatus) *cloudsim.OperationError {
 	return &cloudsim.OperationError{Kind: cloudsim.NotFound, Detail: s.Error}
 }
 
-// copiedSnapshot stores a snapshot after its status may have changed. If the
-// snapshot is copying, copiedSnapshot settles it when its data is complete, and
-// fails it when its data is lost.
+// copiedSnapshot stores a snapshot whose status may have changed. If the
+// snapshot is in state copying, copiedSnapshot completes the work when the data
+// is complete. If the data is lost, the snapshot and its operation fail.
 func (e *Engine) copiedSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 	switch {
 	case s.State != cloudsim.SnapshotCopying || e.lacksData(s.Status) && !s.Status.Lost:
@@ -142,7 +142,8 @@ func (e *Engine) GetSnapshot(ctx context.Context, id cloudsim.SnapshotID) (cloud
 	return read(ctx, e.core, snapshots, string(id))
 }
 
-// ListSnapshots returns one page of snapshots. A source is a disk.
+// ListSnapshots returns one page of snapshots. The filter o.Source is the id of
+// a disk.
 func (e *Engine) ListSnapshots(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Snapshot], error) {
 	return listPage(ctx, e.core, snapshots, o, nil)
 }
@@ -173,8 +174,8 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 	return s, err
 }
 
-// free returns Conflict while a disk or a snapshot is being made from the disk
-// or snapshot id.
+// free returns Conflict while a disk or a snapshot is being made from the
+// resource whose ID is id.
 func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string) error {
 	for d, err := range disks.Find(tx, byCopied, id, "") {
 		if err != nil {
@@ -191,9 +192,9 @@ func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id strin
 	return nil
 }
 
-// ReportSnapshots records the status of snapshots that the data plane reports.
-// It uses one transaction, so that the members of a group become ready
-// together. It ignores deleted snapshots, and a report without changes writes
+// ReportSnapshots records the reports of the data plane about the status of
+// snapshots. It uses one transaction, so that the members of a group become
+// ready together. It ignores deleted snapshots. A report without changes writes
 // no event.
 func (e *Engine) ReportSnapshots(ctx context.Context, reports []cloudsim.SnapshotReport) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {

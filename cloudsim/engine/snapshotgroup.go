@@ -30,7 +30,7 @@ func (e *Engine) CreateSnapshotGroup(ctx context.Context, req cloudsim.CreateSna
 }
 
 // groupByName returns the existing group that matches the request, or begins to
-// take a group.
+// create a group.
 func (e *Engine) groupByName(tx *store.Tx, call Call, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {
@@ -93,8 +93,9 @@ func members(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, erro
 	return all, nil
 }
 
-// moveGroup moves a group and its members. It stores the members or, if the
-// move deleted them, removes them. The caller stores the group.
+// moveGroup applies a verb to the state of a group and of its members. It
+// stores the members, or removes them if they are then deleted. The caller
+// stores the group.
 func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot, verb cloudsim.Verb) error {
 	for i := range all {
 		m := &all[i]
@@ -135,8 +136,9 @@ func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) e
 	return snapshotGroups.Put(tx, g)
 }
 
-// copiedGroup stores a copying group. It settles the group when the data of all
-// members is complete. It fails the group when the data of a member is lost.
+// copiedGroup stores a group in state copying. When the data of all members is
+// complete, copiedGroup completes the work. If the data of a member is lost,
+// the group and its operation fail.
 func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot) error {
 	for _, m := range all {
 		if !e.lacksData(m.Status) || !m.Status.Lost {
@@ -156,7 +158,8 @@ func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []clou
 	return e.settledSnapshotGroup(tx, g)
 }
 
-// copiedGroups calls copiedGroup for the groups of reported members.
+// copiedGroups calls copiedGroup for each group in ids that is in state
+// copying.
 func (e *Engine) copiedGroups(tx *store.Tx, ids []cloudsim.SnapshotGroupID) error {
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {

@@ -39,7 +39,8 @@ func (ss *states) statePath(name string) (string, error) {
 	return filepath.Join(ss.cfg.StateDir, name+stateSuffix), nil
 }
 
-// SaveState saves the whole cloud at one instant. Other calls continue
+// SaveState saves the whole cloud. The saved records are from one instant, and
+// the saved disk data is from one later instant. Other calls continue
 // meanwhile. A load or a reset waits until a save with disk data ends.
 func (ss *states) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloudsim.State, err error) {
 	if _, err := callOf(ctx); err != nil {
@@ -138,7 +139,7 @@ func (ss *states) withState(name string, fn func(from *store.Store, data *statef
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	return ss.withUnpacked(f, fn)
 }
 
@@ -174,8 +175,8 @@ func (ss *states) withUnpacked(f io.Reader, fn func(from *store.Store, data *sta
 	return fn(from, r)
 }
 
-// stateAt describes the state in a file from the file's header. It returns
-// NotFound if another caller has deleted the state.
+// stateAt returns the description of the saved state at path, from the header
+// of the file. It returns NotFound if another caller has deleted the state.
 func stateAt(path string) (s cloudsim.State, err error) {
 	name := strings.TrimSuffix(filepath.Base(path), stateSuffix)
 	f, err := os.Open(path)
@@ -184,7 +185,7 @@ func stateAt(path string) (s cloudsim.State, err error) {
 	} else if err != nil {
 		return s, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	info, err := f.Stat()
 	if err != nil {
 		return s, err
@@ -236,8 +237,8 @@ func (ss *states) DeleteState(ctx context.Context, name string) error {
 
 // LoadState replaces the contents of the cloud by a saved state in one
 // transaction. After a crash the cloud has either the old or the new contents,
-// with the matching disk data. Ids, addresses and open operations are those of
-// the state, and work that is due by now settles. Tokens of the running cloud
+// with the matching disk data. The cloud then has the ids, addresses and open
+// operations of the state, and due work settles. Tokens of the running cloud
 // stay valid if their project and service account exist in the state. Watches
 // end with Gone.
 func (ss *states) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
@@ -281,9 +282,10 @@ func (ss *states) ResetState(ctx context.Context) error {
 	})
 }
 
-// replace runs fn, which replaces the records by those of from, and replaces
-// the disk data by data (see stage). No work settles meanwhile. Then replace
-// reloads the engine's copies in memory.
+// replace replaces the records and the disk data of the cloud. The function fn
+// replaces the records by the records of the store from. The reader data
+// contains the new disk data (see stage). No work settles meanwhile. At the
+// end, replace updates the engine's copies of records in memory.
 func (ss *states) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()
@@ -295,7 +297,7 @@ func (ss *states) replace(ctx context.Context, from *store.Store, data *statefil
 	return errors.Join(ss.swap(s, func() error {
 		ss.settling.Lock()
 		defer ss.settling.Unlock()
-		if ctx.Err() != nil { // a caller that has left must not cause a change
+		if ctx.Err() != nil { // a caller that no longer waits must not cause a change
 			return cloudsim.Errorf(cloudsim.Unavailable, "the caller did not wait; nothing was changed: %w", context.Cause(ctx))
 		}
 		if err := ss.update(ctx, func(tx *store.Tx, _ Call) error {
@@ -303,7 +305,7 @@ func (ss *states) replace(ctx context.Context, from *store.Store, data *statefil
 		}); err != nil {
 			return errors.Join(err, ss.cloud.loadZones())
 		}
-		late = errors.Join(ss.cloud.loadFaults(), ss.cloud.loadRates()) // reported later, because the data must follow the records in any case
+		late = errors.Join(ss.cloud.loadFaults(), ss.cloud.loadRates()) // returned only after the swap of the disk data, which must not fail because of this error
 		return nil
 	}), late)
 }
@@ -317,9 +319,9 @@ func (ss *states) ExportState(ctx context.Context, name string) (io.ReadCloser, 
 	return ss.openState(name)
 }
 
-// ImportState stores an exported state under a name. It reads and checks the
-// whole state. Only a load checks the ids and offsets of disk data. ImportState
-// returns Invalid for a damaged state.
+// ImportState stores an exported state under a name. It checks the whole state,
+// except the ids and offsets of disk data, which only LoadState checks.
+// ImportState returns Invalid for a damaged state.
 func (ss *states) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
 	if _, err := callOf(ctx); err != nil {
 		return cloudsim.State{}, err

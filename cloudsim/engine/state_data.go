@@ -14,8 +14,9 @@ type DiskFiles interface {
 	// Save writes the data of all given disks and snapshots at one instant. It
 	// returns NotFound if a file is missing.
 	Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error
-	// Stage prepares the data that Save has written for Swap. With a nil r it
-	// prepares the present data of ids. It returns Invalid for damaged data.
+	// Stage reads data that Save has written, and prepares this data for Swap.
+	// If r is nil, Stage prepares the present data of the disks and snapshots
+	// in ids. It returns Invalid for damaged data.
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
 	// Swap calls commit while no file is in use. Then it replaces all present
 	// data by the data that commit returns, and deletes other staged data. If
@@ -70,9 +71,9 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 	return ids, nil
 }
 
-// stage prepares the disk data for the records of from. The data comes from r.
-// With a nil r it is the present data of the disks in from. A nil from has no
-// disks.
+// stage prepares the disk data for the records of the store from. It reads the
+// data from r. If r is nil, it prepares the present data of the disks and
+// snapshots in from. If from is nil, there are no disks.
 func (ss *states) stage(ctx context.Context, from *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if ss.cfg.DiskFiles == nil {
 		return s, nil
@@ -89,8 +90,8 @@ func (ss *states) stage(ctx context.Context, from *store.Store, r *statefile.Rea
 	return ss.cfg.DiskFiles.Stage(ctx, r, ids)
 }
 
-// swap calls replace and then puts the staged data in place. replace must write
-// the note staged.
+// swap calls the function replace, and then replaces the disk data by the
+// staged data. The function replace must write the note staged.
 func (ss *states) swap(s cloudsim.StagedData, replace func() error) error {
 	if ss.cfg.DiskFiles == nil {
 		return replace()
@@ -98,7 +99,8 @@ func (ss *states) swap(s cloudsim.StagedData, replace func() error) error {
 	return ss.cfg.DiskFiles.Swap(func() (cloudsim.StagedData, error) { return s, replace() })
 }
 
-// recoverData finishes a load that a killed process had committed.
+// recoverData completes a load of a killed process, if that process had already
+// committed the records.
 func (ss *states) recoverData() error {
 	if ss.cfg.DiskFiles == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// owner identifies the project and the account of a token by name. Ids are not
-// unique enough: after a load, and in other clouds, the same ids exist again.
+// owner identifies the project and the account of a token by name. It does not
+// use ids, because other clouds use the same ids for other objects.
 type owner struct {
 	project, account string
 	home             cloudsim.ProjectID // project of the account
@@ -58,7 +58,8 @@ func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 	return all, nil
 }
 
-// keepTokens stores each token of own that has the same owner in tx.
+// keepTokens stores each token in own whose project and account have the same
+// names in tx.
 func keepTokens(tx *store.Tx, own []ownToken) error {
 	for _, t := range own {
 		of, err := ownerOf(tx, t.Token)
@@ -76,8 +77,8 @@ func keepTokens(tx *store.Tx, own []ownToken) error {
 }
 
 // keepToken stores t in place of the token with the same name, or as a new
-// token. It also replaces the role, the account and the expiry, because those
-// in the state may permit more.
+// token. It also replaces the role, the account and the expiry, because the
+// token in the state may permit more.
 func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	have, err := tokens.Named(tx, t.Project, t.Name)
 	switch {
@@ -97,7 +98,8 @@ func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	return errors.Join(tokens.Put(tx, &have), forgetLater(tx, have))
 }
 
-// keepEnds puts the expiry of all tokens on the due list, which is empty.
+// keepEnds adds the deletion of each expiring token to the due list, because a
+// reset empties the due list.
 func keepEnds(tx *store.Tx) error {
 	for t, err := range tokens.Scan(tx, "", "") {
 		if err == nil {

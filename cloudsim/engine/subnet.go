@@ -119,7 +119,7 @@ func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, 
 	return s, e.workOnSubnet(tx, call, &s, cloudsim.Create)
 }
 
-// setGateways reserves the gateway address of each range.
+// setGateways sets the gateway address of each range of s.
 func setGateways(s *cloudsim.Subnet) {
 	s.Gateway, s.GatewayIPv6 = "", ""
 	for _, r := range s.Ranges() {
@@ -171,8 +171,8 @@ func (e *Engine) GetSubnet(ctx context.Context, id cloudsim.SubnetID) (cloudsim.
 	return read(ctx, e.core, subnets, string(id))
 }
 
-// ListSubnets returns one page of subnets. A zone selects the subnets that
-// serve only this zone.
+// ListSubnets returns one page of subnets. The filter o.Zone selects the
+// subnets that serve only this zone.
 func (e *Engine) ListSubnets(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Subnet], error) {
 	return listPage(ctx, e.core, subnets, o, func(s *cloudsim.Subnet) string { return s.Zone })
 }
@@ -260,8 +260,9 @@ func nearest(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Su
 }
 
 // takeAddresses takes an address from each range of the subnet for a new
-// instance. It takes the wanted address or else the lowest free address. It
-// returns Exhausted if no address is free.
+// instance. It takes the wanted address from the range that contains this
+// address, and the lowest free address from each other range. It returns
+// Exhausted if no address is free.
 func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.InstanceAddress, error) {
 	ask, _ := netip.ParseAddr(wanted) // invalid if no address is wanted; the request was validated
 	if ask.IsValid() && !slices.ContainsFunc(s.Ranges(), func(r netip.Prefix) bool { return r.Contains(ask) }) {
@@ -315,9 +316,9 @@ func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	return err
 }
 
-// nobodyHas reports whether an address that the store does not count is free.
-// It reads all instances. Only addresses beyond the first /64 of a range need
-// this.
+// nobodyHas reports whether no instance has the address ip. It reads all
+// instances. It is only for addresses beyond the first /64 of a range, because
+// the store does not count these addresses.
 func nobodyHas(tx *store.Tx, ip netip.Addr) (bool, error) {
 	for i, err := range instances.Scan(tx, "", "") {
 		if err != nil || hasAddress(i, ip.String()) {
@@ -327,14 +328,14 @@ func nobodyHas(tx *store.Tx, ip netip.Addr) (bool, error) {
 	return true, nil
 }
 
-// hasAddress reports whether an instance has an internal address.
+// hasAddress reports whether address is an internal address of instance i.
 func hasAddress(i cloudsim.Instance, address string) bool {
 	ask, err := netip.ParseAddr(address)
 	return err == nil && slices.Contains(i.Addresses, cloudsim.InstanceAddress{Type: cloudsim.AddressInternal, Address: ask.String()})
 }
 
-// giveAddresses returns the addresses and the pod ranges of an instance that is
-// gone, so that new instances can get them.
+// giveAddresses returns the addresses and the pod ranges of a deleted instance,
+// so that new instances can get them.
 func giveAddresses(tx *store.Tx, i *cloudsim.Instance) error {
 	s, err := subnets.Get(tx, string(i.Subnet))
 	if err != nil {

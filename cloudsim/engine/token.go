@@ -92,7 +92,7 @@ func (ac *access) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clo
 		if err != nil {
 			return err
 		}
-		return mayBe(tx, call, a) // the caller can use the new token, so it must have the permissions itself
+		return mayBe(tx, call, a) // the caller can use the new token, so the caller must have all its permissions
 	}
 	role, err := findRole(tx, req.Role)
 	if err != nil {

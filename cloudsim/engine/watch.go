@@ -12,7 +12,8 @@ import (
 
 // Watch yields the events after o.Since that the call may see, in order, until
 // ctx ends. It yields an error at most once, as the last item:
-//   - Gone: o.Since was compacted, or is from before a state was loaded.
+//   - Gone: the journal no longer has the events after o.Since, or a load or
+//     reset has replaced the cloud's contents after o.Since.
 //   - Unauthenticated: the caller's credential is no longer valid.
 //   - Denied: the caller may no longer watch.
 //
@@ -26,7 +27,7 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 			defer t.Stop()
 			idle = t.C
 		}
-		told := o.Bookmark == 0 // the watcher knows that it has read all events
+		told := o.Bookmark == 0 // a bookmark was sent since the last tick, or bookmarks are off
 		share, leave := e.watchShares.join(ctx)
 		defer leave()
 		for {
@@ -64,10 +65,11 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// sameEpoch returns Gone if the contents of the file were replaced since the
-// reader began, because the reader's revisions belong to the old contents. If
-// *epoch is 0, the reader begins now, and sameEpoch sets *epoch. A reader that
-// begins at revision 0 also reads the events that were loaded.
+// sameEpoch returns Gone if a load or reset has replaced the contents of the
+// file since the reader began, because the reader's revisions belong to the old
+// contents. The epoch is the revision of the last replacement. If *epoch is 0,
+// the reader begins now, and sameEpoch sets *epoch. A reader that begins at
+// revision 0 also reads the events that were loaded.
 func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 	now := tx.Epoch()
 	if *epoch == 0 && (rev == 0 || rev >= now) {
@@ -82,7 +84,8 @@ func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 // ListEvents returns a page of the events after o.Since that the call may see.
 // The Revision of the list is the last revision that ListEvents has read.
 // ListEvents returns Gone in the same cases as Watch. Each call is a new
-// reader, so only a watch can continue in the middle of loaded events.
+// reader. A new reader cannot begin in the middle of loaded events, but a watch
+// can continue there.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
@@ -94,9 +97,9 @@ func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l clo
 	return l, err
 }
 
-// events returns a page of events after rev, the last revision that it read,
-// and the revision of the newest event. It checks the epoch (see sameEpoch) and
-// the caller's permissions in the same transaction.
+// events returns a page of events after revision rev. The result next is the
+// last revision that it read, and end is the newest revision. It checks the
+// epoch (see sameEpoch) and the caller's permissions in the same transaction.
 func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []cloudsim.ResourceKind) (evs []cloudsim.Event, next, end uint64, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -128,10 +131,10 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []
 	return evs, next, end, err
 }
 
-// overGap returns the epoch if a reader at revision read has read all events
-// that were loaded. The revisions between the last loaded event and the epoch
-// have no events. A reader that continues at the epoch belongs to the new
-// contents. In other cases overGap returns read.
+// overGap skips the revisions between the last loaded event and the epoch,
+// because these revisions have no events. If a reader at revision read has read
+// all loaded events, overGap returns the epoch. A reader that continues at the
+// epoch belongs to the new contents. In other cases overGap returns read.
 func overGap(tx *store.Tx, read uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if read >= epoch {

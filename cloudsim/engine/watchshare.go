@@ -10,18 +10,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These limits apply to how often all watches of an owner together read the
-// journal. Each commit wakes all watches. If hundreds of watches read after each commit,
-// every other caller waits for the processor. An owner with few watches is not
-// limited. With more watches, each watch reads later and gets more events at
-// once.
+// These constants limit how often all watches of one owner together read the
+// journal. Each commit wakes all watches. If hundreds of watches read the
+// journal after each commit, all other callers wait for the processor. An owner
+// with at most fewWatches watches has no limit. With more watches, each watch
+// reads later and gets more events at once.
 const (
 	fewWatches     = 8
 	readsPerSecond = 1000
 )
 
-// watchShares limits the watches of each owner. The owner is the project of a
-// caller that has roles only in projects, else the caller.
+// watchShares limits the watches of each owner. The owner of a watch is the
+// project of the caller. If the caller has a role in all projects, the owner is
+// the caller.
 type watchShares struct {
 	mu sync.Mutex
 	by map[watchOwner]*watchShare
@@ -37,8 +38,8 @@ type watchShare struct {
 	watches atomic.Int32
 }
 
-// join returns the share of the caller's owner. The caller calls leave when its
-// watch ends.
+// join adds a watch to the share of its owner, and returns this share. Call
+// leave when the watch ends.
 func (w *watchShares) join(ctx context.Context) (share *watchShare, leave func()) {
 	call, _ := CallOf(ctx)
 	owner := watchOwner{caller: call.tokenOrAccount()}
@@ -72,13 +73,14 @@ func (s *watchShare) wait(ctx context.Context) error {
 	return s.reads.Wait(ctx)
 }
 
-// boundTo returns the project of a caller that has no role in all projects.
-// Such callers of a project share the limits of the project.
+// boundTo returns the project of a caller that has no role in all projects. For
+// other callers it returns false. All such callers of a project share the
+// limits of the project.
 func (c Call) boundTo() (cloudsim.ProjectID, bool) {
 	return c.home, c.home != "" && !c.everywhere()
 }
 
-// BoundTo returns the project of the limits that apply to a call. It returns
+// BoundTo returns the project whose limits apply to the call of ctx. It returns
 // false for a caller that has a role in all projects.
 func BoundTo(ctx context.Context) (cloudsim.ProjectID, bool) {
 	c, _ := CallOf(ctx)

@@ -15,10 +15,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Why explains how an object reached its present state. The object is an id or
-// kind/name. Why reads the journal. It therefore also explains deleted objects,
-// as far back as the journal reaches. It returns NotFound if the journal has no
-// event of the object.
+// Why explains how an object reached its present state. The parameter object is
+// an id or kind/name. Why reads the journal. It can therefore also explain
+// deleted objects whose events are still in the journal. It returns NotFound if
+// the journal has no event of the object.
 func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err er
 }
 
 // whatIs returns the kind and the id of the object. If several objects had the
-// name, it returns the last of them.
+// name, it returns the object with the latest event.
 func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind, id string, err error) {
 	wantKind, word, named := strings.Cut(object, "/")
 	if !named {
@@ -67,7 +67,7 @@ func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind,
 	return kind, id, err
 }
 
-// story is a Why under construction, while the journal is read.
+// story collects the result of Why while the engine reads the journal.
 type story struct {
 	why      *cloudsim.Why
 	hears    func(cloudsim.Event) bool
@@ -104,9 +104,9 @@ func (s *story) read(tx *store.Tx) error {
 	return nil
 }
 
-// strikes adds the faults that affected calls which created the object. The
-// events of such faults do not name the object. They have the same request id
-// as its events.
+// strikes adds steps for the faults that hit calls which created the object.
+// The events of these faults do not contain the object's id. They have the same
+// request id as the events of the object.
 func (s *story) strikes(tx *store.Tx) error {
 	delete(s.requests, "")
 	return tx.Mentions(`"kind":"`+string(cloudsim.KindFault)+`"`, func(ev cloudsim.Event) error {
@@ -123,7 +123,8 @@ func (s *story) add(ev cloudsim.Event, text string) {
 	})
 }
 
-// changed adds a step with the differences to the last event of the object.
+// changed adds a step for an event of the object. The step describes the
+// differences from the object's event before.
 func (s *story) changed(ev cloudsim.Event) error {
 	now := map[string]any{}
 	if err := json.Unmarshal(ev.Object, &now); err != nil {
@@ -203,7 +204,7 @@ func (s *story) struck(ev cloudsim.Event) {
 	}
 }
 
-// waits adds the reasons for which the object now waits.
+// waits adds the reasons for which the object waits at present.
 func (s *story) waits(tx *store.Tx) error {
 	if s.why.Gone {
 		return nil

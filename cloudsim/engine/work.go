@@ -8,9 +8,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// work begins work on v after the caller moved its state. It settles the work
-// at once if the work takes no time and no hold keeps it. takes is the duration
-// in the profile. A stored duration replaces it.
+// work begins an operation on resource v. The caller must have changed the
+// state of v. If the operation takes no time and no hold blocks it, work
+// settles it at once. The parameter takes is the duration in the profile, which
+// a stored duration overrides (see SetDurations).
 func work[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, verb cloudsim.Verb, takes time.Duration, settled func(*store.Tx, *T) error) error {
 	waits, err := e.begin(tx, call, verb, t.Kind, t.ID(v), t.Meta(v), takes)
 	if err != nil {
@@ -22,8 +23,9 @@ func work[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, ver
 	return settled(tx, v)
 }
 
-// settleDue settles work when it falls due. It does nothing if the resource is
-// gone, if newer work replaced the work, or if the operation is over or held.
+// settleDue settles a due work item. It does nothing if the resource no longer
+// exists, if newer work has replaced this work, or if the operation is over or
+// held.
 func settleDue[T any](tx *store.Tx, t store.Table[T], w store.Work, settled func(*store.Tx, *T) error) error {
 	v, err := t.Get(tx, w.ID)
 	switch {

@@ -57,8 +57,9 @@ type bound struct {
 // own secrets have no dots.
 func isWorkloadToken(secret string) bool { return strings.Count(secret, ".") == 2 }
 
-// verifyWorkload verifies a token that a cluster signed. The claims that it
-// reads before it verifies the signature only select the trusts to check.
+// verifyWorkload verifies a token that a cluster signed. Before it verifies the
+// signature, it reads some claims. It uses these claims only to select the
+// trusts to check.
 func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	t, err := jwt.ParseSigned(secret, workloadAlgorithms)
 	if err != nil {
@@ -84,7 +85,7 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 		case err != nil && good.ID == "":
 			why = err
 		case err != nil:
-		case good.ID != "" && good.Account != w.Account: // a token with two audiences
+		case good.ID != "" && good.Account != w.Account: // the token has two audiences
 			return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "workload trusts %s and %s are both for %.200q, with different accounts: delete one", good.ID, w.ID, said.Subject)
 		case good.ID == "":
 			good, shown, why = w, credential{trust: w.ID, until: until}, nil
@@ -114,8 +115,8 @@ func refuseWorkload(w cloudsim.WorkloadTrust, format string, args ...any) error 
 	return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
 }
 
-// trusted verifies a token with the keys and rules of one trust, on the cloud's
-// clock. It returns the time at which the token expires.
+// trusted verifies a token with the keys and rules of one trust. The parameter
+// now is the cloud's time. It returns the time at which the token expires.
 func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (until time.Time, err error) {
 	refuse := func(format string, args ...any) (time.Time, error) { return until, refuseWorkload(w, format, args...) }
 	var set jose.JSONWebKeySet
@@ -195,13 +196,13 @@ func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorklo
 	return w, workloadTrusts.Put(tx, &w)
 }
 
-// onlyTrust returns Exists if another trust in any project has the same
-// workload and a key in common with w. The tokens of the workload would then be
-// valid for two accounts. A trust with other keys belongs to another cluster
-// with the same issuer, and no token is valid for both. A project without the
-// cluster's keys can therefore not block the cluster's owner. The keys are
-// public, so a project that has them can block the owner. An administrator then
-// deletes the wrong trust.
+// onlyTrust returns Exists if another trust, in any project, has the same
+// workload and a key in common with w. Otherwise the tokens of the workload
+// would be valid for two accounts. Trusts without a common key belong to
+// different clusters, so no token is valid for two such trusts. A project
+// without the cluster's keys therefore cannot block a trust of the cluster's
+// owner. A project that has copied these public keys can block it, until an
+// administrator deletes the wrong trust.
 func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 	all, err := workloadTrusts.Lookup(tx, bySubject, subjectOfPod(w.Namespace, w.ServiceAccount))
 	if err != nil {
@@ -221,7 +222,7 @@ func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 }
 
 // shareKey reports whether two key sets have a key in common, under any key id.
-// For sets that cannot be read it returns true.
+// It returns true if a set cannot be decoded.
 func shareKey(a, b string) bool {
 	var sets [2]jose.JSONWebKeySet
 	if json.Unmarshal([]byte(a), &sets[0]) != nil || json.Unmarshal([]byte(b), &sets[1]) != nil {
@@ -252,8 +253,8 @@ func (ac *access) ListWorkloadTrusts(ctx context.Context, o cloudsim.ListOptions
 	return listPage(ctx, ac.core, workloadTrusts, o, nil)
 }
 
-// DeleteWorkloadTrust deletes a trust. From the next call on, the cloud refuses
-// the tokens that the trust accepted, and open watches with such tokens end.
+// DeleteWorkloadTrust deletes a trust. At the next call the cloud refuses the
+// tokens that the trust accepted. It also ends open watches with such tokens.
 func (ac *access) DeleteWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		w, err := get(tx, call, workloadTrusts, string(id))
