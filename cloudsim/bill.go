@@ -113,7 +113,8 @@ func (b *BillCounts) Merge(other BillCounts) {
 
 // RateLimits limits the API calls of each caller. The cloud has the same limits
 // for all callers. Each caller has two token buckets: one for calls that read,
-// and one for all other calls.
+// and one for all other calls. The limits do not apply to operations that only
+// an admin may call.
 type RateLimits struct {
 	Read  Rate `json:"read,omitzero" doc:"Limit of calls that read; absent for no limit"`
 	Write Rate `json:"write,omitzero" doc:"Limit of all other calls; absent for no limit"`
