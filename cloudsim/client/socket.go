@@ -16,9 +16,9 @@ import (
 const socketScheme = "unix://"
 
 // ValidURL reports whether u is a valid URL of a Client. The scheme must be http, https or unix. A
-// URL with the scheme unix names a Unix socket, for example unix:///run/cloudsim.sock. An http or
-// https URL may have a path, to which the client appends the paths of the API. A URL must not have
-// a password, because a token identifies the caller.
+// URL such as unix:///run/cloudsim.sock names a Unix socket. An http or https URL may have a path,
+// to which the client appends the paths of the API. A URL must not have a password, because a token
+// identifies the caller.
 func ValidURL(u string) bool {
 	if path, ok := strings.CutPrefix(u, socketScheme); ok {
 		return strings.HasPrefix(path, "/")

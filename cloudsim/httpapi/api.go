@@ -157,8 +157,7 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	})
 }
 
-// maxTarget is the largest number of bytes that the audit keeps of an id in a path. A request id
-// has the same limit.
+// maxTarget is the largest number of bytes that the audit keeps of an id in a path.
 const maxTarget = 128
 
 // conditional reports whether an operation supports If-Match.
