@@ -9,8 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestAttachmentRefusals proves that AttachDisk and DetachDisk return the right
-// error while an attachment changes, and for the disk of another project.
+// TestAttachmentRefusals proves that AttachDisk and DetachDisk return an error
+// while an attachment of the disk changes. They also return an error for a disk
+// of another project.
 func TestAttachmentRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -22,7 +22,8 @@ func prefix(t *testing.T, s string) netip.Prefix {
 	return p
 }
 
-// enter returns an admitted ctx for a secret, or fails the test.
+// enter returns an authorized ctx for the token with this secret. It fails the
+// test if authorization fails.
 func enter(t *testing.T, e *engine.Engine, secret, project string) context.Context {
 	t.Helper()
 	ctx, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Project: project, Access: engine.Write})
@@ -98,7 +99,7 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	if _, err := e.CreateLoadBalancer(other, loadBalancer("lb", mine.ID)); !errors.Is(err, cloudsim.Invalid) {
 		t.Errorf("as a target: %v", err)
 	}
-	theirs := mustCreate(t, e, other, "a") // in this project the name is free
+	theirs := mustCreate(t, e, other, "a") // the same name is free in another project
 	if theirs.ID == mine.ID || theirs.Project != shop.ID {
 		t.Errorf("made %s in %s", theirs.ID, theirs.Project)
 	}
@@ -182,7 +183,7 @@ func TestIdempotencyKey(t *testing.T) {
 		if _, err := e.CreateInstance(with("k1"), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), string(a.ID)) {
 			t.Errorf("the key of what is gone must not make it anew: %v", err)
 		}
-		for n, name := range []string{"x", "y"} { // two callers with the same name and key do not conflict
+		for n, name := range []string{"x", "y"} { // two callers can use the same name and the same idempotency key
 			tok, err := e.CreateToken(with(""), cloudsim.CreateToken{Name: "ci", Role: cloudsim.RoleWriter, Project: []cloudsim.ProjectID{"proj-000001", ""}[n]})
 			if n == 1 {
 				tok.Secret, err = account(t, e, with(""), "ci", cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter}), nil

@@ -20,10 +20,10 @@ import (
 )
 
 // BenchmarkDurableCreates creates instances with 64 concurrent writers. Each
-// writer waits for its commit. The same run measures bbolt alone, which writes
-// the same keys and bytes to a file of its own, in as many transactions. Rounds
-// of the engine and of bbolt alternate, so that a noisy disk disturbs both
-// equally.
+// writer waits for its commit. The same run also measures bbolt without the
+// engine: it writes the same keys and bytes to another file, in the same number
+// of transactions. Rounds with the engine and rounds with bbolt alternate, so
+// that other load on the disk affects both rates equally.
 //
 // The metric of-bbolt is the rate of the engine divided by the rate of bbolt.
 // It should be 0.6 or more.
@@ -45,7 +45,7 @@ func BenchmarkDurableCreates(b *testing.B) {
 		ours += round(b, path, r*n, n)
 		made += n
 		now, c := content(b, path)
-		limit += replay(b, limitDB, fresh(now, seen), c-commits-1) // one commit is the opening of the file by round
+		limit += replay(b, limitDB, fresh(now, seen), c-commits-1) // one commit belongs to the opening of the file in round
 		transactions += c - commits - 1
 		seen, commits = now, c
 	}
@@ -55,8 +55,8 @@ func BenchmarkDurableCreates(b *testing.B) {
 	b.ReportMetric(limit.Seconds()/ours.Seconds(), "of-bbolt")
 }
 
-// round opens a cloud, creates n instances, and returns the time of the
-// creates.
+// round opens a cloud and creates n instances. It returns the time that the
+// creates took.
 func round(b *testing.B, path string, first, n int) time.Duration {
 	b.Helper()
 	st, err := store.Open(path)
@@ -94,7 +94,8 @@ func round(b *testing.B, path string, first, n int) time.Duration {
 
 type kv struct{ key, value []byte }
 
-// content reads all keys of a file, and the number of its transactions.
+// content returns all keys of a file, and the number of transactions that have
+// been committed to the file.
 func content(b *testing.B, path string) (all map[string][]kv, commits int) {
 	b.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
@@ -117,7 +118,7 @@ func content(b *testing.B, path string) (all map[string][]kv, commits int) {
 	return all, commits
 }
 
-// fresh returns the keys of now that are not in before.
+// fresh returns the keys in the map now that are not in the map before.
 func fresh(now, before map[string][]kv) map[string][]kv {
 	out := map[string][]kv{}
 	for bucket, all := range now {
@@ -134,7 +135,8 @@ func fresh(now, before map[string][]kv) map[string][]kv {
 	return out
 }
 
-// replay writes content in n transactions and returns the time.
+// replay writes the keys of content in n transactions. It returns the time that
+// the transactions took.
 func replay(b *testing.B, db *bolt.DB, content map[string][]kv, n int) time.Duration {
 	b.Helper()
 	begin := time.Now()

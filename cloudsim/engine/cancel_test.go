@@ -10,8 +10,8 @@ import (
 )
 
 // TestCancelCopies proves that a snapshot, a group and a copy of a disk can be
-// cancelled while they are created or copied. They are then gone, and the
-// source disk can be deleted.
+// cancelled while they are created or copied. The cancelled resource no longer
+// exists, and its source disk can be deleted.
 func TestCancelCopies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen, kept)

@@ -29,7 +29,8 @@ func advance(t *testing.T, e *engine.Engine, ctx context.Context, d time.Duratio
 }
 
 // TestAdvanceSettlesInOrder proves that AdvanceClock settles all due work in
-// order, each at its due time, and no later work.
+// order, each work item at its due time. Work that is due later does not
+// settle.
 func TestAdvanceSettlesInOrder(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -39,7 +40,7 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 		made = append(made, mustCreate(t, e, ctx, fmt.Sprintf("n%d", n)))
 		advance(t, e, ctx, 10*time.Second)
 	}
-	k := advance(t, e, ctx, 60*time.Second) // the first three are 90 s old and more
+	k := advance(t, e, ctx, 60*time.Second) // the first three instances are at least 90 s old
 	if want := newYear.Add(110 * time.Second); !k.Now.Equal(want) || k.Mode != cloudsim.ClockFrozen {
 		t.Errorf("the clock: %+v", k)
 	}
@@ -69,7 +70,8 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 }
 
 // TestAdvanceFollowsTheChain proves that AdvanceClock also settles work that
-// earlier work added: a finished operation is deleted a day later.
+// was added by earlier work. The example is the deletion of a finished
+// operation a day after its end.
 func TestAdvanceFollowsTheChain(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -90,7 +92,7 @@ func TestClockSurvivesRestart(t *testing.T) {
 		i := mustCreate(t, e, ctx, "a")
 		stop()
 		time.Sleep(time.Hour)
-		e, stop = boot(t, path) // without frozen, because an existing cloud keeps its clock
+		e, stop = boot(t, path) // without the option frozen, because an existing cloud keeps its clock
 		if got := e.Now(); !got.Equal(newYear) {
 			t.Errorf("an hour later it is %s; want %s", got, newYear)
 		}
@@ -111,8 +113,9 @@ func TestClockSurvivesRestart(t *testing.T) {
 }
 
 // TestWorkFollowsTheClock proves that work falls due by the cloud's clock. On a
-// faster clock the work settles sooner. On a frozen clock it does not settle.
-// When the clock is set past the due time, it settles at once.
+// faster clock the work settles sooner. On a frozen clock the work does not
+// settle. When a caller sets the clock past the due time, the work settles at
+// once.
 func TestWorkFollowsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

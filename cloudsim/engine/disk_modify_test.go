@@ -9,8 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestModifyDisk proves that a disk, attached or not, has one modification at a
-// time. A request for the present values is not a modification.
+// TestModifyDisk proves that only one modification of a disk runs at a time,
+// and that the disk may be attached. A request for the present values does not
+// begin a modification.
 func TestModifyDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -162,8 +163,9 @@ func TestDiskOfSource(t *testing.T) {
 	}
 }
 
-// TestDiskPages proves that a page continues after the last item of the page
-// before, even if that item was deleted. An invalid page token returns Invalid.
+// TestDiskPages proves that a page of a list continues after the last item of
+// the page before. This is true even if that item was deleted in between. For
+// an invalid page token, ListDisks returns Invalid.
 func TestDiskPages(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

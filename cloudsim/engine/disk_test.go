@@ -29,8 +29,8 @@ func mustCreateDisk(t *testing.T, e *engine.Engine, ctx context.Context, name st
 
 func shared(r *cloudsim.CreateDisk) { r.MultiAttach = true }
 
-// TestDiskLife proves that each step in the life of a disk goes through its
-// intermediate state, even with a restart in the middle of the step.
+// TestDiskLife proves that a disk has an intermediate state during each step of
+// its life. This is true even if the cloud restarts during the step.
 func TestDiskLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())
@@ -171,7 +171,7 @@ func TestAttachRules(t *testing.T) {
 	if err != nil || left.State != cloudsim.DiskInUse || len(left.Attachments) != 1 {
 		t.Errorf("one of two detached: %+v, %v", left, err)
 	}
-	for n := range 7 { // a small instance can have eight disks
+	for n := range 7 { // an instance of type small can have eight disks
 		if _, err := attach(mustCreateDisk(t, e, ctx, fmt.Sprintf("more-%d", n)), a.ID, false); err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 }
 
 // TestReportDisk proves that a report changes only the status of a disk, and
-// that a second report without changes writes no event.
+// that a second report with the same status writes no event.
 func TestReportDisk(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -248,8 +248,8 @@ func TestForcedDetach(t *testing.T) {
 	})
 }
 
-// TestTerminationDetaches proves that a terminated instance loses its disks,
-// whether they were attached, attaching or detaching.
+// TestTerminationDetaches proves that the termination of an instance detaches
+// its disks. The disks may be attached, attaching or detaching.
 func TestTerminationDetaches(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(context.Context, *engine.Engine, cloudsim.Disk, cloudsim.InstanceID) error
@@ -278,7 +278,7 @@ func TestTerminationDetaches(t *testing.T) {
 				if err := tc.before(ctx, e, d, i.ID); err != nil {
 					t.Fatal(err)
 				}
-				must(e.DeleteInstance(ctx, i.ID))(t) // it terminates at once
+				must(e.DeleteInstance(ctx, i.ID))(t) // the instance terminates at once
 				got := must(e.GetDisk(ctx, d.ID))(t)
 				if got.State != cloudsim.DiskAvailable || len(got.Attachments) != 0 {
 					t.Errorf("%+v", got)

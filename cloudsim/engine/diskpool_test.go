@@ -64,8 +64,9 @@ func TestDiskPools(t *testing.T) {
 	refused(t, "less than nothing", err, cloudsim.Invalid, "sizeGiB")
 }
 
-// TestRegionalDisk proves that a regional disk uses its size in the pools of
-// both zones or of neither. Instances in both zones can attach the disk.
+// TestRegionalDisk proves that a regional disk uses space in the pools of both
+// its zones. If one pool has too little space, the disk uses no space in the
+// other pool. Instances in both zones can have the disk.
 func TestRegionalDisk(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) {
@@ -111,9 +112,9 @@ func TestRegionalDisk(t *testing.T) {
 	refused(t, "to a type that is not regional", err, cloudsim.Invalid, "type")
 }
 
-// TestRegionalDiskSurvivesItsZone proves that an outage fault of a zone hits
-// the zonal disks of that zone. It does not hit regional disks, which can move
-// to the other zone.
+// TestRegionalDiskSurvivesItsZone proves that a fault for a zone hits calls
+// about the zonal disks in this zone. It does not hit calls about regional
+// disks, and an instance in the other zone can get such a disk.
 func TestRegionalDiskSurvivesItsZone(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -20,7 +20,7 @@ import (
 var slow = engine.Profile{Name: "slow", Provision: 90 * time.Second, Boot: 30 * time.Second, Shutdown: 30 * time.Second, LoadBalancer: 60 * time.Second}
 
 // boot runs an engine on the file at path. It returns the engine and a function
-// that stops it.
+// that stops the engine.
 func boot(t testing.TB, path string, change ...func(*engine.Config)) (*engine.Engine, func()) {
 	t.Helper()
 	st, err := store.Open(path)
@@ -61,8 +61,8 @@ func mustCreate(t *testing.T, e *engine.Engine, ctx context.Context, name string
 }
 
 // TestSettlesAfterRestart proves that an instance starts on time even if the
-// cloud restarts while it is created. It uses virtual time, so the 90 seconds
-// pass at once.
+// cloud restarts during the creation of the instance. The test uses virtual
+// time, so the 90 seconds pass at once.
 func TestSettlesAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())
@@ -89,9 +89,9 @@ func TestSettlesAfterRestart(t *testing.T) {
 	})
 }
 
-// TestOvertakenWorkDoesNotSettle proves that a newer operation replaces an
-// earlier one. The work item of the earlier operation does not settle the newer
-// operation.
+// TestOvertakenWorkDoesNotSettle proves that a newer operation on an instance
+// replaces the earlier operation. At the due time of the earlier operation, the
+// newer operation does not settle.
 func TestOvertakenWorkDoesNotSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -120,8 +120,8 @@ func TestOvertakenWorkDoesNotSettle(t *testing.T) {
 }
 
 // TestInstanceLife proves that an instance keeps its address when it stops and
-// starts. After its termination the address is free again, but its id is not
-// used again.
+// starts. After the termination of the instance, another instance can get the
+// address, but not the id.
 func TestInstanceLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -250,7 +250,7 @@ func TestLoadBalancer(t *testing.T) {
 	if again, _ := e.GetLoadBalancer(ctx, lb.ID); len(again.Status.Targets) != 2 || again.Revision != reported.Revision {
 		t.Errorf("reporting the same wrote revision %d after %d", again.Revision, reported.Revision)
 	}
-	// An instance that is gone is removed from all targets.
+	// The load balancers lose a deleted instance as a target.
 	if _, err := e.DeleteInstance(ctx, a.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestStaticAddress(t *testing.T) {
 	}
 	both := loadBalancer("both")
 	both.Addresses = []string{strings.ToUpper(netip.MustParseAddr(six.IP).StringExpanded())}
-	for range 2 { // the second round has an existing load balancer
+	for range 2 { // in the second round the load balancer exists already
 		if lb, err := e.CreateLoadBalancer(ctx, both); err != nil || lb.Addresses[0].IP != six.IP {
 			t.Fatalf("%+v, %v", lb, err)
 		}
@@ -313,7 +313,7 @@ func TestStaticAddress(t *testing.T) {
 }
 
 // TestAddressRangeEnds proves that all addresses of a range can be used, and
-// that a released address is used again.
+// that the cloud assigns a released address again.
 func TestAddressRangeEnds(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Instances = prefix(t, "127.64.0.0/30") })
@@ -360,8 +360,8 @@ func TestJournalIsCompacted(t *testing.T) {
 	})
 }
 
-// TestLargeEventsAreFewer proves that the journal keeps fewer events if they
-// use more space than JournalBytes.
+// TestLargeEventsAreFewer proves that the journal keeps fewer events if the
+// file uses more than JournalBytes bytes.
 func TestLargeEventsAreFewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -415,8 +415,9 @@ func TestOperationsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestManyOperationsAreForgotten proves that all operations which ended in the
-// same minute are deleted together. An old operation that is not over stays.
+// TestManyOperationsAreForgotten proves that the cloud deletes all operations
+// that ended in the same minute together. It does not delete an old operation
+// that is not over.
 func TestManyOperationsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -450,8 +451,8 @@ func TestManyOperationsAreForgotten(t *testing.T) {
 }
 
 // TestOperationsOfAClockSetBack proves that an operation is deleted a day after
-// its end, even if there are operations with later times from before the clock
-// was set back.
+// its end, even if the clock was set back. Other operations then have later
+// times, because they were created before the clock was set back.
 func TestOperationsOfAClockSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, frozen)
@@ -479,7 +480,7 @@ func TestBookmarks(t *testing.T) {
 		defer down()
 		mustCreate(t, e, ctx, "a")
 		l, _ := e.ListInstances(ctx, cloudsim.ListOptions{})
-		began, after := time.Now(), time.Duration(0) // the first bookmark comes at once, and then there is a bookmark every minute
+		began, after := time.Now(), time.Duration(0) // the watch yields the first bookmark at once, and then a bookmark every minute
 		for ev, err := range e.Watch(ctx, cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindAddress}, Bookmark: time.Minute}) {
 			if err != nil || ev.Type != cloudsim.EventBookmark || ev.Rev != l.Revision || time.Since(began) != after {
 				t.Fatalf("%+v, %v after %s; want a bookmark at %d after %s", ev, err, time.Since(began), l.Revision, after)
@@ -491,9 +492,9 @@ func TestBookmarks(t *testing.T) {
 	})
 }
 
-// TestRangesAreKeptWhileInUse proves that a range cannot change while an
-// instance has an address of the range. Otherwise the cloud could assign an
-// address twice.
+// TestRangesAreKeptWhileInUse proves that the configured range cannot change
+// while an instance has an address of the range. If the range could change, the
+// cloud could assign an address twice.
 func TestRangesAreKeptWhileInUse(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	with := func(p string) func(*engine.Config) {
@@ -525,8 +526,8 @@ func TestRangesAreKeptWhileInUse(t *testing.T) {
 	down()
 }
 
-// TestBadWorkIsDropped proves that a work item which fails is dropped and does
-// not stop other work.
+// TestBadWorkIsDropped proves that the engine drops a work item that fails, and
+// continues with other work.
 func TestBadWorkIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())

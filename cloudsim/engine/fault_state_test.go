@@ -33,7 +33,8 @@ func mustInstance(t *testing.T, e *engine.Engine, name, zone string) cloudsim.In
 }
 
 // TestZoneOutageIsStateOfTheZone proves that a zone has an outage from the
-// begin of the fault until its end or its deletion, also across a restart.
+// begin of a fault until the end or the deletion of the fault. A restart of the
+// cloud does not end the outage.
 func TestZoneOutageIsStateOfTheZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, began := file(t), time.Now()
@@ -104,8 +105,9 @@ func TestZoneOutageStrikes(t *testing.T) {
 	}
 }
 
-// TestStuckStateHoldsExactlyMax proves that concurrent callers get exactly Max
-// stuck operations. When the fault is deleted, all instances stop.
+// TestStuckStateHoldsExactlyMax proves that a fault makes exactly Max
+// operations of concurrent callers stuck. After the deletion of the fault, all
+// instances stop.
 func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -153,8 +155,9 @@ func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	}
 }
 
-// TestStuckStateEndsWithItsWindow proves that a stuck operation does not settle
-// before its due time, even if the window of the fault has closed.
+// TestStuckStateEndsWithItsWindow proves that a stuck operation settles at its
+// due time if the time window of the fault has ended by then. The operation
+// does not settle earlier.
 func TestStuckStateEndsWithItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), func(c *engine.Config) { c.Profile = engine.Profile{Name: "slow", Shutdown: 10 * time.Minute} })
@@ -181,8 +184,9 @@ func TestStuckStateEndsWithItsWindow(t *testing.T) {
 }
 
 // TestStaleReadIsThePast proves that a stale read returns the resources and the
-// revision of an earlier time. Resources created since then are missing, and
-// deleted or changed resources have their earlier values.
+// revision of an earlier time. It does not return resources that were created
+// later. Resources that were deleted or changed later have their earlier
+// values.
 func TestStaleReadIsThePast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

@@ -32,8 +32,9 @@ func mustFault(t *testing.T, e *engine.Engine, req cloudsim.CreateFault) cloudsi
 	return f
 }
 
-// TestFaultMaxIsExact proves that with 64 concurrent callers a fault hits
-// exactly Max calls. The journal has an event with the request id of each hit.
+// TestFaultMaxIsExact proves that a fault hits exactly Max calls of 64
+// concurrent callers. For each hit, the journal has an event with the request
+// id of the call.
 func TestFaultMaxIsExact(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -79,7 +80,7 @@ func TestFaultMaxIsExact(t *testing.T) {
 }
 
 // TestFaultsRepeat proves that a fault with a seed hits the same calls in two
-// clouds, even if a cloud restarts in between.
+// clouds, even if one of the clouds restarts between the calls.
 func TestFaultsRepeat(t *testing.T) {
 	spec := fault("a", "*", func(r *cloudsim.CreateFault) { r.When.Probability, r.When.Seed = new(0.4), 42 })
 	strike := func(e *engine.Engine, n int) (out string) {
@@ -167,8 +168,9 @@ func TestFaultMatches(t *testing.T) {
 	}
 }
 
-// TestFaultsInOrder proves that latencies add up, and that the first fault with
-// another effect decides. Later faults do not count the call.
+// TestFaultsInOrder proves that the latencies of several faults add up. The
+// first fault with another effect decides the outcome of the call, and later
+// faults do not count the call.
 func TestFaultsInOrder(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

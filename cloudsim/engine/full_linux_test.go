@@ -17,10 +17,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// TestFullDisk proves that a full disk causes no loss. Writes return an error,
-// reads work, and due work settles when the disk has space again.
+// TestFullDisk proves that the cloud loses no data on a full disk. On a full
+// disk, writes return an error, and reads succeed. Due work settles when the
+// disk has free space again.
 func TestFullDisk(t *testing.T) {
-	const many, soon = 1000, 3 * time.Second // more events than the free pages of the file can hold
+	const many, soon = 1000, 3 * time.Second // the events need more space than the free pages of the file
 	if os.Geteuid() != 0 {
 		t.Skip("a small disk needs root")
 	}
@@ -62,7 +63,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		return n
 	}
-	time.Sleep(time.Until(due)) // only a part of the due work can settle
+	time.Sleep(time.Until(due)) // the disk has space for only a part of the due work
 	for before := -1; ready() != before; time.Sleep(200 * time.Millisecond) {
 		before = ready()
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestHold proves that a hold keeps work from settling, across a restart, and
-// also work that began before the hold. When the hold is deleted, all work
-// settles.
+// TestHold proves that a hold prevents work from settling, even across a
+// restart. The hold also applies to work that began before the hold was
+// created. After the deletion of the hold, all work settles.
 func TestHold(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, frozen)
@@ -52,9 +52,9 @@ func TestHold(t *testing.T) {
 	state(b.ID, cloudsim.InstanceRunning)
 }
 
-// TestCancel proves that cancelled work moves the instance to the state that
-// the state machine defines. The work item does not settle later. Work that
-// cannot be cancelled continues.
+// TestCancel proves that CancelOperation moves the instance to the state that
+// the state machine defines. The cancelled work does not settle at its due
+// time. Work that cannot be cancelled continues.
 func TestCancel(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -94,15 +94,15 @@ func TestCancel(t *testing.T) {
 	if err := cancel(b.Operation); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("twice: %v", err)
 	}
-	advance(t, e, ctx, time.Hour) // the cancelled start falls due
+	advance(t, e, ctx, time.Hour) // the due time of the cancelled start is over
 	if b, _ = e.GetInstance(ctx, b.ID); b.State != cloudsim.InstanceStopped {
 		t.Errorf("a start that was called off: %s", b.State)
 	}
 }
 
-// TestCancelDisksAndLoadBalancers proves the results of cancelled work. An
-// attaching disk is not attached, a detaching disk stays attached, and a disk
-// or load balancer in creation is deleted.
+// TestCancelDisksAndLoadBalancers proves three effects of CancelOperation. An
+// attaching disk is then not attached. A detaching disk stays attached. A disk
+// or load balancer that is being created is deleted.
 func TestCancelDisksAndLoadBalancers(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen, func(c *engine.Config) { c.Profile.Disk = time.Minute })
@@ -147,7 +147,7 @@ func TestCancelDisksAndLoadBalancers(t *testing.T) {
 	}
 }
 
-// TestDurations proves that stored durations replace the durations of the
+// TestDurations proves that stored durations override the durations of the
 // profile.
 func TestDurations(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
@@ -175,9 +175,9 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// TestReleaseOfOperationsThatEndTogether proves that deleting a hold works if one held
-// operation ends another. Here the termination of an instance ends the
-// detachment of its disk.
+// TestReleaseOfOperationsThatEndTogether proves that DeleteHold works even if
+// the end of one held operation also ends another held operation. Here the
+// termination of an instance ends the detachment of its disk.
 func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen, func(c *engine.Config) { c.Profile = engine.Profile{Disk: 20 * time.Second, Shutdown: 20 * time.Second} })
@@ -201,8 +201,8 @@ func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 	}
 }
 
-// TestHeldWorkWhenTheClockIsSetBack proves that work which was held when it
-// fell due is due again at its time after the clock was set back.
+// TestHeldWorkWhenTheClockIsSetBack proves that released work settles at its
+// due time if the clock was set back while a hold blocked the work.
 func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

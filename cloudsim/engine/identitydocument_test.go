@@ -9,8 +9,8 @@ import (
 )
 
 // TestInstanceToken proves that an instance gets the same token during the
-// first half of the token's lifetime. Afterwards, or when the token was
-// deleted, the instance gets a new token.
+// first half of the token's lifetime. After this time, or after the deletion of
+// the token, the instance gets a new token.
 func TestInstanceToken(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, frozen)

@@ -20,8 +20,9 @@ func where(l cloudsim.LoadBalancer) (ips []string) {
 }
 
 // TestLoadBalancerFamilies proves that a load balancer has an address of each
-// family. It keeps the addresses of remaining families, releases other
-// addresses, and does not delete a reserved address.
+// family. If the families change, the load balancer keeps the addresses of the
+// remaining families and releases the other addresses. A reserved address is
+// not deleted.
 func TestLoadBalancerFamilies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.InternalLoadBalancers = netip.MustParsePrefix("127.66.0.0/16") })
@@ -135,9 +136,9 @@ func TestPublishedPorts(t *testing.T) {
 	expect("none", nil, published(b, err))
 }
 
-// TestAddressTargets proves that the IP of a target must be an address of its
-// instance or in its pod ranges. The target is removed together with the
-// instance.
+// TestAddressTargets proves that the IP of a target must be an address of the
+// target's instance, or be in the instance's pod ranges. The deletion of the
+// instance also removes the target.
 func TestAddressTargets(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) {

@@ -10,10 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// diskWork is the duration of work on disks and snapshots in the model's cloud.
+// diskWork is the duration of work on disks and snapshots in the tested cloud.
 const diskWork = 45 * time.Second
 
-// vol and shot are the model of a disk and of a snapshot.
+// The type vol is the model of a disk. The type shot is the model of a
+// snapshot.
 type vol struct {
 	Name, Zone, State, Source string
 	Type                      string
@@ -31,8 +32,8 @@ type shot struct {
 	until             time.Time
 }
 
-// copied reports whether a copy or a snapshot of a disk or snapshot is being
-// made.
+// copied reports whether a disk or a snapshot is being made from the resource
+// whose ID is id.
 func (w *world) copied(id string) bool {
 	for _, d := range w.disks {
 		if d.Source == id && (d.State == "creating" || d.State == "copying") {
@@ -51,7 +52,7 @@ func (d *vol) hasData() bool {
 	return !slices.Contains([]string{"creating", "copying", "deleting"}, d.State)
 }
 
-// settled settles the work on a disk.
+// settled completes the work on disk d in the model.
 func (d *vol) settled() {
 	maps.DeleteFunc(d.At, func(_, state string) bool { return state == "detaching" })
 	for i := range d.At {
@@ -62,7 +63,8 @@ func (d *vol) settled() {
 	}
 }
 
-// lose detaches a disk from an instance in any state.
+// lose removes the attachment of disk d to an instance, in any state of the
+// attachment.
 func (d *vol) lose(instance string) {
 	was := d.At[instance]
 	delete(d.At, instance)
@@ -133,8 +135,8 @@ func (w *world) createDisk(t *rapid.T) {
 	}
 }
 
-// source returns the size of a new disk, or the error if its source does not
-// permit the disk.
+// source returns the size of a new disk with a source. It returns the expected
+// error if the disk cannot be made from the source.
 func (w *world) source(req cloudsim.CreateDisk) (size int, refusal error) {
 	least, zone, typ := 0, req.Zone, req.Type
 	switch {
@@ -283,7 +285,7 @@ func (w *world) deleteSnapshot(t *rapid.T) {
 	case s == nil:
 		agree(t, err, cloudsim.NotFound)
 	case s.Group != "":
-		agree(t, err, cloudsim.Conflict) // the members of a group are deleted with the group
+		agree(t, err, cloudsim.Conflict) // the members of a group can be deleted only with the group
 	case s.State == "deleting":
 		agree(t, err, nil)
 	case w.copied(id):

@@ -13,7 +13,8 @@ import (
 // networkWork is the duration of work on networks, subnets and routes.
 const networkWork = 20 * time.Second
 
-// vnet, part and way are the model of a network, a subnet and a route.
+// The types vnet, part and way are the models of a network, a subnet and a
+// route, in this order.
 type vnet struct {
 	Name, Range, Pods, State string
 	Routes                   int // maximum number of routes
@@ -74,7 +75,8 @@ func (w *world) settleNetworks(now time.Time) {
 	}
 }
 
-// reroute turns routes into black holes if their next hop does not run.
+// reroute sets the state of each route to blackhole if the next hop of the
+// route does not run.
 func (w *world) reroute() {
 	for _, r := range w.routes {
 		if r.State != "active" && r.State != "blackhole" {
@@ -93,7 +95,7 @@ func inside(a, b string) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }
 
-// has reports whether ok returns true for any element of all.
+// has reports whether the function ok returns true for at least one element.
 func has[T any](all map[string]*T, ok func(*T) bool) bool {
 	for _, v := range all {
 		if ok(v) {
@@ -218,7 +220,7 @@ func (w *world) deleteSubnet(t *rapid.T) {
 	}
 }
 
-// createInstanceIn creates an instance in a given subnet.
+// createInstanceIn creates an instance in a random subnet.
 func (w *world) createInstanceIn(t *rapid.T) {
 	req := cloudsim.CreateInstance{
 		Name: rapid.SampledFrom([]string{"k", "l"}).Draw(t, "name"), Zone: rapid.SampledFrom([]string{"sim-1a", "sim-1b"}).Draw(t, "zone"),

@@ -20,13 +20,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestModel proves that the cloud behaves like a simple model for random
-// sequences of calls. It compares states, errors, ids, addresses and
-// references. Rapid generates the calls and shortens sequences that show a
-// difference.
+// TestModel makes random sequences of calls to the cloud and to a simple model,
+// and proves that both behave alike. It compares states, errors, ids, addresses
+// and references. The package rapid generates the calls, and shortens a
+// sequence that shows a difference.
 func TestModel(t *testing.T) {
 	if steps := flag.Lookup("rapid.steps"); steps.Value.String() == steps.DefValue {
-		_ = steps.Value.Set("100") // a short run does half of them; fewer steps reach too few states
+		_ = steps.Value.Set("100") // a short run makes half of the steps; fewer steps reach too few states
 	}
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(undated{t}, func(rt *rapid.T) {
@@ -35,7 +35,7 @@ func TestModel(t *testing.T) {
 				c.Profile.Disk, c.DiskData = diskWork, true
 				c.Profile.Network = networkWork
 			})
-			defer down() // it also checks the file
+			defer down() // down also checks the file
 			w := &world{
 				e: e, ctx: engine.AsCloud(t.Context()), seq: map[string]int{},
 				instances: map[string]*vm{}, addresses: map[string]*ip{}, balancers: map[string]*lb{},
@@ -48,8 +48,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// verbs returns the calls of a theme. If a run used all calls, it would rarely
-// reach states that need several resources.
+// verbs returns the calls of a theme. A run uses only the calls of one theme.
+// With all calls, a run would rarely reach states that need several resources.
 func (w *world) verbs(theme string) map[string]func(*rapid.T) {
 	all := map[string]func(*rapid.T){"": w.same, "pass time": w.passTime, "createInstance": w.createInstance, "moveInstance": w.moveInstance}
 	add := func(of string, verbs map[string]func(*rapid.T)) {
@@ -74,17 +74,18 @@ func (w *world) verbs(theme string) map[string]func(*rapid.T) {
 	return all
 }
 
-// undated hides the deadline of the test, because the deadline is real time and
-// the test runs in virtual time.
+// undated hides the deadline of the test. The deadline is in real time, but the
+// test runs in virtual time.
 type undated struct{ testing.TB }
 
-// These ranges are small, so that they are sometimes exhausted.
+// These ranges are so small that random calls sometimes exhaust them.
 var (
 	fewInstances = netip.MustParsePrefix("127.64.0.0/29")
 	fewAddresses = netip.MustParsePrefix("127.65.0.0/29")
 )
 
-// world is a cloud and its model. The keys of the maps are ids.
+// world holds a cloud and the model of this cloud. The keys of the maps are
+// ids.
 type world struct {
 	e         *engine.Engine
 	ctx       context.Context
@@ -101,12 +102,13 @@ type world struct {
 	routes    map[string]*way
 }
 
-// vm, ip and lb are the model of an instance, an address and a load balancer.
-// The test compares their exported fields with the cloud.
+// The types vm, ip and lb are the models of an instance, an address and a load
+// balancer, in this order. The test compares their exported fields with the
+// cloud.
 type vm struct {
 	Name, Zone, State, IP, Subnet string
 	Pods                          bool      // the instance has a pod range
-	until                         time.Time // end of its work
+	until                         time.Time // time at which the work on the instance ends
 }
 
 type ip struct {
@@ -119,7 +121,7 @@ type lb struct {
 	Port            int
 	Targets         []string
 	until           time.Time
-	rev             uint64 // revision in the last answer
+	rev             uint64 // revision in the last answer of the cloud
 }
 
 func (w *world) id(prefix string) string {
@@ -127,7 +129,8 @@ func (w *world) id(prefix string) string {
 	return fmt.Sprintf("%s-%06x", prefix, w.seq[prefix])
 }
 
-// free returns the lowest address of p that is not in held, or "".
+// free returns the lowest address of range p that is not in held. It returns ""
+// if there is no such address.
 func free(p netip.Prefix, held map[string]bool) string {
 	for a := p.Addr().Next(); p.Contains(a.Next()); a = a.Next() {
 		if !held[a.String()] {
@@ -153,7 +156,8 @@ func (w *world) freeAddress() string {
 	return free(fewAddresses, held)
 }
 
-// named returns the id of the resource with that name, or "".
+// named returns the id of the resource with that name. It returns "" if there
+// is no such resource.
 func named[T any](all map[string]*T, name string, of func(*T) string) string {
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		if of(all[id]) == name {
@@ -173,12 +177,13 @@ func agree(t *rapid.T, got error, want error) {
 	t.Fatalf("the cloud says %v, the model %v", got, want)
 }
 
-// some returns a random id of all, or an id that does not exist.
+// some returns the id of a random resource in the map all, or an id that does
+// not exist.
 func some[T any](t *rapid.T, all map[string]*T) string {
 	return rapid.SampledFrom(append(slices.Sorted(maps.Keys(all)), "none-000001")).Draw(t, "id")
 }
 
-// passTime lets some time pass, so that work settles.
+// passTime waits for a random time, so that work settles.
 func (w *world) passTime(t *rapid.T) {
 	time.Sleep(rapid.SampledFrom([]time.Duration{time.Second, 30 * time.Second, 90 * time.Second}).Draw(t, "time"))
 	synctest.Wait()
@@ -234,7 +239,7 @@ func (w *world) settle(now time.Time) {
 
 // same compares the cloud with the model, and the journal with the resources.
 // The journal must have each revision once and in order. The last event of each
-// resource must show the present resource.
+// resource must contain the present resource.
 func (w *world) same(t *rapid.T) {
 	w.reroute()
 	is, err1 := w.e.ListInstances(w.ctx, cloudsim.ListOptions{})

@@ -71,7 +71,8 @@ func (w *world) moveInstance(t *rapid.T) {
 	}
 }
 
-// addressNames also contains a name that only the cloud itself uses.
+// addressNames are the names for new addresses. The last name is reserved for
+// the cloud itself.
 var addressNames = []string{"a", "b", "c", "lb-000001"}
 
 func (w *world) createAddress(t *rapid.T) {
@@ -107,8 +108,8 @@ func (w *world) deleteAddress(t *rapid.T) {
 	}
 }
 
-// draw returns a random specification of a load balancer and its targets. known
-// reports whether all targets exist.
+// draw returns a random specification of a load balancer, and the ids of its
+// targets. The result known is true if all targets exist.
 func (w *world) draw(t *rapid.T) (spec cloudsim.LoadBalancerSpec, targets []string, known bool) {
 	port := rapid.IntRange(80, 81).Draw(t, "port")
 	spec = cloudsim.LoadBalancerSpec{
@@ -177,7 +178,7 @@ func (w *world) createBalancer(t *rapid.T) {
 func (w *world) change(t *rapid.T, l *lb, port int, targets []string, known bool, got cloudsim.LoadBalancer, err error) {
 	switch {
 	case l.State != "deleting" && l.Port == port && slices.Equal(l.Targets, targets):
-		agree(t, err, nil) // begins no work
+		agree(t, err, nil) // the update begins no work
 	case l.State == "deleting":
 		agree(t, err, cloudsim.Conflict)
 	case !known:

@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// denied fails the test unless err is of kind and its text contains each string
-// of words.
+// denied fails the test unless err has the given kind and contains each string
+// in words.
 func denied(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -33,7 +33,8 @@ func denied(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	}
 }
 
-// shop creates a network with both families and pod ranges, and a subnet in it.
+// shop creates a network with IPv4, IPv6 and pod ranges. It also creates a
+// subnet in this network.
 func shop(t *testing.T, e *engine.Engine, ctx context.Context) (cloudsim.Network, cloudsim.Subnet) {
 	t.Helper()
 	n := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{
@@ -58,8 +59,8 @@ func ips(i cloudsim.Instance) (all []string) {
 }
 
 // TestSubnetGivesAddresses proves that an instance gets the lowest free address
-// of each family. The first, the last and the gateway address are never
-// assigned. Released addresses are assigned again.
+// of each family. The cloud never assigns the first, the last and the gateway
+// address. It assigns released addresses again.
 func TestSubnetGivesAddresses(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -129,9 +130,9 @@ func TestInstanceAsksForAnAddress(t *testing.T) {
 	}
 }
 
-// TestAnyIPv6AddressCanBeAskedFor proves that an instance can request each
-// address of an IPv6 range of any size, except the reserved addresses. Only one
-// instance gets each address.
+// TestAnyIPv6AddressCanBeAskedFor proves that an instance can request any
+// address of an IPv6 range that is not reserved, whatever the size of the
+// range. A second instance cannot get the same address.
 func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 	for ipv6, tc := range map[string]struct{ free, kept []string }{
 		"fd10:0:0:1::/64": {
@@ -204,7 +205,7 @@ func TestSubnetIsExhausted(t *testing.T) {
 }
 
 // TestNetworkRefusals proves that the error for an invalid request names the
-// wrong field, and that the request changes nothing.
+// invalid field, and that the request changes nothing.
 func TestNetworkRefusals(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -256,12 +257,12 @@ func TestNetworkRefusals(t *testing.T) {
 	}
 }
 
-// why returns the error of a call and drops the result.
+// why returns only the error of a call.
 func why[T any](_ T, err error) error { return err }
 
 // TestNetworkInUse proves that a network or subnet in use cannot be deleted.
-// The error names a resource that uses the network or subnet. After such
-// resources are deleted, the network can be deleted.
+// The error names a resource that uses the network or subnet. After the
+// deletion of all such resources, the network can be deleted.
 func TestNetworkInUse(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -314,7 +315,7 @@ func TestDefaultNetworksShareAddresses(t *testing.T) {
 }
 
 // TestNearestSubnet proves that an instance gets the subnet that serves the
-// fewest zones, and the oldest of several such subnets.
+// fewest zones. Of several such subnets the instance gets the oldest.
 func TestNearestSubnet(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -340,8 +341,9 @@ func TestNearestSubnet(t *testing.T) {
 	}
 }
 
-// TestNetworkLife proves that work on networks and subnets takes time, also
-// across a restart. Meanwhile no resources can be created in them.
+// TestNetworkLife proves that work on a network or subnet takes time, even
+// across a restart. During this work no resources can be created in the network
+// or subnet.
 func TestNetworkLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())

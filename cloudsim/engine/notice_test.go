@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestNoticesComeTrue proves that the action of a notice happens at its time,
-// also after a restart. A postponed notice waits for its new time, and a
-// withdrawn notice has no effect.
+// TestNoticesComeTrue proves that the action of a notice happens at the
+// announced time, even after a restart. A postponed notice waits for its new
+// time, and a withdrawn notice has no effect.
 func TestNoticesComeTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)
@@ -26,7 +26,7 @@ func TestNoticesComeTrue(t *testing.T) {
 			}
 		}
 		announce(doomed, "preemption", 10)
-		announce(doomed, "preemption", 30) // postpones the notice
+		announce(doomed, "preemption", 30) // a second announcement postpones the notice
 		announce(rebooted, "maintenance", 30)
 		announce(spared, "preemption", 30)
 		announce(stopped, "maintenance", 30)
@@ -66,8 +66,9 @@ func TestNoticesComeTrue(t *testing.T) {
 	})
 }
 
-// TestUserData proves that user data is stored with its instance, is compared
-// when the create call is repeated, and is deleted with the instance.
+// TestUserData proves that the cloud stores the user data of an instance, and
+// deletes the user data with the instance. A repeated create call must have the
+// same user data.
 func TestUserData(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

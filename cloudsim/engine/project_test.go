@@ -30,7 +30,8 @@ func TestProjectNames(t *testing.T) {
 }
 
 // TestDamagedRecords proves that the engine reports damaged records of projects
-// and tokens. It must not create a second object of the same name.
+// and tokens. The engine must not create a second object with the name of a
+// damaged record.
 func TestDamagedRecords(t *testing.T) {
 	path := file(t)
 	e, down := boot(t, path, instant)

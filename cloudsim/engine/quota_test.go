@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestQuotaIsExactInACrowd proves that concurrent creates make exactly as many
-// instances as the quota allows. A repeated create of an existing instance
+// TestQuotaIsExactInACrowd proves that concurrent callers can create exactly as
+// many instances as the quota allows. A repeated create of an existing instance
 // succeeds. The function that boot returns checks the counts.
 func TestQuotaIsExactInACrowd(t *testing.T) {
 	const limit, crowd = 7, 60
@@ -55,7 +55,7 @@ func TestQuotaIsExactInACrowd(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustCreate(t, e, ctx, "more")
-	down() // a restart keeps the counts
+	down() // a restart must not change the counts
 
 	e, down = boot(t, path, instant)
 	defer down()
@@ -141,8 +141,8 @@ func TestEachQuota(t *testing.T) {
 	}
 }
 
-// netRoom checks the quotas of networks, subnets and routes. They count default
-// networks and their subnets, and deleted resources no longer count.
+// netRoom checks the quotas of networks, subnets and routes. Default networks
+// and their subnets count, but deleted resources do not count.
 func netRoom(t *testing.T, e *engine.Engine, ctx context.Context, set func(cloudsim.QuotaName, int64), full func(string, error)) {
 	t.Helper()
 	hop := mustCreate(t, e, ctx, "hop")

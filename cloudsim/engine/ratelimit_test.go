@@ -12,9 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestProjectRate proves that all callers of a project share its rate. Other
-// projects and callers with a role in all projects are not affected. The rate
-// counts in the machine's time, so a frozen clock does not affect the rate.
+// TestProjectRate proves that all callers of a project share the rate limit of
+// the project. The limit does not affect other projects, or callers with a role
+// in all projects. The limit uses the machine's clock, so a frozen clock of the
+// cloud does not affect it.
 func TestProjectRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant, frozen, func(c *engine.Config) { c.ProjectRate = cloudsim.Rate{PerSecond: 2, Burst: 4} })

@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestRegistryTokensHaveAUse proves that a registry token is valid
-// only for its registry, its issuer and its use. The token is valid until the
-// second of its expiry on the cloud's clock, without leeway.
+// TestRegistryTokensHaveAUse proves that a registry token is valid only for its
+// registry, its issuer and its use. The token becomes invalid in the second of
+// its expiry on the cloud's clock, without tolerance.
 func TestRegistryTokensHaveAUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)

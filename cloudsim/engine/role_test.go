@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// account creates a service account with roles in the call's project. It
-// returns the secret of a token of the account.
+// account creates a service account with role bindings, and a token of this
+// account. It returns the secret of the token.
 func account(t *testing.T, e *engine.Engine, ctx context.Context, name string, bindings ...cloudsim.CreateRoleBinding) string {
 	t.Helper()
 	a, err := e.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: name})
@@ -40,7 +40,7 @@ func account(t *testing.T, e *engine.Engine, ctx context.Context, name string, b
 }
 
 // TestServiceAccount proves that the role bindings of a service account
-// determine its permissions, from the next call on.
+// determine its permissions. A change takes effect with the next call.
 func TestServiceAccount(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -108,8 +108,8 @@ func TestServiceAccount(t *testing.T) {
 	}
 }
 
-// TestCallersGrantOnlyTheirPermissions proves that a caller cannot grant or get more
-// permissions than it has.
+// TestCallersGrantOnlyTheirPermissions proves that a caller cannot grant
+// permissions that the caller does not have, and cannot get more permissions.
 func TestCallersGrantOnlyTheirPermissions(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -171,8 +171,8 @@ func TestPredefinedRolesStay(t *testing.T) {
 	}
 }
 
-// TestBindingForResources proves that a role binding for some resources applies
-// to them by name or id. It does not permit a list.
+// TestBindingForResources proves that a role binding can select resources by
+// name or id. Such a binding does not permit list calls.
 func TestBindingForResources(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -202,8 +202,8 @@ func TestBindingForResources(t *testing.T) {
 	}
 }
 
-// TestEventsNeedPermission proves that a caller sees only events of resources
-// that it may read.
+// TestEventsNeedPermission proves that a caller gets only events of resources
+// that the caller may read.
 func TestEventsNeedPermission(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -227,8 +227,8 @@ func TestEventsNeedPermission(t *testing.T) {
 	}
 }
 
-// TestReadersDoNotHearOfCallers proves that a reader sees no events of tokens,
-// service accounts, role bindings and workload trusts.
+// TestReadersDoNotHearOfCallers proves that a caller with role reader gets no
+// events of tokens, service accounts, role bindings and workload trusts.
 func TestReadersDoNotHearOfCallers(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -253,8 +253,8 @@ func keySet(t *testing.T) string {
 	return string(must(json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "k", Algorithm: "ES256", Use: "sig"}}}))(t))
 }
 
-// trusting creates a workload trust, so that a workload of a cluster can call
-// as account.
+// trusting creates a workload trust. With this trust, a workload of a cluster
+// can call the cloud as the service account.
 func trusting(t *testing.T, e *engine.Engine, ctx context.Context, account string) cloudsim.WorkloadTrust {
 	t.Helper()
 	return must(e.CreateWorkloadTrust(ctx, cloudsim.CreateWorkloadTrust{Name: "trust", Account: account, WorkloadTrustSpec: cloudsim.WorkloadTrustSpec{
@@ -263,8 +263,9 @@ func trusting(t *testing.T, e *engine.Engine, ctx context.Context, account strin
 }
 
 // TestDeletedProjectLeavesNothing proves that a project cannot be deleted while
-// an instance of another project carries an account of the project. Its
-// deletion also deletes its workload trusts and ends the work on its network.
+// an instance of another project uses an account of the project. The deletion
+// of the project also deletes its workload trusts, and ends the work on its
+// network.
 func TestDeletedProjectLeavesNothing(t *testing.T) {
 	e, down := boot(t, file(t), instant, frozen, func(c *engine.Config) { c.Profile.Network = time.Hour })
 	defer down()
@@ -327,10 +328,11 @@ func TestServiceAccountTokenExpires(t *testing.T) {
 	})
 }
 
-// TestReaderOfAllIsNoAdminOfAll proves that a role in all projects gives only
-// its own permissions there. The caller is a reader of all projects and an
-// administrator of shop. It cannot delete tokens or bindings of all projects,
-// and cannot use accounts of bank.
+// TestReaderOfAllIsNoAdminOfAll proves that a role in one project gives no
+// permissions in other projects, even if the caller has another role in all
+// projects. The caller is a reader of all projects and an administrator of the
+// project shop. The caller cannot delete tokens or bindings for all projects,
+// and cannot use accounts of the project bank.
 func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -367,7 +369,7 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 	}
 	err1 = e.DeleteRoleBinding(as("secret", "roleBindings.delete", engine.Manage), bound.ID)
 	second := must(e.CreateToken(enter(t, e, "secret", "*"), cloudsim.CreateToken{Name: "second", Role: cloudsim.RoleAdmin}))(t)
-	err2 = e.DeleteToken(as(second.Secret, "tokens.delete", engine.Manage), tok.ID) // the call uses another token of all projects
+	err2 = e.DeleteToken(as(second.Secret, "tokens.delete", engine.Manage), tok.ID) // the caller uses another token for all projects
 	if err := errors.Join(err1, err2); err != nil {
 		t.Errorf("an admin of all may not: %v", err)
 	}
@@ -375,8 +377,8 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 
 // TestOneTrustForAWorkload proves that a workload's token is valid for one
 // account only. Another project cannot create a trust for the same workload and
-// keys. A project without the keys of a cluster does not block the cluster's
-// owner.
+// keys. A project without the keys of a cluster cannot prevent the cluster's
+// owner from creating a trust.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -419,8 +421,9 @@ func TestTokenOfTwoWorkloads(t *testing.T) {
 	}
 }
 
-// TestNouns proves that the noun of a kind is the noun of its routes, and that
-// the noun leads back to the kind.
+// TestNouns proves that the engine converts between resource kinds and the
+// nouns of operation ids, even for the irregular plurals repositories and
+// addresses.
 func TestNouns(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -446,7 +449,7 @@ func TestNouns(t *testing.T) {
 }
 
 // TestAdminTokenStays proves that the administrator's token cannot delete
-// itself. An administrator of one project cannot read it.
+// itself. An administrator of only one project cannot read this token.
 func TestAdminTokenStays(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

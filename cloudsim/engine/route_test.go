@@ -13,9 +13,9 @@ func toPods(name string, i cloudsim.Instance) cloudsim.CreateRoute {
 	return cloudsim.CreateRoute{Name: name, Destination: "10.244.1.0/24", NextHop: i.ID}
 }
 
-// TestRouteFollowsItsNextHop proves that a route is a black hole while its next
-// hop does not run, and is active again when it runs. A route stays when its
-// next hop is gone.
+// TestRouteFollowsItsNextHop proves that a route is in state blackhole while
+// its next hop does not run. The route is active again when the next hop runs.
+// The route stays even if the next hop is deleted.
 func TestRouteFollowsItsNextHop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -55,8 +55,8 @@ func TestRouteFollowsItsNextHop(t *testing.T) {
 }
 
 // TestRouteRefusals proves that a network has one route to each destination,
-// and no more routes than its maximum. Wider and narrower destinations are
-// different destinations. The destination must be outside the network.
+// and no more routes than its maximum. A wider or narrower range counts as a
+// different destination. The destination must be outside the network.
 func TestRouteRefusals(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

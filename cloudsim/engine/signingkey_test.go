@@ -10,8 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestKeysRotate proves that a retiring key is valid exactly for its overlap,
-// even if the cloud was down meanwhile. An active key cannot be deleted.
+// TestKeysRotate proves that a retiring key is valid exactly for the requested
+// overlap, even if the cloud was down in this time. An active key cannot be
+// deleted.
 func TestKeysRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)

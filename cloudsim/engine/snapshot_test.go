@@ -21,8 +21,8 @@ func mustSnapshot(t *testing.T, e *engine.Engine, ctx context.Context, name stri
 	return must(e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: name, Disk: of}))(t)
 }
 
-// refused fails the test unless err is of that kind and, if field is not "",
-// names that field.
+// refused fails the test unless err has the given kind. If field is not "", the
+// error must also name that field.
 func refused(t *testing.T, what string, err error, kind cloudsim.Kind, field string) {
 	t.Helper()
 	ce, ok := errors.AsType[*cloudsim.Error](err)
@@ -31,15 +31,16 @@ func refused(t *testing.T, what string, err error, kind cloudsim.Kind, field str
 	}
 }
 
-// whole returns the status that a data plane reports for complete data of size
-// GiB.
+// whole returns the status that a data plane reports for complete data. The
+// parameter size is in GiB.
 func whole(size int) cloudsim.DiskStatus { return cloudsim.DiskStatus{SizeGiB: size} }
 
 var gone = cloudsim.DiskStatus{Error: "its data is lost", Lost: true}
 
-// TestSnapshotIsReadyWithItsData proves that a snapshot is ready when its time
-// is over and its data is complete, in any order and across a restart. Its
-// operation ends at the same time.
+// TestSnapshotIsReadyWithItsData proves that a snapshot becomes ready when its
+// work time is over and its data is complete. The order of these two events
+// does not matter, and the cloud may restart in between. The operation ends
+// when the snapshot becomes ready.
 func TestSnapshotIsReadyWithItsData(t *testing.T) {
 	for name, early := range map[string]bool{"data first": true, "time first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -218,8 +219,8 @@ func TestLostSourceFails(t *testing.T) {
 	must(e.DeleteDisk(ctx, d.ID))(t)
 }
 
-// TestNoDataPlaneAnyMore proves that copies become ready if the cloud is
-// started without a data plane.
+// TestNoDataPlaneAnyMore proves that incomplete copies become ready if the
+// cloud is started again without a data plane.
 func TestNoDataPlaneAnyMore(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, down := boot(t, path, instant, kept)
@@ -236,8 +237,8 @@ func TestNoDataPlaneAnyMore(t *testing.T) {
 	}
 }
 
-// TestSnapshotDeletionTakesTime proves that a snapshot passes the state
-// deleting, and that its name is in use until the deletion ends.
+// TestSnapshotDeletionTakesTime proves that a snapshot is in state deleting for
+// some time. Its name stays in use until the deletion ends.
 func TestSnapshotDeletionTakesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

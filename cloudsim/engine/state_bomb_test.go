@@ -19,8 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// bombs create states with records that expand to size bytes. The compressed
-// state has at most about 3 MB.
+// bombs are functions that create a compressed state. The records of the state
+// expand to size bytes, or to fewer bytes if the compressed state reaches about
+// 3 MB.
 var bombs = map[string]func(t testing.TB, size int) []byte{
 	"large values": func(t testing.TB, size int) []byte {
 		value := string(make([]byte, 1<<20))
@@ -41,8 +42,8 @@ var bombs = map[string]func(t testing.TB, size int) []byte{
 	},
 }
 
-// bomb returns a state with records of one bucket. It stops at size bytes, or
-// when the compressed state reaches 3 MB.
+// bomb returns a state with records in one bucket. It adds records until they
+// have size bytes, or until the compressed state has 3 MB.
 func bomb(t testing.TB, size int, bucket string, next func(n int) (key, value string)) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -59,7 +60,7 @@ func bomb(t testing.TB, size int, bucket string, next func(n int) (key, value st
 	return out.Bytes()
 }
 
-// counter counts the bytes that were read from it.
+// counter is a reader that counts the bytes read.
 type counter struct {
 	io.Reader
 	n int
@@ -72,7 +73,7 @@ func (c *counter) Read(p []byte) (int, error) {
 }
 
 // TestImportStopsEarly proves that an import refuses a state that expands to
-// 256 MiB. It reads less than half of the state and leaves no file.
+// 256 MiB. The import reads less than half of the state and leaves no file.
 func TestImportStopsEarly(t *testing.T) {
 	dir := t.TempDir()
 	e, stop := boot(t, file(t), instant, withStates(dir))
@@ -89,7 +90,7 @@ func TestImportStopsEarly(t *testing.T) {
 }
 
 // BenchmarkImportBomb measures the additional anonymous memory during the
-// import of a hostile state of 3 MB. The limit is 64 MiB.
+// import of a malicious state of 3 MB. The limit is 64 MiB.
 func BenchmarkImportBomb(b *testing.B) {
 	for name, body := range bombs {
 		b.Run(name, func(b *testing.B) {

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// FuzzImportState proves that a state with one arbitrary record is either
-// refused, or is loaded into a cloud that then runs and answers calls.
+// FuzzImportState proves that the cloud either refuses a state with one
+// arbitrary record, or loads it and then still answers calls.
 func FuzzImportState(f *testing.F) {
 	for _, s := range [][3]string{
 		{"meta", "clock", "012345678901234567890123"}, {"meta", "gaps", "[[1,2,3]]"}, {"meta", "epoch", "\xff\xff\xff\xff\xff\xff\xff\xff"},
@@ -36,7 +36,7 @@ func FuzzImportState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, bucket string, key, value []byte) {
 		ctx := engine.AsCloud(t.Context())
 		e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
-		defer stop() // stop fails the test if the cloud has stopped or its file is damaged
+		defer stop() // stop fails the test if the cloud has already stopped, or if its file is damaged
 		if _, err := e.ImportState(ctx, "s", bytes.NewReader(withRecord(t, good, bucket, key, value))); err != nil {
 			if !errors.Is(err, cloudsim.Invalid) {
 				t.Errorf("import: %v", err)
@@ -84,7 +84,8 @@ func savedFile(f *testing.F) []byte {
 	return raw
 }
 
-// withRecord returns a cloud's file as an exported state, with one record replaced.
+// withRecord converts a cloud's file to an exported state. It replaces one
+// record of the state.
 func withRecord(t *testing.T, file []byte, bucket string, key, value []byte) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cloud.db")

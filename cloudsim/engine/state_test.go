@@ -23,12 +23,12 @@ func withStates(dir string) func(*engine.Config) {
 }
 
 // TestLoadState proves that a load restores ids, addresses, provider ids, open
-// operations, faults and the clock, and removes later changes. A restart keeps
-// all this.
+// operations, faults and the clock, and removes later changes. A restart does
+// not change the result.
 func TestLoadState(t *testing.T) {
 	path, dir, ctx := file(t), t.TempDir(), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, frozen, withStates(dir))
-	a := mustCreate(t, e, ctx, "a") // its operation is open
+	a := mustCreate(t, e, ctx, "a") // the operation of the instance is open
 	_, err1 := e.CreateFault(ctx, cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
 		Match: cloudsim.FaultMatch{Operation: "zones.get"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultDrop},
 	}})
@@ -81,8 +81,8 @@ func TestLoadState(t *testing.T) {
 }
 
 // TestLoadKeepsSecrets proves that tokens of the running cloud stay valid after
-// a load, unless their service account is not in the state. Tokens that only
-// the state has are not valid.
+// a load, unless the state does not have their service account. Tokens that
+// only the state has are not valid after the load.
 func TestLoadKeepsSecrets(t *testing.T) {
 	e, down := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer down()
@@ -116,14 +116,15 @@ func TestLoadKeepsSecrets(t *testing.T) {
 	}
 }
 
-// TestLoadMovesNoToken proves that after a load a token has the same identity
-// as before, or is invalid. In the state, the ids of its project and account
-// may belong to other resources, and its name may belong to another token.
+// TestLoadMovesNoToken proves that a load never changes the identity of a
+// token. After the load, a token of the running cloud has the same project and
+// account as before, or is invalid. In the state, the ids of this project and
+// account may belong to other resources.
 func TestLoadMovesNoToken(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// side is the content of a cloud. It has the projects, and in the last
-	// project an account and a token "ci" with the role. The token belongs to
-	// the account if there is an account.
+	// side is the content of a cloud. The last of the projects has the account
+	// and a token "ci". The role belongs to the account, or to the token if
+	// there is no account.
 	type side struct {
 		projects []string
 		account  string
@@ -191,14 +192,14 @@ func TestLoadMovesNoToken(t *testing.T) {
 	}
 }
 
-// TestLoadKeepsTheEndOfTokens proves that a token which a load keeps expires at
-// the same time as without the load, and is deleted a day later. The expiry of
-// the state's token with the same name does not matter.
+// TestLoadKeepsTheEndOfTokens proves that a load does not change the expiry of
+// a token that it keeps. The token is deleted a day after its expiry. The state
+// may have a token with the same name and another expiry.
 func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 	const none, brief, long, forever = -1, 3600, 72 * 3600, 0 // seconds
 	for name, tc := range map[string]struct {
 		then, now    int64
-		opens, stays bool // after two days, and after ten days
+		opens, stays bool // whether the token is valid after two days, and exists after ten days
 	}{
 		"brief":                       {none, brief, false, false},
 		"long":                        {none, long, true, false},
@@ -246,9 +247,10 @@ func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 	}
 }
 
-// TestWatchesEndWithALoad proves that watches from before a load end with Gone.
-// This holds even if their revision is reached again, or if their caller's
-// token is not in the state. Later watches continue.
+// TestWatchesEndWithALoad proves that a watch that began before a load ends
+// with Gone. This is true even if the cloud reaches the watch's revision again,
+// or if the state does not have the caller's token. Watches that began after
+// the load continue.
 func TestWatchesEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -302,7 +304,7 @@ func TestWatchesEndWithALoad(t *testing.T) {
 }
 
 // TestResetState proves that tokens stay valid after a load and a reset. A
-// reset deletes all resources, and ids start again.
+// reset deletes all resources, and the next instance gets the first id again.
 func TestResetState(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -346,7 +348,7 @@ func TestResetState(t *testing.T) {
 
 // TestExportImport proves that another cloud can import an exported state. The
 // import refuses a damaged file, a cut file and other files, and leaves no file
-// of them.
+// of a refused import.
 func TestExportImport(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -394,8 +396,8 @@ func TestExportImport(t *testing.T) {
 	}
 }
 
-// TestDamagedState proves that a state with a damaged file is not loaded and
-// can be deleted. A list shows damage of the header.
+// TestDamagedState proves that the cloud does not load a state with a damaged
+// file. The state can be deleted. ListStates reports damage of the header.
 func TestDamagedState(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(dir))
@@ -455,8 +457,8 @@ func TestScratchIsForgotten(t *testing.T) {
 	}
 }
 
-// TestLoadRefuses proves that a state with other address ranges is refused, and
-// that the cloud stays unchanged.
+// TestLoadRefuses proves that the cloud refuses to load a state with other
+// address ranges, and that this load changes nothing.
 func TestLoadRefuses(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {
@@ -482,8 +484,8 @@ func TestLoadRefuses(t *testing.T) {
 	mustCreate(t, e, ctx, "d")
 }
 
-// TestResetIsGivenUp proves that a reset changes nothing if its caller has
-// left.
+// TestResetIsGivenUp proves that ResetState changes nothing if its ctx is
+// cancelled.
 func TestResetIsGivenUp(t *testing.T) {
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer stop()
@@ -499,8 +501,8 @@ func TestResetIsGivenUp(t *testing.T) {
 }
 
 // TestDiffStates proves that a diff lists added, removed and changed resources,
-// with the fields that differ. It ignores fields that differ in any two states,
-// such as revisions.
+// with the fields that differ. The diff omits fields that differ between any
+// two states, such as revisions.
 func TestDiffStates(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -538,8 +540,7 @@ func TestDiffStates(t *testing.T) {
 	}
 }
 
-// TestResetKeepsTheEndOfTokens proves that a token which a reset keeps still
-// expires.
+// TestResetKeepsTheEndOfTokens proves that tokens still expire after a reset.
 func TestResetKeepsTheEndOfTokens(t *testing.T) {
 	e, down := boot(t, file(t), instant, frozen, withStates(t.TempDir()))
 	defer down()

@@ -9,16 +9,17 @@ import (
 	"testing"
 )
 
-// mayUse lists the tables that the methods of each type may use. A table of another type is
-// reached through the method of its owner.
+// mayUse lists the tables that the methods of each type may use. To use a table
+// of another type, a method must call a method of that type.
 var mayUse = map[string][]string{
 	"access": {"tokens", "serviceAccounts", "roles", "roleBindings", "workloadTrusts", "signingKeys", "rateNotes", "instances", "projects"},
 	"images": {"repositories", "tokens"},
 	"states": {"staged", "tokens", "serviceAccounts", "projects", "disks", "snapshots"},
 }
 
-// TestTables proves that the methods of access, images and states use no other tables than
-// mayUse permits. The list stays short, so that a reader knows what each type can change.
+// TestTables proves that the methods of access, images and states use only the
+// tables that mayUse permits. The list is short, so that a reader sees which
+// tables each type can change.
 func TestTables(t *testing.T) {
 	files, err := parser.ParseDir(token.NewFileSet(), ".", nil, 0) //nolint:staticcheck // the package has no build tags that matter here
 	if err != nil {

@@ -20,14 +20,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// brief creates a token of a service account that expires after 90 seconds.
+// brief creates a token of a service account. The token expires after 90
+// seconds.
 func brief(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	return must(e.CreateToken(admin, cloudsim.CreateToken{ServiceAccount: name, TTLSeconds: 90}))(t).Secret
 }
 
-// workload lets a pod call as a service account, and returns a token of the pod
-// that expires after 90 seconds. The token has a second audience, "other".
+// workload creates a trust for a pod, and returns a token of the pod. With this
+// token the pod can call the cloud as a service account. The token expires
+// after 90 seconds and has a second audience, "other".
 func workload(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
@@ -53,8 +55,9 @@ func unbind(e *engine.Engine, admin context.Context, name string) error {
 	return e.DeleteRoleBinding(admin, l.Items[0].ID)
 }
 
-// watch starts a watch of all events. It sends the events except bookmarks, and
-// then the error, on the returned channel, and closes the channel at the end.
+// watch starts a watch of all events and returns a channel. The channel gets
+// all events except bookmarks, and then the error. At the end watch closes the
+// channel.
 func watch(e *engine.Engine, ctx context.Context) <-chan any {
 	said := make(chan any, 1000)
 	go func() {
@@ -72,9 +75,9 @@ func watch(e *engine.Engine, ctx context.Context) <-chan any {
 }
 
 // TestWatchEndsWithItsRight proves that a watch ends when its caller may no
-// longer watch. If a call removes the right, the watch ends at once. If the
-// credential expires, the watch ends with the next bookmark. The caller has
-// role reader, and role writer for some instances.
+// longer watch. If a call revokes the permission, the watch ends at once. If
+// the credential expires, the watch ends at the time of the next bookmark. The
+// caller has role reader for all resources, and role writer for some instances.
 func TestWatchEndsWithItsRight(t *testing.T) {
 	idle := func(*engine.Engine, context.Context) error { return nil }
 	revoke := func(e *engine.Engine, ctx context.Context) error { return e.DeleteToken(ctx, "tok-000003") }
@@ -138,8 +141,8 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 }
 
 // TestWatchFollowsPermissions proves that a watch yields only the events that
-// its caller may read at present. A watch of the cloud itself yields all
-// events.
+// the caller may read at the time of the event's delivery. A watch of the cloud
+// itself yields all events.
 func TestWatchFollowsPermissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)
@@ -178,8 +181,8 @@ func TestWatchFollowsPermissions(t *testing.T) {
 }
 
 // TestEventsEndWithALoad proves that after a load or a reset ListEvents returns
-// Gone for earlier revisions. A reader that begins at 0 reads the loaded events
-// and can continue.
+// Gone for earlier revisions. A reader that begins at revision 0 reads the
+// loaded events and can continue.
 func TestEventsEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -208,8 +211,8 @@ func TestEventsEndWithALoad(t *testing.T) {
 	}
 }
 
-// TestWatchReadsLoadedState proves that a watch which begins at 0 reads all
-// pages of loaded events, and then the later events.
+// TestWatchReadsLoadedState proves that a watch which begins at revision 0
+// reads all pages of loaded events, and then the later events.
 func TestWatchReadsLoadedState(t *testing.T) {
 	ctx, leave := context.WithTimeout(engine.AsCloud(t.Context()), time.Minute)
 	defer leave()

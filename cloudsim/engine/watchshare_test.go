@@ -12,9 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestWatchesShareReads proves that many watches of a project read one after
-// another after a commit, so that other callers get the processor. Few watches
-// read at once, and so does a watch of another project.
+// TestWatchesShareReads proves that many watches of one project do not read all
+// at once after a commit, so that other callers get the processor. If the
+// project has few watches, they read at once. A watch of another project also
+// reads at once.
 func TestWatchesShareReads(t *testing.T) {
 	for _, tc := range []struct {
 		watches     int
@@ -51,7 +52,7 @@ func TestWatchesShareReads(t *testing.T) {
 				}
 				noise, noisy := watch("noisy", tc.watches)
 				write, quiet := watch("quiet", 1)
-				time.Sleep(10 * time.Second) // until then all watches have read all events
+				time.Sleep(10 * time.Second) // after this time all watches have read all events
 				began := time.Now()
 				noise()
 				write()

@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// admitted returns an admitted ctx for a request with that id and operation.
+// admitted returns an authorized ctx for a request with that id and operation.
 func admitted(t *testing.T, e *engine.Engine, id, operation string) context.Context {
 	t.Helper()
 	ctx, err := e.Authorize(t.Context(), engine.Request{ID: id, Secret: "secret", Operation: operation, Access: engine.Write, Project: engine.DefaultProject})
@@ -22,8 +22,8 @@ func admitted(t *testing.T, e *engine.Engine, id, operation string) context.Cont
 }
 
 // TestWhy proves that Why returns the calls with their callers and request ids,
-// the operations, and the hold that keeps an operation. After the deletion it
-// reports that the object is gone.
+// the operations, and the hold that blocks an operation. After the deletion of
+// the object, Why reports that the object is gone.
 func TestWhy(t *testing.T) {
 	e, stop := boot(t, file(t), frozen)
 	defer stop()
