@@ -77,8 +77,8 @@ func CallOf(ctx context.Context) (Call, bool) {
 // cloudCaller is the caller name of actions of the cloud itself.
 const cloudCaller = "cloud"
 
-// AsCloud returns a ctx for actions of the cloud itself. Such calls see every
-// project.
+// AsCloud returns a ctx for actions of the cloud itself. Such calls may see the
+// resources of all projects.
 func AsCloud(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callKey{}, Call{Caller: cloudCaller, grants: []cloudsim.Grant{{
 		Role: cloudsim.RoleAdmin, Permissions: []cloudsim.Permission{cloudsim.PermitAll},

@@ -15,9 +15,9 @@ import (
 // entries take some megabytes.
 const auditKeep = 16_384
 
-// ledger holds the audit trail and the bill. Both are only in memory, because a
-// read call must not cause a write to the store. A restart begins with an empty
-// ledger.
+// ledger holds the audit trail and the bill. The engine keeps both only in
+// memory, because a call that only reads must not cause a write to the store. A
+// restart begins with an empty ledger.
 type ledger struct {
 	mu    sync.Mutex
 	ring  []cloudsim.AuditEntry
@@ -52,7 +52,8 @@ func (ac *access) Record(entry cloudsim.AuditEntry) {
 	row.Add(entry)
 }
 
-// kept returns the entries in memory, oldest first. The caller holds the lock.
+// kept returns the entries in memory, oldest first. The caller must hold the
+// lock of the ledger.
 func (l *ledger) kept() []cloudsim.AuditEntry {
 	if len(l.ring) < auditKeep {
 		return l.ring
@@ -78,8 +79,9 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 	return all, nil
 }
 
-// Bill sums the calls that match o. Without o.Since, Bill sums all calls since
-// the last reset. With o.Since, Bill sums the calls in memory since that time.
+// Bill sums the calls that match the options o. If o.Since is zero, Bill sums
+// all calls since the last reset. Otherwise Bill sums the calls since o.Since
+// whose audit entries are in memory.
 func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := ac.Now()
 	l := &ac.ledger

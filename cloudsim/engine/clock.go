@@ -28,7 +28,7 @@ func (e *Engine) startClock(tx *store.Tx) error {
 	return tx.SetClock(store.Clock{Machine: tx.Machine, Cloud: e.cfg.FrozenAt.UTC().Round(0)})
 }
 
-// clockOf returns the clock that the transaction sees.
+// clockOf returns the state of the cloud's clock in transaction tx.
 func clockOf(tx *store.Tx) cloudsim.Clock {
 	c := tx.Clock()
 	k := cloudsim.Clock{Now: tx.Now, Rate: c.Rate, AheadSeconds: tx.Now.Sub(tx.Machine).Seconds()}

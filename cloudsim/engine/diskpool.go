@@ -16,9 +16,9 @@ var diskPools = store.Table[cloudsim.DiskPool]{
 	Meta: func(p *cloudsim.DiskPool) *cloudsim.Meta { return &p.Meta },
 }
 
-// diskPoolUsed stores how many GiB of each pool the disks use, by the name of
-// the pool. The usage is not a field of the pool, because each new disk would
-// then write an event of the pool.
+// diskPoolUsed stores the used GiB of each disk pool, by the name of the pool.
+// The usage is not a field of the pool, because each new disk would then write
+// an event of the pool.
 var diskPoolUsed = store.Notes[int]{Name: "diskPoolUsed"}
 
 // keepDiskPools creates the missing pools, and computes the usage of all pools
@@ -66,7 +66,7 @@ func countDiskPools(tx *store.Tx) (map[string]int, error) {
 }
 
 // checkDiskPools returns an error if the stored usage of the pools differs from
-// the sizes of their disks.
+// the sizes of the disks in the pools.
 func checkDiskPools(tx *store.Tx) error {
 	want, err := countDiskPools(tx)
 	if err != nil {

@@ -378,7 +378,7 @@ func waitDue(ctx context.Context, changed <-chan struct{}, wait time.Duration) b
 	return true
 }
 
-// settle settles the work that is due now, up to one batch.
+// settle completes the work that is due now, up to one batch.
 func (e *Engine) settle() error {
 	e.settling.Lock()
 	defer e.settling.Unlock()
@@ -483,7 +483,7 @@ const compactBatch = 2000
 
 // compact deletes the oldest events until the journal has its configured
 // length. The loop calls compact only when the journal is a quarter longer than
-// that, so that compact runs rarely.
+// the configured length, so that compact runs rarely.
 func (e *Engine) compact() error {
 	for n := 1; n > 0; {
 		used := e.store.Used()

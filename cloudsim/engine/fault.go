@@ -139,7 +139,7 @@ func count(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)
 		if errors.Is(err, cloudsim.NotFound) {
-			continue // deleted since the copy was made
+			continue // a call deleted the fault after loadFaults had copied it
 		}
 		if err != nil {
 			return hit, false, err
@@ -216,7 +216,7 @@ func (e *Engine) placeOf(s Subject) (*place, error) {
 		if err != nil {
 			return nil, err
 		}
-		_ = json.Unmarshal(raw, p) // a zone or labels of another type match nothing
+		_ = json.Unmarshal(raw, p) // a zone or labels with another JSON type match no fault
 	}
 	return p, nil
 }

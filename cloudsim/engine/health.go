@@ -25,11 +25,11 @@ type health struct {
 	err     error     // result of the last probe
 }
 
-// probeEvery limits how often a health check commits to the store, because each
-// commit costs an fsync.
+// probeEvery is the minimum time between two commits of health checks. It
+// limits their cost, because each commit needs an fsync.
 const probeEvery = time.Second
 
-// Healthy checks that the store can be read and can commit.
+// Healthy checks that the store can read and can commit.
 func (e *Engine) Healthy() []Check {
 	read := e.store.View(func(*store.Tx) error { return nil })
 	return []Check{{"store-read", read}, {"store-commit", e.probe()}}

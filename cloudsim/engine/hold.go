@@ -53,10 +53,11 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return false, nil
 }
 
-// release releases a held operation. If the operation is due, release settles
-// it in the same transaction, so that the same calls always write the same
-// journal. Otherwise release puts the operation on the due list again. This is
-// necessary if the clock was set back after the work was removed from the list.
+// release ends the hold of an operation. If the operation is due, release
+// settles it in the same transaction, so that the same calls always write the
+// same journal. Otherwise release puts the operation on the due list again.
+// This is necessary if the clock was set back after the work was removed from
+// the list.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
@@ -70,9 +71,9 @@ func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 }
 
 // releaseAll releases all operations that a hold or a fault blocks. The
-// parameter by is the id of the hold or fault. It reads each operation again,
-// because settling one operation may end others. For example, an instance that
-// terminates ends the operations of its disks.
+// parameter by is the id of the hold or fault. releaseAll reads each operation
+// again, because settling one operation may end other operations. For example,
+// an instance that terminates ends the operations of its disks.
 func (e *Engine) releaseAll(tx *store.Tx, by string) error {
 	kept, err := operations.Lookup(tx, byHold, by)
 	if err != nil {

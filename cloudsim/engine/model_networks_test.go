@@ -251,7 +251,8 @@ func (w *world) createInstanceIn(t *rapid.T) {
 	}
 }
 
-// freeIn returns the lowest free address of a subnet except the gateway, or "".
+// freeIn returns the lowest free address of a subnet except the gateway. It
+// returns "" if no address is free.
 func (w *world) freeIn(subnet string) string {
 	in := netip.MustParsePrefix(w.subnets[subnet].Range)
 	held := map[string]bool{cloudsim.GatewayOf(in).String(): true}

@@ -168,7 +168,7 @@ func named[T any](all map[string]*T, name string, of func(*T) string) string {
 }
 
 // agree fails the test unless the cloud returned the error that the model
-// expects. A nil want means no error.
+// expects. If want is nil, the cloud must have returned no error.
 func agree(t *rapid.T, got error, want error) {
 	t.Helper()
 	if want == nil && got == nil || want != nil && errors.Is(got, want) {
@@ -190,7 +190,7 @@ func (w *world) passTime(t *rapid.T) {
 	w.settle(time.Now())
 }
 
-// settle settles the due work in the model.
+// settle completes the due work in the model.
 func (w *world) settle(now time.Time) {
 	for id, i := range w.instances {
 		if i.until.IsZero() || i.until.After(now) {
@@ -275,7 +275,7 @@ func (w *world) same(t *rapid.T) {
 		return ok && (f.Name() == "until" || f.Name() == "rev")
 	}, cmp.Ignore())
 	exported := cmp.AllowUnexported(vm{}, lb{}, vol{}, shot{}, grp{}, vnet{}, part{}, way{})
-	same := cmp.Comparer(slices.Equal[[]string]) // nil and empty are the same
+	same := cmp.Comparer(slices.Equal[[]string]) // a nil slice equals an empty slice
 	diff := cmp.Diff(w.instances, instances, opt, exported) + cmp.Diff(w.addresses, addresses) + cmp.Diff(w.balancers, balancers, opt, exported, same)
 	diff += cmp.Diff(w.disks, volumes, opt, exported) + cmp.Diff(w.snapshots, shots, opt, exported) + cmp.Diff(w.groups, groups, opt, exported)
 	diff += cmp.Diff(w.networks, networks, opt, exported) + cmp.Diff(w.subnets, subnets, opt, exported) + cmp.Diff(w.routes, routes, opt, exported)

@@ -129,8 +129,8 @@ func (e *Engine) checkReserved(n cloudsim.Network) error {
 	return nil
 }
 
-// spans returns the address ranges and the pod ranges of network n. Bits of
-// each result is the prefix length of the part that one instance gets.
+// spans returns the address ranges and the pod ranges of network n. The field
+// Bits of each result is the prefix length of the part that one instance gets.
 func spans(n cloudsim.Network) []cloudsim.PodRange {
 	return append(whole(n.Ranges()...), n.PodRanges.Families()...)
 }
@@ -280,8 +280,8 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 }
 
 // unused returns Conflict if a resource in the table users refers to the
-// resource id. It looks up the references in the given index. The error names
-// the first resource that refers to id.
+// resource with the given kind and id. It looks up the references in the given
+// index. The error names the first resource that it finds.
 func unused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

@@ -106,7 +106,7 @@ const forgetEvery = time.Minute
 func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 	until := tx.Now.Add(-retention)
 	var old []cloudsim.Operation
-	for op, err := range operations.Scan(tx, "", "") { // in the order of their begin
+	for op, err := range operations.Scan(tx, "", "") { // Scan yields the oldest operations first
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 // past is the content at the begin of the journal.
 type past[T any] struct {
 	rev uint64        // last revision at that time
-	was map[string]*T // earlier values of the resources that have changed since; nil if the resource did not exist
+	was map[string]*T // values at that time of the resources that have changed since then; nil for a resource that did not exist
 }
 
 func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error) {
@@ -49,10 +49,10 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 	return p, nil
 }
 
-// take adds one event of the journal to p. The first event of a resource in the
-// journal may be later than the time at. If the resource was created after that
-// time, it did not exist at that time. Otherwise take uses the value in this
-// first event.
+// take adds one event of the journal to p. The parameter at is the earlier
+// time. The first event of a resource in the journal may be later than this
+// time. If the resource was also created after this time, it did not exist at
+// this time. Otherwise take uses the value in this first event.
 func (p *past[T]) take(t store.Table[T], before map[string]*T, ev cloudsim.Event, at time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {

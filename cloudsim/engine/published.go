@@ -8,10 +8,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Published is a range of ports of a host at which listeners are published, for
-// clients that cannot reach the addresses of load balancers. The zero value
-// publishes nothing. Another program, such as a container engine, forwards the
-// host's ports to this machine.
+// Published is a range of ports of a host. Clients that cannot reach the
+// addresses of load balancers use these ports to reach the listeners. The zero
+// value publishes nothing. Another program, such as a container engine, must
+// forward the ports to this machine.
 type Published struct {
 	Host        string
 	First, Last int
@@ -57,7 +57,7 @@ func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 
 // choosePublished sets p.PublishedPort to the lowest free port in the
 // configured range. If no port is free, it sets nothing. A port is not free if
-// another load balancer has the port, or if lb has or had it.
+// a load balancer has the port, or if lb had the port before this call.
 func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, had []cloudsim.PublishedPort, p *cloudsim.PublishedPort) error {
 	for port := e.cfg.Published.First; port <= e.cfg.Published.Last; port++ {
 		same := func(o cloudsim.PublishedPort) bool { return o.Protocol == p.Protocol && o.PublishedPort == port }

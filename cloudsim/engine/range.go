@@ -15,8 +15,8 @@ type wantedRange struct {
 	netip.Prefix
 }
 
-// newRanges returns the ranges of network n that differ from the ranges of
-// before.
+// newRanges returns the ranges that a change adds to a network. The parameters
+// before and n are the old and the new value of the network.
 func newRanges(n, before cloudsim.Network) []wantedRange {
 	var all []wantedRange
 	for _, r := range []struct{ field, is, was string }{
@@ -90,8 +90,8 @@ func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum
 }
 
 // checkAddressQuota returns Exhausted if the networks of a project would have
-// more addresses than the quota of the project. The project changes or creates
-// a network: before is its old value, and n is its new value.
+// more addresses than the quota of the project. The parameters before and n are
+// the old and the new value of the network that changes.
 func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) error {
 	more := e.addressesOf(n) - e.addressesOf(before)
 	if more <= 0 {
@@ -110,7 +110,8 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) err
 
 // routable returns Conflict if a new route in network n would redirect traffic
 // of load balancers, of other networks, or of the pods of other instances. The
-// destination of the route is to, and its next hop is hop.
+// parameter hop is the next hop of the route. The parameter to is the
+// destination of the route.
 func (e *Engine) routable(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
 	if _, b, ok := clash(whole(to), whole(e.cfg.LoadBalancerRanges()...), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, where load balancers get their addresses", to, b)

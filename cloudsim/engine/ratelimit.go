@@ -23,7 +23,7 @@ const rateKey = "all"
 // rates are the limits in force and each caller's token bucket. The buckets are
 // not stored, so after a restart each caller begins with a full bucket.
 type rates struct {
-	limits atomic.Pointer[cloudsim.RateLimits] // nil if there are none
+	limits atomic.Pointer[cloudsim.RateLimits] // nil if there are no limits
 
 	loading sync.Mutex
 
@@ -44,7 +44,7 @@ type bucketKey struct {
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {
-	ac.rates.loading.Lock() // the limits that are read last are in force
+	ac.rates.loading.Lock() // a concurrent load must not put older limits in force
 	defer ac.rates.loading.Unlock()
 	limits := ac.cfg.RateLimits
 	if err := limits.Validate(); err != nil {

@@ -171,7 +171,7 @@ func (im *images) readClaims(tx *store.Tx, token, use string) (c RegistryCaller,
 	if errors.Is(err, cloudsim.NotFound) {
 		err = cloudsim.Errorf(cloudsim.Unauthenticated, "its service account %s does not exist any more", c.claims.Account)
 	}
-	if err == nil && c.call.Caller != c.claims.Subject { // ids are used again after a load
+	if err == nil && c.call.Caller != c.claims.Subject { // after a load, the id may belong to another caller
 		err = cloudsim.Errorf(cloudsim.Unauthenticated, "%s, which it is for, is gone", c.claims.Subject)
 	}
 	return c, err
@@ -212,9 +212,9 @@ func (im *images) CreateRegistryBearer(c RegistryCaller, requestID string, asked
 }
 
 // CreateRegistryRefusal creates a bearer token that permits nothing. The
-// registry answers each use of the token with the reason in why. This is for
-// clients that show users the answers of the registry, but not the answers of
-// the token endpoint.
+// registry answers each use of the token with the reason in the parameter why.
+// This is for clients that show users the answers of the registry, but not the
+// answers of the token endpoint.
 func (im *images) CreateRegistryRefusal(why string) (b RegistryBearer, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		claims := im.newClaims(tx, useBearer, cloudsim.RegistryBearerLife)
@@ -230,9 +230,9 @@ func (im *images) CreateRegistryRefusal(why string) (b RegistryBearer, err error
 // was made for other access. The client can request another token.
 var ErrRegistryScope = errors.New("the bearer token has no permission for this call")
 
-// AllowRegistry checks an action of caller c and returns its repository. It
-// returns Denied if the caller's present roles do not permit the action,
-// because another bearer token would not help. Otherwise it returns
+// AllowRegistry checks an action of caller c and returns the repository of the
+// action. It returns Denied if the caller's present roles do not permit the
+// action, because another bearer token would not help. Otherwise it returns
 // ErrRegistryScope if the bearer token was made for other access.
 func (im *images) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
 	err = im.store.View(func(tx *store.Tx) error {

@@ -169,7 +169,8 @@ func Principal(ctx context.Context) (id, who string) {
 	return string(c.tokenOrAccount()), c.who()
 }
 
-// suggestion is the smallest predefined role that permits a class.
+// suggestion contains, for each class, the predefined role with the fewest
+// permissions that permits the class.
 var suggestion = map[Access]cloudsim.RoleName{
 	Read: cloudsim.RoleReader, Write: cloudsim.RoleWriter, Manage: cloudsim.RoleAdmin, Admin: cloudsim.RoleAdmin,
 }
@@ -419,8 +420,9 @@ func (ac *access) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) 
 	return listPage(ctx, ac.core, roleBindings, o, nil)
 }
 
-// DeleteRoleBinding deletes a role binding and so revokes the role. The next
-// call no longer has the role, and open watches also lose the role.
+// DeleteRoleBinding deletes a role binding and so revokes the role. The
+// account's next call no longer has the role, and its open watches also lose
+// the role.
 func (ac *access) DeleteRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		b, err := getOwn(tx, call, roleBindings, string(id))

@@ -17,8 +17,8 @@ type requestIDs struct {
 }
 
 // NewRequestID generates an id for a request that has none. If the cloud has a
-// seed, the n-th id is always the same. The id is a hash of the seed and the
-// word "request", so that it is independent of other uses of the seed.
+// seed, the n-th id is always the same. The hash of the seed also contains the
+// word "request", so that the ids are independent of other uses of the seed.
 func (e *Engine) NewRequestID() string {
 	var b [8]byte
 	if e.cfg.Seed == 0 {

@@ -94,8 +94,8 @@ func members(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, erro
 }
 
 // moveGroup applies a verb to the state of a group and of its members. It
-// stores the members, or removes them if they are then deleted. The caller
-// stores the group.
+// stores the members, or removes the members whose new state is deleted. The
+// caller stores the group.
 func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot, verb cloudsim.Verb) error {
 	for i := range all {
 		m := &all[i]

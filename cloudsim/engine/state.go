@@ -237,10 +237,10 @@ func (ss *states) DeleteState(ctx context.Context, name string) error {
 
 // LoadState replaces the contents of the cloud by a saved state in one
 // transaction. After a crash the cloud has either the old or the new contents,
-// with the matching disk data. The cloud then has the ids, addresses and open
-// operations of the state, and due work settles. Tokens of the running cloud
-// stay valid if their project and service account exist in the state. Watches
-// end with Gone.
+// with the matching disk data. After the load the cloud has the ids, addresses
+// and open operations of the state, and due work settles. Tokens of the running
+// cloud stay valid if their project and service account exist in the state.
+// Open watches end with the error Gone.
 func (ss *states) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	return ss.withState(name, func(from *store.Store, data *statefile.Reader) error {
 		if req.RecordsOnly {
@@ -274,8 +274,8 @@ var accessKinds = []cloudsim.ResourceKind{
 }
 
 // ResetState empties the cloud in one transaction. Projects, access rights and
-// the clock stay. New resources get ids from the beginning again, but revisions
-// continue. Watches end with Gone.
+// the clock stay. The numbers in the ids of new resources begin at 1 again, but
+// revisions continue. Open watches end with the error Gone.
 func (ss *states) ResetState(ctx context.Context) error {
 	return ss.replace(ctx, nil, nil, func(tx *store.Tx) error {
 		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), ss.cloud.prepare(tx))
@@ -283,9 +283,10 @@ func (ss *states) ResetState(ctx context.Context) error {
 }
 
 // replace replaces the records and the disk data of the cloud. The function fn
-// replaces the records by the records of the store from. The reader data
-// contains the new disk data (see stage). No work settles meanwhile. At the
-// end, replace updates the engine's copies of records in memory.
+// replaces the records by the records of another store, the parameter from. The
+// parameter data is a reader of the new disk data (see stage). No work settles
+// meanwhile. At the end, replace updates the engine's copies of records in
+// memory.
 func (ss *states) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()

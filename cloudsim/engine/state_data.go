@@ -16,7 +16,7 @@ type DiskFiles interface {
 	Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error
 	// Stage reads data that Save has written, and prepares this data for Swap.
 	// If r is nil, Stage prepares the present data of the disks and snapshots
-	// in ids. It returns Invalid for damaged data.
+	// with the given ids. It returns Invalid for damaged data.
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
 	// Swap calls commit while no file is in use. Then it replaces all present
 	// data by the data that commit returns, and deletes other staged data. If
@@ -71,9 +71,10 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 	return ids, nil
 }
 
-// stage prepares the disk data for the records of the store from. It reads the
-// data from r. If r is nil, it prepares the present data of the disks and
-// snapshots in from. If from is nil, there are no disks.
+// stage prepares the disk data for the records of another store, the parameter
+// from. The parameter r is a reader of this data. If r is nil, stage prepares
+// the present data of the disks and snapshots in that store. If from is nil,
+// there are no disks.
 func (ss *states) stage(ctx context.Context, from *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if ss.cfg.DiskFiles == nil {
 		return s, nil

@@ -151,9 +151,9 @@ func (ac *access) EnsureAdmin(secret string) error {
 // NewSecret generates the secret of a token from 256 random bits.
 func NewSecret() string { return "cst_" + rand.Text() + rand.Text() }
 
-// GetToken returns a token without its secret. A token of no project is visible
-// only to calls with that token, and to callers that may read tokens in all
-// projects.
+// GetToken returns a token without its secret. A token without a project is
+// visible only to calls with that token, and to callers that may read tokens in
+// all projects.
 func (ac *access) GetToken(ctx context.Context, id cloudsim.TokenID) (cloudsim.Token, error) {
 	call, err := callOf(ctx)
 	if err != nil {

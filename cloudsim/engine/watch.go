@@ -98,8 +98,9 @@ func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l clo
 }
 
 // events returns a page of events after revision rev. The result next is the
-// last revision that it read, and end is the newest revision. It checks the
-// epoch (see sameEpoch) and the caller's permissions in the same transaction.
+// last revision that events has read. The result end is the newest revision in
+// the journal. events checks the epoch (see sameEpoch) and the caller's
+// permissions in the same transaction.
 func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []cloudsim.ResourceKind) (evs []cloudsim.Event, next, end uint64, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -131,10 +132,11 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []
 	return evs, next, end, err
 }
 
-// overGap skips the revisions between the last loaded event and the epoch,
-// because these revisions have no events. If a reader at revision read has read
-// all loaded events, overGap returns the epoch. A reader that continues at the
-// epoch belongs to the new contents. In other cases overGap returns read.
+// overGap returns the revision at which a reader continues. The parameter read
+// is the last revision that the reader has read. If the reader has read all
+// loaded events, overGap returns the epoch, because there are no events between
+// the last loaded event and the epoch. A reader that continues at the epoch
+// belongs to the new contents. In other cases overGap returns read.
 func overGap(tx *store.Tx, read uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if read >= epoch {

@@ -124,7 +124,7 @@ func (s *story) add(ev cloudsim.Event, text string) {
 }
 
 // changed adds a step for an event of the object. The step describes the
-// differences from the object's event before.
+// differences from the previous event of the object.
 func (s *story) changed(ev cloudsim.Event) error {
 	now := map[string]any{}
 	if err := json.Unmarshal(ev.Object, &now); err != nil {

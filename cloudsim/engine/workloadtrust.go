@@ -95,7 +95,8 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 }
 
 // workload returns the token of a credential that verifyWorkload returned. It
-// returns Unauthenticated if the trust is gone or the token has expired.
+// returns Unauthenticated if the trust no longer exists or the token has
+// expired.
 func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
 	w, err := workloadTrusts.Get(tx, string(c.trust))
 	switch {
@@ -201,8 +202,8 @@ func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorklo
 // would be valid for two accounts. Trusts without a common key belong to
 // different clusters, so no token is valid for two such trusts. A project
 // without the cluster's keys therefore cannot block a trust of the cluster's
-// owner. A project that has copied these public keys can block it, until an
-// administrator deletes the wrong trust.
+// owner. A project that has copied these public keys can block the owner until
+// an administrator deletes the wrong trust.
 func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 	all, err := workloadTrusts.Lookup(tx, bySubject, subjectOfPod(w.Namespace, w.ServiceAccount))
 	if err != nil {
