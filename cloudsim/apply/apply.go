@@ -201,8 +201,8 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Resu
 	return a, nil
 }
 
-// merged returns a copy of the first value in which the values of the second value replace the old
-// values.
+// merged returns the value have, updated with the value want. If both are objects, it updates each
+// member of want in a copy of have. Otherwise it returns want, or have if want is nil.
 func merged(have, want any) any {
 	if want == nil {
 		return have

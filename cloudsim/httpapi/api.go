@@ -200,7 +200,8 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// limited calls fn only if the caller's permission covers the resource of the call.
+// limited returns a function that calls fn only if the caller's permission covers the resource of
+// the call.
 func limited[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	return func(ctx context.Context, in *I) (*O, error) {
 		if err := a.engine.MayTouch(ctx, subjectOf(o.id, in)); err != nil {

@@ -55,7 +55,8 @@ func does(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
 	return hit.Fault != nil && hit.Fault.Effect.Type == effect
 }
 
-// corrupt replaces the secret in an answer with a valid-looking secret that is not accepted.
+// corrupt replaces the secret in an answer with another secret. The new secret has the right
+// format, but the cloud does not accept it.
 func corrupt(out any) {
 	if b, ok := out.(*body[cloudsim.Token]); ok && b != nil {
 		b.Body.Secret = engine.NewSecret()

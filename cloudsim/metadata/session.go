@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The HTTP interface of a session. The caller sends PUT with the wanted lifetime of
-// the token, and sends the token with every GET.
+// These constants define the HTTP interface of a session. The caller sends PUT with the wanted
+// lifetime of the token, and sends the token with every GET.
 const (
 	tokenPath   = "/v1/token"
 	ttlHeader   = "Metadata-Token-TTL-Seconds"

@@ -180,9 +180,9 @@ func (r *Reader) Next() (rec Record, err error) {
 	return rec, Damaged("a record has the kind %d", kind)
 }
 
-// EndSection returns an error if the section that ended is damaged. The
-// argument more is true if another section must follow, and false if the file
-// must end. EndSection also returns an error if this is not the case.
+// EndSection returns an error if the section that ended is damaged. The argument more is true if
+// another section must follow, and false if the file must end. EndSection also returns an error if
+// another section follows although more is false, or if no section follows although more is true.
 func (r *Reader) EndSection(more bool) error {
 	switch _, err := r.in.Peek(1); { // makes gzip compare the checksum
 	case err == nil && !more:

@@ -2,10 +2,10 @@ package store
 
 import "os"
 
-// preallocation writes zeros beyond the last page of the file. A later commit
-// to this part of the file needs no new block from the filesystem. The sync of
-// this commit therefore waits only for the pages of the commit, and not for the
-// filesystem's journal. The cost is that the disk gets each new page twice.
+// preallocation writes zeros beyond the last page of the file. A later commit to this part of the
+// file needs no new block from the filesystem. The sync of this commit therefore waits only for the
+// pages of the commit, and not for the filesystem's journal. The cost is that the program writes
+// each new page twice.
 type preallocation struct {
 	file *os.File
 	end  int64 // offset before which all bytes are written

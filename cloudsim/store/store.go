@@ -266,10 +266,9 @@ func (s *Store) lead() {
 	s.writers.Unlock()
 }
 
-// commit runs the batch in one transaction. A function that wrote and then
-// failed spoils the transaction. commit then drops that function and runs the
-// other functions again. Most failures happen before a function writes. Such a
-// failure costs nothing.
+// commit runs the batch in one transaction. If a function wrote and then failed, commit discards
+// the transaction, and runs the other functions again in a new transaction. Most functions fail
+// before they write. Such a failure needs no new transaction.
 func (s *Store) commit(batch []*write) {
 	for len(batch) > 0 {
 		spoiler, err := s.try(batch)
@@ -288,8 +287,7 @@ func (s *Store) commit(batch []*write) {
 	}
 }
 
-// try runs the batch once. It returns the index of the write that spoiled the
-// transaction, or -1.
+// try runs the batch once. It returns the index of the function that wrote and then failed, or -1.
 func (s *Store) try(batch []*write) (spoiler int, err error) {
 	if f := s.failed.Load(); f != nil {
 		return -1, f.err
