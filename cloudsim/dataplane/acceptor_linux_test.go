@@ -43,14 +43,14 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line := <-log; !strings.Contains(line, "cannot accept connections") || !strings.Contains(line, syscall.EMFILE.Error()) {
-		t.Errorf("it says %q", line)
+		t.Errorf("log line %q, want cannot accept connections", line)
 	}
 	if _, err := io.WriteString(c, "early\n"); err != nil {
 		t.Fatal(err)
 	}
 	giveAll()
 	if got := c.line(); got != "early" {
-		t.Errorf("the echo is %q", got)
+		t.Errorf("echo is %q, want early", got)
 	}
 	pong := make([]byte, len("ping\n"))
 	if _, err := other.WriteString("ping\n"); err != nil {
@@ -66,6 +66,6 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 		return ""
 	})
 	if len(log) > 0 {
-		t.Errorf("it says again: %q", <-log)
+		t.Errorf("second log line: %q", <-log)
 	}
 }

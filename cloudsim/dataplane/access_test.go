@@ -51,11 +51,11 @@ func TestSourceRanges(t *testing.T) {
 	}
 	for ip, in := range map[string]bool{"127.0.0.9": true, "127.0.0.8": false, "127.0.1.200": true, "127.0.2.1": false} {
 		if talk(ip) != in {
-			t.Errorf("%s let in: %v, want %v", ip, !in, in)
+			t.Errorf("client %s accepted: %v, want %v", ip, !in, in)
 		}
 	}
 	if who := dialUDP(t, f.address()).tryAsk("x"); who != "" {
-		t.Error("a datagram of 127.0.0.1 was let in")
+		t.Error("a datagram of 127.0.0.1 was accepted")
 	}
 	s, _ := counters.LoadBalancerStats(lbID)
 	if s.Listeners[0].Refused.SourceRange != 2 || s.Listeners[1].Refused.SourceRange != 1 {
@@ -90,13 +90,13 @@ func TestSourceRanges(t *testing.T) {
 	})
 	expelled.wasReset()
 	if who := expelledFlow.tryAsk("y"); who != "" {
-		t.Errorf("a flow of a client that is no longer let in is answered by %s", who)
+		t.Errorf("the flow of an excluded client is answered by %s", who)
 	}
 	kept.alive()
 	keptFlow.ask("y")
 	s, _ = counters.LoadBalancerStats(lbID)
 	if n := s.Listeners[1].Accepted - s.Listeners[1].Refused.SourceRange; n != 2 {
-		t.Errorf("%d flows began, want 2: one was kept", n)
+		t.Errorf("%d flows began, want 2", n)
 	}
 	f.lb.SourceRanges = nil
 	f.cloud.putLB(f.lb)
@@ -174,7 +174,7 @@ func TestDualStack(t *testing.T) {
 	f.cloud.putLB(f.lb)
 	s := f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
 		if s.Condition != cloudsim.LoadBalancerDegraded {
-			return "want it degraded"
+			return "want condition degraded"
 		}
 		return ""
 	})
@@ -199,7 +199,7 @@ func TestPublishedPort(t *testing.T) {
 	condition := func(want cloudsim.LoadBalancerCondition) cloudsim.LoadBalancerStatus {
 		return f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
 			if s.Condition != want {
-				return "want it " + string(want)
+				return "want condition " + string(want)
 			}
 			return ""
 		})
@@ -234,7 +234,7 @@ func TestClientAffinity(t *testing.T) {
 	f.cloud.putLB(f.lb)
 	eventually.Empty(t, func() string {
 		if word, _ := ask(t, f.address()); word == who {
-			return "all go to " + who
+			return "all requests go to " + who
 		}
 		return ""
 	})

@@ -75,7 +75,7 @@ func (c Config) bind(ctx context.Context, s *socket) (o *bound, problem string) 
 	a, err := netip.ParseAddr(ip)
 	if err != nil || a.IsUnspecified() && s.bind == s.key.ip {
 		// An empty or unspecified address would mean every address of the machine.
-		return nil, fmt.Sprintf("%q is no address to listen on", ip)
+		return nil, fmt.Sprintf("%q is not an address to listen on", ip)
 	}
 	o, err = c.open(ctx, s.key.protocol, ip, port)
 	if err == nil {
@@ -87,7 +87,7 @@ func (c Config) bind(ctx context.Context, s *socket) (o *bound, problem string) 
 	high := port + c.LowPortOffset
 	denied := fmt.Sprintf("port %d needs privileges on this machine%s", port, unprivilegedStart())
 	if o, err = c.open(ctx, s.key.protocol, ip, high); err != nil {
-		return nil, fmt.Sprintf("%s, and %d in its place cannot be had: %s", denied, high, explain(err, ip, high))
+		return nil, fmt.Sprintf("%s, and port %d cannot replace it: %s", denied, high, explain(err, ip, high))
 	}
 	return o, fmt.Sprintf("%s: listening on %d instead", denied, high)
 }

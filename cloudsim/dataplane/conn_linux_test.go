@@ -76,7 +76,7 @@ func TestListenerGoesWhileDialling(t *testing.T) {
 	c := dial(t, f.address())
 	eventually.Empty(t, func() string {
 		if stats().Listeners[0].Active != 1 {
-			return "the client was not taken in"
+			return "the connection is not counted as active"
 		}
 		return ""
 	})
@@ -111,7 +111,7 @@ func TestResetAfterHalfClose(t *testing.T) {
 	c.Close()
 	eventually.Empty(t, func() string {
 		if s, _ := counters.LoadBalancerStats(lbID); s.Targets[0].Active != 0 {
-			return "the connection is still there"
+			return "the connection is still active"
 		}
 		return ""
 	})

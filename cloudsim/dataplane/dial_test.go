@@ -44,7 +44,7 @@ func TestDialPolicy(t *testing.T) {
 		}
 	}
 	if err := newDialPolicy(Config{}).check(netip.MustParseAddr("127.64.0.1")); err == nil {
-		t.Error("without any range 127.64.0.1 is allowed")
+		t.Error("127.64.0.1 is allowed without ranges")
 	}
 }
 

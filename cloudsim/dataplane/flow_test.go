@@ -189,7 +189,7 @@ func TestFlowExpires(t *testing.T) {
 	})
 	s, _ := counters.LoadBalancerStats(lbID)
 	if s.Listeners[1].Accepted != 21 {
-		t.Errorf("%d flows began, want 21: the one that speaks was one all the time", s.Listeners[1].Accepted)
+		t.Errorf("%d flows began, want 21", s.Listeners[1].Accepted)
 	}
 	eventually.Empty(t, func() string {
 		if n := flows(); n != 0 {

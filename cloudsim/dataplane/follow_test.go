@@ -162,7 +162,7 @@ func TestCloudThatBeganAnew(t *testing.T) {
 	f.cloud.fail(nil)
 	f.cloud.await(t, lbID, ready)
 	if word, _ := ask(t, f.address()); word != string(instance(1)) {
-		t.Errorf("reached %q, want what now is the second instance", word)
+		t.Errorf("reached %q, want the server of the second instance", word)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestShutdownGrace(t *testing.T) {
 	go func() { defer close(done); stop() }()
 	eventually.Empty(t, func() string {
 		if listens(f.address()) {
-			return "it still listens"
+			return "the load balancer still listens"
 		}
 		return ""
 	})

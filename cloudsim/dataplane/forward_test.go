@@ -150,7 +150,7 @@ func TestAnswerOutlivesItsTarget(t *testing.T) {
 	}
 	eventually.Empty(t, func() string {
 		if said().BytesIn != uint64(len("xlate")) {
-			return "the late word was not carried"
+			return "the late bytes were not forwarded"
 		}
 		return ""
 	})
@@ -287,7 +287,7 @@ func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 func TestSlowReaderDoesNotSlowOthers(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
-		t.Skip("here a slow reader is a silent one")
+		t.Skip("this version counts a slow reader as silent")
 	}
 	const size = 32 << 20 // bytes; more than the socket buffers hold
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
@@ -320,7 +320,7 @@ func TestSlowReaderDoesNotSlowOthers(t *testing.T) {
 func TestLateReaderGetsTheEnd(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
-		t.Skip("here a slow reader is a silent one")
+		t.Skip("this version counts a slow reader as silent")
 	}
 	const size, idle = 1 << 20, 2 * time.Second // size: bytes, more than the client's socket buffer holds
 	ended := make(chan struct{}, 100)
@@ -428,7 +428,7 @@ func TestMaxOpen(t *testing.T) {
 		first.Close()
 		eventually.Empty(t, func() string {
 			if _, refused := ask(t, f.address()); refused {
-				return "refused though one left"
+				return "refused although another connection ended"
 			}
 			return ""
 		})
@@ -449,7 +449,7 @@ func TestMaxConnections(t *testing.T) {
 	first.Close()
 	eventually.Empty(t, func() string {
 		if _, refused := ask(t, f.address()); refused {
-			return "refused though one left"
+			return "refused although another connection ended"
 		}
 		return ""
 	})
@@ -483,12 +483,12 @@ func TestDialFailureTriesAnother(t *testing.T) {
 		}
 	}
 	if len(log) != 1 {
-		t.Fatalf("it says %d times that clients were refused", len(log))
+		t.Fatalf("%d log lines about refused clients, want 1", len(log))
 	}
 	line := <-log
 	for _, want := range []string{"a client was refused", "i-000001", "i-000002", "i-000003", syscall.ECONNREFUSED.Error()} {
 		if !strings.Contains(line, want) {
-			t.Errorf("it says %q, without %q", line, want)
+			t.Errorf("log line %q, want %q in it", line, want)
 		}
 	}
 	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetHealthy))
@@ -520,7 +520,7 @@ func TestAddressesBehindAnInstance(t *testing.T) {
 		t.Error(d)
 	}
 	if n := series(t, reg)["cloudsim_lb_connections_total{instance=i-000001,ip="+b.ip+",load_balancer=lb-000001}"]; n != 2 {
-		t.Errorf("%v connections are counted at b", n)
+		t.Errorf("%v connections are counted for b, want 2", n)
 	}
 	b.close()
 	cloud.await(t, lbID, healths("healthy", "unhealthy"))

@@ -15,7 +15,7 @@ import (
 // inOwnNetwork moves the calling thread into a new network namespace.
 func inOwnNetwork(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skip("no network namespace to be had: ", err)
+		t.Skip("cannot create a network namespace: ", err)
 	}
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -65,7 +65,7 @@ func TestClaimOfExistingRoutes(t *testing.T) {
 			}
 			take()()
 			if isLocal(tc.ip) != left.stays {
-				t.Errorf("%s that was left by protocol %d stays: %v, want %v", tc.claimed, left.by, !left.stays, left.stays)
+				t.Errorf("route %s of protocol %d stays: %v, want %v", tc.claimed, left.by, !left.stays, left.stays)
 			}
 			if left.stays {
 				if err := netlink.RouteDel(r); err != nil {
@@ -78,7 +78,7 @@ func TestClaimOfExistingRoutes(t *testing.T) {
 			t.Errorf("the second process released the range %s of the first process", tc.claimed)
 		}
 		if first(); isLocal(tc.ip) {
-			t.Errorf("%s is local after", tc.claimed)
+			t.Errorf("%s is local after both releases", tc.claimed)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func TestOldNewsOfAnInstance(t *testing.T) {
 	vm.Revision, vm.State = 4, cloudsim.InstanceProvisioning
 	p.putInstance(t.Context(), vm)
 	if m := p.machines[vm.ID]; m.state != cloudsim.InstanceRunning {
-		t.Errorf("it is %s by old news", m.state)
+		t.Errorf("state %s after an outdated event, want running", m.state)
 	}
 }
 
@@ -35,12 +35,12 @@ func TestOwnReportsAreNoNews(t *testing.T) {
 	select {
 	case <-b.changed:
 	default:
-		t.Fatal("new rules are no news")
+		t.Fatal("a new spec did not wake the reporter")
 	}
 	lb.Revision, lb.Status.Condition = 2, cloudsim.LoadBalancerWorking
 	b.apply(t.Context(), lb, nil)
 	if len(b.changed) > 0 {
-		t.Error("its own report is news")
+		t.Error("its own report woke the reporter")
 	}
 }
 
@@ -55,7 +55,7 @@ func TestClaim(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for _, tc := range []struct{ claimed, ip string }{{"2001:db8:7::/64", "2001:db8:7::9"}, {"203.0.113.0/24", "203.0.113.9"}} {
 		if isLocal(tc.ip) {
-			t.Fatalf("%s is local before", tc.ip)
+			t.Fatalf("%s is local before the claim", tc.ip)
 		}
 		release, err := claim(log, []netip.Prefix{netip.MustParsePrefix(tc.claimed)})
 		if err != nil {
@@ -75,7 +75,7 @@ func TestClaim(t *testing.T) {
 		}
 		release()
 		if _, err := (Config{}).open(t.Context(), cloudsim.TCP, tc.ip, 8080); err == nil || isLocal(tc.ip) {
-			t.Errorf("%s is local after: %v", tc.ip, err)
+			t.Errorf("%s is local after the release: %v", tc.ip, err)
 		}
 	}
 }

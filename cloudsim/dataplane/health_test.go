@@ -67,7 +67,7 @@ func TestProbesAreShared(t *testing.T) {
 					t.Errorf("healthy targets were probed %d times, want %d", n, want)
 				}
 				if n, want := silent.Load(), int64(seconds/10*slots/(greedy+1)*greedy); n < want {
-					t.Errorf("the others were probed %d times, want %d: their share of the slots", n, want)
+					t.Errorf("silent targets were probed %d times, want %d", n, want)
 				}
 				if p.slots.free != slots || len(p.slots.waiting) != 0 {
 					t.Errorf("in the end %d slots are free and %d load balancers wait", p.slots.free, len(p.slots.waiting))

@@ -80,10 +80,10 @@ func TestLowPortFallsBack(t *testing.T) {
 // The data plane does not listen on an unspecified or invalid address.
 func TestAddressesThatAreNone(t *testing.T) {
 	for ip, want := range map[string]string{
-		"":          `"" is no address to listen on`,
-		"0.0.0.0":   `"0.0.0.0" is no address to listen on`,
-		"::":        `"::" is no address to listen on`,
-		"shop.test": `"shop.test" is no address to listen on`,
+		"":          `"" is not an address to listen on`,
+		"0.0.0.0":   `"0.0.0.0" is not an address to listen on`,
+		"::":        `"::" is not an address to listen on`,
+		"shop.test": `"shop.test" is not an address to listen on`,
 		"192.0.2.1": "192.0.2.1 is not an address of this machine; trying again until it is. To make it one: sudo ip route add local 192.0.2.1 dev lo, or run the cloud as root with --claim-addresses",
 	} {
 		f := newFleet(t, 1, each(echo))
@@ -137,7 +137,7 @@ func TestReportsAreFew(t *testing.T) {
 	f.up(t, dataplane.Config{})
 	told := len(f.cloud.told(lbID))
 	if told > 1+1+3 { // one report for the socket and one report per target; an idle machine sends one report for all
-		t.Errorf("%d reports until all was well: %+v", told, f.cloud.told(lbID))
+		t.Errorf("%d reports until all targets were healthy: %+v", told, f.cloud.told(lbID))
 	}
 	f.cloud.breakWatches()
 	for i := range 3 { // events of the instances, but no change of the load balancer
@@ -145,7 +145,7 @@ func TestReportsAreFew(t *testing.T) {
 	}
 	time.Sleep(200 * time.Millisecond) // time in which an unexpected report would be sent
 	if n := len(f.cloud.told(lbID)); n != told {
-		t.Errorf("%d reports of nothing new", n-told)
+		t.Errorf("%d reports without a change", n-told)
 	}
 
 	begin := time.Now()

@@ -22,10 +22,10 @@ func TestStoppedTimeIsLost(t *testing.T) {
 		allowed time.Duration
 		passed  time.Duration
 	}{
-		{"it slept", slept, slept},
-		{"it slept until something happened", never, slept},
-		{"it was stopped", 0, 0},
-		{"it was stopped in its sleep", slept / 4, slept / 4},
+		{"sleep", slept, slept},
+		{"sleep until an event", never, slept},
+		{"stopped process", 0, 0},
+		{"stopped process during a sleep", slept / 4, slept / 4},
 	} {
 		l := &loop{now: time.Since(began) - slept}
 		before := l.now
@@ -110,7 +110,7 @@ func TestLoopsShare(t *testing.T) {
 		}
 	}
 	if open[0] < imbalance {
-		t.Errorf("%v: the first few were handed over", open)
+		t.Errorf("%v: the loop passed on its first connections", open)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestLoopsShare(t *testing.T) {
 func TestEventNumbers(t *testing.T) {
 	for _, id := range []uint64{0, 1, 1<<31 + 5, 1<<32 - 1, 1 << 32, 1<<63 + 7} {
 		if got := number(*event(id, reads)); got != id {
-			t.Errorf("%d came back as %d", id, got)
+			t.Errorf("id %d after the conversion is %d", id, got)
 		}
 	}
 }

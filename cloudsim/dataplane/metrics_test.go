@@ -85,7 +85,7 @@ func TestMetrics(t *testing.T) {
 	eventually.Empty(t, func() string {
 		for s := range series(t, reg) {
 			if strings.Contains(s, "i-000001") {
-				return s + " is of a target that left"
+				return s + " belongs to a removed target"
 			}
 		}
 		return ""

@@ -76,7 +76,7 @@ func TestThroughARealCloud(t *testing.T) {
 			return fmt.Sprintf("the load balancer is still there: %v", err)
 		}
 		if listens(address) {
-			return "it still listens"
+			return "the load balancer still listens"
 		}
 		return ""
 	})

@@ -71,7 +71,7 @@ func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	}
 	for _, t := range b.leaving() {
 		s.Targets = append(s.Targets, cloudsim.TargetStatus{
-			Instance: t.key.Instance, IP: t.key.IP, Health: cloudsim.TargetDraining, Reason: "removed; its open connections may end by themselves",
+			Instance: t.key.Instance, IP: t.key.IP, Health: cloudsim.TargetDraining, Reason: "removed from the load balancer; its open connections may finish within the drain timeout",
 		})
 	}
 	if b.reported != nil && same(*b.reported, s) {

@@ -98,7 +98,7 @@ func TestHealthUpAndDown(t *testing.T) {
 	f.cloud.await(t, lbID, ready)
 	eventually.Empty(t, func() string {
 		if word, _ := ask(t, f.address()); word != string(instance(1)) {
-			return "the healthy target gets nothing"
+			return "the healthy target gets no connections"
 		}
 		return ""
 	})
@@ -186,7 +186,7 @@ func TestInstanceStates(t *testing.T) {
 				t.Errorf("reason %q, want %q", s.Targets[0].Reason, reason)
 			}
 			if _, refused := ask(t, f.address()); !refused {
-				t.Error("it still takes connections")
+				t.Error("the instance still takes connections")
 			}
 			if tc.keeps {
 				c.alive()
@@ -244,7 +244,7 @@ func (f *fleet) empty(t *testing.T) {
 	f.cloud.putLB(f.lb)
 	eventually.Empty(t, func() string {
 		if _, refused := ask(t, f.address()); !refused {
-			return "without targets it takes connections"
+			return "the load balancer takes connections without targets"
 		}
 		return ""
 	})

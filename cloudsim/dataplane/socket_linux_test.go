@@ -24,7 +24,7 @@ func TestPortsArePerTarget(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	inOwnNetwork(t)
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40001"), 0o600); err != nil {
-		t.Skip("this machine does not let the ports be few: ", err)
+		t.Skip("cannot limit the local ports of this machine: ", err)
 	}
 	client := netip.MustParseAddr("127.0.0.1")
 	cfg := Config{Instances: prefixesOf("127.0.0.0/8")}.withDefaults()

@@ -28,16 +28,16 @@ func TestVerdict(t *testing.T) {
 		{"defaults", 0, 0, "" +
 			"+-+--+", "" +
 			"hhhhuh"},
-		{"never well", 1, 2, "" +
+		{"never healthy", 1, 2, "" +
 			"----", "" +
 			"iuuu"},
-		{"slow to trust", 3, 1, "" +
+		{"high healthy threshold", 3, 1, "" +
 			"++-++++-+++", "" +
 			"iiuuuhhuuuh"},
-		{"slow to give up", 1, 3, "" +
+		{"high unhealthy threshold", 1, 3, "" +
 			"+--+---+", "" +
 			"hhhhhhuh"},
-		{"unsettled from the start", 2, 2, "" +
+		{"alternating from the start", 2, 2, "" +
 			"+-+-++", "" +
 			"iiiiih"},
 	} {
@@ -142,7 +142,7 @@ func TestPick(t *testing.T) {
 		t.Errorf("pick returned target %s, which was already tried", p.target.key.Instance)
 	}
 	if got := c.take(2, true); got != "cd" && got != "dc" {
-		t.Errorf("after all were tried: %s", got)
+		t.Errorf("picked %s after all targets were tried, want c and d", got)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestWeights(t *testing.T) {
 	c.take(1000, true)
 	c.health("b", cloudsim.TargetHealthy)
 	if n := count(c.take(40, true))['b']; n < 10 || n > 11 {
-		t.Errorf("back from illness, b got %d of 40, want its quarter", n)
+		t.Errorf("b got %d of 40 connections after it was healthy again, want 10 or 11", n)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestAffinity(t *testing.T) {
 		second := visit(ann)
 		c.health(first, cloudsim.TargetHealthy)
 		if now := visit(ann); second == first || now != second {
-			t.Errorf("%s fell ill; then it was %s and then %s", first, second, now)
+			t.Errorf("after %s became unhealthy: %s and then %s", first, second, now)
 		}
 		time.Sleep(61 * time.Second)
 		seen := map[cloudsim.InstanceID]bool{}
@@ -207,7 +207,7 @@ func TestAffinity(t *testing.T) {
 			time.Sleep(61 * time.Second)
 		}
 		if len(seen) < 2 {
-			t.Errorf("with more than a minute between visits it saw %v only", seen)
+			t.Errorf("visits after the affinity timeout went to %v only", seen)
 		}
 		for n := range maxKept + 10 {
 			visit(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}))

@@ -136,9 +136,8 @@ type Engine struct {
 	images
 	states
 
-	// regionOf is the region of each zone. Only prepare writes zones and fills
-	// this map, inside a transaction. Every other write transaction may
-	// therefore read the map instead of the store.
+	// regionOf is the region of each zone. A zone never changes its region, so
+	// write transactions may read this map instead of the store.
 	regionOf map[string]string
 
 	rules       faultRules
@@ -182,8 +181,9 @@ type replaceable interface {
 	// prepare completes the new records in the transaction that replaces the
 	// old records.
 	prepare(*store.Tx) error
-	// After that transaction, loadZones, loadFaults and loadRates update the
-	// copies of records in memory.
+	// loadZones, loadFaults and loadRates update the copies of records in
+	// memory. The loader calls loadZones only if the transaction failed, because
+	// prepare has then already changed the copies.
 	loadZones() error
 	loadFaults() error
 	loadRates() error
@@ -355,7 +355,7 @@ const journalLeast = 1000
 
 // journalKeep returns the number of events to keep in a journal of n events.
 // This number is smaller if the file uses more than JournalBytes bytes: half of
-// n, but at least journalLeast. Events can be large, because an event contains
+// n, but at least journalLeast and at most JournalKeep. Events can be large, because an event contains
 // the whole resource. The event of a load balancer with thousands of targets
 // has about a third of a megabyte.
 func (e *Engine) journalKeep(n uint64, used int64) uint64 {

@@ -33,7 +33,7 @@ type shot struct {
 }
 
 // copied reports whether a disk or a snapshot is being made from the resource
-// whose ID is id.
+// with the given id.
 func (w *world) copied(id string) bool {
 	for _, d := range w.disks {
 		if d.Source == id && (d.State == "creating" || d.State == "copying") {

@@ -131,8 +131,8 @@ func TestInstanceAsksForAnAddress(t *testing.T) {
 }
 
 // TestAnyIPv6AddressCanBeAskedFor proves that an instance can request any
-// address of an IPv6 range that is not reserved, whatever the size of the
-// range. A second instance cannot get the same address.
+// address of an IPv6 range that is not reserved. The range can have any size.
+// A second instance cannot get the same address.
 func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 	for ipv6, tc := range map[string]struct{ free, kept []string }{
 		"fd10:0:0:1::/64": {

@@ -66,8 +66,9 @@ func (c RegistryCaller) Context(ctx context.Context, requestID string) context.C
 func (c RegistryCaller) Name() string { return c.call.Caller }
 
 // CreateRegistryCredential creates a registry password for the caller. The
-// password of a service account is valid until it expires. Any other password
-// also becomes invalid when the caller's token expires or is deleted.
+// password of a service account is valid until the password expires or the
+// service account is deleted. Any other password also becomes invalid when the
+// caller's token expires or is deleted.
 func (im *images) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (c cloudsim.RegistryCredential, err error) {
 	if err := req.Validate(); err != nil {
 		return c, err

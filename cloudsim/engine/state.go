@@ -68,7 +68,7 @@ func (ss *states) SaveState(ctx context.Context, req cloudsim.SaveState) (s clou
 			return err
 		}
 		w.BeginData()
-		// The data is from a later instant than the records.
+		// The disk data is from a later instant than the records.
 		err := ss.cfg.DiskFiles.Save(ctx, w, sizes)
 		if errors.Is(err, cloudsim.NotFound) {
 			return cloudsim.Errorf(cloudsim.Conflict, "%w: save again, or set recordsOnly to save the records alone", err)

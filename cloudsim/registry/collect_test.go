@@ -94,7 +94,7 @@ func (d *disk) collects(want int) {
 	d.t.Helper()
 	n, err := d.collect(d.t.Context(), grace, d.records)
 	if err != nil || n != want {
-		d.t.Errorf("it collected %d: %v; want %d", n, err, want)
+		d.t.Errorf("collect = %d, %v; want %d, nil", n, err, want)
 	}
 }
 
@@ -130,17 +130,17 @@ func TestOwnerOfNow(t *testing.T) {
 	d.ok(d.own("a/web", d.ids["a/web"], d.records))
 	d.image("a/web", "v1", "layer")
 	if err := d.own("a/web", before, d.records); !errors.Is(err, oci.ErrNameUnknown) {
-		t.Errorf("it is answered %v", err)
+		t.Errorf("own with an outdated record = %v; want ErrNameUnknown", err)
 	}
 	if !d.has("a/web", "layer") {
-		t.Error("the images are gone")
+		t.Error("own deleted the images of the current repository")
 	}
 }
 
 // TestCollectBesideDamage proves that a damaged repository keeps its files and
 // does not block the collection of other repositories.
 func TestCollectBesideDamage(t *testing.T) {
-	for what, raw := range map[string]string{"empty": "", "of no digest": `{"layers":[{"digest":"x"}]}`} {
+	for what, raw := range map[string]string{"empty": "", "without a valid digest": `{"layers":[{"digest":"x"}]}`} {
 		t.Run(what, func(t *testing.T) {
 			d := newDisk(t)
 			m := d.image("a/web", "v1", "layer of a")
@@ -149,10 +149,10 @@ func TestCollectBesideDamage(t *testing.T) {
 			d.age()
 			n, err := d.collect(t.Context(), grace, d.records)
 			if err == nil || !strings.Contains(err.Error(), "repository a/web") {
-				t.Errorf("it says %v", err)
+				t.Errorf("collect = %v; want an error that names repository a/web", err)
 			}
 			if n == 0 || d.has("b/api", "of no image") || !d.has("a/web", "layer of a") {
-				t.Errorf("%d are gone: what another repository does not need stays, or what the damaged one has goes", n)
+				t.Errorf("collect removed %d files: it kept an unreferenced blob of b/api, or removed a blob of the damaged repository", n)
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func TestCollect(t *testing.T) {
 	d.age()
 	d.collects(4) // the unreferenced content, the repository's link to this content, the upload and the temporary file
 	if d.has("a/web", "of no image") || !d.has("a/web", "shared layer") {
-		t.Error("what an image needs goes, or what none needs stays")
+		t.Error("collect removed a referenced blob, or kept an unreferenced blob")
 	}
 
 	d.ok(d.untag("a/web", "v1"))
@@ -206,7 +206,7 @@ func TestCollectKeepsAnIndex(t *testing.T) {
 	d.age()
 	d.collects(0)
 	if !d.has("a/web", "for amd64") {
-		t.Error("the layer is gone")
+		t.Error("collect removed the layer")
 	}
 }
 
@@ -220,12 +220,12 @@ func TestCollectADeletedRepository(t *testing.T) {
 	d.image("a/web", "v2", string(bytes.Repeat([]byte("large"), 1<<20)))
 	delete(d.ids, "a/web")
 	if names, err := d.owned(d.ids); err != nil || fmt.Sprint(names) != "[b/api]" {
-		t.Errorf("%v %v", names, err)
+		t.Errorf("owned = %v, %v; want b/api", names, err)
 	}
 	d.age()
 	d.collects(4) // the folder; the manifest, config and layer of v2
 	if n := d.bytes(); n > 4096 || !d.has("b/api", "shared layer") {
-		t.Errorf("%d bytes are on the disk", n)
+		t.Errorf("the disk has %d bytes; want at most 4096, with the layer of b/api", n)
 	}
 }
 
@@ -238,10 +238,10 @@ func TestCollectKeepsUnreadableRepositories(t *testing.T) {
 	d.ok(os.Mkdir(d.repo("a/web", "owner"), 0o700))
 	d.age()
 	if n, err := d.collect(t.Context(), grace, d.records); err == nil {
-		t.Errorf("it collected %d without an error", n)
+		t.Errorf("collect removed %d files without an error", n)
 	}
 	if _, err := d.tag("a/web", "v1"); err != nil {
-		t.Errorf("the image is gone: %v", err)
+		t.Errorf("tag after collect: %v", err)
 	}
 }
 

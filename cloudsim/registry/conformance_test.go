@@ -283,7 +283,7 @@ func TestConformanceReferrers(t *testing.T) {
 		raw, of := c.manifest(t, "team-a/web", kind, map[string]any{"artifactType": kind, "subject": subject, "annotations": map[string]string{"by": "ci"}})
 		resp, _ := c.call(t, 201, "PUT", "/v2/team-a/web/manifests/"+of.String(), raw, "Content-Type", ociImage)
 		if resp.Header.Get("OCI-Subject") != d.String() {
-			t.Errorf("the subject is not told: %v", resp.Header)
+			t.Errorf("OCI-Subject is missing: %v", resp.Header)
 		}
 		want[kind] = of
 	}
@@ -305,7 +305,7 @@ func TestConformanceReferrers(t *testing.T) {
 		for _, m := range l.Manifests {
 			got[m.ArtifactType] = m.Digest
 			if m.Annotations["by"] != "ci" {
-				t.Errorf("its annotations are lost: %v", m)
+				t.Errorf("the annotations are missing: %v", m)
 			}
 		}
 		return got

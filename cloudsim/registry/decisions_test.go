@@ -60,7 +60,7 @@ func TestDecisionsAreKept(t *testing.T) {
 		t.Errorf("from %s to %s, %d decisions", first, last, n)
 	}
 	if first, last, n := decide(t, dir, 1, "again"); first != "one/0" || last != "again/0" || n != 4 {
-		t.Errorf("from %s to %s, %d decisions: one is lost that was made after the cut", first, last, n)
+		t.Errorf("from %s to %s, %d decisions: a decision after the incomplete line is lost", first, last, n)
 	}
 	if first, last, n := decide(t, dir, 1500, "three"); first != "three/500" || last != "three/1499" || n != 1000 {
 		t.Errorf("from %s to %s, %d decisions", first, last, n)

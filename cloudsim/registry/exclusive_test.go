@@ -65,7 +65,7 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 	}
 	resp, got := w.do(t, "PUT", at+"?digest="+url.QueryEscape(string(d)), bearer, content[11:])
 	if resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
-		t.Errorf("another request beside: %d %s", resp.StatusCode, got)
+		t.Errorf("second request on an open upload: %d %s; want 416", resp.StatusCode, got)
 	}
 	if _, err := io.WriteString(slow, "EVIL"); err != nil {
 		t.Error(err)
@@ -75,7 +75,7 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp, got := w.do(t, "GET", "/v2/team-b/api/blobs/"+string(d), bearer, ""); resp.StatusCode == http.StatusOK {
-		t.Errorf("the blob is %.30q", got)
+		t.Errorf("the upload with a wrong digest became the blob %.30q", got)
 	}
 }
 
@@ -88,9 +88,9 @@ func TestCatalogOfALimitedPassword(t *testing.T) {
 		limits cloudsim.CreateRegistryCredential
 		want   int
 	}{
-		"whole":       {cloudsim.CreateRegistryCredential{}, http.StatusOK},
-		"for pulls":   {cloudsim.CreateRegistryCredential{PullOnly: true}, http.StatusForbidden},
-		"for another": {cloudsim.CreateRegistryCredential{Repositories: []string{"team-b/api"}}, http.StatusForbidden},
+		"unlimited":      {cloudsim.CreateRegistryCredential{}, http.StatusOK},
+		"pulls only":     {cloudsim.CreateRegistryCredential{PullOnly: true}, http.StatusForbidden},
+		"one repository": {cloudsim.CreateRegistryCredential{Repositories: []string{"team-b/api"}}, http.StatusForbidden},
 	} {
 		cred, _ := w.password(t, w.Client, c.limits)
 		resp, body := w.do(t, "GET", "/v2/_catalog", w.bearer(t, cred.Password, "registry:catalog:*"), "")
@@ -129,7 +129,7 @@ func TestIDsAreGivenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := w.push(t, "team-a/web:evil", old); err == nil {
-		t.Error("a password of an account that is gone is that of another")
+		t.Error("the password of a deleted account works for a new account")
 	}
 	p, err := w.CreateProject(t.Context(), cloudsim.CreateProject{Name: "other"})
 	if err != nil {
@@ -142,10 +142,10 @@ func TestIDsAreGivenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again.ID != first.ID {
-		t.Fatalf("%s is not %s again: the test is of no use", again.ID, first.ID)
+		t.Fatalf("the new repository has id %s; the test needs id %s again", again.ID, first.ID)
 	}
 	if _, err := w.pull(t, "secret/app:v1", all); err == nil {
-		t.Error("the images of a repository that is gone are back")
+		t.Error("a new repository has the images of a deleted repository")
 	}
 }
 
@@ -165,8 +165,8 @@ func TestStalledClients(t *testing.T) {
 		request string
 		pause   time.Duration
 	}{
-		"asks for a token": {"POST /token HTTP/1.1\r\nHost: " + w.host + "\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\na=", 0},
-		"takes a blob":     {"GET /v2/team-a/web/blobs/" + string(d) + " HTTP/1.1\r\nHost: " + w.host + "\r\nAuthorization: Bearer " + bearer + "\r\n\r\n", 2 * time.Second},
+		"token request": {"POST /token HTTP/1.1\r\nHost: " + w.host + "\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\na=", 0},
+		"blob download": {"GET /v2/team-a/web/blobs/" + string(d) + " HTTP/1.1\r\nHost: " + w.host + "\r\nAuthorization: Bearer " + bearer + "\r\n\r\n", 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := tls.Dial("tcp", w.host, w.http.Transport.(*http.Transport).TLSClientConfig.Clone()) //nolint:forcetypeassert // start sets this type

@@ -264,7 +264,7 @@ func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descrip
 	}
 	if tag != "" {
 		if !ociref.IsValidTag(tag) {
-			return oci.Descriptor{}, fmt.Errorf("%w: %.150q is no tag", oci.ErrManifestInvalid, tag)
+			return oci.Descriptor{}, fmt.Errorf("%w: %.150q is not a valid tag", oci.ErrManifestInvalid, tag)
 		}
 		err = f.write(f.repo(repo, "tags", tag), []byte(d))
 	}

@@ -96,9 +96,9 @@ func TestPushToAFullDisk(t *testing.T) {
 	}
 	c.fill(t, free()-20<<20)
 	if code, got := blob(12 << 20); code != 202 {
-		t.Errorf("where there is room: %d %s", code, got)
+		t.Errorf("push with enough space: %d %s; want 202", code, got)
 	}
 	if code, got := blob(12 << 20); code != 507 || !strings.Contains(got, "disk is full") {
-		t.Errorf("where there is none: %d %s", code, got)
+		t.Errorf("push without enough space: %d %s; want 507 and disk is full", code, got)
 	}
 }

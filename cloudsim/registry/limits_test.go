@@ -201,7 +201,7 @@ func TestForeignRepositoriesDoNotShow(t *testing.T) {
 			}
 		}
 		if here := strings.ReplaceAll(answers["hidden/here"], "hidden/here", "hidden/none"); here != answers["hidden/none"] {
-			t.Errorf("%s: one that exists:\n%sone that does not:\n%s", role, here, answers["hidden/none"])
+			t.Errorf("%s: answers for an existing repository:\n%sanswers for a missing repository:\n%s", role, here, answers["hidden/none"])
 		}
 	}
 }

@@ -52,14 +52,14 @@ func parse(raw []byte) (m manifest, err error) {
 // if the manifest refers to content that its repository does not have.
 func (f *files) references(repo, mediaType string, raw []byte) error {
 	if kind, _, err := mime.ParseMediaType(mediaType); err != nil || kind == "application/octet-stream" {
-		return fmt.Errorf("%w: send its Content-Type", oci.ErrManifestInvalid)
+		return fmt.Errorf("%w: Content-Type is %.100q: send the media type of the manifest", oci.ErrManifestInvalid, mediaType)
 	}
 	m, err := parse(raw)
 	if err != nil {
 		return err
 	}
 	if m.MediaType != "" && m.MediaType != mediaType {
-		return fmt.Errorf("%w: it says that it is %.100q and was sent as %.100q", oci.ErrManifestInvalid, m.MediaType, mediaType)
+		return fmt.Errorf("%w: its mediaType is %.100q, but Content-Type is %.100q: send the same media type in both", oci.ErrManifestInvalid, m.MediaType, mediaType)
 	}
 	for _, b := range m.blobs() {
 		if _, err := f.descriptor(repo, b.Digest); err != nil {

@@ -145,7 +145,7 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		if answer, err := io.ReadAll(conn); err != nil || len(answer) > 0 {
-			t.Errorf("a client that left a slow token endpoint is answered %q, %v", answer, err)
+			t.Errorf("the token endpoint answered a client that has left: %q, %v", answer, err)
 		}
 	})
 	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultCorruptToken}, func() {
@@ -217,21 +217,21 @@ func TestForgedTokens(t *testing.T) {
 	}
 	enc := base64.RawURLEncoding.EncodeToString
 	for what, token := range map[string]string{
-		"no algorithm":     enc([]byte(`{"alg":"none","kid":"`+kid+`"}`)) + "." + parts[1] + ".",
-		"a shared secret":  forge(t, jose.SigningKey{Algorithm: jose.HS256, Key: bytes.Repeat([]byte(kid), 4)}, map[jose.HeaderKey]any{"kid": kid}, claims),
-		"another's key":    forge(t, jose.SigningKey{Algorithm: jose.ES256, Key: own}, map[jose.HeaderKey]any{"kid": kid}, claims),
-		"a key it carries": forge(t, jose.SigningKey{Algorithm: jose.ES256, Key: own}, map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: own.Public()}}, claims),
-		"an unknown key":   forge(t, jose.SigningKey{Algorithm: jose.ES256, Key: own}, map[jose.HeaderKey]any{"kid": "k"}, claims),
-		"other claims":     parts[0] + "." + enc(bytes.Replace(raw, []byte("team-a/web"), []byte("team-b/api"), 1)) + "." + parts[2],
-		"nothing":          "",
-		"too long":         parts[0] + "." + strings.Repeat("A", 20<<10) + "." + parts[2],
+		"no algorithm":       enc([]byte(`{"alg":"none","kid":"`+kid+`"}`)) + "." + parts[1] + ".",
+		"a shared secret":    forge(t, jose.SigningKey{Algorithm: jose.HS256, Key: bytes.Repeat([]byte(kid), 4)}, map[jose.HeaderKey]any{"kid": kid}, claims),
+		"another key":        forge(t, jose.SigningKey{Algorithm: jose.ES256, Key: own}, map[jose.HeaderKey]any{"kid": kid}, claims),
+		"a key in the token": forge(t, jose.SigningKey{Algorithm: jose.ES256, Key: own}, map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: own.Public()}}, claims),
+		"an unknown key":     forge(t, jose.SigningKey{Algorithm: jose.ES256, Key: own}, map[jose.HeaderKey]any{"kid": "k"}, claims),
+		"other claims":       parts[0] + "." + enc(bytes.Replace(raw, []byte("team-a/web"), []byte("team-b/api"), 1)) + "." + parts[2],
+		"nothing":            "",
+		"too long":           parts[0] + "." + strings.Repeat("A", 20<<10) + "." + parts[2],
 	} {
 		if resp, body := w.do(t, "GET", "/v2/", token, ""); resp.StatusCode != 401 {
 			t.Errorf("%s: %d %s", what, resp.StatusCode, body)
 		}
 	}
 	if resp, _ := w.do(t, "GET", "/v2/", good, ""); resp.StatusCode != 200 {
-		t.Errorf("the cloud's own: %d", resp.StatusCode)
+		t.Errorf("the cloud's own token: %d", resp.StatusCode)
 	}
 }
 
@@ -254,27 +254,27 @@ func TestRotation(t *testing.T) {
 	}
 	after := w.bearer(t, cred.Password)
 	if set, err = w.KeySet(t.Context()); err != nil || len(set.Keys) != had+1 {
-		t.Errorf("%d keys are published, after %d: %v", len(set.Keys), had, err)
+		t.Errorf("%d keys are published, want %d: %v", len(set.Keys), had+1, err)
 	}
 	for what, bearer := range map[string]string{"before": before, "after": after} {
 		if resp, body := w.do(t, "GET", "/v2/", bearer, ""); resp.StatusCode != 200 {
-			t.Errorf("a bearer of %s the rotation: %d %s", what, resp.StatusCode, body)
+			t.Errorf("a bearer token from %s the rotation: %d %s", what, resp.StatusCode, body)
 		}
 	}
 	w.advance(t, 5*time.Minute-time.Second)
 	if resp, _ := w.do(t, "GET", "/v2/", after, ""); resp.StatusCode != 200 {
-		t.Errorf("a second before its end: %d", resp.StatusCode)
+		t.Errorf("a bearer token one second before its expiry: %d", resp.StatusCode)
 	}
 	w.advance(t, time.Second)
 	if resp, body := w.do(t, "GET", "/v2/", after, ""); resp.StatusCode != 401 || !strings.Contains(body, "it expired at 2026-01-01T00:05:00Z") {
-		t.Errorf("at its end: %d %s", resp.StatusCode, body)
+		t.Errorf("a bearer token at its expiry: %d %s", resp.StatusCode, body)
 	}
 	w.advance(t, 8*time.Minute) // two minutes of the password's lifetime are left
 	var short struct {
 		ExpiresIn int `json:"expires_in"`
 	}
 	if _, body := w.get(t, cred.Password, ""); json.Unmarshal([]byte(body), &short) != nil || short.ExpiresIn != 120 {
-		t.Errorf("a bearer outlives its password: %s", body)
+		t.Errorf("a bearer token expires after its password: %s", body)
 	}
 	w.advance(t, 50*time.Minute) // the overlap has ended
 	if set, err = w.KeySet(t.Context()); err != nil || len(set.Keys) != had {
@@ -315,10 +315,10 @@ func TestDeletedAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp, body := w.do(t, "GET", "/v2/", bearer, ""); resp.StatusCode != 401 || !strings.Contains(body, "does not exist any more") {
-		t.Errorf("its bearer: %d %s", resp.StatusCode, body)
+		t.Errorf("bearer token of a deleted account: %d %s", resp.StatusCode, body)
 	}
 	if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 401 || !strings.Contains(body, "does not exist any more") {
-		t.Errorf("its password: %d %s", resp.StatusCode, body)
+		t.Errorf("password of a deleted account: %d %s", resp.StatusCode, body)
 	}
 }
 
@@ -392,22 +392,22 @@ func TestAudit(t *testing.T) {
 		t.Error(diff)
 	}
 	if id := w.decisions(t, n)[0].RequestID; len(id) != 128 {
-		t.Errorf("the trail keeps %d letters of a request's id", len(id))
+		t.Errorf("the request id in the trail has %d characters, want 128", len(id))
 	}
 	for _, line := range got {
 		if strings.HasSuffix(line, "no: ") {
-			t.Errorf("no reason: %s", line)
+			t.Errorf("decision without a reason: %s", line)
 		}
 	}
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	for what, secret := range map[string]string{"a password": cred.Password, "a bearer": bearer, "a guess": wrong} {
 		if strings.Contains(log.buf.String(), secret) || strings.Contains(strings.Join(got, "\n"), secret) {
-			t.Errorf("%s is told", what)
+			t.Errorf("the log or the trail contains %s", what)
 		}
 	}
 	if log.buf.Len() == 0 {
-		t.Error("nothing is in the log")
+		t.Error("the log is empty")
 	}
 }
 
@@ -430,7 +430,7 @@ func TestOnDisk(t *testing.T) {
 		return errors.Is(err, fs.ErrNotExist)
 	})
 	if _, auth := w.password(t, w.user(t, "ci", cloudsim.RoleRegistryWriter, ""), cloudsim.CreateRegistryCredential{}); w.push(t, "team-a/web:v1", auth) != nil {
-		t.Error("no push is taken")
+		t.Error("push failed")
 	}
 	if err := filepath.WalkDir(w.dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {

@@ -236,7 +236,7 @@ func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, refe
 			return nil, err
 		}
 	case !ociref.IsValidTag(reference):
-		return nil, fmt.Errorf("%w: %.150q is no tag", oci.ErrManifestInvalid, reference)
+		return nil, fmt.Errorf("%w: %.150q is not a valid tag", oci.ErrManifestInvalid, reference)
 	}
 	if r.ContentLength > maxManifest {
 		return nil, &http.MaxBytesError{Limit: maxManifest}
@@ -247,7 +247,7 @@ func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, refe
 	case s.manifests <- struct{}{}:
 		release = func() { <-s.manifests }
 	case <-turn.C:
-		return nil, coded(oci.ErrTooManyRequests, "other clients are pushing manifests: try again")
+		return nil, coded(oci.ErrTooManyRequests, "too many clients are pushing manifests: try again")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -349,7 +349,7 @@ func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if _, ok := errors.AsType[oci.Error](err); !ok {
 		if _, ok := errors.AsType[oci.HTTPError](err); !ok && r.Context().Err() == nil {
 			s.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "err", err)
-			err = errors.New("internal error; the cloud's log has it")
+			err = errors.New("internal error: see the cloud's log")
 		}
 	}
 	_ = oci.WriteError(w, err) // an error means that the client has left

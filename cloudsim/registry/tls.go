@@ -30,7 +30,7 @@ func TLS(dir string, hosts []string) (*tls.Config, error) {
 		ca, err = makeCA(dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the registry's certificate authority: %w", err)
+		return nil, fmt.Errorf("loading the registry's certificate authority: %w", err)
 	}
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: hosts[0]}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},

@@ -135,7 +135,7 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 	b, err := s.engine.CreateRegistryBearer(caller, id, asked)
 	if err != nil {
 		s.log.ErrorContext(ctx, "bearer token not created", "requestId", id, "err", err)
-		refuseToken(w, http.StatusInternalServerError, "UNKNOWN", "internal error; the cloud's log has it")
+		refuseToken(w, http.StatusInternalServerError, "UNKNOWN", "internal error: see the cloud's log")
 		return
 	}
 	if f := about.after; f != nil {
@@ -171,7 +171,7 @@ func readTokenRequest(w http.ResponseWriter, r *http.Request) (t tokenRequest, c
 	case http.MethodPost:
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		if err := r.ParseForm(); err != nil {
-			return t, http.StatusBadRequest, errors.New("the form cannot be read")
+			return t, http.StatusBadRequest, errors.New("the form in the body is not valid")
 		}
 		t.service, t.scopes = r.PostForm.Get("service"), fields(r.PostForm["scope"])
 		switch r.PostForm.Get("grant_type") {
@@ -187,7 +187,7 @@ func readTokenRequest(w http.ResponseWriter, r *http.Request) (t tokenRequest, c
 		return t, http.StatusMethodNotAllowed, errors.New("the token endpoint answers GET and POST")
 	}
 	if len(t.scopes) > 32 {
-		return t, http.StatusBadRequest, errors.New("more than 32 scopes")
+		return t, http.StatusBadRequest, errors.New("the request has more than 32 scopes")
 	}
 	return t, 0, nil
 }

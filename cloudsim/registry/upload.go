@@ -47,7 +47,7 @@ func (f *files) resumeUpload(about *session, repo, id string, offset int64) (*up
 		return nil, oci.ErrBlobUploadUnknown
 	}
 	if !f.takeUpload(id) {
-		return nil, fmt.Errorf("%w: another request writes to this upload", oci.ErrRangeInvalid)
+		return nil, fmt.Errorf("%w: another request has this upload open: wait for its end", oci.ErrRangeInvalid)
 	}
 	file, err := os.OpenFile(f.repo(repo, "uploads", id), os.O_RDWR, 0)
 	if err != nil {
@@ -136,7 +136,7 @@ func (u *upload) Commit(d oci.Digest) (oci.Descriptor, error) {
 		return oci.Descriptor{}, err
 	}
 	if got != d {
-		return oci.Descriptor{}, fmt.Errorf("%w: it is %s", oci.ErrDigestInvalid, got)
+		return oci.Descriptor{}, fmt.Errorf("%w: the digest of the data is %s", oci.ErrDigestInvalid, got)
 	}
 	if err := u.file.Sync(); err != nil {
 		return oci.Descriptor{}, err

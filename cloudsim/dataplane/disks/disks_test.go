@@ -228,12 +228,12 @@ func TestAfterRestart(t *testing.T) {
 	eventually.True(t, "the removal", func() bool { return gone(disks.Path(dir, goes.ID)) })
 	eventually.True(t, "the error", func() bool { return strings.Contains(status(t, c, lost.ID).Error, "its data is lost") })
 	if read(t, disks.Path(dir, grows.ID), 100) != "kept" || gone(foreign) {
-		t.Error("more than the leftovers was touched")
+		t.Error("the data plane changed other data")
 	}
 }
 
 func TestConfigNeedsAFolder(t *testing.T) {
 	if err := (disks.Config{}).Validate(); err == nil {
-		t.Error("no folder is no error")
+		t.Error("Validate without a folder returned no error")
 	}
 }

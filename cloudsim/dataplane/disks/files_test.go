@@ -66,13 +66,13 @@ func TestStatesHaveData(t *testing.T) {
 	whole(t, c, b.ID, 1)
 	ok(t, c.LoadState(t.Context(), "then", cloudsim.LoadState{}))
 	if !gone(disks.Path(dir, b.ID)) {
-		t.Error("the data of a disk that was not there then is there")
+		t.Error("the load kept the data of a later disk")
 	}
 	isThen(t, c, dir, a.ID, shot.ID)
 
 	ok(t, c.ResetState(t.Context()))
 	if !gone(disks.Path(dir, a.ID)) || !gone(disks.SnapshotPath(dir, shot.ID)) {
-		t.Error("an empty cloud has data")
+		t.Error("an empty cloud still has disk data")
 	}
 	fresh := create(t, c, "fresh", 2)
 	if fresh.ID != a.ID {
@@ -80,7 +80,7 @@ func TestStatesHaveData(t *testing.T) {
 	}
 	whole(t, c, fresh.ID, 2)
 	if got := read(t, disks.Path(dir, fresh.ID), 2<<30-4); got == "then" {
-		t.Error("a new disk has the data of an old one")
+		t.Error("a new disk has the data of a deleted disk")
 	}
 
 	dir2 := filepath.Join(t.TempDir(), "disks")
@@ -173,17 +173,17 @@ func TestLateData(t *testing.T) {
 	inTheWay := filepath.Join(dir, "disk-0000ff.img")
 	ok(t, os.MkdirAll(filepath.Join(inTheWay, "full"), 0o700))
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
-		t.Fatal("it is loaded")
+		t.Fatal("the load succeeded")
 	}
 	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "between"}); !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "not in place yet") {
 		t.Errorf("save: %v; want Unavailable", err)
 	}
 	b := create(t, c, "b", 1)
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
-		t.Fatal("it is loaded again")
+		t.Fatal("the second load succeeded")
 	}
 	if !gone(disks.Path(dir, b.ID)) {
-		t.Error("a disk is served before the data of a load is in its place")
+		t.Error("the data plane serves a disk before the data of the load is in place")
 	}
 	ok(t, os.RemoveAll(inTheWay))
 	whole(t, c, b.ID, 1)
@@ -265,7 +265,7 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	whole(t, c, create(t, c, "e", 1).ID, 1)
 	ok(t, os.Remove(disks.Path(dir, d.ID)))
 	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "gone"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "recordsOnly") {
-		t.Errorf("a file that vanished: %v", err)
+		t.Errorf("save without the file of a disk: %v", err)
 	}
 	s, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "records", RecordsOnly: true})
 	if err != nil || s.DiskData {
@@ -341,7 +341,7 @@ func TestDataAfterAKill(t *testing.T) {
 	ok(t, os.WriteFile(disks.Path(dir, b), []byte("new."), 0o600))
 	swap(s)
 	if gone(disks.Path(dir, b)) {
-		t.Error("the load removes a disk that was made after it")
+		t.Error("the second swap removed a disk that was made after the load")
 	}
 	refused := errors.New("refused")
 	stage()

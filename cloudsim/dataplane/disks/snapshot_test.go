@@ -141,7 +141,7 @@ func TestCopyOfNothing(t *testing.T) {
 		t.Error(err)
 	}
 	if !gone(disks.Path(dir, r.ID)) || !gone(disks.SnapshotPath(dir, s.ID)) {
-		t.Error("files without data")
+		t.Error("files of failed copies are left")
 	}
 }
 
@@ -185,7 +185,7 @@ func TestCopiesAfterRestart(t *testing.T) {
 		return err == nil && now.Status.Lost
 	})
 	if !gone(part) || !gone(stray) || !gone(disks.SnapshotPath(dir, old.ID)) {
-		t.Error("leftovers")
+		t.Error("incomplete or deleted copies are left")
 	}
 }
 

@@ -213,8 +213,7 @@ definitions and the storage classes.`,
 	return cmd
 }
 
-// newComposeFurnishCommand returns the addons command with the old name furnish, which it had
-// before v0.1.0.
+// newComposeFurnishCommand returns the addons command with the name that it had before v0.1.0.
 func newComposeFurnishCommand(e cli.Env) *cobra.Command {
 	cmd := newComposeAddonsCommand(e)
 	cmd.Use, cmd.Hidden, cmd.Deprecated = "furnish", true, "use 'allinone compose addons'"
