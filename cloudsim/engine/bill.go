@@ -80,8 +80,8 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 }
 
 // Bill sums the calls that match the options o. If o.Since is zero, Bill sums
-// all calls since the last reset. Otherwise Bill sums the calls since o.Since
-// whose audit entries are in memory.
+// all calls since the last reset. Otherwise Bill reads the audit entries in
+// memory, and sums the calls since o.Since.
 func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := ac.Now()
 	l := &ac.ledger
