@@ -60,9 +60,9 @@ func newCommand(getenv func(string) string, stderr io.Writer, silence time.Durat
 	cmd := app.NewCloudControllerManagerCommand(opts, r.provider, controllers(), names.CCMControllerAliases(), r.flags(), r.stop)
 	cmd.Use = "ccm"
 	cmd.Short = "Run the cloud controller manager: nodes, node life cycle and load balancers"
-	cmd.Long = `The cloud controller manager of Kubernetes for a simulated cloud. It gives nodes
-their addresses, zone and type, deletes those whose instance is gone, and makes
-load balancers for Services.`
+	cmd.Long = `Run the cloud controller manager of Kubernetes for a simulated cloud. The CCM writes
+addresses, zone and type to the Nodes. It deletes the Nodes of deleted instances. It
+creates load balancers for Services.`
 	cmd.Example = "  allinone ccm --kubeconfig ccm.kubeconfig --cloud-url http://127.0.0.1:8180 --cloud-token-file ccm.token"
 	cmd.SilenceUsage = true
 	cmd.Flags().Lookup("help").Usage = "help for ccm" // upstream wrote this text with its own command name
@@ -126,16 +126,16 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 	fs := fss.FlagSet("cloud")
 	r.ours = fs
 	fs.StringVar(&r.flagged.URL, "cloud-url", "", "URL of the cloud's API. Also "+EnvURL+", or url in the file of --cloud-config.")
-	fs.StringVar(&r.flagged.TokenFile, "cloud-token-file", "", "File that holds the token to call the cloud with; read again for every call. Also "+EnvTokenFile+", or tokenFile in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.TokenFile, "cloud-token-file", "", "File with the token for the cloud; read again for each call. Also "+EnvTokenFile+", or tokenFile in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.CAFile, "cloud-ca-file", "", "File with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty. Also "+EnvCAFile+", or caFile in the file of --cloud-config.")
-	fs.StringVar(&r.flagged.Project, "cloud-project", "", "Project to work in, for an admin's token. Also "+EnvProject+", or project in the file of --cloud-config.")
-	fs.StringVar(&r.flagged.Region, "cloud-region", "", "Region to make load balancers in; the cloud's only one if empty. Also "+EnvRegion+", or region in the file of --cloud-config.")
-	fs.DurationVar(&r.flagged.NodeDeletionGrace.Duration, "node-deletion-grace", 0, "Time that an instance must be missing before its Node is deleted. Also nodeDeletionGrace in the file of --cloud-config.")
-	fs.StringVar(&r.flagged.LoadBalancerClass, "load-balancer-class", "", "The spec.loadBalancerClass to serve beside Services that name none (default "+DefaultLoadBalancerClass+"). Also loadBalancerClass in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.Project, "cloud-project", "", "Project of the cluster's resources, for a token with a role in several projects. Also "+EnvProject+", or project in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.Region, "cloud-region", "", "Region of the load balancers; the cloud's only region if empty. Also "+EnvRegion+", or region in the file of --cloud-config.")
+	fs.DurationVar(&r.flagged.NodeDeletionGrace.Duration, "node-deletion-grace", 0, "Time for which an instance must be missing before the CCM deletes its Node. Also nodeDeletionGrace in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.LoadBalancerClass, "load-balancer-class", "", "The spec.loadBalancerClass of the Services to serve, in addition to Services without a class (default "+DefaultLoadBalancerClass+"). Also loadBalancerClass in the file of --cloud-config.")
 	fs.BoolVar(&r.flagged.OnlyLoadBalancerClass, "only-load-balancer-class", false, "Ignore Services without a load balancer class. Also onlyLoadBalancerClass in the file of --cloud-config.")
 	fs.StringVar((*string)(&r.flagged.LoadBalancerIPMode), "load-balancer-ip-mode", "", "ipMode of Services without the annotation: Proxy or VIP (default Proxy). Also loadBalancerIPMode in the file of --cloud-config.")
-	fs.BoolVar(&r.flagged.DeleteOrphans, "delete-orphans", false, "Delete load balancers of this cluster without a Service, instead of only reporting them. Clusters of one project must have different --cluster-name values. Also deleteOrphans in the file of --cloud-config.")
-	fs.DurationVar(&r.flagged.OrphanGrace.Duration, "orphan-grace", 0, "Time that a load balancer must be an orphan before it is deleted (default 10m). Also orphanGrace in the file of --cloud-config.")
+	fs.BoolVar(&r.flagged.DeleteOrphans, "delete-orphans", false, "Delete load balancers of this cluster without a Service. By default the CCM only reports them. Clusters of one project must have different --cluster-name values. Also deleteOrphans in the file of --cloud-config.")
+	fs.DurationVar(&r.flagged.OrphanGrace.Duration, "orphan-grace", 0, "Time for which a load balancer must be without a Service before the CCM deletes it (default 10m). Also orphanGrace in the file of --cloud-config.")
 	return fss
 }
 

@@ -43,9 +43,9 @@ type Connection struct {
 func (c *Connection) ConnectionFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&c.URL, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
-	f.StringVar(&c.TokenFile, "token-file", "", "file with the token to call with (CLOUDSIM_TOKEN_FILE)")
+	f.StringVar(&c.TokenFile, "token-file", "", "file with the token for the cloud (CLOUDSIM_TOKEN_FILE)")
 	f.StringVar(&c.CAFile, "ca-file", "", "file with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty (CLOUDSIM_CA_FILE)")
-	f.StringVar(&c.Project, "project", "", "project to work in, by name or id; for admin tokens (CLOUDSIM_PROJECT)")
+	f.StringVar(&c.Project, "project", "", "project of the command (name or id); for callers with a role in several projects (CLOUDSIM_PROJECT)")
 	f.StringVar(&c.DataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
 	_ = cmd.RegisterFlagCompletionFunc("project", c.Complete(projectNames)) // error only for an unknown flag name
 }

@@ -122,9 +122,9 @@ type PodFlags struct {
 // Flags adds the flags to f.
 func (p *PodFlags) Flags(f *pflag.FlagSet) {
 	p.given = f
-	f.StringSliceVar(&p.ranges, "pod-range", nil, "`RANGE` to give each new instance a part of for its pods, 10.244.0.0/16; one of each family")
-	f.IntVar(&p.mask, "pod-mask", 0, "`BITS` of an instance's IPv4 part (default 24)")
-	f.IntVar(&p.mask6, "pod-mask6", 0, "`BITS` of an instance's IPv6 part (default 64)")
+	f.StringSliceVar(&p.ranges, "pod-range", nil, "`RANGE` from which each new instance gets a range for its pods, such as 10.244.0.0/16; at most one for each family")
+	f.IntVar(&p.mask, "pod-mask", 0, "prefix length `BITS` of an instance's IPv4 pod range (default 24)")
+	f.IntVar(&p.mask6, "pod-mask6", 0, "prefix length `BITS` of an instance's IPv6 pod range (default 64)")
 }
 
 // Apply writes the values of the flags into r. A flag that the command line does not contain

@@ -60,8 +60,8 @@ type Output struct {
 // Flags adds the flags for the output format to cmd.
 func (o *Output) Flags(cmd *cobra.Command) {
 	o.Format = FormatTable
-	cmd.Flags().VarP(&o.Format, "output", "o", "how to print: "+Join(formats))
-	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print tables without their first line")
+	cmd.Flags().VarP(&o.Format, "output", "o", "output format: "+Join(formats))
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print tables without the header line")
 	_ = cmd.RegisterFlagCompletionFunc("output", Fixed(formats...))
 }
 

@@ -44,7 +44,7 @@ func newAddressesCommand(c *cli.Connection) *cobra.Command {
 		})
 	create.Example += "\n  allinone cloud addresses create inside --family ipv6 --scheme internal"
 	create.Flags().StringVar(&family, "family", "", "ipv4 or ipv6 (default ipv4)")
-	create.Flags().StringVar(&scheme, "scheme", "", "which load balancers can stand on it: external or internal (default external)")
+	create.Flags().StringVar(&scheme, "scheme", "", "scheme of the load balancers that can use the address: external or internal (default external)")
 	_ = create.RegisterFlagCompletionFunc("family", cli.Fixed(cloudsim.IPv4, cloudsim.IPv6))
 	_ = create.RegisterFlagCompletionFunc("scheme", cli.Fixed(cloudsim.SchemeExternal, cloudsim.SchemeInternal))
 	cmd.AddCommand(
@@ -91,6 +91,6 @@ func (k kind[T, ID]) createCommand(c *cli.Connection, short string, create func(
 		}),
 	}
 	o.Flags(cmd)
-	cmd.Flags().StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	return cmd
 }

@@ -22,8 +22,8 @@ type auditFlags struct {
 func (a *auditFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&a.caller, "caller", "", "only calls of the service account or token of this name")
-	f.StringVar(&a.operation, "operation", "", "only operations that match; * stands for any letters")
-	f.DurationVar(&a.since, "since", 0, "only calls of so long until now, on the cloud's clock")
+	f.StringVar(&a.operation, "operation", "", "only operations that match; * matches any characters")
+	f.DurationVar(&a.since, "since", 0, "only calls of this last period, such as 10m, on the cloud's clock")
 }
 
 func (a *auditFlags) options(ctx context.Context, cl *client.Client) (o cloudsim.AuditOptions, err error) {
@@ -79,7 +79,7 @@ cloud keeps the counters in memory. A restart of the cloud and --reset clear the
 	}
 	o.Flags(cmd)
 	which.flags(cmd)
-	cmd.Flags().BoolVar(&reset, "reset", false, "begin a new bill")
+	cmd.Flags().BoolVar(&reset, "reset", false, "reset all counts")
 	return cmd
 }
 
@@ -128,7 +128,7 @@ func newAuditCommand(c *cli.Connection) *cobra.Command {
 	}
 	o.Flags(cmd)
 	which.flags(cmd)
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, the newest")
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of calls; the newest calls are printed")
 	return cmd
 }
 
@@ -224,7 +224,7 @@ that only an admin of all projects may call have no limit.`,
 		}),
 	}
 	o.Flags(cmd)
-	cmd.Flags().StringVar(&read, "read", "", "of calls that read: "+cli.RateForm)
-	cmd.Flags().StringVar(&write, "write", "", "of all others: "+cli.RateForm)
+	cmd.Flags().StringVar(&read, "read", "", "limit of calls that read: "+cli.RateForm)
+	cmd.Flags().StringVar(&write, "write", "", "limit of all other calls: "+cli.RateForm)
 	return cmd
 }

@@ -100,9 +100,9 @@ wait for this work, use 'advance' instead.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&at, "time", "", "new `TIME` of the cloud, RFC 3339")
-	f.DurationVar(&ahead, "ahead", 0, "how far to be ahead of the machine, e.g. 24h; negative is behind")
+	f.DurationVar(&ahead, "ahead", 0, "offset from the machine's time, e.g. 24h; negative for a clock that is behind")
 	f.Float64Var(&rate, "rate", 1, "seconds of the cloud per second of the machine")
-	f.BoolVar(&real, "real", false, "follow the machine again")
+	f.BoolVar(&real, "real", false, "follow the machine's clock again")
 	return clockCommand(c, cmd, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
 		req := cloudsim.SetClock{Real: real}
 		var err error
@@ -127,7 +127,7 @@ func newFreezeClockCommand(c *cli.Connection) *cobra.Command {
 		Example: "  allinone cloud clock freeze\n  allinone cloud clock freeze --at 2030-01-01T00:00:00Z",
 		Args:    cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&at, "at", "", "at this `TIME`, RFC 3339, instead of now")
+	cmd.Flags().StringVar(&at, "at", "", "`TIME` at which the cloud's clock stops, RFC 3339 (default now)")
 	return clockCommand(c, cmd, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
 		t, err := cli.Instant("at", at)
 		if err != nil {
@@ -161,7 +161,7 @@ func newResumeClockCommand(c *cli.Connection) *cobra.Command {
 		Example: "  allinone cloud clock resume\n  allinone cloud clock resume --real    # and jump to the machine's time",
 		Args:    cobra.NoArgs,
 	}
-	cmd.Flags().BoolVar(&real, "real", false, "follow the machine again, which may set the time back")
+	cmd.Flags().BoolVar(&real, "real", false, "follow the machine's clock again, which may set the time back")
 	return clockCommand(c, cmd, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
 		if real {
 			return cl.SetClock(ctx, cloudsim.SetClock{Real: true})

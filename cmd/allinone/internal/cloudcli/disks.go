@@ -156,15 +156,15 @@ zone. For a copy you may omit --size.`,
 	o.Flags(cmd)
 	w.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&req.Zone, "zone", "", "zone to stand in")
+	f.StringVar(&req.Zone, "zone", "", "zone of the resource")
 	f.StringVar(&req.Type, "type", "balanced", "disk type")
-	f.StringVar(&size, "size", "", "size in `GIB`, e.g. 10 or 10GiB (default the source's)")
-	f.StringArrayVar(&req.ReplicaZones, "replica-zone", nil, "one of the two zones of a regional disk")
-	f.IntVar(&req.IOPS, "iops", 0, "operations a second (default the type's)")
-	f.IntVar(&req.ThroughputMiBps, "throughput", 0, "`MIB` a second (default the type's)")
+	f.StringVar(&size, "size", "", "size in `GIB`, e.g. 10 or 10GiB (default the size of the source)")
+	f.StringArrayVar(&req.ReplicaZones, "replica-zone", nil, "one of the two zones of a regional disk; repeat the flag for the second zone")
+	f.IntVar(&req.IOPS, "iops", 0, "operations per second (default the default of the disk type)")
+	f.IntVar(&req.ThroughputMiBps, "throughput", 0, "throughput in `MIB` per second (default the default of the disk type)")
 	from.flags(c, cmd)
-	f.BoolVar(&req.MultiAttach, "multi-attach", false, "let several instances have it at once")
-	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	f.BoolVar(&req.MultiAttach, "multi-attach", false, "allow the attachment to several instances at once")
+	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	cmd.MarkFlagsOneRequired("size", "from-snapshot", "from-disk")
 	cmd.MarkFlagsMutuallyExclusive("zone", "replica-zone")
 	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
@@ -232,7 +232,7 @@ func newAttachDiskCommand(c *cli.Connection) *cobra.Command {
 	}
 	o.Flags(cmd)
 	w.flags(cmd)
-	cmd.Flags().BoolVar(&req.ReadOnly, "read-only", false, "the instance may not write to it")
+	cmd.Flags().BoolVar(&req.ReadOnly, "read-only", false, "attach the disk read-only")
 	return cmd
 }
 
@@ -259,7 +259,7 @@ without the instance. The instance must then be stopped or terminating.`,
 	}
 	o.Flags(cmd)
 	w.flags(cmd)
-	cmd.Flags().BoolVar(&req.Force, "force", false, "take it at once from an instance that is off")
+	cmd.Flags().BoolVar(&req.Force, "force", false, "detach the disk at once from an instance that does not run")
 	return cmd
 }
 
@@ -315,9 +315,9 @@ sets its default IOPS and throughput, unless you give these values too.`,
 	o.Flags(cmd)
 	w.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&req.Type, "type", "", "another disk type")
-	f.IntVar(&req.IOPS, "iops", 0, "operations a second")
-	f.IntVar(&req.ThroughputMiBps, "throughput", 0, "`MIB` a second")
+	f.StringVar(&req.Type, "type", "", "new disk type")
+	f.IntVar(&req.IOPS, "iops", 0, "new number of operations per second")
+	f.IntVar(&req.ThroughputMiBps, "throughput", 0, "new throughput in `MIB` per second")
 	cmd.MarkFlagsOneRequired("type", "iops", "throughput")
 	_ = cmd.RegisterFlagCompletionFunc("type", names(c, diskTypes))
 	return cmd
@@ -329,8 +329,8 @@ type diskSource struct{ snapshot, disk string }
 
 func (s *diskSource) flags(c *cli.Connection, cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&s.snapshot, "from-snapshot", "", "`SNAPSHOT` to begin with")
-	f.StringVar(&s.disk, "from-disk", "", "`DISK` to begin as a copy of")
+	f.StringVar(&s.snapshot, "from-snapshot", "", "`SNAPSHOT` that provides the first data")
+	f.StringVar(&s.disk, "from-disk", "", "`DISK` to copy")
 	cmd.MarkFlagsMutuallyExclusive("from-snapshot", "from-disk")
 	_ = cmd.RegisterFlagCompletionFunc("from-snapshot", names(c, snapshots))
 	_ = cmd.RegisterFlagCompletionFunc("from-disk", names(c, disks))

@@ -83,7 +83,7 @@ With --watch, the command prints new events until you interrupt it.`,
 	}
 	o.Flags(cmd)
 	f := cmd.Flags()
-	f.BoolVarP(&watching, "watch", "w", false, "go on with new events until interrupted")
+	f.BoolVarP(&watching, "watch", "w", false, "then print new events until Ctrl-C")
 	f.Uint64Var(&where.Since, "since", 0, "only events after this `REVISION`")
 	f.StringSliceVar(&kinds, "kind", nil, "only events of this `KIND` of resource; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("kind", cli.Fixed(cloudsim.ResourceKinds()...))

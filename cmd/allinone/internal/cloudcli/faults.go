@@ -45,10 +45,10 @@ func hitsCell(f cloudsim.Fault) string {
 
 func newFaultsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: faults.command, Aliases: []string{"fault"}, Short: "Break calls on purpose",
-		Long: `Break calls on purpose: delay them, refuse them, drop them, or do the work and lose
-the reply. A fault selects calls and has an effect. The cloud counts each hit and
-writes an event with the id of the request.
+		Use: faults.command, Aliases: []string{"fault"}, Short: "Make calls fail on purpose",
+		Long: `Make calls fail on purpose: delay calls, refuse calls, drop calls, or do the work and
+lose the reply. A fault selects calls and has an effect. The cloud counts the calls that
+the fault changes, and writes an event with the id of each request.
 
 Faults never affect the commands of faults, so you can always repair the cloud.`,
 		Example: `  allinone cloud faults preset lost-reply
@@ -86,9 +86,9 @@ func newCreateFaultCommand(c *cli.Connection) *cobra.Command {
 		req cloudsim.CreateFault
 	)
 	cmd := &cobra.Command{
-		Use: "create NAME --effect EFFECT [--operation PATTERN]", Short: "Break calls from now on",
-		Long: `Break calls from now on, until you delete the fault, it has hit --max times, or its
-time is over. The same command again returns the existing fault.
+		Use: "create NAME --effect EFFECT [--operation PATTERN]", Short: "Create a fault",
+		Long: `Create a fault. The fault changes matching calls until you delete it, until it has changed
+--max calls, or until its end. The same command again returns the existing fault.
 
 Effects:
   error             an error instead of the work
@@ -111,11 +111,11 @@ Effects:
   # A third of the CCM's reads fail for ten minutes, the same third every time
   allinone cloud faults create flaky --operation '*.get' --caller ccm --effect error --probability 0.33 --for 10m
 
-  # No more large machines in a zone; a zone that nothing reaches for five minutes
+  # No more large machines in a zone; a zone without network for five minutes
   allinone cloud faults create out --operation instances.create --zone sim-1a --type large --effect stockOut
   allinone cloud faults create dark --zone sim-1b --effect zoneOutage --scope data --for 5m
 
-  # What is about one zone takes two to three seconds
+  # Calls about one zone take two to three seconds
   allinone cloud faults create far --operation '*' --zone sim-1b --effect latency --latency 2s --jitter 1s`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -138,29 +138,29 @@ Effects:
 	o.Flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&req.Match.Operation, "operation", "*", "`PATTERN` of operations, e.g. instances.* or '*'; see 'faults targets'")
-	f.StringVar(&req.Match.Caller, "caller", "", "only calls with the token of this name")
-	f.StringVar(&req.Match.Target, "target", "", "only calls about the resource with this `NAME` or id; an id where --operation is of several kinds")
-	f.StringVar(&req.Match.Zone, "zone", "", "only calls about a resource in this zone, or that make one there")
-	f.StringVar(&req.Match.Type, "type", "", "only calls about a resource of this instance or disk type, or that make one")
+	f.StringVar(&req.Match.Caller, "caller", "", "only calls of the token or service account of this name")
+	f.StringVar(&req.Match.Target, "target", "", "only calls about the resource with this `NAME` or id; an id is required if --operation matches several kinds of resources")
+	f.StringVar(&req.Match.Zone, "zone", "", "only calls about a resource in this zone, and calls that create a resource in it")
+	f.StringVar(&req.Match.Type, "type", "", "only calls about a resource of this instance type or disk type, and calls that create such a resource")
 	f.StringSliceVarP(&in.matchLabels, "selector", "l", nil, "only calls about a resource with the label `KEY=VALUE`; may be repeated")
-	f.Float64Var(&in.probability, "probability", 1, "chance that a matching call is hit, more than 0 and at most 1")
-	f.Uint64Var(&req.When.Seed, "seed", 0, "throws the dice: the same seed, fault id and calls give the same hits")
-	f.Uint64Var(&req.When.Skip, "skip", 0, "let so many matching calls pass first")
-	f.Uint64Var(&req.When.Max, "max", 0, "hit no more calls than this; 0 for no end")
-	f.DurationVar(&in.after, "after", 0, "begin so much later, e.g. 30s")
-	f.DurationVar(&in.lasts, "for", 0, "end so long after it began, e.g. 10m; 0 for no end")
-	f.StringVar(&in.from, "from", "", "begin at this `TIME`, RFC 3339")
-	f.StringVar(&in.until, "until", "", "end at this `TIME`, RFC 3339")
+	f.Float64Var(&in.probability, "probability", 1, "probability that the fault changes a matching call, more than 0 and at most 1")
+	f.Uint64Var(&req.When.Seed, "seed", 0, "seed of the random decisions; the same seed, fault id and calls give the same decisions")
+	f.Uint64Var(&req.When.Skip, "skip", 0, "number of matching calls that stay unchanged at first")
+	f.Uint64Var(&req.When.Max, "max", 0, "maximum number of calls that the fault changes; 0 for no maximum")
+	f.DurationVar(&in.after, "after", 0, "time from now until the begin of the fault, e.g. 30s")
+	f.DurationVar(&in.lasts, "for", 0, "duration of the fault, e.g. 10m; 0 for no end")
+	f.StringVar(&in.from, "from", "", "begin of the fault, `TIME` in RFC 3339")
+	f.StringVar(&in.until, "until", "", "end of the fault, `TIME` in RFC 3339")
 	f.StringVar(&in.effect, "effect", "", "effect: "+cli.Join(cloudsim.FaultEffects()))
 	f.StringVar(&req.Effect.Kind, "kind", "", "`KIND` of the error: "+strings.Join(errorKinds(), ", "))
-	f.IntVar(&req.Effect.Status, "status", 0, "HTTP status of the error, instead of its kind's own")
+	f.IntVar(&req.Effect.Status, "status", 0, "HTTP status of the error (default the status of --kind)")
 	f.StringVar(&req.Effect.Message, "message", "", "message of the error")
 	f.DurationVar(&in.retryAfter, "retry-after", 0, "Retry-After of the error, in whole seconds")
-	f.DurationVar(&in.latency, "latency", 0, "how much later, for the effect latency")
-	f.DurationVar(&in.jitter, "jitter", 0, "at most so much on top, for the effect latency")
-	f.DurationVar(&in.age, "age", 0, "how old the answer is, for the effect staleRead, in whole seconds")
+	f.DurationVar(&in.latency, "latency", 0, "delay of the effect latency")
+	f.DurationVar(&in.jitter, "jitter", 0, "maximum of an additional random delay of the effect latency")
+	f.DurationVar(&in.age, "age", 0, "age of the answer of the effect staleRead, in whole seconds")
 	f.StringVar((*string)(&req.Effect.Scope), "scope", "", "part of the zone that fails: api, data or both, for the effect zoneOutage (default both)")
-	f.StringArrayVar(&in.labels, "label", nil, "`KEY=VALUE` to label the fault with; may be repeated")
+	f.StringArrayVar(&in.labels, "label", nil, "label `KEY=VALUE` of the fault; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("effect", cli.Fixed(cloudsim.FaultEffects()...))
 	_ = cmd.RegisterFlagCompletionFunc("kind", cli.Fixed(errorKinds()...))
 	_ = cmd.RegisterFlagCompletionFunc("operation", operationNames(c))
@@ -236,7 +236,7 @@ func operationNames(c *cli.Connection) cobra.CompletionFunc {
 func newFaultTargetsCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "targets", Short: "List the operations that can be broken",
+		Use: "targets", Short: "List the operations that faults can change",
 		Example: "  allinone cloud faults targets\n  allinone cloud faults targets -o name",
 		Args:    cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
@@ -271,7 +271,7 @@ func newFaultPresetCommand(c *cli.Connection) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use: "preset NAME", Short: "Create the faults of a known incident",
-		Long:    "Make the faults of a known incident, from now until they are deleted." + about.String(),
+		Long:    "Create the faults of a known incident. The faults are active until you delete them." + about.String(),
 		Example: "  allinone cloud faults preset lost-reply\n  allinone cloud faults preset cloud-down\n  allinone cloud faults preset zone-down --zone sim-1b\n  allinone cloud faults delete cloud-down",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(cobra.FixedCompletions(presets, cobra.ShellCompDirectiveNoFileComp)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -292,7 +292,7 @@ func newFaultPresetCommand(c *cli.Connection) *cobra.Command {
 		}),
 	}
 	o.Flags(cmd)
-	cmd.Flags().StringVar(&zone, "zone", "", "the zone that it strikes, for a preset that strikes one (default "+cloudsim.PresetZone+")")
+	cmd.Flags().StringVar(&zone, "zone", "", "zone of a preset that affects one zone (default "+cloudsim.PresetZone+")")
 	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
 	return cmd
 }

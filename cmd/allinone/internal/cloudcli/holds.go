@@ -76,7 +76,7 @@ func newCreateHoldCommand(c *cli.Connection) *cobra.Command {
 	f.StringVar((*string)(&req.Kind), "kind", "", "`KIND` of resource, e.g. instance, or '*'")
 	f.StringVar((*string)(&req.Verb), "verb", "", "verb of the operations, e.g. stop, or '*'")
 	f.StringVar(&req.Target, "target", "", "only for the resource with this `NAME` or id")
-	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label the hold with; may be repeated")
+	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE` of the hold; may be repeated")
 	var kinds []cloudsim.ResourceKind
 	var verbs []cloudsim.Verb
 	for _, t := range cloudsim.Transitions() {
@@ -106,7 +106,7 @@ begins afterwards.`,
 		}, func(have cloudsim.WorkDurations, _ []string) (cloudsim.WorkDurations, error) { return have, nil }),
 		durationsCommand(c, &cobra.Command{
 			Use: "set KIND VERB DURATION", Short: "Set the duration of one kind of work",
-			Long:    "Say how long one kind of work takes; * is all. What was said last about some work\nholds for it.",
+			Long:    "Set the duration of one kind of work; * matches all kinds or verbs. If several settings\nmatch, the newest setting applies.",
 			Example: "  allinone cloud durations set disk attach 30s\n  allinone cloud durations set loadBalancer '*' 1500ms", Args: cobra.ExactArgs(3),
 		}, withDuration),
 		durationsCommand(c, &cobra.Command{

@@ -107,12 +107,12 @@ it is in the subnet of this network that is nearest to its zone.`,
 	o.Flags(cmd)
 	w.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&req.Zone, "zone", "", "zone to stand in")
+	f.StringVar(&req.Zone, "zone", "", "zone of the resource")
 	f.StringVar(&req.ServiceAccount, "service-account", "", "service account (name or id) that the instance authenticates as")
-	f.StringVar(&req.Address, "address", "", "internal `ADDRESS` to have, in its subnet (default the lowest that is free)")
+	f.StringVar(&req.Address, "address", "", "internal `ADDRESS` in the subnet (default the lowest free address)")
 	f.StringVar(&req.Type, "type", "", "instance type (default small)")
-	f.StringVar(&data, "user-data-file", "", "`FILE` for the instance to read as its user data; - is stdin")
-	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	f.StringVar(&data, "user-data-file", "", "`FILE` with the user data; - for standard input")
+	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
 	_ = cmd.RegisterFlagCompletionFunc("type", names(c, instanceTypes))
 	at.flags(c, cmd)
@@ -164,8 +164,8 @@ label' does for a Node. The cloud controller manager copies them to the Node.`,
 type placeFlags struct{ network, subnet string }
 
 func (p *placeFlags) flags(c *cli.Connection, cmd *cobra.Command) {
-	cmd.Flags().StringVar(&p.network, "network", "", "`NETWORK` to stand in (default the project's own)")
-	cmd.Flags().StringVar(&p.subnet, "subnet", "", "`SUBNET` to stand in (default the nearest of the network)")
+	cmd.Flags().StringVar(&p.network, "network", "", "`NETWORK` (default the project's default network)")
+	cmd.Flags().StringVar(&p.subnet, "subnet", "", "`SUBNET` (default a subnet of the network that serves the zone)")
 	_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
 	_ = cmd.RegisterFlagCompletionFunc("subnet", names(c, subnets))
 }

@@ -161,7 +161,7 @@ existing load balancer.`,
 	w.flags(cmd)
 	s.flags(c, cmd)
 	f := cmd.Flags()
-	f.StringVar(&req.Region, "region", "", "region to stand in (default the only one)")
+	f.StringVar(&req.Region, "region", "", "region of the load balancer (default the only region)")
 	f.StringVar(&scheme, "scheme", "", "scheme: external or internal (default external)")
 	_ = cmd.RegisterFlagCompletionFunc("region", names(c, regions))
 	_ = cmd.RegisterFlagCompletionFunc("scheme", cli.Fixed(cloudsim.SchemeExternal, cloudsim.SchemeInternal))
@@ -217,7 +217,7 @@ and --source-range replace all present values. The load balancer keeps forwardin
 	o.Flags(cmd)
 	w.flags(cmd)
 	s.flags(c, cmd)
-	cmd.Flags().StringArrayVar(&remove, "remove-label", nil, "take the label with this `KEY` away; may be repeated")
+	cmd.Flags().StringArrayVar(&remove, "remove-label", nil, "`KEY` of a label to remove; may be repeated")
 	return cmd
 }
 
@@ -279,8 +279,8 @@ func newSetTargetsCommand(c *cli.Connection) *cobra.Command {
 	}
 	o.Flags(cmd)
 	w.flags(cmd)
-	cmd.Flags().StringSliceVar(&targets, "target", nil, "`INSTANCE` that takes connections, node-1, or with a weight, node-1=3; may be repeated")
-	cmd.Flags().BoolVar(&none, "none", false, "leave it without targets")
+	cmd.Flags().StringSliceVar(&targets, "target", nil, "target `INSTANCE`, such as node-1, or with a weight, such as node-1=3; may be repeated")
+	cmd.Flags().BoolVar(&none, "none", false, "remove all targets")
 	_ = cmd.RegisterFlagCompletionFunc("target", names(c, instances))
 	return cmd
 }

@@ -195,7 +195,7 @@ preemption terminates it. A second notice of the same type replaces the first.`,
 		}),
 	}
 	o.Flags(cmd)
-	cmd.Flags().DurationVar(&in, "in", 2*time.Minute, "when it will happen, from now")
+	cmd.Flags().DurationVar(&in, "in", 2*time.Minute, "time from now until the action")
 	return cmd
 }
 

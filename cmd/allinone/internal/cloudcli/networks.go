@@ -89,10 +89,10 @@ With --pod-range each instance gets a part of that range for its pods.`,
 	o.Flags(cmd)
 	w.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&req.IPv4, "ipv4", "", "`RANGE` of its subnets")
-	f.StringVar(&req.IPv6, "ipv6", "", "IPv6 `RANGE` of its subnets (default none)")
-	f.IntVar(&req.MaxRoutes, "max-routes", 0, "how many routes it may have (default 1000)")
-	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	f.StringVar(&req.IPv4, "ipv4", "", "`RANGE` that contains all subnets")
+	f.StringVar(&req.IPv6, "ipv6", "", "IPv6 `RANGE` that contains all subnets (default none)")
+	f.IntVar(&req.MaxRoutes, "max-routes", 0, "maximum number of routes (default 1000)")
+	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	pods.Flags(f)
 	_ = cmd.MarkFlagRequired("ipv4")
 	return cmd
@@ -141,9 +141,9 @@ while no instance has a part of them.`,
 	o.Flags(cmd)
 	w.flags(cmd)
 	f := cmd.Flags()
-	f.IntVar(&routes, "max-routes", 0, "how many routes it may have")
-	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
-	f.StringArrayVar(&remove, "remove-label", nil, "take the label with this `KEY` away; may be repeated")
+	f.IntVar(&routes, "max-routes", 0, "maximum number of routes")
+	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
+	f.StringArrayVar(&remove, "remove-label", nil, "`KEY` of a label to remove; may be repeated")
 	pods.Flags(f)
 	return cmd
 }

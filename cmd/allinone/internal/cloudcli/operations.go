@@ -89,7 +89,7 @@ attaching is not attached, and a disk that is detaching stays attached.`,
 
 func newReleaseCommand(c *cli.Connection) *cobra.Command {
 	return eachOperation(c, &cobra.Command{
-		Use: "release ID...", Short: "Let held work settle, without a change of its hold",
+		Use: "release ID...", Short: "Release operations from holds, and keep the holds",
 		Example: "  allinone cloud operations list -o wide    # see HELD BY\n  allinone cloud operations release op-000001",
 	}, (*client.Client).ReleaseOperation)
 }

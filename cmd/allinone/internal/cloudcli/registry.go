@@ -80,9 +80,9 @@ registry's name and the password's end are told, too.`,
 	}
 	o.Flags(cmd)
 	f := cmd.Flags()
-	f.DurationVar(&ttl, "ttl", time.Hour, "how long it lives: 15m to 1h")
-	f.StringSliceVar(&req.Repositories, "repository", nil, "only for this repository; may be repeated")
-	f.BoolVar(&req.PullOnly, "pull-only", false, "for nothing but pulls")
+	f.DurationVar(&ttl, "ttl", time.Hour, "lifetime of the password: 15m to 1h")
+	f.StringSliceVar(&req.Repositories, "repository", nil, "repository that the password is valid for; may be repeated (default all)")
+	f.BoolVar(&req.PullOnly, "pull-only", false, "make the password valid only for pulls")
 	return cmd
 }
 
@@ -179,13 +179,13 @@ with the cluster's public keys, without a call to the cluster.`,
 	o.Flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&req.Issuer, "issuer", "https://kubernetes.default.svc.cluster.local", "issuer of the cluster's tokens")
-	f.StringVar(&req.Audience, "audience", "", "audience that tokens must be made for")
+	f.StringVar(&req.Audience, "audience", "", "required audience of tokens")
 	f.StringVar(&keys, "jwks-file", "", "`FILE` with the cluster's public keys")
 	f.StringVar(&req.Namespace, "namespace", "", "namespace of the Kubernetes service account")
-	f.StringVar(&req.ServiceAccount, "service-account", "", "its name")
-	f.StringVar(&req.UID, "uid", "", "its UID; empty for any of that name")
-	f.StringVar(&req.Account, "account", "", "service account of the cloud to call as")
-	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	f.StringVar(&req.ServiceAccount, "service-account", "", "name of the Kubernetes service account")
+	f.StringVar(&req.UID, "uid", "", "UID of the Kubernetes service account; empty for any UID")
+	f.StringVar(&req.Account, "account", "", "service account of the cloud (name or id) that the workload authenticates as")
+	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	for _, name := range []string{"audience", "jwks-file", "namespace", "service-account", "account"} {
 		_ = cmd.MarkFlagRequired(name) // error only for an unknown flag name
 	}

@@ -140,8 +140,8 @@ func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List " + k.plural, Args: cobra.NoArgs,
-		Long: fmt.Sprintf("List %s, sorted by id.\n\nWith --watch, list them and then print every change until interrupted; the list\n"+
-			"and the changes fit: none is lost, and none is repeated. In JSON every line is\nthen one event.", k.plural),
+		Long: fmt.Sprintf("List %s, sorted by id.\n\nWith --watch, print the list and then every change until Ctrl-C. Together, the list\n"+
+			"and the changes contain each change exactly once. In JSON each line is one event.", k.plural),
 		Example: fmt.Sprintf(`  allinone cloud %[1]s list
   allinone cloud %[1]s list -l team=shop -o json
   allinone cloud %[1]s list --watch`, k.command),
@@ -176,18 +176,18 @@ func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
 	})
 	o.Flags(cmd)
 	f := cmd.Flags()
-	f.BoolVarP(&watching, "watch", "w", false, "after the list, print changes until interrupted")
-	f.StringSliceVarP(&labels, "selector", "l", nil, "only those with the label `KEY=VALUE`; may be repeated")
+	f.BoolVarP(&watching, "watch", "w", false, "after the list, print changes until Ctrl-C")
+	f.StringSliceVarP(&labels, "selector", "l", nil, "only resources with the label `KEY=VALUE`; may be repeated")
 	if k.zoned {
-		f.StringVar(&where.Zone, "zone", "", "only those in this zone")
+		f.StringVar(&where.Zone, "zone", "", "only resources in this zone")
 		_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
 	}
 	if k.sourced {
-		f.StringVar(&source, "source", "", "only those made of this `DISK`, or of the snapshot with this id")
+		f.StringVar(&source, "source", "", "only resources that were created from this `DISK`, or from the snapshot with this id")
 		_ = cmd.RegisterFlagCompletionFunc("source", names(c, disks))
 	}
 	if k.networked {
-		f.StringVar(&network, "network", "", "only those in this `NETWORK`")
+		f.StringVar(&network, "network", "", "only resources in this `NETWORK`")
 		_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
 	}
 	return cmd

@@ -91,7 +91,7 @@ resources of a project.
 	}
 	o.Flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&labels, "label", nil, "label it with `KEY=VALUE`; may be repeated")
+	f.StringSliceVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	f.StringSliceVar(&permissions, "permission", nil, "permit operations that match `PATTERN`; may be repeated")
 	f.StringVar(&req.Description, "description", "", "purpose of the role, for people")
 	return cmd
@@ -135,11 +135,11 @@ With --resource the role applies only to resources with these names or ids.`,
 	}
 	o.Flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&labels, "label", nil, "label it with `KEY=VALUE`; may be repeated")
-	f.StringVar((*string)(&req.Role), "role", "", "the `ROLE` to give")
+	f.StringSliceVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
+	f.StringVar((*string)(&req.Role), "role", "", "`ROLE` to grant")
 	f.StringVar(&req.ServiceAccount, "service-account", "", "service account (name or id) that gets the role")
-	f.StringVar(&req.Resource, "resource", "", "only for resources of this name or id, in which * stands for any letters")
-	f.BoolVar(&req.AllProjects, "all-projects", false, "in every project, and for operations of the whole cloud")
+	f.StringVar(&req.Resource, "resource", "", "name or id of the resources that the role applies to; * matches any characters (default all)")
+	f.BoolVar(&req.AllProjects, "all-projects", false, "grant the role in all projects, and for operations on the whole cloud")
 	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
 	_ = cmd.RegisterFlagCompletionFunc("service-account", names(c, serviceAccounts))
 	return cmd

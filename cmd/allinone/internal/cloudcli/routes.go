@@ -87,7 +87,7 @@ network.`,
 	f.StringVar(&req.Destination, "destination", "", "`RANGE` of addresses outside the network")
 	f.StringVar(&nextHop, "next-hop", "", "`INSTANCE` that receives the packets")
 	f.StringVar(&network, "network", "", "`NETWORK` of the route (default the network of the instance)")
-	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	_ = errors.Join(cmd.MarkFlagRequired("destination"), cmd.MarkFlagRequired("next-hop")) // errors only for unknown flag names
 	_ = cmd.RegisterFlagCompletionFunc("next-hop", names(c, instances))
 	_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))

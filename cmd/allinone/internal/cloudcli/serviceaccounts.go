@@ -77,8 +77,8 @@ creates a role binding in its project, with a name made of both names.`,
 	}
 	o.Flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&labels, "label", nil, "label it with `KEY=VALUE`; may be repeated")
-	f.StringSliceVar(&granted, "role", nil, "bind this `ROLE` to it in its project; may be repeated")
+	f.StringSliceVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
+	f.StringSliceVar(&granted, "role", nil, "`ROLE` to grant to the service account in its project; may be repeated")
 	f.StringVar(&req.Description, "description", "", "purpose of the service account, for people")
 	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
 	return cmd

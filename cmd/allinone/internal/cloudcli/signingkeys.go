@@ -69,6 +69,6 @@ live 1h.`,
 		}),
 	}
 	o.Flags(cmd)
-	cmd.Flags().DurationVar(&overlap, "overlap", time.Hour, "how long signatures of the previous key stay valid")
+	cmd.Flags().DurationVar(&overlap, "overlap", time.Hour, "time for which signatures of the previous key stay valid")
 	return cmd
 }

@@ -73,8 +73,8 @@ existing group.`,
 	o.Flags(cmd)
 	w.flags(cmd)
 	f := cmd.Flags()
-	f.StringArrayVar(&of, "disk", nil, "`DISK` to take one of; may be repeated")
-	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label them with; may be repeated")
+	f.StringArrayVar(&of, "disk", nil, "source `DISK`; may be repeated")
+	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE` of the group and its snapshots; may be repeated")
 	_ = cmd.MarkFlagRequired("disk")
 	_ = cmd.RegisterFlagCompletionFunc("disk", names(c, disks))
 	return cmd

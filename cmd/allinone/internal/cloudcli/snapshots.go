@@ -86,8 +86,8 @@ as after a power cut. The same command again returns the existing snapshot.`,
 	o.Flags(cmd)
 	w.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&disk, "disk", "", "`DISK` to take it of")
-	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	f.StringVar(&disk, "disk", "", "source `DISK`")
+	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	_ = cmd.MarkFlagRequired("disk")
 	_ = cmd.RegisterFlagCompletionFunc("disk", names(c, disks))
 	return cmd

@@ -122,7 +122,7 @@ is with --records-only.`,
 			return err
 		}),
 	}
-	cmd.Flags().BoolVar(&req.RecordsOnly, "records-only", false, "leave the data of disks as it is")
+	cmd.Flags().BoolVar(&req.RecordsOnly, "records-only", false, "do not change the data of disks")
 	return cmd
 }
 
@@ -200,7 +200,7 @@ func newExportStateCommand(c *cli.Connection) *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.Flags().StringVar(&file, "file", "", "`FILE` to write, which must not exist; - for standard output")
+	cmd.Flags().StringVar(&file, "file", "", "new `FILE` for the state; - for standard output")
 	return cmd
 }
 
@@ -208,8 +208,8 @@ func newImportStateCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	var file string
 	cmd := &cobra.Command{
-		Use: "import NAME --file FILE", Short: "Import an exported state, to load it afterwards",
-		Long:    "Import an exported state, to load it afterwards. The file may come from a stranger:\nthe cloud checks it and refuses a damaged or hostile one.",
+		Use: "import NAME --file FILE", Short: "Import an exported state",
+		Long:    "Import an exported state. Load it afterwards. The file can be from an unknown source: the\ncloud checks the file, and refuses a damaged or malicious file.",
 		Example: "  allinone cloud state import lab --file lab.state\n  allinone cloud state load lab",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {

@@ -94,8 +94,8 @@ stdout, or writes it to a new file that only you can read.`,
 	f := cmd.Flags()
 	f.StringVar(&account, "service-account", "", "service account (name or id) of the token")
 	f.StringVar(&role, "role", "", "role of a token without a service account, e.g. writer or reader; see 'allinone cloud roles list'")
-	f.DurationVar(&ttl, "ttl", 0, "how long it lives, e.g. 8h; 0 for ever")
-	f.StringVar(&secretFile, "secret-file", "", "write the secret to this `FILE`, which must not exist yet")
+	f.DurationVar(&ttl, "ttl", 0, "lifetime of the token, e.g. 8h; 0 for a token that does not expire")
+	f.StringVar(&secretFile, "secret-file", "", "new `FILE` for the secret")
 	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
 	_ = cmd.RegisterFlagCompletionFunc("service-account", names(c, serviceAccounts))
 	return cmd

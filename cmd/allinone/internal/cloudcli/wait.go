@@ -29,7 +29,7 @@ func (w *waiting) flags(cmd *cobra.Command) {
 
 func (w *waiting) timeoutFlag(cmd *cobra.Command) {
 	w.timeout = 5 * time.Minute
-	cmd.Flags().Var((*waitTime)(&w.timeout), "timeout", "how long to wait; 0 for as long as it takes")
+	cmd.Flags().Var((*waitTime)(&w.timeout), "timeout", "time limit for --wait; 0 for no limit")
 }
 
 // waitTime is a flag value. It accepts a duration of 0 or more.

@@ -32,19 +32,19 @@ func newProxyStatusCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the agents, connections and bytes of a server",
-		Long: `Show a server's agents, connections and bytes, as its admin socket tells them.
-TO TARGET and FROM TARGET are bytes: of an agent since it connected, of a
-connection since it began.`,
+		Long: `Show a server's agents, connections and bytes. The columns TO TARGET and FROM TARGET
+count bytes: for an agent since its connection to the server, for a client's connection
+since its begin.`,
 		Example: `  allinone proxy status --server unix:///run/network-proxy/admin.sock
   allinone proxy status --server unix://admin.sock --connections --watch`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e.Stdout) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.url, "server", "", "admin socket of the server, as unix://`PATH`; the path of its --admin-socket")
+	fl.StringVar(&f.url, "server", "", "admin socket of the server (its --admin-socket), as unix://`PATH`")
 	fl.BoolVarP(&f.connections, "connections", "c", false, "show each connection")
-	fl.BoolVarP(&f.watch, "watch", "w", false, "show again and again, until Ctrl-C")
-	fl.DurationVar(&f.every, "interval", 2*time.Second, "time between two looks of --watch")
+	fl.BoolVarP(&f.watch, "watch", "w", false, "show the status repeatedly until Ctrl-C")
+	fl.DurationVar(&f.every, "interval", 2*time.Second, "interval of --watch")
 	f.Flags(cmd)
 	return cmd
 }

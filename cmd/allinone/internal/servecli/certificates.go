@@ -71,7 +71,7 @@ A cloud that served HTTP until now keeps its data directory: start it with
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.out, "out", "", "folder to write into")
-	fl.StringSliceVar(&f.hosts, "host", nil, "further name or address by which clients call the cloud (always included: "+strings.Join(cloudHosts, ", ")+")")
+	fl.StringSliceVar(&f.hosts, "host", nil, "additional host name or address of the cloud in the certificate (always included: "+strings.Join(cloudHosts, ", ")+")")
 	_ = cmd.MarkFlagRequired("out") // error only for an unknown flag name
 	_ = cmd.MarkFlagDirname("out")
 	return cmd

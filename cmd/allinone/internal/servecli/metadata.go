@@ -57,7 +57,7 @@ instance.`,
 	f.ConnectionFlags(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.listen, "listen", "127.0.0.1:8181", "address to listen on; port 0 chooses a free port")
-	fl.StringVar(&f.instance, "instance", "", "id of the instance that every caller is treated as")
+	fl.StringVar(&f.instance, "instance", "", "id of the instance that the service describes to every caller")
 	fl.BoolVar(&f.trust, "trust-loopback", false, trustLoopbackHelp)
 	fl.StringSliceVar(&f.hosts, "host", []string{"localhost"}, "host name that requests may use, besides IP addresses; may be repeated")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")

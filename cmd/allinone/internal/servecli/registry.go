@@ -29,12 +29,12 @@ type registryFlags struct {
 const defaultRegistryReserve = 256
 
 func (f *registryFlags) flags(fl *pflag.FlagSet) {
-	fl.StringVar(&f.listen, "registry-listen", "", "serve an image registry on this address, e.g. 127.0.0.1:5000; without it there is none")
-	fl.StringVar(&f.name, "registry-name", "", "host[:port] that image names begin with (default the address it listens on)")
-	fl.BoolVar(&f.plainHTTP, "registry-plain-http", false, "serve it without TLS; on loopback only")
+	fl.StringVar(&f.listen, "registry-listen", "", "address of the image registry, e.g. 127.0.0.1:5000 (default no registry)")
+	fl.StringVar(&f.name, "registry-name", "", "host[:port] of the registry in image names (default --registry-listen)")
+	fl.BoolVar(&f.plainHTTP, "registry-plain-http", false, "serve the registry without TLS, only on loopback")
 	fl.DurationVar(&f.cfg.Collect, "registry-collect", 0, "interval of the removal of unreferenced blobs, and their minimum age (default 1h)")
-	fl.Float64Var(&f.cfg.TokensPerSecond, "registry-tokens-per-second", 0, "how often one address, and one caller, may ask for tokens, with bursts of ten times that (default 50)")
-	fl.Int64Var(&f.reserve, "registry-reserve", defaultRegistryReserve, "`MIB` of its disk that pushes leave alone; 0 for none")
+	fl.Float64Var(&f.cfg.TokensPerSecond, "registry-tokens-per-second", 0, "limit of token requests per second, for each address and for each caller, with bursts of ten times this number (default 50)")
+	fl.Int64Var(&f.reserve, "registry-reserve", defaultRegistryReserve, "free space in `MIB` that pushes must leave on the disk; 0 for none")
 }
 
 // The method open opens the listener of the registry and returns the name of the registry. If the
