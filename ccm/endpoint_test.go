@@ -130,8 +130,8 @@ func podCases(one, two cloudsim.Instance) map[string]podCase {
 }
 
 // If a Service has no node ports, its targets are the pods that Kubernetes
-// reports as ready. Each pod is a target once, and the target port is the port
-// of the pod.
+// reports as ready. The load balancer has exactly one target for each pod, and
+// the target port is the port of the pod.
 func TestPodsAreTargets(t *testing.T) {
 	r := newRig(t, podRanges)
 	one, two := r.machine(t, "node-1"), r.machine(t, "node-2")

@@ -130,8 +130,9 @@ func (r *rig) elsewhere(t *testing.T) *client.Client {
 	return &c
 }
 
-// sees lets the provider find the instance i of the cluster. Afterwards the
-// provider accepts the cloud's answer that another instance does not exist.
+// sees lets the provider find the instance i of the cluster. Only after it has
+// found an instance, the provider accepts the cloud's answer that an instance
+// does not exist.
 func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
 	if _, err := r.instances().InstanceMetadata(t.Context(), initialised(i)); err != nil {

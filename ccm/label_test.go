@@ -32,8 +32,8 @@ func TestNodeLabelsFollow(t *testing.T) {
 	r.mirrored(t)
 	n := initialised(i)
 	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
-	// A kubelet may write this annotation of its own Node, but it may not write
-	// the labels in the annotation.
+	// A kubelet may write this annotation of its own Node. But it may not set
+	// the labels that the annotation names.
 	n.Annotations = map[string]string{ccm.AnnotationNodeLabels: "node-restriction.kubernetes.io/tenant,topology.kubernetes.io/zone"}
 	kube := fake.NewClientset(n)
 	step := func(when string, want map[string]string) {

@@ -244,9 +244,9 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 	first := r.only(t)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
-	// This change is the same as a change of the Service's type to ClusterIP
-	// and back. The UID is the same, the port is different, and the cloud is
-	// still deleting the old load balancer.
+	// For the CCM, this change has the same effect as a change of the Service's
+	// type to ClusterIP and back to LoadBalancer. The UID is the same, the port
+	// is different, and the cloud is still deleting the old load balancer.
 	s.Spec.Ports[0].Port = 81
 	r.wire.spoil(nil)
 	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil); err == nil {

@@ -138,7 +138,7 @@ func TestOrphansOfOneService(t *testing.T) {
 // removed. It also happens if the Service has the class of another controller,
 // and its status contains the address of another load balancer. While the
 // status contains the address of this load balancer, the other controller may
-// use it.
+// use the load balancer.
 func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		keeps, leaves func(*v1.Service, cloudsim.LoadBalancer)

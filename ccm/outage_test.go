@@ -42,8 +42,8 @@ func calmAt(t *testing.T, settle time.Duration, opts ...cloudtest.Option) plane 
 	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, settle})
 }
 
-// within calls ok every second until it returns true. It fails the test after
-// the time d.
+// within calls the function ok every second until ok returns true. It fails the
+// test after the time d.
 func within(t *testing.T, d time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); !ok(); time.Sleep(time.Second) {

@@ -34,8 +34,9 @@ const (
 
 // diskMoves lists every allowed transition of a disk. Move returns Conflict for
 // a verb that is not listed for the current state, e.g. Delete for an attached
-// disk. Attach, Detach, Resize and Modify settle in DiskInUse. If the disk then
-// has no attachments, the engine applies Vacate at once.
+// disk. At the end of Attach, Detach, Resize and Modify, the disk is in the
+// state DiskInUse. If the disk then has no attachments, the engine applies
+// Vacate at once.
 var diskMoves = map[DiskState]map[Verb]DiskState{
 	DiskCreating:  {Settle: DiskAvailable, Cancel: DiskDeleting, Copy: DiskCopying, Delete: DiskDeleting},
 	DiskCopying:   {Settle: DiskAvailable, Cancel: DiskDeleting, Fail: DiskFailed, Delete: DiskDeleting},

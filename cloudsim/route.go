@@ -38,8 +38,8 @@ func RouteStates() []RouteState {
 	return []RouteState{RouteCreating, RouteActive, RouteBlackhole, RouteDeleting, RouteDeleted}
 }
 
-// Route forwards packets for a destination outside the network's own range to
-// an instance. If several routes match, the longest prefix wins.
+// Route sends packets to an instance if their destination is outside the
+// network's own range. If several routes match, the longest prefix wins.
 type Route struct {
 	ID RouteID `json:"id" example:"route-000001"`
 	Meta

@@ -48,7 +48,7 @@ func (c Config) credential(ctx context.Context, host, repo, token string) (crede
 }
 
 // keepFiles is the age at which prune deletes a file of the cache. It is longer
-// than the life of a password and than the duration of a run.
+// than the life of a password, and longer than one run of the plugin.
 const keepFiles = 2 * time.Hour
 
 // prune deletes old files of the cache. The cache has separate files for each

@@ -346,7 +346,7 @@ func TestProgramsWaitInTime(t *testing.T) {
 	all.Wait()
 }
 
-// All of two hundred concurrent runs end. According to the cloud's bill, they
+// All of two hundred concurrent runs end. The cloud's counters show that they
 // make only one call to the cloud.
 func TestTwoHundredPrograms(t *testing.T) {
 	path := program(t)

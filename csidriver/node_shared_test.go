@@ -187,9 +187,9 @@ func TestReadByTwoNodes(t *testing.T) {
 	}
 }
 
-// TestJournalOfTwoNodes proves that two nodes can stage the same copy of a disk
-// in use at the same time. They replay the journal one after the other, each
-// with its own device.
+// The test copies a disk that is in use. TestJournalOfTwoNodes proves that two
+// nodes can stage this copy at the same time. They replay the journal one after
+// the other, each with its own device.
 func TestJournalOfTwoNodes(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {

@@ -70,8 +70,9 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	return &csi.NodeStageVolumeResponse{}, err
 }
 
-// stageAt stages the file of a volume. If owner is not empty, the loop device
-// belongs only to this node. A failed call leaves no device.
+// stageAt stages the file of a volume. If owner is not empty, it identifies the
+// node, and no other node may use the loop device. A failed call leaves no
+// device.
 func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string, readOnly bool, u use) error {
 	l, err := machine.AttachFor(ctx, owner, path, readOnly, !u.block)
 	if err != nil {
@@ -327,8 +328,8 @@ func (n *node) nothingStaged(ctx context.Context, volume, staging string) error 
 }
 
 // unstage unmounts the filesystem, and then the device file of a block volume.
-// This order is necessary: while a filesystem is mounted, the files below the
-// path belong to the user.
+// This order is necessary. While a filesystem is mounted at the staging path,
+// the files below this path belong to the user.
 func unstage(l *machine.Loop, volume, staging string) error {
 	if err := unmount(l, volume, staging); err != nil {
 		return err

@@ -231,8 +231,8 @@ func TestOtherAccessType(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// TestBlockIsDetached proves that a block volume can be undone after another
-// process has detached its device.
+// TestBlockIsDetached proves that the driver can unpublish and unstage a block
+// volume after another process has detached the volume's device.
 func TestBlockIsDetached(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })

@@ -12,9 +12,9 @@ import (
 )
 
 // component is one row of the lab's table: a program that the supervisor keeps
-// running, or a part of this process. The table is a graph. A component starts
-// when all components that its field after names are ready. It stops before these
-// components stop.
+// running, or a part of this process. The table is a graph. The field after lists
+// other components. The component starts when all these components are ready. It
+// stops before these components stop.
 type component struct {
 	name    string
 	address string // address for people, "" if the component does not listen
@@ -35,7 +35,8 @@ type program struct {
 }
 
 // programs finds Kubernetes' programs. It prefers a separate binary in binDir, then the
-// multi-call binary in binDir, then the file kube.
+// multi-call binary in binDir, then the multi-call binary at the path in the field
+// kube.
 type programs struct {
 	kube   string
 	binDir string // "" means none

@@ -191,7 +191,8 @@ func (p pki) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
 	return true, err
 }
 
-// is reports whether c has the subject, usage and addresses of l, which may differ between releases.
+// is reports whether c has the subject, usage and addresses of l. A certificate of an earlier
+// release can have other values.
 func (l leaf) is(c *x509.Certificate) bool {
 	return c.Subject.CommonName == l.user &&
 		slices.Equal(c.Subject.Organization, l.group) &&

@@ -14,8 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
-// components returns the table of components. A row stands below the rows that it
-// comes after. The order is also the order in which people read the table.
+// components returns the table of components. Each component is below the
+// components that must start before it. The command 'allinone status' shows the
+// components in the same order.
 func (p *plan) components(log *slog.Logger) ([]component, error) {
 	etcdTLS, err := p.pki.clientTLS(etcdCA, "kube-apiserver-etcd-client")
 	if err != nil {
@@ -133,7 +134,8 @@ func componentClient(name, url, tokenFile string) *client.Client {
 	return c
 }
 
-// kubernetes returns a client of the cluster's administrator. It connects on the first request.
+// kubernetes returns a client that has the credentials of the cluster's administrator. It
+// connects on the first request.
 func (p *plan) kubernetes() (*kubernetes.Clientset, error) { return connect(p.dir.Kubeconfig(), "") }
 
 // hypervisorAgent is the user agent of the hypervisor in the cluster's audit log.

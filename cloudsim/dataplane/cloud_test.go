@@ -57,7 +57,8 @@ func (m *memory) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, id s
 	m.ring()
 }
 
-// putLB stores a load balancer, active by default, and keeps its present status.
+// putLB stores a load balancer. An empty state becomes active. The status of the stored load
+// balancer does not change.
 func (m *memory) putLB(lb cloudsim.LoadBalancer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

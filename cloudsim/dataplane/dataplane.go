@@ -59,7 +59,7 @@ type Config struct {
 	// descriptors then stay free for the API, disks and health checks.
 	MaxOpen int
 	// PublishedBind is the address of this machine at which the data plane opens published ports.
-	// If it is empty, the data plane opens each port at its published host.
+	// If it is empty, the data plane opens each port at the host of the published port.
 	PublishedBind string
 	// Claim are ranges of addresses. Run adds routes that make them local addresses of this
 	// machine, and deletes the routes before it returns. This needs Linux and CAP_NET_ADMIN.

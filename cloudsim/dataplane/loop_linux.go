@@ -68,8 +68,9 @@ func (f *forwarder) look() {
 	}
 }
 
-// leastLoaded returns the loop for a connection that the loop home accepted. The result is home,
-// unless home has many more connections than another loop.
+// leastLoaded chooses the loop that forwards a new connection. The parameter home is the loop
+// that accepted the connection. The result is home, unless home has many more connections than
+// another loop.
 func (f *forwarder) leastLoaded(home *loop) *loop {
 	least := home
 	for _, l := range f.loops {

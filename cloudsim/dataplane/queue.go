@@ -60,9 +60,10 @@ func (q *queue) Pop() any {
 	return s
 }
 
-// set adds s to the queue or removes s from the queue. If s stays in the queue, set moves s to
-// its place after a change of the target. A new slot gets the present virtual time. So the new
-// slot does not wait for a whole round, and does not get the turns that it missed.
+// set adds s to the queue or removes s from the queue. If s was in the queue and stays in it,
+// set moves s to the place that fits its changed target. A new slot gets the present virtual
+// time. So the new slot does not wait for a whole round, and does not get the turns that it
+// missed.
 func (q *queue) set(s *slot, in bool) {
 	switch {
 	case in && s.at < 0:

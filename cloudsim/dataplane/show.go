@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// source returns the address that a target sees as its client: the client's own address, or the
-// zero value for this machine's address.
+// source returns the source address of connections to a target: the client's own address, or
+// the zero value, which stands for an address of this machine.
 func (c Config) source(client netip.Addr) netip.AddrPort {
 	client = client.Unmap()
 	if !c.ShowClients || !client.Is4() || client.IsLoopback() ||

@@ -33,8 +33,8 @@ type halfConn struct {
 func (w *halfConn) empty() bool { return len(w.held) == 0 && w.pipe == nil }
 
 // move moves bytes until src has no more bytes, dst takes no more bytes, or the quantum is used.
-// The result more is true only if the quantum is used. After the last byte, move forwards the end
-// of src. It returns the error if src or dst fails.
+// The result more is true only if the quantum is used. After the last byte of src, move also
+// closes the write side of dst. It returns the error if src or dst fails.
 //
 // It copies small amounts, which takes fewer system calls. It splices large amounts, which
 // takes fewer copies.

@@ -105,9 +105,9 @@ func (m machine) why(id cloudsim.InstanceID) string {
 	return fmt.Sprintf("instance %s has no internal address", id)
 }
 
-// The result of keeps is true if the machine still has its connections. A machine that is
-// shutting down still has its connections. A machine that is off, was restarted or is out of
-// reach has lost its connections.
+// The function keeps returns true if the machine still has its connections. A machine that
+// is shutting down still has its connections. A machine that is off, was restarted or is out
+// of reach has lost its connections.
 func (m machine) keeps() bool {
 	if m.dark {
 		return false

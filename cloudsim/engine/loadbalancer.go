@@ -132,10 +132,10 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 
 // checkTargets returns Invalid for targets that are not instances of the
 // project and the region, and for addresses that do not belong to their
-// instances. The error lists all invalid targets. checkTargets skips targets
-// that are in the parameter had, because an earlier call has checked these
-// targets. They are still valid, because the cloud removes a terminated
-// instance from its load balancers.
+// instances. The error lists all invalid targets. checkTargets skips the
+// current targets (had), because an earlier call has checked them. They are
+// still valid, because the cloud removes a terminated instance from its load
+// balancers.
 func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, targets, had []cloudsim.Target) error {
 	known := make(map[cloudsim.TargetKey]bool, len(had))
 	for _, t := range had {

@@ -85,8 +85,8 @@ func (e *Engine) keepDefaultNetworks(tx *store.Tx) error {
 }
 
 // stillApart returns an error if a network overlaps the configured ranges. It
-// logs a warning for each network that a client could not create with the
-// present configuration.
+// logs a warning for each existing network that the present configuration would
+// not allow to create.
 func (e *Engine) stillApart(tx *store.Tx) error {
 	for n, err := range networks.Scan(tx, "", "") {
 		if err != nil {

@@ -90,8 +90,8 @@ func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum
 }
 
 // checkAddressQuota returns Exhausted if the networks of a project would have
-// more addresses than the quota of the project. The parameters before and n are
-// the old and the new value of the network that changes.
+// more addresses than the quota of the project. The first network is the old
+// value of the changed network, and n is its new value.
 func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) error {
 	more := e.addressesOf(n) - e.addressesOf(before)
 	if more <= 0 {

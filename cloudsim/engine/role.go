@@ -169,8 +169,8 @@ func Principal(ctx context.Context) (id, who string) {
 	return string(c.tokenOrAccount()), c.who()
 }
 
-// suggestion contains, for each class, the predefined role with the fewest
-// permissions that permits the class.
+// suggestion contains a predefined role for each access class of operations. It
+// is the role with the fewest permissions that still permits these operations.
 var suggestion = map[Access]cloudsim.RoleName{
 	Read: cloudsim.RoleReader, Write: cloudsim.RoleWriter, Manage: cloudsim.RoleAdmin, Admin: cloudsim.RoleAdmin,
 }

@@ -334,8 +334,8 @@ func hasAddress(i cloudsim.Instance, address string) bool {
 	return err == nil && slices.Contains(i.Addresses, cloudsim.InstanceAddress{Type: cloudsim.AddressInternal, Address: ask.String()})
 }
 
-// giveAddresses returns the addresses and the pod ranges of a deleted instance,
-// so that new instances can get them.
+// giveAddresses releases the addresses and the pod ranges of a deleted
+// instance, so that new instances can get them.
 func giveAddresses(tx *store.Tx, i *cloudsim.Instance) error {
 	s, err := subnets.Get(tx, string(i.Subnet))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestWatchesShareReads proves that many watches of one project do not read all
-// at once after a commit, so that other callers get the processor. If the
+// TestWatchesShareReads proves that only some of a project's many watches read
+// at the same time after a commit. So other callers get processor time. If the
 // project has few watches, they read at once. A watch of another project also
 // reads at once.
 func TestWatchesShareReads(t *testing.T) {

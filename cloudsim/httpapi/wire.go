@@ -62,7 +62,7 @@ func (p *problem) GetHeaders() http.Header {
 
 // Huma creates the errors of decoding and validation itself. These package variables of huma
 // replace those errors with the API's problem documents. They also make member names case
-// sensitive: "Name" is an unknown field, not "name".
+// sensitive: "name" is a known field, and "Name" is an unknown field.
 func init() {
 	huma.ValidateStrictCasing = true
 	huma.NewErrorWithContext = func(hc huma.Context, code int, msg string, errs ...error) huma.StatusError {

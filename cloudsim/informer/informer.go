@@ -30,8 +30,8 @@ type Handler interface {
 	// After an error Run lists everything again.
 	Take(context.Context, cloudsim.Event) error
 	// Run calls OnSync after every event, bookmark or list of the cloud, if the copy is then
-	// consistent. A copy is consistent when the watch has reached the list revision of every kind.
-	// The bool argument is true for the first call after OnError.
+	// consistent. The list of each kind has a revision. The copy is consistent when the watch has
+	// reached all these revisions. The bool argument is true for the first call after OnError.
 	OnSync(again bool)
 	// Run calls OnError with the reason when it cannot watch the cloud. The
 	// bool argument is true for the first failure, and for the first failure
@@ -78,8 +78,8 @@ type reader struct {
 	lost   bool
 }
 
-// read lists if necessary and watches until the watch ends. It always returns an
-// error with the reason.
+// If necessary, read first lists the resources. Then it watches until the watch
+// ends. It always returns an error with the reason.
 func (r *reader) read(ctx context.Context) error {
 	if r.listed == nil {
 		listed, err := r.handler.List(ctx)

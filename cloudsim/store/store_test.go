@@ -121,8 +121,8 @@ func TestTable(t *testing.T) {
 }
 
 // TestManyTimesInOneTransaction proves that the last change counts if a transaction changes a
-// resource several times. This is also true if Replace runs between two changes. The cleanup of
-// open checks every index entry.
+// resource several times. This is also true if Replace runs between two changes. The function
+// open registers a cleanup that checks every index entry.
 func TestManyTimesInOneTransaction(t *testing.T) {
 	other, s := temp(t), temp(t)
 	if _, err := put(other, "other", "green"); err != nil {

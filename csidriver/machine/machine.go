@@ -65,7 +65,8 @@ var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync
 
 // shownAsGiven lists filesystem options that the kernel shows in the requested
 // form. The kernel shows other options in another form, or omits them if they
-// are defaults. MountedWith therefore ignores other options that are missing.
+// are defaults. If the kernel shows no value for another option, MountedWith
+// ignores this option.
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
 // MountedWith reports whether m was mounted with these options. The options in

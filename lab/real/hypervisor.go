@@ -62,7 +62,7 @@ func (k *keeper) latest() (cloudsim.Instance, bool) {
 // A killed hypervisor leaves its machines running, unless its container ends too. A hypervisor
 // may also fail before it has taken over the machines of an earlier run. In this case, these
 // machines also continue to run. The next hypervisor takes over machines that still run. Clean
-// ends them.
+// ends the machines.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err

@@ -40,7 +40,8 @@ func newCable(t *testing.T, to string) *cable {
 	return w
 }
 
-// carry copies until one side is closed. While the cable is silent, it discards the bytes.
+// carry copies until one side is closed. While the field silent is true, the network is broken,
+// and carry discards the bytes.
 func (w *cable) carry(to, from net.Conn) {
 	for buf := make([]byte, 32<<10); ; {
 		n, err := from.Read(buf)

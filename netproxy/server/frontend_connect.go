@@ -332,8 +332,8 @@ func (t *tunnelled) halfClosed() (both bool) {
 	return false
 }
 
-// watchSilence ends the connection if no bytes move during the half-close timeout. The argument
-// before is the number of bytes at the previous check.
+// watchSilence ends the connection if no bytes move during the half-close timeout. Its argument
+// is the number of bytes that had moved at the previous check.
 func (t *tunnelled) watchSilence(before int64) {
 	now := t.conn.toward.Load() + t.conn.back.Load()
 	if now == before {

@@ -196,7 +196,8 @@ func (s *session) serve(stream grpc.ServerStream) error {
 	return err
 }
 
-// bury answers all pending dials with an error and ends all plain links.
+// bury answers all pending dials with an error and ends all connections that use upstream's
+// protocol.
 func (s *session) bury(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,7 +47,7 @@ type Reader struct {
 	own  []byte // buffer for UDP
 }
 
-// NewReader returns a Reader for conn. The argument most is the maximum size of one read: Usual
+// NewReader returns a Reader for conn. The last argument is the maximum size of one read: Usual
 // or Large.
 func NewReader(conn net.Conn, most int) *Reader {
 	r := &Reader{conn: conn, most: most}

@@ -144,7 +144,8 @@ func ring(bell chan struct{}) {
 	}
 }
 
-// Why returns the error of Close, or nil while the queue is open.
+// Why returns the error that the caller passed to Close. It returns nil while the queue is
+// open.
 func (q *Queue) Why() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

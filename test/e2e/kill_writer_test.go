@@ -30,8 +30,8 @@ type writer struct {
 	way       cloudsim.RouteID
 }
 
-// work makes calls until the cloud is killed. If a fault hits a call, work continues, although the
-// resource of this call may already exist.
+// work makes calls until the cloud is killed. If a call fails because of a fault, work makes the
+// next call. The failed call may still have created its resource.
 func (w *writer) work(ctx context.Context, c *client.Client) {
 	for ctx.Err() == nil {
 		var err error

@@ -21,8 +21,8 @@ func (l *labRun) says(want string, args ...string) {
 	})
 }
 
-// TestLabTunnel proves that kube-apiserver reaches kubelets only through the proxy. It also proves
-// that a server that checks tokens and holds a lease accepts agents of this cluster.
+// TestLabTunnel proves that kube-apiserver reaches kubelets only through the proxy. The server
+// also checks tokens and holds a lease. It accepts agents of this cluster.
 func TestLabTunnel(t *testing.T) {
 	l := newLab(t)
 	l.must(l.allinone, "up", "--detach", "--port-base", "0", "--profile", "instant")

@@ -1,10 +1,10 @@
 // Package disks keeps the data of disks and snapshots. Each disk or snapshot has a sparse
 // file in the folder DIR, for example DIR/disk-000001.img or DIR/snap-000001.img. The
 // package creates the file of a disk, as a copy if the disk has a source. It grows the
-// file, deletes the file with the disk, and reports the state of the file to the cloud.
-// Only instances to which the disk is attached write to the file. The file of a snapshot
-// is read-only. The package never shrinks a file. It never creates a new file for a disk
-// that has lost its data.
+// file, deletes the file when the disk is deleted, and reports the state of the file to
+// the cloud. Only instances to which the disk is attached write to the file. The file of
+// a snapshot is read-only. The package never shrinks a file. It never creates a new file
+// for a disk that has lost its data.
 //
 // The package writes a copy under a temporary name and renames the copy when it is
 // complete. So a process that is killed during a copy leaves no incomplete file under a
@@ -290,8 +290,9 @@ func (k *keeper) make(d cloudsim.Disk) error {
 	return errors.Join(f.Truncate(want), f.Close())
 }
 
-// errNotRegular protects the files of the host. Machines of a lab may write to the folder, so
-// the folder may hold links to any file of the host. The data plane follows no link.
+// errNotRegular protects the files of the host. Machines of a lab may write to the folder
+// with the disks' data. So this folder may contain links to any file of the host. The data
+// plane follows no link.
 var errNotRegular = errors.New("its data is not a regular file: no link to the data of a disk is followed; move the file back")
 
 func grow(path string, bytes int64) error {

@@ -225,7 +225,8 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 		}
 	}
 	// The moved files are durable before the folder is removed. The removal is durable before
-	// Run makes a new file, because a second call of adopt would delete the new file.
+	// Run makes a new file. Otherwise the folder could exist again after a crash, and the
+	// next call of adopt would delete the new file.
 	return errors.Join(fsync.Dir(f.dir), os.RemoveAll(dir), fsync.Dir(f.dir))
 }
 
