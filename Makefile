@@ -42,7 +42,7 @@ down: allinone ## stop a cluster that runs in the background
 reset: allinone ## stop the cluster and delete its data
 	@bin/allinone reset $(ARGS)
 
-test: ## run the quick tests with the race detector (two minutes on two cores; eight the first time)
+test: ## run the quick tests with the race detector (five minutes on two cores, more the first time)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short -timeout 20m ./...
 
 e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## run the long tests, with real clusters and killed processes
