@@ -41,8 +41,8 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 }
 
 // TestRegistration proves that the kubelet gets the correct endpoint of the
-// driver. When the driver stops, it removes its registration socket, which the
-// kubelet watches.
+// driver. The kubelet watches the registration socket of the driver. The driver
+// removes this socket when the driver stops.
 func TestRegistration(t *testing.T) {
 	dir, registry := t.TempDir(), t.TempDir()
 	cfg := Default()
@@ -76,7 +76,8 @@ func TestRegistration(t *testing.T) {
 }
 
 // TestHealth proves that a driver is alive but not ready if its cloud is down
-// or hangs, because a restart would not help.
+// or hangs. The driver stays alive, because a restart would not repair the
+// cloud.
 func TestHealth(t *testing.T) {
 	ports, err := freeport.Choose(1)
 	if err != nil {
@@ -137,9 +138,9 @@ func hang(t *testing.T, cloud *client.Client) (undo func()) {
 }
 
 // TestNodeByName proves that a driver with only an instance name starts while
-// the cloud hangs. The driver can undo earlier work. When the cloud is back,
-// NodeGetInfo succeeds. If no instance has the name, the driver ends with an
-// error.
+// the cloud hangs. In the meantime the driver answers NodeUnpublishVolume,
+// which does not need the cloud. When the cloud is back, NodeGetInfo succeeds.
+// If no instance has the name, the driver ends with an error.
 func TestNodeByName(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	vm, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})

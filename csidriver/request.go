@@ -30,8 +30,8 @@ const (
 	// "block".
 	contentLabel = DefaultName + "/content"
 	// metadataPrefix is the prefix of parameters that external-provisioner and
-	// external-snapshotter add. Their values are the names of the volume's
-	// objects in Kubernetes.
+	// external-snapshotter add. The values of these parameters are the names of
+	// the volume's objects in Kubernetes.
 	metadataPrefix = "csi.storage.k8s.io/"
 	defaultGiB     = 10
 )
@@ -83,8 +83,8 @@ const (
 	keyDeletionPolicy = "deletionPolicy"
 )
 
-// read adds parameters to s. It returns an error for a key that is not in
-// known.
+// read adds parameters to s. It returns an error for a key that is not in the
+// list known.
 func (s *shape) read(field string, parameters map[string]string, known ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(parameters)) {
 		v := parameters[k]

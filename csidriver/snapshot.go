@@ -64,8 +64,8 @@ func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 // ready waits until a snapshot is ready to use. Until then, later writes to the
 // disk can still change the snapshot. The CSI specification requires that the
 // driver answers only when later writes no longer change it. If the snapshot
-// failed, ready deletes the snapshot, so that its name is free for the next
-// attempt. If the cloud does not return the state, ready does not delete the
+// failed, the method deletes the snapshot, so that its name is free for the
+// next attempt. If the cloud does not return the state, the method keeps the
 // snapshot.
 func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.Snapshot, error) {
 	var why error
@@ -85,8 +85,8 @@ func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.S
 	return s, nil
 }
 
-// zonesOf lists the zones of a region. The result everywhere is true if the
-// cloud has no other zones.
+// zonesOf lists the zones of a region. The second result, named everywhere, is
+// true if all zones of the cloud are in this region.
 func (c *controller) zonesOf(ctx context.Context, region string) (names []string, everywhere bool, err error) {
 	all, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
 	for _, z := range all {

@@ -15,7 +15,7 @@ import (
 )
 
 // busyWriter writes to a volume's file repeatedly until the caller calls stop.
-// A copy of the file is therefore never consistent before stop.
+// A copy that is made before this call is therefore never consistent.
 func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	b.t.Helper()
 	if err := arrived(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {
@@ -51,8 +51,9 @@ func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	}
 }
 
-// TestSnapshotIsCutWhenAnswered proves that a snapshot contains no writes from
-// after the answer. Lists do not show a snapshot before it is ready to use.
+// TestSnapshotIsCutWhenAnswered proves that a snapshot does not contain data
+// that a writer writes after the answer of CreateSnapshot. Lists do not show a
+// snapshot before it is ready to use.
 func TestSnapshotIsCutWhenAnswered(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")

@@ -123,9 +123,9 @@ func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, 
 	return 0, invalid("volume_content_source", "must be a snapshot or a volume")
 }
 
-// sizeOf chooses the size of a volume. It uses the required size if there is
-// one. Otherwise it uses the size of the source, or the default size within the
-// limits of the request and the type.
+// sizeOf chooses the size of a volume. If the request contains a required size,
+// the volume gets this size. Otherwise it uses the size of the source, or the
+// default size within the limits of the request and the type.
 func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error) {
 	if o.sizes.least > 0 && o.sizes.least < least || o.sizes.most < least {
 		return 0, status.Errorf(codes.OutOfRange, "capacity_range must allow %d GiB, the size of the source", least)
@@ -148,7 +148,8 @@ func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error
 }
 
 // place makes the disk in the first permitted place with enough capacity. If a
-// matching disk with the name exists already, place returns this disk.
+// disk with the requested name exists already and matches the order, the method
+// returns this disk.
 func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err error) {
 	all := places(o.zones, o.regional)
 	if len(all) == 0 {
@@ -200,11 +201,11 @@ func (c *controller) createAt(ctx context.Context, d cloudsim.CreateDisk, p plac
 	return c.cloud.CreateDisk(ctx, d)
 }
 
-// same handles a name conflict with an existing disk. If size and place of the
-// existing disk also fit the request, same repeats the request with these
-// values. The cloud then compares all other properties. If the size or the
-// place does not fit, same returns differs, which is the error of the first
-// request.
+// same handles a name conflict with an existing disk. If the size and the place
+// of the existing disk also fit the request, the method repeats the request
+// with this size and place. The cloud then compares all other properties. If
+// the size or the place does not fit, the function returns the error of the
+// first request.
 func (c *controller) same(ctx context.Context, o order, differs error) (d cloudsim.Disk, err error) {
 	l, err := c.cloud.ListDisks(ctx, cloudsim.ListOptions{Name: o.disk.Name})
 	if err != nil {
@@ -255,7 +256,8 @@ func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 
 // ValidateVolumeCapabilities confirms the capabilities that the volume
 // supports. It accepts every supported filesystem, even if the volume was
-// created for another one. Access by several nodes needs a multi-attach disk.
+// created for another filesystem. Access by several nodes needs a multi-attach
+// disk.
 func (c *controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

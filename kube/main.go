@@ -69,8 +69,8 @@ func main() {
 	os.Exit(2)
 }
 
-// runKubectl does the same as k8s.io/kubectl's main function: kubectl itself
-// prints usage errors.
+// runKubectl copies the main function of k8s.io/kubectl. The cli package does
+// not print usage errors here, because kubectl prints these errors itself.
 func runKubectl() int {
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		kubectlutil.CheckErr(err) // exits
@@ -78,9 +78,9 @@ func runKubectl() int {
 	return 0
 }
 
-// runKwok does the same as the main function of sigs.k8s.io/kwok/cmd/kwok. The
-// global flags are parsed before the command exists, because they choose its
-// configuration.
+// runKwok does the same as the main function of sigs.k8s.io/kwok/cmd/kwok.
+// runKwok parses the global flags before it creates the command, because these
+// flags choose the configuration of the command.
 func runKwok() int {
 	flags := pflag.NewFlagSet("global", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -91,8 +91,9 @@ func runKwok() int {
 		log.Error("configuration", "err", err)
 		return 1
 	}
-	// cobra adds the process's flags to every command. The flag --version of
-	// the other programs has another type than cobra's own flag.
+	// cobra adds the process's flags to every command. The other programs of
+	// this binary define a flag --version. Its type differs from the type of
+	// cobra's own flag --version.
 	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	command := kwok.NewCommand(ctx)
 	command.PersistentFlags().AddFlagSet(flags)

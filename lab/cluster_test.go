@@ -110,7 +110,8 @@ func startCluster(t *testing.T) *cluster {
 	return cl
 }
 
-// await waits until ok returns nil. On a timeout it fails with the last error of ok.
+// await waits until the function ok returns nil. After a timeout, await fails the test with
+// the last error of this function.
 func await(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()
@@ -185,9 +186,9 @@ func (c *cluster) node(t *testing.T) (*corev1.Node, error) {
 	return n, fmt.Errorf("not Ready: %v", n.Status.Conditions)
 }
 
-// anywhere returns the spec of a pod that tolerates all taints, also that of an
-// uninitialised node. The pod uses the host's network, because the hypervisor, which
-// gives pods their addresses, does not run in this test.
+// anywhere returns the spec of a pod that tolerates all taints, including the taint
+// of an uninitialised node. The pod uses the host's network, because the hypervisor,
+// which gives pods their addresses, does not run in this test.
 func anywhere() corev1.PodSpec {
 	return corev1.PodSpec{
 		HostNetwork: true,
@@ -200,7 +201,8 @@ func (c *cluster) runPod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: anywhere()}
 	pods := c.kube.CoreV1().Pods("default")
-	// The service account of a new namespace is created a little after the namespace.
+	// The controller manager creates the service account of a new namespace a little after the
+	// namespace.
 	await(t, "pod "+name+" is created", func() error {
 		_, err := pods.Create(t.Context(), p, metav1.CreateOptions{})
 		return err
@@ -315,8 +317,8 @@ func (c *cluster) testKwokRunsNoCommands(t *testing.T) {
 	}
 }
 
-// testKilled proves that a killed component starts again, and that the data which
-// the API server acknowledged before is still there.
+// testKilled proves that a killed component starts again. The data that the API
+// server acknowledged before the kill still exists.
 func (c *cluster) testKilled(t *testing.T, name string) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before-" + name}}
 	if _, err := c.kube.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {

@@ -12,9 +12,9 @@ import (
 )
 
 // component is one row of the lab's table: a program that the supervisor keeps
-// running, or a part of this process. The table is a graph. The field after lists
-// other components. The component starts when all these components are ready. It
-// stops before these components stop.
+// running, or a part of this process. The table is a graph. The field named after
+// lists other components. The component starts when all these components are
+// ready. It stops before these components stop.
 type component struct {
 	name    string
 	address string // address for people, "" if the component does not listen
@@ -28,7 +28,7 @@ type component struct {
 }
 
 // program is a file to execute. Kubernetes' multi-call binary chooses its program by
-// the zeroth argument, which is name.
+// the zeroth argument. The field name holds this argument.
 type program struct {
 	path string
 	name string
@@ -75,7 +75,8 @@ const (
 	probeTimeout = 5 * time.Second
 )
 
-// httpProbe returns a probe that succeeds when a GET of url answers 200. conf may be nil for http.
+// httpProbe returns a probe that succeeds when a GET of url answers 200. The argument conf may
+// be nil if url is an http URL.
 func httpProbe(url string, conf *tls.Config) probe {
 	client := &http.Client{
 		Timeout:   probeTimeout,
@@ -102,7 +103,8 @@ func httpProbe(url string, conf *tls.Config) probe {
 	}
 }
 
-// await calls the probe until it succeeds. It returns false if ctx ends before.
+// await calls the probe until it succeeds. It returns false if ctx ends before the probe
+// succeeds.
 func (p probe) await(ctx context.Context) bool {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()

@@ -72,10 +72,10 @@ func (c Composed) file(service, name string) string {
 func (c Composed) keys() string { return c.file("init", "pki") }
 
 // Init makes the lab's keys that are missing or about to expire, and writes the files
-// that each service reads. published is the URL of the API server for clients outside
-// the containers. Init returns the names of the keys that it made. It refuses a kind
-// of nodes that differs from the first call's, because the addresses of the cloud's
-// instances depend on this kind.
+// that each service reads. The argument published is the URL of the API server for
+// clients outside the containers. Init returns the names of the keys that it made.
+// Init returns an error if the kind of nodes differs from the kind in the first call.
+// The addresses of the cloud's instances depend on the kind of nodes.
 func (c Composed) Init(published string, nodes Nodes) (made []string, err error) {
 	p := pki{dir: c.keys(), now: time.Now(), server: []net.IP{composedVPC().Host.AsSlice()}}
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
@@ -123,9 +123,10 @@ func (c Composed) fill(p pki, service string, files []string, user string) error
 	return p.writeKubeconfig(c.file(service, "kubeconfig"), composedAPI, user)
 }
 
-// Seed creates the objects that the other services need in the cluster and in the
-// cloud. Both must be ready. It applies the roles, makes service accounts, and writes the
-// accounts' tokens for the services. The first time, it also creates the instances.
+// Seed creates the objects that the other services need in the cluster and in the cloud.
+// The cluster and the cloud must be ready. It applies the roles, makes service accounts,
+// and writes the accounts' tokens for the services. The first time, it also creates the
+// instances.
 func (c Composed) Seed(ctx context.Context, instances int, nodes Nodes) error {
 	k, err := connect(c.file("toolbox", "kubeconfig"), "")
 	if err != nil {
@@ -154,9 +155,11 @@ func (c Composed) Hypervise(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// Probe asks once whether the server at url is ready. For https, ca is the file of
-// the server's certificate authority, and "" for http. client is the path of a client
-// certificate without the endings .crt and .key, and "" for no certificate.
+// Probe asks once whether the server at url is ready. The argument ca is the file of
+// the server's certificate authority if url is an https URL. It is "" if url is an
+// http URL. The argument client is the path of a client certificate and its key,
+// without the endings .crt and .key. It is "" if the probe uses no client
+// certificate.
 func Probe(ctx context.Context, url, ca, client string) error {
 	if ca == "" {
 		return httpProbe(url, nil)(ctx)

@@ -118,7 +118,8 @@ func (c Composed) Route(ctx context.Context, log *slog.Logger) error {
 		Dir:   composedRouter, Network: composedVPC(),
 		Services: real.Services{
 			Metadata: componentClient("metadata", composedCloud, c.metadataToken()),
-			// The cloud is in this network and listens on that address itself.
+			// The cloud runs in this network namespace and listens on the address of the host
+			// in the VPC itself. The map therefore does not contain the cloud.
 			Endpoints: map[int]string{composedAPIPort: strings.TrimPrefix(composedAPI, "https://"), composedProxyPort: composedProxy},
 		},
 	})
@@ -171,8 +172,9 @@ func (c Composed) Machines(ctx context.Context, log *slog.Logger, zones []string
 }
 
 // tokens returns a function that names the token file for an account. A token goes to
-// the service with the account's name. With real nodes, the tokens of the metadata
-// service, the hypervisor and the CSI node driver go to the services that run these.
+// the service with the account's name. With real nodes, the token of the metadata
+// service goes to the service router. The tokens of the hypervisor and of the CSI
+// node driver go to the service machines.
 func (c Composed) tokens(nodes Nodes) func(account string) string {
 	return func(account string) string {
 		switch {
@@ -189,8 +191,8 @@ func (c Composed) machineToken(account string) string { return c.file("machines"
 
 func (c Composed) metadataToken() string { return c.file("router", "metadata.token") }
 
-// MachinePID returns the pid of the first process of a real node's machine, as the
-// container of the machine's host sees it.
+// MachinePID returns the pid of the first process of a real node's machine. The
+// pid is valid in the container of the host that runs the machine.
 func (c Composed) MachinePID(node string) (int, error) {
 	name, err := os.ReadFile(composedName)
 	if err != nil {

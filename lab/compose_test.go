@@ -225,7 +225,8 @@ func TestComposeHasAHostInEachZone(t *testing.T) {
 	}
 }
 
-// Only the services for real machines get capabilities, and these services are named here.
+// Only the services for real machines get capabilities. The test recognises these services by
+// their names.
 func TestComposeGivesNoRights(t *testing.T) {
 	for name, s := range readCompose(t).Services {
 		if s.Privileged || !slices.Contains(s.CapDrop, "ALL") || !s.ReadOnly {
@@ -246,7 +247,8 @@ func TestComposeGivesNoRights(t *testing.T) {
 	}
 }
 
-// The kind of nodes cannot change, because the instances' addresses depend on it.
+// The kind of nodes of a composed lab cannot change, because the addresses of the instances
+// depend on this kind.
 func TestComposeKeepsItsNodes(t *testing.T) {
 	dir := Composed(t.TempDir())
 	for _, step := range []struct {

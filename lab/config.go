@@ -11,9 +11,11 @@ import (
 type Nodes string
 
 const (
-	// Hollow nodes are records in the cloud with a Node that kwok keeps alive.
+	// A hollow node is an instance that exists only as a record in the cloud, with a Node that
+	// kwok keeps Ready.
 	Hollow Nodes = "hollow"
-	// Real nodes are machines: Linux namespaces with a kubelet. They need root.
+	// Real nodes are machines: Linux namespaces with a kubelet. Real nodes need root
+	// privileges.
 	Real Nodes = "real"
 	// None makes no nodes from instances. The user adds nodes.
 	None Nodes = "none"

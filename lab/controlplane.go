@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Networks of a lab with hollow nodes. They exist in the API only: no process answers
-// at the address of a pod or a service.
+// Networks of a lab with hollow nodes. These networks exist only in the API. No
+// process answers at the address of a pod or a service.
 const (
 	serviceRange = "10.96.0.0/16"
 	// podRange has one /24 for each hollow node, so it is large enough for 16,384 nodes.
@@ -23,16 +23,17 @@ var (
 	clusterDNS     = net.IPv4(10, 96, 0, 10).To4()
 )
 
-// Settings for the detection of dead nodes. kwok renews the Lease of a node every
-// quarter of leaseSeconds. A restarted kwok takes over a Lease when the Lease has
-// expired, at the latest leaseSeconds and a quarter after the last renewal. A lab deletes
-// the old Leases earlier (see releaseLeases), but docker compose does not.
-// nodeMonitorGrace must be longer than this time, or the death of kwok would look like the
-// death of all nodes. It must not be much longer, because a crashed node still counts as
-// Ready for this time. Kubernetes' own values are 40 s and 50 s. The lab's values need
-// twice as many renewals and detect a crash in 30 s. A machine that is switched off does
-// not wait for the grace: its Node becomes NotReady first, as in a kubelet's graceful
-// shutdown.
+// Settings for the detection of dead nodes. kwok renews the Lease of a node every quarter
+// of leaseSeconds. A restarted kwok takes over a Lease when the Lease has expired. This
+// happens at the latest 1.25 times leaseSeconds after the last renewal. A lab deletes the
+// old Leases earlier (see releaseLeases), but docker compose does not. nodeMonitorGrace
+// must be longer than 1.25 times leaseSeconds. Otherwise the death of kwok would look like
+// the death of all nodes. nodeMonitorGrace must not be much longer than that, because a
+// crashed node counts as Ready until nodeMonitorGrace has passed. The defaults of
+// Kubernetes are a Lease of 40 s and a grace period of 50 s. The lab's values need twice
+// as many renewals as these defaults, and detect a crash in 30 s. If a machine is switched
+// off, its Node becomes NotReady before nodeMonitorGrace has passed, as in a kubelet's
+// graceful shutdown.
 const (
 	leaseSeconds     = 20
 	nodeMonitorGrace = "30s"
@@ -102,7 +103,8 @@ func (p *plan) apiServer(conf *tls.Config) component {
 	}
 }
 
-// controllerManager runs without cloud controllers, which the CCM runs instead.
+// controllerManager runs kube-controller-manager without the cloud controllers. The CCM runs
+// these controllers instead.
 func (p plan) controllerManager(conf *tls.Config) component {
 	const name = "kube-controller-manager"
 	_, pods, _ := p.podFlags()

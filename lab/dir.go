@@ -56,7 +56,8 @@ func (d Dir) AdminToken() string { return d.path("cloud", "admin.token") }
 // CourseFile returns the path of the file with the user's progress in the docs' course.
 func (d Dir) CourseFile() string { return d.path("course.json") }
 
-// CourseProgress returns the bytes of the last KeepCourseProgress, or nil if there was none.
+// CourseProgress returns the bytes that the last call of KeepCourseProgress saved. It returns
+// nil if no progress was saved.
 func (d Dir) CourseProgress() ([]byte, error) { return readIfThere(d.CourseFile()) }
 
 // KeepCourseProgress saves the progress of the course.
@@ -150,8 +151,8 @@ func (d Dir) empty() error {
 func writeFile(path string, data []byte) error { return replace(path, data, false) }
 
 // writeDurably is like writeFile, but also syncs the file, so the content survives a
-// power cut. A sync takes a few milliseconds, so only data that cannot be made again
-// uses it.
+// power cut. A sync takes a few milliseconds, so the lab calls writeDurably only for
+// lab.json, keys and certificates.
 func writeDurably(path string, data []byte) error { return replace(path, data, true) }
 
 func replace(path string, data []byte, sync bool) error {

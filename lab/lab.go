@@ -259,11 +259,12 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(s
 	return nodes, nil
 }
 
-// ErrNodesNotReady means that not all nodes were Ready in time, nor before the lab ended.
+// ErrNodesNotReady means that some nodes were not Ready in time, and were still not Ready when
+// the lab ended.
 var ErrNodesNotReady = errors.New("not all nodes are Ready")
 
-// awaitLateNodes waits until all nodes are Ready and reports this. If ctx ends before,
-// it returns ErrNodesNotReady with the last report.
+// awaitLateNodes waits until all nodes are Ready and reports this. If ctx ends before
+// all nodes are Ready, it returns ErrNodesNotReady with the last report.
 func (p *plan) awaitLateNodes(ctx context.Context, last NodesReport, say func(string, ...any)) error {
 	nodes, err := p.awaitNodes(ctx, 2*time.Second)
 	if err != nil {
@@ -280,7 +281,8 @@ func (p *plan) awaitLateNodes(ctx context.Context, last NodesReport, say func(st
 }
 
 // notReady returns the error for a unit that is not ready in time. If the unit waits
-// for another unit, the error names that unit. The probe runs once more for the reason.
+// for another unit, the error names that unit. notReady calls the probe of the
+// component once more to get the reason.
 func notReady(ctx context.Context, p *plan, u *unit) error {
 	for _, need := range u.needs {
 		if !isClosed(need.ready) {

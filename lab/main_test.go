@@ -28,8 +28,9 @@ var testPrograms = map[string]func(args []string) error{
 	"supervise": testSupervise,
 }
 
-// The program headless must end its first thread, so main must run on this thread.
-// During package initialisation main is on the first thread, and the lock keeps it there.
+// The program headless must end its first thread, so main must run on this thread. During
+// package initialisation the main goroutine runs on the first thread. LockOSThread
+// prevents a move of the main goroutine to another thread.
 func init() {
 	if filepath.Base(os.Args[0]) == "headless" {
 		runtime.LockOSThread()

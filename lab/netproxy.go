@@ -166,7 +166,8 @@ func (p *plan) realNetworkProxy() *real.NetworkProxy {
 	return p.pki.networkProxy(net.JoinHostPort(p.vpc().Host.String(), strconv.Itoa(p.ports["proxy-agents"])))
 }
 
-// networkProxy returns the settings with which machines' agents call a server, given as host:port.
+// networkProxy returns the settings of the agents on machines. The argument server is the
+// address, as host:port, of the proxy server that the agents call.
 func (p pki) networkProxy(server string) *real.NetworkProxy {
 	return &real.NetworkProxy{Server: server, CA: p.crt(proxyCA), Issue: p.issueAgent}
 }

@@ -39,9 +39,9 @@ func (n networks) loadBalancers6() string {
 	return fmt.Sprintf("fd00:127:%d::/64", octet)
 }
 
-// chooseNetworks returns the networks of the last start, because instances have
-// addresses in them. Without a last start it returns the first networks in which no
-// program listens.
+// chooseNetworks returns the networks of the last start, because the instances of
+// the cloud already have addresses in these networks. Without a last start it
+// returns the first networks in which no program listens.
 func chooseNetworks(last networks) (networks, error) {
 	used, err := listening()
 	if err != nil {
@@ -50,8 +50,9 @@ func chooseNetworks(last networks) (networks, error) {
 	return last.orUnused(used)
 }
 
-// orUnused returns n, or the first unused networks if n is empty. used maps the second
-// byte of 127.x networks to an address on which a program listens.
+// orUnused returns n, or the first unused networks if n is empty. The keys of the map
+// used are the second bytes of 127.x networks in which a program listens. Each value
+// is an address on which the program listens.
 func (n networks) orUnused(used map[int]string) (networks, error) {
 	if n.Instances != "" {
 		for octet, addr := range used {
@@ -69,8 +70,9 @@ func (n networks) orUnused(used map[int]string) (networks, error) {
 	return n, fmt.Errorf("programs listen in every network between 127.%d.0.0 and 127.%d.0.0: stop other labs", firstNetwork, lastNetwork+1)
 }
 
-// listening maps the second byte of 127.x addresses to an address on which a program
-// listens.
+// listening finds the networks of 127/8 in which a program listens. The keys of the
+// result are the second bytes of these networks, and each value is an address on
+// which a program listens.
 func listening() (map[int]string, error) {
 	raw, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {

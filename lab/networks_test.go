@@ -7,7 +7,7 @@ import (
 )
 
 // A new lab gets networks in which no program listens. A lab that starts again keeps its
-// networks, or fails if a program listens there.
+// networks. The start fails if a program listens in these networks.
 func TestLabsDoNotShareAddresses(t *testing.T) {
 	first, err := networks{}.orUnused(nil)
 	if err != nil || first != networksFrom(firstNetwork) {

@@ -81,9 +81,10 @@ func (r NodesReport) String() string {
 }
 
 // awaitNodes waits until every running instance has a node that is Ready, initialised,
-// and known to the scheduler as Ready. Pods that are deployed then are spread over all
-// nodes. awaitNodes returns the last report when all nodes are ready or when ctx ends.
-// It pauses at least least between two reads.
+// and known to the scheduler as Ready. When all nodes are in this state, the scheduler
+// spreads new pods over all nodes. awaitNodes returns the last report when all nodes
+// are ready or when ctx ends. Between two reads it pauses at least for the duration in
+// the argument least.
 func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport, error) {
 	k, err := p.kubernetes()
 	if err != nil {
@@ -114,8 +115,9 @@ func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport
 	}
 }
 
-// reportNodes reads the cloud and the cluster once. It ignores nodes that have not
-// renewed their Lease since began, because their Ready is from an earlier run.
+// reportNodes reads the cloud and the cluster once. It ignores a node with a Lease
+// that was not renewed after the time began, because the node's condition Ready is
+// from an earlier run.
 func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, began time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -166,8 +168,8 @@ func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, 
 	return r, nil
 }
 
-// notServing returns the reason why the scheduler places no pods on an instance's node,
-// or "" if it does.
+// notServing returns the reason why the scheduler places no pods on an instance's node.
+// It returns "" if the scheduler places pods on the node.
 func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	n, ok := nodes[i.ProviderID]
 	if !ok {

@@ -61,9 +61,9 @@ const (
 	userSidecars   = "cloudsim:csi-sidecars"
 )
 
-// leaves returns all certificates of a lab. A component that is both server and client
-// uses one certificate for both. The server certificates include the component's name,
-// because in a composed lab each component has its own host name (see Composed).
+// leaves returns all certificates of a lab. A component that is a server and a client
+// uses one certificate for both roles. The server certificates include the component's
+// name, because in a composed lab each component has its own host name (see Composed).
 func (p pki) leaves() []leaf {
 	called := func(name string) []string { return []string{"localhost", name} }
 	return []leaf{
@@ -191,8 +191,9 @@ func (p pki) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
 	return true, err
 }
 
-// is reports whether c has the subject, usage and addresses of l. A certificate of an earlier
-// release can have other values.
+// is compares a certificate with its description. It returns true if the certificate c has
+// the subject, usage, names and addresses in l. A certificate of an earlier release can have
+// other values.
 func (l leaf) is(c *x509.Certificate) bool {
 	return c.Subject.CommonName == l.user &&
 		slices.Equal(c.Subject.Organization, l.group) &&
@@ -293,7 +294,8 @@ func parseECKey(raw []byte) *ecdsa.PrivateKey {
 	return key
 }
 
-// clientTLS returns a configuration with which client calls the servers of one authority.
+// clientTLS returns the TLS configuration of a client. The client uses the certificate named
+// client and trusts the authority named ca.
 func (p pki) clientTLS(ca, client string) (*tls.Config, error) {
 	pool, err := authorities(p.crt(ca))
 	if err != nil {

@@ -34,8 +34,9 @@ func (p ports) addr(name string) string { return net.JoinHostPort(host, strconv.
 
 func (p ports) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
 
-// choosePorts returns the ports from base if base is set, or free ports if *base is 0.
-// Without base it returns the ports of the last start, or else the default ports.
+// choosePorts returns consecutive ports that begin at *base. If *base is 0, it returns
+// free ports, or the free ports that the last start chose. If base is nil, it returns
+// the ports of the last start, or the default ports if there was no last start.
 func choosePorts(base *int, last ports) (ports, error) {
 	complete := !slices.ContainsFunc(portNames, func(n string) bool { return last[n] == 0 })
 	switch {

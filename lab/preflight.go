@@ -103,7 +103,8 @@ func checkFileLimit() error {
 	return nil
 }
 
-// checkSpace checks the space that a user without root may fill, which is less than all free space.
+// checkSpace checks the disk space that a user without root privileges may fill. This space is
+// smaller than the whole free space.
 func checkSpace(d Dir, need uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(string(d), &fs); err != nil {

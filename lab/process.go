@@ -64,8 +64,8 @@ func (d Dir) openLog(name string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 
-// lastWords returns the end of a component's log, for the error that the component does
-// not start. It drops consecutive duplicate lines.
+// lastWords returns the end of a component's log. If a component does not start, the
+// error message contains this text. It drops consecutive duplicate lines.
 func (d Dir) lastWords(name string) string {
 	f, err := os.Open(d.LogFile(name))
 	if err != nil {

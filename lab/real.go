@@ -40,8 +40,9 @@ func realNetworksFrom(octet int) networks {
 	}
 }
 
-// realNetworks returns the networks of the last start, because instances have addresses
-// in them. Without a last start it returns the first networks that are free.
+// realNetworks returns the networks of the last start, because the instances of the
+// cloud already have addresses in these networks. Without a last start it returns the
+// first networks that are free.
 func realNetworks(last networks) (networks, error) {
 	switch {
 	case last.VPC != "":
@@ -59,8 +60,9 @@ func realNetworks(last networks) (networks, error) {
 	return last, fmt.Errorf("this host has routes into every network between 10.%d.0.0 and 10.%d.0.0", firstVPC, lastVPC+1)
 }
 
-// real returns the VPC with this name of the link on the host. The router and the host
-// have addresses in the VPC's /24 with third byte 255, in which the cloud assigns none.
+// real returns the settings of the VPC. The argument link is the name of the VPC's link
+// on the host. The router and the host have addresses in the /24 of the VPC that has
+// the third byte 255. The cloud assigns no addresses in this /24.
 func (n networks) real(link string) real.Network {
 	vpc := netip.MustParsePrefix(n.VPC)
 	base := vpc.Addr().As4()
@@ -111,9 +113,9 @@ func (p *plan) layNetwork(context.Context) error {
 
 // endpointFlags returns flags for the address of the API server that pods use. Without a
 // VPC the Service "kubernetes" has no endpoint, because a Service may not have a loopback
-// address as its endpoint. With a VPC the API server also resolves Services for
-// webhooks and aggregated APIs to pod addresses itself. The reason is that the host
-// is not a node, so no kube-proxy translates Service addresses there.
+// address as its endpoint. With a VPC the API server also resolves Services for webhooks
+// and aggregated APIs to pod addresses itself. The reason is that no kube-proxy
+// translates Service addresses on the host, because the host is not a node.
 func (p *plan) endpointFlags() []string {
 	if p.Nodes != Real {
 		return []string{"--advertise-address=" + host, "--endpoint-reconciler-type=none"}
@@ -129,11 +131,11 @@ func (p *plan) serverIPs() []net.IP {
 	return []net.IP{p.vpc().Host.AsSlice()}
 }
 
-// podFlags returns flags for the assignment of pod ranges and for the routes to them.
-// For hollow nodes kube-controller-manager assigns the ranges, and there are no routes.
-// For real nodes the cloud's network assigns a range to each new instance. The cloud
-// controller manager then writes the range into the Node and a route into the cloud's
-// route table.
+// podFlags returns flags for the assignment of pod ranges and for the routes to these
+// ranges. For hollow nodes kube-controller-manager assigns the ranges, and there are no
+// routes. For real nodes the cloud's network assigns a range to each new instance. The
+// cloud controller manager then writes the range into the Node and a route into the
+// cloud's route table.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + podRange}, nil
@@ -198,7 +200,7 @@ func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {
 }
 
 // inCluster adds the functions that make machines nodes of a cluster. The machines call
-// the API server at this port of the host's address in the VPC.
+// the API server at the host's address in the VPC and at the given port.
 func inCluster(k kubernetes.Interface, keys pki, port int, c real.Config) real.Config {
 	server := "https://" + net.JoinHostPort(c.Network.Host.String(), strconv.Itoa(port))
 	c.Identify = func(dir, host string, address netip.Addr) error {

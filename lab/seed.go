@@ -90,8 +90,9 @@ func seed(ctx context.Context, c *client.Client, d Dir, tokenFile func(component
 	return d.remember(m)
 }
 
-// firstInstances returns requests for n small instances. They are spread over the zones
-// and carry the service account, if it is not "".
+// firstInstances returns requests for n small instances. The requests spread the
+// instances over the zones. Each instance gets the service account if account is not
+// "".
 func firstInstances(n int, zones []cloudsim.Zone, account string) []cloudsim.CreateInstance {
 	small := cloudsim.DefaultCatalogue().InstanceTypes[0].Name // each catalogue has this type
 	all := make([]cloudsim.CreateInstance, n)
@@ -111,10 +112,10 @@ func ensureAccount(ctx context.Context, c *client.Client, want account) (cloudsi
 	return a, err
 }
 
-// ensureToken makes sure that a service account has its role, and that file holds a
-// valid token of the account. The cloud shows the secret of a token only once. If the
-// file is lost, or the process died before it wrote the file, ensureToken creates a new
-// token and revokes the account's older tokens.
+// ensureToken makes sure that a service account has its role, and that the file at the
+// path in the argument file contains a valid token of the account. The cloud shows the
+// secret of a token only once. If the file is lost, or the process died before it wrote
+// the file, ensureToken creates a new token and revokes the account's older tokens.
 func ensureToken(ctx context.Context, c *client.Client, want account, file string) error {
 	a, err := ensureAccount(ctx, c, want)
 	if err != nil {

@@ -22,8 +22,8 @@ type memory struct {
 	Ports map[string]int `json:"ports"`
 	// Networks of the cloud, in which instances have addresses.
 	Networks networks `json:"networks"`
-	// Seeded is true after the first instances were created. They are created only
-	// once, so an instance that the user deletes stays deleted.
+	// Seeded is true after the first instances were created. The lab creates these
+	// instances only once, so an instance that the user deletes stays deleted.
 	Seeded bool `json:"seeded"`
 }
 

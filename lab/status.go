@@ -29,8 +29,9 @@ type Report struct {
 }
 
 // ComponentReport is one component of a Report. Memory is in bytes. Resident counts
-// memory that the process shares with others in full. Proportional counts the
-// process's share of such memory, so its sum over processes is correct.
+// in full the memory that the process shares with other processes. Proportional
+// counts only the process's share of this memory. The sum of Proportional over all
+// processes is therefore the memory that they really use.
 type ComponentReport struct {
 	Name         string    `json:"name"`
 	Address      string    `json:"address,omitempty"`

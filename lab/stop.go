@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// Down stops the lab that runs in a data dir and waits until all its processes have
-// ended. It kills a lab that does not stop within the timeout. It waits equally
-// long for a lab that is just starting and has not written its pid yet. It reports whether
+// Down stops the lab that runs in a data dir and waits until all its processes have ended.
+// It kills a lab that does not stop within the timeout. If a lab is just starting and has
+// not written its pid yet, Down waits up to the timeout for the pid. It reports whether
 // there was a lab to stop.
 func Down(ctx context.Context, d Dir, timeout time.Duration) (stopped bool, err error) {
 	stopped, unlock, err := d.stop(ctx, timeout)
@@ -86,7 +86,8 @@ func (d Dir) seize(ctx context.Context, timeout time.Duration) (stopped bool, un
 const seizeEvery = 20 * time.Millisecond
 
 // awaitEnd waits for a process to end and kills the process after the timeout. It
-// returns an error if the killed process still runs after the same time.
+// returns an error if the process still runs when the timeout has passed a second
+// time after the kill.
 func (p process) awaitEnd(ctx context.Context, timeout time.Duration) error {
 	over := time.NewTimer(timeout)
 	defer over.Stop()

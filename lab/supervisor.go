@@ -17,8 +17,8 @@ const (
 	// calm is a run time. If a component has run longer than calm, its next restart
 	// waits only firstBackoff.
 	calm = time.Minute
-	// maxFalseStarts is the number of deaths after which the supervisor gives up a
-	// component that was never ready, because more attempts would not help.
+	// maxFalseStarts is the number of deaths after which the supervisor does not
+	// restart a component that was never ready. More attempts would not help.
 	maxFalseStarts = 4
 )
 
@@ -42,8 +42,8 @@ type unit struct {
 	stopped chan struct{} // closed when the unit will not run again
 }
 
-// newUnits links the rows of a table. It returns an error if a row comes after a row
-// that is not above it.
+// newUnits links the rows of a table. It returns an error if a row depends on a row
+// that is not above it in the table.
 func newUnits(table []component) ([]*unit, error) {
 	byName := map[string]*unit{}
 	var units []*unit
@@ -248,7 +248,8 @@ func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
 	return l, err
 }
 
-// end stops a unit and waits for its exit. It kills the unit after the grace.
+// end stops a unit and waits for its exit. It kills the unit if the unit still runs after the
+// grace period.
 func (s *supervisor) end(u *unit, l *life) {
 	if err := l.stop(); err != nil {
 		s.say("%s: stop signal not sent: %v", u.name, err)

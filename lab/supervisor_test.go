@@ -50,8 +50,10 @@ func freeAddr(t *testing.T) string {
 	return p.addr("etcd")
 }
 
-// supervise runs the components that make returns, and stops them when the test ends.
-// The grace is long, so that a busy machine does not kill programs that would stop.
+// supervise calls the function make for a list of components and runs these
+// components. It stops the components when the test ends. The grace period is long.
+// On a busy machine, the supervisor therefore does not kill programs that only need
+// more time to stop.
 func supervise(t *testing.T, make func(r *rig) []component) *rig {
 	t.Helper()
 	return superviseFor(t, testTimeout, make)

@@ -73,9 +73,9 @@ func (p *plan) cloud() component {
 }
 
 // ccm runs the cloud controller manager: Kubernetes' controllers with this project's
-// provider. For nodes that are not Ready, it asks the cloud every second, instead of
-// every five, whether the instance is deleted or stopped. It does not ask about other
-// nodes, so this is cheap.
+// provider. For each node that is not Ready, the CCM asks the cloud every second
+// whether the instance is deleted or stopped. The default interval is five seconds.
+// The CCM does not ask about Ready nodes, so the short interval causes few requests.
 func (p *plan) ccm(conf *tls.Config) component {
 	url := p.ports.url("https", "ccm")
 	_, _, pods := p.podFlags()
@@ -93,9 +93,9 @@ func (p *plan) ccm(conf *tls.Config) component {
 //go:embed kwok.yaml
 var kwokConfig []byte
 
-// kwok keeps the nodes alive that the hypervisor labels for it, and runs their pods. Its
-// port answers only health checks, because logs and exec would read files and run
-// commands on this machine.
+// kwok renews the Leases of the nodes that have kwok's label, and simulates the pods of
+// these nodes. The hypervisor sets this label. Its port answers only health checks,
+// because logs and exec would read files and run commands on this machine.
 func (p *plan) kwok() component {
 	url := p.ports.url("http", "kwok")
 	return component{
@@ -141,8 +141,8 @@ func (p *plan) kubernetes() (*kubernetes.Clientset, error) { return connect(p.di
 // hypervisorAgent is the user agent of the hypervisor in the cluster's audit log.
 const hypervisorAgent = "allinone-hypervisor"
 
-// connect returns a client for the user of a kubeconfig. agent is the user agent, "" for
-// the default.
+// connect returns a client for the user of a kubeconfig. The argument agent is the user
+// agent. If agent is "", the client uses the default user agent.
 func connect(kubeconfig, agent string) (*kubernetes.Clientset, error) {
 	conf, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

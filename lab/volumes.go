@@ -20,8 +20,8 @@ var volumeObjects []byte
 // volumeDriver is the name of the CSI driver. volumes.yaml contains the same name.
 const volumeDriver = "csi.cloudsim.dev"
 
-// hasVolumes reports whether this lab's pods can have volumes. They need real machines
-// and built sidecars, because a hollow node mounts no volumes.
+// hasVolumes reports whether this lab's pods can have volumes. Volumes need the built
+// sidecars and real machines. A hollow node mounts no volumes.
 func (c Config) hasVolumes() bool {
 	return c.Volumes && c.Nodes == Real && isExecutable(c.sidecars()) == nil
 }

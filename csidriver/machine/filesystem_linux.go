@@ -189,8 +189,8 @@ func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error 
 }
 
 // growUnmounted grows an ext4 filesystem that is not mounted to the size of its
-// device. This needs no capability, unlike Grow. XFS can grow only while it is
-// mounted, see Grow.
+// device. Unlike Grow, this function needs no Linux capability. XFS can grow
+// only while it is mounted, see Grow.
 func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, bytes int64) (int64, error) {
 	size, err := l.Size()
 	if err != nil || fsType != Ext4 || bytes+slack > size {
@@ -243,11 +243,11 @@ func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context
 	}
 }
 
-// Replay applies the journal of the filesystem in the file at path. It is for a
-// node that attaches the disk read-only. No other node may have the disk for
-// writing. The kernel replays the journal when it mounts the filesystem. This
-// mount has no path, and ends with this process. See AttachFor for the argument
-// node.
+// Replay applies the journal of the filesystem in the file at path. The driver
+// calls Replay on a node that attaches the disk read-only. No other node may
+// have the disk for writing. The kernel replays the journal when it mounts the
+// filesystem. This mount has no path. The kernel removes the mount if this
+// process dies. See AttachFor for the argument node.
 func Replay(ctx context.Context, node, path, fsType string) error {
 	f, err := loop.OpenFile(path, os.O_RDONLY)
 	if err != nil {

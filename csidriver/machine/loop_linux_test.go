@@ -195,9 +195,9 @@ func TestLinkIsNoDisk(t *testing.T) {
 	}
 }
 
-// TestGuardGoesWithTheFile proves that a device number that was read-only
-// accepts writes for its next file. This also holds if another program has
-// detached the first file.
+// TestGuardGoesWithTheFile proves that the read-only flag of a loop device does
+// not apply to the next file of the same device number. This also holds if
+// another program has detached the first file.
 func TestGuardGoesWithTheFile(t *testing.T) {
 	needsVolumes(t)
 	detached := func(l *Loop) error { return l.Detach() }
@@ -311,8 +311,8 @@ func TestSeparateDevicePerNode(t *testing.T) {
 	}
 }
 
-// TestMarkOfAnotherFile proves that a mkfs mark which a file has from a copy
-// does not count for this file.
+// TestMarkOfAnotherFile proves that EnsureFilesystem ignores a mkfs mark that
+// contains the name of another file. A copy of a file can have such a mark.
 func TestMarkOfAnotherFile(t *testing.T) {
 	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")

@@ -26,8 +26,8 @@ const (
 func Filesystems() []string { return []string{Ext4, XFS} }
 
 var (
-	// ErrForeign means that a disk has another filesystem than the requested
-	// one.
+	// ErrForeign means that the type of the filesystem on a disk differs from
+	// the requested type.
 	ErrForeign = errors.New("the disk has another filesystem")
 	// ErrHasData means that a disk has data but no known filesystem.
 	ErrHasData = errors.New("the disk has data but no known filesystem, so it is not formatted")
@@ -65,14 +65,14 @@ var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync
 
 // shownAsGiven lists filesystem options that the kernel shows in the requested
 // form. The kernel shows other options in another form, or omits them if they
-// are defaults. If the kernel shows no value for another option, MountedWith
-// ignores this option.
+// are defaults. MountedWith ignores a filesystem option that is not in this
+// list, unless the kernel shows another number for the option.
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
 // MountedWith reports whether m was mounted with these options. The options in
 // shown and the SELinux label must match exactly. Filesystem options in
-// shownAsGiven must be present if they were requested. A numeric option must
-// not have another number.
+// shownAsGiven must be present if they were requested. If the kernel shows a
+// number for a requested option, this number must equal the requested number.
 func (m Mount) MountedWith(options []string) bool {
 	have := append(slices.Clone(m.Options), m.Super...)
 	for _, o := range shown {

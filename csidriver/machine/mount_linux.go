@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// flags maps mount options to the kernel's flag bits. If clear is true, the
-// option removes the bits.
+// flags maps mount options to the kernel's flag bits. If the field clear is
+// true, the mount option clears these bits.
 var flags = map[string]struct {
 	bits  uintptr
 	clear bool
@@ -85,9 +85,9 @@ var attributes = map[uintptr]uint64{
 	unix.MS_NOATIME: unix.MOUNT_ATTR_NOATIME, unix.MS_STRICTATIME: unix.MOUNT_ATTR_STRICTATIME,
 }
 
-// Bind makes a file or directory visible at a second path. The argument from is
-// its first path. The new mount has its own options. On Linux 5.12 and later,
-// the mount has these options from its first moment.
+// Bind makes a file or directory visible at a second path. The argument named
+// from is the existing path. The new mount has its own options. On Linux 5.12
+// and later, the mount has these options from its first moment.
 func Bind(from, path string, options []string) error {
 	bits, _ := parse(options)
 	if bits == 0 {
@@ -175,8 +175,9 @@ func mountedAt(path string) (bool, error) {
 	return len(there) > 0, err
 }
 
-// statx returns the kernel's attributes of the visible object at path. It
-// contacts no file server and triggers no automount.
+// statx returns the kernel's attributes of the file or folder at path. If path
+// is a mount point, this is the root of the last mount. It contacts no file
+// server and triggers no automount.
 func statx(path string) (s unix.Statx_t, err error) {
 	err = unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &s)
 	return s, err
@@ -192,8 +193,9 @@ func At(path string) ([]Mount, error) {
 }
 
 // Seen returns the visible mount at path, or nil if there is none. For a
-// filesystem on a loop device it asks the kernel only about this path. The
-// options of such a result contain at most "ro". See At for all options.
+// filesystem on a loop device it asks the kernel only about this path. For such
+// a filesystem, the result has only the option "ro" or no options. See At for
+// all options.
 func Seen(path string) (*Mount, error) {
 	at, err := mountPoint(path)
 	if err != nil || at == "" {

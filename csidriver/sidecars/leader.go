@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Durations of the leader election, the same as upstream's.
+// Durations of the leader election. The sidecars of upstream use the same values.
 const (
 	leaseFor   = 15 * time.Second
 	renewFor   = 10 * time.Second

@@ -55,8 +55,8 @@ func (r resizeCalls) SupportsControllerResize(context.Context) (bool, error) {
 	return r.can(csi.ControllerServiceCapability_RPC_EXPAND_VOLUME), nil
 }
 
-// SupportsNodeResize calls the node service, which a controller process may
-// lack.
+// SupportsNodeResize calls the node service of the driver. It returns an error
+// if the driver process serves only the controller service.
 func (r resizeCalls) SupportsNodeResize(ctx context.Context) (bool, error) {
 	resp, err := csi.NewNodeClient(r.conn).NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{})
 	if err != nil {

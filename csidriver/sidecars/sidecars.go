@@ -85,8 +85,8 @@ func run(ctx context.Context, c config) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	// All controllers read this feature gate. If the gate is on, the
-	// controllers wait for their workers.
+	// All controllers read this feature gate. If the gate is on, a controller
+	// that stops waits until its workers have finished.
 	if err := utilfeature.DefaultMutableFeatureGate.Set("ReleaseLeaderElectionOnExit=true"); err != nil {
 		return err
 	}

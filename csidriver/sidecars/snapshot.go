@@ -18,8 +18,8 @@ import (
 )
 
 // snapshotKinds records which snapshot CustomResourceDefinitions the cluster
-// has. An administrator of the cluster installs them. Without these
-// definitions, volumes work, but snapshots are not available.
+// has. An administrator of the cluster installs these definitions. Without
+// these definitions, volumes work, but snapshots are not available.
 type snapshotKinds struct{ snapshots, groups bool }
 
 func (k *cluster) findSnapshotKinds(ctx context.Context) error {

@@ -1,8 +1,8 @@
 // Package translate shows how Kubernetes translates volumes of its old in-tree
-// plugins, and volumes of the CSI drivers that replaced them (KEP-625). It uses
+// plugins into volumes of CSI drivers, and back (KEP-625). It uses
 // csi-translation-lib, the library in kubelet, kube-controller-manager,
-// kube-scheduler and the sidecars. It makes no network calls and changes no
-// objects.
+// kube-scheduler and the sidecars. The package makes no network calls and
+// changes no objects.
 package translate
 
 import (
@@ -34,9 +34,10 @@ type Answer struct {
 }
 
 // Read translates every PersistentVolume, StorageClass and Pod in a file of
-// YAML or JSON documents, in their order. It also reads the items of a List, as
-// kubectl prints them. For an object of another kind, the Answer contains no
-// translation. Read returns an error for a document that is not an object.
+// YAML or JSON documents, in their order. It also reads the items of a List,
+// which is the object that kubectl prints for several objects. For an object of
+// another kind, the Answer contains no translation. Read returns an error for a
+// document that is not an object.
 func Read(file io.Reader) (all []Answer, err error) {
 	docs := yaml.NewYAMLReader(bufio.NewReader(file))
 	for n := 1; ; n++ {
@@ -218,7 +219,8 @@ func inline(from string, pod *corev1.Pod) (all []Answer) {
 	return all
 }
 
-// whyNot returns the reason why a provisioner or driver does not translate.
+// whyNot returns the reason why Kubernetes does not translate the objects of a provisioner or
+// driver.
 func whyNot(name string) string {
 	switch {
 	case translator.IsMigratedCSIDriverByName(name):

@@ -18,17 +18,17 @@ func Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Backoff waits between attempts. The first delay is First. Each next delay is
-// twice the previous delay, but never longer than Most. Wait shortens each delay
-// at random, by up to half, so that many callers do not return at the same time.
-// A Backoff is not safe for concurrent use.
+// Backoff waits between attempts. The field First is the first delay. Each next
+// delay is twice the previous delay, but never longer than the field Most. Wait
+// shortens each delay at random, by up to half, so that many callers do not
+// return at the same time. A Backoff is not safe for concurrent use.
 type Backoff struct {
 	First, Most time.Duration
 
 	next time.Duration
 }
 
-// Reset makes First the next delay.
+// Reset sets the next delay to the field First.
 func (b *Backoff) Reset() { b.next = 0 }
 
 // Fresh reports whether the next call of Wait is the first call since the

@@ -18,8 +18,8 @@ import (
 // Major is the kernel's major number of loop devices (devices.txt).
 const Major = 7
 
-// Loop is an open loop device. While it is open, the kernel does not give its
-// number to another file.
+// Loop is an open loop device. While the device is open, the kernel does not
+// give the number of the device to another file.
 type Loop struct {
 	dev    *os.File
 	Number int
@@ -38,17 +38,17 @@ func (d *Loop) Close() error { return d.dev.Close() }
 // Attach returns the loop device of a file for a node. If the node has no device
 // for the file, Attach creates a device. If lapses is true, the new device has
 // the lapse flag (LO_FLAGS_AUTOCLEAR). Attach does not change the flag of an
-// existing device. Lapse and Stay change it.
+// existing device. The methods Lapse and Stay change this flag.
 //
 // Attach returns an error if path is a symbolic link. For a disk that several
 // machines share, each node has its own device. If node is empty, Attach returns
 // any existing device of the file.
 //
 // The kernel removes a device with the lapse flag when no program has it open and
-// no filesystem of it is mounted. This also happens after the process was killed,
-// or after the machine and its mounts are gone. A device that is bind-mounted as
-// a file must not have this flag, because at some moments no program has the
-// device open.
+// no filesystem of it is mounted. The kernel does this even if the process that
+// attached the file was killed, or if the machine and its mounts are gone. A
+// device that is bind-mounted as a file must not have this flag, because at some
+// moments no program has the device open.
 func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	d, err := Find(node, path)
 	if err != nil {

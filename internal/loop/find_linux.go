@@ -71,8 +71,9 @@ func List() (all []Status, err error) {
 // use equal file names, and the kernel reuses numbers at once. If the file was
 // deleted, Find returns the device of a file that had this name.
 //
-// Find reads sysfs for each loop device in use. If a path in near is a mount of
-// the device, Find reads sysfs only for this device.
+// Find reads sysfs for each loop device in use. The parameter near lists paths
+// at which the device may be mounted. If one of these paths is a mount of the
+// device, Find does not read sysfs for other devices.
 func Find(node, path string, near ...string) (*Loop, error) {
 	b, err := backingOf(path)
 	if err != nil {
@@ -150,9 +151,9 @@ func backingOf(path string) (b backing, err error) {
 
 // maybe compares names, and reports whether the file of device n may be b. Find
 // calls it first, so that Find opens only few devices of other files. The kernel
-// cannot always show the folder of a file, for example if a container attached
-// the file and is gone. So maybe ignores the folder if the caller can compare
-// inodes, that is, if inAnyFolder is true.
+// cannot always show the folder of a file, for example if the container that
+// attached the file no longer exists. If inAnyFolder is true, the function
+// therefore ignores the folder. Callers pass true if they can compare inodes.
 func (b backing) maybe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))

@@ -1,7 +1,7 @@
 // Package queue runs workers on a work queue of client-go. The queue contains
 // names. A worker takes a name and then reads the current state for this name. So
-// if a name is added several times while it waits, the worker handles it only
-// once.
+// if a name is added several times while the name waits in the queue, a worker
+// handles the name only once.
 package queue
 
 import (
@@ -18,7 +18,8 @@ type Interface = workqueue.TypedRateLimitingInterface[string]
 // New returns a queue. If a name fails, the queue returns it again after a delay.
 // The parameter first is the delay after the first failure. Each further failure
 // doubles the delay, up to the maximum in the parameter most. The parameter name
-// is a label of the queue's metrics. If it is empty, the queue has no metrics.
+// is a label of the queue's metrics. If the parameter name is empty, the queue
+// has no metrics.
 func New(name string, first, most time.Duration) Interface {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, most),
@@ -26,11 +27,12 @@ func New(name string, first, most time.Duration) Interface {
 	)
 }
 
-// Drain calls work for the names of the queue, in the given number of workers,
-// until ctx ends. Then it shuts the queue down and waits for the workers. Two
-// workers never have the same name at the same time. If work returns an error,
-// the queue returns the name again after the growing delay of New. If work
-// returns a positive wait, the queue returns the name again after this time.
+// Drain calls the function work for each name of the queue until ctx ends. It
+// runs the given number of workers in parallel. Then it shuts the queue down
+// and waits for the workers. Two workers never have the same name at the same
+// time. If work returns an error, the queue returns the name again after the
+// growing delay of New. If work returns a positive wait, the queue returns the
+// name again after this time.
 func Drain(ctx context.Context, queue Interface, workers int, work func(context.Context, string) (wait time.Duration, err error)) {
 	one := func() (more bool) {
 		name, shutdown := queue.Get()

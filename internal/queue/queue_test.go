@@ -12,8 +12,8 @@ import (
 )
 
 // The queue returns a failed name again after a growing delay. If work returns a
-// wait, the queue returns the name again after this wait. The delay of the next
-// failure then starts small again.
+// wait, the queue returns the name again after this wait. After a call of work
+// without an error, the delay of the next failure is the first delay again.
 func TestDrainRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, 3*time.Second)

@@ -43,16 +43,17 @@ const (
 type connectionKey struct{}
 
 // Authenticated records that the caller of the request with this context has
-// authenticated. HTTP then does not close its connection when many new
-// connections arrive. The call has no effect if too many connections have already
-// authenticated.
+// authenticated. The function HTTP then keeps the connection of this caller open
+// when many new connections arrive. The call has no effect if too many
+// connections have already authenticated.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()
 	}
 }
 
-// context implements http.Server.ConnContext. The server calls it before state.
+// context implements http.Server.ConnContext. The server calls this method before the method
+// state.
 func (a *connections) context(ctx context.Context, conn net.Conn) context.Context {
 	c := &connection{all: a, conn: conn}
 	a.mu.Lock()

@@ -137,8 +137,8 @@ func TestAnswerBeforeTheBody(t *testing.T) {
 	}
 }
 
-// An authenticated connection stays open longer than the limit of anonymous
-// connections, even if many other connections arrive.
+// An authenticated connection stays open even if more connections arrive than
+// the limit of anonymous connections.
 func TestAuthenticatedConnectionsStay(t *testing.T) {
 	const anonymous = 3
 	address := start(t, false, run.Limits{Connections: 4, Anonymous: anonymous, AnonymousFor: time.Hour})

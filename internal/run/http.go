@@ -44,9 +44,9 @@ func (l Limits) withDefaults() Limits {
 }
 
 // HTTP runs srv on ln until ctx ends, and applies limits. Then it accepts no new
-// requests and waits for running requests, up to the time grace. Finally it
-// closes the remaining connections. It closes ln. If srv has no timeouts or no
-// maximum size of headers, HTTP sets them.
+// requests and waits for running requests, but not longer than the parameter
+// grace. Finally it closes the remaining connections. It closes ln. If srv has
+// no timeouts or no maximum size of headers, HTTP sets default values.
 //
 // A handler calls Authenticated when it has authenticated the caller. The limits
 // in srv then apply to the connection, instead of AnonymousFor.
@@ -88,7 +88,7 @@ func limit(srv *http.Server, limits Limits) {
 	}
 	// The server allocates a buffer for a frame as soon as the client announces
 	// the length of the frame. The server also stores data that no handler has
-	// read. The default of each limit is 1 MiB.
+	// read. The default of net/http for each of these limits is 1 MiB.
 	srv.HTTP2.MaxReadFrameSize = 16 << 10
 	srv.HTTP2.MaxReceiveBufferPerConnection, srv.HTTP2.MaxReceiveBufferPerStream = 64<<10, 64<<10
 	all := &connections{limits: limits, open: map[net.Conn]*connection{}}

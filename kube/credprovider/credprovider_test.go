@@ -183,8 +183,11 @@ func lookup(account, image string) []credentialprovider.TrackedAuthConfig {
 }
 
 // TestTheKubeletTakesTheAnswers proves that the kubelet accepts every answer.
-// Without opt-in, the image is pulled as the node. With opt-in and a trust, it
-// is pulled as the pod. Otherwise there are no credentials.
+// If the service account of the pod does not opt in, the kubelet pulls the
+// image with the identity of the node. If the service account opts in and the
+// cloud trusts it, the kubelet pulls the image with the identity of the service
+// account. If the service account opts in without a trust, the kubelet gets no
+// credentials.
 func TestTheKubeletTakesTheAnswers(t *testing.T) {
 	c := start(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

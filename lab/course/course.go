@@ -24,10 +24,11 @@
 //	console reset      commands that undo the lab after any of its steps
 //	text hint          a hint
 //
-// A command continues on the next line after a backslash at the end of a line, and until the
-// end of a here-document. Other blocks are text. Readers of the page can open <details>, but
-// `allinone lab` does not print the content of <details>. So blocks with a solution, verify or
-// hint belong in <details>.
+// If a line of a command ends with a backslash, the command continues on the next line. If a
+// command begins a here-document, the command continues until the end of the here-document.
+// Other blocks are text. Readers of the page can open <details>, but `allinone lab` does not
+// print the content of <details>. So blocks with a solution, verify or hint belong in
+// <details>.
 //
 // # Comparison of outputs
 //

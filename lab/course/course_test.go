@@ -116,8 +116,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Parse refuses a page with a part that the course would neither run nor show nor verify. The
-// error contains the line number.
+// Parse refuses an invalid page, for example a page with commands that the course would never
+// run. The error contains the line number.
 func TestParseRefuses(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"terms", "5 minutes", "some minutes", `07-page.md:1: no line like "15 minutes · hollow nodes" below the title`},

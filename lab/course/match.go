@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// examples lists patterns for values that differ between runs, in the order in which canonical
-// replaces them. Each pattern has the word that replaces the value in a comparison.
+// examples lists patterns for values that differ between runs. The function canonical applies
+// the patterns in this order. The field named as is the word that replaces a value in a
+// comparison.
 var examples = []struct {
 	like *regexp.Regexp
 	as   string

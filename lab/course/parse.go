@@ -100,8 +100,8 @@ func (p *parser) heading(n *ast.Heading) {
 	p.step = &Step{Title: strings.TrimPrefix(title, m[0])}
 }
 
-// endSection ends the current section before the offset to. It stores the section as a step or
-// as a part of the intro or outro.
+// endSection ends the current section. The argument named to is the offset of the end. It
+// stores the section as a step or as a part of the intro or outro.
 func (p *parser) endSection(to int) {
 	if p.open > 0 {
 		p.bad(p.open-1, "<details> is not closed in its section")
@@ -121,8 +121,8 @@ func (p *parser) endSection(to int) {
 	p.step, p.hidden, p.begin = nil, nil, to
 }
 
-// visible returns the text of the current section before the offset to. It leaves out the
-// parts in <details>.
+// visible returns the text of the current section up to an offset, which is the argument
+// named to. It leaves out the parts in <details>.
 func (p *parser) visible(to int) string {
 	var b strings.Builder
 	at := p.begin
@@ -241,8 +241,9 @@ func plain(checks []Check) []Command {
 var here = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
 
 // commands reads the text of a terminal. "# " begins the statement about the next command and
-// "$ " begins a command. All other lines are output. A command continues on the next line
-// after a backslash, and until the end of a here-document.
+// "$ " begins a command. All other lines are output. A command continues on the next line if
+// its line ends with a backslash. A command with a here-document continues until the end of
+// the here-document.
 func (p *parser) commands(at int, terminal string) []Check {
 	var all []Check
 	says, until, more := "", "", false

@@ -10,7 +10,7 @@ import (
 )
 
 // lineTimeout is the time limit of a command line of a lab. The commands on the lab pages wait
-// for a shorter time.
+// for less time than this limit.
 const lineTimeout = 2 * time.Minute
 
 // NewShell returns a Shell that runs each command line in a new /bin/sh. The shell first reads

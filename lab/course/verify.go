@@ -10,7 +10,7 @@ import (
 )
 
 // Shell runs a command line. It returns the output to stdout and stderr, and the exit code. It
-// returns an error only if the shell cannot run.
+// returns an error only if the shell cannot run, the time limit has passed, or ctx has ended.
 type Shell func(ctx context.Context, line string) (printed string, code int, err error)
 
 // between is the pause between two attempts.
@@ -43,8 +43,8 @@ func indent(s string) string {
 }
 
 // Verify runs the checks of a step. It repeats failed checks until all checks succeed or the
-// timeout is over. It returns the last finding of each check. It returns an error only from sh
-// or ctx.
+// timeout is over. It returns the last finding of each check. It returns an error only if sh
+// returns an error or ctx ends.
 func (s Step) Verify(ctx context.Context, sh Shell, timeout time.Duration) ([]Finding, error) {
 	late := time.Now().Add(timeout)
 	found := make([]Finding, len(s.Checks))

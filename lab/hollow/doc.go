@@ -4,9 +4,9 @@
 //
 // # Kubelets
 //
-// For each instance, the package does the same as a kubelet on that machine with
-// --cloud-provider=external, without --node-ip and without a provider id in its configuration.
-// It does not set the zone, region, type, provider id and IP addresses. The cloud controller
+// For each instance, the package acts as a kubelet on the machine. This kubelet has the flag
+// --cloud-provider=external, but no flag --node-ip and no provider id in its configuration. It
+// does not set the zone, region, type, provider id and IP addresses. The cloud controller
 // manager must set these fields.
 //
 //	instance is running      register a Node with the uninitialized taint and label

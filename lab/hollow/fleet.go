@@ -16,7 +16,8 @@ import (
 // machine holds an instance, and the state of the instance's machine since the last boot.
 type machine struct {
 	cloudsim.Instance
-	// registered is true if the kubelet of this boot has or had a Node.
+	// registered is true if the machine has had a Node since its last boot. It stays true if a
+	// client deletes this Node.
 	registered bool
 	// said identifies the last logged message about the machine. The hypervisor does not log
 	// this message a second time.
@@ -42,8 +43,8 @@ func newFleet(log *slog.Logger, cloud *client.Client) *fleet {
 	return &fleet{OutageLogger: informer.OutageLogger{Log: log}, cloud: cloud, listed: make(chan struct{}), byName: map[string]*machine{}, dark: map[string]bool{}}
 }
 
-// get returns the machine with this name. If no machine has this name, get returns the zero
-// value, which is a machine that is off.
+// get returns the machine with this name. If no machine has this name, the result is the
+// zero value, which represents a machine that is off.
 func (f *fleet) get(name string) machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,9 +94,9 @@ func (f *fleet) powered() []machine {
 	return on
 }
 
-// change applies fn to a machine. The parameter seen is an earlier copy of this machine.
-// change does nothing if the instance has booted again, was stopped or was replaced since the
-// copy.
+// change applies fn to a machine. The parameter seen is an earlier copy of this machine. The
+// method does not call fn if the instance has booted again, was stopped or was replaced after
+// the copy was made.
 func (f *fleet) change(seen machine, fn func(*machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,7 +189,7 @@ func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindZone: zonesAt, cloudsim.KindInstance: at}, nil
 }
 
-// missing returns the instances of the fleet that are not in all.
+// missing returns the instances of the fleet that the list named all does not contain.
 func (f *fleet) missing(all []cloudsim.Instance) []cloudsim.Instance {
 	there := make(map[cloudsim.InstanceID]bool, len(all))
 	for _, i := range all {

@@ -109,7 +109,8 @@ func (a *ipam) forget(obj any) {
 	}
 }
 
-// takesPods reports whether a Node is hollow, on, and has pod ranges.
+// takesPods reports whether a Node is hollow, has pod ranges, and has kwok's label, which means
+// that its machine is on.
 func takesPods(n *corev1.Node) bool { return hollow(n) && handed(n) && len(n.Spec.PodCIDRs) != 0 }
 
 // run assigns addresses until ctx ends.
@@ -117,7 +118,7 @@ func (a *ipam) run(ctx context.Context) {
 	a.queue.run(ctx, func(ctx context.Context) bool { return cache.WaitForCacheSync(ctx.Done(), a.synced...) })
 }
 
-// sync assigns addresses to all pods of a node that need them.
+// sync assigns an address of each pod range to each pod of the node that waits for addresses.
 func (a *ipam) sync(ctx context.Context, node string) error {
 	n, err := a.nodes.Get(node)
 	if apierrors.IsNotFound(err) || err == nil && !takesPods(n) {
@@ -173,8 +174,8 @@ func done(p *corev1.Pod) bool {
 }
 
 // taken returns the addresses of a node's pods, including assigned addresses that are not in a
-// pod's status yet. It also deletes the records of assignments that are now in the status, and
-// of pods that are gone.
+// pod's status yet. It also deletes the record of an assignment if the pod's status contains
+// the addresses or if the pod is gone.
 func (b *book) taken(pods []*corev1.Pod) map[netip.Addr]bool {
 	taken, given := map[netip.Addr]bool{}, map[types.UID][]netip.Addr{}
 	for _, p := range pods {
@@ -224,9 +225,10 @@ func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) (
 	return ips, nil
 }
 
-// next returns the first free address after last. After the end of the range it continues
-// at the beginning. It skips the first two addresses, for the network and the bridge, and
-// the last address, for broadcasts.
+// next returns the first free address of the range that follows the address in the
+// argument last. After the end of the range it continues at the beginning. It skips
+// three reserved addresses: the first for the network, the second for the bridge, and
+// the last for broadcasts.
 func next(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
 	first := in.Addr().Next().Next()
 	usable := func(ip netip.Addr) bool { return in.Contains(ip) && in.Contains(ip.Next()) }

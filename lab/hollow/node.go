@@ -73,7 +73,8 @@ func newNode(m machine, typ cloudsim.InstanceType, version string, now metav1.Ti
 	return n
 }
 
-// booted writes the facts that a kubelet reads at its start into a Node's status.
+// booted updates a Node's status with the facts that a kubelet determines at its start, such as
+// the capacity and the boot id.
 func booted(n *corev1.Node, m machine, typ cloudsim.InstanceType, version string) {
 	n.Status.NodeInfo = corev1.NodeSystemInfo{
 		SystemUUID:              systemUUID(m.Instance),
@@ -110,9 +111,8 @@ func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 // hypervisor can detect that the machine has rebooted in the meantime.
 func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
 
-// derive returns a UUID (RFC 9562, version 8), which is a hash of the purpose, the instance
-// and the text in more. Two clouds may have the same instance IDs, so the time of creation is
-// part of the hash.
+// derive returns a UUID (RFC 9562, version 8). The UUID is a hash of the three arguments. Two
+// clouds may have the same instance IDs, so the time of creation is part of the hash.
 func derive(purpose string, i cloudsim.Instance, more string) string {
 	data := fmt.Appendf(nil, "%s %s %d %s", purpose, i.ProviderID, i.CreatedAt.UnixNano(), more)
 	return uuid.NewHash(sha256.New(), uuid.Nil, data, 8).String()
@@ -143,9 +143,9 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// statusPatch returns a strategic merge patch that replaces the old status in before by the
-// new status in after. The patch contains the Node's uid, so the API server refuses it for a
-// new Node of the same name.
+// statusPatch returns a strategic merge patch of the status. It changes the status of the
+// first Node, before, into the status of the second Node, after. The patch contains the
+// Node's uid, so the API server refuses it for a new Node of the same name.
 func statusPatch(before, after *corev1.Node) ([]byte, error) {
 	was, err := json.Marshal(corev1.Node{Status: before.Status})
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// gather is the time between a change and the update of the sockets, in which more changes
-	// may arrive.
+	// gather is the time between a change and the update of the sockets. Changes that arrive
+	// during this time do not cause a second update.
 	gather = 50 * time.Millisecond
 	// relisten is the pause between two attempts to open a port.
 	relisten = 2 * time.Second

@@ -34,8 +34,8 @@ func (b *bench) nodes() (one, two cloudsim.Instance) {
 	return one, two
 }
 
-// serve creates a Service. If change is not nil, serve calls it to modify the spec of the
-// Service first.
+// serve creates a Service. If the function change is not nil, serve first calls this
+// function to modify the spec of the Service.
 func (b *bench) serve(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	b.Helper()
 	svc := &corev1.Service{
@@ -167,8 +167,8 @@ func (b *bench) refuses(url string) {
 	})
 }
 
-// A node port answers on every node. It answers as the ready pods in turn, and each answer
-// contains the pod's name.
+// A node port answers on every node. Successive connections get answers as from each ready
+// pod in turn. Each answer contains the name of the pod.
 func TestNodePort(t *testing.T) {
 	b := newBench(t)
 	one, two := b.nodes()

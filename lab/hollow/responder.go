@@ -66,9 +66,9 @@ func (s *socket) shut() {
 	s.served.Wait()
 }
 
-// sync opens and closes ports until the open ports are those in want, and gives each socket
-// its view. A port that is already open keeps its socket. sync reports whether all ports are
-// open. It logs a failure only if the reason is new.
+// sync opens and closes ports until the open ports equal the keys of the map want. It gives
+// each socket its view from this map. A port that is already open keeps its socket. sync
+// reports whether all ports are open. It logs a failure only if the reason is new.
 func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complete bool) {
 	for key, s := range r.open {
 		if want[key] == nil || s.dead.Load() {
@@ -146,8 +146,9 @@ func (r *responder) listen(ctx context.Context, key socketKey, v *view) (*socket
 	return s, nil
 }
 
-// server returns a server that limits the resources of a client: the size and time of a
-// request's header, the time of an answer, and the idle time between requests.
+// server returns a server that limits the size and time of a request's header, and the
+// idle time between requests. It also limits the time of an answer, except in the
+// kubelet's API.
 func (r *responder) server(role role, now func() *view) *http.Server {
 	srv := &http.Server{
 		ReadHeaderTimeout: 5 * time.Second,
@@ -183,9 +184,9 @@ func (r *responder) ended(key socketKey, s *socket, err error) {
 }
 
 // echo answers each datagram as if it were a pod, until conn is closed. It ignores datagrams
-// that begin like an answer. Otherwise an attacker could send a datagram with a forged source
-// address, the port of another hollow node. Then the two nodes would answer each other for
-// ever.
+// that begin like an answer. Otherwise an attacker could forge a datagram with the address
+// and port of another hollow node as its source. Then the two nodes would answer each other
+// for ever.
 func echo(conn net.PacketConn, now func() *view) error {
 	var turn atomic.Uint64
 	buf := make([]byte, len(answerPrefix)) // the rest of the datagram is not needed

@@ -27,7 +27,8 @@ type endpoint struct {
 	nodeHints []string
 }
 
-// service describes one port of a Service. The port also has a node port.
+// service describes one port of a Service. The table contains only ports with a TCP or UDP node
+// port.
 type service struct {
 	types.NamespacedName
 	portName  string
@@ -115,8 +116,8 @@ func (t *table) add(svc *corev1.Service, behind []*discoveryv1.EndpointSlice) {
 }
 
 // fill reads the endpoints of s from the EndpointSlices of the Service. It takes each address
-// only once. If a running and a terminating pod have the same address, fill takes the running
-// pod.
+// only once. If a running pod and a terminating pod have the same address, the method stores
+// only the running pod.
 func (s *service) fill(behind []*discoveryv1.EndpointSlice) {
 	byAddr := map[netip.AddrPort]endpoint{}
 	for _, slice := range behind {
@@ -205,9 +206,9 @@ func usable(all []endpoint) []endpoint {
 }
 
 // from returns the endpoints for connections to the node port on the given node. If no
-// endpoint is usable, it returns none. It uses hints for nodes (KEP-3015). If they do not
-// apply, it uses hints for zones (KEP-2433). Hints apply only if all ready endpoints have
-// hints and at least one hint names this node or zone.
+// endpoint is usable, it returns none. It uses hints for nodes (KEP-3015). If the hints
+// for nodes do not apply, the method uses hints for zones (KEP-2433). Hints apply only if
+// all ready endpoints have hints and at least one hint names this node or zone.
 func (s *service) from(node, zone string) []endpoint {
 	if s.local {
 		return s.byNode[node]
@@ -225,8 +226,8 @@ func (s *service) from(node, zone string) []endpoint {
 	return near
 }
 
-// hinted returns the endpoints with hints that contain us, the name of a node or zone. If any
-// endpoint has no hints, it returns nil.
+// hinted returns the endpoints with hints that contain the node or zone named in the argument
+// us. If any endpoint has no hints, it returns nil.
 func hinted(all []endpoint, hints func(endpoint) []string, us string) []endpoint {
 	var near []endpoint
 	for _, e := range all {

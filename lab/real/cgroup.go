@@ -145,7 +145,8 @@ func delegate(dir string) error {
 	return nil
 }
 
-// limit sets the limits of the cgroup, which apply to all its processes together.
+// limit sets the limits of memory and CPUs. Each limit applies to the sum over all processes in
+// the cgroup.
 func (c cgroup) limit(s size) error {
 	const period = 100_000 // microseconds
 	set := func(h hierarchy, file, value string) error {
