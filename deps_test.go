@@ -69,8 +69,9 @@ var mayImport = map[string][]string{
 	"internal/providerid":      {},
 	"internal/queue":           {},
 
-	// The packages of commands import internal/cli and no other commands. The
-	// exception is compose, which runs the command that serves the cloud.
+	// The package of a command imports the package cli, but not the package of
+	// another command. The exception is labcli. Its command compose runs the
+	// command that serves the cloud, so labcli also imports servecli.
 	"cmd/allinone": {
 		"cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli",
 		"cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli",
@@ -124,8 +125,8 @@ var onlyIn = map[string][]string{
 }
 
 // standardOnly lists the packages that import only the standard library and this
-// module. So a program that uses the cloud's client contains no server and no
-// Kubernetes code.
+// module. Together with mayImport, this list ensures that a program with the
+// cloud's client contains no server and no Kubernetes code.
 var standardOnly = []string{"credprovider", "cloudsim", "cloudsim/client", "internal/flock", "internal/run", "internal/providerid"}
 
 func TestArchitecture(t *testing.T) {

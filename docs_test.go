@@ -77,7 +77,8 @@ func readDocument(path string) (document, error) {
 	return d, err
 }
 
-// target returns the file and the anchor to which a link on the page from leads.
+// target returns the file and the anchor that the link points to. The parameter from is the
+// page that contains the link.
 func target(from, link string) (file, anchor string) {
 	file, anchor, _ = strings.Cut(link, "#")
 	if file == "" {

@@ -221,8 +221,8 @@ func seconds(v string, least, most int) (int, error) {
 }
 
 // nodeSelector returns the selector of the nodes that may be targets of the
-// Service's load balancer. If the Service does not have the annotation, the
-// selector selects all nodes.
+// Service's load balancer. If the Service does not have the annotation for a
+// node selector, the selector selects all nodes.
 func nodeSelector(svc *v1.Service) (labels.Selector, error) {
 	value, given := svc.Annotations[AnnotationLoadBalancerNodeSelector]
 	if !given {

@@ -102,7 +102,7 @@ func freePorts(t *testing.T, n int) []int {
 }
 
 // background runs a program until the test ends or the caller calls stop. If the
-// test fails, it logs the program's output.
+// test fails, background logs the last part of the program's output.
 func background(t *testing.T, env []string, name string, args ...string) (out *output, stop func()) {
 	t.Helper()
 	out = &output{kill: func() {}}
@@ -133,8 +133,8 @@ func background(t *testing.T, env []string, name string, args ...string) (out *o
 	return out, stop
 }
 
-// slowly waits up to two minutes until ok returns nil. It is for the effects of
-// real programs.
+// slowly waits up to two minutes until ok returns nil. Tests use slowly to wait
+// for the effects of programs that run in separate processes.
 func slowly(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()
@@ -194,8 +194,9 @@ func (s *apiServer) account(t *testing.T) string {
 
 // manager runs the command of this package in a separate process. This process
 // is the test binary, whose TestMain runs the command. The process ends at the
-// end of the test, or when the caller calls stop. It calls the API server with
-// the token kubeToken, and the cloud with the token of the client cloud.
+// end of the test, or when the caller calls stop. The process calls the API
+// server with the token in the parameter kubeToken. It calls the cloud with the
+// token of the client in the parameter cloud.
 func (s *apiServer) manager(t *testing.T, kubeToken string, cloud *client.Client, args ...string) (url string, out *output, stop func()) {
 	t.Helper()
 	cfg := clientcmdapi.NewConfig()

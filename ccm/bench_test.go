@@ -62,9 +62,9 @@ func together(workers, n int, do func(i int)) {
 
 // BenchmarkInitialiseNodes measures how fast upstream's controller initialises
 // 5,000 Nodes with this provider. It also measures the controller with
-// upstream's fake provider, which answers from memory. The metric of-limit is
-// the time with the fake provider divided by the time with this provider. This
-// ratio should be at least 0.8.
+// upstream's fake provider, which answers from memory. The metric named
+// of-limit is the time with the fake provider divided by the time with this
+// provider. This ratio should be at least 0.8.
 func BenchmarkInitialiseNodes(b *testing.B) {
 	r := newRig(b)
 	r.machines(b, benchNodes)
@@ -128,7 +128,7 @@ func initialise(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 }
 
 // BenchmarkIdleMinute counts the calls to the cloud in a minute without
-// changes, for 5,000 Nodes. One of fifty Nodes is not ready. Upstream requests
+// changes, for 5,000 Nodes. 100 of these Nodes are not ready. Upstream requests
 // the addresses of each Node every five minutes. For each Node that is not
 // ready, upstream also calls the provider twice every five seconds. The
 // benchmark also reports the number of calls of a provider that makes one call
@@ -171,11 +171,12 @@ func BenchmarkIdleMinute(b *testing.B) {
 	b.ReportMetric(ours/n/benchNodes, "calls/min/node")
 }
 
-// BenchmarkMembership measures the time in which five workers, as in the
-// framework, add a node to 1,000 Services with 999 nodes each. It compares this
-// time with the time in which five workers write the targets directly to the
-// cloud. The benchmark takes one or two minutes of processor time. The cloud
-// uses most of this time, because each load balancer has all nodes as targets.
+// BenchmarkMembership measures the time in which five workers add a node to
+// 1,000 Services with 999 nodes each. In the command, upstream's service
+// controller also has five workers. It compares this time with the time in
+// which five workers write the targets directly to the cloud. The benchmark
+// takes one or two minutes of processor time. The cloud uses most of this time,
+// because each load balancer has all nodes as targets.
 func BenchmarkMembership(b *testing.B) {
 	const services, nodes = 1000, 1000
 	r := newRig(b)

@@ -7,9 +7,10 @@
 //
 // Two rules apply everywhere. First, the provider treats an unclear answer of
 // the cloud as an error. It never treats such an answer as the absence of an
-// object. An error costs only a retry, but a wrong absence deletes a Node.
-// Second, every operation is safe to repeat. A lost reply, a restart or a new
-// leader can interrupt an operation, and the next run completes the operation.
+// object. An error only causes a retry. If the provider wrongly reported that
+// an instance is absent, the framework would delete the Node. Second, every
+// operation is safe to repeat. A lost reply, a restart or a new leader can
+// interrupt an operation, and the next run completes the operation.
 package ccm
 
 import (
@@ -44,8 +45,8 @@ type Provider struct {
 	// configuration file.
 	reread func() (Config, error)
 	// unheeded holds the latest values of the settings that take effect only
-	// after a restart. With these values Reload logs only one warning for each
-	// change.
+	// after a restart. Reload compares the new values with the values in
+	// unheeded, so that Reload logs only one warning for each change.
 	unheeded Config
 	// Initialize calls leads, because upstream calls Initialize when this
 	// process begins to lead. leads may be nil.
@@ -127,9 +128,9 @@ func (p *Provider) Wait() { p.runs.Wait() }
 
 // SetInformers sets the transforms of the informers before upstream creates its
 // controllers. The informer caches omit managedFields, which are a large part
-// of a Node and which no controller reads. If an update of an object has no
-// managedFields, the API server keeps the existing managedFields. For Services
-// the transform is classView.
+// of a Node and which no controller reads. This is safe for updates, because
+// the API server keeps the existing managedFields if an update contains no
+// managedFields. For Services the transform is classView.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	cfg := p.settings.Get()
 	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {

@@ -32,11 +32,12 @@ func (c *finalizers) set(svc *v1.Service, ours bool) {
 	c.ours[svc.UID] = ours
 }
 
-// The method of finds the owner of a finalizer whose Service no longer wants a
-// load balancer. The result known reports whether the owner is known. The
-// result ours reports whether the owner is this provider. The method uses the
-// record from the time when the Service wanted a load balancer. If there is no
-// record, the method reads the writer of the finalizer from managedFields.
+// The method named of finds the owner of the load balancer finalizer of a
+// Service that no longer wants a load balancer. The result known reports
+// whether the owner is known. The result ours reports whether the owner is this
+// provider. The method uses the record from the time when the Service wanted a
+// load balancer. If there is no record, the method reads the writer of the
+// finalizer from managedFields.
 func (c *finalizers) of(svc *v1.Service) (ours, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,12 +20,13 @@ const notServed = "cloudsim.dev/not-served"
 // classView returns an informer transform. With this transform, upstream's
 // service controller serves the Services of the given class. Upstream itself
 // serves only Services without a class, and no flag changes this rule. So the
-// transform removes the class from the Services that this provider serves. It
-// gives the class of another controller to the Services that this provider does
-// not serve. From the latter Services it also removes the cleanup finalizer, so
-// that upstream does not clean up for other controllers. The transform
-// continues to remove this finalizer after such a Service has changed its type
-// and lost its class.
+// transform removes the class from the Services that this provider serves. A
+// Service that this provider does not serve keeps its class. If such a Service
+// has no class, the transform gives it the class notServed. The transform also
+// removes the cleanup finalizer from the Services that this provider does not
+// serve. Upstream therefore does not clean up for other controllers. The
+// transform continues to remove this finalizer after such a Service has changed
+// its type and lost its class.
 //
 // The transform changes Services only in the informer cache, not in the API
 // server. When upstream changes a Service, it sends the difference between two

@@ -75,9 +75,9 @@ creates load balancers for Services.`
 
 // defaults returns upstream's options with other defaults. The limits for calls
 // and for concurrent work are higher than upstream's defaults, because a local
-// cloud can answer more calls. The CCM can then initialise a thousand Nodes
-// that join together within the minute that KEP-2395 requires. The result has
-// no webhook options, because this package has no webhooks.
+// cloud can answer more calls. If a thousand Nodes join at the same time, the
+// CCM can then initialise all of them within one minute, as KEP-2395 requires.
+// The result has no webhook options, because this package has no webhooks.
 func defaults() (*options.CloudControllerManagerOptions, error) {
 	opts, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
@@ -93,9 +93,9 @@ func defaults() (*options.CloudControllerManagerOptions, error) {
 }
 
 // silence is the time after which upstream's health and metrics server closes a
-// connection whose client sends nothing. Upstream itself waits for the body of
-// a request without limit. During a CPU profile the client also sends nothing,
-// so a profile must take less time than this limit.
+// connection whose client sends nothing. Upstream itself sets no time limit for
+// the body of a request. During a CPU profile the client also sends nothing, so
+// a profile must take less time than this limit.
 const silence = 25 * time.Second
 
 // runner contains the inputs of the command for the functions that upstream
@@ -114,8 +114,8 @@ type runner struct {
 	log *slog.Logger // set by run, before provider is called
 	cfg Config       // set by run, before provider is called
 
-	// The method provider sets these fields. Before that call the fields are
-	// nil.
+	// The method provider sets these fields. Before upstream calls this method,
+	// the fields are nil.
 	made   *Provider
 	gate   *gate
 	leases *leases // nil without leader election
@@ -165,9 +165,9 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 }
 
 // handOver releases the Leases, so that another process can lead at once.
-// Before this, handOver waits until the cloud has answered all running calls.
-// If the cloud has not answered all calls after callTimeout, handOver does not
-// release the Leases, and they expire.
+// Before handOver releases the Leases, it waits until the cloud has answered
+// all running calls. If the cloud has not answered all calls after callTimeout,
+// handOver does not release the Leases, and they expire.
 func (r *runner) handOver(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -203,10 +203,11 @@ func (r *runner) elected(c *appconfig.CompletedConfig) *leases {
 // routeResync is the period in which upstream compares routes with Nodes if the
 // feature gate of KEP-5237 is enabled. With this gate, upstream repeats the
 // failed creation of a route only at the next change of a Node or at the next
-// informer resync. The same applies if a person deletes a route. Upstream's
-// default resync period is 12 to 24 hours. A resync costs one call, which lists
-// the routes. The other controllers make no calls at a resync, because they
-// compare only objects in their caches.
+// informer resync. If a person deletes a route, upstream also creates the route
+// again only at such a change or resync. Upstream's default resync period is 12
+// to 24 hours. A resync costs one call, which lists the routes. The other
+// controllers make no calls at a resync, because they compare only objects in
+// their caches.
 const routeResync = time.Minute
 
 // resync sets the resync period to routeResync if the feature gate of KEP-5237
@@ -258,8 +259,8 @@ func (r *runner) config() (Config, error) {
 }
 
 // insist copies the flags that the user set explicitly into cfg. The method
-// Over does not copy a flag with an empty string, false or 0, because it treats
-// such a value as not set.
+// Over does not copy a flag with an empty string, false or 0, because Over
+// treats such a value as not set.
 func (r *runner) insist(cfg *Config) {
 	for flag, set := range map[string]func(){
 		"cloud-project":            func() { cfg.Project = r.flagged.Project },
@@ -277,9 +278,9 @@ func (r *runner) insist(cfg *Config) {
 	}
 }
 
-// The method provider creates the Provider. It also sets up the logging of this
-// package, because upstream has set up its own logging before it calls this
-// method.
+// The method provider creates the Provider. It also directs the log of klog to
+// the log of this package. It does this here, because upstream sets up klog
+// before upstream calls this method.
 func (r *runner) provider(c *appconfig.CompletedConfig) cloudprovider.Interface {
 	if s := c.SecureServing; s != nil {
 		s.Listener = run.LimitSilence(s.Listener, r.silence)

@@ -157,8 +157,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The command calls the API server and writes its log only in the configured
-// format. When its context ends, the command ends without an error.
+// The command calls the API server. Every line of the command's log has the
+// configured format. When its context ends, the command ends without an error.
 func TestCommandRunsUntilItsContextEnds(t *testing.T) {
 	out, stop := startCommand(t, "--secure-port=0")
 	stop()

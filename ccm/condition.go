@@ -26,8 +26,8 @@ type refused struct{ error }
 // itself defines only a reason for clouds that cannot mix protocols.
 const reasonPorts = "PortsRefused"
 
-// leftover reports whether the Service has the condition of this provider
-// although it no longer wants a load balancer.
+// leftover reports whether a Service that no longer wants a load balancer still
+// has this provider's condition LoadBalancerPortsError.
 func leftover(svc *v1.Service) bool {
 	c := meta.FindStatusCondition(svc.Status.Conditions, v1.LoadBalancerPortsError)
 	return svc.Spec.Type != v1.ServiceTypeLoadBalancer && c != nil && c.Reason == reasonPorts
@@ -35,8 +35,9 @@ func leftover(svc *v1.Service) bool {
 
 // tellPorts writes the condition LoadBalancerPortsError of a Service. It sets
 // the condition if the argument why is a portsError. If why is nil or another
-// error, it removes the condition. A condition stays in the status of the
-// Service, but Kubernetes deletes an event after an hour.
+// error, it removes the condition. The repairer writes a condition in addition
+// to upstream's event. Kubernetes deletes the event after an hour, but the
+// condition stays in the status of the Service.
 func (r *repairer) tellPorts(svc *v1.Service, why error) error {
 	after := svc.DeepCopy()
 	changed := false

@@ -36,8 +36,8 @@ type Config struct {
 	// LoadBalancerClass is the spec.loadBalancerClass that the CCM serves, in
 	// addition to Services without a class. Empty means DefaultLoadBalancerClass.
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
-	// OnlyLoadBalancerClass makes the CCM ignore Services without a class,
-	// because another controller serves them.
+	// OnlyLoadBalancerClass makes the CCM ignore Services without a class. It
+	// is necessary if another controller serves these Services.
 	OnlyLoadBalancerClass bool `json:"onlyLoadBalancerClass,omitempty"`
 	// LoadBalancerIPMode is the IP mode (KEP-1860) of Services without an
 	// annotation for the mode. It is Proxy or VIP. Empty means Proxy.
@@ -76,8 +76,8 @@ func ReadConfig(path string) (c Config, err error) {
 	return c, nil
 }
 
-// Over returns a copy of c in which empty fields have the values of the
-// configuration below.
+// Over returns a copy of c. Fields that are empty in c have the values of the
+// parameter named below.
 func (c Config) Over(below Config) Config {
 	return Config{
 		URL:       cmp.Or(c.URL, below.URL),

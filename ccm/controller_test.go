@@ -188,8 +188,9 @@ func ready(n *v1.Node) *v1.Node {
 	return n
 }
 
-// The CCM writes the cloud's data into a new Node and removes the taint, even
-// if the Node registers before its instance exists.
+// The CCM writes the cloud's data into a new Node and removes the taint of
+// uninitialised Nodes. This also works if the Node registers before its
+// instance exists.
 func TestNodeIsInitialised(t *testing.T) {
 	r := newRig(t)
 	p := r.start(t)
@@ -386,7 +387,8 @@ func TestRefusalIsAnEvent(t *testing.T) {
 }
 
 // If the cloud needs time to create a load balancer, the framework retries
-// within seconds. It does not use its exponential delays, which are longer.
+// within seconds. For these retries the framework does not use its exponential
+// delays.
 func TestProvisioningIsFollowedQuickly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// The settle time of a minute ensures that only upstream's controller

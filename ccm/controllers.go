@@ -28,15 +28,15 @@ const (
 	NodeLabelController       = "cloud-node-label-controller"
 	NodeIPAMController        = "cloud-node-ipam-controller"
 	// CloudHealthController only adds a health check of the cloud. /healthz shows
-	// it as cloud-health-controller. Upstream's own checks stay healthy even if
-	// the cloud answers no call.
+	// this health check as cloud-health-controller. Upstream's own checks stay
+	// healthy even if the cloud answers no call.
 	CloudHealthController = "cloud-health-controller"
 )
 
 // controllers returns upstream's controllers and the controllers of this
 // package. It clones upstream's map, because that map is a global variable. The
-// result always contains upstream's route controller, which does not start if
-// no flag asks for routes.
+// result always contains upstream's route controller. This controller starts
+// only if the flags enable routes.
 func controllers() map[string]app.ControllerInitFuncConstructor {
 	all := maps.Clone(app.DefaultInitFuncConstructors)
 	for name, c := range map[string]struct {

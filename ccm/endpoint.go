@@ -187,8 +187,9 @@ func (p pod) serves(ports []int) bool {
 	return true
 }
 
-// podBackends returns the pods of a Service that run on the given nodes. It
-// reports the pods that cannot be targets in the field left.
+// podBackends returns the pods of a Service that run on the given nodes. The
+// field left of the result contains the pods that cannot be targets because of
+// their ports, their address or the maximum number of targets.
 func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
 	if err := b.endpoints.known(ctx, b.backoff); err != nil {
 		return to, err

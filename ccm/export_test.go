@@ -90,8 +90,9 @@ func (p *Provider) Hear() { p.mirror.OnSync(true) }
 // Mirrored reports whether the mirror is fresh.
 func (p *Provider) Mirrored() bool { return p.mirror.believed() }
 
-// Drift returns the description of the difference that a repairer would
-// correct.
+// Drift compares the load balancer of a Service with the wanted load balancer,
+// and returns a description of the difference. A repairer would correct this
+// difference.
 func (p *Provider) Drift(ctx context.Context, cluster string, svc *v1.Service, nodes ...*v1.Node) (string, error) {
 	return (&repairer{p: p, cluster: cluster}).drift(ctx, svc, nodes)
 }
@@ -153,7 +154,8 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
 // Resync returns the resync period of informers. If the argument chosen is
-// true, a user has set the period to the same value as upstream's default.
+// true, the result is the period for a user that set upstream's default
+// explicitly.
 func Resync(chosen bool) (time.Duration, error) {
 	opts, err := defaults()
 	if err != nil {
@@ -163,7 +165,7 @@ func Resync(chosen bool) (time.Duration, error) {
 	return opts.Generic.MinResyncPeriod.Duration, nil
 }
 
-// ConfigOf returns the configuration that the command makes of a file and
+// ConfigOf returns the configuration that the command creates from a file and
 // flags.
 func ConfigOf(path string, flags ...string) (Config, error) {
 	opts, err := defaults()

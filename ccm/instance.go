@@ -227,8 +227,9 @@ func (s *instances) mirrored(node *v1.Node) (cloudsim.Instance, bool) {
 }
 
 // find returns the Node's instance, from the mirror or from the cloud. If the
-// result is false and the error is nil, the correct cloud has no such instance.
-// If the Node has a provider id, find treats a terminated instance as absent.
+// result is false and the error is nil, the instance is absent, and rightPlace
+// has confirmed the cloud and the project. If the Node has a provider id, find
+// treats a terminated instance as absent.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.look(ctx, node)
@@ -284,8 +285,9 @@ func (s *instances) look(ctx context.Context, node *v1.Node) (none cloudsim.Inst
 	case err != nil:
 		return none, fmt.Errorf("node %q: instance %s: %w", node.Name, id.Instance, err)
 	case i.ProviderID != node.Spec.ProviderID:
-		// Every cloud numbers its instances from 1. So the Node belongs to
-		// another cloud, which has an instance with the same id.
+		// Every cloud numbers its instances from 1. The provider ids differ, so
+		// the Node belongs to another cloud, which has an instance with the
+		// same id.
 		return none, fmt.Errorf("node %q has the provider id %s, but this cloud's %s is %s", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
 	}
 	return i, nil

@@ -130,9 +130,9 @@ func (r *rig) elsewhere(t *testing.T) *client.Client {
 	return &c
 }
 
-// sees lets the provider find the instance i of the cluster. Only after it has
-// found an instance, the provider accepts the cloud's answer that an instance
-// does not exist.
+// sees lets the provider find the instance i of the cluster. The provider must
+// have found an instance before it accepts the cloud's answer that another
+// instance does not exist.
 func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
 	if _, err := r.instances().InstanceMetadata(t.Context(), initialised(i)); err != nil {
@@ -142,9 +142,10 @@ func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
 
 // The CCM accepts the absence of an instance only if it has found another
 // instance of this cluster in the same cloud and project. After a change of the
-// URL or the project, the CCM must first find an instance there. If a Node has
-// only the same name as an instance, this is not a proof that the project is
-// correct.
+// URL or the project, the CCM must first find an instance there. A Node without
+// a provider id and without the taint of a new Node does not prove that the
+// project is correct. This is also true if an instance has the name of the
+// Node.
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
 	other, gone := r.machine(t, "node-1"), r.machine(t, "node-2")

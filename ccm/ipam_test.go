@@ -136,8 +136,9 @@ func podCIDRs(t *testing.T, kube *fake.Clientset, name string) []string {
 }
 
 // A Node with ranges can run pods. So the CCM first creates the routes and then
-// writes the ranges. Until then, ListRoutes does not return these routes to the
-// framework, and DeleteRoute does not delete these routes.
+// writes the ranges. Until the CCM has written the ranges, ListRoutes does not
+// return these routes to the framework, and DeleteRoute does not delete these
+// routes.
 func TestRangesAreRoutedFirst(t *testing.T) {
 	r := podded(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
 	i := r.machine(t, "node-1")

@@ -74,8 +74,8 @@ func (l *leases) release(ctx context.Context) error {
 }
 
 // releaseLease releases one Lease, in the same way as client-go with
-// ReleaseOnCancel. It does not change a Lease that has no holder or another
-// holder.
+// ReleaseOnCancel. It does not change a Lease without a holder, or a Lease that
+// another process holds.
 func (l *leases) releaseLease(ctx context.Context, name, self string) error {
 	for range maxAttempts {
 		lease, err := l.api.Get(ctx, name, metav1.GetOptions{})

@@ -24,8 +24,8 @@ const (
 	// retryAfter is the time after which the framework repeats a call whose
 	// work is not finished.
 	retryAfter = time.Second
-	// maxAttempts is the largest number of attempts of an operation that other
-	// callers disturb by concurrent changes.
+	// maxAttempts is the largest number of attempts of an operation. An attempt
+	// fails if another caller changes the same object at the same time.
 	maxAttempts = 5
 	// unreported is the number of polls after which the CCM stops waiting for
 	// the endpoints of an active load balancer's listeners. A cloud without a
@@ -61,9 +61,9 @@ type loadBalancers struct {
 	sharing chan struct{} // has one slot; a goroutine holds the slot while it changes the members of a shared load balancer
 }
 
-// lockShared takes the slot of the channel sharing, and waits until the slot is
-// free. The caller must call done to free the slot. If ctx ends first,
-// lockShared returns an error.
+// lockShared waits until the only slot of the channel named sharing is free,
+// and then takes this slot. The caller must call done to free the slot. If ctx
+// ends first, lockShared returns an error.
 func (b *loadBalancers) lockShared(ctx context.Context) (done func(), err error) {
 	select {
 	case b.sharing <- struct{}{}:
@@ -82,10 +82,10 @@ func (b *loadBalancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1
 // GetLoadBalancer reports whether the Service still has a load balancer in the
 // cloud. The result is also true while the cloud is deleting the load balancer,
 // because the framework removes the finalizer of the Service if the result is
-// false. If the load balancer does not exist, the error is nil. Otherwise
-// Kubernetes could never delete the Service. There is one exception:
-// GetLoadBalancer returns an error if the finalizer of the Service may belong
-// to another controller.
+// false. If the load balancer does not exist, the error is nil. If
+// GetLoadBalancer returned an error in this case, Kubernetes could never delete
+// the Service. There is one exception: GetLoadBalancer returns an error if the
+// finalizer of the Service may belong to another controller.
 func (b *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -264,7 +264,8 @@ func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Se
 }
 
 // step reads the current state of the load balancer and makes at most one
-// change. If the result again is true, the caller must call step again.
+// change. If the result named again is true, the caller must call step another
+// time.
 func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, again bool, err error) {
 	lb, found, err := b.own(ctx, cluster, svc)
 	if err == nil && !found && !b.sharesNone(svc) {
@@ -297,8 +298,8 @@ func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Servic
 // shareOf. Without sharesNone, a thousand new Services would cause a thousand
 // calls, and for each call the cloud would search all load balancers. The
 // mirror may lack a very new membership. Such a membership becomes an orphan.
-// The deletion of a Service does not use sharesNone, because find asks the
-// cloud.
+// When a Service is deleted, the CCM calls find. The method find does not use
+// sharesNone, but asks the cloud.
 func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {
@@ -337,9 +338,9 @@ func (b *loadBalancers) update(ctx context.Context, lb cloudsim.LoadBalancer, wa
 }
 
 // The method active waits until lb is active and its status contains the
-// endpoints of its listeners. It stops waiting for the endpoints after the
-// number of polls in unreported. It returns a RetryError if lb does not become
-// active in time.
+// endpoints of its listeners. After as many polls as the field unreported
+// contains, it does not wait for the endpoints any more. It returns a
+// RetryError if lb does not become active in time.
 func (b *loadBalancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
 	polls := 0
 	err := wait.ExponentialBackoffWithContext(ctx, b.backoff, func(ctx context.Context) (bool, error) {

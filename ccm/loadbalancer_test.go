@@ -551,7 +551,8 @@ func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 }
 
 // If a person changes the load balancer after the CCM has read it and before
-// the CCM changes it, the CCM starts again.
+// the CCM changes it, the CCM reads the load balancer again and repeats its
+// change.
 func TestConcurrentChange(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())

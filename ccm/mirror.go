@@ -55,8 +55,8 @@ func newMirror(log *slog.Logger, api *client.Client) *mirror {
 	return m
 }
 
-// run keeps the mirror up to date until ctx ends. If the method again cancels
-// the watch, run lists all objects again.
+// run keeps the mirror up to date until ctx ends. If the method named again
+// cancels the watch, run lists all objects another time.
 func (m *mirror) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		following, cancel := context.WithCancel(ctx)
@@ -69,9 +69,10 @@ func (m *mirror) run(ctx context.Context) {
 	}
 }
 
-// The method again makes run list all objects again. It is for a changed
-// configuration, which may contain the URL of another cloud. Callers do not use
-// the mirror until the new lists are complete.
+// The method named again cancels the watch, so that run lists all objects
+// another time. The provider calls this method after a change of the
+// configuration, because the new configuration may contain the URL of another
+// cloud. Callers do not use the mirror until the new lists are complete.
 func (m *mirror) again() {
 	m.distrust(nil)
 	m.mu.RLock()

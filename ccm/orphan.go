@@ -83,8 +83,9 @@ func (s *sweeper) sweep(ctx context.Context) error {
 		}
 	}
 	// It is important that sweep has read the mirror before it lists the
-	// Services. The Service of each of these load balancers then existed before
-	// the list. If the list lacks such a Service, the Service was deleted.
+	// Services. The Service of each load balancer in the mirror therefore
+	// existed before sweep lists the Services. If the list lacks such a
+	// Service, the Service was deleted.
 	services, err := s.kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
@@ -112,9 +113,9 @@ func (s *sweeper) sweep(ctx context.Context) error {
 // mayHave reports whether the sweeper must keep lb for the Service svc. It
 // returns true if svc wants lb, or if svc still has the finalizer for the
 // deletion of lb. If this CCM does not serve the class of svc, mayHave returns
-// true while the status of svc contains an address of lb. Another CCM in the
-// same project may serve that class, or this CCM may have served it before a
-// change of the configuration.
+// true while lb is not active, or while the status of svc contains an address
+// of lb. Another CCM in the same project may serve that class, or this CCM may
+// have served it before a change of the configuration.
 func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	cfg := s.p.settings.Get()
 	switch {

@@ -136,7 +136,7 @@ func TestOrphansOfOneService(t *testing.T) {
 // The load balancer of an existing Service can also become an orphan. This
 // happens if the Service no longer wants a load balancer and its finalizer is
 // removed. It also happens if the Service has the class of another controller,
-// and its status contains the address of another load balancer. While the
+// and its status does not contain the address of this load balancer. While the
 // status contains the address of this load balancer, the other controller may
 // use the load balancer.
 func TestOrphanOfAServiceThatIsThere(t *testing.T) {

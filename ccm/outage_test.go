@@ -42,8 +42,8 @@ func calmAt(t *testing.T, settle time.Duration, opts ...cloudtest.Option) plane 
 	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, settle})
 }
 
-// within calls the function ok every second until ok returns true. It fails the
-// test after the time d.
+// within waits until the function ok returns true. It calls ok once a second.
+// If ok does not return true within the time d, the test fails.
 func within(t *testing.T, d time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); !ok(); time.Sleep(time.Second) {
@@ -106,10 +106,10 @@ func (p plane) kept(t *testing.T, lb cloudsim.LoadBalancer) {
 	}
 }
 
-// During an outage of the cloud of ten minutes, the CCM deletes no Nodes and no
-// load balancers. New Services and Nodes wait, and events contain the reason.
-// After the outage the CCM finishes all work within the retry delay of
-// upstream's queue.
+// If the cloud does not answer for ten minutes, the CCM deletes no Nodes and no
+// load balancers during this time. New Services and Nodes wait, and events
+// contain the reason. After the outage the CCM finishes all work within the
+// retry delay of upstream's queue.
 func TestTenMinutesWithoutTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, lb := peopled(t)
@@ -277,8 +277,8 @@ func TestRefusalsSayWhy(t *testing.T) {
 	}
 }
 
-// The method as replaces the token of the provider's calls. The function back
-// restores the token.
+// The method as replaces the token of the provider's calls. The result back is
+// a function that restores the provider's own token.
 func (p plane) as(token client.TokenSource) (back func()) {
 	set := func(s client.TokenSource) {
 		p.wire.spoil(nil)
@@ -290,7 +290,7 @@ func (p plane) as(token client.TokenSource) (back func()) {
 	return func() { set(nil) }
 }
 
-// incident creates a fault in the cloud. The function over deletes the fault.
+// incident creates a fault in the cloud. The result over is a function that deletes the fault.
 func (p plane) incident(t *testing.T, f cloudsim.CreateFault) (over func()) {
 	t.Helper()
 	made, err := p.cloud.CreateFault(t.Context(), f)

@@ -11,10 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The CCM emits an event on the Service if clients must use another address and
-// port for a listener, or cannot reach the listener. The status of a Service
-// has no field for another port. The report of the data plane may arrive after
-// the load balancer becomes active.
+// The CCM emits an event on the Service if clients cannot reach a listener at
+// the address and port of the Service. The status of a Service has no field for
+// a port that differs from the port of the Service. The report of the data
+// plane may arrive after the load balancer becomes active.
 func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	report := func(l cloudsim.ListenerStatus) {

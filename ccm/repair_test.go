@@ -101,7 +101,7 @@ func TestNoDrift(t *testing.T) {
 
 // When a Service changes, upstream's controller acts before the repairer. The
 // repairer waits for its settle time, even if a change of another object
-// triggers a check before that.
+// triggers a check during this time.
 func TestRepairComesSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmAt(t, 4*time.Second)

@@ -21,8 +21,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// LabelNode is the label of a route that contains the name of its Node. The CCM
-// does not read this label. It helps people who look at routes.
+// LabelNode is a label of routes. Its value is the name of the Node to which
+// the route leads. The CCM does not read this label. It helps people who look
+// at routes.
 const LabelNode = "kubernetes.io/node-name"
 
 // routes is a cloudprovider.Routes. It manages the routes in the cloud's
@@ -144,9 +145,9 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 }
 
 // replace handles an existing route with the name of want. If the existing
-// route has the same instance, replace returns the existing route. If the
-// existing route belongs to this cluster but has another instance, replace
-// deletes the existing route and creates want.
+// route has the same instance and the cloud is not deleting the route, replace
+// returns the existing route. If the existing route belongs to this cluster but
+// has another instance, replace deletes the existing route and creates want.
 func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
 	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: want.Name})
 	if err != nil {

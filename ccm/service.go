@@ -89,9 +89,10 @@ var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolT
 
 // wanted returns the load balancer that a Service requests, without the region.
 // If the cloud cannot provide the load balancer, the error contains every
-// reason. wanted never leaves out an unsupported part of the request. Otherwise
-// a Service with restrictions might be open to all clients, or a port might
-// never answer.
+// reason. If the cloud does not support a part of the request, wanted returns
+// an error and never leaves out this part silently. If wanted left out such a
+// part, a Service with restrictions might be open to all clients, or a port
+// might never answer.
 func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
 	var bad []error
 	add := func(err error) { bad = append(bad, err) }
@@ -154,7 +155,8 @@ func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.Listener
 
 // sourceRanges returns the Service's source ranges, sorted. They come from
 // spec.loadBalancerSourceRanges. If this field is empty, they come from the
-// annotation. An empty result allows clients with all addresses, IPv4 and IPv6.
+// annotation of Kubernetes for source ranges. An empty result allows clients
+// with all addresses, IPv4 and IPv6.
 func sourceRanges(svc *v1.Service) ([]string, error) {
 	if len(svc.Spec.LoadBalancerSourceRanges) == 0 && strings.TrimSpace(svc.Annotations[v1.AnnotationLoadBalancerSourceRangesKey]) == "" {
 		return nil, nil

@@ -78,8 +78,8 @@ func TestStaticAddressInOtherWords(t *testing.T) {
 	}
 }
 
-// If an annotation is very long, the error contains only its beginning, and
-// still contains the reason.
+// If an annotation is very long, the error contains only the beginning of the
+// annotation, and still contains the reason.
 func TestRefusesBriefly(t *testing.T) {
 	long := strings.Repeat("é", 50_000)
 	for name, change := range map[string]func(*v1.Service){

@@ -29,8 +29,9 @@ const (
 	labelPortsPrefix  = "ports.kubernetes.io/"               // + UID: tcp-80.udp-53
 )
 
-// share changes want to a shared load balancer if the Service has the
-// annotation for a shared load balancer.
+// share changes the name and the labels in the parameter want to those of a
+// shared load balancer. It does so only if the Service has the annotation for a
+// shared load balancer.
 func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
 	if !asked {
@@ -158,11 +159,11 @@ func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 }
 
 // leave removes the listeners and labels of a member from a shared load
-// balancer. If no other member exists, it deletes the load balancer. The caller
-// must hold the slot of the channel sharing, so that no other goroutine of this
-// process adds a member at the same time. If another process adds a member and
-// leave deletes the load balancer, the repairer creates the load balancer
-// again.
+// balancer. If no other member or no other listener exists, leave deletes the
+// load balancer. The caller must hold the slot of the channel named sharing, so
+// that no other goroutine of this process adds a member at the same time.
+// Another process may add a member just before the load balancer is deleted. In
+// this case the repairer creates the load balancer again.
 func (b *loadBalancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
 	keep := cloudsim.UpdateLoadBalancer{Labels: maps.Clone(lb.Labels), LoadBalancerSpec: lb.LoadBalancerSpec}
 	delete(keep.Labels, labelMemberPrefix+uid)

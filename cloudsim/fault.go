@@ -18,8 +18,9 @@ const KindFault ResourceKind = "fault"
 
 // Fault is a rule that makes API calls fail on purpose. The cloud checks the
 // rules in the order of their ids. A latency rule delays the call, and then the
-// cloud checks the next rule. The first hit of any other rule ends the check.
-// The later rules do not count this call.
+// cloud checks the next rule. If a rule with any other effect hits the call,
+// the cloud does not check the later rules. The later rules do not count this
+// call.
 //
 // The cloud first checks the authentication, the project and the syntax of a
 // request. Then it checks the rules, before it does any work. No rule applies

@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// FuzzFault calls the methods of every valid fault for any call and any time.
+// FuzzFault calls the methods of valid faults with arbitrary calls and times.
 // The delay of a call never exceeds latency plus jitter. The fault is inactive
 // after its last hit.
 func FuzzFault(f *testing.F) {

@@ -135,8 +135,8 @@ type CreateInstance struct {
 	// If Network and Subnet are empty, the cloud uses the default network of
 	// the instance's project. If Subnet is empty, the cloud uses a subnet of
 	// the network that serves the instance's zone. It prefers the subnet that
-	// serves the fewest zones. If several subnets serve equally few zones, it
-	// uses the oldest of them.
+	// serves the fewest zones. If several subnets serve this smallest number of
+	// zones, the cloud uses the oldest of these subnets.
 	Network NetworkID `json:"network,omitempty" maxLength:"128" doc:"Id of the instance's network; absent for the network of subnet, or for the project's default network" example:"net-000001"`
 	Subnet  SubnetID  `json:"subnet,omitempty" maxLength:"128" doc:"Id of the instance's subnet; absent for a subnet of the network that serves the instance's zone" example:"subnet-000001"`
 	// Address is set for an instance that represents an existing machine, e.g.

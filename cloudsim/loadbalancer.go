@@ -383,8 +383,8 @@ type TargetStatus struct {
 }
 
 // LoadBalancerStats counts the traffic of a load balancer since the data plane
-// started it. The cloud reads the counters from the data plane on request. It
-// does not store the counters, and writes no events about them.
+// started this load balancer. The cloud reads the counters from the data plane
+// on request. It does not store the counters, and writes no events about them.
 type LoadBalancerStats struct {
 	Listeners []ListenerStats `json:"listeners" doc:"One entry for each listener, in the same order"`
 	Targets   []TargetStats   `json:"targets" doc:"One entry for each target, in the same order. After them, targets that drain"`

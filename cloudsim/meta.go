@@ -97,8 +97,9 @@ func clip(s string) string {
 // List is one page of resources, sorted by id.
 type List[T any] struct {
 	Items []T `json:"items" doc:"Resources of one page, sorted by id"`
-	// Revision is the journal revision of this page. A caller that then watches
-	// from the revision of the first page misses no change.
+	// Revision is the journal revision of this page. A caller that reads all
+	// pages, and then watches from the revision of the first page, misses no
+	// change.
 	Revision uint64 `json:"revision" doc:"Journal revision of the page. A watch from this revision misses no event"`
 	Next     string `json:"next,omitempty" doc:"Value of the parameter after for the next page; absent on the last page"`
 }

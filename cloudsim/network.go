@@ -67,7 +67,8 @@ func (p PodRanges) WithDefaults() PodRanges {
 }
 
 // PodRange contains the settings of PodRanges for one IP family. Each instance
-// gets a part of the range In. Bits is the prefix length of this part.
+// gets a part of the range in the field In. Bits is the prefix length of this
+// part.
 type PodRange struct {
 	In   netip.Prefix
 	Bits int

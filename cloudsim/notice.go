@@ -23,9 +23,10 @@ func (t NoticeType) Verb() Verb { return noticeVerbs[t] }
 // instance.
 func NoticeTypes() []NoticeType { return []NoticeType{NoticePreemption, NoticeMaintenance} }
 
-// Notice announces an action of the cloud on an instance, and its time. The
-// instance reads the notice from its metadata service. At the announced time
-// the cloud does the action if the state of the instance allows it.
+// Notice announces an action that the cloud will do on an instance, and the
+// time of this action. The instance reads the notice from its metadata service.
+// At the announced time the cloud does the action if the state of the instance
+// allows it.
 type Notice struct {
 	Type        NoticeType `json:"type" enum:"maintenance,preemption" doc:"maintenance reboots the instance, preemption terminates it"`
 	At          time.Time  `json:"at" doc:"RFC 3339, on the cloud's clock"`

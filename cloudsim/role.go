@@ -19,12 +19,12 @@ type Role struct {
 	Predefined  bool         `json:"predefined,omitempty" doc:"Whether the role is predefined. Predefined roles cannot be deleted"`
 }
 
-// Permission is an operation id in which * stands for any letters, such as
-// "disks.*" or "loadBalancers.create". A permission can also be a class of
-// operations: PermitRead or PermitWrite. The classes do not contain the
-// operations that change permissions. A role permits such an operation only by
-// its name or by "*". Operations on the whole cloud, such as faults.create,
-// also need a role that is bound in all projects.
+// Permission is an operation id such as "loadBalancers.create", or a pattern
+// such as "disks.*". In a pattern, * stands for any characters. A permission
+// can also be a class of operations: PermitRead or PermitWrite. The classes do
+// not contain the operations that change permissions. A role permits such an
+// operation only by its name or by "*". Operations on the whole cloud, such as
+// faults.create, also need a role that is bound in all projects.
 type Permission string
 
 // The classes. A class also includes operations of future versions.
@@ -164,8 +164,8 @@ func (r CreateRoleBinding) Validate() error {
 	return c.err()
 }
 
-// Glob reports whether s matches pattern. Each * in the pattern stands for any
-// characters, also for none or for a slash.
+// Glob reports whether s matches pattern. Each * in the pattern matches any
+// number of characters, including zero characters and slashes.
 func Glob(pattern, s string) bool {
 	head, rest, star := strings.Cut(pattern, "*")
 	s, ok := strings.CutPrefix(s, head)
@@ -185,7 +185,7 @@ func Glob(pattern, s string) bool {
 	}
 }
 
-// Identity describes the caller of a request and its permissions.
+// Identity describes the caller of a request and the permissions of this caller.
 type Identity struct {
 	Caller         string           `json:"caller" doc:"Name of the service account, or name of a token without a service account" example:"ccm"`
 	Token          TokenID          `json:"token" example:"tok-000001"`

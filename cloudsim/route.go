@@ -50,7 +50,7 @@ type Route struct {
 }
 
 // Carries reports whether a route can deliver packets to the instance. The
-// result is true while the instance runs, reboots or stops.
+// result is true in the states running, rebooting and stopping.
 func (i Instance) Carries() bool {
 	return i.State == InstanceRunning || i.State == InstanceRebooting || i.State == InstanceStopping
 }

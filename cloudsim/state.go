@@ -26,17 +26,18 @@ type SaveState struct {
 	// RecordsOnly leaves out the data of disks and snapshots. After the load of
 	// such a state, a disk has the data of its current file, or no data if it
 	// has no file. Without RecordsOnly the state contains the data of all disks
-	// at one instant, as after a power cut. The save then returns Conflict if
-	// the data is larger than MaxStateData, or if an instance writes to a disk
-	// without a pause.
+	// at one instant, as after a power cut. Without RecordsOnly, the save
+	// returns Conflict if the data is larger than MaxStateData, or if an
+	// instance writes to a disk without a pause.
 	RecordsOnly bool `json:"recordsOnly,omitempty" doc:"Leave out the data of disks and snapshots"`
 }
 
 // LoadState holds the options of a load.
 type LoadState struct {
 	// RecordsOnly means that the load does not change the data of the disks. Without RecordsOnly
-	// the load replaces this data by the data in the state. The load then returns Conflict while a
-	// disk is attached, because an instance with a mounted disk would continue to use the old file.
+	// the load replaces this data by the data in the state. Without RecordsOnly, the load also
+	// returns Conflict while a disk is attached, because an instance with a mounted disk would
+	// continue to use the old file.
 	RecordsOnly bool
 }
 

@@ -20,8 +20,8 @@ const (
 	MaxTranscriptLine = 8 << 20
 )
 
-// TranscriptHead describes the recorded cloud. A cloud with the same values
-// answers the same calls in the same way.
+// TranscriptHead describes the recorded cloud. Two clouds with equal values in
+// these fields answer the same calls in the same way.
 type TranscriptHead struct {
 	Format   string    `json:"format"`
 	Version  int       `json:"version"`
@@ -33,7 +33,8 @@ type TranscriptHead struct {
 }
 
 // Exact reports whether a replay can compare times. Times are comparable only
-// with a frozen clock, because a running clock shows other times in every run.
+// with a frozen clock, because a running clock shows different times in every
+// run.
 func (h TranscriptHead) Exact() bool { return h.Clock == ClockFrozen }
 
 // TranscriptCall is one call and its answer. It contains no secrets.
@@ -102,8 +103,8 @@ func Redact(raw []byte) ([]byte, bool) {
 // Digest returns the hashes of an answer for a transcript: a hash of the whole
 // answer, and a hash of each member. The hashes do not depend on secrets.
 // Digest returns no hashes for an answer that is not JSON, e.g. an exported
-// state, which contains the cloud's secrets. If the parameter times is false,
-// answers that differ only in times have the same hash.
+// state, which contains the cloud's secrets. If the parameter named times is
+// false, two answers have the same hash if only their times differ.
 func Digest(raw []byte, times bool) (answer string, members map[string]string) {
 	v, err := document(raw)
 	if err != nil {
@@ -137,8 +138,9 @@ func document(raw []byte) (v any, err error) {
 	return v, nil
 }
 
-// scrubbing removes secrets from a JSON document. Its options select other
-// values to remove.
+// scrubbing removes secrets from a JSON document. If the field times is false,
+// scrubbing also replaces all times. If the field compared is true, scrubbing
+// also removes the values of members that depend on the machine.
 type scrubbing struct {
 	times    bool // keep times
 	compared bool // remove members that depend on the machine

@@ -20,7 +20,8 @@ type Why struct {
 // MaxWhySteps is the largest number of steps in a Why.
 const MaxWhySteps = 500
 
-// WhyStep is one change of an object, or a change that the object caused.
+// WhyStep is one event: a change of the explained object, a change of an operation on this
+// object, or a fault that changed a call about this object.
 type WhyStep struct {
 	Rev       uint64       `json:"rev" doc:"Position in the journal"`
 	Time      time.Time    `json:"time" doc:"RFC 3339, on the cloud's clock"`

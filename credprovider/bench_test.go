@@ -63,12 +63,12 @@ func (s *shape) median() float64 {
 }
 
 // BenchmarkProgram measures the time from the start of a program to its exit.
-// In each iteration it runs the plugin, the program bare, which only reads and
-// writes JSON, and the plugin of another cloud. The other plugin gets an
-// invalid request, so it makes no calls. The metrics are the medians in
-// milliseconds, and the ratios of these medians to the median of bare. The
-// plugin calls the metadata service and the cloud, so its time may be six times
-// the time of bare.
+// In each iteration it runs the plugin, the plugin of another cloud, and a
+// program with the name bare. The program bare only reads and writes JSON. The
+// other plugin gets an invalid request, so it makes no calls. The metrics are
+// the medians in milliseconds, and the ratios of these medians to the median of
+// bare. The plugin calls the metadata service and the cloud, so its time may be
+// six times the time of bare.
 func BenchmarkProgram(b *testing.B) {
 	path := program(b)
 	_, cfg := node(b)

@@ -67,11 +67,11 @@ func prune(dir string) {
 }
 
 // cacheFile returns the file for a credential. The node's credential has one
-// file. For credentials of service accounts, each pair of token and repository
-// has a separate file. So one identity never gets the credential of another
-// identity. The file name also depends on the URL of the cloud. cacheFile
-// creates the folder of the cache. If other users can access the folder,
-// cacheFile returns an error.
+// file for each registry. For credentials of service accounts, each pair of
+// token and repository has a separate file. So one identity never gets the
+// credential of another identity. The file name also depends on the URL of the
+// cloud. cacheFile creates the folder of the cache. If other users can access
+// the folder, cacheFile returns an error.
 func (c Config) cacheFile(host, repo, token string) (string, error) {
 	if err := os.MkdirAll(c.CacheDir, 0o700); err != nil {
 		return "", err

@@ -40,8 +40,8 @@ func TestAuthKeys(t *testing.T) {
 	}
 }
 
-// gives starts a server that returns passwords with the given remaining life,
-// like a cloud.
+// gives starts a server that simulates the cloud. The server returns passwords
+// with the given remaining life.
 func gives(t *testing.T, seconds int64) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +105,7 @@ func payload(t *testing.T, password string) (header struct{ Kid string }, claims
 }
 
 // The password is valid only for pulls from the registry, and for at most an
-// hour. The API of the cloud refuses it as a token.
+// hour. The API of the cloud does not accept the password as a token.
 func TestThePasswordIsNoToken(t *testing.T) {
 	cl, cfg := node(t)
 	a, err := run(t, cfg, strings.NewReader(ask(host+"/team/app", "")))

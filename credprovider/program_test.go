@@ -88,9 +88,9 @@ func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...f
 	return exited{cmd.ProcessState.ExitCode(), out.String(), said.String(), time.Since(begin)}
 }
 
-// failed fails the test if the run did not fail in time. It also fails the test
-// if standard error is not one line with one of the codes, or if standard
-// output is not empty.
+// failed fails the test if the exit code of the run is not 1, or if the run
+// took longer than the limit. It also fails the test if standard error is not
+// one line with one of the codes, or if standard output is not empty.
 func (e exited) failed(t *testing.T, codes ...credprovider.Code) {
 	t.Helper()
 	is := false
@@ -308,8 +308,8 @@ func TestProgramIsKilled(t *testing.T) {
 	}
 }
 
-// forwards starts a proxy that sends its requests to the cloud. It first calls
-// the function see with each request.
+// forwards starts a proxy that sends its requests to the cloud. Before the
+// proxy sends a request, it calls the function see with the request.
 func forwards(t *testing.T, cl *client.Client, see func(*http.Request)) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

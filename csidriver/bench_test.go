@@ -59,8 +59,8 @@ func (c *contender) turn(b *testing.B, n, atOnce int) {
 // inTurns runs one turn of each contender in each iteration, after a warm-up
 // turn that is not counted. Alternating turns are necessary because the speed
 // of the machine changes over time. Each iteration starts with another
-// contender, because a contender can leave work for the machine that slows down
-// the next contender.
+// contender. The reason is that a contender can leave unfinished work on the
+// machine, and this work slows down the next contender.
 func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 	b.Helper()
 	for _, c := range all {
@@ -79,8 +79,8 @@ func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 // rate returns the median of the cycles per second.
 func (c *contender) rate() float64 { return median(slices.Clone(c.perSecond)) }
 
-// For each iteration, of divides the rate of c by the rate of other. It returns
-// the median of these ratios.
+// For each iteration, the method of divides the rate of c by the rate of the
+// contender other. It returns the median of these ratios.
 func (c *contender) of(other *contender) float64 {
 	parts := make([]float64, len(c.perSecond))
 	for i := range parts {
@@ -242,10 +242,11 @@ func BenchmarkVolume(b *testing.B) {
 
 // BenchmarkVolumeRecords measures the cloud's part of the lifecycle. It
 // compares the rate with a limit, which is the rate of the same calls with a
-// cloud that stores nothing. The target is 1,200 cycles per second, and a loss
-// of less than a tenth with 1,000 existing volumes. The processor is the first
-// bottleneck and the disk the second. Each cycle waits for four commits in
-// sequence, which 16 parallel cycles share; see docs/csi.md.
+// cloud that stores nothing. The target is 1,200 cycles per second. With 1,000
+// existing volumes, the rate should fall by less than a tenth. The processor is
+// the first bottleneck and the disk the second. Each cycle waits for four
+// commits, one after the other. The 16 parallel cycles share these commits (see
+// docs/csi.md).
 func BenchmarkVolumeRecords(b *testing.B) {
 	const there, atOnce = 1000, 16
 	limit := &contender{cycle: forgetful(b).controllerCycle}

@@ -70,8 +70,8 @@ func (u use) readOnly() bool {
 // usesOf parses the capabilities of a volume. The result manyNodes is true if a
 // capability allows several nodes. The result content lists the filesystems,
 // sorted and separated by commas. A block volume counts as "block". The driver
-// stores content in a label of the disk. The cloud compares this label when a
-// second request has the same name.
+// stores this list in a label of the disk. If a later request has the same name
+// as an existing disk, the cloud compares the labels.
 func usesOf(all []*csi.VolumeCapability) (manyNodes bool, content string, err error) {
 	if len(all) == 0 {
 		return false, "", invalid("volume_capabilities", "is required")

@@ -18,10 +18,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// codeOf maps each kind of failure to a CSI error code. ABORTED, UNAVAILABLE
-// and DEADLINE_EXCEEDED mean that the work may still continue. The caller must
-// then repeat or undo the call. The other codes in this table do not have this
-// meaning.
+// codeOf maps each kind of failure to a CSI error code. ABORTED and UNAVAILABLE
+// mean that the work may still continue. The codes DEADLINE_EXCEEDED and
+// CANCELED from statusOf have the same meaning. The caller must then repeat or
+// undo the call. The other codes in this table do not have this meaning.
 var codeOf = map[cloudsim.Kind]codes.Code{
 	cloudsim.Internal:        codes.Internal,
 	cloudsim.Invalid:         codes.InvalidArgument,

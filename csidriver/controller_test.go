@@ -313,7 +313,9 @@ func TestForcedDetach(t *testing.T) {
 }
 
 // TestCapacityOfRegional proves that a disk type without regional disks has no
-// regional capacity. For other types, the smaller of the two zones decides.
+// regional capacity. For other types, the regional capacity is the smaller of
+// two values: the free space in the requested zone, and the largest free space
+// in another zone.
 func TestCapacityOfRegional(t *testing.T) {
 	b := newBench(t)
 	capacity := func(diskType, replication string) int64 {

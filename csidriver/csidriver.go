@@ -73,10 +73,10 @@ type NodeConfig struct {
 	// empty. The driver then asks the cloud for the id until the cloud answers.
 	InstanceName string
 	// DisksDir is the folder with the files of all disks. The data plane makes
-	// these files in the folder disks of the cloud's data directory. A virtual
-	// machine has /dev/disk/by-id for this purpose. Before the driver stages a
-	// disk, it checks in the cloud's records that the disk is attached to this
-	// instance.
+	// these files in the subfolder "disks" of the cloud's data directory. On a
+	// real virtual machine, a driver finds its disks in /dev/disk/by-id
+	// instead. Before the driver stages a disk, it checks in the cloud's
+	// records that the disk is attached to this instance.
 	DisksDir string
 	// RegistrationDir is the kubelet's folder plugins_registry. The driver
 	// makes its registration socket in this folder. With "" the sidecar
@@ -219,10 +219,10 @@ func (c Config) halves() (h halves) {
 	return h
 }
 
-// workers is the number of goroutines that wait for calls. The stack of a new
-// goroutine must grow first. With a new goroutine for each call, a volume's
-// lifecycle takes 3 % more time under load. If all workers are busy, a call
-// gets a new goroutine.
+// workers is the number of goroutines that wait for calls. Before a new
+// goroutine can handle a call, its stack must grow. With a new goroutine for
+// each call, a volume's lifecycle takes 3 % more time under load. If all
+// workers are busy, a call gets a new goroutine.
 const workers = 16
 
 // window is the HTTP/2 flow-control window. A fixed window disables gRPC's

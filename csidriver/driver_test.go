@@ -90,7 +90,8 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	}
 	b := newBench(t, serveAs...)
 	t.Cleanup(func() {
-		// Udev opens a new device for a moment, which delays its removal.
+		// Udev opens each new device for a short time. The kernel cannot remove the device
+		// during this time.
 		for deadline := time.Now().Add(time.Minute); len(b.loops()) > 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Errorf("loop devices stay: %v", b.loops())

@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// ControllerExpandVolume grows a disk, which may be attached. It always
-// requests the expansion on the node. Even if an earlier call has grown the
-// disk, the node must refresh the device.
+// ControllerExpandVolume grows a disk, which may be attached. The response
+// always requests the expansion on the node. The reason is that the node must
+// refresh the device, even if an earlier call has grown the disk.
 func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

@@ -118,7 +118,7 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// staged returns a volume that is staged, and published at pod.
+// staged returns a volume that is staged, and published at the path pod.
 func (b *bench) staged(name string) string {
 	b.t.Helper()
 	v, c := b.volume(name), mounted("ext4")
@@ -129,8 +129,9 @@ func (b *bench) staged(name string) string {
 }
 
 // TestFullAndDeadFilesystems proves that the driver returns the usage of a full
-// filesystem. It also proves that the driver can undo a volume after a shutdown
-// of its filesystem, and stage the volume again.
+// filesystem. It also proves that the driver can unpublish and unstage a volume
+// after a shutdown of the filesystem. The driver can then stage the volume
+// again.
 func TestFullAndDeadFilesystems(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
@@ -296,8 +297,9 @@ func TestCorruptedMount(t *testing.T) {
 	b.clear(v)
 }
 
-// TestUndoAfterOutsideChanges proves that the driver can undo a volume after changes from
-// outside: a missing mount, an additional mount on top, or a deleted disk file.
+// TestUndoAfterOutsideChanges proves that the driver can unpublish and unstage a volume
+// after another program has changed it. The changes are a missing mount, an additional
+// mount, and a deleted disk file.
 func TestUndoAfterOutsideChanges(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")

@@ -85,9 +85,10 @@ func TestVolumeHealth(t *testing.T) {
 	wantCode(t, "invalid starting token", err, codes.Aborted)
 }
 
-// TestStorageHealth proves that the driver returns the reason if its machine
-// cannot mount volumes, and that Probe fails. On a machine that can mount, the
-// answer has no entry.
+// TestStorageHealth checks a driver on a machine that cannot mount volumes. It
+// proves that NodeGetStorageHealth returns the reason, and that Probe returns
+// an error. On a machine that can mount volumes, the answer of
+// NodeGetStorageHealth has no entry.
 func TestStorageHealth(t *testing.T) {
 	b := newBench(t)
 	if machine.Ready() == nil {

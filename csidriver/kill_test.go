@@ -166,8 +166,9 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// killAt runs the lifecycle of a volume. It kills the driver in the step with
-// the index at, after the given delay.
+// killAt runs the lifecycle of a volume. It kills the driver in one step. The
+// parameter at is the index of this step, and the parameter after is the delay
+// before the kill.
 func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, after time.Duration) {
 	v.t.Helper()
 	var id string

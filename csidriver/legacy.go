@@ -26,15 +26,16 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// legacy describes the CSI driver of another cloud. Kubernetes translates its
-// old in-tree volumes into calls to such a driver (KEP-625). This project's
-// driver can serve these calls under the name of the other driver.
+// legacy describes the CSI driver of another cloud. Kubernetes translates old
+// in-tree volumes of the other cloud into calls to such a driver (KEP-625).
+// This project's driver can serve these calls under the name of the other
+// driver.
 type legacy struct {
 	zoneKey string
-	// The functions volume and node return the id of a disk or an instance in
-	// the other driver's format. The last part of the result contains the id in
-	// this cloud. The handle in an old PersistentVolume has the name of the
-	// disk as its last part.
+	// The function volume returns the id of a disk in the other driver's
+	// format. The function node does the same for the id of an instance. The
+	// last part of the result contains the id in this cloud. The handle in an
+	// old PersistentVolume has the name of the disk as its last part.
 	volume func(disk string) string
 	node   func(instance string) string
 	// context returns the volume context that the other driver would return for
@@ -90,8 +91,8 @@ var legacies = map[string]legacy{
 // asKey is the context key for the driver name of a call.
 type asKey struct{}
 
-// calledAs returns the driver name to which a call was sent. This is a legacy
-// name, or own if the call used the driver's own name.
+// calledAs returns the driver name to which a call was sent. The result is a
+// legacy name, or the parameter own if the call used the driver's own name.
 func calledAs(ctx context.Context, own string) string {
 	if name, ok := ctx.Value(asKey{}).(string); ok {
 		return name
@@ -109,7 +110,8 @@ var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 // disk returns the id of the disk for a legacy volume handle. The handle
 // contains the id of a disk that the driver made, or the name of a disk, as in
 // old PersistentVolumes. If no such disk exists, the result is the id in the
-// handle. Without an id, the result is the last part of the handle.
+// handle. If the handle contains no id either, the result is the last part of
+// the handle.
 //
 // A user can give a disk a name that looks like another disk's id. If the
 // handle is exactly the id of a disk that the driver made, disk returns this
@@ -150,9 +152,9 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 }
 
 // shown returns the id of the disk that is mounted at a path. It reads the id
-// from the mount and does not ask the cloud. The disk may be deleted, the cloud
-// may be down, or another disk may now have the name in the handle. If the path
-// has no disk of this driver, shown returns the handle.
+// from the mount and does not ask the cloud. The reason is that the disk may be
+// deleted, the cloud may be down, or another disk may now have the name in the
+// handle. If the path has no disk of this driver, shown returns the handle.
 func shown(at, handle string) (string, error) {
 	file, err := machine.FileAt(at)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {

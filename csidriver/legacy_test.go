@@ -89,9 +89,9 @@ func TestLegacyHandles(t *testing.T) {
 }
 
 // TestLegacyUndo proves that unstaging uses the mounts of the machine and not
-// the handle. Unstaging succeeds even if the cloud is down, if another disk has
-// the name now, or if the disk was deleted. For a foreign mount, it returns an
-// error and does not unmount.
+// the handle. Unstaging succeeds even if the cloud is down, if the disk was
+// deleted, or if another disk now has the name in the handle. If the path has a
+// foreign mount, unstaging returns an error and does not remove the mount.
 func TestLegacyUndo(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
@@ -158,7 +158,8 @@ func TestLegacyUndo(t *testing.T) {
 }
 
 // TestLegacyUndoWaits proves that an undo call waits for a running staging call
-// at the same path, although the handle does not say which disk it is.
+// at the same path. This is true even if the handle does not contain the id of
+// the disk.
 func TestLegacyUndoWaits(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
@@ -202,9 +203,9 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 	}
 }
 
-// TestLegacyFilesystem proves that the volume gets the filesystem of an old
-// StorageClass if the library does not translate the parameter. The driver
-// refuses a request if its capability has another filesystem.
+// TestLegacyFilesystem proves that a volume gets the filesystem type of an old
+// StorageClass if the library does not translate the parameter FSType. The
+// driver refuses a request if its capability has another filesystem.
 func TestLegacyFilesystem(t *testing.T) {
 	const name = "disk.csi.azure.com"
 	b := newBench(t, name)

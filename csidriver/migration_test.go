@@ -89,7 +89,8 @@ func (l *legacyBench) volume(doc string) *corev1.CSIPersistentVolumeSource {
 }
 
 // provision does the same as external-provisioner for a claim of an in-tree
-// class. It translates the class, and translates the new PersistentVolume back.
+// class. It translates the class, and translates the new PersistentVolume back
+// into an in-tree volume.
 func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 	l.t.Helper()
 	class := l.translated("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/" + old.plugin + "\nparameters: " + old.parameters + "\n").(*storagev1.StorageClass)

@@ -64,8 +64,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 
 // NodeGetInfo returns the instance of the machine, its zone, and the maximum
 // number of volumes. The maximum is the disk limit of the instance type. The
-// orchestrator compares the maximum with the volumes of the called driver name.
-// Other attached disks therefore reduce the maximum.
+// orchestrator compares the maximum with only the volumes of the driver name
+// that it called. Attached disks that do not belong to this driver name
+// therefore reduce the maximum.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {
@@ -97,11 +98,11 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 }
 
 // counted reports whether the orchestrator counts an attached disk among the
-// volumes of the called driver name. A disk that the driver made counts for the
-// driver name that made it. A disk that a user made counts if a
-// PersistentVolume uses it. Such a disk has a loop device, and no other program
-// makes loop devices for disks. For a filesystem, the driver name is part of
-// the kubelet's staging path.
+// volumes of the driver name that it called. A disk that the driver made counts
+// for the driver name that made it. A disk that a user made counts if a
+// PersistentVolume uses it. A disk that a PersistentVolume uses has a loop
+// device with a mount. No other program makes loop devices for disks. For a
+// filesystem, counted finds the driver name in the kubelet's staging path.
 //
 // If the result is uncertain, the disk does not count. The node then reports a
 // limit that is lower by one, but the call succeeds.
@@ -133,8 +134,9 @@ func (n *node) shownAt(volume string) (paths []string, err error) {
 	return paths, err
 }
 
-// namesOther reports whether a folder in path has the name of another driver
-// that this process serves.
+// namesOther reports whether a folder in path has a driver name other than the
+// parameter as. It compares with all legacy names and with the driver's own
+// name.
 func namesOther(path, own, as string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(folder string) bool {
 		_, legacy := legacies[folder]

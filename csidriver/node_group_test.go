@@ -30,9 +30,9 @@ func (b *bench) has(path string, gid uint32, mode uint32) {
 }
 
 // TestVolumeMountGroup proves that a group gets access to all files of a volume
-// (KEP-2317). This happens when the volume is staged, and when it is published
-// with another group. If the root directory already has the group, the driver
-// does not walk the volume again.
+// (KEP-2317). The driver changes the files when it stages the volume, and when
+// it publishes the volume for writing with another group. If the root directory
+// already has the group, the driver does not walk the volume again.
 func TestVolumeMountGroup(t *testing.T) {
 	b := newNodeBench(t)
 	v, plain := b.volume("pvc-1"), mounted("ext4")

@@ -67,8 +67,8 @@ func TestReadOnlyFromSnapshotInUse(t *testing.T) {
 }
 
 // TestBlockReadOnly proves that the device of a read-only block volume refuses
-// writes, which a read-only bind mount alone does not ensure. The volume cannot
-// be published for writing at the same time.
+// writes. A read-only bind mount alone does not prevent writes to the device.
+// The volume cannot be published for writing at the same time.
 func TestBlockReadOnly(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })

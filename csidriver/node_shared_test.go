@@ -58,7 +58,7 @@ func (b *bench) begins(at string) string {
 	return string(got)
 }
 
-// write writes to the device at a path and syncs it to the disk.
+// write writes data to the device at a path and syncs the data to the disk.
 func (b *bench) write(at, what string) error {
 	f, err := os.OpenFile(b.path(at), os.O_WRONLY, 0)
 	if err != nil {

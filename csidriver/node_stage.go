@@ -153,7 +153,7 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 			return err
 		}
 		// Another process that detaches unused devices may have set autoclear
-		// on this device. Stay clears it.
+		// on this device. The method Stay clears the autoclear flag.
 		return errors.Join(machine.Bind(l.Device(), at, nil), l.Stay())
 	}
 	if err := errors.Join(os.MkdirAll(at, 0o750), l.Lapse()); err != nil {
@@ -254,9 +254,9 @@ func makeFile(path string) error {
 }
 
 // dropUnused detaches the device if it has no mounts. Otherwise it only closes
-// the device. It also only closes a device with autoclear (see Lapses), because
-// the kernel detaches such a device after its last mount. This avoids a read of
-// the table of all mounts.
+// the device. For a device with autoclear (see Lapses), dropUnused only closes
+// the device, because the kernel detaches such a device after its last mount.
+// In this case dropUnused does not read the table of all mounts.
 func dropUnused(l *machine.Loop) error {
 	if lapses, err := l.Lapses(); err != nil || lapses {
 		return errors.Join(err, l.Close())
@@ -300,8 +300,8 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 			return nil, err
 		}
 	}
-	// Remove the device file last. When nothing is mounted any more, only its
-	// name shows which volume is staged.
+	// Remove the device file last. After the last unmount, only the name of the
+	// device file shows which volume is staged.
 	if err := os.Remove(stagedAt(staging, volume, true)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

@@ -120,8 +120,9 @@ func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 }
 
 // grown waits until the file of a volume has at least the required size in GiB.
-// If the file is smaller, grown first asks the cloud for the disk. It returns
-// OUT_OF_RANGE if the disk is smaller than required, too.
+// If the file is smaller at first, grown asks the cloud for the size of the
+// disk before it waits. It returns OUT_OF_RANGE if the disk in the cloud is
+// also smaller than the required size.
 func (n *node) grown(ctx context.Context, volume, path string, least int) error {
 	bytes := int64(least) * gib
 	if info, err := os.Stat(path); err == nil && info.Size() >= bytes {

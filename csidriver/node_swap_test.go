@@ -108,8 +108,8 @@ func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 }
 
 // startSwapping runs swapLinks in a child process. The function stop returns
-// false until the child has made minSwaps swaps. Then it stops the child and
-// returns true.
+// false until the child has made minSwaps swaps. After these swaps, a call of
+// stop ends the child and returns true.
 func (b *bench) startSwapping(volume, outside string) (stop func() bool) {
 	t := b.t
 	t.Helper()

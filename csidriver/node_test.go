@@ -64,7 +64,8 @@ func TestDataStay(t *testing.T) {
 	}
 }
 
-// clear unpublishes the volume at pod and unstages it, each step twice.
+// clear unpublishes the volume at the path pod and then unstages the volume. It does each step
+// twice.
 func (b *bench) clear(v string) {
 	b.t.Helper()
 	wantCode(b.t, "unstage too early", b.unstage(v), codes.FailedPrecondition)
@@ -172,7 +173,8 @@ func TestUnstageKeepsFiles(t *testing.T) {
 }
 
 // TestBlock proves that a block volume has the size of its disk and can grow
-// without a filesystem. The driver can also unstage a volume without its mount.
+// without a filesystem. The driver can also unstage a volume after another
+// program has removed the staging mount.
 func TestBlock(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })

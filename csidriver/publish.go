@@ -43,8 +43,8 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{deviceKey: a.Device}}, nil
 }
 
-// incompatibleOr returns ALREADY_EXISTS if the disk is attached to the same
-// node, but one of the two attachments is read-only and the other is not.
+// incompatibleOr returns ALREADY_EXISTS if the disk is already attached to the
+// node, but only one of the existing and the requested attachment is read-only.
 // Otherwise it returns the result of busyOr.
 func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, to cloudsim.InstanceID, readOnly bool, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {

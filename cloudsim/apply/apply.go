@@ -56,9 +56,9 @@ type Result struct {
 	Fields string `json:"fields,omitempty"` // the updated fields
 }
 
-// All applies the resources of a file. First it checks the whole file as far as possible. Then it
-// applies one resource after the other, and stops at the first failure. If dryRun is true, it only
-// checks the file.
+// All applies the resources of a file. First it makes all checks that need no change of the cloud,
+// for all resources of the file. Then it applies one resource after the other, and stops at the
+// first failure. If dryRun is true, it only checks the file.
 func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []Result, err error) {
 	later := map[string]bool{} // resources and types that the dry run would have created, or has found
 	var wrong []error
@@ -201,8 +201,10 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Resu
 	return a, nil
 }
 
-// merged returns the value have, updated with the value want. If both are objects, it updates each
-// member of want in a copy of have. Otherwise it returns want, or have if want is nil.
+// merged takes the parameter have as the present value and the parameter want as the new value,
+// and returns the updated value. If both values are JSON objects, merged copies the present value
+// and updates each member of the copy that the new value contains. Otherwise merged returns the
+// new value. If the new value is nil, merged returns the present value.
 func merged(have, want any) any {
 	if want == nil {
 		return have
@@ -232,10 +234,10 @@ func named(ctx context.Context, cl *client.Client, path, name string) (map[strin
 	return l.Items[0], nil
 }
 
-// differing returns the names of the members whose values differ between the file and the cloud. It
-// ignores a member that cannot be updated in two cases. In the first case the cloud does not show
-// the member, because it may exist only in requests. In the second case the file has an empty
-// value, which means the default value.
+// differing returns the names of the members whose values differ between the file and the cloud.
+// There are two cases in which differing ignores a member, if apply cannot update this member. In
+// the first case the cloud does not show the member, because it may exist only in requests. In the
+// second case the file has an empty value, which means the default value.
 func differing(have, want map[string]any, update []string) (fields []string) {
 	for k, v := range want {
 		is, shown := have[k]
@@ -262,8 +264,8 @@ func differs(have map[string]any, fields []string) error {
 }
 
 // covers reports whether the cloud's value includes the wanted value. The cloud's value may have
-// more members than the file, e.g. default values. If the cloud shows no value, this matches a zero
-// value in the file. A null in the file matches any value.
+// more members than the file, e.g. default values. If the cloud shows no value, covers returns true
+// for a zero value in the file. A null in the file matches any value.
 func covers(have, want any) bool {
 	switch want := want.(type) {
 	case nil:

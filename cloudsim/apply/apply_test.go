@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// everyKind contains each list that can be applied. Some values are zeros, nulls or other spellings
-// that the API shows in a different form.
+// everyKind contains each list that can be applied. Some values are zeros or nulls, and some values
+// have a spelling that differs from the spelling of the API.
 const everyKind = `
 networks:
 - {name: shop, ipv4: 10.10.0.0/16, ipv6: "fd10:0:0::/48", labels: {}, maxRoutes: 0, podRanges: {ipv4: 10.11.0.0/16, ipv4Mask: 24, ipv6: "", ipv6Mask: 0}}
@@ -224,8 +224,8 @@ func revision(t *testing.T, cl *client.Client) uint64 {
 }
 
 // FuzzApply proves that apply either applies a random file, or returns an error that names the file
-// and the line. After a success, a second apply of the file changes nothing. It may fail if the
-// file creates a fault.
+// and the line. After a success, a second apply of the file changes nothing. The second apply may
+// return an error if the file creates a fault.
 func FuzzApply(f *testing.F) {
 	f.Add([]byte(everyKind))
 	for _, s := range []string{

@@ -11,7 +11,8 @@ import (
 )
 
 // targetLists contains the API path of the list of each kind of target that a hold or a fault can
-// have. It leaves out the kinds whose name is also the id.
+// have. It leaves out the kinds of resources that have no separate id, because their name is also
+// their id.
 var targetLists = map[cloudsim.ResourceKind]string{
 	cloudsim.KindInstance: "/v1/instances", cloudsim.KindLoadBalancer: "/v1/load-balancers", cloudsim.KindAddress: "/v1/addresses",
 	cloudsim.KindDisk: "/v1/disks", cloudsim.KindSnapshot: "/v1/snapshots", cloudsim.KindSnapshotGroup: "/v1/snapshot-groups",
@@ -22,10 +23,11 @@ var targetLists = map[cloudsim.ResourceKind]string{
 // anyID matches an id of any kind.
 var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
-// TargetID returns the id of the target of a hold or a fault. The parameter of is the kind of the
-// target, in the singular or in the plural. The parameter word is the name or the id of the target.
-// A target with an id need not exist yet. The map later contains the names of resources that a
-// later call will create. TargetID returns such a name unchanged.
+// TargetID returns the id of the target of a hold or a fault. The parameter named of contains the
+// kind of the target, in the singular or in the plural. The parameter named word contains the name
+// or the id of the target. If word contains an id, the target need not exist yet. The parameter
+// named later is a map with the names of resources that a later call will create. TargetID returns
+// such a name unchanged.
 func TargetID(ctx context.Context, cl *client.Client, of, word string, later map[string]bool) (string, error) {
 	kind, known := ParseKind(of)
 	path, listed := targetLists[kind]

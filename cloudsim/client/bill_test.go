@@ -48,9 +48,9 @@ func TestBill(t *testing.T) {
 	}
 }
 
-// TestRateLimits proves that a caller over the rate limit gets a Retry-After in the cloud's time.
-// After this time the next call of the caller succeeds. The calls of other callers do not count for
-// this limit.
+// TestRateLimits proves that a caller gets a Retry-After if it makes more calls than the rate limit
+// allows. The Retry-After is a duration on the cloud's clock. After this time the next call of the
+// caller succeeds. The calls of other callers do not count for this limit.
 func TestRateLimits(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	mine, other := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader), cloudtest.As(t, cloud, "other", cloudsim.RoleReader)

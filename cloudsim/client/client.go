@@ -52,12 +52,12 @@ type Client struct {
 const MaxRetryWait = 30 * time.Second
 
 // maxReply is the largest reply body that a call reads. A full page of the largest objects is
-// smaller.
+// smaller than this limit.
 const maxReply = 64 << 20
 
-// call sends a request and decodes the JSON answer. The argument in is the JSON body of the
-// request; nil means no body. For a reply with status 204, call returns the zero value. Use seg to
-// escape path segments that come from a caller.
+// call sends a request and decodes the JSON answer. The parameter named in contains the JSON body
+// of the request. If it is nil, the request has no body. For a reply with status 204, call returns
+// the zero value. Use seg to escape path segments that come from a caller.
 func call[T any](ctx context.Context, c *Client, method, path string, in any, opts ...func(*http.Request)) (out T, err error) {
 	resp, err := c.insist(ctx, method, path, in, opts...)
 	if err != nil {
@@ -75,7 +75,8 @@ func call[T any](ctx context.Context, c *Client, method, path string, in any, op
 	return out, nil
 }
 
-// insist sends the request with do. It retries the request as the field Retries describes.
+// insist calls the method named do to send the request. It retries the request according to
+// the rules at the field Client.Retries.
 func (c *Client) insist(ctx context.Context, method, path string, in any, opts ...func(*http.Request)) (*http.Response, error) {
 	for n := 0; ; n++ {
 		resp, err := c.do(ctx, c.HTTP, method, path, in, opts...)

@@ -231,7 +231,7 @@ func TestWatchResumes(t *testing.T) {
 }
 
 // TestWatchEndsWithItsToken proves that a watch ends when an admin revokes the token of the watch.
-// The last item of the watch is the error.
+// The last item of the watch is the error Unauthenticated.
 func TestWatchEndsWithItsToken(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleReader}))(t)

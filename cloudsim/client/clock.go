@@ -16,8 +16,8 @@ func (c *Client) SetClock(ctx context.Context, req cloudsim.SetClock) (cloudsim.
 	return call[cloudsim.Clock](ctx, c, "PUT", "/v1/clock", req)
 }
 
-// AdvanceClock moves the clock forward. It returns when all work that is due by the new time has
-// settled. The caller must be an admin.
+// AdvanceClock moves the clock forward. It returns when the cloud has completed all work that is
+// due by the new time. The caller must be an admin.
 func (c *Client) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (cloudsim.Clock, error) {
 	return call[cloudsim.Clock](ctx, c.patient(), "POST", "/v1/clock/advance", req)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// randomCall is one call of a random history. Call selects the operation, and Which selects the
-// object.
+// randomCall is one call of a random history. The field Call selects the operation, and the
+// field Which selects the object.
 type randomCall struct{ Call, Which int }
 
 // take makes the call. The call may fail, but then it must fail in the same way in every run.

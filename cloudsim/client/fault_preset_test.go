@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// meets makes a call that the faults of a preset affect. The result saw is true if the call had the
-// expected effect.
+// meets makes a call that the faults of a preset affect. The result named saw is true if the call
+// had the expected effect.
 type meets func(ctx context.Context, c *client.Client) (saw bool, err error)
 
 func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client) error) meets {
@@ -33,8 +33,8 @@ func getA(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// doneAll makes a change. It expects that the call returns an error of the given kind, but that the
-// cloud has made the change.
+// doneAll makes a change. The call must return an error of the given kind. Nevertheless, the cloud
+// must have made the change.
 func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) error, instances int) meets {
 	return func(ctx context.Context, c *client.Client) (bool, error) {
 		err := change(ctx, c)
@@ -43,8 +43,8 @@ func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) er
 	}
 }
 
-// sights contains a check of the expected effect for each preset. The cloud has an instance a with
-// a disk.
+// sights contains a check of the expected effect for each preset. The cloud of the test has an
+// instance with the name "a", and a disk is attached to this instance.
 var sights = map[string]meets{
 	"slow-cloud": func(ctx context.Context, c *client.Client) (bool, error) {
 		begin := time.Now()

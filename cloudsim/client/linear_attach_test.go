@@ -35,9 +35,9 @@ type plugged struct {
 }
 
 // TestAttachmentsAreLinearizable proves that attachments are linearizable. Many callers attach,
-// detach and read the same few disks, and some answers are lost. For all answers there is one order
-// of the calls that explains them. In this order each disk is a set of instances. The set has at
-// most one instance, unless the disk allows several attachments.
+// detach and read the same few disks, and some answers are lost. There is one order of the calls
+// that explains all answers. In this order each disk is a set of instances. The set has at most one
+// instance, unless the disk allows several attachments.
 func TestAttachmentsAreLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {

@@ -19,10 +19,11 @@ import (
 )
 
 // TestLinearizable proves that the API is linearizable. Many callers create, read, change and
-// delete the same few load balancers, and some answers are lost. There is one order of all calls in
-// which a single caller would get the same answers. Each call has its place in this order between
-// its begin and its end. A call with a lost answer has its effect once, at any later time, or
-// never.
+// delete the same few load balancers, and some answers are lost. There is one order of all calls
+// with this property: a single caller that makes the calls in this order gets the same answers.
+// In this order, each call takes effect at one instant between its begin and its end. If the
+// answer of a call is lost, the call takes effect once at any time after its begin, or it has no
+// effect.
 func TestLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {
@@ -58,7 +59,8 @@ func TestLinearizable(t *testing.T) {
 	}
 	wg.Wait()
 	checkLinearizable(t, history)
-	// The checker must find errors: the same history with one wrong answer has no such order.
+	// The checker must find errors. The test therefore changes one answer of the history. For
+	// the changed history, no order of the calls explains all answers.
 	for i, op := range history {
 		if out := op.Output.(output); op.Input.(input).verb == "read" && out.err == 0 && out.port != 0 {
 			out.port += 100
@@ -102,7 +104,8 @@ func (l loses) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.next.RoundTrip(r)
 }
 
-// input is a call about a name, or about the object that the caller got last for this name.
+// input is a call about a name, or about an object. The object is the last object with this
+// name that the caller received.
 type input struct {
 	name, verb string
 	id         cloudsim.LoadBalancerID

@@ -22,9 +22,9 @@ const (
 	maxMetadata     = 64 << 10
 )
 
-// Metadata is a client of the metadata service. It runs on an instance and reads the metadata of
-// this instance. It connects to URL directly, never through a proxy, and follows no redirect. Only
-// one goroutine may use it. Call Close at the end.
+// Metadata is a client of the metadata service. The client runs on an instance and reads the
+// metadata of this instance. The client connects directly to the address in the field URL. It
+// uses no proxy and follows no redirect. Only one goroutine may use it. Call Close at the end.
 type Metadata struct {
 	URL string // without a path
 

@@ -32,8 +32,9 @@ var (
 // the two clouds, so that other load on the machine affects both measurements. The cost of a call
 // may grow with the logarithm of the store's size.
 //
-// The metric of-small is the time of a call in the large cloud divided by the time in the small
-// cloud. This ratio should be at most the value of the metric limit.
+// The metric named of-small is the time of a call to the large cloud, divided by the time of
+// the same call to the small cloud. This ratio should be at most the value of the metric named
+// limit.
 func BenchmarkScale(b *testing.B) {
 	few, many := fill(b, small), fill(b, large)
 	limit := math.Log(float64(large.instances)) / math.Log(float64(small.instances))
@@ -92,8 +93,9 @@ func BenchmarkScale(b *testing.B) {
 }
 
 // BenchmarkStates saves the state of the large cloud, loads this state, and resets the cloud. Each
-// step should take less than 2 s on an idle machine. The metric s-raw is the lower bound in the
-// same run: the time to unpack the state and to write its bytes to two files with one sync.
+// step should take less than 2 s on an idle machine. The metric s-raw is a lower bound, measured
+// in the same run. It is the time to unpack the state, to write its bytes to two files, and to
+// sync one of these files.
 func BenchmarkStates(b *testing.B) {
 	c := fill(b, large)
 	took := map[string]time.Duration{}

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// RotateSigningKey makes a new key for a use and retires the previous key. The caller must be an
-// admin.
+// RotateSigningKey makes a new key for the purpose in req, and retires the previous key for this
+// purpose. The caller must be an admin.
 func (c *Client) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (cloudsim.SigningKey, error) {
 	return call[cloudsim.SigningKey](ctx, c, "POST", "/v1/signing-keys", req)
 }

@@ -17,8 +17,8 @@ const socketScheme = "unix://"
 
 // ValidURL reports whether u is a valid URL of a Client. The scheme must be http, https or unix. A
 // URL such as unix:///run/cloudsim.sock names a Unix socket. An http or https URL may have a path,
-// to which the client appends the paths of the API. A URL must not have a password, because a token
-// identifies the caller.
+// to which the client appends the paths of the API. A URL must not have a user name or a password,
+// because a token identifies the caller.
 func ValidURL(u string) bool {
 	if path, ok := strings.CutPrefix(u, socketScheme); ok {
 		return strings.HasPrefix(path, "/")
@@ -44,7 +44,8 @@ func Reach(t *http.Transport, u string) {
 
 // base returns the beginning of a request's URL. A cloud on a Unix socket has no host name, so base
 // returns a host name that ends in .invalid. Such a name never resolves (RFC 6761 section 6.4). If
-// the caller forgot Reach, the call therefore fails, and no token leaves the machine.
+// the program has not called Reach, a call to the cloud therefore fails, and no token leaves the
+// machine.
 func (c *Client) base() string {
 	if strings.HasPrefix(c.URL, socketScheme) {
 		return "http://cloud.invalid"

@@ -98,8 +98,8 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 
 // AllEvents returns all events after o.Since up to now. It reads them page by page. It returns Gone
 // if the journal no longer contains all these events, or if a state was loaded after o.Since. There
-// is one exception: if o.Since is 0 and a later page is Gone, AllEvents reads all events of the
-// journal again, from a watch.
+// is one exception. If o.Since is 0 and the call for a later page returns Gone, AllEvents opens a
+// watch and reads all events of the journal again.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

@@ -15,8 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// fleet is an example of a controller. It keeps count instances running and
-// replaces an instance that takes longer than startTimeout to start.
+// fleet is an example of a controller. It keeps a number of instances running,
+// as set in the field count. It replaces an instance that takes longer than
+// startTimeout to start.
 type fleet struct {
 	cloud        *client.Client
 	count        int
@@ -103,8 +104,8 @@ func TestFleetDeletesHungInstances(t *testing.T) {
 	}
 }
 
-// TestPageShowsTheseTests proves that the Go code in the page is identical to the code in this
-// file.
+// TestPageShowsTheseTests proves that all Go code in the page
+// docs/howto/test-your-controller.md is identical to code in this file.
 func TestPageShowsTheseTests(t *testing.T) {
 	page, err := os.ReadFile("../../docs/howto/test-your-controller.md")
 	if err != nil {

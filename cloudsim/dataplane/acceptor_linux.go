@@ -40,9 +40,9 @@ type troubles struct {
 	taken uint64 // number of clients accepted before the error
 }
 
-// accept serves the connections of a socket until ctx ends. When it returns, the port is free,
-// and connections that were still being dialled are reset. If the process has no free file
-// descriptors, accept waits and tries again.
+// accept serves the connections of a socket until ctx ends. When accept returns, the port is
+// free. Before it returns, accept resets the connections that still wait for a target. If the
+// process has no free file descriptors, accept waits and tries again.
 func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
 	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	e := &entry{b: b, socket: s, failed: make(chan troubles, len(f.loops))}

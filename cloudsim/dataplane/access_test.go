@@ -19,8 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The data plane at once refuses a client that is in no source range, and counts the refusal. A
-// change of the source ranges cuts only the connections of clients that the new ranges exclude.
+// If a client's address is in no source range, the data plane refuses the client at once and
+// counts the refusal. A change of the source ranges cuts only the connections of clients that
+// the new ranges exclude.
 func TestSourceRanges(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -186,8 +187,8 @@ func TestDualStack(t *testing.T) {
 	}
 }
 
-// A published port leads to its listener. If the port cannot be opened, the load balancer is
-// degraded.
+// A client that connects to a published port reaches the listener of this port. If the data
+// plane cannot open the port, the load balancer has the condition degraded.
 func TestPublishedPort(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, named)

@@ -66,8 +66,8 @@ func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
 }
 
 // apply puts the spec of lb in force. It does not touch sockets, probes and connections that need
-// no change. It ignores a revision that is older than the last one. It does nothing if the spec
-// is already in force, for example if lb has only a new status.
+// no change. It ignores a revision that is older than the last revision that it has received. It
+// does nothing if the spec is already in force, for example if lb has only a new status.
 func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines map[cloudsim.InstanceID]machine) {
 	if lb.Revision < b.revision {
 		return
@@ -104,15 +104,16 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	}
 }
 
-// The result of does is true if the addresses, published ports and spec of lb are already in
-// force.
+// The method named does returns true if the addresses, published ports and spec of lb are
+// already in force.
 func (b *balancer) does(lb cloudsim.LoadBalancer) bool {
 	return slices.Equal(b.lb.Addresses, lb.Addresses) && slices.Equal(b.lb.Published, lb.Published) && b.lb.Same(lb.LoadBalancerSpec)
 }
 
-// closeSockets calls the function which for each socket, and closes the socket if the result is
-// true. The ports of closed sockets are free when closeSockets returns. The caller must not hold
-// mu, because a goroutine that accepts clients may wait for mu.
+// closeSockets calls the function in the parameter named which for each socket. If this function
+// returns true, closeSockets closes the socket. The ports of closed sockets are free when
+// closeSockets returns. The caller must not hold mu, because a goroutine that accepts clients
+// may wait for mu.
 func (b *balancer) closeSockets(which func(*socket) bool) {
 	for key, s := range b.sockets {
 		if which(s) {
@@ -190,8 +191,9 @@ func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.Instanc
 	}
 }
 
-// steer applies the new state m of an instance. It takes O(targets) if a target is an address
-// behind an instance, else O(1).
+// steer applies the new state m of an instance. If any target is an address behind an
+// instance, steer scans all targets. If it finds a target of the instance, it also scans all
+// sessions.
 func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -274,8 +276,8 @@ func (b *balancer) forgetIfUnused(t *target) {
 	b.news() // the target no longer drains
 }
 
-// stop closes every socket. The connections may continue for the time grace. stop does not wait
-// for their end. To wait, call b.work.Wait.
+// stop closes every socket. Open connections may continue for the duration in the parameter
+// grace. stop does not wait for their end. To wait, call b.work.Wait.
 func (b *balancer) stop(grace time.Duration) {
 	if b.stopReport != nil {
 		b.stopReport()

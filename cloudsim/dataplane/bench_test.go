@@ -98,7 +98,8 @@ func BenchmarkThroughput(b *testing.B) {
 type onlyWriter struct{ io.Writer }
 
 // BenchmarkLatency measures a round trip of 64 bytes on an open connection. The metric
-// latency/direct is 2 if the load balancer takes as much time as the target.
+// latency/direct is the time through the load balancer, divided by the time of a
+// direct connection. It is 2 if the load balancer takes as much time as the target.
 func BenchmarkLatency(b *testing.B) {
 	f := newFleet(b, 1, each(echo))
 	f.up(b, dataplane.Config{})
@@ -120,9 +121,9 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(float64(through)/float64(straight), "latency/direct")
 }
 
-// BenchmarkConnections measures connecting, one round trip and closing. A load balancer has two
-// connections where the target has one. So the metric rate/direct is 0.5 if the load balancer
-// takes as much time as the target.
+// BenchmarkConnections measures connecting, one round trip and closing. For each connection of
+// a client, the load balancer has two connections and the target has only one connection. So
+// the metric rate/direct is 0.5 if the load balancer takes as much time as the target.
 func BenchmarkConnections(b *testing.B) {
 	f := newFleet(b, 1, each(echo))
 	f.lb.HealthCheck.IntervalMillis = 2000

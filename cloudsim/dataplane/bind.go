@@ -35,8 +35,9 @@ func (o *bound) Close() error {
 	return o.streams.Close()
 }
 
-// open opens a socket at ip:port only. If a route makes the address local to this machine, but no
-// interface has it (see Config.Claim), open sets the socket option IP_FREEBIND.
+// open opens a socket at ip:port and at no other address. If a route makes the address local to
+// this machine, but no interface has it (see Config.Claim), open sets the socket option
+// IP_FREEBIND.
 func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*bound, error) {
 	o, err := c.openWith(ctx, net.ListenConfig{}, protocol, ip, port)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) && isLocal(ip) {
@@ -68,8 +69,8 @@ func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol clou
 }
 
 // bind opens the socket s at its address. If this machine denies a port below 1024, bind opens
-// the port plus LowPortOffset instead. The result problem is the reason why o is nil, or why o is
-// at another port.
+// the port plus LowPortOffset instead. The result named problem contains the reason if o is nil,
+// or if o is at another port than the configured port.
 func (c Config) bind(ctx context.Context, s *socket) (o *bound, problem string) {
 	ip, port := s.bind, s.key.port
 	a, err := netip.ParseAddr(ip)

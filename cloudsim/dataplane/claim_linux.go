@@ -70,7 +70,8 @@ func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) 
 	return release, nil
 }
 
-// isOurs reports whether there is a route like r with claimProtocol.
+// isOurs reports whether the machine has a route with claimProtocol that has the same table,
+// type, interface and destination as r.
 func isOurs(r *netlink.Route) bool {
 	there, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, r, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE|
 		netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST|netlink.RT_FILTER_PROTOCOL)

@@ -16,7 +16,7 @@ import (
 )
 
 // memory is a fake cloud, with its records in memory. It applies each change at once. A test can
-// make its calls fail, which is not possible with a real cloud.
+// make the calls to this fake cloud fail. This is not possible with a real cloud.
 type memory struct {
 	mu        sync.Mutex
 	rev       uint64
@@ -57,8 +57,8 @@ func (m *memory) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, id s
 	m.ring()
 }
 
-// putLB stores a load balancer. An empty state becomes active. The status of the stored load
-// balancer does not change.
+// putLB stores a load balancer. If the field State of lb is empty, putLB stores the state
+// active. The status of the stored load balancer does not change.
 func (m *memory) putLB(lb cloudsim.LoadBalancer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -242,8 +242,9 @@ func (m *memory) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus 
 }
 
 // await waits until the status of a load balancer covers all of its listeners and targets, and
-// meets a condition. The condition is a function of the status. It returns "" if the status meets
-// the condition, and else the difference.
+// meets a condition. The parameter named is contains the condition, as a function of the status.
+// This function returns "" if the status meets the condition. Otherwise it returns the
+// difference.
 func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus

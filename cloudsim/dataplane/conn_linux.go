@@ -29,7 +29,7 @@ const (
 
 // conn is the connection of a client together with the connection to the client's target. Only
 // the loop's goroutine may use a conn. As an exception, the balancer also uses some fields of
-// session, which its mu protects.
+// session. The balancer's mu protects these fields.
 type conn struct {
 	session
 	loop        *loop
@@ -137,9 +137,9 @@ func (c *conn) connect() error {
 	return err
 }
 
-// another closes the socket to the present target and chooses another target. If there is none,
-// it ends the connection and returns false. A failed dial does not change the target's health,
-// because only probes change it.
+// another closes the socket to the present target and chooses another target. If there is no
+// other target, it ends the connection and returns false. A failed dial does not change the
+// target's health, because only probes change it.
 func (c *conn) another(err error) bool {
 	c.back.close(c.loop, true)
 	c.tried = append(c.tried, c.target)
@@ -232,8 +232,9 @@ func (c *conn) run() {
 	}
 }
 
-// look ends a connection if its deadline has passed. The client's endpoint checks the deadline
-// for both endpoints.
+// look checks the deadline of a connection. After the deadline of a dial, look dials another
+// target. After the idle timeout, look ends the connection, unless bytes wait for a slow
+// reader. The client's endpoint checks the deadline for both endpoints.
 func (s *endpoint) look(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {
@@ -273,7 +274,8 @@ func (c *conn) waits() bool {
 	return !c.halves[in].empty() || !c.halves[out].empty() || unsent(c.front.fd) || unsent(c.back.fd)
 }
 
-// cutSoon ends the connection at once. Any goroutine may call it.
+// cutSoon tells the loop to reset the connection, and does not wait for the loop. The loop
+// resets the connection only in the phase forwarding. Any goroutine may call it.
 func (c *conn) cutSoon() {
 	c.loop.do(func() {
 		if c.phase == forwarding {

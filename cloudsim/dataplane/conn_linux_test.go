@@ -61,8 +61,8 @@ func TestSilentTarget(t *testing.T) {
 	}
 }
 
-// When a listener is removed, the data plane at once resets those of its connections that still
-// wait for a target.
+// When a listener is removed, some of its connections may still wait for a target. The data
+// plane resets these connections at once.
 func TestListenerGoesWhileDialling(t *testing.T) {
 	t.Parallel()
 	f := quiet(t, 1)

@@ -86,7 +86,8 @@ func (f *follower) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt}, nil
 }
 
-// notListed returns the keys of the map have that no item of the list has.
+// notListed returns those keys of the map in the parameter named have that belong to no item of
+// the list.
 func notListed[K comparable, V, T any](have map[K]V, list []T, key func(T) K) []K {
 	gone := maps.Clone(have)
 	for _, item := range list {

@@ -135,8 +135,8 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Two changes that undo each other may delete a reported status from the record. The plane then
-// reports the status again.
+// If the second of two changes undoes the first change, these changes may delete a reported
+// status from the cloud's record. The plane then reports the status again.
 func TestUndoneChangeIsReported(t *testing.T) {
 	f := newFleet(t, 2, each(echo))
 	f.up(t, dataplane.Config{})
@@ -148,8 +148,8 @@ func TestUndoneChangeIsReported(t *testing.T) {
 	f.cloud.await(t, lbID, ready)
 }
 
-// The plane accepts the lists of a cloud that lost its records and was filled again, although
-// the new revisions are lower.
+// A cloud can lose its records and get new records. The plane accepts the lists of this
+// cloud, although the new revisions are lower than the revisions that the plane knows.
 func TestCloudThatBeganAnew(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, named)

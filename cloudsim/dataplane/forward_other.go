@@ -183,9 +183,10 @@ const looks = 4
 
 // move moves bytes from src to dst until src ends.
 //
-// With an idle timeout, move wakes up after each fraction of the timeout, but only while it
-// waits for src. This version cannot detect bytes that wait for a slow reader. The reader must
-// take them within the idle timeout.
+// If the listener has an idle timeout, move divides the timeout into equal parts. The constant
+// looks is the number of parts. While move waits for src, it wakes up after each part. This
+// version cannot detect bytes that wait for a slow reader. The reader must take them within
+// the idle timeout.
 func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newPooledReader(src, small)
 	if err != nil {

@@ -26,8 +26,9 @@ func inOwnNetwork(t *testing.T) {
 	}
 }
 
-// claim takes over a route that a killed process of this program has left, and its release
-// deletes the route. A route of another program, or of a running process of this program, stays.
+// claim takes over a route that a killed process of this program has left. The function that
+// claim returns deletes the route. A route of another program, or of a running process of this
+// program, stays.
 func TestClaimOfExistingRoutes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a network namespace of its own")

@@ -95,8 +95,9 @@ func answer(c net.Conn, well bool) {
 
 // TestRation proves in which order load balancers get slots. Each character of a story is one
 // step. A lower-case letter requests a slot for its load balancer. A capital letter requests a
-// slot and then cancels. "-" with the next letter returns a slot. The field got lists the load
-// balancers that got slots, in order.
+// slot for its load balancer, and then cancels the request. After the character "-", the load
+// balancer of the next letter gives back one slot. The field got lists the load balancers that
+// got slots, in order.
 func TestRation(t *testing.T) {
 	for _, tc := range []struct {
 		name       string

@@ -175,8 +175,8 @@ func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.news()
 }
 
-// prefixes parses source ranges. It skips an invalid range, because the cloud's API has already
-// validated all ranges.
+// prefixes parses source ranges. It skips an invalid range without an error. This is safe,
+// because the cloud's API has already validated all ranges.
 func prefixes(ranges []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range ranges {

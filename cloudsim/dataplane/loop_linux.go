@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// imbalance is the maximum difference between the numbers of connections of two loops. If the
-	// difference is larger, the loop with more connections passes new connections to the other
-	// loop. Few connections are fastest without a change of threads. Many connections are fastest
-	// when all processors share them.
+	// imbalance limits the difference between the numbers of connections of two loops. If a loop
+	// has at least this number of connections more than the least loaded loop, it passes new
+	// connections to the least loaded loop. If there are few connections, forwarding is fastest
+	// when each connection stays on the thread that accepted it. If there are many connections,
+	// forwarding is fastest when all processors share the connections.
 	imbalance = 32
 	// tick is the minimum time between two checks of all deadlines. A deadline is late by at
 	// most this time.
@@ -30,8 +31,8 @@ const (
 // processor. A connection stays on the same loop until it ends.
 //
 // A goroutine for each direction would be simpler. But to wake a goroutine costs more than to
-// forward a few bytes. A short connection would take 50 % more processor time. See
-// docs/decisions/0045.
+// forward a few bytes. With such goroutines, a short connection would take 50 % more
+// processor time than with the loops. See docs/decisions/0045.
 type forwarder struct {
 	loops []*loop
 	work  sync.WaitGroup
@@ -95,7 +96,7 @@ type watched interface {
 
 // loop waits for many sockets and serves those that are ready, one after the other. It must
 // never call a function that blocks. Only the loop's goroutine may use its state. Other
-// goroutines call do.
+// goroutines must use the method named do.
 type loop struct {
 	forwarder *forwarder
 	open      atomic.Int64 // connections

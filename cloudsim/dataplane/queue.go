@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// slot is the state of one target at one listener: its number of connections, and its last
-// turn. The balancer's mu protects it.
+// slot is the state of one target at one listener: the number of connections between the
+// two, and the target's last turn. The balancer's mu protects it.
 type slot struct {
 	target *target
 	order  int     // order in which slots were made; breaks ties
@@ -60,10 +60,10 @@ func (q *queue) Pop() any {
 	return s
 }
 
-// set adds s to the queue or removes s from the queue. If s was in the queue and stays in it,
-// set moves s to the place that fits its changed target. A new slot gets the present virtual
-// time. So the new slot does not wait for a whole round, and does not get the turns that it
-// missed.
+// set adds s to the queue or removes s from the queue. If s was in the queue and stays in the
+// queue, set moves s to its new place in the order, because the target of s may have changed.
+// A slot that set adds to the queue gets the present virtual time. So this slot does not wait
+// for a whole round, and does not get the turns that it missed.
 func (q *queue) set(s *slot, in bool) {
 	switch {
 	case in && s.at < 0:

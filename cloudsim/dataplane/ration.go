@@ -53,7 +53,7 @@ func (r *ration) take(ctx context.Context, p *portion) bool {
 	return false
 }
 
-// give returns one slot of p.
+// give makes one slot of p free again.
 func (r *ration) give(p *portion) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -142,7 +142,8 @@ func realCloud(t testing.TB) *api.Client {
 		}))
 }
 
-// twoInstances makes instances a and b. Each serves its name on the same port.
+// twoInstances makes instances a and b. On each instance, a server sends the name of the
+// instance to its clients. Both servers use the same port.
 func twoInstances(t testing.TB, cloud *api.Client) (targets []cloudsim.Target, targetPort int) {
 	for _, name := range []string{"a", "b"} {
 		vm, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})

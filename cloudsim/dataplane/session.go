@@ -51,7 +51,7 @@ func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choic
 	return c, ""
 }
 
-// closed counts that a connection or flow of l has ended.
+// closed updates the number of open connections after a connection or flow of l has ended.
 func (b *balancer) closed(l *listener) {
 	l.open--
 	b.cfg.total.Add(-1)
@@ -190,8 +190,8 @@ func (b *balancer) drainTimeout() time.Duration {
 	return b.cfg.DrainTimeout
 }
 
-// drain cuts the session after d, unless undrain is called first. If the session drains already,
-// the earlier of the two times applies.
+// drain cuts the session after d, unless undrain is called first. If an earlier call of drain
+// has set a time for the cut, the session is cut at the earlier of the two times.
 func (s *session) drain(d time.Duration) {
 	if d <= 0 {
 		s.cut()

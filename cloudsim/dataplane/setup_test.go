@@ -42,8 +42,8 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.64.0.0/10"), netip.Must
 func lbIP() string       { return freshIP(65) }
 func instanceIP() string { return freshIP(64) }
 
-// run starts a data plane. The function stop ends the data plane and waits for its end. The end
-// of the test calls stop, too.
+// run starts a data plane. The function stop ends the data plane and waits for its end. The
+// test framework also calls stop at the end of the test.
 func run(t testing.TB, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()) {
 	t.Helper()
 	return runLogged(t, slog.DiscardHandler, cloud, cfg)
@@ -83,8 +83,9 @@ func (w warnings) Write(line []byte) (int, error) {
 }
 
 // takeDescriptors opens files until the process has no free descriptor. The function giveOne
-// frees one descriptor. The function giveAll sets the limit to its old value at once, because the
-// target needs descriptors, too.
+// frees one descriptor. The function giveAll restores the old limit of descriptors for the
+// process. A test must call giveAll before it uses a target, because the target needs
+// descriptors, too.
 func takeDescriptors(t *testing.T) (giveOne, giveAll func()) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -238,8 +239,8 @@ func dial(t testing.TB, address string) client {
 	return c
 }
 
-// tryDial dials an address. The result refused is true if the connection was reset during the
-// dial.
+// tryDial dials an address. The result named refused is true if the connection was reset
+// during the dial.
 func tryDial(t testing.TB, address string) (c client, refused bool) {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, testTimeout)
@@ -293,8 +294,8 @@ func isReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
 }
 
-// ask connects, sends "ping", and returns the answer. The result refused is true if the
-// connection was reset.
+// ask connects, sends "ping", and returns the answer. The result named refused is true
+// if the connection was reset.
 func ask(t testing.TB, address string) (word string, refused bool) {
 	t.Helper()
 	c, refused := tryDial(t, address)

@@ -42,8 +42,8 @@ func (c Config) socketTo(client netip.Addr, at netip.AddrPort) (fd int, err erro
 	return fd, nil
 }
 
-// eventsNow returns the subset of events that has happened to fd. The result always includes
-// errors.
+// eventsNow returns those of the given events that are ready on fd now. If fd has an error,
+// the result also contains the error event.
 func eventsNow(fd int, events int16) uint32 {
 	p := []unix.PollFd{{Fd: int32(fd), Events: events}} //nolint:gosec // a descriptor
 	if n, err := unix.Poll(p, 0); err != nil || n == 0 {

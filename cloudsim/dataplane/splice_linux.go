@@ -33,11 +33,11 @@ type halfConn struct {
 func (w *halfConn) empty() bool { return len(w.held) == 0 && w.pipe == nil }
 
 // move moves bytes until src has no more bytes, dst takes no more bytes, or the quantum is used.
-// The result more is true only if the quantum is used. After the last byte of src, move also
-// closes the write side of dst. It returns the error if src or dst fails.
+// The result named more is true only if the quantum is used. After the last byte of src, move
+// also closes the write side of dst. It returns the error if src or dst fails.
 //
-// It copies small amounts, which takes fewer system calls. It splices large amounts, which
-// takes fewer copies.
+// For small amounts, move copies the bytes, because a splice needs more system calls. For
+// large amounts, move splices the bytes, because a splice needs fewer copies in memory.
 func (w *halfConn) move(l *loop) (more bool, err error) {
 	for range quantum {
 		if w.done {
@@ -119,8 +119,9 @@ func (w *halfConn) came(n int, err error) (int, error) {
 	return 0, nil
 }
 
-// went returns the number of bytes that dst has taken. If dst takes no more for now, went waits
-// for an event. It returns an error if dst has failed.
+// went returns the number of bytes that dst has taken. If dst takes no more bytes for now, went
+// makes epoll report when dst is writable again. It does not block. It returns an error if dst
+// has failed.
 func (w *halfConn) went(l *loop, n int, err error) (int, error) {
 	switch {
 	case err == nil:
@@ -179,7 +180,8 @@ func (w *halfConn) hold(bytes []byte) {
 	w.held = append(w.held, bytes...)
 }
 
-// release returns the buffer and the pipe to their pools. Bytes in them are lost.
+// release gives the buffer and the pipe back to their pools. Bytes in the buffer and in the
+// pipe are lost.
 func (w *halfConn) release(l *loop) {
 	if w.pooled != nil {
 		buffers.Put(w.pooled)

@@ -35,7 +35,8 @@ func keysOf(all []*target) []cloudsim.TargetKey {
 	return keys
 }
 
-// The result of takes is true if the balancer may choose the target for new connections.
+// The method named takes returns true if the balancer may choose the target for new
+// connections.
 func (t *target) takes() bool { return t.listed && t.health == cloudsim.TargetHealthy }
 
 // machine is the known state of an instance. The zero value is an instance that does not exist.
@@ -67,11 +68,11 @@ func isIPv4(ip string) bool {
 	return err == nil && a.Is4()
 }
 
-// The result of on is true if a connection can reach the machine.
+// The method named on returns true if a connection can reach the machine.
 func (m machine) on() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
 
-// The method at returns m with the addresses for the target with this key. If the key has an
-// address behind the instance, the result has only this address.
+// The method named at returns a copy of m with the addresses for the target with this key.
+// If the key has an address behind the instance, the result has only this address.
 func (m machine) at(key cloudsim.TargetKey) machine {
 	if key.IP != "" {
 		m.ips = [2]string{key.IP}
@@ -105,9 +106,9 @@ func (m machine) why(id cloudsim.InstanceID) string {
 	return fmt.Sprintf("instance %s has no internal address", id)
 }
 
-// The function keeps returns true if the machine still has its connections. A machine that
-// is shutting down still has its connections. A machine that is off, was restarted or is out
-// of reach has lost its connections.
+// The method named keeps returns true if the machine still has its connections. A machine
+// that is shutting down still has its connections. A machine that is off, was restarted or
+// is out of reach has lost its connections.
 func (m machine) keeps() bool {
 	if m.dark {
 		return false

@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A verdict changes when the number of equal probes in a row reaches the threshold. In the field
-// probes, + is a successful probe and - is a failed probe. The field want has the health after
-// each probe: i(nitial), h(ealthy) or u(nhealthy).
+// A verdict changes when the number of consecutive probes with the same result reaches the
+// threshold. In the field probes, + is a successful probe and - is a failed probe. The field
+// want has the health after each probe: i(nitial), h(ealthy) or u(nhealthy).
 func TestVerdict(t *testing.T) {
 	for _, tc := range []struct {
 		name               string
@@ -147,7 +147,8 @@ func TestPick(t *testing.T) {
 }
 
 // Each target gets connections in proportion to its weight, whether the connections end at once
-// or stay open. A target that was unhealthy for some time then gets no more than its share.
+// or stay open. When a target becomes healthy again, it gets no more connections than its
+// share.
 func TestWeights(t *testing.T) {
 	count := func(s string) map[rune]int {
 		n := map[rune]int{}

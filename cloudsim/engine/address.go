@@ -25,8 +25,8 @@ var addresses = store.Table[cloudsim.Address]{
 }
 
 // ranges stores the configured range of each kind of load balancer address. The
-// store counts the free addresses of each range separately. Two overlapping
-// ranges could therefore assign the same address twice.
+// store counts the free addresses of each range separately. If two ranges
+// overlapped, the store could therefore assign the same address twice.
 var ranges = store.Notes[netip.Prefix]{Name: "range"}
 
 // keepRanges stores the configured ranges of load balancers. It returns an

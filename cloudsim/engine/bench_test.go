@@ -118,7 +118,8 @@ func content(b *testing.B, path string) (all map[string][]kv, commits int) {
 	return all, commits
 }
 
-// fresh returns the keys in the map now that are not in the map before.
+// fresh compares the maps in the parameters named now and before. It returns the keys that only
+// the first map contains.
 func fresh(now, before map[string][]kv) map[string][]kv {
 	out := map[string][]kv{}
 	for bucket, all := range now {

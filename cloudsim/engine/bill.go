@@ -122,7 +122,8 @@ func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bil
 	return b, nil
 }
 
-// ResetBill starts a new billing window. The audit trail stays.
+// ResetBill sets all sums of the bill to zero and the begin of the bill to the present time.
+// The audit trail does not change.
 func (ac *access) ResetBill(context.Context) error {
 	now := ac.Now()
 	l := &ac.ledger

@@ -9,10 +9,10 @@ import (
 
 // CancelOperation cancels an operation that is not over. An operation can be
 // cancelled if the state machine of the resource permits the Cancel verb. A
-// resource that is being created is deleted. A starting instance stops again.
-// An attaching disk is not attached, and a detaching disk stays attached. For
-// other work CancelOperation returns Conflict. For example, a deletion cannot
-// be cancelled, as in a real cloud.
+// resource that is being created is deleted. A starting instance stops again. A
+// disk that is being attached becomes detached. A disk that is being detached
+// stays attached. For other work CancelOperation returns Conflict. For example,
+// a deletion cannot be cancelled, as in a real cloud.
 func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if op, err = get(tx, call, operations, string(id)); err != nil {

@@ -285,9 +285,9 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 	return nil
 }
 
-// copying returns the resources of a table that a filter function selects. It
-// reads the whole table before it returns, so the caller may then change the
-// resources.
+// copying returns those resources of a table for which the function in the
+// parameter named is returns true. It reads the whole table before it returns,
+// so the caller may then change the resources.
 func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, err error) {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
@@ -300,8 +300,8 @@ func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, 
 	return all, nil
 }
 
-// arrive completes the work on disk d. Attaching attachments become attached,
-// and detaching attachments are removed.
+// arrive completes the work on disk d. An attachment in the state attaching
+// becomes attached. An attachment in the state detaching is removed.
 func arrive(d *cloudsim.Disk) error {
 	var left []cloudsim.Attachment
 	for _, a := range d.Attachments {

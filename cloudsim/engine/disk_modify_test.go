@@ -163,8 +163,8 @@ func TestDiskOfSource(t *testing.T) {
 	}
 }
 
-// TestDiskPages proves that a page of a list continues after the last item of
-// the page before. This is true even if that item was deleted in between. For
+// TestDiskPages proves that each page of a list begins after the last item of
+// the previous page. This is true even if that item was deleted in between. For
 // an invalid page token, ListDisks returns Invalid.
 func TestDiskPages(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())

@@ -113,8 +113,9 @@ func TestRegionalDisk(t *testing.T) {
 }
 
 // TestRegionalDiskSurvivesItsZone proves that a fault for a zone hits calls
-// about the zonal disks in this zone. It does not hit calls about regional
-// disks, and an instance in the other zone can get such a disk.
+// about the zonal disks in this zone. The fault does not hit calls about
+// regional disks. A caller can attach a regional disk to an instance in the
+// other zone.
 func TestRegionalDiskSurvivesItsZone(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -1,7 +1,7 @@
 // Package engine implements the cloud's API. Each operation of the API is one
-// method, which runs as one transaction. Work that takes time settles later:
-// the loop in Run completes it when it is due. Before each call, Authorize
-// checks the caller's permission.
+// method, which runs as one transaction. Work that takes time settles later.
+// This means that a loop in the method Run completes the work when the work is
+// due. Before each call, Authorize checks the caller's permission.
 package engine
 
 import (
@@ -116,14 +116,16 @@ func Profiles() map[string]Profile {
 	return map[string]Profile{Instant.Name: Instant, Realistic.Name: Realistic}
 }
 
-// core is the part that Engine shares with access, images and states.
+// core contains the fields that the type Engine shares with the types access, images and
+// states.
 type core struct {
 	log   *slog.Logger
 	store *store.Store
 	cfg   Config
 
 	// settling is locked while due work settles. AdvanceClock can therefore
-	// settle all due work in order, without the loop of Run in between.
+	// settle all due work in order, because the loop of Run cannot settle work
+	// at the same time.
 	settling sync.Mutex
 }
 

@@ -223,8 +223,8 @@ func manifestOf(r *http.Request) (repo, reference string, ok bool) {
 
 // readManifest authorizes a push and then reads its manifest. It rejects an
 // invalid reference or manifest, because the library would answer 404 or 500.
-// If readManifest succeeds, the caller must call release. It frees the
-// request's entry of the semaphore server.manifests.
+// If readManifest succeeds, the caller must call release. The function release
+// frees the request's entry of the semaphore server.manifests.
 func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, reference string) (release func(), err error) {
 	ctx := r.Context()
 	if err := s.guard.allow(ctx, repo, push); err != nil {
@@ -294,9 +294,9 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	return nil
 }
 
-// withoutMount replaces a mount request by an upload request if the caller
-// cannot pull the blob from the other repository, as the specification demands.
-// It returns every other request unchanged.
+// withoutMount returns an upload request instead of a mount request if the
+// caller cannot pull the blob from the other repository. The specification
+// demands this replacement. It returns every other request unchanged.
 func (s *server) withoutMount(r *http.Request) *http.Request {
 	q := r.URL.Query()
 	from, blob := q.Get("from"), q.Get("mount")
@@ -314,7 +314,8 @@ func (s *server) withoutMount(r *http.Request) *http.Request {
 }
 
 // lively wraps a request body. It extends the read deadline before each read. A
-// read therefore fails if the client sends nothing for the time stall.
+// read therefore fails if the client sends nothing for the duration in the
+// field stall.
 type lively struct {
 	body interface {
 		Read([]byte) (int, error)
@@ -356,7 +357,7 @@ func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // realm returns the URL of the token endpoint for a challenge. If a fault of
-// the type corruptToken applies, it returns a wrong URL.
+// the type corruptToken applies, realm returns a wrong URL.
 func (s *server) realm(r *http.Request) string {
 	hit, err := s.engine.Decide((engine.RegistryCaller{}).Context(r.Context(), requestID(r)), engine.Subject{Operation: cloudsim.RegistryChallenge})
 	if err == nil && hit.Fault != nil && hit.Fault.Effect.Type == cloudsim.FaultCorruptToken {

@@ -31,7 +31,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// world is a cloud with a frozen clock and a registry, and the clients of both.
+// world is a cloud with a frozen clock and a registry, together with a client of the cloud and
+// a client of the registry.
 type world struct {
 	*client.Client
 	host string
@@ -101,7 +102,8 @@ func (w *world) user(t *testing.T, who string, role cloudsim.RoleName, resource 
 }
 
 // password creates a registry password of the user. It also returns an option
-// that makes the client library of registries send this password.
+// for the client library that the tests use. With this option, the library
+// sends the password to the registry.
 func (w *world) password(t *testing.T, c *client.Client, req cloudsim.CreateRegistryCredential) (cloudsim.RegistryCredential, remote.Option) {
 	t.Helper()
 	cred, err := c.CreateRegistryCredential(t.Context(), req)
@@ -142,7 +144,7 @@ func (w *world) wire(*testing.T) remote.Option {
 	return remote.WithTransport(w.http.Transport)
 }
 
-// says checks that an error contains all of these words.
+// says fails the test if the error does not contain each of the given words.
 func says(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -200,10 +202,10 @@ func TestPushAndPull(t *testing.T) {
 	}
 }
 
-// TestEndsOfCredentials proves when credentials become invalid. Passwords
-// expire exactly at their time on the cloud's clock. The removal of a role has
-// effect at once, even for valid bearer tokens. Signatures of the old key stay
-// valid for the overlap of a key rotation.
+// TestEndsOfCredentials proves when credentials become invalid. A password
+// expires exactly at its expiry time on the cloud's clock. The removal of a
+// role has effect at once, even for valid bearer tokens. After a key rotation,
+// signatures of the old key stay valid until the overlap period ends.
 func TestEndsOfCredentials(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")

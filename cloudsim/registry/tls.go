@@ -58,8 +58,9 @@ func makeCA(dir string) (*cert.Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Write the key first: a certificate without a key would look like a
-	// complete authority.
+	// Write the key first, so that a crash cannot leave a certificate without a
+	// key. Clients could copy such a certificate, and the next start would
+	// replace it.
 	return ca, errors.Join(
 		os.WriteFile(filepath.Join(dir, caKeyFile), key, 0o600),
 		os.WriteFile(filepath.Join(dir, CAFile), ca.CertPEM(), 0o644)) //nolint:gosec // the certificate is public

@@ -26,15 +26,15 @@ const tokenPath = "/token"
 // maxForm bounds the size of a POST to the token endpoint.
 const maxForm = 64 << 10
 
-// tokenRequest holds the parameters of a token request of either method.
+// tokenRequest holds the parameters of a token request with the method GET or POST.
 type tokenRequest struct {
 	password, service string
 	scopes            []string
 }
 
-// token answers token requests of both methods. If a POST is refused, the
-// client repeats the request with GET. A client with a wrong password therefore
-// sends two requests.
+// token answers token requests with the methods GET and POST. If a POST is
+// refused, the client repeats the request with GET. A client with a wrong
+// password therefore sends two requests.
 func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	about := cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: requestID(r)}
@@ -235,8 +235,8 @@ type limits struct {
 	of        map[string]*rate.Limiter
 }
 
-// maxLimiters is the largest number of limiters. If there are more, wait
-// deletes all of them to free their memory.
+// maxLimiters is the largest number of limiters. If more limiters exist, the
+// method wait deletes all limiters to free their memory.
 const maxLimiters = 10_000
 
 // wait returns how long the client must wait. 0 means that the request is

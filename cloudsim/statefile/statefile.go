@@ -41,10 +41,11 @@ const (
 	maxName  = 32 << 10 // largest name of a bucket, or largest key, in bytes
 )
 
-// These constants limit the uncompressed content of a file: slack bytes, plus ratio bytes for each
-// byte that the reader has read. So a small upload cannot fill the disk. gzip compresses the
-// records of 10,000 instances to a tenth of their size. It compresses a journal that repeats an
-// object of 10 KiB to about a hundredth, and zeros to a thousandth.
+// These constants limit the uncompressed content of a file. The limit is the constant slack, plus
+// the constant ratio times the number of compressed bytes that the reader has read. So a small
+// upload cannot fill the disk. gzip compresses the records of 10,000 instances to a tenth of their
+// size. It compresses a journal that repeats an object of 10 KiB to about a hundredth, and zeros
+// to a thousandth.
 const (
 	slack = 16 << 20
 	ratio = 200
@@ -234,8 +235,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// limited reads the uncompressed content of a file. It returns an error beyond the limit of slack
-// and ratio.
+// limited reads the uncompressed content of a file. It returns an error if the content exceeds
+// the limit that the constants slack and ratio define.
 type limited struct {
 	zip  *gzip.Reader
 	sent *counter

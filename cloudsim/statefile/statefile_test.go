@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// read reads a file with two sections. If reading fails, the error must be Invalid, or read fails
-// the test.
+// read reads a file with two sections. The function read fails the test if the reader returns an
+// error that is not Invalid.
 func read(t *testing.T, file []byte) (all []statefile.Record, err error) {
 	t.Helper()
 	defer func() {
@@ -71,8 +71,8 @@ func written(t *testing.T, n uint64) []byte {
 }
 
 // TestFile proves that a reader returns the written records. After a change of one byte in the
-// file, the reader returns Invalid or the same records. For a file without its end it returns
-// Invalid.
+// file, the reader returns Invalid or the same records. If the end of the file is missing, the
+// reader returns Invalid.
 func TestFile(t *testing.T) {
 	whole := written(t, 10)
 	want, err := read(t, whole)

@@ -16,9 +16,9 @@ import (
 )
 
 // Archive writes the content of the store as the first section of a state. It
-// does not block writers. Archive calls the function look in the same
-// transaction. look returns whether the state will have the data of disks. If
-// look is nil, the state will not have this data.
+// does not block writers. Archive calls the function look in the transaction
+// that reads the content. look returns whether the state will have the data of
+// disks. If look is nil, the state will not have this data.
 func (s *Store) Archive(w *statefile.Writer, look func(*Tx) (diskData bool, err error)) (err error) {
 	defer panicOnFault()()
 	defer recoverTo(&err)
@@ -53,8 +53,8 @@ const (
 
 // Unarchive reads the first section of a state into a new store at path. It
 // returns Invalid for a damaged or malicious state. The caller must then remove
-// the file at path. The caller must not write to the store, because a crash can
-// lose such a write.
+// the file at path. The caller must not write to the store, because this store
+// does not sync its file. A crash could lose the write.
 func Unarchive(r *statefile.Reader, path string) (s *Store, err error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoSync: true, NoGrowSync: true, NoFreelistSync: true})
 	if err != nil {

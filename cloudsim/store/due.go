@@ -38,9 +38,9 @@ func (t *Tx) Later(at time.Time, w Work) error {
 }
 
 // LaterOnce puts w on the due list, like Later, but without a second copy of
-// the same work item. It recognizes only the first work item that LaterOnce has
-// added for a due time. It adds other work items of the same due time even if
-// they are already on the list.
+// the same work item. For each due time, LaterOnce compares w only with the
+// first work item that an earlier call of LaterOnce has added. If w equals
+// another work item of this due time, LaterOnce adds w again.
 func (t *Tx) LaterOnce(at time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {

@@ -85,8 +85,9 @@ func (t *Tx) Since(rev uint64, limit int, kinds ...cloudsim.ResourceKind) (evs [
 	return evs, next, nil
 }
 
-// Mentions calls fn with each event whose JSON contains the text word, in
-// order. It reads the whole journal, but decodes only these events.
+// Mentions calls fn, in the order of the journal, for each event that has the
+// text of the parameter word in its JSON. It reads the whole journal, but
+// decodes only these events.
 func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
 	b := t.read(bucketJournal)
 	if b == nil {

@@ -13,8 +13,9 @@ import (
 )
 
 // header reads a file of testdata/redo. Each file has the first two blocks of the redo log of an
-// earlier version. A kill signal ended that version. The last commits before the file "killed" were
-// small. The last commit before the file "settled" was too large for the log.
+// earlier version. A kill signal ended that version. In the run that left the file "killed", the
+// last commits were small. In the run that left the file "settled", the last commit was too
+// large for the log.
 func header(t *testing.T, name string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "redo", name+".redo"))
@@ -74,8 +75,8 @@ func TestOpenRemovesARedoLogWithoutCommits(t *testing.T) {
 	}
 }
 
-// TestOpenKeepsTheRedoLogOfAnOpenFile proves that Open does not remove a log
-// while another process has the file open.
+// TestOpenKeepsTheRedoLogOfAnOpenFile proves that Open does not remove the redo
+// log of a store that is already open.
 func TestOpenKeepsTheRedoLogOfAnOpenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	open(t, path)

@@ -3,8 +3,8 @@
 //
 // The store writes an object and its event in one transaction. After the commit it notifies its
 // readers, but the notification contains no data. Each reader reads the journal from its own
-// position. So events are as durable as objects and have one order, and a transaction that failed
-// has no events.
+// position. Events are therefore as durable as objects, and all readers see the events in the
+// same order. A failed transaction has no events.
 //
 // Concurrent writers share a commit. One of these writers is the leader: it
 // runs the functions of all waiting writers, in the order of their calls, in
@@ -43,8 +43,9 @@ const lockTimeout = 200 * time.Millisecond
 
 // Store is an open file. Make one with Open.
 type Store struct {
-	// Now is the machine's clock, read once per transaction. Set it before use.
-	// The Clock in the file converts it to the time that transactions see.
+	// Now is the machine's clock, read once per transaction. A caller may set
+	// Now, but only before its first transaction. The Clock in the file
+	// converts the machine's time to the time that transactions see.
 	Now func() time.Time
 
 	db     *bolt.DB
@@ -131,7 +132,7 @@ func recoverTo(err *error) {
 
 // panicOnFault converts a memory fault of this goroutine to a panic. A damaged page may point
 // outside of the mapped file. Without panicOnFault such a fault ends the process. Call the returned
-// function with defer, and defer recoverTo after it.
+// function with defer. In the next statement, call recoverTo with defer.
 func panicOnFault() (before func()) {
 	was := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(was) }
@@ -185,8 +186,9 @@ func (s *Store) Close() error {
 type Tx struct {
 	// Now is the time of all changes in the transaction, in UTC. Only SetClock changes it.
 	Now time.Time
-	// Caller is the caller that acts, and Cause is the reason. The events that
-	// the transaction writes afterwards contain both values.
+	// Caller is the caller that acts, and Cause is the reason. If a function
+	// sets both values, all events that the transaction writes afterwards
+	// contain these values.
 	Caller, Cause string
 	// Machine is the time of the transaction on the machine's clock.
 	Machine time.Time

@@ -450,9 +450,9 @@ func TestPoolTakeThis(t *testing.T) {
 	}
 }
 
-// TestChangedIsClosedAfterTheCommit proves that a commit closes the channel of
-// Changed after its changes are visible. A reader that waits for the channel
-// therefore reads the changes.
+// TestChangedIsClosedAfterTheCommit proves that the changes of a commit are
+// visible before the commit closes the channel of Changed. A reader that waits
+// for the channel therefore reads the changes.
 func TestChangedIsClosedAfterTheCommit(t *testing.T) {
 	s := temp(t)
 	changed := s.Changed()

@@ -127,9 +127,10 @@ func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
 	return all, nil
 }
 
-// Find yields the resources with the given value in an index, sorted by id. It
-// yields only resources whose id is greater than the cursor after. It reads a
-// resource only when it yields the resource. It stops at an error.
+// Find yields the resources with the given value in an index, sorted by id. If
+// the parameter after is not empty, Find yields only resources with a greater
+// id than after. It reads a resource only when it yields the resource. It stops
+// at an error.
 func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		for id := range t.ids(tx, index, value, after) {
@@ -170,8 +171,8 @@ func (t Table[T]) Any(tx *Tx) bool {
 	return k != nil
 }
 
-// ids yields the ids of the resources with the given value in an index. It yields only ids that are
-// greater than the cursor after.
+// ids yields the ids of the resources with the given value in an index. If the parameter after is
+// not empty, the function yields only ids that are greater than after.
 func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		b := tx.read(t.index(index))
@@ -193,8 +194,8 @@ func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool
 }
 
 // Scan yields the resources of a project, sorted by id. For the project "" it yields the resources
-// of all projects. It yields only resources whose id is greater than the cursor after. It stops at
-// an error.
+// of all projects. If the parameter after is not empty, Scan yields only resources with a greater
+// id than after. It stops at an error.
 func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		if project != "" {
@@ -222,8 +223,8 @@ func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(fu
 	}
 }
 
-// revision returns the revision of the next event of a resource. With CoalesceEvents this can be an
-// event that the transaction has already written.
+// revision returns the revision of the next event of a resource. With CoalesceEvents, the next
+// event of the resource can replace an event that the transaction has already written.
 func (t Table[T]) revision(tx *Tx, id string) (uint64, error) {
 	if last, ok := tx.traces[t.key(id)]; ok && t.CoalesceEvents && last.at.Equal(tx.Now) && last.caller == tx.Caller && last.cause == tx.Cause {
 		return last.revision, nil

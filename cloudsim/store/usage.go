@@ -28,8 +28,8 @@ func usageKey(project cloudsim.ProjectID, name cloudsim.QuotaName) []byte {
 	return []byte(string(project) + "\x00" + string(name))
 }
 
-// Used returns how much of a quota the resources of a project use. It reads only one key, because a
-// transaction that changes a resource also changes the count.
+// Used returns how much of a quota the resources of a project use. It reads only one key. This key
+// contains the sum of the uses, which each transaction updates when it changes a resource.
 func (t *Tx) Used(project cloudsim.ProjectID, name cloudsim.QuotaName) int64 {
 	b := t.read(bucketUsage)
 	if b == nil {
@@ -54,8 +54,9 @@ func (t *Tx) use(project cloudsim.ProjectID, name cloudsim.QuotaName, n int64) e
 	return b.Put(key, u64(uint64(sum)))
 }
 
-// recount updates the counts after a change of a resource, from its old trace
-// and its new trace. A zero trace means that the resource does not exist.
+// recount updates the counts of quotas after a change of a resource. It
+// subtracts the uses in the old trace and adds the uses in the new trace. A
+// zero trace means that the resource does not exist.
 func (t *Tx) recount(was, is trace) error {
 	if was.project == is.project && slices.Equal(was.uses, is.uses) {
 		return nil // the usual case

@@ -51,7 +51,8 @@ func objects(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// strictly decodes one object of all. It fails the test if the object has an unknown field.
+// strictly decodes the object with the given name from the map in the parameter all. It fails
+// the test if the object has an unknown field.
 func strictly[T any](t *testing.T, all map[string][]byte, name string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(all[name]))

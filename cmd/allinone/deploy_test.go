@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// manifest contains the fields of an object in deploy that the tests read.
+// manifest contains the fields that the tests read from an object in deploy.
 type manifest struct {
 	Kind     string
 	Metadata struct{ Name string }

@@ -92,8 +92,7 @@ func start(ctx context.Context, e cli.Env, args []string) int {
 
 // prepare changes a command and its subcommands. When a changed command begins to run, it sets
 // *began to true. An error before this point is a mistake in the command line. If a command only
-// groups subcommands, prepare changes the command, so that it returns an error for an unknown
-// name.
+// groups subcommands, prepare makes the command return an error for an unknown subcommand.
 func prepare(cmd *cobra.Command, began *bool) {
 	cmd.SuggestionsMinimumDistance = 2
 	switch run, plain := cmd.RunE, cmd.Run; {
@@ -125,8 +124,8 @@ func prepare(cmd *cobra.Command, began *bool) {
 	}
 }
 
-// refuseUnknownTopics changes the command help, so that it returns an error for an unknown name.
-// By default cobra would print the help of the parent command.
+// refuseUnknownTopics changes the command "allinone help", so that this command returns an error
+// for an unknown name. By default cobra would print the help of the parent command.
 func refuseUnknownTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {

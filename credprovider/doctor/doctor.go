@@ -4,9 +4,9 @@
 // no error.
 //
 // The rules are the same as in the kubelet v1.36
-// (k8s.io/kubernetes/pkg/credentialprovider). The plugin does not import this
-// package. The package imports a YAML parser and the types of Kubernetes, which
-// would make the start of the plugin slow.
+// (k8s.io/kubernetes/pkg/credentialprovider). The plugin does not import the
+// package doctor. The package doctor imports a YAML parser and the types of
+// Kubernetes, which would make the start of the plugin slow.
 package doctor
 
 import (
@@ -208,10 +208,11 @@ func (p Provider) Matches(image string) (all []Match, any bool) {
 }
 
 // matches implements the kubelet's rule for a pattern and an image. The two
-// hosts must have the same number of parts between dots, and each part of the
-// image must match the part of the pattern. The ports must be equal, or the
-// pattern and the image must have no port. The path of the image must begin
-// with the path of the pattern, which is a plain string.
+// hosts must have the same number of parts between dots. Each part of the
+// image's host must match the part of the pattern's host at the same position.
+// The ports must be equal, or the pattern and the image must have no port. The
+// path of the image must begin with the path of the pattern, which is a plain
+// string.
 func matches(glob, image string) (bool, string) {
 	if why := pattern(glob); why != "" {
 		return false, why

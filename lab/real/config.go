@@ -41,11 +41,12 @@ type Config struct {
 	// and kubelet.key for the kubelet's server, kubelet.kubeconfig and
 	// kube-proxy.kubeconfig.
 	Identify func(dir, host string, address netip.Addr) error
-	// NodeOf returns the provider id of the cluster's Node with this name, or "".
+	// NodeOf returns the provider id of the cluster's Node with this name. It returns "" if the
+	// cluster has no such Node.
 	NodeOf func(ctx context.Context, name string) (providerID string, err error)
-	// NotReady sets the Node of a machine that was shut down to NotReady. On other hosts
-	// the kubelet does this when systemd announces a shutdown, but machines run no
-	// systemd.
+	// NotReady sets the Node of a machine that was shut down to NotReady. On a host with
+	// systemd, the kubelet sets its Node to NotReady when systemd announces a shutdown.
+	// Machines run no systemd, so the hypervisor calls NotReady instead.
 	NotReady func(ctx context.Context, name, providerID string) error
 	// Volumes holds the settings for pods' volumes; nil means no volumes.
 	Volumes *Volumes
@@ -63,8 +64,9 @@ type Registry struct {
 	Name string
 	// CA is the path of the registry's certificate authority on the host.
 	CA string
-	// Kubelet holds the files for the kubelet and its image credential provider, by
-	// name. Machines have these files in CredentialDir.
+	// Kubelet maps file names to contents. The kubelet and the kubelet's image
+	// credential provider need these files. On a machine, these files are in
+	// the folder CredentialDir.
 	Kubelet map[string][]byte
 }
 
@@ -72,8 +74,9 @@ type Registry struct {
 type Programs struct {
 	Machine string // folder with containerd, runc, the machine's first process, and cni/
 	Images  string // folder with the programs of the built images and with more image archives
-	// Archives is a folder with more image archives. Their images replace other images
-	// of the same name. "" means none.
+	// Archives is a folder with image archives that machines need in addition to the
+	// archives in Images. An image from Archives replaces an image from Images with
+	// the same name. "" means none.
 	Archives string
 	Kubelet  string
 	Proxy    string
@@ -82,12 +85,13 @@ type Programs struct {
 	Allinone string // contains the CSI driver's node part and the network proxy's agent
 }
 
-// kube returns Kubernetes' programs on a machine, by name.
+// kube maps the names of Kubernetes' programs on a machine to their paths on the host.
 func (p Programs) kube() map[string]string {
 	return map[string]string{"kubelet": p.Kubelet, "kube-proxy": p.Proxy, "kubectl": p.Kubectl}
 }
 
-// Required returns the paths of all files that must exist, by description.
+// Required returns the paths of all files that must exist on the host. The keys of the map
+// describe the files.
 func (p Programs) Required() map[string]string {
 	all := p.kube()
 	all["image credential provider"], all["allinone"] = p.Plugin, p.Allinone

@@ -40,8 +40,9 @@ func openCgroup(h hierarchy) error {
 }
 
 // moveIn moves all processes of the container's cgroup into a child cgroup. On cgroup v2, a
-// cgroup that contains processes cannot pass controllers to its children. Only the host's root
-// cgroup can do this.
+// cgroup that contains processes cannot enable controllers for its child cgroups. Only the
+// host's root cgroup can contain processes and also enable controllers for its child
+// cgroups.
 func (h hierarchy) moveIn() error {
 	if !h.unified {
 		return nil

@@ -18,9 +18,10 @@ import (
 const inContainer = "REAL_TEST_IN_CONTAINER"
 
 // TestOpenContainer starts its own program again in a container. The container has only a part
-// of the host's cgroups, and the mount is read-only. The container's processes are in the root
-// cgroup of this part. After OpenContainer, the test creates a machine's cgroups below this
-// root cgroup, which must pass its controllers to them.
+// of the host's cgroups. The mount of these cgroups is read-only. The container's processes
+// are in the root cgroup of this part. After OpenContainer, the test creates a machine's
+// cgroups below this root cgroup. The root cgroup must enable its controllers for the
+// machine's cgroups.
 func TestOpenContainer(t *testing.T) {
 	if os.Getenv(inContainer) != "" {
 		insideContainer(t)

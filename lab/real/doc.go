@@ -45,8 +45,8 @@
 //
 // A machine's first process is PID 1 of its namespace. When this process ends, the kernel ends
 // all other processes in the machine and removes the machine's mounts, network and host name.
-// So nothing but the disk remains of a machine that is switched off. When a hypervisor is
-// killed, its machines continue to run. The next hypervisor finds these machines by their
+// So only the disk of a machine remains after the machine is switched off. When a hypervisor
+// is killed, its machines continue to run. The next hypervisor finds these machines by their
 // cgroups and manages them. Clean also finds them by their cgroups, and ends them. Cgroups are
 // the only list of processes that is always correct.
 package real

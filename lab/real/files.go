@@ -34,7 +34,7 @@ const (
 	logDir        = "/var/log"
 )
 
-// CredentialDir is the folder of a machine with the files of Registry.Kubelet.
+// CredentialDir is the folder on a machine that contains the files of Registry.Kubelet.
 const CredentialDir = etcKubernetes + "/credprovider"
 
 // shutdownGrace is the maximum time between SIGTERM for a machine's processes and the end of
@@ -219,8 +219,9 @@ func (f folder) spec(i cloudsim.Instance, p Programs) boot.Spec {
 	for _, dir := range sortedKeys(diskDirs) {
 		s.Binds = append(s.Binds, boot.Bind{From: f.path(dir), To: diskDirs[dir]})
 	}
-	// Bind the folder and not its files. runc executes itself from a copy of its folder,
-	// where a bind-mounted file would be empty.
+	// Bind the whole folder p.Machine instead of each file in this folder. runc executes
+	// itself from a copy of the folder that contains runc. In this copy, a file that is
+	// bind-mounted separately would be empty.
 	s.Binds = append(s.Binds,
 		boot.Bind{From: p.Machine, To: programsDir, ReadOnly: true},
 		boot.Bind{From: filepath.Join(p.Machine, "cni"), To: cniDir, ReadOnly: true},

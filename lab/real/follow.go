@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/informer"
 )
 
-// follow watches the cloud until ctx ends. It notifies the keepers, which manage one machine
-// each, of new versions of their instances.
+// follow watches the cloud until ctx ends. Each keeper manages one machine. follow sends
+// each new version of an instance to the keeper of the instance's machine.
 func (h *hypervisor) follow(ctx context.Context) {
 	informer.Run(ctx, h.cfg.Cloud.Watch, &follower{h, informer.OutageLogger{Log: h.log}}, retry())
 }

@@ -61,8 +61,8 @@ func (k *keeper) latest() (cloudsim.Instance, bool) {
 //
 // A killed hypervisor leaves its machines running, unless its container ends too. A hypervisor
 // may also fail before it has taken over the machines of an earlier run. In this case, these
-// machines also continue to run. The next hypervisor takes over machines that still run. Clean
-// ends the machines.
+// machines also continue to run. The next hypervisor takes over the machines that still run.
+// If no other hypervisor starts, the caller can end these machines with Clean.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -186,8 +186,9 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
 	return k
 }
 
-// tell sends a new version of an instance to the keeper of the instance's machine. It starts a
-// missing keeper.
+// tell sends a new version of an instance to the keeper of the instance's machine. If this
+// machine has no keeper, tell starts a keeper, unless the instance is gone or in another
+// hypervisor's zone.
 func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
 	if h.serves(i.Zone) {
 		h.cables.locate(i)

@@ -120,8 +120,9 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	}
 }
 
-// If a hypervisor cannot take over a machine, it still takes over the other machines. A later
-// attempt takes over the missing machine, which continues to run.
+// If a hypervisor cannot take over a machine, it still takes over the other machines. The
+// machine that was not taken over continues to run, and a later attempt takes this machine
+// over.
 func TestAdoptsLater(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")
@@ -138,7 +139,8 @@ func TestAdoptsLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer bridge.link.Close()
-	// This file instead of the cgroup folder makes the first attempts fail.
+	// The test creates a file at the path of the cgroup folder, so that the first attempts to
+	// take over the machine fail.
 	groups, group := filepath.Join(t.TempDir(), "groups"), filepath.Join(t.TempDir(), "group")
 	if err := os.WriteFile(groups, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -33,14 +33,15 @@ type machine struct {
 
 	// init is the first process; nil while the machine is off.
 	init *process
-	// booted is the cloud operation that started the machine; "" while it is off.
+	// booted is the cloud operation that started the machine. It is "" while the machine is
+	// off.
 	booted cloudsim.OperationID
-	// crashed is the cloud operation that started the machine, if the machine then ended by
-	// itself. Like real clouds, the cloud shows such an instance as running until a user
-	// reboots it.
+	// crashed is set if the machine ended by itself. It is then the cloud operation that
+	// had started the machine. Like real clouds, the cloud shows such an instance as
+	// running until a user reboots it.
 	crashed cloudsim.OperationID
-	// left is true if the machine may still run since an earlier hypervisor, and this
-	// hypervisor has not taken it over yet.
+	// left is true if an earlier hypervisor may have left the machine running, and
+	// this hypervisor has not taken the machine over yet.
 	left bool
 	// untold is true from the beginning of a shutdown until the hypervisor sets the machine's
 	// Node to NotReady.
@@ -54,8 +55,8 @@ func (h *hypervisor) newMachine(id cloudsim.InstanceID) *machine {
 	}
 }
 
-// process is the first process of a machine. It may not be a child of this process, because an
-// earlier hypervisor may have started it.
+// process is the first process of a machine. Perhaps an earlier hypervisor started the
+// machine. Then the machine's first process is not a child of the current hypervisor.
 type process struct {
 	pid   int
 	ended chan struct{} // closed when the process has ended
@@ -110,7 +111,8 @@ func (m *machine) on() bool {
 	}
 }
 
-// ended returns a channel that is closed when the first process ends, or nil while the machine is off.
+// ended returns a channel that is closed when the first process ends. While the machine is off,
+// ended returns nil.
 func (m *machine) ended() <-chan struct{} {
 	if m.init == nil {
 		return nil
@@ -266,8 +268,8 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	return err
 }
 
-// shutDown sends SIGTERM to the first process and waits for the end of the process, at most
-// for twice shutdownGrace. Then it calls powerOff.
+// shutDown sends SIGTERM to the first process and waits until this process ends. It waits
+// for at most twice the time shutdownGrace. Then it calls powerOff.
 func (m *machine) shutDown(ctx context.Context) error {
 	if !m.on() {
 		return m.powerOff(ctx)

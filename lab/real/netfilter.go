@@ -15,11 +15,11 @@ const (
 	loadNetfilter  = "modprobe br_netfilter"
 )
 
-// filterBridges loads the kernel module br_netfilter. In network namespaces that are created
-// later, the netfilter rules of a machine then also apply to packets between pods on this
-// machine. A Service needs this if a pod of the Service is on the client's node. Without the
-// module, the pod's answer bypasses the rules that restore the Service's address, and the
-// client drops the answer.
+// filterBridges loads the kernel module br_netfilter. The module affects network namespaces
+// that are created after the load. In these namespaces, a machine's netfilter rules also
+// apply to packets between pods on this machine. A Service needs these rules if a pod of
+// the Service is on the client's node. Without the module, the pod's answer bypasses the
+// rules that restore the Service's address, and the client drops the answer.
 func filterBridges(ctx context.Context) error {
 	if _, err := os.Stat(bridgeSettings); err == nil {
 		return nil

@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// NetworkProxy holds the settings of the network proxy (KEP-1281). Through this proxy
-// kube-apiserver reaches machines, even if it has no route to them. Each machine runs an agent
-// of the proxy.
+// NetworkProxy holds the settings of the network proxy (KEP-1281). kube-apiserver reaches
+// machines through this proxy, even if kube-apiserver has no route to the machines. Each
+// machine runs an agent of the proxy.
 type NetworkProxy struct {
 	Server string // host:port to which the agents on machines connect
 	CA     string // path of the server's certificate authority

@@ -56,7 +56,8 @@ func TestNetworkProxy(t *testing.T) {
 	}
 }
 
-// The certificate of a running machine's agent is replaced 30 days before its end.
+// renewAgent replaces the certificate of a running machine's agent 30 days before the
+// certificate expires.
 func TestAgentCertificateIsRenewed(t *testing.T) {
 	now := time.Now()
 	authority, err := cert.Sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, now)

@@ -157,8 +157,8 @@ const (
 )
 
 // watch logs a warning once if a running instance has no machine, and a second message when
-// the machine exists. A hypervisor cannot detect this, because it manages only the machines of
-// its own zones.
+// the machine exists. A hypervisor cannot detect this missing machine, because a hypervisor
+// manages only the machines of its own zones.
 func (r *router) watch(ctx context.Context) {
 	look := time.NewTicker(missingEvery)
 	defer look.Stop()
@@ -194,8 +194,9 @@ type absence struct {
 }
 
 // look returns two lists. The list lost has the running instances that have had no machine for
-// the time missingAfter. Each of them is in lost only once. The list found has instances that
-// were in lost earlier and have a machine again.
+// the time missingAfter. Each outage of such an instance appears only once in the list lost.
+// The list found has the instances that an earlier list lost contained and that have a machine
+// again.
 func (m missing) look(now time.Time, running []cloudsim.Instance, there map[string]bool) (lost, found []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {

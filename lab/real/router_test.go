@@ -219,7 +219,8 @@ func listenIn(t *testing.T, p *place, address string) {
 	}
 }
 
-// reaches waits until a connection to an address succeeds, or fails if want is false.
+// reaches waits until a connection to an address succeeds. If the parameter want is false,
+// reaches waits until the connection fails.
 func reaches(t *testing.T, what string, from *place, to string, want bool) {
 	t.Helper()
 	eventually.NoError(t, what, func() error {

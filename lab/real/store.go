@@ -32,7 +32,7 @@ type imageStore struct {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// archives returns the paths of the image archives in the folders images and more.
+// archives returns the paths of the image archives in the folders s.images and s.more.
 func (s imageStore) archives() ([]string, error) {
 	all, err := filepath.Glob(filepath.Join(s.images, "*.tar"))
 	if err != nil || s.more == "" {
@@ -64,8 +64,9 @@ func (s imageStore) key() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil))[:12], nil
 }
 
-// ensure returns the store's folder. If the folder does not exist, ensure creates the store,
-// which takes some seconds, and then calls say.
+// ensure returns the store's folder. If the folder does not exist, ensure creates the store.
+// The creation takes some seconds. Then ensure calls the function say, which reports the
+// duration to the user.
 func (s imageStore) ensure(ctx context.Context, say func(string, ...any)) (string, error) {
 	key, err := s.key()
 	if err != nil {
@@ -137,8 +138,8 @@ address = ""
 `
 
 // stepWithin is the time limit of one step. All steps together have no limit. On a slow host,
-// a limit for all steps would end the work, and the next attempt would begin again with the
-// first step.
+// a limit for all steps could stop the work before the last step. The next attempt would then
+// begin again with the first step.
 const stepWithin = 5 * time.Minute
 
 func (s imageStore) awaitSocket(ctx context.Context, socket string) error {

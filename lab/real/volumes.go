@@ -35,9 +35,9 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir returns the path of the cloud's disks in the machines of a hypervisor. The path
-// contains the hypervisor's name. A loop device shows the path of its file, so each hypervisor
-// can recognise its own loop devices.
+// disksDir returns the path of a folder in the machines of a hypervisor. The machines see the
+// cloud's disks in this folder. The path contains the hypervisor's name. A loop device shows
+// the path of its file, so each hypervisor can recognise its own loop devices.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a
@@ -67,8 +67,8 @@ func detachDisks(name string, machines []int) error {
 	return err
 }
 
-// isDiskOf reports whether a loop device is a disk of the machines of the hypervisor with
-// this name.
+// isDiskOf reports whether a loop device belongs to the hypervisor with this name. It
+// checks that the file of the device is in disksDir of this hypervisor.
 func isDiskOf(name string, l loop.Status) bool {
 	return strings.HasPrefix(l.Name, disksDir(name)+"/")
 }
@@ -82,9 +82,9 @@ func detach(l loop.Status) error {
 	return d.Detach()
 }
 
-// loopsShownTo returns the numbers of the loop devices that the given processes can use. In
-// the mount namespace of such a process, the device's file system or the device file is
-// mounted.
+// loopsShownTo returns the numbers of the loop devices that the given processes can use. A
+// process can use a loop device if the device's file system or the device file is mounted
+// in the process's mount namespace.
 func loopsShownTo(pids []int) (map[int]bool, error) {
 	shown := map[int]bool{}
 	for _, pid := range pids {

@@ -15,8 +15,9 @@ import (
 )
 
 // detachDisks keeps a loop device while a machine has the device mounted. After the machine
-// has ended, detachDisks removes the device, and the second device with which the kubelet
-// locked it. It does not touch the devices of other hypervisors.
+// has ended, detachDisks detaches this device. It also detaches the second device, with
+// which the kubelet locked the first device. It does not touch the devices of other
+// hypervisors.
 func TestDetachDisks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes loop devices")

@@ -202,7 +202,7 @@ func (v *vpc) wire() error {
 	return errors.Join(v.hostRoutes(host), v.routerRoutes(), v.leadAnswers(host))
 }
 
-// in returns the address with the VPC's prefix length.
+// in returns the address a with the prefix length of the VPC.
 func (n Network) in(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, n.VPC.Bits()) }
 
 // hostRoutes adds two routes to the host. One route sends traffic for pods to the router. The
@@ -225,8 +225,8 @@ func (v *vpc) hostRoutes(host *netlink.Handle) error {
 	return nil
 }
 
-// routerRoutes makes the router reject packets to a pod address for which it has no other
-// route. So the sender gets an error at once.
+// routerRoutes makes the router reject packets to a pod address if the router has no
+// other route to this address. So the sender gets an error at once.
 func (v *vpc) routerRoutes() error {
 	r := netlink.Route{Dst: ipNet(v.Pods), Type: unix.RTN_UNREACHABLE}
 	if err := v.link.RouteReplace(&r); err != nil {

@@ -41,7 +41,8 @@ func TestRouterKeepsItsCard(t *testing.T) {
 		return bridge.Attrs().HardwareAddr
 	}
 	before := router()
-	// A bridge without its own hardware address would take this address, because it is the lowest.
+	// A bridge without its own hardware address would take the address of this port, because
+	// this address is the lowest.
 	port := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "low", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 0}}, PeerName: "peer"}
 	if err := errors.Join(v.link.LinkAdd(port), v.bridge.plug("low")); err != nil {
 		t.Fatal(err)

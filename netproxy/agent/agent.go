@@ -181,8 +181,9 @@ func (a *Agent) connected() int {
 	return len(a.sessions)
 }
 
-// wanted returns the number of servers. The number comes from the Counter if there is one, and
-// otherwise from the servers.
+// wanted returns the number of servers. If the Counter returns a number, wanted uses this
+// number. With CountMax, wanted uses the larger of this number and the number from the
+// servers. Otherwise, wanted uses the number from the servers.
 func (a *Agent) wanted(ctx context.Context) int {
 	a.mu.Lock()
 	n := a.count
@@ -204,8 +205,8 @@ func (a *Agent) wanted(ctx context.Context) int {
 	return n
 }
 
-// call opens a session with the server at p. If there is a session with this server already,
-// call closes the new one.
+// call opens a session with the server at p. If the agent has a session with this server
+// already, call closes the new session.
 func (a *Agent) call(ctx, live context.Context, p place, running *sync.WaitGroup) error {
 	s, err := a.connect(ctx, live, p)
 	if err != nil {
@@ -226,8 +227,9 @@ func (a *Agent) call(ctx, live context.Context, p place, running *sync.WaitGroup
 	return nil
 }
 
-// add stores a session and returns true, unless there is a session with the same server. In this
-// case it adds the new place of the server to the older session.
+// add stores a session and returns true, unless there is a session with the same server. If the
+// agent has a session with the same server, add records the new address of the server in this
+// older session and returns false.
 func (a *Agent) add(s *session) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -31,15 +31,15 @@ type Config struct {
 	// Servers are addresses host:port. The agent resolves each name repeatedly. Each address of
 	// a name is a server, or a load balancer in front of servers.
 	Servers []string
-	// TLS returns a new configuration for each call. If it is nil, the agent uses plaintext, for
-	// tests and local sockets. If ServerName in the configuration is empty, the agent sets it to
-	// the host of the server.
+	// TLS returns a new configuration for each call. If TLS is nil, the agent uses plaintext.
+	// Plaintext is for tests and local sockets. If ServerName in the configuration is empty, the
+	// agent sets ServerName to the host of the server.
 	TLS func() (*tls.Config, error)
 	// TokenFile is a file with a token for the server. The agent reads the file for each call.
-	// Empty means that the agent sends no token.
+	// If TokenFile is empty, the agent sends no token.
 	TokenFile string
-	// Counter returns the number of servers behind the addresses. If it is nil, the agent uses
-	// the number that the servers report.
+	// Counter returns the number of servers behind the addresses. If Counter is nil, the agent
+	// uses the number that the servers report.
 	Counter Counter
 	// CountSource is CountDefault or CountMax. With CountMax, the agent uses the larger of two
 	// numbers: the result of Counter and the number that the servers report.

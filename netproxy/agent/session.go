@@ -71,7 +71,8 @@ func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
 	return s, nil
 }
 
-// newClient returns a gRPC client for the server at p. It connects at the first call.
+// newClient returns a gRPC client for the server at p. The client connects when the agent makes
+// the first call.
 func (a *Agent) newClient(p place) (*grpc.ClientConn, error) {
 	creds, authority := insecure.NewCredentials(), p.host
 	if a.cfg.TLS != nil {
@@ -126,7 +127,8 @@ func (s *session) greet(ctx context.Context) error {
 		return s.because(err)
 	}
 	if len(h.Get(wire.KeyServerID)) == 0 {
-		// The server ended the call without its headers. The error of the stream says why.
+		// The server ended the call and did not send the headers of a network proxy server. The
+		// error of the stream says why.
 		if err := s.stream.RecvMsg(&wire.Packet{}); err != nil {
 			return s.because(err)
 		}
@@ -139,7 +141,8 @@ func (s *session) hangUp() {
 	_ = s.cc.Close() // an error means that it is closed already
 }
 
-// because returns the cause of the session's end. If the session has not ended, it returns err.
+// because returns the cause of the session's end. If the session has not ended, because returns
+// err.
 func (s *session) because(err error) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
@@ -238,8 +241,8 @@ func (s *session) drain() {
 	s.post(wire.Drain())
 }
 
-// renew sends a new token to the server at each RenewInterval. So the server always has a valid
-// token when it reviews the token of the session.
+// renew sends a new token to the server at each RenewInterval. So the server has a valid token
+// each time that the server checks the token of the session.
 func (s *session) renew() {
 	tick := time.NewTicker(s.agent.cfg.RenewInterval)
 	defer tick.Stop()

@@ -71,7 +71,7 @@ func (s *session) dial(ctx context.Context, protocol, address string) (net.Conn,
 var errLocal = errors.New("the agent does not dial loopback, link-local or unspecified addresses unless it runs with --dial-local")
 
 // refuseLocal returns errLocal for loopback, link-local and unspecified addresses. The dialer
-// calls it for each address of a name before it connects.
+// calls refuseLocal for each address of a name before the dialer connects to the address.
 func refuseLocal(_, address string, _ syscall.RawConn) error {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -130,7 +130,7 @@ type tunnel struct {
 
 // openStream opens the stream of a connection and starts a new goroutine for each direction. It
 // does not reuse the goroutine of the dial, because a goroutine keeps its largest stack. The
-// stack of a dial is four times the memory of an idle connection.
+// stack of a dial needs four times as much memory as an idle connection.
 func (s *session) openStream(random int64, conn net.Conn) {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(s.ctx,
 		wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10)))

@@ -1,5 +1,6 @@
-// Package certs makes TLS configurations from files. A server uses changed files from its next
-// handshake, without a restart. Make creates a first set of certificates.
+// Package certs makes TLS configurations from files. If the files change, a server uses the
+// new contents for the next handshake. The server needs no restart. Make creates a first set
+// of certificates.
 package certs
 
 import (
@@ -13,7 +14,8 @@ import (
 	"time"
 )
 
-// Files are the names of PEM files. A name is empty if there is no such file.
+// Files are the names of PEM files. If the configuration does not use one of the files, the
+// name of this file is empty.
 type Files struct {
 	Cert, Key string // own certificate and key
 	CA        string // certificates of the authorities for the peer
@@ -28,8 +30,8 @@ type Options struct {
 }
 
 // ServerConfig returns the configuration of a server. If f has a CA, clients must present a
-// certificate of this CA. If changed files are not valid, the server continues with the last
-// valid ones and logs a warning.
+// certificate of this CA. If changed files are not valid, the server logs a warning and
+// continues with the last valid certificates.
 func ServerConfig(log *slog.Logger, f Files, o Options) (*tls.Config, error) {
 	r := &reloader{log: log, files: f, options: o}
 	if _, err := r.current(); err != nil {
@@ -43,8 +45,8 @@ func ServerConfig(log *slog.Logger, f Files, o Options) (*tls.Config, error) {
 	return first, nil
 }
 
-// ClientConfig reads the files and returns the configuration of a client. A client calls it for
-// each connection.
+// ClientConfig reads the files and returns the configuration of a client. A client calls
+// ClientConfig for each connection.
 func ClientConfig(f Files, o Options) (*tls.Config, error) {
 	conf := o.base()
 	conf.ServerName = o.ServerName
@@ -79,7 +81,8 @@ func readPool(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// reloader holds a server's configuration and the state of its files when they were read.
+// reloader holds the configuration of a server. The field stamp identifies the versions of the
+// files from which the reloader made this configuration.
 type reloader struct {
 	log     *slog.Logger
 	files   Files
@@ -134,7 +137,8 @@ func (r *reloader) load() (*tls.Config, error) {
 	return conf, nil
 }
 
-// stamp returns a text that changes when one of the files changes. A name can be a symbolic link.
+// stamp returns a text that changes when one of the files changes. If a name is a symbolic
+// link, the text describes the target of the link.
 func (f Files) stamp() string {
 	stamp := ""
 	for _, name := range []string{f.Cert, f.Key, f.CA} {

@@ -12,15 +12,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Selector is the proxy for kube-apiserver's connections to the cluster: to kubelets, to pods,
-// and to services by reference. kube-apiserver dials all other connections itself.
+// Selector is the proxy for kube-apiserver's connections to the cluster. These are connections
+// to kubelets, to pods, and to Services that a webhook or APIService names. kube-apiserver
+// dials all other connections itself.
 type Selector struct {
-	// Socket is the absolute path of a Unix socket. kube-apiserver uses gRPC there, or HTTP
-	// CONNECT if HTTPConnect is true.
+	// Socket is the absolute path of a Unix socket. kube-apiserver uses gRPC on this
+	// socket. If HTTPConnect is true, kube-apiserver uses HTTP CONNECT instead.
 	Socket      string
 	HTTPConnect bool
-	// URL is https://HOST:PORT of an HTTP CONNECT frontend over TCP. It replaces Socket, and
-	// needs the files for mutual TLS.
+	// URL is https://HOST:PORT of an HTTP CONNECT frontend over TCP. Set either URL or
+	// Socket. URL also needs the three files for mutual TLS: CABundle, ClientCert and
+	// ClientKey.
 	URL                             string
 	CABundle, ClientCert, ClientKey string
 }

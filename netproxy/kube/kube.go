@@ -45,8 +45,8 @@ func Connect(a Access) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(conf)
 }
 
-// nodeNameClaim is a key in the result of a TokenReview. If the token is bound to a pod, its
-// value is the name of the pod's node. Kubernetes sets this key since v1.32.
+// nodeNameClaim is a key in the result of a TokenReview. If the token is bound to a pod, the
+// value of this key is the name of the pod's node. Kubernetes sets this key since v1.32.
 const nodeNameClaim = "authentication.kubernetes.io/node-name"
 
 // Reviewer checks the tokens of the agents' service account by TokenReview. A token that is
@@ -140,7 +140,8 @@ const (
 	renewEvery   = 15 * time.Second
 )
 
-// Leases counts servers by their Leases. Each server has one Lease with labels in a namespace.
+// Leases counts servers by their Leases. Each server has one Lease. Servers finds the Leases by
+// their namespace and labels.
 type Leases struct {
 	API       kubernetes.Interface
 	Namespace string
@@ -168,9 +169,9 @@ func expired(l coordinationv1.Lease, now time.Time) bool {
 		s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second).Before(now)
 }
 
-// Publish renews the Lease of a server until ctx ends, and then deletes it. It also deletes the
-// expired Leases of other servers. It passes each error to the function told, and tries again at
-// the next renewal.
+// Publish renews the Lease of a server until ctx ends, and then deletes this Lease. It also
+// deletes the expired Leases of other servers. Publish passes each error of a renewal to the
+// function in the parameter told, and tries again at the next renewal.
 func (l Leases) Publish(ctx context.Context, id string, labels map[string]string, told func(error)) error {
 	name := "konnectivity-proxy-server-" + id
 	tick := time.NewTicker(renewEvery)

@@ -83,7 +83,7 @@ func (s *session) suits(by Strategy, zone string) bool {
 	return true
 }
 
-// endAll ends every session. After this, add refuses new sessions.
+// endAll ends every session. After a call of endAll, the method add refuses new sessions.
 func (a *agents) endAll(why error) {
 	a.mu.Lock()
 	a.shut = why

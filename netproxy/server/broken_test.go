@@ -68,16 +68,16 @@ func (w *cable) cut() {
 	}
 }
 
-// flooded returns the address of a target that calls flood. The target sends to the channel gone
-// when a connection has ended.
+// flooded returns the address of a target that calls flood. When a connection has ended, the
+// target sends a value to the channel in the result gone.
 func flooded(t *testing.T) (addr string, gone <-chan struct{}) {
 	left := make(chan struct{}, 4)
 	return target(t, func(c *net.TCPConn) { flood(c); left <- struct{}{} }), left
 }
 
-// flood writes until the connection ends. It begins after the first byte from the client.
-// konnectivity-client drops data that arrives before it has registered the connection, and then
-// ends the connection.
+// flood writes until the connection ends. flood begins after it has received the first byte
+// from the client. konnectivity-client drops data that arrives before it has registered the
+// connection, and then ends the connection.
 func flood(c *net.TCPConn) {
 	buf := make([]byte, 64<<10)
 	if _, err := c.Read(buf[:1]); err != nil {
@@ -98,9 +98,10 @@ func startFlood(t *testing.T, c net.Conn) {
 	}
 }
 
-// If the connection between agent and server breaks during transfers, the connections end at
-// their clients and targets. Connections through another agent continue. Server and agent detect
-// a cut at once, and silence within seconds.
+// If the connection between agent and server breaks during transfers, the tunnelled connections
+// through this agent end. Both their clients and their targets see the end. Connections through
+// another agent continue. Server and agent detect a closed connection at once. They detect a
+// connection that carries no more bytes within seconds.
 func TestBrokenConnectionToAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breaks func(*cable)

@@ -32,8 +32,8 @@ type Frontend struct {
 // Authenticator checks the tokens of agents.
 type Authenticator interface {
 	// Authenticate returns the identifiers that the token grants to an agent. It returns
-	// ErrDenied if the token is not valid, and any other error if the check is not possible
-	// now.
+	// ErrDenied if the token is not valid. If the check is not possible now, it returns a
+	// different error.
 	Authenticate(ctx context.Context, token string) (wire.Identifiers, error)
 }
 
@@ -49,13 +49,14 @@ type Config struct {
 	Frontends []Frontend
 	Agents    net.Listener
 	AgentTLS  *tls.Config // nil: plaintext, for tests and local sockets
-	// Authenticator checks the tokens of agents. If it is nil, agents need no token.
+	// Authenticator checks the tokens of agents. If Authenticator is nil, agents need no token.
 	Authenticator Authenticator
 	// InsecureAgents accepts agents without a certificate and without a token. Any program that
 	// can connect to the listener Agents can then receive the connections of clients.
 	InsecureAgents bool
 	// TrustIdentifiers accepts all identifiers that an agent states, as upstream's server does.
-	// If it is false, the agent's certificate or token must grant each identifier.
+	// If TrustIdentifiers is false, the agent's certificate or token must grant each
+	// identifier.
 	TrustIdentifiers bool
 	ReviewInterval   time.Duration // between two checks of the token of a connected agent
 
@@ -72,7 +73,8 @@ type Config struct {
 	QueueBytes        int           // buffer size of each connection, with upstream's agents
 	StallGrace        time.Duration // how long a client may block other connections, with upstream's agents
 
-	// Registry receives the metrics, and Tracer the spans. Both may be nil.
+	// Registry receives the metrics, and Tracer receives the spans. Registry and Tracer may be
+	// nil.
 	Registry prometheus.Registerer
 	Tracer   trace.TracerProvider
 }

@@ -17,10 +17,10 @@ type link interface {
 	// caller must free the chunk.
 	recv(c *wire.Chunk) error
 	// carry calls the function up once, on a goroutine of the link. The function up sends the
-	// client's data with its argument send, which blocks while the target does not read. When up
-	// returns, the link ends with the error that up returned. If the link must end because the
-	// client is blocked, the link calls the function cut. This function stops writes to the
-	// client as far as possible.
+	// client's data by calling its argument send. A call of send blocks while the target does
+	// not read. When up returns, the link ends with the error that up returned. If the link must
+	// end because the client is blocked, the link calls the function cut. The function cut stops
+	// writes to the client, if the frontend can stop them.
 	carry(up func(send func(*wire.Chunk) error) error, cut func())
 	// drop ends a link for which carry was not called.
 	drop()
@@ -89,8 +89,8 @@ func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
 	return nil, nil, last
 }
 
-// noAgent returns the failure for a dial without an agent. It distinguishes between no agent at
-// all and no agent that the strategies choose.
+// noAgent returns the failure for a dial without an agent. The error says whether no agent is
+// connected, or whether the strategies choose none of the connected agents.
 func (s *Server) noAgent(t target) *failure {
 	if n := len(s.agents.list()); n > 0 {
 		return &failure{reasonNoAgent, fmt.Errorf("the strategies %v select none of the %d network proxy agents for %s", s.cfg.Strategies, n, t.host)}
@@ -111,7 +111,7 @@ func (s *Server) explain(ctx, bound context.Context, ses *session, t target, err
 	return &failure{reasonErrorResponse, fmt.Errorf("agent %s: %w", ses.agentID, err)}
 }
 
-// dial asks the agent for a connection. If the dial fails, the result again reports whether
+// dial asks the agent for a connection. If the dial fails, the boolean result is true if
 // another agent may succeed.
 func (s *session) dial(ctx context.Context, t target) (l link, again bool, err error) {
 	s.load.Add(1)
@@ -191,8 +191,8 @@ func (s *session) forget(random int64, d *pendingDial) {
 	}
 }
 
-// dialled handles an agent's answer to a dial: an error, or, in upstream's protocol, a
-// connection.
+// dialled handles an agent's DIAL_RSP packet. The packet reports an error. In
+// upstream's protocol, the packet can also report a new connection.
 func (s *session) dialled(p *wire.Packet) {
 	d := s.claim(p.Random)
 	switch {

@@ -253,9 +253,9 @@ func (t *tunnelled) toTarget(send func(*wire.Chunk) error) error {
 	}
 }
 
-// clientEnded handles the end of the client's data. It sends the end to the target and waits
-// until the target's data end, too. Upstream's protocol cannot end one direction, so with
-// upstream's agents the whole link ends.
+// clientEnded handles the end of the client's data. It tells the target that the client's
+// data have ended. Then it waits until the target's data end, too. Upstream's protocol
+// cannot end one direction, so with upstream's agents the whole link ends.
 func (t *tunnelled) clientEnded(send func(*wire.Chunk) error) error {
 	both := t.halfClosed()
 	if err := send(&wire.Chunk{Kind: wire.EOF}); err != nil {
@@ -332,8 +332,8 @@ func (t *tunnelled) halfClosed() (both bool) {
 	return false
 }
 
-// watchSilence ends the connection if no bytes move during the half-close timeout. Its argument
-// is the number of bytes that had moved at the previous check.
+// watchSilence ends the connection if no bytes move during the half-close timeout. The
+// parameter before is the number of bytes that the connection had moved at the previous check.
 func (t *tunnelled) watchSilence(before int64) {
 	now := t.conn.toward.Load() + t.conn.back.Load()
 	if now == before {

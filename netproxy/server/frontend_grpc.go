@@ -65,8 +65,8 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 		l.drop()
 		return err
 	}
-	// The function cut does nothing, because a client that does not read disconnects by itself.
-	// Upstream's client disconnects after 10 s.
+	// The second argument is the function cut. It does nothing, because a client that does not
+	// read its data disconnects by itself. Upstream's client disconnects after 10 s.
 	l.carry(c.toTarget, func() {})
 	why := c.fromTarget(l)
 	c.settle()
@@ -76,10 +76,10 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 // settleTime is the time that a client gets to register its connection.
 const settleTime = 20 * time.Millisecond
 
-// settle waits before the target's first data, until the client has probably handled the
-// answer. In konnectivity-client v0.34 to v0.37 one goroutine reads packets, and another
-// goroutine registers the connection. The client drops data that arrives before the
-// registration.
+// settle waits until the client has probably handled the answer. Only then the server
+// sends the target's first data. In konnectivity-client v0.34 to v0.37 one goroutine
+// reads packets, and another goroutine registers the connection. The client drops data
+// that arrives before the registration.
 func (c *caller) settle() {
 	c.once.Do(func() {
 		t := time.NewTimer(settleTime)
@@ -92,7 +92,8 @@ func (c *caller) settle() {
 	})
 }
 
-// wish waits for the client's DIAL_REQ and ignores other packets before it.
+// wish waits for the client's DIAL_REQ. It answers an earlier CLOSE_REQ with an error, and
+// stops at a DIAL_CLS. It ignores all other packets before the DIAL_REQ.
 func (c *caller) wish() (*wire.Packet, error) {
 	for {
 		p, err := c.read()

@@ -161,7 +161,7 @@ func (b *bench) await(what string, ok func() bool) {
 	}
 }
 
-// dialer connects to a target through the proxy, by one of the frontends.
+// dialer connects to a target through one of the proxy's frontends.
 type dialer struct {
 	name string
 	dial func(addr string) (net.Conn, error)

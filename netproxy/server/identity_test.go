@@ -82,8 +82,9 @@ func (b *bench) greet(conf func() (*tls.Config, error), md ...string) error {
 	return s.RecvMsg(&client.Packet{})
 }
 
-// A compromised node cannot claim the identifiers of another node. The server refuses its agent,
-// and the agent gets no connections to the other node.
+// A compromised node cannot claim the identifiers of another node. The server refuses the agent
+// of the compromised node if this agent claims such identifiers. So this agent gets no
+// connections to the other node.
 func TestNodeCannotClaimOthers(t *testing.T) {
 	a := newAuthority(t)
 	b := newBench(t, func(c *server.Config) {
@@ -140,8 +141,8 @@ func (nodeTokens) Authenticate(_ context.Context, token string) (wire.Identifier
 	return wire.Identifiers{Host: []string{token}}, nil
 }
 
-// The token of a node grants only the identifiers of this node. This also holds for a new token
-// that an agent sends later.
+// The token of a node grants only the identifiers of this node. A new token that an agent sends
+// later also grants only the identifiers of the token's node.
 func TestTokenCannotClaimOthers(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.InsecureAgents, c.Authenticator = false, nodeTokens{} })
 	call := func(token, stated string) error {

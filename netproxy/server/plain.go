@@ -64,7 +64,8 @@ func (s *session) deliver(p *wire.Packet) {
 	}
 }
 
-// closedByAgent ends a link. The client still gets the data that the agent sent before the end.
+// closedByAgent ends a link. If the agent reports no error, the client still gets the data that
+// the agent sent before the end. After an error, the queue drops this data.
 func (s *session) closedByAgent(p *wire.Packet) {
 	if l := s.removePlain(p.ID); l != nil {
 		if p.Error != "" {
@@ -74,8 +75,9 @@ func (s *session) closedByAgent(p *wire.Packet) {
 	}
 }
 
-// recv returns the queued data and then io.EOF when the agent closes the connection. Upstream's
-// agent always closes both directions, but the client still gets the queued data.
+// recv returns the data from the queue. After the agent has closed the connection without an
+// error and the queue is empty, recv returns io.EOF. Upstream's agent always closes both
+// directions. If the agent reports no error, the client still gets the queued data.
 func (l *plainLink) recv(c *wire.Chunk) error {
 	data, err := l.queue.Pop()
 	*c = wire.Chunk{Kind: wire.Data, Data: data}
@@ -87,8 +89,8 @@ func (l *plainLink) carry(up func(func(*wire.Chunk) error) error, cut func()) {
 	l.session.server.readers.Go(func() {
 		_ = up(l.send) // the protocol cannot tell the agent the reason
 		if l.session.removePlain(l.id) != nil {
-			// Send keeps the order of packets, so the agent gets this request after the data. If
-			// the session has ended, the agent closes the connection itself.
+			// Send keeps the order of packets, so the agent gets the CLOSE_REQ after the
+			// client's data. If the session has ended, the agent closes the connection itself.
 			_ = l.session.out.Send(l.session.ctx, wire.CloseRequest(l.id))
 		}
 		l.queue.Close(io.EOF)

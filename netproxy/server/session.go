@@ -134,8 +134,8 @@ func peerOf(ctx context.Context) string {
 	return ""
 }
 
-// certified returns the identifiers that the agent's certificate grants. Without a verified
-// certificate it returns none.
+// certified returns the identifiers that the agent's certificate grants. If the agent has
+// no verified certificate, certified returns no identifiers.
 func certified(ctx context.Context) (wire.Identifiers, error) {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {
@@ -181,8 +181,9 @@ func (s *Server) authenticate(ctx context.Context, ses *session, token string) e
 
 // serve runs the session until it ends, and returns the cause.
 func (s *session) serve(stream grpc.ServerStream) error {
-	// RecvMsg returns only after this method has returned. So Server.Run waits for this
-	// goroutine, and this method does not.
+	// If the server ends the session, RecvMsg returns only after the method serve has
+	// returned. So serve must not wait for the goroutine that reads the stream.
+	// Server.Run waits for this goroutine instead.
 	s.server.readers.Go(func() { s.end(s.read(stream)) })
 	if s.secret != "" && s.server.cfg.Authenticator != nil {
 		s.server.readers.Go(s.review)

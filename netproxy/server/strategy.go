@@ -10,11 +10,13 @@ import (
 )
 
 // Strategy is a rule that chooses an agent for a destination. The server tries its strategies
-// in order, and the first match wins. All strategies prefer agents that do not drain.
+// in order. It uses the agent of the first strategy that finds an agent. All strategies
+// prefer agents that do not drain.
 type Strategy string
 
 const (
-	// ByHost chooses agents that have the destination as a host, ipv4 or ipv6 identifier.
+	// ByHost chooses agents with a host, ipv4 or ipv6 identifier that is equal to the
+	// destination.
 	ByHost Strategy = "destHost"
 	// ByCIDR chooses agents with the narrowest cidr identifier that contains the destination.
 	ByCIDR Strategy = "destCIDR"
@@ -72,7 +74,8 @@ func parseTarget(protocol, address string) (target, error) {
 	return t, nil
 }
 
-// choose returns a session for the target t, or nil. It does not return the sessions in tried.
+// choose returns a session for the target t, or nil. It does not return a session that the
+// parameter tried contains.
 func (s *Server) choose(t target, tried []*session) *session {
 	s.agents.mu.RLock()
 	defer s.agents.mu.RUnlock()

@@ -108,7 +108,8 @@ func TestBulk(t *testing.T) {
 	})
 }
 
-// If the target sends first, all its bytes arrive after the proxy's answer.
+// If the target sends data before the client does, all bytes of the target arrive after the
+// proxy's answer.
 func TestTargetSpeaksFirst(t *testing.T) {
 	addr := target(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 ready\r\n") })
 	everyWay(t, func(t *testing.T, d dialer, _ bool) {
@@ -208,7 +209,8 @@ func TestClientLeaves(t *testing.T) {
 	})
 }
 
-// When a target ends, the client gets all of its bytes and then the end.
+// When a target closes its connection, the client gets all bytes of the target. Then the
+// client's connection ends.
 func TestTargetLeaves(t *testing.T) {
 	everyWay(t, func(t *testing.T, d dialer, _ bool) {
 		data := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)

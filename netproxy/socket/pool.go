@@ -7,7 +7,8 @@ import (
 )
 
 // Pool holds the buffers of sockets and of gRPC frames. Unlike gRPC's own pool it does not clear
-// buffers. This is safe, because each buffer is cut to the bytes that were read into it.
+// buffers. This is safe, because each reader shortens a buffer to the bytes that it has read
+// into the buffer.
 var Pool mem.BufferPool = newPool(1<<10, 4<<10, 16<<10, 64<<10, 128<<10, 256<<10)
 
 type pool struct {
@@ -39,7 +40,7 @@ func (p *pool) Get(n int) *[]byte {
 	return &b
 }
 
-// Put returns a buffer from Get to the pool.
+// Put gives a buffer back to the pool. The caller got this buffer from Get.
 func (p *pool) Put(b *[]byte) {
 	for i, size := range p.sizes {
 		if cap(*b) == size {

@@ -10,8 +10,8 @@ import (
 
 // Records wraps TLS credentials so that one write sends all its TLS records together. TLS itself
 // writes each record of 16 KiB separately. Each record then needs a system call and wakes the
-// peer. Records instead copies the bytes to a buffer. After the write no bytes remain in the
-// buffer.
+// peer. With Records, the connection first copies all TLS records of a large write to a buffer.
+// Then it writes the buffer to the socket. After the write no bytes remain in the buffer.
 func Records(creds credentials.TransportCredentials) credentials.TransportCredentials {
 	return records{creds}
 }
@@ -60,7 +60,8 @@ func (g *gathering) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close does not wait for a blocked write. Close of a TLS connection does not wait, either.
+// Close closes the connection and does not wait for a blocked write of TLS records. The method
+// Close of Go's TLS connection does not wait for a blocked write, either.
 func (g *gathering) Close() error {
 	if !g.below.mu.TryLock() {
 		return g.below.Close()

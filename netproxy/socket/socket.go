@@ -18,7 +18,8 @@ const (
 	// time.
 	firstRead = 16 << 10
 	// smallRead is the largest read that the Reader copies into a smaller buffer. Without this
-	// copy, a short read would hold up to 60 times as much memory until it is sent.
+	// copy, the bytes of a short read would hold the large buffer until they are sent. This
+	// buffer needs up to 60 times as much memory.
 	smallRead = 1 << 10
 	// datagram is the maximum size of a UDP datagram.
 	datagram = 64 << 10
@@ -28,8 +29,8 @@ const (
 // fills whole HTTP/2 frames.
 const (
 	Usual = 64<<10 - 32
-	// Large is for data to all receivers except konnectivity-client, which must read each message
-	// within 10 seconds.
+	// Large is for data to all receivers except konnectivity-client. konnectivity-client must
+	// read each message within 10 seconds, so it gets smaller messages.
 	Large = 256<<10 - 32
 )
 
@@ -47,8 +48,8 @@ type Reader struct {
 	own  []byte // buffer for UDP
 }
 
-// NewReader returns a Reader for conn. The last argument is the maximum size of one read: Usual
-// or Large.
+// NewReader returns a Reader for conn. The parameter most is the maximum size of one read:
+// Usual or Large.
 func NewReader(conn net.Conn, most int) *Reader {
 	r := &Reader{conn: conn, most: most}
 	switch c := conn.(type) {
@@ -62,8 +63,8 @@ func NewReader(conn net.Conn, most int) *Reader {
 	return r
 }
 
-// Read waits for bytes and returns them. For UDP it returns one datagram. At the end it returns
-// io.EOF.
+// Read waits for bytes and returns them. For UDP it returns one datagram. After the peer has
+// ended its data, Read returns io.EOF.
 func (r *Reader) Read() (mem.Buffer, error) {
 	switch {
 	case r.own != nil:
@@ -168,9 +169,9 @@ func NewWriter(conn net.Conn) *Writer {
 	return &Writer{conn: conn, packet: packet}
 }
 
-// OnStall sets a function for blocked writes. If a Write is blocked for about the duration limit,
-// the Write calls f. If f returns an error, Write returns this error. OnStall uses the write
-// deadline of conn.
+// OnStall sets a function for blocked writes. If a call of Write is blocked for about the
+// duration in the parameter limit, Write calls f. If f returns an error, Write returns this
+// error. OnStall uses the write deadline of conn.
 func (w *Writer) OnStall(limit time.Duration, f func() error) {
 	w.stallLimit, w.stalled = limit, f
 }
@@ -204,7 +205,8 @@ func (w *Writer) Write(data mem.BufferSlice) error {
 	}
 }
 
-// arm sets the deadline. It skips most writes, because setting a deadline is expensive.
+// arm sets the deadline. It does not set a new deadline for most writes, because setting a
+// deadline is expensive.
 func (w *Writer) arm() error {
 	if w.stalled == nil {
 		return nil
@@ -220,8 +222,8 @@ func (w *Writer) arm() error {
 // closeWriter is a connection that can close one direction.
 type closeWriter interface{ CloseWrite() error }
 
-// CloseWrite ends the data to the peer if the connection supports this. Otherwise it does
-// nothing.
+// CloseWrite tells the peer that no more data follow, if the connection can close one
+// direction. Otherwise it does nothing.
 func CloseWrite(conn net.Conn) error {
 	if c, ok := conn.(closeWriter); ok {
 		return c.CloseWrite()

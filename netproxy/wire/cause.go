@@ -6,8 +6,8 @@ import (
 )
 
 // Cause is the reason for a failed dial, as one word that programs can compare. An agent with the
-// extension writes it before the error of DIAL_RSP, for example "refused: dial tcp 10.0.0.1:80:
-// connect: connection refused".
+// extension writes the Cause before the error text of a DIAL_RSP. An example is "refused: dial
+// tcp 10.0.0.1:80: connect: connection refused".
 type Cause string
 
 const (

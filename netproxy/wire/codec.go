@@ -13,7 +13,8 @@ type Codec struct{}
 
 var _ encoding.CodecV2 = Codec{}
 
-// Name returns the name of gRPC's own codec, so that the content type stays the same.
+// Name returns the name of gRPC's own protobuf codec, so that messages have the same content
+// type as upstream's messages.
 func (Codec) Name() string { return "proto" }
 
 // Marshal encodes v. The data of v then belong to the result.

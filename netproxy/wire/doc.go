@@ -12,8 +12,9 @@
 // # The extension: a stream for each connection
 //
 // An agent that supports the extension sends the metadata x-tunnel-streams: 1 with Connect. A
-// server that supports it answers with the same metadata and with x-tunnel-session, a secret of
-// this stream. After this exchange, the Connect stream carries only dials:
+// server that supports the extension answers with the same metadata and with x-tunnel-session.
+// The value of x-tunnel-session is a secret for this stream. After this exchange, the Connect
+// stream carries only dials:
 //
 //	server → agent   DIAL_REQ{protocol, address, random} on Connect
 //	agent → server   DIAL_RSP{random, error} on Connect if the dial failed, or
@@ -23,7 +24,7 @@
 //
 // A message of Open consists of one byte for the kind, and data. See Chunk. HTTP/2 has a flow
 // control window for each stream, so a blocked reader blocks only its own connection. The call
-// ends when both sides have sent EOF, or when either side cancels it.
+// of Open ends when both sides have sent EOF, or when one side cancels the call.
 //
 // An agent or server without the extension ignores the metadata and uses upstream's protocol.
 package wire

@@ -37,7 +37,8 @@ func seeds(t testing.TB) [][]byte {
 	for _, p := range []*client.Packet{data, empty, failed, wrong, req} {
 		all = append(all, encoded(t, p))
 	}
-	// The fields of DATA in another order, and an unknown field.
+	// Add a DATA packet with its fields in another order, and a DATA packet with an unknown
+	// field.
 	all = append(all, append(encoded(t, &client.Packet{Payload: data.Payload}), 0x08, 0x04), append(encoded(t, data), 0x78, 0x01))
 	return all
 }

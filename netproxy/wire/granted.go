@@ -63,8 +63,8 @@ func (id Identifiers) And(other Identifiers) Identifiers {
 	}
 }
 
-// Beyond returns the identifiers that granted does not cover. A larger range covers the ranges
-// that it contains.
+// Beyond returns the identifiers of id that the identifiers in the parameter granted do not
+// cover. A larger range covers the ranges that it contains.
 func (id Identifiers) Beyond(granted Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.DeleteFunc(slices.Clone(id.Host), func(h string) bool {

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Outbox sends the packets of many goroutines on one stream. Send waits until there is space,
-// which slows down a fast sender. Post never waits. Post is for short packets from goroutines
-// that must not block.
+// Outbox sends the packets of many goroutines on one stream. Send waits until the queue has
+// space. This wait slows down a fast sender. Post never waits. Post is for short packets from
+// goroutines that must not block.
 type Outbox struct {
 	packets chan *Packet
 	bell    chan struct{}
@@ -16,7 +16,7 @@ type Outbox struct {
 	posted []*Packet
 }
 
-// NewOutbox makes an empty Outbox. It sends packets only while Run runs.
+// NewOutbox makes an empty Outbox. The Outbox sends packets only during a call of Run.
 func NewOutbox() *Outbox {
 	return &Outbox{packets: make(chan *Packet, 8), bell: make(chan struct{}, 1)}
 }
@@ -46,7 +46,8 @@ func (o *Outbox) Offer(p *Packet) bool {
 	}
 }
 
-// Post adds the packet p without waiting. Run may send p before earlier packets of Send.
+// Post adds the packet p without waiting. Run may send p before packets that earlier calls of
+// Send have added.
 func (o *Outbox) Post(p *Packet) {
 	o.mu.Lock()
 	o.posted = append(o.posted, p)
@@ -54,7 +55,8 @@ func (o *Outbox) Post(p *Packet) {
 	ring(o.bell)
 }
 
-// Run passes packets to send, one at a time, until ctx ends or send returns an error.
+// Run calls the function in the parameter send with one packet at a time. It stops when ctx
+// ends or when this function returns an error.
 func (o *Outbox) Run(ctx context.Context, send func(*Packet) error) error {
 	for {
 		select {

@@ -21,7 +21,7 @@ type Packet struct {
 	Data mem.BufferSlice
 }
 
-// DialRequest asks for a connection. The answer has the same number random.
+// DialRequest asks for a connection. The answer contains the same number in its field Random.
 func DialRequest(random int64, protocol, address string) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_REQ, Random: random, Protocol: protocol, Address: address}
 }
@@ -106,7 +106,8 @@ func (p *Packet) message() *client.Packet {
 }
 
 // unmarshal decodes a packet from raw, which belongs to gRPC. The packet keeps references to
-// the parts of raw that it needs. It does not copy a DATA packet in the usual encoding.
+// the parts of raw that it needs. unmarshal does not copy the bytes of a DATA packet if the
+// packet has the usual encoding.
 func (p *Packet) unmarshal(raw mem.BufferSlice) error {
 	if id, data, ok := cutData(raw); ok {
 		*p = Packet{Type: client.PacketType_DATA, ID: id, Data: data}
@@ -147,8 +148,8 @@ func flat(m *client.Packet) Packet {
 	return p
 }
 
-// cutData decodes a DATA packet with its fields in the usual order and the bytes at the end. ok
-// is false for any other packet.
+// cutData decodes a DATA packet if its fields are in the usual order and the data bytes are the
+// last field. For any other packet, the result ok is false.
 func cutData(raw mem.BufferSlice) (id int64, data mem.BufferSlice, ok bool) {
 	if len(raw) == 0 {
 		return 0, nil, false
@@ -188,7 +189,8 @@ func varint(b []byte, field protowire.Number) (uint64, []byte, bool) {
 	return v, rest[n:], true
 }
 
-// length reads the tag and the length of a bytes field, but not its bytes.
+// length reads the tag and the length of a bytes field. It does not read the bytes of the
+// field.
 func length(b []byte, field protowire.Number) (uint64, []byte, bool) {
 	rest, ok := tag(b, field, protowire.BytesType)
 	if !ok {

@@ -16,10 +16,11 @@ var ErrSlow = errors.New("the reader is too slow, and upstream's protocol cannot
 // empty datagrams, too.
 const overhead = 128
 
-// Queue is a buffer between a stream with many connections and the reader of one connection. It
-// accepts data while it holds fewer than limit bytes. When it is full, Push waits, and all other
-// connections of the stream wait, too. Push waits for the duration grace. If the reader took at
-// least half of limit in this time, Push waits again. Otherwise it closes the queue with ErrSlow.
+// Queue is a buffer between a stream with many connections and the reader of one connection. The
+// Queue accepts data while it holds fewer bytes than its limit. When the Queue is full, Push
+// waits, and all other connections of the stream wait, too. Push waits for the duration grace. If
+// the reader took at least half of the limit in this time, Push waits again. Otherwise Push
+// closes the Queue with the error ErrSlow.
 type Queue struct {
 	limit int
 	grace time.Duration
@@ -119,8 +120,8 @@ func (q *Queue) Pop() (mem.BufferSlice, error) {
 }
 
 // Close ends the queue with an error. After io.EOF the queued data can still be read. After any
-// other error, Close drops the queued data. The first error stays, except that another error
-// replaces io.EOF.
+// other error, Close drops the queued data. If the caller calls Close again, the Queue keeps
+// the first error. Only if the first error is io.EOF, the new error replaces it.
 func (q *Queue) Close(why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -15,8 +15,9 @@ func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discar
 const (
 	// StreamWindow limits the bytes that are buffered for a blocked reader.
 	StreamWindow = 1 << 20
-	// ConnWindow is the window of the whole connection. gRPC restores it when bytes arrive,
-	// before they are read. So it limits only the bytes in transit.
+	// ConnWindow is the window of the whole connection. gRPC restores this window when
+	// bytes arrive, before the receiver reads the bytes. So ConnWindow limits only the
+	// bytes in transit.
 	ConnWindow = 16 << 20
 	// MaxStreams limits the connections through one agent.
 	MaxStreams = 100_000

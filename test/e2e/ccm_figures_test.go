@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// ccmFigures lists metrics of the cloud controller manager. The figures from these metrics belong
-// to service level objectives (SLOs) of KEPs. The upstream framework exports most of the metrics.
-// This project exports the metrics of calls to the cloud.
+// ccmFigures lists metrics of the cloud controller manager. For each figure that is marked with
+// SLO, a KEP contains a service level objective (SLO). The upstream framework exports most of the
+// metrics. This project exports the metrics of calls to the cloud.
 var ccmFigures = []struct{ what, metric, labels string }{
 	{"node: registered to initialised (SLO 60 s)", "node_controller_initial_node_sync_delay_seconds", ""},
 	{"node: taint taken away (SLO 60 s)", "node_controller_cloud_provider_taint_removal_delay_seconds", ""},

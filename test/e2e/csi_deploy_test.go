@@ -53,8 +53,8 @@ func TestShippedVolumesWork(t *testing.T) {
 	}
 }
 
-// beside runs a program beside the lab until the test ends. The returned function said returns the
-// program's output.
+// beside runs a program beside the lab until the test ends. The caller gets a function that
+// returns the output of the program.
 func (l *labRun) beside(name string, args ...string) (said func() string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "log")
@@ -121,7 +121,8 @@ func (l *labRun) testShippedPods(*testing.T) {
 
 // testShippedRights proves that the controllers have only the permissions that volumes need. The
 // service account of the node part has no permissions. The controllers may also read pods and
-// replica sets, because upstream's containers read the owners of their objects.
+// replica sets. Upstream's containers need this permission, because they read the owners of
+// their own pods.
 func (l *labRun) testShippedRights(*testing.T) {
 	for _, c := range []struct{ who, verb, what, namespace, want string }{
 		{"csi-controller", "get", "pods", "kube-system", "yes"},

@@ -43,10 +43,11 @@ const (
 )
 
 // BenchmarkHAProxy compares the cloud's load balancer with HAProxy in TCP mode and with a direct
-// connection. The three take turns in one run. The benchmark measures the bytes per second of one
-// stream, and the connections per second that clients open, use and close. It also measures the
-// 99th percentile of the time that a load balancer adds to a round trip of 64 bytes. It fails if a
-// ratio is below its limit.
+// connection. In one run, the benchmark measures the load balancer, HAProxy and the direct
+// connection in turn. The benchmark measures the bytes per second of one stream, and the
+// connections per second that clients open, use and close. It also measures the 99th percentile of
+// the time that a load balancer adds to a round trip of 64 bytes. It fails if a ratio is below its
+// limit.
 func BenchmarkHAProxy(b *testing.B) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {

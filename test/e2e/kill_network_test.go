@@ -87,7 +87,7 @@ func (w *writer) route(ctx context.Context, c *client.Client) error {
 }
 
 // breakCalls creates the faults of the test. The cloud drops, throttles or delays some calls. For
-// others, it does the work but loses the reply.
+// some other calls, the cloud does the work but does not send the reply.
 func (v *victim) breakCalls(ctx context.Context, c *client.Client) {
 	tenth := 0.1
 	for name, f := range map[string]cloudsim.FaultSpec{

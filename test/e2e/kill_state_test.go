@@ -21,8 +21,9 @@ import (
 )
 
 // TestKillDuringLoad kills a cloud while the cloud loads a saved state. Afterwards the cloud has
-// either the old state or the loaded state, with the data of the disks of this state. After an
-// acknowledged load it has the loaded state. No unfinished files remain.
+// either the old state or the loaded state. The data of the disks belong to the same state. If
+// the cloud has acknowledged the load, the cloud has the loaded state. No unfinished files
+// remain.
 func TestKillDuringLoad(t *testing.T) {
 	rounds, instances := 40, 400
 	if testing.Short() {
@@ -86,7 +87,8 @@ func TestKillDuringLoad(t *testing.T) {
 // states.
 var disksOf = map[string][]string{"one": {"disk-000001", "disk-000002"}, "two": {"disk-000001"}}
 
-// fillDisks creates the disks of a state, and fills them with word, the name of the state.
+// fillDisks creates the disks of a state. The parameter word is the name of the state.
+// fillDisks writes this name many times into each disk.
 func (v *victim) fillDisks(c *client.Client, word string) {
 	v.t.Helper()
 	for _, want := range disksOf[word] {
@@ -110,8 +112,8 @@ func (v *victim) fillDisks(c *client.Client, word string) {
 	}
 }
 
-// haveDisks fails if the cloud's disks or their data differ from those of the state with the name
-// word.
+// haveDisks fails the test if the cloud does not have the disks and data of a state. The
+// parameter word is the name of this state.
 func (v *victim) haveDisks(word string) {
 	v.t.Helper()
 	there, err := filepath.Glob(v.image("*"))

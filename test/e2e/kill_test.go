@@ -173,8 +173,9 @@ func (v *victim) calm() {
 	}
 }
 
-// watch reads events, beginning after the last received event. It ends when the cloud is killed. If
-// until is not 0, it also ends at revision until.
+// watch reads events, beginning after the last received event. watch returns when the cloud is
+// killed. If the parameter until is not 0, watch also returns after the event with this
+// revision.
 func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	if until != 0 && v.ledger.lastRev >= until {
 		return
@@ -196,8 +197,8 @@ func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	}
 }
 
-// signed adds the request id of the request's context to the request. So the test can find the
-// request's events in the journal.
+// signed reads a request id from the context of a request, and adds this id to the request's
+// headers. So the test can find the request's events in the journal.
 type signed struct{ next *http.Transport }
 
 type signKey struct{}

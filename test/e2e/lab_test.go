@@ -123,8 +123,8 @@ func (l *labRun) kubectl(args ...string) string {
 	return l.must(l.kubectlPath(), args...)
 }
 
-// until waits until the function ok returns "". After 90 s it fails with the last text that ok
-// returned.
+// until waits until the function ok returns "". After 90 s, until fails the test with the last
+// text that the function ok returned.
 func (l *labRun) until(what string, ok func() string) {
 	l.t.Helper()
 	l.within(90*time.Second, what, ok)
@@ -146,7 +146,7 @@ func (l *labRun) within(most time.Duration, what string, ok func() string) {
 	}
 }
 
-// untilPrints waits until kubectl prints want.
+// untilPrints waits until kubectl prints the text in the parameter want.
 func (l *labRun) untilPrints(what, want string, args ...string) {
 	l.t.Helper()
 	l.until(what, func() string {

@@ -18,7 +18,7 @@ import (
 )
 
 // ledger checks the data file of a killed cloud. It compares this file with the answers and events
-// that the cloud's callers received before.
+// that the cloud's callers received before the kill.
 type ledger struct {
 	mu      sync.Mutex
 	acks    []ack               // acknowledged answers since the last audit

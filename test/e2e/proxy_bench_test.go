@@ -285,9 +285,9 @@ func residentOf(b *testing.B, pids []int) (kib float64) {
 	return kib
 }
 
-// stalled measures the throughput of four connections twice: with and without a fifth connection
-// that does not read its data. The two measurements take turns, so a change of the machine's load
-// affects both.
+// stalled measures the throughput of four connections without and with a fifth connection. The
+// client of the fifth connection does not read its data. stalled repeats both measurements in
+// turn, so a change of the machine's load affects both measurements.
 func (w way) stalled(b *testing.B, addr string, f figures) {
 	b.Helper()
 	others := func(name string) {
@@ -337,8 +337,9 @@ func (w way) measure(b *testing.B, addr string, f figures) {
 }
 
 // BenchmarkNetworkProxy compares the network proxy of this project with upstream's proxy and with a
-// direct connection, in the same run. The three take turns in each round. The benchmark reports the
-// medians of all rounds. It fails if a ratio to upstream's figure violates its limit.
+// direct connection, in the same run. In each round, the benchmark measures the project's proxy,
+// upstream's proxy and the direct connection in turn. The benchmark reports the medians of all
+// rounds. It fails if a ratio to upstream's figure violates its limit.
 func BenchmarkNetworkProxy(b *testing.B) {
 	addr := worker(b, "127.0.0.1:0")
 	direct := way{name: "direct", dial: func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }}

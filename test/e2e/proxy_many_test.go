@@ -50,7 +50,8 @@ var hollowTunnel = tunnelled{
 		l.says("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
 		l.says("no container runs there to execute a command in", "exec", "web", "--", "ls")
 	},
-	// kube-apiserver sends the name "localhost", which the agent resolves on its own host.
+	// kube-apiserver sends the name "localhost" to the proxy. The agent resolves this name on
+	// its own host, so the listener can use a loopback address.
 	at: func(*labRun) string { return "127.0.0.1" },
 	service: `
 apiVersion: v1
@@ -68,8 +69,8 @@ var realTunnel = tunnelled{
 		l.says("netexec", "exec", "web", "--", "/agnhost", "--help")
 		l.forwards("web")
 	},
-	// On real nodes, kube-apiserver sends the addresses of endpoints to the proxy. Kubernetes does
-	// not allow loopback addresses for endpoints.
+	// With real nodes, kube-apiserver sends the addresses of the Service's endpoints to the proxy.
+	// Kubernetes does not allow loopback addresses for endpoints.
 	at: (*labRun).hostAddress,
 	service: `
 apiVersion: v1

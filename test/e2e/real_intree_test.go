@@ -18,7 +18,7 @@ zones:
 
 // inTree contains parts of manifests for the in-tree volume plugin of another cloud. They are the
 // parameters of a StorageClass, and the source of an existing volume. The name of the disk has the
-// style of that cloud, with %s for the part that varies.
+// style of the other cloud. It contains %s in place of the part that varies.
 type inTree struct{ driver, provisioner, zone, parameters, disk, source string }
 
 var inTreePlugins = []inTree{

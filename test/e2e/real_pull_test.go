@@ -67,9 +67,10 @@ func (l *labRun) registry() (name, password string) {
 	return c.Registry, c.Password
 }
 
-// push pushes an image under several names from a machine to the cloud's registry. The pods of
-// other steps use another image. If the kubelet has once pulled an image with a password, pods
-// without credentials cannot use the image, even under another name (KEP-2535).
+// push pushes an image under several names from a machine to the cloud's registry. The pushed
+// image must not be the image of the pods in other steps. If the kubelet has once pulled an
+// image with a password, pods without credentials cannot use the image, even under another
+// name (KEP-2535).
 func (l *labRun) push(id string, names ...string) (registry string) {
 	l.t.Helper()
 	registry, password := l.registry()
@@ -127,9 +128,9 @@ func (l *labRun) testRealPull(t *testing.T) {
 	l.testRealPullWithoutCloud(t, r)
 }
 
-// testRealPullAsPod proves that the kubelet pulls images of a pod with the identity of the pod's
-// service account, if the service account has the annotation for this. Then it does not use the
-// node's identity.
+// testRealPullAsPod uses a pod with a service account that has the annotation
+// lab.PullAnnotation. It proves that the kubelet pulls the pod's images with the identity of
+// this service account. For these images, the kubelet does not use the node's identity.
 func (l *labRun) testRealPullAsPod(t *testing.T, r string) {
 	own := map[string]any{"serviceAccountName": "api"}
 	l.kubectl("create", "serviceaccount", "api")

@@ -220,8 +220,8 @@ func (l *labRun) testRealRoutes(t *testing.T) {
 	if id == "" {
 		t.Fatalf("the cloud has no route to %s, the pods of node-2", pods2)
 	}
-	// The route controller runs every ten seconds. The fault prevents that it replaces the route
-	// before the test has seen the missing route.
+	// The route controller runs every ten seconds. Because of the fault, the route controller
+	// cannot replace the route before the test has seen that the route is missing.
 	l.cloud("faults", "create", "unrepaired", "--operation", "routes.create", "--effect", "error")
 	l.cloud("routes", "delete", id, "--wait")
 	l.until("the pods of node-2 are cut off", func() string {
@@ -306,8 +306,9 @@ func (l *labRun) testRealInstances(t *testing.T) {
 }
 
 // testRealCrash proves that all processes of a machine end if the test kills the machine's first
-// process. A crash through the cloud's API has the same effect. Only traffic to this machine fails,
-// until the load balancer sends the traffic to other machines. A reboot starts the machine again.
+// process. A crash through the cloud's API has the same effect. After a crash, only traffic to the
+// crashed machine fails. This traffic fails until the load balancer sends it to other machines. A
+// reboot starts the machine again.
 func (l *labRun) testRealCrash(t *testing.T) {
 	pid := l.machinePID("i-000003")
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -345,8 +346,8 @@ func (l *labRun) testRealAdoption(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	before := l.machinePID("i-000001")
 	// After the crash, the API server shows old pod states until the kubelet has started the pods
-	// again. So the test waits with this Service, because its nodes send traffic only to their own
-	// pods.
+	// again. So the test waits until each pod answers through this Service. With this Service, a
+	// node sends traffic only to the node's own pods.
 	l.everyPod(l.realURL("drain"))
 	pods := l.podsByNode("web")
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {

@@ -188,7 +188,8 @@ type watch struct {
 	why         error     // error of the last failure
 }
 
-// watchful sends requests to a load balancer until the test calls stop, which returns the results.
+// watchful sends requests to a load balancer until the test calls the function stop. The
+// function stop returns the results.
 func watchful(url string) (stop func() watch) {
 	var w watch
 	var asking sync.WaitGroup
@@ -215,9 +216,9 @@ func watchful(url string) (stop func() watch) {
 	}
 }
 
-// movesAway checks that requests fail only as long as the health checks need to notice a lost node.
-// It uses a Service with externalTrafficPolicy Local. With the policy Cluster, kube-proxy would
-// send some requests to the lost node's pods until Kubernetes has noticed the loss.
+// movesAway checks that requests fail only until the health checks have noticed a lost node.
+// movesAway uses a Service with externalTrafficPolicy Local. With the policy Cluster, kube-proxy
+// would send some requests to the lost node's pods until Kubernetes has noticed the loss.
 func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	t.Helper()
 	url := l.realURL("drain")

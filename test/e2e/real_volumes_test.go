@@ -152,9 +152,9 @@ func (l *labRun) handle(claim string) string {
 	return l.kubectl("get", "pv", l.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"), "-o", "jsonpath={.spec.csi.volumeHandle}")
 }
 
-// testVolumesCrash proves that a pod of a StatefulSet gets its data on another node after its node
-// has crashed. An operator must first mark the crashed node as out of service (KEP-2268). Later the
-// crashed machine can join the cluster again.
+// testVolumesCrash proves that a pod of a StatefulSet keeps its data after a crash of the pod's
+// node. The pod then runs on another node. An operator must first mark the crashed node as out of
+// service (KEP-2268). Later the crashed machine can join the cluster again.
 func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.apply(database)
 	l.ready("db-0")
@@ -235,9 +235,9 @@ spec: {source: {persistentVolumeClaimName: data-db-0}}
 	}
 }
 
-// testVolumesChange proves that a volume grows while its pod runs, and that the type of its disk
-// can change to a faster type. The volume uses XFS, because growing ext4 needs CAP_SYS_RESOURCE on
-// the host.
+// testVolumesChange proves that a volume grows while a pod uses the volume. It also proves that
+// the volume's disk can change to a faster disk type. The volume uses XFS, because growing ext4
+// needs CAP_SYS_RESOURCE on the host.
 func (l *labRun) testVolumesChange(t *testing.T) {
 	l.apply(`
 apiVersion: storage.k8s.io/v1

@@ -159,8 +159,9 @@ func (r *registryRun) makeImage(ref string) {
 	}
 }
 
-// program returns the path of a program in the PATH. If the program is missing, program skips the
-// test with the text how, which says how to install it.
+// program returns the path of a program in the PATH. If the named program is missing, the test is
+// skipped. The message contains the parameter how, which explains how to install the named
+// program.
 func (r *registryRun) program(what, how string) string {
 	r.t.Helper()
 	path, err := exec.LookPath(what)
@@ -253,8 +254,8 @@ func skopeo(r *registryRun) registryTool {
 	}
 }
 
-// docker uses the running engine. If no engine runs, it starts one. Docker trusts every registry on
-// loopback. It cannot delete images in registries.
+// docker uses the running engine. If no container engine runs, the function docker starts an
+// engine. Docker trusts every registry on loopback. It cannot delete images in registries.
 func docker(r *registryRun) registryTool {
 	path := r.program("docker", "apt-get install docker.io")
 	sock := r.engine()

@@ -60,8 +60,8 @@ func TestREST(t *testing.T) {
 	r.report(before)
 }
 
-// random sends random requests from all workers. It sends fewer deletes and resets, so that the
-// number of objects grows.
+// random sends random requests from all workers. It sends deletes and resets less often than
+// other requests, so that the number of objects grows.
 func (r *run) random(seed, requests uint64) {
 	var sent atomic.Uint64
 	var all sync.WaitGroup
@@ -105,8 +105,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// noTraffic reports traffic counters that are always zero. The run has no data plane. So its load
-// balancers do not connect to random addresses.
+// noTraffic reports traffic counters that are always zero. The run has no data plane. So the load
+// balancers of this cloud do not connect to random addresses.
 type noTraffic struct{}
 
 // LoadBalancerStats returns no traffic for every load balancer.

@@ -75,7 +75,8 @@ var references = map[string]string{
 }
 
 // special returns values for properties with rules that the schema does not contain. It first looks
-// for the text "Schema.property", and then for the name of the property.
+// for a rule for the text "Schema.property". Then it looks for a rule for the name of the property
+// alone.
 func (g *generator) special(in, property string) (any, bool) {
 	private := func(bits int) string {
 		return fmt.Sprintf("10.%d.%d.0/%d", g.IntN(256), g.IntN(256)&^(1<<max(0, 24-bits)-1), bits)
@@ -177,8 +178,8 @@ func (g *generator) special(in, property string) (any, bool) {
 // appendix A.3.
 const trustKeys = `{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","kid":"1","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`
 
-// value returns a random value of a schema. The arguments in and property are the place of the
-// value in the request.
+// value returns a random value of a schema. The parameters in and property name the schema and
+// the property to which the value belongs.
 func (g *generator) value(s *schema, in, property string) any {
 	if v, ok := g.special(in, property); ok {
 		return v
@@ -247,14 +248,15 @@ func (g *generator) object(s *schema, in string) map[string]any {
 	return o
 }
 
-// always contains the optional properties that are never left out, because a useful object needs
-// them.
+// always holds the optional properties that the generator never leaves out, because a useful
+// object needs these properties.
 var always = map[string]bool{
 	"FaultMatch.caller": true, "CreateDisk.sizeGiB": true, "CreateDisk.zone": true, "CreateSubnet.zone": true,
 	"ModifyDisk.type": true, "RateLimits.read": true, "RateLimits.write": true, "CreateToken.role": true,
 }
 
-// alternatives removes properties that exclude each other.
+// alternatives removes properties that exclude other properties of the same object. For some
+// schemas, it sometimes keeps such properties.
 func alternatives(g *generator, in string, o map[string]any) {
 	drop := func(names ...string) {
 		for _, name := range names {

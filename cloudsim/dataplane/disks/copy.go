@@ -41,8 +41,9 @@ type copying struct {
 // are missing, copyTogether makes all of them again. If all exist, it does nothing.
 //
 // If the file system can clone files, a single copy shows one instant even while an instance
-// writes to the source. Otherwise a copy takes time. Then it is valid only if no program writes
-// to a source during this time. copyTogether returns errBusy after too many invalid tries.
+// writes to the source. Otherwise a copy takes time. Such a copy is valid only if no program
+// writes to a source during this time. copyTogether returns errBusy after too many invalid
+// tries.
 func copyTogether(ctx context.Context, all []copying) error {
 	if complete(all) {
 		return nil
@@ -86,8 +87,8 @@ func complete(all []copying) bool {
 	return true
 }
 
-// copyOnce copies each source to its temporary name. The result steady reports whether the copies
-// show all sources at one instant.
+// copyOnce copies each source to its temporary name. The result named steady is true if the
+// copies show all sources at one instant.
 func copyOnce(ctx context.Context, all []copying) (steady bool, err error) {
 	before, err := quiet(ctx, all)
 	if err != nil {
@@ -162,8 +163,9 @@ func quiet(ctx context.Context, all []copying) ([]written, error) {
 	}
 }
 
-// copy makes the file under its temporary name and syncs it. The result atOnce reports whether
-// the file is a clone, which shows the source at one instant even during writes.
+// copy makes the file under its temporary name and syncs it. The result named atOnce is true
+// if the file is a clone. A clone shows the source at one instant, even if a program writes to
+// the source.
 func (c copying) copy(ctx context.Context) (atOnce bool, err error) {
 	from, err := os.OpenFile(c.from, os.O_RDONLY|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {

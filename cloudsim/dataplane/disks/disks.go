@@ -41,8 +41,9 @@ type Cloud interface {
 // Config configures Run.
 type Config struct {
 	Dir string // folder that contains only the files of disks and snapshots; Run makes it if it is missing
-	// Files is the handle that the engine uses to save and load states. It must be of the same
-	// folder. If it is nil, the engine does not save or load states with disk data.
+	// Files is the handle that the engine uses to save and load states. It must be the handle
+	// of the folder in the field Dir. If it is nil, the engine does not save or load states
+	// with disk data.
 	Files *Files
 }
 
@@ -263,8 +264,8 @@ func (k *keeper) unmade(id cloudsim.DiskID) bool {
 
 var errLost = errors.New("its data is lost: its file does not exist any more")
 
-// make creates the file of d, or grows it to the size of d. At most events the file already has
-// this size, and make only calls Lstat.
+// make creates the file of d, or grows it to the size of d. For most events, the file already
+// has this size, and make only calls Lstat.
 func (k *keeper) make(d cloudsim.Disk) error {
 	path, want := Path(k.dir, d.ID), int64(d.SizeGiB)<<30
 	info, err := os.Lstat(path)

@@ -111,8 +111,9 @@ func TestStartDeletesSpareFiles(t *testing.T) {
 	}
 }
 
-// The data plane follows no link in the folder. Growing, copying or deleting a disk does not
-// read or change the file that a link points to.
+// The data plane follows no link in the folder that contains the files of the disks.
+// Growing, copying or deleting a disk does not read or change the file that a link points
+// to.
 func TestLinksAreNotFollowed(t *testing.T) {
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
@@ -202,7 +203,8 @@ func read(t *testing.T, path string, at int64) string {
 }
 
 // After a restart, the data plane applies the changes that the cloud made in the meantime. It
-// grows files, deletes the files of deleted disks, and reports a disk without its file as lost.
+// grows files and deletes the files of deleted disks. If the file of a disk is missing, it
+// reports the data of this disk as lost.
 func TestAfterRestart(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)

@@ -23,14 +23,14 @@ import (
 type Files struct {
 	dir string
 
-	// Run locks turn while it serves disks. Swap locks turn while it replaces the data. Before
-	// that, Swap locks gate, so that Run cannot lock turn again before Swap. The function cancel
-	// makes Run unlock turn.
+	// Run holds the mutex named turn while it serves disks. Swap holds the same mutex while it
+	// replaces the data. First Swap locks the mutex named gate, so that Run cannot lock turn
+	// again before Swap. Then Swap calls the function cancel, and Run unlocks turn.
 	gate, turn sync.Mutex
 	cancel     context.CancelFunc
-	// pending is the staged data to which the records of the cloud refer, until its files are in
-	// place. A goroutine that sets pending holds gate and turn. A goroutine that clears pending
-	// holds turn.
+	// pending is the staged data to which the records of the cloud refer. It is nil when all
+	// files of the staged data are in place. A goroutine that sets pending holds gate and turn.
+	// A goroutine that clears pending holds turn.
 	pending atomic.Pointer[cloudsim.StagedData]
 }
 
@@ -162,10 +162,10 @@ func (f *Files) scratch() (string, error) {
 	return os.MkdirTemp(f.dir, stagePrefix)
 }
 
-// Swap stops Run, calls commit, and moves the staged data that commit returns into place. Then
-// Swap removes all other staged data. If commit fails, the files stay as they are. If the data is
-// already in place, Swap does not change it. So a cloud that was killed after the commit can call
-// Swap again at its next start.
+// Swap stops Run and calls the function commit. It then moves the staged data that commit has
+// returned to the final paths. Then Swap removes all other staged data. If commit fails, the
+// files stay as they are. If the data is already in place, Swap does not change it. So a cloud
+// that was killed after the commit can call Swap again at its next start.
 func (f *Files) Swap(commit func() (cloudsim.StagedData, error)) error {
 	f.gate.Lock()
 	defer f.gate.Unlock()

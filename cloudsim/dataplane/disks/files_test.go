@@ -42,8 +42,9 @@ func ok(t *testing.T, errs ...error) {
 	}
 }
 
-// A state has the data of disks and snapshots. A load restores this data with its holes, and
-// removes the data of later disks. Another cloud can load the state, too.
+// A state has the data of disks and snapshots. A load restores this data with its holes. It
+// removes the data of disks that were created after the save. Another cloud can load the
+// state, too.
 func TestStatesHaveData(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -95,8 +96,8 @@ func TestStatesHaveData(t *testing.T) {
 	}
 }
 
-// A state has the data of a disk that the data plane has not reported yet, if there is a file. A
-// load with the option recordsOnly does not change any data.
+// If the data plane has not reported a disk yet, a state contains the data of this disk if the
+// disk has a file. A load with the option recordsOnly does not change any data.
 func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	dir := t.TempDir()
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles = true, disks.NewFiles(dir) }))
@@ -260,8 +261,9 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	c := withFiles(t, dir, "")
 	d := create(t, c, "d", 1)
 	whole(t, c, d.ID, 1)
-	// Events come in order. When the events of disk e are handled, the events of disk d from
-	// before its first report are handled, too. So no old event makes the file of d again.
+	// Events come in order. The data plane has handled the events of disk e. So it has also
+	// handled all events of disk d before the first report of d. No old event makes the file
+	// of d again.
 	whole(t, c, create(t, c, "e", 1).ID, 1)
 	ok(t, os.Remove(disks.Path(dir, d.ID)))
 	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "gone"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "recordsOnly") {

@@ -7,7 +7,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// atOnce is the maximum number of concurrent copies. With more, each copy would only be slower.
+// atOnce is the maximum number of concurrent copies. With more concurrent copies, each copy
+// would only take longer.
 const atOnce = 2
 
 // jobs are the running and waiting copies, by the id of the disk, snapshot or group that they
@@ -27,8 +28,9 @@ type job struct {
 
 func newJobs() *jobs { return &jobs{turns: make(chan struct{}, atOnce), all: map[string]*job{}} }
 
-// start calls the function do until it returns nil, until the job is stopped, or until ctx ends.
-// It waits for retryEvery after each error. If a job of this name exists, start does nothing.
+// start begins a job that calls the function in the parameter named do. The job ends when this
+// function returns nil, when stop is called, or when ctx ends. After each error, the job waits
+// for retryEvery. If a job of this name exists, start does nothing.
 func (j *jobs) start(ctx context.Context, name string, do func(context.Context) error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -72,11 +74,11 @@ func (j *jobs) within(ctx context.Context, do func() error) error {
 	}
 }
 
-// told reports the result of one try of a copy job. The parameter failed is the error of the
-// copy. If the parameter before is true, the cloud already has this result, and told does not
-// report it again. told returns nil if the job is finished, and an error if the job must try
-// again. The job tries again after a failed report, and after a failed copy unless the source is
-// lost.
+// told reports the result of one try of a copy job. The parameter named failed contains the
+// error of the copy. If the parameter named before is true, the cloud already has this result,
+// and told does not report the result again. told returns nil if the job is finished, and an
+// error if the job must try again. The job tries again after a failed report, and after a failed
+// copy unless the source is lost.
 func (k *keeper) told(ctx context.Context, of any, failed error, before bool, report func() error, lost bool) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the job was stopped, so its error has no meaning

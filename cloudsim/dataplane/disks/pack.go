@@ -30,8 +30,8 @@ var (
 	errTooBig = cloudsim.Errorf(cloudsim.Conflict, "the disks and snapshots hold more than %d GiB of data, the limit of a state: set recordsOnly to save the records alone", cloudsim.MaxStateData>>30)
 )
 
-// pack writes the data of a file to w, up to the offset size. It returns the number of bytes
-// written.
+// pack writes the data of a file to w. It stops at the offset in the parameter size. It
+// returns the number of bytes written.
 func pack(ctx context.Context, w *statefile.Writer, id, path string, size int64) (n int64, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {

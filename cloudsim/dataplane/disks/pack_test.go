@@ -48,7 +48,8 @@ func dataOf(t *testing.T, parts ...part) *statefile.Reader {
 	return r
 }
 
-// Stage refuses malicious disk data with an Invalid error, and leaves no file of it.
+// Stage refuses malicious disk data with an Invalid error, and leaves no files from this data
+// in the folder.
 func TestHostileData(t *testing.T) {
 	for what, bad := range map[string][]part{
 		"a path":             {{id: "../disk-000001"}},

@@ -16,8 +16,8 @@ const (
 	reportsAtOnce = 64
 	// gather is the time that send waits before it sends reports. In this time more reports
 	// arrive, the instance that uses the disk can do other work, and short-lived disks are
-	// deleted again. The disadvantage is that the cloud gets the status of a disk later by this
-	// time. Reports of copies have no such delay, because clients wait for these reports.
+	// deleted again. The disadvantage is that the cloud gets the status of a disk with this
+	// delay. Reports of copies have no such delay, because clients wait for these reports.
 	gather = 100 * time.Millisecond
 )
 
@@ -60,7 +60,8 @@ func (r *reports) take() map[cloudsim.DiskID]cloudsim.DiskStatus {
 	return all
 }
 
-// send sends reports until ctx ends or a report fails. It returns the error.
+// send sends reports until ctx ends or a report fails. It returns the error of ctx or of the
+// report.
 func (k *keeper) send(ctx context.Context) error {
 	for {
 		select {

@@ -18,7 +18,8 @@ func pending(s cloudsim.SnapshotState) bool {
 }
 
 // putSnapshots starts the copies of all pending snapshots. The members of a group are copied
-// together. For each ready snapshot it reports whether the file still exists.
+// together. For each ready snapshot, it checks whether the file still exists. If the result
+// has changed, it reports the result to the cloud.
 func (k *keeper) putSnapshots(ctx context.Context, ss []cloudsim.Snapshot) error {
 	for _, s := range ss {
 		if err := k.putSnapshot(ctx, s); err != nil {

@@ -118,8 +118,9 @@ func awaitSocket(ctx context.Context, path string) bool {
 	return ctx.Err() == nil
 }
 
-// start starts a program and returns a channel that receives the program's exit status. Only
-// the method reap waits for child processes, because orphans also become children of PID 1.
+// start starts a program and returns a channel that receives the program's exit status.
+// start does not wait for the program. The method reap waits for all child processes,
+// because the kernel also makes orphans children of PID 1.
 func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	if err := os.MkdirAll(filepath.Dir(p.Log), 0o755); err != nil {
 		return nil, err
@@ -157,9 +158,9 @@ func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	return end, nil
 }
 
-// reap collects the exit statuses of all child processes and orphans until the context done
-// ends. When the context stopping has ended and no child is left, reap closes the channel
-// empty.
+// reap collects the exit statuses of all child processes, including orphans. It returns
+// when the context in the parameter done ends. When the context in the parameter stopping
+// has ended and no child process remains, reap closes the channel in the parameter empty.
 func (m *machine) reap(done, stopping context.Context, empty chan<- struct{}) {
 	children := make(chan os.Signal, 1)
 	stop := notifyChild(children)
@@ -212,8 +213,8 @@ func (m *machine) reapAll() (none bool) {
 // maxDead is the maximum number of entries in machine.dead.
 const maxDead = 64
 
-// end sends SIGTERM to all processes in the machine. Then it waits until the channel empty is
-// closed, but not longer than the duration grace.
+// end sends SIGTERM to all processes in the machine. Then it waits until reap closes the
+// channel in the parameter empty, but not longer than the duration in the parameter grace.
 func (m *machine) end(grace time.Duration, empty <-chan struct{}) {
 	if err := unix.Kill(-1, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
 		m.log.Warn("stop signal not sent to all processes", "err", err)

@@ -67,9 +67,9 @@ func mount(kind, at string, flags uintptr, data string) error {
 	return nil
 }
 
-// mount binds b.From to the path in at, and creates this path. If b.From is a symbolic link
-// and has the same path in the machine, mount copies the link. An example is /bin on modern
-// distributions.
+// mount creates the path in the parameter at, and binds b.From to this path. If b.From is a
+// symbolic link and b.To is the same path, mount copies the link instead. An example is
+// /bin on modern distributions.
 func (b Bind) mount(at string) error {
 	info, err := os.Lstat(b.From)
 	if b.Optional && errors.Is(err, fs.ErrNotExist) {

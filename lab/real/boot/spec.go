@@ -22,7 +22,7 @@ import (
 type Spec struct {
 	Hostname string `json:"hostname"`
 	// Root is an empty folder of the host. The first process mounts the machine's root folder
-	// there, which is in memory.
+	// at this path. The root folder is in memory.
 	Root string `json:"root"`
 	// Dirs are folders to create in the machine.
 	Dirs []string `json:"dirs"`
@@ -52,7 +52,8 @@ type Bind struct {
 	Optional bool `json:"optional,omitempty"`
 }
 
-// Program is a program that runs as long as the machine.
+// Program is a program that runs from the start of the machine until the machine is switched
+// off.
 type Program struct {
 	Name string   `json:"name"` // also the zeroth argument
 	Path string   `json:"path"`

@@ -80,7 +80,7 @@ type Printer[T any] struct {
 	ID      func(T) string
 }
 
-// List prints the objects in things. In JSON and YAML it prints one array.
+// List prints the objects in the parameter things. In JSON and YAML it prints one array.
 func (p Printer[T]) List(things []T) error {
 	if things == nil {
 		things = []T{}
@@ -209,7 +209,7 @@ func Printable(cell string) string {
 	}, cell)
 }
 
-// Age returns the time since t, with a unit for people.
+// Age returns the time since t as short text with a unit, for example 5m.
 func Age(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -23,7 +23,8 @@ func CheckCollector(flag string) error {
 }
 
 // TraceTo returns a provider of spans that sends the spans of a service to the collector at
-// HOST:PORT. The function stop sends the remaining spans. If collector is empty, spans is nil.
+// HOST:PORT. The function stop sends the remaining spans. If the parameter collector is empty,
+// the result spans is nil.
 func TraceTo(ctx context.Context, collector, service, instance string) (spans trace.TracerProvider, stop func() error, err error) {
 	if collector == "" {
 		return nil, func() error { return nil }, nil

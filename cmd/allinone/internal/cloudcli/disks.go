@@ -69,8 +69,9 @@ func dataCell(s cloudsim.DiskStatus) string {
 
 func gibibytes(n int) string { return strconv.Itoa(n) + "GiB" }
 
-// attachmentCell returns the instances that a disk is attached to. It adds the state of an
-// attachment if this state is not attached. It also says whether an attachment is read-only.
+// attachmentCell returns the instances that a disk is attached to. It adds the state of each
+// attachment that is not in the state "attached". It also says whether an attachment is
+// read-only.
 func attachmentCell(d cloudsim.Disk) string {
 	var words []string
 	for _, a := range d.Attachments {

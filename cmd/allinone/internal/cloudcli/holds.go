@@ -117,7 +117,8 @@ begins afterwards.`,
 	return cmd
 }
 
-// withDuration returns the durations in have, with the duration in args before all others.
+// withDuration returns the new duration in the parameter args, followed by the durations in the
+// parameter have. It omits the durations that the new duration replaces.
 func withDuration(have cloudsim.WorkDurations, args []string) (cloudsim.WorkDurations, error) {
 	d, err := time.ParseDuration(args[2])
 	if err != nil || d < 0 || d%time.Millisecond != 0 {

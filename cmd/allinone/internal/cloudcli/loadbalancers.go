@@ -168,8 +168,8 @@ existing load balancer.`,
 	return cmd
 }
 
-// findIPs returns the IPs of reserved addresses. Each element of the parameter is the name,
-// the id or the IP of an address.
+// findIPs returns the IPs of reserved addresses. Each element of the parameter called is
+// the name, the id or the IP of an address.
 func findIPs(ctx context.Context, cl *client.Client, called []string) ([]string, error) {
 	var ips []string
 	for _, word := range called {

@@ -221,7 +221,8 @@ func newWithdrawCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// noticed returns a printer for instances whose table contains the notices.
+// noticed returns a printer for instances. The table of the printer has a column for the
+// notices.
 func noticed(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.Instance] {
 	p := instances.printer(c, o)
 	p.Columns = []cli.Column[cloudsim.Instance]{

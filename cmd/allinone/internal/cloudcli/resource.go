@@ -30,7 +30,8 @@ type kind[T cloudsim.Resource, ID ~string] struct {
 
 	id    func(T) string
 	state func(T) string // nil if the kind has no state
-	// columns are the columns before MetaColumns, the columns of all kinds.
+	// columns are the columns of only this kind. In a table they come before MetaColumns, the
+	// columns that all kinds have.
 	columns []cli.Column[T]
 
 	get  func(*client.Client, context.Context, ID) (T, error)

@@ -102,8 +102,9 @@ stdout, or writes it to a new file that only you can read.`,
 }
 
 // createTokenInto creates a token and writes the secret of the token into a new file at path. It
-// creates the file before the token. Otherwise it could create a token and then not write the
-// secret. If the cloud does not create the token, createTokenInto removes the file.
+// creates the file before the token. Otherwise the cloud could create the token, and the command
+// could then fail to write the secret. If the cloud does not create the token, createTokenInto
+// removes the file.
 func createTokenInto(ctx context.Context, cl *client.Client, req cloudsim.CreateToken, path string, p cli.Printer[cloudsim.Token]) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

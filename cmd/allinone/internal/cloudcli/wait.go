@@ -117,7 +117,7 @@ func awaitOne(ctx context.Context, c *cli.Connection, cl *client.Client, id clou
 	}
 }
 
-// told returns op. If op is done, told first prints this to stderr.
+// told returns op. If op is done, told first prints a message about op to stderr.
 func told(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
 	if op.State == cloudsim.OperationDone {
 		took := ""
@@ -130,7 +130,7 @@ func told(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
 }
 
 // settle waits for the operations on the resources in things, and returns the new state of these
-// resources. Without --wait it returns things unchanged.
+// resources. Without --wait, settle returns the parameter things unchanged.
 func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, w waiting, k kind[T, ID], things []T) ([]T, error) {
 	if !w.wait {
 		return things, nil

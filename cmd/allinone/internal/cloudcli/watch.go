@@ -68,8 +68,9 @@ type listWatch[T cloudsim.Resource, ID ~string] struct {
 	where cloudsim.ListOptions
 	print func([]change[T]) error
 	// seen contains the resources that listWatch has printed, by id. With seen, listWatch omits
-	// an event if it has already printed the same or a later revision of the resource. It also
-	// finds resources that no longer match the filters, and prints this change.
+	// an event if it has already printed the same or a later revision of the resource. If a
+	// resource in seen no longer matches the filters, listWatch prints this change and removes
+	// the resource from seen.
 	seen map[string]T
 }
 
@@ -195,8 +196,8 @@ func newStream[T any](p cli.Printer[T], event func(T) any) stream[T] {
 	return stream[T]{p, p.Table(), event}
 }
 
-// changes prints the objects in things. In JSON each object is one line, and in YAML each object
-// is one document.
+// changes prints the objects in the parameter things. In JSON each object is one line, and in
+// YAML each object is one document.
 func (s stream[T]) changes(things []T) error {
 	switch s.Format {
 	case cli.FormatTable, cli.FormatWide:
@@ -225,8 +226,8 @@ func (s stream[T]) changes(things []T) error {
 	return nil
 }
 
-// changePrinter returns a stream that prints changes. Its table has a column for the type of the
-// event, followed by the columns of p.
+// changePrinter returns a stream that prints changes. The table of the stream has a column for
+// the type of the event, followed by the columns of p.
 func changePrinter[T any](p cli.Printer[T]) stream[change[T]] {
 	cols := []cli.Column[change[T]]{{Head: "EVENT", Cell: func(c change[T]) string { return string(c.event.Type) }}}
 	for _, col := range p.Columns {

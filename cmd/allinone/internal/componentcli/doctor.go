@@ -117,7 +117,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 
 // passesOver returns the reason why the kubelet would not run a provider although one of its
 // patterns matches the image. If the kubelet would run the provider, the result is "". The result
-// is also "" if no flag describes the pod.
+// is also "" if no flag describes the pod and the doctor does not run the plugin.
 func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string]string) string {
 	t := p.TokenAttributes
 	if t == nil || d.binDir == "" && d.account == "" && len(annotations) == 0 {

@@ -41,7 +41,7 @@ from util-linux.`,
 	return cmd
 }
 
-// entered is a lab or a composed lab, in which enter finds the machine of a node.
+// entered is a lab or a composed lab. The function enter uses it to find the machine of a node.
 type entered interface {
 	MachinePID(node string) (int, error)
 }

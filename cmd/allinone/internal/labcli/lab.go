@@ -223,8 +223,8 @@ func (c *labCLI) start() *cobra.Command {
 }
 
 // mayStart returns an error if the user has not finished the previous lab of the course. If the
-// previous lab is finished, mayStart undoes its changes. The previous lab can be l itself, if the
-// user starts l again.
+// previous lab is finished, mayStart undoes the changes of that lab. The previous lab can be l
+// itself, if the user starts l again.
 func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 	if err := p.here(); err != nil {
 		return err

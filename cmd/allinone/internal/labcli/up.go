@@ -107,7 +107,8 @@ func labDir(dir string) (lab.Dir, error) {
 	return lab.DirAt(dir)
 }
 
-// complete validates the flags, and adds the path of this binary and the paths of its files.
+// complete validates the flags. It adds the path of this binary, and the paths of the other
+// files of allinone in the same folder.
 func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 	if f.DataDir, err = labDir(f.dataDir); err != nil {
 		return err

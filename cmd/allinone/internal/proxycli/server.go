@@ -192,8 +192,8 @@ func (f *proxyServerFlags) complete() error {
 	return errors.Join(errs[:]...)
 }
 
-// places returns the frontends that the flags request. Each has the form MODE@unix:PATH or
-// MODE@HOST:PORT.
+// places returns the frontends that the flags request. Each frontend has the form
+// MODE@unix:PATH or MODE@HOST:PORT.
 func (f *proxyServerFlags) places() []string {
 	all := f.frontends
 	switch {

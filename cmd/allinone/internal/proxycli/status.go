@@ -166,7 +166,7 @@ func proxyConnectionPrinter(w io.Writer, o cli.Output) cli.Printer[server.Connec
 	}}
 }
 
-// bytesCell returns a number of bytes as text, with a unit for people.
+// bytesCell returns a number of bytes as text, in a suitable unit from B to TiB.
 func bytesCell(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	v, u := float64(n), 0

@@ -54,8 +54,9 @@ func readCatalogue(path string) (cloudsim.Catalogue, error) {
 	return c, nil
 }
 
-// withNamed returns the elements of have and of given. If two elements have the same name, the
-// result contains only the element of given.
+// withNamed returns the elements of the parameters have and given. If both parameters have
+// an element with the same name, the result contains only the element of the parameter
+// given.
 func withNamed[T any](have, given []T, name func(T) string) []T {
 	for _, g := range given {
 		same := func(h T) bool { return name(h) == name(g) }

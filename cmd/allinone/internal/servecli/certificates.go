@@ -176,7 +176,8 @@ func (f *certificatesFlags) write(name string, content []byte) error {
 	return os.Rename(tmp.Name(), f.path(name))
 }
 
-// secretsYAML returns the Secret and the ConfigMap that the workloads in deploy/ mount, as YAML.
+// secretsYAML returns a YAML text with the Secret and the ConfigMap that the workloads in
+// deploy/ mount.
 func secretsYAML(ca, server *cert.Pair) ([]byte, error) {
 	key, err := cert.KeyPEM(server.Key)
 	if err != nil {
