@@ -184,8 +184,9 @@ type replaceable interface {
 	// old records.
 	prepare(*store.Tx) error
 	// loadZones, loadFaults and loadRates update the copies of records in
-	// memory. The loader calls loadZones only if the transaction failed, because
-	// prepare has then already changed the copies.
+	// memory. A load or a reset calls loadZones only if its transaction failed.
+	// The call is necessary because prepare may already have changed the copy of
+	// the zones.
 	loadZones() error
 	loadFaults() error
 	loadRates() error
@@ -284,9 +285,9 @@ const settleBatch = 256
 // full disk.
 const tryAgain = 2 * time.Second
 
-// Run settles due work until ctx ends. Work that fell due while the process was
-// down settles first. Run also compacts the journal. If a write of the file
-// fails, Run tries again later, and reads continue.
+// Run settles due work until ctx ends. Run first settles the work that became
+// due while the process was not running. Run also compacts the journal. If a
+// write of the file fails, Run tries again later, and reads continue.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.health.recovered.Store(false)
 	for {
@@ -351,15 +352,15 @@ func (e *Engine) agenda() (a agenda, err error) {
 	return a, err
 }
 
-// journalLeast is the minimum number of events that the journal keeps, even if
-// the file is too large.
+// journalLeast is the number of events that the journal keeps even if the file
+// uses more than JournalBytes bytes.
 const journalLeast = 1000
 
-// journalKeep returns the number of events to keep in a journal of n events.
-// This number is smaller if the file uses more than JournalBytes bytes: half of
-// n, but at least journalLeast and at most JournalKeep. Events can be large, because an event contains
-// the whole resource. The event of a load balancer with thousands of targets
-// has about a third of a megabyte.
+// journalKeep returns the number of events to keep in a journal of n events. Normally this number
+// is JournalKeep. If the file uses more than JournalBytes bytes, the number is half of n, but at
+// least journalLeast and at most JournalKeep. Events can be large, because an event contains the
+// whole resource. The event of a load balancer with thousands of targets has about a third of a
+// megabyte.
 func (e *Engine) journalKeep(n uint64, used int64) uint64 {
 	if used <= e.cfg.JournalBytes {
 		return e.cfg.JournalKeep
@@ -380,7 +381,8 @@ func waitDue(ctx context.Context, changed <-chan struct{}, wait time.Duration) b
 	return true
 }
 
-// settle completes the work that is due now, up to one batch.
+// settle completes due work items in one transaction. The number of work items and events in
+// the transaction is limited (see step).
 func (e *Engine) settle() error {
 	e.settling.Lock()
 	defer e.settling.Unlock()
@@ -480,7 +482,7 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 	return fmt.Errorf("due work of an unknown kind: %s %s", w.Kind, w.ID)
 }
 
-// compactBatch is how many events one transaction of compact deletes.
+// compactBatch is the maximum number of events that one transaction of compact deletes.
 const compactBatch = 2000
 
 // compact deletes the oldest events until the journal has its configured

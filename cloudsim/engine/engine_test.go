@@ -119,9 +119,9 @@ func TestOvertakenWorkDoesNotSettle(t *testing.T) {
 	})
 }
 
-// TestInstanceLife proves that an instance keeps its address when it stops and
-// starts. After the termination of the instance, another instance can get the
-// address, but not the id.
+// TestInstanceLife proves that an instance keeps its address when the instance
+// stops and starts again. After the termination of the instance, another
+// instance can get the address, but not the id.
 func TestInstanceLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -415,9 +415,10 @@ func TestOperationsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestManyOperationsAreForgotten proves that the cloud deletes all operations
-// that ended in the same minute together. It does not delete an old operation
-// that is not over.
+// TestManyOperationsAreForgotten creates 600 operations that end in the same
+// minute. It proves that the cloud deletes all these operations after a day.
+// The cloud keeps an operation that a hold still blocks, even if this operation
+// is more than a day old.
 func TestManyOperationsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -451,8 +452,9 @@ func TestManyOperationsAreForgotten(t *testing.T) {
 }
 
 // TestOperationsOfAClockSetBack proves that an operation is deleted a day after
-// its end, even if the clock was set back. Other operations then have later
-// times, because they were created before the clock was set back.
+// its end, even if the clock was set back. In this test an operation that was
+// created before the clock was set back has a later end time than the tested
+// operation.
 func TestOperationsOfAClockSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, frozen)

@@ -22,8 +22,8 @@ var faults = store.Table[cloudsim.Fault]{
 }
 
 // faultsSeen counts the calls that matched each fault, by the fault's id. The
-// count is not a field of the stored fault, because each matching call would
-// then write an event of the fault.
+// count is not a field of the stored fault. If it were a field, each matching
+// call would write an event of the fault.
 var faultsSeen = store.Notes[uint64]{Name: "faultsSeen"}
 
 // faultRules is a copy in memory of the faults that can still hit calls.
@@ -234,8 +234,9 @@ func kindOfNoun(noun string) cloudsim.ResourceKind {
 	return cloudsim.ResourceKind(kind)
 }
 
-// everywhere returns ctx with a call that has no project. Lists of faults,
-// holds and signing keys use it, because these resources belong to no project.
+// everywhere returns ctx with a call that has no project. The methods that list
+// faults, holds and signing keys use this ctx, because these resources belong
+// to no project.
 func everywhere(ctx context.Context) (context.Context, error) {
 	call, err := callOf(ctx)
 	call.Project = ""

@@ -80,8 +80,8 @@ func (e *Engine) settledFault(tx *store.Tx, w store.Work) error {
 }
 
 // keepOutages updates the outage of each zone from the faults whose time window
-// is open. It writes only zones that change. Callers may therefore call it
-// whenever a fault may have begun or ended.
+// is open. It writes only zones that change. Callers may therefore call
+// keepOutages after every change that may begin or end a zone outage.
 func keepOutages(tx *store.Tx) error {
 	by := map[string]cloudsim.FaultID{}
 	for f, err := range faults.Scan(tx, "", "") {

@@ -78,8 +78,9 @@ func TestZoneOutageIsStateOfTheZone(t *testing.T) {
 	})
 }
 
-// TestZoneOutageStrikes proves that a zone outage of scope API or both hits
-// calls about the zone. An outage of scope data hits no calls.
+// TestZoneOutageStrikes proves that a zone outage with scope OutageAPI or
+// OutageBoth hits calls about the zone. A zone outage with scope OutageData
+// hits no calls.
 func TestZoneOutageStrikes(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -169,8 +169,8 @@ func TestFaultMatches(t *testing.T) {
 }
 
 // TestFaultsInOrder proves that the latencies of several faults add up. The
-// first fault with another effect decides the outcome of the call, and later
-// faults do not count the call.
+// first fault with an effect other than latency decides the outcome of the
+// call. The faults after this fault do not count the call.
 func TestFaultsInOrder(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -25,8 +25,9 @@ type health struct {
 	err     error     // result of the last probe
 }
 
-// probeEvery is the minimum time between two commits of health checks. It
-// limits their cost, because each commit needs an fsync.
+// probeEvery is the minimum time between two commits of health checks. This
+// minimum limits the cost of the health checks, because each commit needs an
+// fsync.
 const probeEvery = time.Second
 
 // Healthy checks that the store can read and can commit.
@@ -35,8 +36,9 @@ func (e *Engine) Healthy() []Check {
 	return []Check{{"store-read", read}, {"store-commit", e.probe()}}
 }
 
-// Ready returns the checks of Healthy and one more check. This check fails
-// until the work that fell due before the cloud's start has settled.
+// Ready returns the checks of Healthy and one more check. The additional check
+// fails until the engine has settled the work that became due before the cloud
+// started.
 func (e *Engine) Ready() []Check {
 	var err error
 	if !e.health.recovered.Load() {

@@ -34,9 +34,9 @@ func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 }
 
 // held reports whether a hold or a fault prevents an operation from settling.
-// It records the id of the hold in the operation. The engine calls held when
-// the work is due. A hold therefore also applies to operations that began
-// before the hold was created.
+// If a hold blocks the operation, held records the id of the hold in the
+// operation. The engine calls held when the work is due. A hold therefore also
+// applies to operations that began before the hold was created.
 func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if is, err := stuck(tx, op); is || err != nil {
 		return is, err
@@ -54,10 +54,10 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 }
 
 // release ends the hold of an operation. If the operation is due, release
-// settles it in the same transaction, so that the same calls always write the
-// same journal. Otherwise release puts the operation on the due list again.
-// This is necessary if the clock was set back after the work was removed from
-// the list.
+// settles the operation in the same transaction. The same calls therefore
+// always write the same journal. Otherwise release puts the operation on the
+// due list again. This is necessary if the clock was set back after the work
+// was removed from the list.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {

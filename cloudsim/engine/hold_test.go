@@ -100,9 +100,10 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestCancelDisksAndLoadBalancers proves three effects of CancelOperation. An
-// attaching disk is then not attached. A detaching disk stays attached. A disk
-// or load balancer that is being created is deleted.
+// TestCancelDisksAndLoadBalancers proves three effects of CancelOperation.
+// After the cancellation of an attachment, the disk is not attached. After the
+// cancellation of a detachment, the disk stays attached. After the cancellation
+// of a creation, the disk or load balancer does not exist.
 func TestCancelDisksAndLoadBalancers(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen, func(c *engine.Config) { c.Profile.Disk = time.Minute })

@@ -21,8 +21,8 @@ func where(l cloudsim.LoadBalancer) (ips []string) {
 
 // TestLoadBalancerFamilies proves that a load balancer has an address of each
 // family. If the families change, the load balancer keeps the addresses of the
-// remaining families and releases the other addresses. A reserved address is
-// not deleted.
+// remaining families and releases the other addresses. The load balancer does
+// not delete a reserved address when it releases the address.
 func TestLoadBalancerFamilies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.InternalLoadBalancers = netip.MustParsePrefix("127.66.0.0/16") })

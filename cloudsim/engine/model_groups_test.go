@@ -113,7 +113,7 @@ func (w *world) deleteGroup(t *rapid.T) {
 	}
 }
 
-// modifyDisk requests another type, other IOPS, or both.
+// modifyDisk requests a random type, a random IOPS value, or both for a random disk.
 func (w *world) modifyDisk(t *rapid.T) {
 	id := some(t, w.disks)
 	d := w.disks[id]

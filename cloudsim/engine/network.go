@@ -147,9 +147,9 @@ func whole(all ...netip.Prefix) []cloudsim.PodRange {
 	return out
 }
 
-// clash looks for a range in mine that overlaps a range in theirs. It returns
-// the first such pair, or false if there is no pair. If shared is true, two
-// identical ranges do not count as an overlap.
+// clash looks for a range in the list mine that overlaps a range in the list
+// theirs. It returns the two ranges and true, or false if no ranges overlap. If
+// shared is true, two identical ranges do not count as an overlap.
 func clash(mine, theirs []cloudsim.PodRange, shared bool) (a, b netip.Prefix, ok bool) {
 	for _, m := range mine {
 		for _, t := range theirs {
@@ -280,8 +280,9 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 }
 
 // unused returns Conflict if a resource in the table users refers to the
-// resource with the given kind and id. It looks up the references in the given
-// index. The error names the first resource that it finds.
+// resource with the given kind and id. unused looks up the references in the
+// index that the parameter index names. The error names the first resource that
+// it finds.
 func unused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

@@ -11,9 +11,10 @@ import (
 
 // The cloud creates each project with a default network. All default networks
 // have the configured ranges. Each default network has one subnet, which has
-// the same ranges and serves all zones. Instances have real addresses of one
-// machine. Default networks therefore share one address pool, so that no two
-// instances have the same address.
+// the same ranges and serves all zones. The addresses of all instances are real
+// addresses on one machine, the machine of the cloud. Default networks
+// therefore share one address pool, which prevents two instances from getting
+// the same address.
 
 // validRanges returns an error if the configured ranges of default networks are
 // invalid.
@@ -33,8 +34,8 @@ func text(p netip.Prefix) string {
 	return p.Masked().String()
 }
 
-// makeDefaultNetwork creates the default network of a new project and its
-// subnet.
+// makeDefaultNetwork creates the default network of a new project, and the one
+// subnet of this network.
 func (e *Engine) makeDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) error {
 	id, err := networks.NextID(tx)
 	if err != nil {
@@ -85,8 +86,8 @@ func (e *Engine) keepDefaultNetworks(tx *store.Tx) error {
 }
 
 // stillApart returns an error if a network overlaps the configured ranges. It
-// logs a warning for each existing network that the present configuration would
-// not allow to create.
+// logs a warning for each existing network that CreateNetwork would refuse with
+// the present configuration.
 func (e *Engine) stillApart(tx *store.Tx) error {
 	for n, err := range networks.Scan(tx, "", "") {
 		if err != nil {
@@ -142,9 +143,10 @@ func (e *Engine) moveDefaultNetwork(tx *store.Tx, n cloudsim.Network) error {
 	return putRanges(tx, &s, n)
 }
 
-// dropDefaultNetwork removes the default network of a project and its subnets,
-// and ends their operations. It returns Conflict if the project has another
-// network, or if a route uses the default network.
+// dropDefaultNetwork removes the default network of a project and the subnets
+// of this network. It also ends the operations of the network and of the
+// subnets. It returns Conflict if the project has another network, or if a
+// route uses the default network.
 func (e *Engine) dropDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) error {
 	var own []cloudsim.Network
 	for n, err := range networks.Scan(tx, project, "") {

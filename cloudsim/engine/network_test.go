@@ -131,8 +131,8 @@ func TestInstanceAsksForAnAddress(t *testing.T) {
 }
 
 // TestAnyIPv6AddressCanBeAskedFor proves that an instance can request any
-// address of an IPv6 range that is not reserved. The range can have any size.
-// A second instance cannot get the same address.
+// address of an IPv6 range, except the reserved addresses. The range can have
+// any size. A second instance cannot get the same address.
 func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 	for ipv6, tc := range map[string]struct{ free, kept []string }{
 		"fd10:0:0:1::/64": {
@@ -412,8 +412,8 @@ func TestConfiguredRangesKeepClear(t *testing.T) {
 	}
 }
 
-// prepare opens the file with another configuration and returns the error of
-// Prepare.
+// prepare opens the cloud's file at path with a configuration that the function
+// change has changed. It returns the error of Engine.Prepare.
 func prepare(t *testing.T, path string, change func(*engine.Config)) error {
 	t.Helper()
 	st := must(store.Open(path))(t)

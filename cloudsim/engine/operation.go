@@ -154,9 +154,9 @@ func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cl
 	return l, err
 }
 
-// AwaitOperation waits until an operation is over, and returns it. If the time
-// in the parameter wait ends first, it returns the operation in its present
-// state.
+// AwaitOperation waits until an operation is over, and returns the operation.
+// If the duration in the parameter wait ends first, AwaitOperation returns the
+// operation in its present state.
 func (e *Engine) AwaitOperation(ctx context.Context, id cloudsim.OperationID, wait time.Duration) (cloudsim.Operation, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -11,10 +11,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// past is the content of a table at an earlier time. pastOf computes it from
-// the present content and the whole journal. This is slow, but only calls that
-// a stale-read fault has hit need it. If the journal begins after that time,
-// past is the content at the begin of the journal.
+// past is the content of a table at an earlier time. pastOf computes the past
+// content from the present content and the whole journal. The computation is
+// slow, but the engine uses it only for calls that a stale-read fault has hit.
+// If the journal begins after the earlier time, past is the content at the
+// begin of the journal.
 type past[T any] struct {
 	rev uint64        // last revision at that time
 	was map[string]*T // values at that time of the resources that have changed since then; nil for a resource that did not exist
@@ -49,10 +50,12 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 	return p, nil
 }
 
-// take adds one event of the journal to p. The parameter at is the earlier
-// time. The first event of a resource in the journal may be later than this
-// time. If the resource was also created after this time, it did not exist at
-// this time. Otherwise take uses the value in this first event.
+// take adds one event of the journal to p. The parameter named at is the
+// earlier time, and the map before has the last values up to this time. The
+// first event of a resource in the journal may be later than this time. If the
+// creation time of the resource is also later, take records that the resource
+// did not exist at this time. Otherwise take uses the value in this first
+// event.
 func (p *past[T]) take(t store.Table[T], before map[string]*T, ev cloudsim.Event, at time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {

@@ -11,7 +11,8 @@ import (
 )
 
 // podPool returns the name under which the store counts the free pod ranges in
-// r. All default networks share these pools, because they have the same ranges.
+// r. This name identifies a pool of ranges. All default networks share the same
+// pools, because they have the same pod ranges.
 func podPool(r cloudsim.PodRange) string { return fmt.Sprintf("pods %s in /%d", r.In, r.Bits) }
 
 // takePodRanges takes the lowest free pod range of each family of the network
@@ -31,8 +32,8 @@ func takePodRanges(tx *store.Tx, n cloudsim.Network) ([]string, error) {
 	return all, nil
 }
 
-// givePodRanges returns the pod ranges of an instance to their pools. It
-// ignores ranges that the network no longer has.
+// givePodRanges releases the pod ranges of an instance, so that other instances
+// can get these ranges. It ignores ranges that the network no longer has.
 func givePodRanges(tx *store.Tx, n cloudsim.Network, had []string) error {
 	for _, s := range had {
 		p, err := netip.ParsePrefix(s)

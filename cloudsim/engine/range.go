@@ -15,8 +15,8 @@ type wantedRange struct {
 	netip.Prefix
 }
 
-// newRanges returns the ranges that a change adds to a network. The parameters
-// before and n are the old and the new value of the network.
+// newRanges returns the ranges that a change adds to a network. The parameter n
+// is the new value of the network. The parameter named before is the old value.
 func newRanges(n, before cloudsim.Network) []wantedRange {
 	var all []wantedRange
 	for _, r := range []struct{ field, is, was string }{
@@ -60,8 +60,9 @@ func (e *Engine) permitted(wanted []wantedRange) error {
 	return nil
 }
 
-// addressesOf returns the number of IPv4 addresses that network n uses of its
-// project's quota. The configured ranges of default networks do not count.
+// addressesOf returns the number of IPv4 addresses of network n that count
+// against the quota of the network's project. The configured ranges of default
+// networks do not count.
 func (e *Engine) addressesOf(n cloudsim.Network) (sum int64) {
 	count := func(s string) {
 		if p, err := netip.ParsePrefix(s); err == nil {
@@ -90,8 +91,8 @@ func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum
 }
 
 // checkAddressQuota returns Exhausted if the networks of a project would have
-// more addresses than the quota of the project. The first network is the old
-// value of the changed network, and n is its new value.
+// more addresses than the quota of the project. The parameter n is the new
+// value of the changed network. The parameter named before is the old value.
 func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) error {
 	more := e.addressesOf(n) - e.addressesOf(before)
 	if more <= 0 {
@@ -110,7 +111,7 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) err
 
 // routable returns Conflict if a new route in network n would redirect traffic
 // of load balancers, of other networks, or of the pods of other instances. The
-// parameter hop is the next hop of the route. The parameter to is the
+// parameter hop is the next hop of the route. The parameter named to is the
 // destination of the route.
 func (e *Engine) routable(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
 	if _, b, ok := clash(whole(to), whole(e.cfg.LoadBalancerRanges()...), false); ok {

@@ -39,8 +39,8 @@ type bucketKey struct {
 }
 
 // maxBuckets bounds the number of buckets. If this number is reached, the
-// method take deletes the full buckets. This loses nothing, because a new
-// bucket is full, too.
+// method take deletes the full buckets. The deletion of a full bucket has no
+// effect on its caller, because a new bucket is also full.
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {
@@ -109,7 +109,8 @@ func (ac *access) throttle(c Call, class Access) error {
 
 // throttleProject returns Exhausted with RetryAfter if the callers of a project
 // together exceed the configured rate of projects. This limit protects other
-// projects. It therefore uses the machine's clock, which users cannot stop.
+// projects. throttleProject therefore uses the machine's clock. Users can stop
+// the cloud's clock, but cannot stop the machine's clock.
 func (ac *access) throttleProject(c Call) error {
 	p, bound := c.boundTo()
 	limit := ac.cfg.ProjectRate

@@ -14,8 +14,8 @@ import (
 
 // TestProjectRate proves that all callers of a project share the rate limit of
 // the project. The limit does not affect other projects, or callers with a role
-// in all projects. The limit uses the machine's clock, so a frozen clock of the
-// cloud does not affect it.
+// in all projects. The limit uses the machine's clock, so it still works while
+// the cloud's clock is frozen.
 func TestProjectRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant, frozen, func(c *engine.Config) { c.ProjectRate = cloudsim.Rate{PerSecond: 2, Burst: 4} })

@@ -178,9 +178,10 @@ func (im *images) readClaims(tx *store.Tx, token, use string) (c RegistryCaller,
 	return c, err
 }
 
-// CreateRegistryBearer creates a bearer token. Of the requested access, the
-// token contains the part that the caller's roles permit. It is not an error if
-// the roles permit less than requested.
+// CreateRegistryBearer creates a bearer token. The token contains only those
+// requested actions that the caller's roles permit. CreateRegistryBearer
+// returns no error if the roles permit only some or none of the requested
+// actions.
 func (im *images) CreateRegistryBearer(c RegistryCaller, requestID string, asked []cloudsim.RegistryAccess) (b RegistryBearer, err error) {
 	var entries []func()
 	err = im.store.View(func(tx *store.Tx) error {
@@ -214,8 +215,8 @@ func (im *images) CreateRegistryBearer(c RegistryCaller, requestID string, asked
 
 // CreateRegistryRefusal creates a bearer token that permits nothing. The
 // registry answers each use of the token with the reason in the parameter why.
-// This is for clients that show users the answers of the registry, but not the
-// answers of the token endpoint.
+// This token is for clients that show users the answers of the registry, but do
+// not show the answers of the token endpoint.
 func (im *images) CreateRegistryRefusal(why string) (b RegistryBearer, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		claims := im.newClaims(tx, useBearer, cloudsim.RegistryBearerLife)
@@ -233,8 +234,9 @@ var ErrRegistryScope = errors.New("the bearer token has no permission for this c
 
 // AllowRegistry checks an action of caller c and returns the repository of the
 // action. It returns Denied if the caller's present roles do not permit the
-// action, because another bearer token would not help. Otherwise it returns
-// ErrRegistryScope if the bearer token was made for other access.
+// action. In this case, a new bearer token would not permit the action either.
+// If the roles permit the action, but the bearer token was made for other
+// actions or repositories, AllowRegistry returns ErrRegistryScope.
 func (im *images) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		if c.claims.Refused != "" {
@@ -295,7 +297,7 @@ func (im *images) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action stri
 	return cloudsim.Repository{}, cloudsim.Errorf(cloudsim.NotFound, "no repository %s: make it by POST /v1/repositories, or 'allinone cloud repositories create'", name)
 }
 
-// maxDecisions is how many decisions the engine keeps in memory.
+// maxDecisions is the maximum number of decisions that the engine keeps in memory.
 const maxDecisions = 1000
 
 // decisions is the audit trail of the registry. The latest decisions are in
@@ -316,11 +318,11 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 	d.next = (d.next + 1) % maxDecisions
 }
 
-// KeepRegistryDecisions initializes the audit trail. The parameter before
-// yields the lines of the audit file, each with one decision as JSON.
-// KeepRegistryDecisions ignores invalid lines. The engine then writes each new
-// decision to the audit file, with one Write call for one line. The parameter
-// to is the writer of this file.
+// KeepRegistryDecisions initializes the audit trail. The iterator in the
+// parameter before yields the existing lines of the audit file. Each line has
+// one decision as JSON. KeepRegistryDecisions ignores invalid lines. The engine
+// then writes each new decision to the audit file as one line, with one call of
+// Write. The parameter named to is the writer for the audit file.
 func (im *images) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	lines := make([][]byte, 0, maxDecisions)
 	for line := range before {

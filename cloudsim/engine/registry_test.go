@@ -11,8 +11,8 @@ import (
 )
 
 // TestRegistryTokensHaveAUse proves that a registry token is valid only for its
-// registry, its issuer and its use. The token becomes invalid in the second of
-// its expiry on the cloud's clock, without tolerance.
+// registry, its issuer and its use. The token becomes invalid exactly at its
+// expiry time on the cloud's clock, with no tolerance.
 func TestRegistryTokensHaveAUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)

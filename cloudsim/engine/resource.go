@@ -61,9 +61,10 @@ func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T
 	return v, err
 }
 
-// listPage returns one page of a table. The function zone returns the zone of a
-// resource, and is nil for kinds without zones. listPage finds names and
-// sources in indexes. For other filters it reads all resources of the project.
+// listPage returns one page of a table. The function in the parameter zone
+// returns the zone of a resource. This parameter is nil for kinds without
+// zones. listPage finds names and sources in indexes. For other filters it
+// reads all resources of the project.
 func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
 		return l, cloudsim.InvalidField("after", "must be the member next of the page before, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
@@ -163,13 +164,13 @@ func (e *Engine) projectOf(tx *store.Tx, call Call) (cloudsim.ProjectID, error) 
 	return p.ID, err
 }
 
-// sameLabels reports whether the labels are equal. Nil equals empty.
+// sameLabels reports whether the labels are equal. A nil map and an empty map are equal.
 func sameLabels(a, b map[string]string) bool { return maps.Equal(a, b) }
 
 // errReferenceNotFound returns NotFound for a field of a request that names a
 // resource which the caller cannot see. The error contains the field. A client
-// can therefore distinguish this error from a NotFound for the resource in the
-// path.
+// can therefore distinguish this error from a NotFound for the resource that
+// the URL path names.
 func errReferenceNotFound(field, id, hint string) error {
 	reason := "names " + id + ", which does not exist; " + hint
 	return &cloudsim.Error{Kind: cloudsim.NotFound, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}

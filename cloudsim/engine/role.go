@@ -169,8 +169,9 @@ func Principal(ctx context.Context) (id, who string) {
 	return string(c.tokenOrAccount()), c.who()
 }
 
-// suggestion contains a predefined role for each access class of operations. It
-// is the role with the fewest permissions that still permits these operations.
+// suggestion contains a predefined role for each access class of operations.
+// This role has the fewest permissions of all predefined roles that permit the
+// operations of the class.
 var suggestion = map[Access]cloudsim.RoleName{
 	Read: cloudsim.RoleReader, Write: cloudsim.RoleWriter, Manage: cloudsim.RoleAdmin, Admin: cloudsim.RoleAdmin,
 }
@@ -266,9 +267,10 @@ func (c Call) onlyFor(operation string) error {
 }
 
 // Allowed returns Denied if the call of ctx may not do the operation on the
-// named resource. It is for operations that are not routes of the API, such as
-// registry.pull with class Read on "team-a/web". Authorize accepts such a call
-// with class Enter.
+// named resource. Allowed is for operations that are not routes of the API. An
+// example is the operation registry.pull with class Read on the repository
+// "team-a/web". For such a call, the class in the request to Authorize must be
+// Enter, which permits any valid token.
 func Allowed(ctx context.Context, operation string, class Access, resource string) error {
 	call, err := callOf(ctx)
 	if err != nil {

@@ -109,7 +109,8 @@ func TestServiceAccount(t *testing.T) {
 }
 
 // TestCallersGrantOnlyTheirPermissions proves that a caller cannot grant
-// permissions that the caller does not have, and cannot get more permissions.
+// permissions that the caller does not have. The caller also cannot get
+// additional permissions for itself.
 func TestCallersGrantOnlyTheirPermissions(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

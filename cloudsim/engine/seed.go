@@ -10,15 +10,16 @@ import (
 
 // requestIDs counts the request ids that this process has generated. The field
 // begin is the revision of the journal at the start of the process. Because of
-// begin, a later process on the same file generates other ids.
+// this field, a later process on the same file generates different ids.
 type requestIDs struct {
 	begin uint64
 	made  atomic.Uint64
 }
 
 // NewRequestID generates an id for a request that has none. If the cloud has a
-// seed, the n-th id is always the same. The hash of the seed also contains the
-// word "request", so that the ids are independent of other uses of the seed.
+// seed, the n-th id of a process depends only on the seed and on the field
+// begin. The hash of the seed also contains the word "request", so that the ids
+// are independent of other uses of the seed.
 func (e *Engine) NewRequestID() string {
 	var b [8]byte
 	if e.cfg.Seed == 0 {

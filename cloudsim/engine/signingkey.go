@@ -30,8 +30,9 @@ var signingKeys = store.Table[cloudsim.SigningKey]{
 	Index:  map[string]func(*cloudsim.SigningKey) []string{byKeyID: func(k *cloudsim.SigningKey) []string { return []string{k.KeyID} }},
 }
 
-// publicKey removes the private key and the key id. The journal must not
-// contain random values, so that the same calls always write the same journal.
+// publicKey returns a copy of k without the private key and the key id. The
+// journal must not contain random values, so that the same calls always write
+// the same journal.
 func publicKey(k cloudsim.SigningKey) cloudsim.SigningKey {
 	k.Private, k.KeyID = nil, ""
 	return k
@@ -51,8 +52,8 @@ func ensureKeys(tx *store.Tx) error {
 	return nil
 }
 
-// activeKey returns the active key for a use. It scans, because a cloud has
-// only a few keys.
+// activeKey returns the active key for a use. It reads all keys instead of an
+// index, because a cloud has only a few keys.
 func activeKey(tx *store.Tx, use cloudsim.KeyUse) (cloudsim.SigningKey, error) {
 	for k, err := range signingKeys.Scan(tx, "", "") {
 		if err != nil || k.Use == use && k.State == cloudsim.SigningKeyActive {

@@ -110,10 +110,11 @@ func (e *Engine) settledSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 	return snapshots.Put(tx, s)
 }
 
-// lacksData reports whether a copy with status s must wait for its data.
+// lacksData reports whether a new disk or snapshot with status s must wait until the data plane
+// has copied the data.
 func (e *Engine) lacksData(s cloudsim.DiskStatus) bool { return e.cfg.DiskData && s.SizeGiB == 0 }
 
-// lost returns the error for the operation of a copy whose data is lost.
+// lost returns the error for an operation that waits for copied data, if this data is lost.
 func lost(s cloudsim.DiskStatus) *cloudsim.OperationError {
 	return &cloudsim.OperationError{Kind: cloudsim.NotFound, Detail: s.Error}
 }

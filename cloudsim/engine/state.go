@@ -40,8 +40,8 @@ func (ss *states) statePath(name string) (string, error) {
 }
 
 // SaveState saves the whole cloud. The saved records are from one instant, and
-// the saved disk data is from one later instant. Other calls continue
-// meanwhile. A load or a reset waits until a save with disk data ends.
+// the saved disk data is from one later instant. Other calls continue during
+// the save. A load or a reset waits until a save with disk data ends.
 func (ss *states) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloudsim.State, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return s, err
@@ -133,7 +133,8 @@ func (ss *states) openState(name string) (*os.File, error) {
 	return f, err
 }
 
-// withState opens a saved state and calls withUnpacked with it.
+// withState opens the file of a saved state, and calls withUnpacked with this file and the
+// function fn.
 func (ss *states) withState(name string, fn func(from *store.Store, data *statefile.Reader) error) error {
 	f, err := ss.openState(name)
 	if err != nil {
@@ -283,10 +284,10 @@ func (ss *states) ResetState(ctx context.Context) error {
 }
 
 // replace replaces the records and the disk data of the cloud. The function fn
-// replaces the records by the records of another store, the parameter from. The
-// parameter data is a reader of the new disk data (see stage). No work settles
-// meanwhile. At the end, replace updates the engine's copies of records in
-// memory.
+// replaces the records. The parameter named from is the store that has the new
+// records. The parameter data is a reader of the new disk data (see stage). No
+// work settles while fn runs. At the end, replace updates the engine's copies
+// of records in memory.
 func (ss *states) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()

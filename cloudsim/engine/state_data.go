@@ -11,22 +11,23 @@ import (
 // DiskFiles saves and restores the data of disks and snapshots. It identifies
 // the data by the ids of the disks and snapshots.
 type DiskFiles interface {
-	// Save writes the data of all given disks and snapshots at one instant. It
-	// returns NotFound if a file is missing.
+	// Save writes the data of all given disks and snapshots at one instant.
+	// Save returns NotFound if the data file of a disk or snapshot is missing.
 	Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error
 	// Stage reads data that Save has written, and prepares this data for Swap.
 	// If r is nil, Stage prepares the present data of the disks and snapshots
 	// with the given ids. It returns Invalid for damaged data.
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
-	// Swap calls commit while no file is in use. Then it replaces all present
-	// data by the data that commit returns, and deletes other staged data. If
-	// commit fails, the present data stays.
+	// Swap calls the function commit while no data file of a disk or snapshot
+	// is in use. Then Swap replaces all present data by the staged data that
+	// commit returns, and deletes all remaining staged data. If commit fails,
+	// the present data stays.
 	Swap(commit func() (cloudsim.StagedData, error)) error
 }
 
 // staged stores the name of the staged disk data. The transaction that replaces
-// the records also writes this note. After a crash the note decides which data
-// belongs to the records.
+// the records of the cloud also stores this name in the note staged. After a
+// crash the note decides which data belongs to the records.
 var staged = store.Notes[cloudsim.StagedData]{Name: "stagedDisks"}
 
 const stagedKey = "disks"
@@ -54,7 +55,8 @@ func dataSizes(tx *store.Tx) (map[string]cloudsim.DataSize, error) {
 	return sizes, nil
 }
 
-// diskIDs returns the ids of all disks and snapshots. Each may have a file.
+// diskIDs returns the ids of all disks and snapshots. Each disk and each snapshot may have a
+// data file.
 func diskIDs(tx *store.Tx) (ids []string, err error) {
 	for d, err := range disks.Scan(tx, "", "") {
 		if err != nil {
@@ -71,10 +73,10 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 	return ids, nil
 }
 
-// stage prepares the disk data for the records of another store, the parameter
-// from. The parameter r is a reader of this data. If r is nil, stage prepares
-// the present data of the disks and snapshots in that store. If from is nil,
-// there are no disks.
+// stage prepares the disk data that belongs to the records of the store in the
+// parameter from. The parameter r is a reader of this disk data. If r is nil,
+// stage prepares the running cloud's present data for the disks and snapshots
+// in that store. If r and from are nil, stage prepares no data.
 func (ss *states) stage(ctx context.Context, from *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if ss.cfg.DiskFiles == nil {
 		return s, nil

@@ -81,8 +81,8 @@ func TestLoadState(t *testing.T) {
 }
 
 // TestLoadKeepsSecrets proves that tokens of the running cloud stay valid after
-// a load, unless the state does not have their service account. Tokens that
-// only the state has are not valid after the load.
+// a load. A token becomes invalid if its service account does not exist in the
+// state. A token that exists only in the state is not valid after the load.
 func TestLoadKeepsSecrets(t *testing.T) {
 	e, down := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer down()
@@ -193,8 +193,8 @@ func TestLoadMovesNoToken(t *testing.T) {
 }
 
 // TestLoadKeepsTheEndOfTokens proves that a load does not change the expiry of
-// a token that it keeps. The token is deleted a day after its expiry. The state
-// may have a token with the same name and another expiry.
+// the running cloud's tokens. The token is deleted a day after its expiry. The
+// state may have a token with the same name and another expiry.
 func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 	const none, brief, long, forever = -1, 3600, 72 * 3600, 0 // seconds
 	for name, tc := range map[string]struct {
@@ -347,8 +347,8 @@ func TestResetState(t *testing.T) {
 }
 
 // TestExportImport proves that another cloud can import an exported state. The
-// import refuses a damaged file, a cut file and other files, and leaves no file
-// of a refused import.
+// import refuses a damaged state, an incomplete state, and a file that is not a
+// state. A refused import leaves no file.
 func TestExportImport(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -457,8 +457,9 @@ func TestScratchIsForgotten(t *testing.T) {
 	}
 }
 
-// TestLoadRefuses proves that the cloud refuses to load a state with other
-// address ranges, and that this load changes nothing.
+// TestLoadRefuses proves that the cloud refuses to load a state with address
+// ranges that differ from the configured ranges. The refused load changes
+// nothing.
 func TestLoadRefuses(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {

@@ -8,8 +8,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// owner identifies the project and the account of a token by name. It does not
-// use ids, because other clouds use the same ids for other objects.
+// owner identifies the project and the account of a token by name. owner does
+// not contain ids, because the same id can belong to different objects in the
+// running cloud and in the state.
 type owner struct {
 	project, account string
 	home             cloudsim.ProjectID // project of the account
@@ -77,8 +78,8 @@ func keepTokens(tx *store.Tx, own []ownToken) error {
 }
 
 // keepToken stores t in place of the token with the same name, or as a new
-// token. It also replaces the role, the account and the expiry, because the
-// token in the state may permit more.
+// token. keepToken also replaces the role, the account and the expiry. The
+// reason is that the token in the state may have more permissions than t.
 func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	have, err := tokens.Named(tx, t.Project, t.Name)
 	switch {

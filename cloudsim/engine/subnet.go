@@ -260,9 +260,9 @@ func nearest(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Su
 }
 
 // takeAddresses takes an address from each range of the subnet for a new
-// instance. It takes the wanted address from the range that contains this
-// address, and the lowest free address from each other range. It returns
-// Exhausted if no address is free.
+// instance. If a range contains the wanted address, takeAddresses takes this
+// address from the range. From each of the remaining ranges it takes the lowest
+// free address. takeAddresses returns Exhausted if a range has no free address.
 func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.InstanceAddress, error) {
 	ask, _ := netip.ParseAddr(wanted) // invalid if no address is wanted; the request was validated
 	if ask.IsValid() && !slices.ContainsFunc(s.Ranges(), func(r netip.Prefix) bool { return r.Contains(ask) }) {

@@ -79,8 +79,9 @@ func forgetLater(tx *store.Tx, t cloudsim.Token) error {
 	return tx.Later(t.ExpiresAt.Add(retention), store.Work{Kind: cloudsim.KindToken, ID: string(t.ID), Verb: cloudsim.Delete})
 }
 
-// placeToken sets the service account or the role of t, and its project. It
-// returns Denied if t would have permissions that the caller does not have.
+// placeToken sets the project of t. If the request names a service account,
+// placeToken also sets the service account of t. It returns Denied if t would
+// have permissions that the caller does not have.
 func (ac *access) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req cloudsim.CreateToken) error {
 	if req.ServiceAccount != "" {
 		in := call
@@ -111,9 +112,10 @@ func (ac *access) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clo
 	return call.mayGive(cloudsim.Grant{Role: req.Role, Permissions: role.Permissions, Project: t.Project})
 }
 
-// forgetToken deletes a token a day after its expiry. It does nothing if the
-// token expires later or never, because a load may have changed the expiry (see
-// keepToken).
+// forgetToken deletes a token a day after its expiry. A load may have changed
+// the expiry of the token (see keepToken). forgetToken therefore does nothing
+// if a day after the present expiry is still in the future, or if the token
+// never expires.
 func forgetToken(tx *store.Tx, w store.Work) error {
 	t, err := tokens.Get(tx, w.ID)
 	switch {

@@ -84,8 +84,8 @@ func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 // ListEvents returns a page of the events after o.Since that the call may see.
 // The Revision of the list is the last revision that ListEvents has read.
 // ListEvents returns Gone in the same cases as Watch. Each call is a new
-// reader. A new reader cannot begin in the middle of loaded events, but a watch
-// can continue there.
+// reader. A new reader cannot begin in the middle of loaded events. A watch
+// that has read some of the loaded events can read the remaining events.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
@@ -132,11 +132,12 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []
 	return evs, next, end, err
 }
 
-// overGap returns the revision at which a reader continues. The parameter read
-// is the last revision that the reader has read. If the reader has read all
-// loaded events, overGap returns the epoch, because there are no events between
-// the last loaded event and the epoch. A reader that continues at the epoch
-// belongs to the new contents. In other cases overGap returns read.
+// overGap returns the revision at which a reader continues. The revision in the
+// parameter read is the last revision that the reader has read. If the reader
+// has read all loaded events, overGap returns the epoch, because there are no
+// events between the last loaded event and the epoch. A reader that continues
+// at the epoch belongs to the new contents. In all other cases overGap returns
+// the value of the parameter read.
 func overGap(tx *store.Tx, read uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if read >= epoch {

@@ -13,8 +13,9 @@ import (
 // These constants limit how often all watches of one owner together read the
 // journal. Each commit wakes all watches. If hundreds of watches read the
 // journal after each commit, all other callers wait for the processor. An owner
-// with at most fewWatches watches has no limit. With more watches, each watch
-// reads later and gets more events at once.
+// with at most fewWatches watches has no limit. If an owner has more watches,
+// each watch waits before it reads the journal, and then reads several events
+// in one call.
 const (
 	fewWatches     = 8
 	readsPerSecond = 1000
@@ -73,9 +74,9 @@ func (s *watchShare) wait(ctx context.Context) error {
 	return s.reads.Wait(ctx)
 }
 
-// boundTo returns the project of a caller that has no role in all projects. For
-// other callers it returns false. All such callers of a project share the
-// limits of the project.
+// boundTo returns the project of a caller that has no role in all projects.
+// boundTo returns false for all other callers. The callers of a project that
+// have no role in all projects share the limits of this project.
 func (c Call) boundTo() (cloudsim.ProjectID, bool) {
 	return c.home, c.home != "" && !c.everywhere()
 }

@@ -14,8 +14,8 @@ import (
 
 // TestWatchesShareReads proves that only some of a project's many watches read
 // at the same time after a commit. So other callers get processor time. If the
-// project has few watches, they read at once. A watch of another project also
-// reads at once.
+// project has few watches, all its watches read immediately after the commit. A
+// watch of another project also reads immediately after the commit.
 func TestWatchesShareReads(t *testing.T) {
 	for _, tc := range []struct {
 		watches     int

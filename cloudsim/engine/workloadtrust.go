@@ -117,7 +117,8 @@ func refuseWorkload(w cloudsim.WorkloadTrust, format string, args ...any) error 
 }
 
 // trusted verifies a token with the keys and rules of one trust. The parameter
-// now is the cloud's time. It returns the time at which the token expires.
+// now is the cloud's time. The result until is the time at which the token
+// expires.
 func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (until time.Time, err error) {
 	refuse := func(format string, args ...any) (time.Time, error) { return until, refuseWorkload(w, format, args...) }
 	var set jose.JSONWebKeySet
@@ -222,8 +223,8 @@ func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 	return nil
 }
 
-// shareKey reports whether two key sets have a key in common, under any key id.
-// It returns true if a set cannot be decoded.
+// shareKey reports whether two key sets have a key in common. It compares the
+// keys and ignores their key ids. It returns true if a set cannot be decoded.
 func shareKey(a, b string) bool {
 	var sets [2]jose.JSONWebKeySet
 	if json.Unmarshal([]byte(a), &sets[0]) != nil || json.Unmarshal([]byte(b), &sets[1]) != nil {
@@ -255,7 +256,8 @@ func (ac *access) ListWorkloadTrusts(ctx context.Context, o cloudsim.ListOptions
 }
 
 // DeleteWorkloadTrust deletes a trust. At the next call the cloud refuses the
-// tokens that the trust accepted. It also ends open watches with such tokens.
+// tokens that the trust accepted. The cloud also ends the open watches of
+// callers with such tokens.
 func (ac *access) DeleteWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		w, err := get(tx, call, workloadTrusts, string(id))

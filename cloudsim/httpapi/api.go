@@ -157,7 +157,8 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	})
 }
 
-// maxTarget is the largest number of bytes that the audit keeps of an id in a path.
+// maxTarget is the maximum length in bytes of an id in the audit. The audit cuts a longer id
+// from a URL path to this length.
 const maxTarget = 128
 
 // conditional reports whether an operation supports If-Match.

@@ -64,8 +64,8 @@ type audit struct {
 	w  io.Writer
 }
 
-// record stores a call that has ended in memory and in the audit file. It ignores calls to the bill
-// and to the audit, so reading the bill does not change the bill.
+// record adds an ended call to the audit in memory and to the audit file. record ignores calls
+// that read the bill or the audit. Reading the bill therefore does not change the bill.
 func (a *api) record(x *exchange, rec *recorder, dropped bool, took time.Duration) {
 	if noun := tagOf(x.operation); x.operation == "" || noun == "bill" || noun == "audit" {
 		return

@@ -27,7 +27,8 @@ func (a *api) diskRoutes() {
 	acts(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk without attachments", e.DeleteDisk)
 }
 
-// askInput is a request with a body about one resource.
+// askInput is a request about one resource. The request has the id of the resource in the path,
+// and a body.
 type askInput[R any] struct {
 	ByID
 	Body R

@@ -50,7 +50,8 @@ func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error))
 	}
 }
 
-// does reports whether a strike, the hit of a fault, has the given effect.
+// does reports whether the fault in hit has the given effect. It returns false if hit contains
+// no fault.
 func does(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
 	return hit.Fault != nil && hit.Fault.Effect.Type == effect
 }
@@ -75,8 +76,8 @@ func subjectOf(operation string, in any) engine.Subject {
 	return s
 }
 
-// before applies the effects that delay the work of a call or replace the work. At this time the
-// cloud has not committed any change for the call.
+// before applies the effects that delay the work of a call or replace the work. When the
+// function before runs, the cloud has not yet committed any change for the call.
 func before(ctx context.Context, hit engine.Strike) error {
 	x := exchangeOf(ctx)
 	if hit.Latency > 0 {
@@ -102,8 +103,9 @@ func before(ctx context.Context, hit engine.Strike) error {
 	return nil
 }
 
-// after applies the effects that come after the work of a call, when the changes are durable. If
-// the work failed, the caller gets the error of the work, unless the effect drops the reply.
+// after applies the effects that a fault has when the work of a call has ended. At this time the
+// changes are durable. If the work failed, the caller gets the error of the work, unless the
+// effect drops the reply.
 func after(ctx context.Context, hit engine.Strike, failed error) error {
 	switch {
 	case hit.Fault == nil:

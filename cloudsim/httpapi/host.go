@@ -13,9 +13,9 @@ var privateSuffixes = []string{".localhost", ".svc", ".cluster.local", ".interna
 
 // CheckHost calls next for requests with a valid Host header, and refuses other requests. A web
 // page can make its own DNS name resolve to this machine and then read the answers (DNS rebinding).
-// Such a request has the name of the page in its Host header. CheckHost accepts IP addresses, names
-// that public DNS does not have, and the names in hosts. It also refuses a request from a web page
-// of another origin.
+// A request from such a page has the page's DNS name in its Host header. CheckHost accepts IP
+// addresses, names that public DNS does not have, and the names in hosts. CheckHost also refuses a
+// request with an Origin header that does not match the Host header.
 func CheckHost(next http.Handler, hosts ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOurs(r.Host, hosts) {

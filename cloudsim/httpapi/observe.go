@@ -31,7 +31,8 @@ func (a *api) trace(r *http.Request) (context.Context, trace.Span) {
 }
 
 // endSpan ends a span that the method trace began. Attribute names follow OpenTelemetry's
-// conventions for HTTP servers. The cloud's own attributes begin with cloudsim.
+// conventions for HTTP servers. The names of the cloud's own attributes begin with
+// "cloudsim.", as in cloudsim.caller.
 func endSpan(span trace.Span, r *http.Request, x *exchange, status int) {
 	if span.IsRecording() {
 		if x.route != "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// routes registers all routes of the API. The file of a noun contains the handlers of its
-// routes.
+// routes registers all routes of the API. The handlers of the routes for a noun, such as
+// disks, are in the Go file of this noun.
 func (a *api) routes() {
 	e := a.engine
 

@@ -61,8 +61,9 @@ func shapeOf(s *huma.Schema) *huma.Schema {
 		shape.Properties[name] = shapeOf(property)
 	}
 	if s.Type == huma.TypeInteger {
-		// These bounds are part of the shape. Without them the decoder would refuse a
-		// number that its Go type cannot hold, with an error that names no field.
+		// These bounds are part of the shape. Without these bounds, the JSON decoder
+		// would refuse a number that the field's Go type cannot hold. The error of
+		// the decoder names no field.
 		shape.Minimum, shape.Maximum = new(-0x1p63), new(0x1p63)
 		if s.Minimum != nil && s.Maximum == nil { // unsigned
 			shape.Minimum, shape.Maximum = s.Minimum, new(0x1p64)

@@ -19,8 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
 
-// beside lists the other members that a request needs for a valid value of a limited member. A
-// generated body has only the required members.
+// beside contains additional members for the test of a limit. Validate accepts the tested
+// member only together with these members. The additional members are necessary because a
+// generated request body has only the required members.
 var beside = map[string]string{
 	"affinityTimeoutSeconds/maximum":      `{"affinity":"clientIP"}`,
 	"effect.ageSeconds/maximum":           `{"effect":{"type":"staleRead"}}`,
@@ -179,7 +180,8 @@ func items(doc *huma.OpenAPI, s *huma.Schema, n int) []any {
 	return list
 }
 
-// bodyOf returns the body of a request in which the member of l has the given value.
+// bodyOf returns a request body. In this body, the member that the limit l names has the given
+// value.
 func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []byte {
 	t.Helper()
 	s := doc.Components.Schemas.SchemaFromRef(ref)
@@ -197,7 +199,8 @@ func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []b
 	return raw
 }
 
-// put sets the value at a path inside the value have. It creates missing objects and lists.
+// put sets the value at a path inside the JSON value in the parameter have, and returns the
+// changed JSON value. It creates missing objects and lists.
 func put(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any) any {
 	if len(path) == 0 {
 		return value

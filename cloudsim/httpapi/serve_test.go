@@ -56,7 +56,7 @@ func sendAll(t *testing.T, address, request string) string {
 }
 
 // TestHalfARequest proves that the server does not wait forever for the rest of an incomplete
-// request. It sends an error or closes the connection.
+// request. The server sends a reply or closes the connection.
 func TestHalfARequest(t *testing.T) {
 	o := observe(t, nil)
 	address := o.served(t, run.Limits{AnonymousFor: 2 * time.Second, Body: 100 * time.Millisecond})

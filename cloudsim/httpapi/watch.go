@@ -23,9 +23,10 @@ const (
 	lineTimeout = 10 * time.Second
 )
 
-// The limits of open watches: for the whole cloud, for each caller with a role in all projects, and
-// for all other callers of a project together. Without these limits, the watches of a project could
-// use the processor time of other projects, because each change wakes every watch.
+// These constants limit the number of open watches. The first limit is for the whole cloud. The
+// second limit is for each caller with a role in all projects. The third limit is for all other
+// callers of a project together. Without these limits, the watches of a project could use the
+// processor time of other projects, because each change wakes every watch.
 const (
 	maxWatches        = 2048
 	maxWatchesEach    = 512

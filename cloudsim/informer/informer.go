@@ -1,7 +1,7 @@
-// Package informer keeps a copy of the cloud's resources up to date. It lists the resources, and
-// then watches them from the revision of the list. If a watch ends, it starts a new watch from the
-// last revision. The caller passes the functions that call the cloud, so the package works inside
-// the cloud and in clients.
+// Package informer keeps a copy of the cloud's resources up to date. The package lists the
+// resources, and then watches the resources from the revision of the list. If a watch ends, the
+// package starts a new watch from the last revision that it has read. The caller passes the
+// functions that call the cloud, so the package works inside the cloud and in clients.
 package informer
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// Listed contains the revision at the beginning of the list, for each kind that
-// was listed.
+// Listed contains a revision for each listed kind. This is the revision of the
+// cloud when the list of this kind began.
 type Listed map[cloudsim.ResourceKind]uint64
 
 // Handler is a consumer of the cloud's resources. Run calls its methods one at a
@@ -34,8 +34,8 @@ type Handler interface {
 	// reached all these revisions. The bool argument is true for the first call after OnError.
 	OnSync(again bool)
 	// Run calls OnError with the reason when it cannot watch the cloud. The
-	// bool argument is true for the first failure, and for the first failure
-	// after a call of OnSync.
+	// bool argument is true for the first failure of Run, and for the first
+	// failure after each call of OnSync.
 	OnError(err error, news bool)
 }
 
@@ -44,14 +44,15 @@ type Watch = func(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Eve
 
 // bookmark is the period of bookmarks from a cloud in the same process. A
 // remote cloud chooses this period itself. Bookmarks advance the revision of a
-// watch without events. So the journal still has this revision when Run resumes
-// the watch.
+// watch while the watch gets no events. The journal therefore still has the
+// watch's last revision when Run resumes the watch.
 const bookmark = time.Minute
 
 // Run keeps the copy of h up to date until ctx ends. When a watch ends, Run waits and then resumes
 // the watch. The last argument is the backoff for these waits. Every event of the watch resets the
-// backoff. Run lists everything again if the journal no longer contains the revision, and after
-// every error other than Unavailable and Exhausted.
+// backoff. Run lists everything again after every error except Unavailable and Exhausted. An
+// example is Gone, which means that the journal no longer contains the revision from which Run
+// resumes.
 func Run(ctx context.Context, watch Watch, h Handler, between backoff.Backoff) {
 	r := reader{watch: watch, handler: h, between: between}
 	for ; ctx.Err() == nil; r.between.Wait(ctx) {
@@ -78,8 +79,9 @@ type reader struct {
 	lost   bool
 }
 
-// If necessary, read first lists the resources. Then it watches until the watch
-// ends. It always returns an error with the reason.
+// If the reader has no list, the method read first lists the resources. Then
+// read watches the resources until the watch ends. The method read always
+// returns an error, which contains the reason for the end.
 func (r *reader) read(ctx context.Context) error {
 	if r.listed == nil {
 		listed, err := r.handler.List(ctx)

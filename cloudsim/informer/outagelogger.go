@@ -7,7 +7,8 @@ import (
 )
 
 // OutageLogger is the part of a Handler that logs when the cloud becomes unreachable and reachable
-// again. The cloud is still reachable if its journal no longer contains the needed revision.
+// again. An error of kind Gone is not an outage, because the cloud has answered. Gone means that
+// the journal no longer contains the needed revision.
 type OutageLogger struct {
 	Log *slog.Logger
 

@@ -43,9 +43,9 @@ type Config struct {
 	// Instance is the instance that the listener belongs to. If it is empty, the
 	// service finds the instance by the source address of the connection.
 	Instance cloudsim.InstanceID
-	// Hosts are the host names that the service accepts in the Host header. It also accepts any IP
-	// address. It refuses other names, because a DNS name that points to this machine may belong to
-	// an attacker (DNS rebinding).
+	// Hosts are the host names that the service accepts in the Host header. The service also
+	// accepts any IP address in the Host header. The service refuses all other names, because a
+	// DNS name that points to this machine may belong to an attacker (DNS rebinding).
 	Hosts []string
 	// TrustLoopback means that callers with an address in 127.0.0.0/8 or ::1 also get user data,
 	// identity documents and tokens. Any user of the machine can call from such an address, and can

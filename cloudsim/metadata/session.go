@@ -62,8 +62,9 @@ func (s *sessions) mac(end []byte, id cloudsim.InstanceID) []byte {
 	return m.Sum(nil)
 }
 
-// check returns an error if the token is missing or expired, or belongs to another instance. Unless
-// the token is missing, the error does not say which check failed.
+// check returns an error if the token is missing or expired, or belongs to another instance. The
+// error for a missing token says that the token is missing. For all other failed checks, the error
+// does not say which check failed.
 func (s *sessions) check(token string, id cloudsim.InstanceID) error {
 	if token == "" {
 		return &httpError{http.StatusUnauthorized, "no session token: PUT " + tokenPath + " for one, and send it as " + tokenHeader}

@@ -151,9 +151,9 @@ func (b *backend) MountBlob(ctx context.Context, from, to string, d oci.Digest) 
 	return b.files.mount(from, to, d)
 }
 
-// mayMount reports whether the other repository has the blob and the caller may
-// pull from that repository. If mayMount returns false, the client must upload
-// the blob.
+// mayMount reports whether the source repository (from) has the blob, and
+// whether the caller may pull from this repository. If mayMount returns false,
+// the client must upload the blob.
 func (b *backend) mayMount(ctx context.Context, from string, d oci.Digest) bool {
 	if b.guard.allow(ctx, from, pull) != nil {
 		return false
@@ -260,7 +260,8 @@ func one[T any](err error) iter.Seq2[T, error] {
 }
 
 // following calls list and yields the names that sort after the given name, in
-// the order of the list. It yields nothing if the request asks for zero names.
+// the order of the list. The iterator yields no names if the request asks for
+// zero names.
 func following(ctx context.Context, after string, list func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		all, err := list()

@@ -230,7 +230,8 @@ func TestCollectADeletedRepository(t *testing.T) {
 }
 
 // TestCollectKeepsUnreadableRepositories proves that a collection keeps a
-// repository if it cannot read the repository's owner file.
+// repository and returns an error if the collection cannot read the
+// repository's owner file.
 func TestCollectKeepsUnreadableRepositories(t *testing.T) {
 	d := newDisk(t)
 	d.image("a/web", "v1", "layer")

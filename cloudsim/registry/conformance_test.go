@@ -272,8 +272,8 @@ func TestConformanceMount(t *testing.T) {
 }
 
 // TestConformanceReferrers covers end-12a and end-12b: listing the referrers of
-// a manifest, filtered by artifact type. The registry need not have the
-// subject.
+// a manifest, filtered by artifact type. The registry answers with a list even
+// if it does not have this manifest.
 func TestConformanceReferrers(t *testing.T) {
 	c := newConformance(t)
 	image, d := c.manifest(t, "team-a/web", "layer", nil)

@@ -100,11 +100,12 @@ func TestCatalogOfALimitedPassword(t *testing.T) {
 	}
 }
 
-// After the load of a saved state, the cloud can give an id to a new
-// repository. TestIDsAreGivenAgain proves that this id gives no access to data
-// of the earlier repository. A password does not work for a new account with
-// the same id. The images of a deleted repository do not appear in a new
-// repository with the same id.
+// After the load of a saved state, the cloud can give the id of a deleted
+// repository to a new repository. TestIDsAreGivenAgain proves that the reused
+// id gives no access to the data of the deleted repository. The password of a
+// deleted account does not work for a new account that has the same id. The
+// images of a deleted repository do not appear in a new repository with the
+// same id.
 func TestIDsAreGivenAgain(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.Collect = 24 * time.Hour })
 	if _, err := w.SaveState(t.Context(), cloudsim.SaveState{Name: "before"}); err != nil {

@@ -80,8 +80,8 @@ func drop() {
 }
 
 // afterwards wraps a ResponseWriter. If a fault takes effect after the work of
-// the request, afterwards replaces or suppresses the reply. It also extends the
-// write deadline before each write.
+// the request, the type afterwards replaces or suppresses the reply. It also
+// extends the write deadline before each write.
 type afterwards struct {
 	http.ResponseWriter
 	s    *session

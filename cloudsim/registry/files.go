@@ -75,11 +75,12 @@ func identity(r cloudsim.Repository) string {
 	return fmt.Sprintf("%s %s %s", r.ID, r.Project, r.CreatedAt.UTC().Format(time.RFC3339Nano))
 }
 
-// own ensures that the folder of a name belongs to the record r. If the folder
-// belongs to another record, a deleted repository of the same name, own empties
-// the folder. Before that, own calls records to read the present records. It
-// returns ErrNameUnknown if r is not a present record, because then the request
-// itself is late.
+// own ensures that the folder of a name belongs to the record r. The folder may
+// belong to another record, because a repository of the same name was deleted.
+// In this case, own empties the folder. Before own empties the folder, it calls
+// the function records to read the present records. If r is not a present
+// record, own returns ErrNameUnknown and keeps the folder. In this case r was
+// deleted after the request had read the record.
 func (f *files) own(name string, r cloudsim.Repository, records func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
@@ -150,8 +151,8 @@ func (f *files) descriptor(repo string, d digest.Digest) (oci.Descriptor, error)
 	return oci.Descriptor{MediaType: "application/octet-stream", Digest: d, Size: info.Size()}, nil
 }
 
-// missing returns the error unknown if err means that a file does not exist.
-// Otherwise it returns err.
+// missing returns the error in the parameter unknown if err means that a file
+// does not exist. Otherwise it returns err.
 func missing(err error, unknown error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return unknown
@@ -198,9 +199,10 @@ type reader struct {
 
 func (r *reader) Descriptor() oci.Descriptor { return r.desc }
 
-// open returns a reader for a part of a blob or manifest. The parameter from is
-// the offset of the first byte, and to is the offset after the last byte. If to
-// is negative, the part ends at the end of the content.
+// open returns a reader for a part of a blob or manifest. The parameter named
+// from is the offset of the first byte. The parameter named to is the offset
+// after the last byte. If this second offset is negative or too large, the part
+// ends at the end of the content.
 func (f *files) open(desc oci.Descriptor, from, to int64) (oci.BlobReader, error) {
 	file, err := os.Open(f.blob(desc.Digest))
 	if err != nil {
@@ -231,7 +233,7 @@ func (f *files) keep(repo string, d digest.Digest, tmp string) error {
 	return f.link(repo, d)
 }
 
-// mount adds a blob of another repository to a repository.
+// mount adds a blob of the repository named from to the repository named to.
 func (f *files) mount(from, to string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -273,8 +275,8 @@ func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descrip
 
 // seen returns the same result as the method descriptor. It also renews the
 // modification time of the repository's link to the blob. A client that learns
-// that the blob exists does not push it. So the collection must treat the blob
-// like a new one, and must not remove it.
+// that the blob exists does not push it. The collection must therefore treat
+// the blob like a new blob, and must not remove the blob.
 func (f *files) seen(repo string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()

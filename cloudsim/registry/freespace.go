@@ -19,10 +19,10 @@ func noRoom(why string) error {
 	return oci.NewHTTPError(errors.New(why), http.StatusInsufficientStorage, nil, nil)
 }
 
-// checkFreeSpace returns an error if a write of this many bytes would leave
-// less free space than the reserve. The reserve is space for other data on this
-// disk, such as the cloud's records. It stays free even if a client pushes
-// without end.
+// checkFreeSpace returns an error if a write would leave less free space than
+// the reserve. The parameter more is the size of the write in bytes. The
+// reserve is space for other data on this disk, such as the cloud's records.
+// The reserve stays free even if a client pushes data without end.
 func (f *files) checkFreeSpace(more int64) error {
 	if f.reserve < 0 {
 		return nil

@@ -51,8 +51,8 @@ func (w *world) fill(t *testing.T, bytes int64) {
 }
 
 // TestPushWithoutEnd proves that a client which pushes without end cannot fill
-// the disk. The answer to each method of a push has the reason, and clients can
-// still pull.
+// the disk. The answers to the push requests (PATCH, PUT and POST) contain the
+// reason. Clients can still pull.
 func TestPushWithoutEnd(t *testing.T) {
 	const reserve = 24 << 20
 	c, free := small(t, reserve)

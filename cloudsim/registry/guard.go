@@ -80,9 +80,10 @@ func requestID(r *http.Request) string {
 	return strings.ToValidUTF8(id[:min(len(id), maxRequestID)], "")
 }
 
-// allow returns an error if the request may not do action on a repository. It
-// asks the engine only once per request, repository and action, so that the
-// audit trail has one entry for them.
+// allow returns an error if the request may not do action on a repository.
+// After a permitted access, allow does not ask the engine again for the same
+// request, repository and action. The audit trail therefore has only one entry
+// for this access.
 func (g *guard) allow(ctx context.Context, repo, action string) error {
 	s := sessionOf(ctx)
 	if slices.Contains(s.allowed, access{repo, action}) {
@@ -137,8 +138,8 @@ func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repo
 	return r, err
 }
 
-// coded returns an error with the code of an error of the specification, and
-// with another message.
+// coded returns an error with the error code of the parameter as, and with the
+// message in the parameter words.
 func coded(as oci.Error, words string) error {
 	return oci.NewError(words, as.Code(), json.RawMessage(nil))
 }

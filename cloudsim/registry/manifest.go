@@ -89,7 +89,7 @@ func (f *files) read(desc oci.Descriptor) (manifest, error) {
 }
 
 // referrer adds the artifact type and the annotations of m to the descriptor
-// desc. A list of referrers contains them.
+// desc. A list of referrers contains descriptors with these fields.
 func (m manifest) referrer(desc oci.Descriptor) oci.Descriptor {
 	desc.ArtifactType, desc.Annotations = m.ArtifactType, m.Annotations
 	if desc.ArtifactType == "" && m.Config != nil {

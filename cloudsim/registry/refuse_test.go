@@ -55,8 +55,8 @@ func (w *world) decisions(t *testing.T, n int) []cloudsim.RegistryDecision {
 }
 
 // TestTooManyTokens proves that token requests have a rate limit per address
-// and per caller. After the time in the header Retry-After, on the cloud's
-// clock, the client can send the next request.
+// and per caller. The header Retry-After contains a waiting time on the cloud's
+// clock. After this time, the client can send the next request.
 func TestTooManyTokens(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.TokensPerSecond = 0.5 })
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
@@ -89,7 +89,7 @@ func TestTooManyTokens(t *testing.T) {
 	}
 }
 
-// from returns a transport that connects from another local address.
+// from returns a copy of the transport rt that connects from the given local address.
 func from(rt http.RoundTripper, address string) http.RoundTripper {
 	other := rt.(*http.Transport).Clone()
 	other.DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext
@@ -237,8 +237,8 @@ func TestForgedTokens(t *testing.T) {
 
 // TestRotation proves that the published key set has the old and the new key
 // during the overlap of a rotation. In this time the registry accepts bearer
-// tokens of both keys. A bearer token expires after five minutes, or earlier
-// together with its password.
+// tokens of both keys. A bearer token expires after five minutes, or at the
+// expiry of its password if the password expires earlier.
 func TestRotation(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
