@@ -61,7 +61,8 @@ func makeCA(dir string) (*cert.Pair, error) {
 	// Write the key first, so that a crash cannot leave a certificate without a
 	// key. Clients could copy such a certificate, and the next start would
 	// replace it.
-	return ca, errors.Join(
-		os.WriteFile(filepath.Join(dir, caKeyFile), key, 0o600),
-		os.WriteFile(filepath.Join(dir, CAFile), ca.CertPEM(), 0o644)) //nolint:gosec // the certificate is public
+	if err := os.WriteFile(filepath.Join(dir, caKeyFile), key, 0o600); err != nil {
+		return nil, err
+	}
+	return ca, os.WriteFile(filepath.Join(dir, CAFile), ca.CertPEM(), 0o644) //nolint:gosec // the certificate is public
 }

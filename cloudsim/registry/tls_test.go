@@ -1,0 +1,26 @@
+package registry_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/registry"
+)
+
+// TestTLSWithoutKey proves that TLS writes no certificate if it cannot write
+// the key. Clients could otherwise trust an authority without a key.
+func TestTLSWithoutKey(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "ca.key"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := registry.TLS(dir, []string{"localhost"}); err == nil {
+		t.Error("TLS returned no error")
+	}
+	if _, err := os.Stat(filepath.Join(dir, registry.CAFile)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: got error %v, want that the file does not exist", registry.CAFile, err)
+	}
+}
