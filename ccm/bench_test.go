@@ -131,8 +131,8 @@ func initialise(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 // changes, for 5,000 Nodes. 100 of these Nodes are not ready. Upstream requests
 // the addresses of each Node every five minutes. For each Node that is not
 // ready, upstream also calls the provider twice every five seconds. The
-// benchmark also reports the number of calls of a provider that makes one call
-// to the cloud for each of these requests.
+// benchmark also reports the number of calls that this provider makes without
+// the mirror.
 func BenchmarkIdleMinute(b *testing.B) {
 	r := newRig(b)
 	nodes := r.machines(b, benchNodes)

@@ -48,8 +48,8 @@ type Provider struct {
 	// after a restart. Reload compares the new values with the values in
 	// unheeded, so that Reload logs only one warning for each change.
 	unheeded Config
-	// Initialize calls leads, because upstream calls Initialize when this
-	// process begins to lead. leads may be nil.
+	// The field leads contains a function that Initialize calls. Upstream calls
+	// Initialize when this process begins to lead. leads may be nil.
 	leads func()
 
 	start sync.Once
@@ -63,9 +63,10 @@ var (
 	_ cloudprovider.InformerUser = (*Provider)(nil)
 )
 
-// New returns a provider that calls the cloud through the client api. The
-// provider uses the current values of settings. The parameter events records
-// the events about Services and Nodes.
+// New returns a provider that calls the cloud through the client in the
+// parameter api. For each use, the provider reads the current values from the
+// parameter settings. The parameter events records the events about Services
+// and Nodes.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
 	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absence{}}

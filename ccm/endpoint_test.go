@@ -27,8 +27,8 @@ var podRanges = cloudtest.WithConfig(func(c *engine.Config) {
 	c.Pods = cloudsim.PodRanges{IPv4: "10.244.0.0/16", IPv6: "fd44::/48"}
 })
 
-// podIP returns the nth address in the first pod range of the instance i, which
-// is an IPv4 range.
+// podIP returns the nth address in the first pod range of the instance i. The
+// first pod range is an IPv4 range.
 func podIP(i cloudsim.Instance, n int) string { return nth(i.PodRanges[0], n) }
 
 func nth(rng string, n int) string {

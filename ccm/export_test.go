@@ -58,8 +58,8 @@ var (
 	Migrating = migrating
 )
 
-// View returns the Service with the changes of the informer's transform, as
-// upstream's controller gets it.
+// View returns the Service in the form that upstream's controller gets, with
+// the changes of the informer's transform.
 func (p *Provider) View(svc *v1.Service) *v1.Service {
 	cfg := p.settings.Get()
 	seen, _ := classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass, p.loadBalancers.finalizers)(svc)

@@ -201,9 +201,9 @@ func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodeP
 	return l.Items[n]
 }
 
-// TestHealthOfAManager sends the same readiness probes to a manager as the
-// kubelet. A manager that cannot call its cloud is not ready, and the answer to
-// the probe contains the reason. A manager that leads is ready.
+// TestHealthOfAManager sends readiness probes to a manager in the same way as
+// the kubelet. A manager that cannot call its cloud is not ready, and the
+// answer to the probe contains the reason. A manager that leads is ready.
 func TestHealthOfAManager(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	to, err := url.Parse(cloud.URL)

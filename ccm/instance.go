@@ -93,8 +93,9 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 //     project. The project may be wrong, or the URL may lead to another cloud
 //     with the same zones.
 //
-// The last rule has a disadvantage. If no Node has an instance when the CCM
-// starts, the CCM keeps all Nodes until a Node with an instance joins.
+// The last item of this list has a disadvantage. If no Node has an instance
+// when the CCM starts, the CCM keeps all Nodes until a Node with an instance
+// joins.
 func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
@@ -335,7 +336,8 @@ var nodeAddressTypes = map[cloudsim.InstanceAddressType]v1.NodeAddressType{
 }
 
 // nodeAddresses converts the instance's addresses to the address types of
-// Kubernetes. It omits addresses of other types, which a newer cloud may have.
+// Kubernetes. A newer cloud may have addresses of other types. nodeAddresses
+// omits these addresses.
 func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
 	var as []v1.NodeAddress
 	for _, a := range i.Addresses {

@@ -277,9 +277,9 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 }
 
-// In this test the cloud lists a load balancer in deletion at every attempt.
-// The CCM stops after some attempts, and the error says that the load balancer
-// changes all the time.
+// In this test the cloud's list contains a load balancer in the state deleting
+// at every attempt of the CCM. The CCM stops after some attempts, and the error
+// says that the load balancer changes all the time.
 func TestPredecessorsWithoutEnd(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil)

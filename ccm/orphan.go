@@ -84,7 +84,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	}
 	// It is important that sweep has read the mirror before it lists the
 	// Services. The Service of each load balancer in the mirror therefore
-	// existed before sweep lists the Services. If the list lacks such a
+	// existed before sweep listed the Services. If the list lacks such a
 	// Service, the Service was deleted.
 	services, err := s.kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -217,8 +217,9 @@ func TestDeletedWithoutTheCloud(t *testing.T) {
 }
 
 // If the cloud refuses calls, the CCM deletes no Nodes and no load balancers.
-// An event of the new Service contains the reason. When the cloud accepts calls
-// again, the Service gets its load balancer.
+// If a user creates a Service during this time, an event of this Service
+// contains the reason. When the cloud accepts calls again, the Service gets its
+// load balancer.
 func TestRefusalsSayWhy(t *testing.T) {
 	none := int64(1)
 	for name, tc := range map[string]struct {

@@ -21,7 +21,7 @@ import (
 
 // These labels record the owner of a load balancer. The CCM checks the owner
 // with LabelCluster and LabelServiceUID. It uses the other two labels only in
-// events. They also help people who look at load balancers.
+// events. These two labels also help people that look at load balancers.
 const (
 	LabelCluster          = "kubernetes.io/cluster-name"
 	LabelServiceUID       = "kubernetes.io/service-uid"

@@ -145,7 +145,7 @@ func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid stri
 }
 
 // partOf returns a copy of lb that contains only the listeners of the Service.
-// If lb is shared, it removes the listeners of the other members.
+// If lb is shared, partOf removes the listeners of the other members.
 func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 	if _, shares := lb.Labels[labelPortsPrefix+string(svc.UID)]; !shares {
 		return lb

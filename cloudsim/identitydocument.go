@@ -10,8 +10,8 @@ import (
 const IdentityLife = time.Hour
 
 // InstanceTokenLife is the lifetime of a token that the cloud gives to an
-// instance. If the instance asks again in the first half of the lifetime, it
-// gets the same token.
+// instance. If the instance requests a token again in the first half of this
+// lifetime, the cloud returns the same token.
 const InstanceTokenLife = 15 * time.Minute
 
 // CreateIdentityDocument requests an identity document of an instance.

@@ -77,8 +77,8 @@ type Instance struct {
 	Subnet    SubnetID  `json:"subnet,omitempty" doc:"Id of the subnet that contains the instance's addresses" example:"subnet-000001"`
 	PodRanges []string  `json:"podRanges,omitempty" doc:"Ranges for the instance's pods, from the network's pod ranges, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
 	// Crashed is the time of a simulated power failure of the instance's
-	// machine. The state stays running until a reboot, because the API of a
-	// real cloud does not report such a crash.
+	// machine. Until a reboot the instance stays in the state running, because
+	// the API of a real cloud does not report such a crash.
 	Crashed *time.Time `json:"crashed,omitempty" doc:"Time at which the instance lost its power. Its state stays running until a reboot"`
 	Notices []Notice   `json:"notices,omitempty" doc:"Announced maintenance and preemption, soonest first"`
 }

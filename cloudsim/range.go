@@ -39,8 +39,9 @@ func DefaultNetworkRanges() []netip.Prefix {
 }
 
 // loopback4 is the whole IPv4 loopback range. The configuration of the cloud
-// may contain a part of this range. The ranges that projects are allowed to use
-// must not overlap the IPv4 loopback range.
+// may use a part of this range for the instances of default networks. The
+// ranges that projects are allowed to use must not overlap the IPv4 loopback
+// range.
 var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
 
 // ValidateNetworkRanges checks the ranges that projects are allowed to use.

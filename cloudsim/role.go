@@ -23,8 +23,9 @@ type Role struct {
 // such as "disks.*". In a pattern, * stands for any characters. A permission
 // can also be a class of operations: PermitRead or PermitWrite. The classes do
 // not contain the operations that change permissions. A role permits such an
-// operation only by its name or by "*". Operations on the whole cloud, such as
-// faults.create, also need a role that is bound in all projects.
+// operation only with the operation id, with a pattern that matches this id, or
+// with "*". Operations on the whole cloud, such as faults.create, also need a
+// role that is bound in all projects.
 type Permission string
 
 // The classes. A class also includes operations of future versions.
@@ -39,7 +40,8 @@ const (
 func (p Permission) Names(operation string) bool { return Glob(string(p), operation) }
 
 // Includes reports whether p permits every operation that the other permission
-// permits.
+// permits. If p is a class, the result is true only if both permissions are
+// equal.
 func (p Permission) Includes(other Permission) bool {
 	return p == other || p == PermitAll || !strings.HasPrefix(string(other), "@") && Glob(string(p), string(other))
 }
