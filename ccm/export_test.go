@@ -91,8 +91,8 @@ func (p *Provider) Hear() { p.mirror.OnSync(true) }
 func (p *Provider) Mirrored() bool { return p.mirror.believed() }
 
 // Drift compares the load balancer of a Service with the wanted load balancer,
-// and returns a description of the difference. A repairer would correct this
-// difference.
+// and returns a description of the difference. The periodic repair of the CCM
+// would correct this difference.
 func (p *Provider) Drift(ctx context.Context, cluster string, svc *v1.Service, nodes ...*v1.Node) (string, error) {
 	return (&repairer{p: p, cluster: cluster}).drift(ctx, svc, nodes)
 }

@@ -157,7 +157,8 @@ var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
 // knownTargets returns the targets without the targets that the cloud refused.
 // The error err names the refused targets. The cloud refuses a target if its
 // instance is deleted but its Node still exists. Such a target must not block
-// the other targets. The result is false if err has another cause.
+// the other targets. The result is false if err has a cause other than refused
+// targets.
 func knownTargets(targets []cloudsim.Target, err error) ([]cloudsim.Target, bool) {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {

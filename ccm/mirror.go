@@ -242,9 +242,9 @@ func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
 }
 
 // subscribe adds two callbacks. The mirror calls the function change for every
-// event of the watch about a load balancer. It calls the function fresh when
-// callers may use the mirror again. The mirror makes these calls one after the
-// other, so the callbacks must not block.
+// event about a load balancer that the watch delivers. It calls the function
+// fresh when callers may use the mirror again. The mirror makes these calls one
+// after the other, so the callbacks must not block.
 func (m *mirror) subscribe(change func(cloudsim.LoadBalancer), fresh func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -29,9 +29,9 @@ const (
 	labelPortsPrefix  = "ports.kubernetes.io/"               // + UID: tcp-80.udp-53
 )
 
-// share changes the name and the labels in the parameter want to those of a
-// shared load balancer. It does so only if the Service has the annotation for a
-// shared load balancer.
+// share replaces the name and the labels in its parameter, which is named want.
+// The new values are those of a shared load balancer. It does so only if the
+// Service has the annotation for a shared load balancer.
 func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
 	if !asked {

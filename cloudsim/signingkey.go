@@ -44,8 +44,9 @@ func SigningKeyStates() []SigningKeyState {
 	return []SigningKeyState{SigningKeyActive, SigningKeyRetiring, SigningKeyRetired}
 }
 
-// SigningKey signs tokens of the cloud with ES256 (RFC 7518 section 3.4). Each
-// use has one active key. The private half never leaves the engine.
+// SigningKey signs tokens of the cloud with ES256 (RFC 7518 section 3.4). For
+// each use (identity or registry), exactly one key is active. The private half
+// never leaves the engine.
 type SigningKey struct {
 	ID SigningKeyID `json:"id" example:"key-000001"`
 	Meta

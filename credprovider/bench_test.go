@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// ecr is the Go package, with its version, of another cloud's credential
-// plugin. The benchmark also measures that plugin.
+// ecr is the credential plugin of another cloud, as a Go package path with a
+// version. The benchmark also measures that plugin.
 const ecr = "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider@v1.37.0"
 
 // compiled builds a program with the given arguments of the go command and

@@ -324,9 +324,9 @@ const (
 	// migrationParam is the suffix of parameter keys that csi-translation-lib
 	// makes only for vSphere.
 	migrationParam = "-migrationparam"
-	// fsTypeParam is the key of the filesystem type. The library does not
-	// translate this key for every plugin. The provisioner reads the parameter
-	// and also passes it to the driver.
+	// fsTypeParam is the key of the filesystem type. The CSI translation
+	// library of Kubernetes translates this key only for some in-tree plugins.
+	// The provisioner reads the parameter and also passes it to the driver.
 	fsTypeParam = "fsType"
 )
 

@@ -252,9 +252,10 @@ func TestLimitOfNames(t *testing.T) {
 	}
 }
 
-// TestLimitOfOldVolumes proves that a disk of a user reduces the limit until it
-// is staged. A staged disk belongs to a PersistentVolume, which the scheduler
-// counts under the driver name that staged the disk.
+// TestLimitOfOldVolumes proves that a disk that a user attached reduces the
+// node's volume limit until the driver stages the disk. A staged disk belongs
+// to a PersistentVolume. The scheduler counts this volume under the name of the
+// driver that staged the disk.
 func TestLimitOfOldVolumes(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)

@@ -118,8 +118,8 @@ func (c Composed) Route(ctx context.Context, log *slog.Logger) error {
 		Dir:   composedRouter, Network: composedVPC(),
 		Services: real.Services{
 			Metadata: componentClient("metadata", composedCloud, c.metadataToken()),
-			// The cloud runs in this network namespace and listens on the address of the host
-			// in the VPC itself. The map therefore does not contain the cloud.
+			// The cloud runs in this network namespace. It listens directly on the address
+			// that the host has in the VPC. The map therefore does not contain the cloud.
 			Endpoints: map[int]string{composedAPIPort: strings.TrimPrefix(composedAPI, "https://"), composedProxyPort: composedProxy},
 		},
 	})

@@ -28,8 +28,9 @@ func networksFrom(octet int) networks {
 	return networks{Instances: fmt.Sprintf("127.%d.0.0/16", octet), LoadBalancers: fmt.Sprintf("127.%d.0.0/16", octet+1)}
 }
 
-// loadBalancers6 returns the IPv6 range that belongs to LoadBalancers, so labs side by
-// side also have different IPv6 ranges. It returns "" for a VPC, which has no IPv6.
+// loadBalancers6 derives an IPv6 range from the field LoadBalancers. So labs that run
+// at the same time have different IPv6 ranges too. It returns "" for a VPC, which has
+// no IPv6.
 func (n networks) loadBalancers6() string {
 	if n.VPC != "" {
 		return ""

@@ -14,8 +14,8 @@ import (
 const (
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 10 * time.Second
-	// calm is a run time. If a component has run longer than calm, its next restart
-	// waits only firstBackoff.
+	// calm is the run time after which a component counts as stable. If a component
+	// has run longer than calm, its next restart waits only firstBackoff.
 	calm = time.Minute
 	// maxFalseStarts is the number of deaths after which the supervisor does not
 	// restart a component that was never ready. More attempts would not help.

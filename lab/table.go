@@ -94,8 +94,9 @@ func (p *plan) ccm(conf *tls.Config) component {
 var kwokConfig []byte
 
 // kwok renews the Leases of the nodes that have kwok's label, and simulates the pods of
-// these nodes. The hypervisor sets this label. Its port answers only health checks,
-// because logs and exec would read files and run commands on this machine.
+// these nodes. The hypervisor sets this label. The port of kwok answers only health
+// checks, because logs and exec would read files and run commands on the machine that
+// runs kwok.
 func (p *plan) kwok() component {
 	url := p.ports.url("http", "kwok")
 	return component{

@@ -120,8 +120,9 @@ func (c *conn) introduce(from netip.AddrPort) error {
 }
 
 // dialTCP opens a connection to a target. It binds a source address only if the target should see
-// the client's address. Without a bind, the system chooses the source port when it knows the
-// target. So connections to different targets can have the same source port.
+// the client's address. Without a bind, the system chooses the source port only when the
+// connection to the target is opened. So connections to different targets can have the same
+// source port.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net.TCPConn, error) {
 	at, d := addrPort(to.ip, to.port), dialer
 	if err := c.dials.check(at.Addr()); err != nil {
@@ -183,10 +184,10 @@ const looks = 4
 
 // move moves bytes from src to dst until src ends.
 //
-// If the listener has an idle timeout, move divides the timeout into equal parts. The constant
-// looks is the number of parts. While move waits for src, it wakes up after each part. This
-// version cannot detect bytes that wait for a slow reader. The reader must take them within
-// the idle timeout.
+// If the listener has an idle timeout, move divides the timeout into equal parts. The number
+// of parts is the constant named looks. While move waits for src, it wakes up after each part.
+// This version cannot detect bytes that wait for a slow reader. The reader must take them
+// within the idle timeout.
 func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newPooledReader(src, small)
 	if err != nil {

@@ -52,7 +52,8 @@ func (b *balancer) report(ctx context.Context) {
 
 // status returns the status of b, with an entry for each socket and each target in the order of
 // the spec, and for each draining target. The result named known is true if the cloud has this
-// status already. If known is false, the caller must send the status, and b treats it as sent.
+// status already. If known is false, the caller must send the status. From then on, b assumes
+// that the cloud has this status.
 func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Request is the data of a call that Authorize needs for authentication and
-// authorization.
+// Request contains the data that Authorize needs to authenticate and authorize
+// a call.
 type Request struct {
 	ID             string // request id, for journal and log
 	Secret         string // bearer token; "" for none

@@ -9,8 +9,8 @@ import (
 )
 
 // owner identifies the project and the account of a token by name. owner does
-// not contain ids, because the same id can belong to different objects in the
-// running cloud and in the state.
+// not contain ids, because an id in the saved state can belong to a different
+// object in the running cloud.
 type owner struct {
 	project, account string
 	home             cloudsim.ProjectID // project of the account

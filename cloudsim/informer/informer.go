@@ -29,9 +29,10 @@ type Handler interface {
 	// can repeat a change that a later page of the list already contained.
 	// After an error Run lists everything again.
 	Take(context.Context, cloudsim.Event) error
-	// Run calls OnSync after every event, bookmark or list of the cloud, if the copy is then
-	// consistent. The list of each kind has a revision. The copy is consistent when the watch has
-	// reached all these revisions. The bool argument is true for the first call after OnError.
+	// Run calls OnSync each time it has received an event, a bookmark or a list from the cloud,
+	// if the informer's local copy is then consistent. The list of each kind has a revision. The
+	// copy is consistent when the watch has reached all these revisions. The bool argument is
+	// true for the first call after OnError.
 	OnSync(again bool)
 	// Run calls OnError with the reason when it cannot watch the cloud. The
 	// bool argument is true for the first failure of Run, and for the first

@@ -58,8 +58,9 @@ type guard struct {
 }
 
 // admit reads the bearer token of a request. It stores the error of an invalid
-// token in the session. The guard refuses the request at its first access,
-// because the challenge in the answer must name the scope of the access.
+// token in the session. The guard refuses such a request only when the request
+// first accesses a repository, because the challenge in the answer must name
+// the scope of this access.
 func (g *guard) admit(r *http.Request) *session {
 	s := &session{requestID: requestID(r)}
 	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")

@@ -41,7 +41,8 @@ func (f *files) startUpload(about *session, repo string) (*upload, error) {
 
 // resumeUpload continues an upload. If the client sent no offset, the library
 // passes the offset 0. So resumeUpload accepts 0 for an upload of any size. If
-// the request contains data, Write compares the offset with the size.
+// the request contains data, the method Write later checks that the offset is
+// equal to the size of the upload.
 func (f *files) resumeUpload(about *session, repo, id string, offset int64) (*upload, error) {
 	if !uploadRE.MatchString(id) {
 		return nil, oci.ErrBlobUploadUnknown

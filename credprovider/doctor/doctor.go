@@ -110,10 +110,10 @@ func lintTokens(t *kubelet.ServiceAccountTokenAttributes, bad func(string, ...an
 	}
 }
 
-// MissingAnnotation returns the first required annotation of the plugin p that
-// a service account with the given annotations lacks. It returns "" if the
-// account has all required annotations. For pods of an account that lacks a
-// required annotation, the kubelet does not run the plugin and pulls without
+// MissingAnnotation returns the first annotation that the plugin p requires and
+// that annotations does not contain. It returns "" if the account has all
+// required annotations. For pods of an account that lacks a required
+// annotation, the kubelet does not run the plugin and pulls without
 // credentials.
 func (p Provider) MissingAnnotation(annotations map[string]string) string {
 	if p.TokenAttributes == nil {

@@ -131,7 +131,8 @@ func (c *caller) send(p *wire.Packet) error {
 	return c.stream.SendMsg(p)
 }
 
-// errGaveUp is the error for a client that closes its connection or disconnects.
+// errGaveUp is the error for a client that closes the proxied connection or
+// disconnects from the server.
 var errGaveUp = errors.New("the client disconnected")
 
 // toTarget sends the client's data until the client closes the connection. It runs on the

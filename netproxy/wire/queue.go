@@ -121,7 +121,7 @@ func (q *Queue) Pop() (mem.BufferSlice, error) {
 
 // Close ends the queue with an error. After io.EOF the queued data can still be read. After any
 // other error, Close drops the queued data. If the caller calls Close again, the Queue keeps
-// the first error. Only if the first error is io.EOF, the new error replaces it.
+// the first error. If the first error is io.EOF, the new error replaces it.
 func (q *Queue) Close(why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

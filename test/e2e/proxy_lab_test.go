@@ -21,8 +21,9 @@ func (l *labRun) says(want string, args ...string) {
 	})
 }
 
-// TestLabTunnel proves that kube-apiserver reaches kubelets only through the proxy. The server
-// also checks tokens and holds a lease. It accepts agents of this cluster.
+// TestLabTunnel proves that kube-apiserver reaches kubelets only through the proxy. The test
+// also proves that the proxy server checks the tokens of agents and holds a lease. It accepts
+// agents of this cluster.
 func TestLabTunnel(t *testing.T) {
 	l := newLab(t)
 	l.must(l.allinone, "up", "--detach", "--port-base", "0", "--profile", "instant")

@@ -158,8 +158,8 @@ func TestRecordsLeaveData(t *testing.T) {
 	}
 }
 
-// If a load cannot move its data into place, the cloud serves no disk and saves no state until
-// the data is in place. After that, disks keep their data.
+// If a load cannot move the disk data into place, the cloud serves no disk until the data is
+// in place. Until then it also saves no state. After that, disks keep their data.
 func TestLateData(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -220,8 +220,8 @@ func isThen(t *testing.T, c *client.Client, dir string, d cloudsim.DiskID, s clo
 	}
 }
 
-// The cloud refuses a load with data while a disk is attached. The refused load changes nothing.
-// A load with the option recordsOnly works.
+// While a disk is attached, the cloud refuses to load a saved state that contains the data of
+// disks. The refused load changes nothing. A load with the option recordsOnly works.
 func TestLoadWhileAttached(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
