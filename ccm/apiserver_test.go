@@ -133,8 +133,8 @@ func background(t *testing.T, env []string, name string, args ...string) (out *o
 	return out, stop
 }
 
-// slowly waits up to two minutes until ok returns nil. Tests use slowly to wait
-// for the effects of programs that run in separate processes.
+// slowly waits up to two minutes until the function ok returns nil. Tests use
+// slowly to wait for the effects of programs that run in separate processes.
 func slowly(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()

@@ -211,8 +211,9 @@ func (w *wire) spoil(choose func(n int, r *http.Request) fault) {
 	w.fault, w.calls = choose, nil
 }
 
-// made returns the calls since the last call of spoil. If mutating is true,
-// made returns only the calls that can change objects in the cloud.
+// made returns the recorded calls to the cloud since the test last called
+// spoil. If mutating is true, made returns only the calls that can change
+// objects in the cloud.
 func (w *wire) made(mutating bool) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -258,9 +258,10 @@ func (r *runner) config() (Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// insist copies the flags that the user set explicitly into cfg. The method
-// Over does not copy a flag with an empty string, false or 0, because Over
-// treats such a value as not set.
+// insist writes into cfg the value of each flag that the user set explicitly,
+// except the flags for the URL, the token file and the CA file. The method Over
+// does not copy a flag with an empty string, false or 0, because Over treats
+// such a value as not set.
 func (r *runner) insist(cfg *Config) {
 	for flag, set := range map[string]func(){
 		"cloud-project":            func() { cfg.Project = r.flagged.Project },

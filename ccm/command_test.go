@@ -89,7 +89,8 @@ func TestCommandRefuses(t *testing.T) {
 }
 
 // A flag that the user sets to an empty value, false or 0 takes precedence over
-// the file. A flag that the user does not set has no effect.
+// the file. The flags for the URL, the token file and the CA file are
+// exceptions. A flag that the user does not set has no effect.
 func TestFlagBeatsFileWithNothing(t *testing.T) {
 	token := file(t, "token", "hush")
 	config := file(t, "cloud.yaml", "url: http://file\ntokenFile: "+token+"\ndeleteOrphans: true\nonlyLoadBalancerClass: true\nnodeDeletionGrace: 5m\norphanGrace: 5m\nproject: p\nregion: r\nloadBalancerClass: x.io/c\nloadBalancerIPMode: VIP\n")

@@ -76,8 +76,8 @@ func ReadConfig(path string) (c Config, err error) {
 	return c, nil
 }
 
-// Over returns a copy of c. Fields that are empty in c have the values of the
-// parameter named below.
+// Over returns a copy of c. In this copy, each field that is empty in c gets
+// its value from the other configuration, the argument of Over.
 func (c Config) Over(below Config) Config {
 	return Config{
 		URL:       cmp.Or(c.URL, below.URL),

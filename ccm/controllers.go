@@ -62,7 +62,7 @@ func controllers() map[string]app.ControllerInitFuncConstructor {
 // leader migration (KEP-2436). The caller calls migrating only if the user gave
 // no configuration. Upstream's default configuration has outdated names for two
 // of its three controllers. Without the current names, these two controllers
-// would run in both managers.
+// would run in kube-controller-manager and in the CCM at the same time.
 func migrating(c *config.LeaderMigrationConfiguration) {
 	for _, name := range []string{names.ServiceLBController, names.NodeRouteController, names.CloudNodeLifecycleController, ServiceRepairController, ServiceOrphanController, ServiceEndpointController} {
 		if !slices.ContainsFunc(c.ControllerLeaders, func(l config.ControllerLeaderConfiguration) bool { return l.Name == name }) {

@@ -70,8 +70,8 @@ func object[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
 	return v
 }
 
-// The RBAC rules in deploy equal the rules of the lab, so the tests of the lab
-// also test the rules in deploy.
+// The RBAC rules in the folder deploy/ccm are equal to the RBAC rules of the
+// lab. The tests of the lab therefore also test the rules in this folder.
 func TestShippedRulesAreTheLabs(t *testing.T) {
 	shipped, lab := documents(t, deployed+"/rbac.yaml"), documents(t, "../lab/rbac.yaml")
 	const role = "ClusterRole/cloudsim:cloud-controller-manager"

@@ -187,9 +187,9 @@ func (p pod) serves(ports []int) bool {
 	return true
 }
 
-// podBackends returns the pods of a Service that run on the given nodes. The
-// field left of the result contains the pods that cannot be targets because of
-// their ports, their address or the maximum number of targets.
+// podBackends returns the pods of a Service that run on the given nodes. In the
+// result, the field named left describes the pods that cannot be targets
+// because of their ports, their address or the maximum number of targets.
 func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
 	if err := b.endpoints.known(ctx, b.backoff); err != nil {
 		return to, err
@@ -232,8 +232,8 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 }
 
 // carriesPods reports whether the cloud's network may deliver packets to pods
-// on these nodes. It returns false if the mirror has all instances of the nodes
-// and no instance has a pod range.
+// on these nodes. It returns false if there is at least one node, the mirror
+// has the instance of every node, and no instance has a pod range.
 func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {

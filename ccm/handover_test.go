@@ -43,7 +43,7 @@ const (
 // its own main Lease. Both managers use the same Lease for the migrated
 // controllers. The first manager has all permissions, like the
 // kube-controller-manager of a cluster before the migration. The second manager
-// has only the permissions in deploy.
+// has only the permissions from the manifests in the folder deploy/ccm.
 func TestHandover(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	s.apply(t, deployed+"/rbac.yaml")

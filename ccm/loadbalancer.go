@@ -338,9 +338,9 @@ func (b *loadBalancers) update(ctx context.Context, lb cloudsim.LoadBalancer, wa
 }
 
 // The method active waits until lb is active and its status contains the
-// endpoints of its listeners. After as many polls as the field unreported
-// contains, it does not wait for the endpoints any more. It returns a
-// RetryError if lb does not become active in time.
+// endpoints of its listeners. The field unreported is a number of polls. After
+// this number of polls, the method active no longer waits for the endpoints. It
+// returns a RetryError if lb does not become active in time.
 func (b *loadBalancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
 	polls := 0
 	err := wait.ExponentialBackoffWithContext(ctx, b.backoff, func(ctx context.Context) (bool, error) {

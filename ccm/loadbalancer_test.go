@@ -88,8 +88,9 @@ func TestEnsureAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// After every change of a Service, its load balancer has the same id, the same
-// address, and the labels that other users added.
+// After every change of a Service, its load balancer still has the id and the
+// address from before the change. It also still has the labels that other users
+// added.
 func TestChangesInPlace(t *testing.T) {
 	local := func(s *v1.Service) {
 		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 31000

@@ -105,7 +105,8 @@ func (m *mirror) distrust(because error) {
 }
 
 // The informer calls OnError when the watch fails. OnError prevents callers
-// from using the mirror, so callers ask the API. It logs err if news is true.
+// from using the mirror, so callers ask the API. If the argument news is true,
+// OnError also logs err.
 func (m *mirror) OnError(err error, news bool) {
 	m.distrust(err)
 	if news {

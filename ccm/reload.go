@@ -35,8 +35,8 @@ func NewSettings(cfg Config) *Settings {
 func (s *Settings) Get() Config { return *s.now.Load() }
 
 // The method fixed returns the settings that take effect only after a restart.
-// Only at the start, the CCM tells the informers which class it serves, and
-// loads the certificate authority.
+// The CCM does two things only when it starts: it tells the informers which
+// class it serves, and it loads the certificate authority.
 func (c Config) fixed() Config {
 	return Config{LoadBalancerClass: c.LoadBalancerClass, OnlyLoadBalancerClass: c.OnlyLoadBalancerClass, CAFile: c.CAFile}
 }

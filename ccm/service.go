@@ -66,10 +66,10 @@ func ownership(cluster string, svc *v1.Service) map[string]string {
 	}
 }
 
-// checkOwner returns an error if lb belongs to another cluster or to another
-// Service than svc, although it has the name for svc. This can happen if a
-// person restores a cluster from a backup of another cluster. Two clusters must
-// not change the same load balancer.
+// checkOwner returns an error if lb has the name for svc, but belongs to
+// another cluster or to another Service. This can happen if a person restores a
+// cluster from a backup of another cluster. Two clusters must not change the
+// same load balancer.
 func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error {
 	if lb.ID == "" || shared(lb) && lb.Labels[LabelCluster] == cluster {
 		return nil

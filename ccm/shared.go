@@ -159,11 +159,12 @@ func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 }
 
 // leave removes the listeners and labels of a member from a shared load
-// balancer. If no other member or no other listener exists, leave deletes the
-// load balancer. The caller must hold the slot of the channel named sharing, so
-// that no other goroutine of this process adds a member at the same time.
-// Another process may add a member just before the load balancer is deleted. In
-// this case the repairer creates the load balancer again.
+// balancer. If the load balancer has no other member, or if no listener would
+// remain, the method leave deletes the load balancer. The caller must hold the
+// slot of the channel named sharing, so that no other goroutine of this process
+// adds a member at the same time. Another process may add a member just before
+// the load balancer is deleted. In this case the repairer creates the load
+// balancer again.
 func (b *loadBalancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
 	keep := cloudsim.UpdateLoadBalancer{Labels: maps.Clone(lb.Labels), LoadBalancerSpec: lb.LoadBalancerSpec}
 	delete(keep.Labels, labelMemberPrefix+uid)

@@ -77,8 +77,8 @@ type CreateFault struct {
 	FaultSpec
 }
 
-// FaultTargets lists every operation that faults can affect, sorted by
-// operation.
+// FaultTargets lists every operation that faults can affect. The list is sorted
+// by the operation's id.
 type FaultTargets struct {
 	Items []FaultTarget `json:"items"`
 }

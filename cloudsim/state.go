@@ -48,8 +48,8 @@ const MaxStateData = 4 << 30
 // DataSize describes the data of a disk or snapshot in a save.
 type DataSize struct {
 	Bytes int64
-	// Optional is true until the data plane has reported the file. The save
-	// leaves out a disk without a file if Optional is true.
+	// Optional is true for a disk until the data plane has reported the disk's
+	// file. The save leaves out a disk without a file if Optional is true.
 	Optional bool
 }
 

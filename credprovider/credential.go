@@ -74,8 +74,8 @@ func (c Config) fetch(ctx context.Context, host, repo, token string) (cred crede
 	if got.Registry != host {
 		return cred, fault(CodeHost, "the cloud's registry is %q and not %q: correct the plugin's registries", got.Registry, host)
 	}
-	// The clock of the cloud may show another time, so the expiry is the time
-	// of this machine's clock plus the remaining life of the password.
+	// The clock of the cloud may differ from this machine's clock. The expiry
+	// is therefore this machine's time plus the remaining life of the password.
 	cred = credential{got.Username, got.Password, time.Now().Add(time.Duration(got.TTLSeconds) * time.Second)}
 	if cred.left() < minLife {
 		return cred, fault(CodeExpired, "the cloud gave a credential that is over in %s", cred.left().Truncate(time.Second))

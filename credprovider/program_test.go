@@ -308,8 +308,8 @@ func TestProgramIsKilled(t *testing.T) {
 	}
 }
 
-// forwards starts a proxy that sends its requests to the cloud. Before the
-// proxy sends a request, it calls the function see with the request.
+// forwards starts a proxy that passes every received request to the cloud.
+// Before the proxy sends a request, it calls the function see with the request.
 func forwards(t *testing.T, cl *client.Client, see func(*http.Request)) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -333,7 +333,7 @@ func forwards(t *testing.T, cl *client.Client, see func(*http.Request)) (url str
 	return srv.URL
 }
 
-// If a run waits for the lock that another run holds, it also ends in time.
+// A run that waits for a lock of another run also ends in time.
 func TestProgramsWaitInTime(t *testing.T) {
 	_, good := node(t)
 	cfg := credprovider.Config{CloudURL: endpoints(t)["stands still"], MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")}

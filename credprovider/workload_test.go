@@ -60,8 +60,8 @@ func (c cluster) token(t *testing.T, change func(claims map[string]any)) string 
 
 // If the cloud has a trust for a pod's service account, the pod pulls with the
 // identity of the cloud account in the trust. It never pulls with the identity
-// of the node. The cloud refuses invalid tokens, and tokens with other claims
-// than in the trust.
+// of the node. The cloud refuses invalid tokens, and tokens with claims that do
+// not match the trust.
 func TestAServiceAccountPulls(t *testing.T) {
 	cl, cfg := node(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

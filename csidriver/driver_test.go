@@ -105,8 +105,8 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	return b
 }
 
-// another returns a second driver for the same cloud, on another instance of
-// the same machine.
+// another returns a bench with a second driver for the same cloud. The second
+// driver serves another instance on the same machine.
 func (b *bench) another(name, size string) *bench {
 	b.t.Helper()
 	o := &bench{t: b.t, cloud: b.cloud, dir: b.path(name), size: size}

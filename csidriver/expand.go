@@ -131,8 +131,9 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return resp, nil
 }
 
-// roomBeside returns the free capacity of the largest pool for the same disk
-// type in another zone.
+// roomBeside compares the pools that have the same disk type as the pool in the
+// parameter of, but another zone. It returns the largest free capacity of these
+// pools in GiB.
 func roomBeside(pools []cloudsim.DiskPool, of cloudsim.DiskPool) (room int) {
 	for _, p := range pools {
 		if p.Type == of.Type && p.Zone != of.Zone {

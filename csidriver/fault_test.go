@@ -118,7 +118,7 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// staged returns a volume that is staged, and published at the path pod.
+// staged returns a volume that is staged, and published at the path "pod".
 func (b *bench) staged(name string) string {
 	b.t.Helper()
 	v, c := b.volume(name), mounted("ext4")

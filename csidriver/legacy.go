@@ -115,9 +115,9 @@ var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 //
 // A user can give a disk a name that looks like another disk's id. If the
 // handle is exactly the id of a disk that the driver made, disk returns this
-// id. If the handle only resembles an id, such as vol-000001, it can mean the
-// disk with this id or the disk with this name. If both disks exist, disk
-// returns FAILED_PRECONDITION.
+// id. A handle such as vol-000001 only resembles an id. It can mean the disk
+// disk-000001, if the driver made that disk, or the disk with the name
+// vol-000001. If both disks exist, disk returns FAILED_PRECONDITION.
 func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
 	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
 	made := ""

@@ -101,11 +101,12 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 // volumes of the driver name that it called. A disk that the driver made counts
 // for the driver name that made it. A disk that a user made counts if a
 // PersistentVolume uses it. A disk that a PersistentVolume uses has a loop
-// device with a mount. No other program makes loop devices for disks. For a
+// device with a mount. Only this driver makes loop devices for disks. For a
 // filesystem, counted finds the driver name in the kubelet's staging path.
 //
-// If the result is uncertain, the disk does not count. The node then reports a
-// limit that is lower by one, but the call succeeds.
+// If the disk hangs, it counts, because a hung disk is in use. If counted
+// cannot read the mounts for another reason, the disk does not count. The node
+// then reports a limit that is lower by one, but the call succeeds.
 func (n *node) counted(ctx context.Context, d cloudsim.Disk) bool {
 	as := calledAs(ctx, n.name)
 	if d.Labels[nameLabel] != "" {
@@ -166,9 +167,10 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 }
 
 // findInstance asks the cloud for the instance of this machine until the cloud
-// answers. Then it waits for the end of ctx. Before the answer, the driver can
-// already undo earlier work and answer health checks, because this needs no
-// cloud. findInstance returns an error if the instance does not exist.
+// answers. Then it waits for the end of ctx. Before the cloud answers, the
+// driver can already undo earlier work and answer liveness checks. These
+// actions do not need the cloud. findInstance returns an error if the instance
+// does not exist.
 func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 	between := backoff.Backoff{First: time.Second, Most: 30 * time.Second}
 	for {
@@ -226,8 +228,8 @@ func (b *busy) take(ctx context.Context, volume string) (done func(), err error)
 }
 
 // takeAt reserves a volume, and also the staging or target path of the call.
-// The path is necessary because the request of an undo call may not identify
-// the volume any more.
+// The path is necessary because the request of an undo call does not always
+// identify the volume.
 func (b *busy) takeAt(ctx context.Context, volume, path string) (done func(), err error) {
 	first, err := b.take(ctx, volume)
 	if err != nil {

@@ -144,9 +144,9 @@ func TestUnstageKeepsForeignDevices(t *testing.T) {
 	}
 }
 
-// TestReadByTwoNodes proves that several nodes can only read a filesystem. The
-// driver refuses a filesystem for several writers. It also refuses to attach a
-// single-node disk to a second node.
+// TestReadByTwoNodes proves that several nodes can share a volume with a
+// filesystem, but only for reading. The driver refuses a filesystem for several
+// writers. It also refuses to attach a single-node disk to a second node.
 func TestReadByTwoNodes(t *testing.T) {
 	one := newNodeBench(t)
 	two := one.another("node-2", "small")

@@ -64,8 +64,8 @@ func TestDataStay(t *testing.T) {
 	}
 }
 
-// clear unpublishes the volume at the path pod and then unstages the volume. It does each step
-// twice.
+// clear unpublishes the volume at the path "pod" and then unstages the volume. It does each
+// step twice.
 func (b *bench) clear(v string) {
 	b.t.Helper()
 	wantCode(b.t, "unstage too early", b.unstage(v), codes.FailedPrecondition)

@@ -44,8 +44,8 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 }
 
 // incompatibleOr returns ALREADY_EXISTS if the disk is already attached to the
-// node, but only one of the existing and the requested attachment is read-only.
-// Otherwise it returns the result of busyOr.
+// node in the other mode. The mode is read-only or writable. Otherwise it
+// returns the result of busyOr.
 func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, to cloudsim.InstanceID, readOnly bool, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err

@@ -20,8 +20,9 @@ import (
 
 const (
 	gib = int64(1) << 30
-	// nameLabel holds the volume name of the orchestrator. CSI allows longer
-	// names than the cloud, so the disk can have another name; see nameOf.
+	// nameLabel holds the volume name of the orchestrator. A volume name in CSI
+	// can be longer than the cloud allows. In this case the disk has another
+	// name: see nameOf.
 	nameLabel = DefaultName + "/name"
 	// asLabel holds the legacy driver name under which the driver made a
 	// volume.
@@ -77,14 +78,15 @@ const (
 	keyIOPS        = "iops"
 	keyThroughput  = "throughputMiBps"
 	keyReplication = "replication"
-	// keyDeletionPolicy is a field of snapshot classes for the orchestrator.
-	// Some users, and upstream's tests, also set it as a parameter.
-	// CreateVolumeGroupSnapshot accepts and ignores this parameter.
+	// keyDeletionPolicy is the name of a field of snapshot classes that only
+	// the orchestrator reads. Some users, and upstream's tests, also set a
+	// parameter with this name. CreateVolumeGroupSnapshot accepts and ignores
+	// this parameter.
 	keyDeletionPolicy = "deletionPolicy"
 )
 
-// read adds parameters to s. It returns an error for a key that is not in the
-// list known.
+// read adds parameters to s. It returns an error for a key that the argument
+// named known does not contain.
 func (s *shape) read(field string, parameters map[string]string, known ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(parameters)) {
 		v := parameters[k]

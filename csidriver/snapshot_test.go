@@ -15,7 +15,8 @@ import (
 )
 
 // busyWriter writes to a volume's file repeatedly until the caller calls stop.
-// A copy that is made before this call is therefore never consistent.
+// A copy of the file that is made before the call of stop is therefore never
+// consistent.
 func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	b.t.Helper()
 	if err := arrived(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {

@@ -124,8 +124,9 @@ func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, 
 }
 
 // sizeOf chooses the size of a volume. If the request contains a required size,
-// the volume gets this size. Otherwise it uses the size of the source, or the
-// default size within the limits of the request and the type.
+// the volume gets this size. Otherwise the volume gets the size of the source.
+// Without a source, the volume gets the default size within the limits of the
+// request and the type.
 func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error) {
 	if o.sizes.least > 0 && o.sizes.least < least || o.sizes.most < least {
 		return 0, status.Errorf(codes.OutOfRange, "capacity_range must allow %d GiB, the size of the source", least)
@@ -204,8 +205,8 @@ func (c *controller) createAt(ctx context.Context, d cloudsim.CreateDisk, p plac
 // same handles a name conflict with an existing disk. If the size and the place
 // of the existing disk also fit the request, the method repeats the request
 // with this size and place. The cloud then compares all other properties. If
-// the size or the place does not fit, the function returns the error of the
-// first request.
+// the size or the place does not fit, the method returns the error of the first
+// request.
 func (c *controller) same(ctx context.Context, o order, differs error) (d cloudsim.Disk, err error) {
 	l, err := c.cloud.ListDisks(ctx, cloudsim.ListOptions{Name: o.disk.Name})
 	if err != nil {
@@ -222,8 +223,8 @@ func (c *controller) same(ctx context.Context, o order, differs error) (d clouds
 	return c.createAt(ctx, o.disk, have.Zones())
 }
 
-// deletingOr returns ABORTED if err is a conflict with a disk of the same name,
-// and the cloud still deletes this disk. Otherwise it returns err.
+// deletingOr returns ABORTED if err is a conflict and the cloud is still
+// deleting the disk with this name. Otherwise it returns err.
 func (c *controller) deletingOr(ctx context.Context, name string, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err

@@ -82,7 +82,7 @@ func contentOf(d cloudsim.Disk) *csi.VolumeContentSource {
 }
 
 // nodesOf lists the nodes of all attachments of a disk. It includes attachments
-// that the cloud still makes or removes.
+// that the cloud is still making or removing.
 func nodesOf(d cloudsim.Disk) (ids []string) {
 	for _, a := range d.Attachments {
 		ids = append(ids, string(a.Instance))

@@ -54,8 +54,8 @@ func composedVPC() real.Network {
 }
 
 // ComposedCloudFlags returns the flags of the cloud, by name, that set the address
-// ranges of instances and load balancers. For real nodes it also sets the registry's
-// address.
+// ranges of instances and load balancers. For real nodes, the result also contains
+// the flag that sets the registry's address.
 func ComposedCloudFlags(nodes Nodes) map[string]string {
 	n := composedNetworks(nodes)
 	flags := map[string]string{"instance-range": n.Instances, "load-balancer-range": n.LoadBalancers, "load-balancer-range6": ""}
@@ -74,7 +74,7 @@ func composedAt(port int) string {
 func composedCloudURL() string { return "http://" + composedAt(composedCloudPort) }
 
 // keepNodes records the kind of nodes for the services that run with real nodes only.
-// It returns an error if the kind differs from the first start's.
+// It returns an error if the kind differs from the kind of nodes at the first start.
 func (c Composed) keepNodes(nodes Nodes) error {
 	if nodes != Hollow && nodes != Real {
 		return fmt.Errorf("nodes must be %s or %s, got %q: set COMPOSE_PROFILES to one of them", Hollow, Real, nodes)

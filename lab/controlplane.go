@@ -11,8 +11,8 @@ import (
 // process answers at the address of a pod or a service.
 const (
 	serviceRange = "10.96.0.0/16"
-	// podRange has one /24 for each hollow node, so it is large enough for 16,384 nodes.
-	// Real nodes use the lab's own range: see realNetworks.
+	// podRange is large enough for 16,384 hollow nodes, because each hollow node gets
+	// one /24. Real nodes use the lab's own range: see realNetworks.
 	podRange = "10.128.0.0/10"
 )
 
@@ -66,7 +66,7 @@ func (p plan) etcd(conf *tls.Config) component {
 			"--peer-client-cert-auth", "--peer-trusted-ca-file=" + p.pki.crt(etcdCA),
 			"--peer-cert-file=" + p.pki.crt("etcd"), "--peer-key-file=" + p.pki.key("etcd"),
 			// A cluster with one member has no other votes to wait for. With these values
-			// it elects itself in 0.2 s instead of 1 s.
+			// the member elects itself as the leader in 0.2 s instead of 1 s.
 			"--heartbeat-interval=20", "--election-timeout=200",
 		},
 		ready: httpProbe(client+"/readyz", conf),

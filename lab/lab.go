@@ -66,8 +66,8 @@ func (c Config) narrator(log *slog.Logger, began time.Time) func(format string, 
 	}
 }
 
-// lockRelease is how long the lock of a killed lab may remain. The kernel releases the lock
-// when the last thread of the process has ended.
+// lockRelease is the maximum time for which a killed lab may still hold its lock. The
+// kernel releases the lock when the last thread of the process has ended.
 const lockRelease = time.Second
 
 // open claims the folder and takes its lock. It waits up to lockRelease for the lock.

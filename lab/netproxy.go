@@ -46,8 +46,8 @@ func (d Dir) socketDir() string {
 }
 
 // ensureSocketDir creates socketDir if the lab needs it. The folder's name is
-// predictable and any user can write beside it, so ensureSocketDir refuses a folder that
-// another user made.
+// predictable, and any user can create a folder with this name. ensureSocketDir
+// therefore refuses a folder that another user made.
 func (d Dir) ensureSocketDir() error {
 	dir := d.socketDir()
 	if !strings.HasPrefix(d.proxySocket(), dir) && !strings.HasPrefix(d.csiSockets(), dir) {

@@ -116,8 +116,8 @@ func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport
 }
 
 // reportNodes reads the cloud and the cluster once. It ignores a node with a Lease
-// that was not renewed after the time began, because the node's condition Ready is
-// from an earlier run.
+// that was not renewed after the time in the argument named began. The condition
+// Ready of such a node is from an earlier run.
 func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, began time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {

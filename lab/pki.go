@@ -24,8 +24,9 @@ import (
 // new certificate.
 const renewWhen = 30 * 24 * time.Hour
 
-// Names of the certificate authorities. Each server trusts only its own authority, so a
-// client certificate of the cluster is valid neither for etcd nor as the aggregator.
+// Names of the certificate authorities. Each server trusts only its own authority. So
+// etcd refuses a client certificate of the cluster, and no server accepts this
+// certificate as the certificate of the aggregator.
 const (
 	clusterCA    = "ca"
 	frontProxyCA = "front-proxy-ca"
@@ -131,7 +132,8 @@ func (p pki) ensure() (made []string, err error) {
 	return made, nil
 }
 
-// load reads a certificate and its key. It returns an error if they cannot be used or expire soon.
+// load reads a certificate and its key. It returns an error if the certificate or the key
+// cannot be used, or if the certificate expires soon.
 func (p pki) load(name string) (*cert.Pair, error) {
 	pair, err := cert.Load(p.crt(name), p.key(name))
 	if err != nil {

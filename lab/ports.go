@@ -35,8 +35,9 @@ func (p ports) addr(name string) string { return net.JoinHostPort(host, strconv.
 func (p ports) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
 
 // choosePorts returns consecutive ports that begin at *base. If *base is 0, it returns
-// free ports, or the free ports that the last start chose. If base is nil, it returns
-// the ports of the last start, or the default ports if there was no last start.
+// the ports of the last start. If the last start used the default ports, or if there
+// was no last start, it returns free ports instead. If base is nil, it returns the
+// ports of the last start, or the default ports if there was no last start.
 func choosePorts(base *int, last ports) (ports, error) {
 	complete := !slices.ContainsFunc(portNames, func(n string) bool { return last[n] == 0 })
 	switch {

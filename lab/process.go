@@ -17,8 +17,8 @@ const maxLog = 16 << 20
 
 // start runs a component's program with its output in the component's log. The program
 // has its own process group, so a Ctrl-C in the terminal reaches only the supervisor.
-// Its environment contains no variables of the user: etcd would read ETCD_* as
-// settings, and kwok a file in the user's home.
+// The program's environment contains no variables of the user. Otherwise etcd would
+// read ETCD_* variables as settings, and kwok would read a file in the user's home.
 //
 // The kernel kills the program when the thread that called start ends. The caller must
 // lock its goroutine to this thread and stay on it until the program has exited.
@@ -65,7 +65,7 @@ func (d Dir) openLog(name string) (*os.File, error) {
 }
 
 // lastWords returns the end of a component's log. If a component does not start, the
-// error message contains this text. It drops consecutive duplicate lines.
+// error message contains this text. lastWords drops consecutive duplicate lines.
 func (d Dir) lastWords(name string) string {
 	f, err := os.Open(d.LogFile(name))
 	if err != nil {

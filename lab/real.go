@@ -26,8 +26,9 @@ import (
 // TestImage is an image that every real machine has: Kubernetes' test server.
 const TestImage = real.TestImage
 
-// Real machines are in a VPC of the lab. The lab takes two private /16 to which this
-// host has no route, for the VPC and for the pods.
+// Real machines are in a VPC of the lab. The lab uses one private /16 range for the
+// VPC and another for the pods. It chooses two ranges to which this host has no
+// route.
 const (
 	firstVPC = 100 // 10.100.0.0/16 for the VPC and 10.101.0.0/16 for its pods
 	lastVPC  = 198

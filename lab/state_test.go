@@ -46,8 +46,8 @@ func TestIdentify(t *testing.T) {
 	eventually.True(t, "a zombie does not count as running", func() bool { return !who.runs() })
 }
 
-// A killed program can still hold its ports when its first thread has ended and others
-// have not. The next start must wait for these threads.
+// A killed program can still hold its ports when its first thread has ended but other
+// threads still run. The next start must wait for these other threads.
 func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
 	p := testProgram("headless")
 	cmd := &exec.Cmd{Path: p.path, Args: []string{p.name}}

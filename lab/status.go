@@ -28,10 +28,11 @@ type Report struct {
 	Machines *NodesReport `json:"machines,omitempty"`
 }
 
-// ComponentReport is one component of a Report. Memory is in bytes. Resident counts
-// in full the memory that the process shares with other processes. Proportional
-// counts only the process's share of this memory. The sum of Proportional over all
-// processes is therefore the memory that they really use.
+// ComponentReport is one component of a Report. Memory is in bytes. Resident
+// includes all of the memory that the process shares with other processes.
+// Proportional counts only the process's share of this memory. The sum of
+// Proportional over all processes is therefore the memory that these processes
+// really use.
 type ComponentReport struct {
 	Name         string    `json:"name"`
 	Address      string    `json:"address,omitempty"`

@@ -128,7 +128,7 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // runOnce runs a unit until the unit exits, and returns the reason. If ctx ends, runOnce
-// waits until all units that need this unit have stopped, and then stops it.
+// waits until all units that need this unit have stopped. Then runOnce stops this unit.
 func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	if u.before != nil {
 		if err := u.before(ctx); err != nil {

@@ -56,9 +56,9 @@ type Result struct {
 	Fields string `json:"fields,omitempty"` // the updated fields
 }
 
-// All applies the resources of a file. First it makes all checks that need no change of the cloud,
-// for all resources of the file. Then it applies one resource after the other, and stops at the
-// first failure. If dryRun is true, it only checks the file.
+// All applies the resources of a file. First it checks all resources of the file, without a change
+// of the cloud. Then it applies one resource after the other, and stops at the first failure. If
+// dryRun is true, it only checks the file.
 func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []Result, err error) {
 	later := map[string]bool{} // resources and types that the dry run would have created, or has found
 	var wrong []error
@@ -235,9 +235,9 @@ func named(ctx context.Context, cl *client.Client, path, name string) (map[strin
 }
 
 // differing returns the names of the members whose values differ between the file and the cloud.
-// There are two cases in which differing ignores a member, if apply cannot update this member. In
-// the first case the cloud does not show the member, because it may exist only in requests. In the
-// second case the file has an empty value, which means the default value.
+// If apply cannot update a member, differing ignores this member in two cases. In the first case
+// the cloud does not show the member, because it may exist only in requests. In the second case
+// the file has an empty value, which means the default value.
 func differing(have, want map[string]any, update []string) (fields []string) {
 	for k, v := range want {
 		is, shown := have[k]

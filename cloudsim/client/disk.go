@@ -24,8 +24,8 @@ func (c *Client) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 
 // AttachDisk begins to attach a disk and returns the disk. If the disk already has the same
 // attachment, AttachDisk returns the disk unchanged. It returns Conflict if another instance has
-// the disk, NotFound if the instance does not exist, and Exhausted if the instance has the maximum
-// number of disks.
+// the disk and the disk allows only one attachment. It returns NotFound if the instance does not
+// exist, and Exhausted if the instance has the maximum number of disks.
 func (c *Client) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/attach", req)
 }

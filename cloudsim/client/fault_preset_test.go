@@ -33,8 +33,9 @@ func getA(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// doneAll makes a change. The call must return an error of the given kind. Nevertheless, the cloud
-// must have made the change.
+// doneAll returns a function that makes a change and checks two results. The call that makes the
+// change must return an error of the given kind. Nevertheless, the cloud must have made the
+// change.
 func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) error, instances int) meets {
 	return func(ctx context.Context, c *client.Client) (bool, error) {
 		err := change(ctx, c)

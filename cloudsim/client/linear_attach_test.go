@@ -28,7 +28,8 @@ type plug struct {
 }
 
 // plugged is an answer: an error, or the sorted list of the instances to which the disk is
-// attached. In the list a space follows each instance.
+// attached. The field who contains this list as one string, with a space after each
+// instance.
 type plugged struct {
 	err cloudsim.Kind
 	who string

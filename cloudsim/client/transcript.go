@@ -31,8 +31,9 @@ type Replayed struct {
 // the token of the admin.
 //
 // Replay stops at the first difference and returns a Conflict that names the difference. The cloud
-// has then done the work of all earlier calls. Replay returns Invalid for a damaged transcript.
-// Replay ignores an incomplete last line, because a killed cloud can leave such a line.
+// has then done the work of all calls before the difference, and perhaps also of the call with the
+// difference. Replay returns Invalid for a damaged transcript. Replay ignores an incomplete last
+// line, because a killed cloud can leave such a line.
 func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, cloudsim.MaxTranscriptLine)

@@ -35,7 +35,8 @@ func (e endless) Read([]byte) (int, error) {
 }
 
 // TestWatchOfACloudThatHangs proves that a watch ends if the cloud hangs, so that the caller can
-// start a new watch. The watch does not count the time in which the caller handles an event.
+// start a new watch. The time in which the caller handles an event does not count as silence of
+// the cloud.
 func TestWatchOfACloudThatHangs(t *testing.T) {
 	for name, lines := range map[string]string{
 		"before it answers": "",

@@ -99,7 +99,8 @@ type onlyWriter struct{ io.Writer }
 
 // BenchmarkLatency measures a round trip of 64 bytes on an open connection. The metric
 // latency/direct is the time through the load balancer, divided by the time of a
-// direct connection. It is 2 if the load balancer takes as much time as the target.
+// direct connection. This ratio is 2 if the load balancer takes as much time as the
+// target.
 func BenchmarkLatency(b *testing.B) {
 	f := newFleet(b, 1, each(echo))
 	f.up(b, dataplane.Config{})

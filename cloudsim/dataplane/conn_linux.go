@@ -114,8 +114,9 @@ func (c *conn) connect() error {
 	}
 	c.back = endpoint{conn: c, fd: fd}
 	if len(c.halves[in].held) > 0 {
-		// The acknowledgement of the target's answer then travels with the client's bytes,
-		// which saves a packet. See TCP_QUICKACK in tcp(7).
+		// With this option off, the kernel sends the acknowledgement of the target's
+		// answer together with the client's bytes. This saves a packet. See TCP_QUICKACK
+		// in tcp(7).
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0)
 	}
 	if err := unix.Connect(fd, sockaddr(at)); err != nil && !errors.Is(err, syscall.EINPROGRESS) {

@@ -35,9 +35,9 @@ func (c *Counters) remove(b *balancer) {
 	}
 }
 
-// LoadBalancerStats returns the statistics of a load balancer. They count from the time at which
-// this data plane began to forward for the load balancer. It returns false if the data plane does
-// not forward for the load balancer. It takes O(targets).
+// LoadBalancerStats returns the statistics of a load balancer. The statistics begin at the time
+// at which this data plane began to forward for the load balancer. LoadBalancerStats returns
+// false if the data plane does not forward for the load balancer. It takes O(targets).
 func (c *Counters) LoadBalancerStats(id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
 	c.mu.Lock()
 	b := c.balancers[id]

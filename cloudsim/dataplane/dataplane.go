@@ -220,8 +220,8 @@ func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 }
 
 // forgetRevisions makes the plane accept the next revision of each object, even if it is lower
-// than the known revision. A list is always newer than the known state, but a new cloud counts
-// its revisions from one.
+// than the known revision. A list is always newer than the known state. But the revisions in a
+// list can be lower, because a new cloud counts its revisions from one.
 func (p *plane) forgetRevisions() {
 	for id, m := range p.machines {
 		m.revision = 0

@@ -101,7 +101,8 @@ func (p *packets) send(f *flow, datagram []byte) bool {
 	return false
 }
 
-// open begins a flow. It returns nil if the rules or the machine do not allow the flow.
+// open begins a flow. It returns nil if the balancer refuses the flow, or if this machine
+// cannot open a socket.
 func (p *packets) open(from netip.AddrPort, tried []*target) *flow {
 	client := from.Addr().Unmap()
 	to, why := p.b.begin(p.socket.l, client, tried)

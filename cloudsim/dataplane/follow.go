@@ -86,8 +86,8 @@ func (f *follower) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt}, nil
 }
 
-// notListed returns those keys of the map in the parameter named have that belong to no item of
-// the list.
+// notListed returns keys of the map in the parameter named have. It leaves out the keys of the
+// items in the list.
 func notListed[K comparable, V, T any](have map[K]V, list []T, key func(T) K) []K {
 	gone := maps.Clone(have)
 	for _, item := range list {

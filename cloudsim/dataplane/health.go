@@ -46,9 +46,9 @@ func newProber(most int, dials *dialPolicy) *prober {
 // run repeats the health check of the address ip until ctx ends. It calls the function in the
 // parameter named tell with the result of each probe. The first probe starts immediately, and
 // the next probes start at a fixed interval. A probe that takes longer than the interval delays
-// the next probe, so probes of one target never overlap. Each load balancer has its own share of
-// the slots. If many targets of a load balancer do not answer, only the probes of this load
-// balancer are late.
+// the next probe, so probes of one target never overlap. A probe runs only while it has a slot,
+// and the load balancers share the slots fairly. If many targets of a load balancer do not
+// answer, only the probes of this load balancer are late.
 func (p *prober) run(ctx context.Context, own *portion, check cloudsim.HealthCheck, ip string, tell func(error)) {
 	beat := time.NewTicker(check.Interval())
 	defer beat.Stop()

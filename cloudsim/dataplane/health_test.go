@@ -77,8 +77,8 @@ func TestProbesAreShared(t *testing.T) {
 	}
 }
 
-// answer reads a request. If well is true, it sends a response. Otherwise it waits until the
-// client closes the connection.
+// answer reads a request. If the parameter named well is true, answer sends a response.
+// Otherwise it waits until the client closes the connection.
 func answer(c net.Conn, well bool) {
 	defer c.Close()
 	req, err := http.ReadRequest(bufio.NewReader(c))

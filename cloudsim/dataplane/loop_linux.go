@@ -89,8 +89,8 @@ func (f *forwarder) leastLoaded(home *loop) *loop {
 type watched interface {
 	// ready handles epoll events of the descriptor.
 	ready(events uint32)
-	// look checks the deadline, ends the connection if the deadline has passed, and returns the
-	// time of the next check.
+	// look checks the deadline. If the deadline has passed, look ends the connection or dials
+	// another target. It returns the time of the next check.
 	look(now time.Duration) time.Duration
 }
 
@@ -270,8 +270,8 @@ func (l *loop) watch(fd int, events uint32, s watched) (id uint64, err error) {
 	return id, nil
 }
 
-// event returns an epoll event whose data is the id. The loop never uses an id again, but the
-// kernel uses descriptor numbers again.
+// event returns an epoll event whose data is the id. The data is not the descriptor number,
+// because the kernel uses descriptor numbers again. The loop never uses an id again.
 func event(id uint64, events uint32) *unix.EpollEvent {
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))} //nolint:gosec // the two halves of the id
 }

@@ -10,9 +10,9 @@ import (
 // balancers. A load balancer gets another slot only while the number of its slots is less than
 // the number of free slots. So n load balancers with long probes leave 1/(n+1) of the slots to a
 // further load balancer. As a disadvantage, a single load balancer gets only half of the slots. A
-// free slot goes to the waiting load balancer with the fewest slots. If several have the same
-// number of slots, it goes to the load balancer that has waited longest. Each grant takes
-// O(waiting load balancers).
+// free slot goes to the waiting load balancer with the fewest slots. If several waiting load
+// balancers have this number of slots, the free slot goes to the load balancer that has waited
+// longest. Each grant takes O(waiting load balancers).
 type ration struct {
 	mu      sync.Mutex
 	free    int

@@ -65,8 +65,8 @@ func TestDeletedFreesItsPorts(t *testing.T) {
 	}
 }
 
-// A target takes connections from its first successful probe. While it is unhealthy, it takes no
-// new connections and keeps its open connections.
+// After the first successful probe, a target takes new connections. While it is unhealthy, it
+// takes no new connections and keeps its open connections.
 func TestHealthUpAndDown(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, named)

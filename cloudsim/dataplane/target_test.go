@@ -106,8 +106,8 @@ func (c chooser) pick(client netip.Addr) choice {
 	return p
 }
 
-// take picks n times and returns the ids of the targets. If ends is true, each connection ends
-// at once.
+// take picks n times and returns the ids of the targets. If the parameter named ends is true,
+// each connection ends at once.
 func (c chooser) take(n int, ends bool) (got string) {
 	c.t.Helper()
 	for range n {
@@ -222,7 +222,8 @@ func TestAffinity(t *testing.T) {
 	})
 }
 
-// A target is reached at its address of the client's family, or else at its other address.
+// If a target has an address of the client's IP family, the balancer dials this address.
+// Otherwise the balancer dials the target's other address.
 func TestReach(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
 	internal := func(ips ...string) (i cloudsim.Instance) {

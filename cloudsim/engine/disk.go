@@ -285,9 +285,9 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 	return nil
 }
 
-// copying returns those resources of a table for which the function in the
-// parameter named is returns true. It reads the whole table before it returns,
-// so the caller may then change the resources.
+// copying calls its last argument, a function, for each resource of a table. It
+// returns the resources for which this function returns true. It reads the
+// whole table before it returns, so the caller may then change the resources.
 func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, err error) {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {

@@ -66,7 +66,7 @@ func TestDiskPools(t *testing.T) {
 
 // TestRegionalDisk proves that a regional disk uses space in the pools of both
 // its zones. If one pool has too little space, the disk uses no space in the
-// other pool. Instances in both zones can have the disk.
+// other pool. A caller can attach the disk to an instance in either zone.
 func TestRegionalDisk(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) {

@@ -76,8 +76,8 @@ func unarchive(t testing.TB, state []byte) (again []byte, err error) {
 	return archive(t, s), nil
 }
 
-// state returns a state with the given buckets. Each bucket is a name, or a
-// name, a key and a value.
+// state returns a state with the given buckets. Each element of buckets is the
+// name of an empty bucket, or the name, the only key and the value of a bucket.
 func state(t testing.TB, buckets ...[]string) []byte {
 	t.Helper()
 	var out bytes.Buffer

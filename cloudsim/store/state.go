@@ -23,8 +23,9 @@ var (
 // are part of the transaction.
 //
 // The next revision is greater than all revisions of both stores. Each open
-// watch ends with Gone, and the watcher lists again. The source also sets the
-// clock. If the source is nil, the clock does not change.
+// watch ends with Gone, and the watcher lists again. Replace also replaces the
+// clock of this store by the clock of the source. If the source is nil, the
+// clock does not change.
 //
 // Until the transaction ends, the caller must not close the source, and must
 // not write to the source. The reason is that the transaction uses the values

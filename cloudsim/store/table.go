@@ -224,7 +224,8 @@ func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(fu
 }
 
 // revision returns the revision of the next event of a resource. With CoalesceEvents, the next
-// event of the resource can replace an event that the transaction has already written.
+// event can replace an event of the resource that the transaction has already written. In this
+// case revision returns the revision of the replaced event.
 func (t Table[T]) revision(tx *Tx, id string) (uint64, error) {
 	if last, ok := tx.traces[t.key(id)]; ok && t.CoalesceEvents && last.at.Equal(tx.Now) && last.caller == tx.Caller && last.cause == tx.Cause {
 		return last.revision, nil

@@ -121,8 +121,9 @@ func probe(f *os.File) (fsType string, bytes int64, err error) {
 	return Ext4, int64(blocks << (10 + binary.LittleEndian.Uint32(super[0x18:]))), nil
 }
 
-// makes maps each filesystem to the command that makes it. No command discards
-// blocks, because the file of a new disk is one hole.
+// makes maps each filesystem to the command that makes it. The commands do not
+// discard blocks, because the file of a new disk is sparse and has no blocks to
+// discard.
 var makes = map[string][]string{
 	Ext4: {"mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"},
 	XFS:  {"mkfs.xfs", "-q", "-f", "-K"},
@@ -216,10 +217,11 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	return bytes, err
 }
 
-// toTheEnd starts run and waits for its result until ctx ends. run continues
-// after the end of ctx. An interrupted check would start again with each call,
-// and an interrupted resize would damage the filesystem. Until run returns, the
-// lock on f is held and the device is open, so that the next call waits.
+// toTheEnd starts the function run. It waits for the result of this function
+// until ctx ends. The function run continues after the end of ctx. An
+// interrupted check would start again with each call, and an interrupted resize
+// would damage the filesystem. Until run returns, the lock on f is held and the
+// device is open, so that the next call waits.
 func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -244,10 +246,10 @@ func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context
 }
 
 // Replay applies the journal of the filesystem in the file at path. The driver
-// calls Replay on a node that attaches the disk read-only. No other node may
-// have the disk for writing. The kernel replays the journal when it mounts the
-// filesystem. This mount has no path. The kernel removes the mount if this
-// process dies. See AttachFor for the argument node.
+// calls Replay on a node that attaches the disk read-only. The disk must not be
+// attached to another node for writing. The kernel replays the journal when it
+// mounts the filesystem. This mount has no path. The kernel removes the mount
+// if this process dies. See AttachFor for the argument node.
 func Replay(ctx context.Context, node, path, fsType string) error {
 	f, err := loop.OpenFile(path, os.O_RDONLY)
 	if err != nil {

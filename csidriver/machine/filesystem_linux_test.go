@@ -69,8 +69,9 @@ func TestToTheEnd(t *testing.T) {
 	}
 }
 
-// TestMkfsOnFullFileSystem proves that mkfs on a full file system returns an
-// error. The next call makes the filesystem, because the file is marked.
+// TestMkfsOnFullFileSystem proves that mkfs returns an error if the host's file
+// system with the disk's file is full. After the host's file system has grown,
+// the next call makes the filesystem, because the disk's file is marked.
 func TestMkfsOnFullFileSystem(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()

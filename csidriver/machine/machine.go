@@ -65,14 +65,15 @@ var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync
 
 // shownAsGiven lists filesystem options that the kernel shows in the requested
 // form. The kernel shows other options in another form, or omits them if they
-// are defaults. MountedWith ignores a filesystem option that is not in this
-// list, unless the kernel shows another number for the option.
+// are defaults. For any other filesystem option, MountedWith compares only the
+// number, if the kernel shows a number for the option.
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
-// MountedWith reports whether m was mounted with these options. The options in
-// shown and the SELinux label must match exactly. Filesystem options in
-// shownAsGiven must be present if they were requested. If the kernel shows a
-// number for a requested option, this number must equal the requested number.
+// MountedWith reports whether m was mounted with these options. The SELinux
+// label and the options in the list shown must match exactly. Filesystem
+// options in shownAsGiven must be present if they were requested. If the kernel
+// shows a number for a requested option, this number must equal the requested
+// number.
 func (m Mount) MountedWith(options []string) bool {
 	have := append(slices.Clone(m.Options), m.Super...)
 	for _, o := range shown {
@@ -94,8 +95,8 @@ func (m Mount) MountedWith(options []string) bool {
 	return true
 }
 
-// otherNumber reports whether o has the form KEY=NUMBER and the options in have
-// contain this key with another number.
+// otherNumber reports whether o has the form KEY=NUMBER and the list named have
+// contains this key with another number.
 func otherNumber(have []string, o string) bool {
 	isNumber := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 	key, number, _ := strings.Cut(o, "=")

@@ -176,8 +176,8 @@ func mountedAt(path string) (bool, error) {
 }
 
 // statx returns the kernel's attributes of the file or folder at path. If path
-// is a mount point, this is the root of the last mount. It contacts no file
-// server and triggers no automount.
+// is a mount point, the attributes are those of the root of the last mount. The
+// call contacts no file server and triggers no automount.
 func statx(path string) (s unix.Statx_t, err error) {
 	err = unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &s)
 	return s, err
@@ -211,8 +211,8 @@ func Seen(path string) (*Mount, error) {
 	return &there[len(there)-1], nil
 }
 
-// mountPoint returns path without symbolic links, or "" if nothing is mounted
-// there.
+// mountPoint returns path without symbolic links. It returns "" if path is not
+// a mount point.
 func mountPoint(path string) (string, error) {
 	path, err := realpath(path)
 	if errors.Is(err, fs.ErrNotExist) {

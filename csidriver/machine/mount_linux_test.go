@@ -55,8 +55,8 @@ func TestUnmountAll(t *testing.T) {
 }
 
 // privateDir returns a directory with private mount propagation. Systemd sets
-// shared propagation by default. With shared propagation, the kernel would
-// repeat a mount in a bind mount of a folder at the original folder.
+// shared propagation by default. If a folder has shared propagation, a mount
+// inside a bind mount of the folder also appears inside the original folder.
 func privateDir(t *testing.T) string {
 	dir := t.TempDir()
 	if err := Bind(dir, dir, nil); err != nil {

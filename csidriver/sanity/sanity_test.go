@@ -106,7 +106,7 @@ func instance(t *testing.T, cloud *client.Client) cloudsim.Instance {
 	return vm
 }
 
-// loops lists the files with loop devices in the folders of this test.
+// loops lists each file that has a loop device and is in a folder of this test.
 func loops(t *testing.T) (files []string) {
 	t.Helper()
 	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")

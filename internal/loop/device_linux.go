@@ -44,11 +44,11 @@ func (d *Loop) Close() error { return d.dev.Close() }
 // machines share, each node has its own device. If node is empty, Attach returns
 // any existing device of the file.
 //
-// The kernel removes a device with the lapse flag when no program has it open and
-// no filesystem of it is mounted. The kernel does this even if the process that
-// attached the file was killed, or if the machine and its mounts are gone. A
-// device that is bind-mounted as a file must not have this flag, because at some
-// moments no program has the device open.
+// The kernel removes a device with the lapse flag when no program has the device
+// open and the device's filesystem is not mounted. The kernel does this even if
+// the process that attached the file was killed, or if the machine and its mounts
+// are gone. A device that is bind-mounted as a file must not have this flag,
+// because at some moments no program has the device open.
 func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	d, err := Find(node, path)
 	if err != nil {

@@ -67,9 +67,10 @@ func List() (all []Status, err error) {
 }
 
 // Find returns the loop device of a file for a node, or nil. It skips the devices
-// of other nodes. It compares inodes for two reasons: machines of one host may
-// use equal file names, and the kernel reuses numbers at once. If the file was
-// deleted, Find returns the device of a file that had this name.
+// of other nodes. It compares inodes for two reasons. Machines of one host may
+// use equal file names. The kernel can give the number of a removed device to
+// another file at once. If the file was deleted, Find returns the device of a
+// file that had this name.
 //
 // Find reads sysfs for each loop device in use. The parameter near lists paths
 // at which the device may be mounted. If one of these paths is a mount of the
@@ -150,9 +151,9 @@ func backingOf(path string) (b backing, err error) {
 }
 
 // maybe compares names, and reports whether the file of device n may be b. Find
-// calls it first, so that Find opens only few devices of other files. The kernel
-// cannot always show the folder of a file, for example if the container that
-// attached the file no longer exists. If inAnyFolder is true, the function
+// calls maybe first, so that Find opens only few devices of other files. The
+// kernel cannot always show the folder of a file, for example if the container
+// that attached the file no longer exists. If inAnyFolder is true, the function
 // therefore ignores the folder. Callers pass true if they can compare inodes.
 func (b backing) maybe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)

@@ -15,11 +15,11 @@ import (
 // Interface is a work queue of names.
 type Interface = workqueue.TypedRateLimitingInterface[string]
 
-// New returns a queue. If a name fails, the queue returns it again after a delay.
-// The parameter first is the delay after the first failure. Each further failure
-// doubles the delay, up to the maximum in the parameter most. The parameter name
-// is a label of the queue's metrics. If the parameter name is empty, the queue
-// has no metrics.
+// New returns a queue. If a worker fails to handle a name, the queue returns the
+// name again after a delay. The parameter first is the delay after the first
+// failure. Each further failure doubles the delay, up to the maximum in the
+// parameter most. The parameter name is a label of the queue's metrics. If the
+// parameter name is empty, the queue has no metrics.
 func New(name string, first, most time.Duration) Interface {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, most),
@@ -28,11 +28,11 @@ func New(name string, first, most time.Duration) Interface {
 }
 
 // Drain calls the function work for each name of the queue until ctx ends. It
-// runs the given number of workers in parallel. Then it shuts the queue down
-// and waits for the workers. Two workers never have the same name at the same
-// time. If work returns an error, the queue returns the name again after the
-// growing delay of New. If work returns a positive wait, the queue returns the
-// name again after this time.
+// runs the given number of workers in parallel. When ctx ends, Drain shuts the
+// queue down and waits for the workers. Two workers never have the same name at
+// the same time. If work returns an error, the queue returns the name again
+// after the growing delay of New. If work returns a positive wait, the queue
+// returns the name again after this time.
 func Drain(ctx context.Context, queue Interface, workers int, work func(context.Context, string) (wait time.Duration, err error)) {
 	one := func() (more bool) {
 		name, shutdown := queue.Get()

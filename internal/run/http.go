@@ -88,7 +88,8 @@ func limit(srv *http.Server, limits Limits) {
 	}
 	// The server allocates a buffer for a frame as soon as the client announces
 	// the length of the frame. The server also stores data that no handler has
-	// read. The default of net/http for each of these limits is 1 MiB.
+	// read. The default of net/http for each of the three limits below is 1
+	// MiB.
 	srv.HTTP2.MaxReadFrameSize = 16 << 10
 	srv.HTTP2.MaxReceiveBufferPerConnection, srv.HTTP2.MaxReceiveBufferPerStream = 64<<10, 64<<10
 	all := &connections{limits: limits, open: map[net.Conn]*connection{}}

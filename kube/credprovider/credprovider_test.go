@@ -186,8 +186,8 @@ func lookup(account, image string) []credentialprovider.TrackedAuthConfig {
 // If the service account of the pod does not opt in, the kubelet pulls the
 // image with the identity of the node. If the service account opts in and the
 // cloud trusts it, the kubelet pulls the image with the identity of the service
-// account. If the service account opts in without a trust, the kubelet gets no
-// credentials.
+// account. If the service account opts in but the cloud does not trust it, the
+// kubelet gets no credentials.
 func TestTheKubeletTakesTheAnswers(t *testing.T) {
 	c := start(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -6,8 +6,8 @@ import (
 )
 
 // examples lists patterns for values that differ between runs. The function canonical applies
-// the patterns in this order. The field named as is the word that replaces a value in a
-// comparison.
+// the patterns in this order. Before a comparison, the word in the second field replaces each
+// value that matches the pattern.
 var examples = []struct {
 	like *regexp.Regexp
 	as   string

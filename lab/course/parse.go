@@ -45,7 +45,8 @@ type parser struct {
 	errs   []error
 }
 
-// span is a part of the page. The offset from is inclusive, and the offset to is exclusive.
+// span is a part of the page. The first field is the offset of the first byte of this part. The
+// second field is the offset after the last byte.
 type span struct{ from, to int }
 
 func (p *parser) bad(at int, format string, args ...any) {
@@ -100,8 +101,8 @@ func (p *parser) heading(n *ast.Heading) {
 	p.step = &Step{Title: strings.TrimPrefix(title, m[0])}
 }
 
-// endSection ends the current section. The argument named to is the offset of the end. It
-// stores the section as a step or as a part of the intro or outro.
+// endSection ends the current section. The argument named to is the offset of the end.
+// endSection stores the section as a step or as a part of the intro or outro.
 func (p *parser) endSection(to int) {
 	if p.open > 0 {
 		p.bad(p.open-1, "<details> is not closed in its section")

@@ -102,8 +102,8 @@ func booted(n *corev1.Node, m machine, typ cloudsim.InstanceType, version string
 	}
 }
 
-// systemUUID returns the UUID of a machine's firmware. It never changes for an instance
-// and is different for all other instances of all clouds.
+// systemUUID returns the UUID of a machine's firmware. The UUID of an instance never
+// changes. No two instances have the same UUID, even in different clouds.
 func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 
 // bootID returns the kernel's ID of the current boot. Each operation that started the machine

@@ -167,8 +167,8 @@ func (b *bench) refuses(url string) {
 	})
 }
 
-// A node port answers on every node. Successive connections get answers as from each ready
-// pod in turn. Each answer contains the name of the pod.
+// A node port answers on every node. For successive connections, the responder answers as
+// if it were each ready pod in turn. Each answer contains the name of the pod.
 func TestNodePort(t *testing.T) {
 	b := newBench(t)
 	one, two := b.nodes()
@@ -374,7 +374,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// The responder answers a datagram in the same way as a request.
+// The responder answers a UDP datagram with the same text as an HTTP request.
 func TestUDP(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.nodes()
@@ -429,8 +429,8 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// If another program uses a port, the responder logs this once. It opens the port when the
-// port becomes free.
+// If another program uses a port, the responder logs this once. The responder opens the
+// port when the port becomes free.
 func TestPortInUse(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.nodes()

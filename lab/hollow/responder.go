@@ -20,7 +20,8 @@ import (
 
 const (
 	proxyHealthPort = 10256
-	// maxConns limits the open connections of one port. More connections wait.
+	// maxConns limits the open connections of one port. Further connections wait until an open
+	// connection ends.
 	maxConns = 512
 )
 

@@ -173,7 +173,8 @@ func checkNFT() Finding {
 }
 
 // These numbers estimate how many inotify instances a lab uses. The kernel limits the
-// instances of each user. All machines together use the limit of root.
+// instances of each user. The programs on all machines run as root, so all machines
+// share the limit of root.
 const (
 	machineInotify = 9 // kubelet 6, containerd 2, kube-proxy 1
 	labInotify     = 20

@@ -105,8 +105,8 @@ func (t *table) active(vpc netip.Prefix) map[netip.Prefix]netip.Addr {
 	return all
 }
 
-// setRoutes adds the routes in the parameter want to the router. It deletes the router's
-// earlier routes from the cloud that the parameter want does not contain.
+// setRoutes adds the routes in the parameter want to the router. It deletes a route that
+// an earlier call added if the parameter want does not contain this route.
 func (v *vpc) setRoutes(want map[netip.Prefix]netip.Addr) error {
 	now, err := v.link.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {

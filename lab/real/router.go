@@ -195,8 +195,8 @@ type absence struct {
 
 // look returns two lists. The list lost has the running instances that have had no machine for
 // the time missingAfter. Each outage of such an instance appears only once in the list lost.
-// The list found has the instances that an earlier list lost contained and that have a machine
-// again.
+// When an instance from an earlier list lost has a machine again, the list found contains this
+// instance once.
 func (m missing) look(now time.Time, running []cloudsim.Instance, there map[string]bool) (lost, found []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {

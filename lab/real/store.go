@@ -65,8 +65,8 @@ func (s imageStore) key() (string, error) {
 }
 
 // ensure returns the store's folder. If the folder does not exist, ensure creates the store.
-// The creation takes some seconds. Then ensure calls the function say, which reports the
-// duration to the user.
+// The creation takes some seconds. After the creation, ensure calls the function say to
+// report the duration of the creation to the user.
 func (s imageStore) ensure(ctx context.Context, say func(string, ...any)) (string, error) {
 	key, err := s.key()
 	if err != nil {

@@ -126,7 +126,8 @@ func isNetNS(file string) bool {
 	return unix.Statfs(file, &fs) == nil && fs.Type == unix.NSFS_MAGIC
 }
 
-// newNetNS creates a network namespace with IP forwarding and mounts it at file.
+// newNetNS creates a network namespace with IP forwarding, and mounts the namespace at the path
+// in the parameter file.
 func newNetNS(file string) (netns.NsHandle, error) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		return netns.None(), err
@@ -235,8 +236,9 @@ func (v *vpc) routerRoutes() error {
 	return nil
 }
 
-// destroyVPC deletes the link of the host and the namespace at file. The kernel deletes
-// the contents of the namespace later. A missing namespace or link is no error.
+// destroyVPC deletes the link of the host, and the namespace that is mounted at the
+// path in the parameter file. The kernel deletes the contents of the namespace later. A
+// missing namespace or link is no error.
 func destroyVPC(file, link string) error {
 	if err := forgetAnswers(link); err != nil {
 		return err
@@ -249,7 +251,8 @@ func destroyVPC(file, link string) error {
 	return errors.Join(removeLink(host, link), dropNetNS(file))
 }
 
-// dropNetNS unmounts the namespace at file. A missing namespace is no error.
+// dropNetNS unmounts the namespace from the path in the parameter file. A missing namespace is
+// no error.
 func dropNetNS(file string) error {
 	if !isNetNS(file) {
 		return nil

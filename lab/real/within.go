@@ -38,9 +38,10 @@ func away(leave, fn func() error) error {
 
 // leaving locks the goroutine to its thread and moves the thread out of its network namespace.
 // The caller must call the returned function, which moves the thread into its original
-// namespace again. The thread may be the first thread of the process, which does not end
-// before the process. If the caller did not call this function, the first thread would stay in
-// the other namespace. /proc/self would then show this namespace for the whole process.
+// namespace again. The thread may be the first thread of the process. The first thread lives
+// as long as the process. If the caller did not call the returned function, the first thread
+// would stay in the other namespace. /proc/self would then show this namespace for the whole
+// process.
 func leaving(leave func() error) (back func(), err error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()

@@ -53,7 +53,8 @@ type session struct {
 	plain    plainConns
 }
 
-// connect opens a session with a server. ctx limits the call, and live limits the session.
+// connect opens a session with a server. The context ctx limits the call, and the context live
+// limits the session.
 func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
 	cc, err := a.newClient(p)
 	if err != nil {
@@ -141,7 +142,7 @@ func (s *session) hangUp() {
 	_ = s.cc.Close() // an error means that it is closed already
 }
 
-// because returns the cause of the session's end. If the session has not ended, because returns
+// because returns the cause of the session's end. If the session has not ended, the result is
 // err.
 func (s *session) because(err error) error {
 	if s.ctx.Err() != nil {

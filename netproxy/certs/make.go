@@ -13,9 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// Names of the files NAME.crt and NAME.key that Make writes. There are two authorities. An
-// agent runs on any node, and a client may reach every node. With separate authorities an agent
-// cannot pretend to be a client.
+// Names of the files NAME.crt and NAME.key that Make writes. There are two authorities. The key
+// of an agent is on a node. A program with the key of a client can reach every node through the
+// proxy. With separate authorities an agent cannot pretend to be a client.
 const (
 	AgentsCA   = "agents-ca"
 	Server     = "server" // the server shows it to agents; signed by AgentsCA

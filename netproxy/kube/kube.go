@@ -140,8 +140,8 @@ const (
 	renewEvery   = 15 * time.Second
 )
 
-// Leases counts servers by their Leases. Each server has one Lease. Servers finds the Leases by
-// their namespace and labels.
+// Leases counts servers by their Leases. Each server has one Lease. The method Servers finds
+// the Leases by their namespace and labels.
 type Leases struct {
 	API       kubernetes.Interface
 	Namespace string
@@ -170,8 +170,9 @@ func expired(l coordinationv1.Lease, now time.Time) bool {
 }
 
 // Publish renews the Lease of a server until ctx ends, and then deletes this Lease. It also
-// deletes the expired Leases of other servers. Publish passes each error of a renewal to the
-// function in the parameter told, and tries again at the next renewal.
+// deletes the expired Leases of other servers. If a renewal or the deletion of an expired
+// Lease fails, Publish passes the error to the function in the parameter told. It tries
+// again at the next renewal.
 func (l Leases) Publish(ctx context.Context, id string, labels map[string]string, told func(error)) error {
 	name := "konnectivity-proxy-server-" + id
 	tick := time.NewTicker(renewEvery)

@@ -18,9 +18,9 @@ type link interface {
 	recv(c *wire.Chunk) error
 	// carry calls the function up once, on a goroutine of the link. The function up sends the
 	// client's data by calling its argument send. A call of send blocks while the target does
-	// not read. When up returns, the link ends with the error that up returned. If the link must
-	// end because the client is blocked, the link calls the function cut. The function cut stops
-	// writes to the client, if the frontend can stop them.
+	// not read. When the function up returns, the link ends with the error from this function.
+	// If the link must end because the client is blocked, the link calls the function cut. The
+	// function cut stops writes to the client, if the frontend can stop them.
 	carry(up func(send func(*wire.Chunk) error) error, cut func())
 	// drop ends a link for which carry was not called.
 	drop()

@@ -92,8 +92,9 @@ func (c *caller) settle() {
 	})
 }
 
-// wish waits for the client's DIAL_REQ. It answers an earlier CLOSE_REQ with an error, and
-// stops at a DIAL_CLS. It ignores all other packets before the DIAL_REQ.
+// wish waits for the client's DIAL_REQ. If a CLOSE_REQ arrives before the DIAL_REQ, wish
+// answers the CLOSE_REQ with an error. If a DIAL_CLS arrives before the DIAL_REQ, wish
+// returns an error. It ignores all other packets before the DIAL_REQ.
 func (c *caller) wish() (*wire.Packet, error) {
 	for {
 		p, err := c.read()

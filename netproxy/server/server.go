@@ -181,8 +181,8 @@ func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 // connection for each stream.
 const maxCalls = 1000
 
-// serveFrontend accepts clients until ctx ends. Then it continues to serve its clients until they
-// disconnect, or until the context hard ends.
+// serveFrontend accepts clients until ctx ends. Clients that are already connected continue until
+// they disconnect, or until the end of the context in the parameter hard.
 func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 	if f.Mode == HTTPConnect {
 		return s.serveConnects(ctx, hard, connectTLS(keepAlive(f.Listener), f.TLS))

@@ -82,7 +82,8 @@ var gathers = sync.Pool{New: func() any {
 	return &b
 }}
 
-// gathered is the socket below TLS. Between gather and release it collects records in buf.
+// gathered is the socket below TLS. Between the calls of gather and release, it collects TLS
+// records in the field buf.
 type gathered struct {
 	net.Conn
 

@@ -18,8 +18,8 @@ const (
 	// time.
 	firstRead = 16 << 10
 	// smallRead is the largest read that the Reader copies into a smaller buffer. Without this
-	// copy, the bytes of a short read would hold the large buffer until they are sent. This
-	// buffer needs up to 60 times as much memory.
+	// copy, the bytes of a short read would hold the large buffer until they are sent. For a
+	// plain socket, the large buffer has at least 16 times the size of these bytes.
 	smallRead = 1 << 10
 	// datagram is the maximum size of a UDP datagram.
 	datagram = 64 << 10

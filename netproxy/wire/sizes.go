@@ -22,7 +22,7 @@ const (
 	// MaxStreams limits the connections through one agent.
 	MaxStreams = 100_000
 	// WriteBuffer is for the connection between server and agent. All tunnelled connections
-	// share it.
+	// between this server and this agent share the buffer.
 	WriteBuffer = 256 << 10
 	// FrontBuffer is for the connection of a gRPC client, which carries one tunnelled
 	// connection. gRPC holds a write buffer only during writes. It holds a read buffer of a

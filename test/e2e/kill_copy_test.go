@@ -96,8 +96,8 @@ func ready(ctx context.Context, t *testing.T, c *client.Client, ids []cloudsim.S
 // image returns the file of a disk or a snapshot.
 func (v *victim) image(id string) string { return filepath.Join(v.dir, "disks", id+".img") }
 
-// compare fails the test if a finished copy differs from the parameter data. If the parameter
-// all is true, a missing copy also fails the test.
+// compare fails the test if a finished copy differs from the bytes in the parameter data. If
+// the parameter all is true, a missing copy also fails the test.
 func (v *victim) compare(ids []string, data []byte, all bool) {
 	v.t.Helper()
 	got := make([]byte, len(data))

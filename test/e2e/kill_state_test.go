@@ -145,7 +145,8 @@ func checkFile(dir string) error {
 	return errors.Join(engine.New(slog.New(slog.DiscardHandler), st, engine.Default()).Check(), st.Close())
 }
 
-// populate creates n instances. Their names begin with the text in word.
+// populate creates n instances. The names of the instances begin with the text in the parameter
+// word.
 func populate(t *testing.T, c *client.Client, word string, n int) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -123,8 +123,8 @@ func (l *labRun) kubectl(args ...string) string {
 	return l.must(l.kubectlPath(), args...)
 }
 
-// until waits until the function ok returns "". After 90 s, until fails the test with the last
-// text that the function ok returned.
+// until waits until the function ok returns "". If the function ok does not return "" within
+// 90 s, the test fails. The failure message contains the last text from the function ok.
 func (l *labRun) until(what string, ok func() string) {
 	l.t.Helper()
 	l.within(90*time.Second, what, ok)

@@ -345,9 +345,10 @@ func (l *labRun) rebootCrashed(t *testing.T) {
 func (l *labRun) testRealAdoption(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	before := l.machinePID("i-000001")
-	// After the crash, the API server shows old pod states until the kubelet has started the pods
-	// again. So the test waits until each pod answers through this Service. With this Service, a
-	// node sends traffic only to the node's own pods.
+	// An earlier step of TestReal crashes a machine. After the crash, the API server shows old
+	// pod states until the kubelet has started the pods again. So the test waits until each pod
+	// answers through this Service. With this Service, a node sends traffic only to the node's
+	// own pods.
 	l.everyPod(l.realURL("drain"))
 	pods := l.podsByNode("web")
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {

@@ -20,8 +20,8 @@ const (
 	// tick is longer than the resolution of the kernel's file times. If the last write to a
 	// file is longer ago than tick, the next write changes the modification time.
 	tick = 20 * time.Millisecond
-	// tries is how often copyTogether repeats a copy because a source has changed during the
-	// copy.
+	// tries is the maximum number of times that copyTogether repeats the copies. A
+	// repetition is necessary if a source has changed during the copy.
 	tries = 5
 	// quietTimeout is how long each try waits for a pause in the writes to the sources.
 	quietTimeout = 2 * time.Second

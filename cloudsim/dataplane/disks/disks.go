@@ -316,8 +316,9 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// sweep deletes the files of disks and snapshots that were deleted while the data
-// plane did not run, incomplete copies, and the spare files of earlier versions.
+// sweep deletes incomplete copies and the spare files of earlier versions. It
+// also deletes the files of disks and snapshots that were deleted while the data
+// plane did not run.
 func (k *keeper) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	known := map[string]bool{}
 	for _, d := range ds {

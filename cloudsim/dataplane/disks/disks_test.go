@@ -19,8 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// start runs a cloud. It returns a client of the cloud and a second function, which starts
-// disks.Run for the folder dir. The second function returns a function that stops disks.Run.
+// start runs a cloud. It returns a client of the cloud, and a function that starts disks.Run
+// for the folder dir. Each call of this function returns another function, which stops
+// disks.Run.
 func start(t *testing.T, dir string) (*client.Client, func() (stop func())) {
 	t.Helper()
 	engines := make(chan *engine.Engine, 1)

@@ -162,10 +162,11 @@ func (f *Files) scratch() (string, error) {
 	return os.MkdirTemp(f.dir, stagePrefix)
 }
 
-// Swap stops Run and calls the function commit. It then moves the staged data that commit has
-// returned to the final paths. Then Swap removes all other staged data. If commit fails, the
-// files stay as they are. If the data is already in place, Swap does not change it. So a cloud
-// that was killed after the commit can call Swap again at its next start.
+// Swap stops Run and calls the function commit. The function commit returns the staged data of
+// the load, and Swap moves this data to the final paths. Then Swap removes all other staged
+// data. If commit fails, the files stay as they are. If the data is already in place, Swap
+// does not change it. So a cloud that was killed after the commit can call Swap again at its
+// next start.
 func (f *Files) Swap(commit func() (cloudsim.StagedData, error)) error {
 	f.gate.Lock()
 	defer f.gate.Unlock()

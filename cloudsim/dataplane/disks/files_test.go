@@ -96,7 +96,7 @@ func TestStatesHaveData(t *testing.T) {
 	}
 }
 
-// If the data plane has not reported a disk yet, a state contains the data of this disk if the
+// A state also contains the data of a disk that the data plane has not reported yet, if the
 // disk has a file. A load with the option recordsOnly does not change any data.
 func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	dir := t.TempDir()
@@ -262,8 +262,8 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	d := create(t, c, "d", 1)
 	whole(t, c, d.ID, 1)
 	// Events come in order. The data plane has handled the events of disk e. So it has also
-	// handled all events of disk d before the first report of d. No old event makes the file
-	// of d again.
+	// handled every event of disk d that came before these events. No old event makes the
+	// file of d again.
 	whole(t, c, create(t, c, "e", 1).ID, 1)
 	ok(t, os.Remove(disks.Path(dir, d.ID)))
 	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "gone"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "recordsOnly") {

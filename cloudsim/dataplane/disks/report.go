@@ -22,9 +22,9 @@ const (
 )
 
 // reports are the disk statuses that keeper has not sent to the cloud yet. A separate goroutine
-// sends them, because the cloud needs a commit for each report. Concurrent reports of several
-// disks share a commit. For each disk, the goroutine sends only the latest status, and never two
-// statuses at a time.
+// sends them, because each report waits until the cloud has committed it. Concurrent reports of
+// several disks share a commit. For each disk, the goroutine sends only the latest status, and
+// never two statuses at a time.
 type reports struct {
 	mu      sync.Mutex
 	waiting map[cloudsim.DiskID]cloudsim.DiskStatus

@@ -4,8 +4,8 @@ package cli
 
 import "io"
 
-// Env contains the environment variables and the standard streams for a command. Tests use other
-// values than the process.
+// Env contains the environment variables and the standard streams for a command. Tests set
+// values that differ from the values of the process.
 type Env struct {
 	Getenv         func(string) string
 	Stdin          io.Reader

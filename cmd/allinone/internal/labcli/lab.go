@@ -222,9 +222,10 @@ func (c *labCLI) start() *cobra.Command {
 	}
 }
 
-// mayStart returns an error if the user has not finished the previous lab of the course. If the
-// previous lab is finished, mayStart undoes the changes of that lab. The previous lab can be l
-// itself, if the user starts l again.
+// mayStart returns an error if the user has not finished the previous lab, which is the last
+// lab that the user started. An unfinished lab is no error if this lab is l. If the previous
+// lab is finished, mayStart undoes the changes of that lab. The previous lab can be l itself,
+// if the user starts l again.
 func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 	if err := p.here(); err != nil {
 		return err

@@ -119,8 +119,8 @@ Clients trust the cloud with --ca-file %s (CLOUDSIM_CA_FILE).
 }
 
 // The method authority returns the certificate authority in the folder. If the folder has no
-// authority, the method creates a new authority. It returns an error if the authority expires
-// before the certificates that it would sign.
+// authority, the method creates a new authority. The method returns an error if the authority
+// expires earlier than the certificates that the authority would sign.
 func (f *certificatesFlags) authority(now time.Time) (*cert.Pair, error) {
 	ca, err := cert.Load(f.path(cloudCA+".crt"), f.path(cloudCA+".key"))
 	_, noCert := os.Stat(f.path(cloudCA + ".crt"))
