@@ -86,7 +86,8 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 // keeps the Node:
 //
 //   - The URL does not lead to a cloud, or the project does not exist.
-//   - The provider id is invalid or belongs to another region.
+//   - The provider id is invalid, or the cloud has an instance of this id with
+//     another provider id.
 //   - The Node has no provider id and does not wait for initialisation by a
 //     cloud. The machine of such a Node may be outside of this cloud.
 //   - This process has not yet found an instance of this cluster in the

@@ -256,7 +256,8 @@ func (e *Engine) prepare(tx *store.Tx) error {
 	return errors.Join(e.keepDefaultNetworks(tx), keepOutages(tx))
 }
 
-// readZones fills regionOf from the zones in the file.
+// readZones replaces the content of the map regionOf. The new content is the region of each
+// zone in the store.
 func (e *Engine) readZones(tx *store.Tx) error {
 	e.regionOf = map[string]string{}
 	for z, err := range zones.Scan(tx, "", "") {

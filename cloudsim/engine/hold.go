@@ -55,9 +55,9 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 
 // release ends the hold of an operation. If the operation is due, release
 // settles the operation in the same transaction. The same calls therefore
-// always write the same journal. Otherwise release puts the operation on the
-// due list again. This is necessary if the clock was set back after the work
-// was removed from the list.
+// always write the same journal. If the operation is not due yet, release puts
+// the operation on the due list again. This is necessary if the clock was set
+// back after the work was removed from the list.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {

@@ -122,9 +122,9 @@ func errUnknownReference(field, value, hint string) error {
 	return cloudsim.InvalidField(field, "names "+value+", which does not exist; "+hint)
 }
 
-// workOnInstance begins work on an instance. The caller must have changed the
-// state of the instance. workOnInstance clears Crashed, because any new work
-// ends a crash.
+// workOnInstance begins work on an instance. Before the call, the caller must
+// change the state of the instance. workOnInstance clears Crashed, because any
+// new work ends a crash.
 func (e *Engine) workOnInstance(tx *store.Tx, call Call, i *cloudsim.Instance, verb cloudsim.Verb, takes time.Duration) error {
 	i.Crashed = nil
 	if err := work(e, tx, call, instances, i, verb, takes, e.settledInstance); err != nil {

@@ -15,7 +15,8 @@ import (
 
 // TestQuotaIsExactInACrowd proves that concurrent callers can create exactly as
 // many instances as the quota allows. A repeated create of an existing instance
-// succeeds. The function that boot returns checks the counts.
+// succeeds. At its end, the test calls the function that boot returned, which
+// also checks the stored counts of the quotas.
 func TestQuotaIsExactInACrowd(t *testing.T) {
 	const limit, crowd = 7, 60
 	path := file(t)

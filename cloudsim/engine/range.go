@@ -30,10 +30,10 @@ func newRanges(n, before cloudsim.Network) []wantedRange {
 	return all
 }
 
-// permitted returns an error unless projects may use all wanted ranges. A range
-// must be inside a configured range (Invalid), and must not overlap a route of
-// the cloud's machine (Conflict). A range inside the configured pod ranges is
-// always permitted.
+// permitted returns an error unless projects may use all wanted ranges. It
+// returns Invalid if a range is not inside a configured range. It returns
+// Conflict if a range overlaps a route of the cloud's machine. A range inside
+// the configured pod ranges is always permitted.
 func (e *Engine) permitted(wanted []wantedRange) error {
 	if len(wanted) == 0 {
 		return nil

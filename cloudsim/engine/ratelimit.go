@@ -38,9 +38,9 @@ type bucketKey struct {
 	limit  cloudsim.Rate // part of the key, so that new limits begin with new buckets
 }
 
-// maxBuckets bounds the number of buckets. If this number is reached, the
-// method take deletes the full buckets. The deletion of a full bucket has no
-// effect on its caller, because a new bucket is also full.
+// maxBuckets is the number of buckets at which the method take deletes the full
+// buckets before it adds a bucket. The deletion of a full bucket has no effect
+// on its caller, because a new bucket is also full.
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {
@@ -76,8 +76,8 @@ func (ac *access) applyRates(limits cloudsim.RateLimits) {
 }
 
 // throttle returns Exhausted with RetryAfter for a call that exceeds its
-// caller's rate. throttle uses the cloud's clock. While this clock is stopped,
-// an empty bucket stays empty.
+// caller's rate. For the caller's rate, throttle uses the cloud's clock. While
+// this clock is stopped, an empty bucket stays empty.
 func (ac *access) throttle(c Call, class Access) error {
 	if err := ac.throttleProject(c); err != nil {
 		return err

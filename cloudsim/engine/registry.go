@@ -229,7 +229,8 @@ func (im *images) CreateRegistryRefusal(why string) (b RegistryBearer, err error
 }
 
 // ErrRegistryScope is the error of AllowRegistry for a valid bearer token that
-// was made for other access. The client can request another token.
+// was made for other actions or other repositories. The client can request
+// another token.
 var ErrRegistryScope = errors.New("the bearer token has no permission for this call")
 
 // AllowRegistry checks an action of caller c and returns the repository of the
@@ -370,8 +371,8 @@ func (im *images) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
 	}
 }
 
-// ListRegistryDecisions returns the latest decisions, the newest last. The
-// caller must have authorized the call.
+// ListRegistryDecisions returns the latest decisions, the newest last. It does
+// not check permissions, so its caller must authorize the call first.
 func (im *images) ListRegistryDecisions(context.Context) (cloudsim.List[cloudsim.RegistryDecision], error) {
 	im.decisions.mu.Lock()
 	defer im.decisions.mu.Unlock()

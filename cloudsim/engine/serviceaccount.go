@@ -23,8 +23,8 @@ func ofAccount(id cloudsim.ServiceAccountID) []string {
 }
 
 // findAccount returns the service account with that id, or with that name in
-// the call's project. If the caller has permission for this operation in all
-// projects, the id may be of an account of any project.
+// the call's project. The id may be of an account of any project if the caller
+// has permission for the call's operation in all projects.
 func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAccount, error) {
 	a, err := serviceAccounts.Get(tx, idOrName)
 	if err == nil && !call.mayEverywhere(call.Operation, call.access) && !call.sees(&a.Meta) {

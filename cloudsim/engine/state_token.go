@@ -78,8 +78,9 @@ func keepTokens(tx *store.Tx, own []ownToken) error {
 }
 
 // keepToken stores t in place of the token with the same name, or as a new
-// token. keepToken also replaces the role, the account and the expiry. The
-// reason is that the token in the state may have more permissions than t.
+// token. In the token with the same name, keepToken replaces the hash, the
+// role, the account and the expiry. The reason is that the token in the state
+// may have more permissions than t.
 func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	have, err := tokens.Named(tx, t.Project, t.Name)
 	switch {

@@ -288,7 +288,8 @@ func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.I
 	return all, nil
 }
 
-// takeHostIP returns the lowest free address of a range except the gateway.
+// takeHostIP takes the lowest free address of a range, except the gateway, and returns this
+// address.
 func takeHostIP(tx *store.Tx, r netip.Prefix) (netip.Addr, error) {
 	ip, err := takeIP(tx, r)
 	if err == nil && ip == cloudsim.GatewayOf(r) {

@@ -68,8 +68,9 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 // sameEpoch returns Gone if a load or reset has replaced the contents of the
 // file since the reader began, because the reader's revisions belong to the old
 // contents. The epoch is the revision of the last replacement. If *epoch is 0,
-// the reader begins now, and sameEpoch sets *epoch. A reader that begins at
-// revision 0 also reads the events that were loaded.
+// the reader begins now. In this case sameEpoch sets *epoch if rev is 0 or is
+// not less than the epoch. A reader that begins at revision 0 also reads the
+// events that were loaded.
 func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 	now := tx.Epoch()
 	if *epoch == 0 && (rev == 0 || rev >= now) {
@@ -83,9 +84,10 @@ func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 
 // ListEvents returns a page of the events after o.Since that the call may see.
 // The Revision of the list is the last revision that ListEvents has read.
-// ListEvents returns Gone in the same cases as Watch. Each call is a new
-// reader. A new reader cannot begin in the middle of loaded events. A watch
-// that has read some of the loaded events can read the remaining events.
+// ListEvents returns Gone in the same cases as Watch. Each call of ListEvents
+// counts as a new reader (see sameEpoch). A new reader cannot begin in the
+// middle of loaded events. A watch that has read some of the loaded events can
+// read the remaining events.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
@@ -135,9 +137,9 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []
 // overGap returns the revision at which a reader continues. The revision in the
 // parameter read is the last revision that the reader has read. If the reader
 // has read all loaded events, overGap returns the epoch, because there are no
-// events between the last loaded event and the epoch. A reader that continues
-// at the epoch belongs to the new contents. In all other cases overGap returns
-// the value of the parameter read.
+// events between the last loaded event and the epoch. sameEpoch accepts a
+// reader that continues at the epoch. In all other cases overGap returns the
+// value of the parameter read.
 func overGap(tx *store.Tx, read uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if read >= epoch {

@@ -8,11 +8,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// work begins an operation on resource v. The caller must have changed the
-// state of v. If the operation takes no time and no hold blocks the operation,
-// the function work settles the operation at once. The parameter named takes is
-// the duration in the profile. A stored duration overrides this duration (see
-// SetDurations).
+// work begins an operation on resource v. Before the call, the caller must
+// change the state of v. If the operation takes no time, and no hold or fault
+// blocks the operation, the function work settles the operation at once. The
+// parameter named takes is the duration in the profile. A stored duration
+// overrides this duration (see SetDurations).
 func work[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, verb cloudsim.Verb, takes time.Duration, settled func(*store.Tx, *T) error) error {
 	waits, err := e.begin(tx, call, verb, t.Kind, t.ID(v), t.Meta(v), takes)
 	if err != nil {

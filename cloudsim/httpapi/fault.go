@@ -14,8 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// whole contains the resource kinds whose operations faults cannot affect. A user needs these
-// operations to control and repair the cloud.
+// whole contains nouns of operation ids, such as the noun faults of faults.create. Faults
+// cannot affect the operations with these nouns. A user needs these operations to control and
+// repair the cloud.
 var whole = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
 // breakable applies the fault rules before and after fn.
@@ -50,8 +51,8 @@ func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error))
 	}
 }
 
-// does reports whether the fault in hit has the given effect. It returns false if hit contains
-// no fault.
+// does reports whether the parameter hit contains a fault with the given effect. It returns
+// false if hit contains no fault.
 func does(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
 	return hit.Fault != nil && hit.Fault.Effect.Type == effect
 }

@@ -32,8 +32,8 @@ var beside = map[string]string{
 	"podRanges.ipv6Mask/maximum":          `{"podRanges":{"ipv6":"fd11::/56"}}`,
 }
 
-// texts contains the members whose values need a special form. Each function returns a valid value
-// of the given length.
+// texts contains the members whose values need a special form. For each of these members, the map
+// has a function that returns a valid value of the given length.
 var texts = map[string]func(length int) string{
 	"healthCheck.expectedCodes": func(n int) string { return strings.Repeat("0", n-len("200")) + "200" },
 	"healthCheck.path":          func(n int) string { return "/" + strings.Repeat("a", n-len("/")) },

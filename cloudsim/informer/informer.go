@@ -51,9 +51,9 @@ const bookmark = time.Minute
 
 // Run keeps the copy of h up to date until ctx ends. When a watch ends, Run waits and then resumes
 // the watch. The last argument is the backoff for these waits. Every event of the watch resets the
-// backoff. Run lists everything again after every error except Unavailable and Exhausted. An
-// example is Gone, which means that the journal no longer contains the revision from which Run
-// resumes.
+// backoff. Run lists everything again after every error except Unavailable and Exhausted. For
+// example, Run lists everything again after the error Gone. This error means that the journal no
+// longer contains the revision from which Run resumes.
 func Run(ctx context.Context, watch Watch, h Handler, between backoff.Backoff) {
 	r := reader{watch: watch, handler: h, between: between}
 	for ; ctx.Err() == nil; r.between.Wait(ctx) {

@@ -1,10 +1,11 @@
 // Package metadata is the instance metadata service. An instance reads its own
 // metadata over plain HTTP, at an address that only this instance can reach.
 //
-// A caller first gets a session token with PUT, and sends the token with every GET. Most forged
-// requests and open proxies cannot send a PUT with a custom header, so they get no token. Replies
-// have a hop limit of 1. So a container behind a bridge on the instance cannot receive them. If the
-// kernel does not support such a limit, the service runs without this protection.
+// A caller first gets a session token with PUT, and sends the token with every GET. An attacker
+// that forges requests, or uses an open proxy, usually cannot send a PUT with a custom header. Such
+// an attacker therefore gets no token. Replies have a hop limit of 1. So a container behind a
+// bridge on the instance cannot receive them. If the kernel does not support such a limit, the
+// service runs without this protection.
 //
 //	token=$(curl -s -X PUT -H 'Metadata-Token-TTL-Seconds: 300' http://169.254.169.254/v1/token)
 //	curl -s -H "Metadata-Token: $token" http://169.254.169.254/v1/instance/id

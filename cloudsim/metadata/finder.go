@@ -10,8 +10,8 @@ import (
 
 // finder finds an instance by its internal address. It remembers the instance of each address.
 // Before it returns a remembered instance, it reads the instance from the cloud again, because
-// another instance may have the address now. For an unknown address, finder reads the whole list of
-// instances.
+// another instance may have the address now. If the address is unknown, or the remembered instance
+// no longer has the address, finder reads the whole list of instances.
 type finder struct {
 	cloud Cloud
 	mu    sync.Mutex // also held during walk, so that only one walk runs at a time

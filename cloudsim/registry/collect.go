@@ -17,10 +17,10 @@ import (
 
 // collect is the garbage collection of the storage. It removes the folders of
 // repositories without a record. It also removes unreferenced files that are
-// older than the grace period. These are abandoned uploads, blobs that no
-// manifest of their repository needs, and content that no repository has.
-// Manifests stay until a caller deletes them, because a client may use an
-// untagged manifest by its digest.
+// older than the grace period. These are abandoned uploads and temporary files,
+// blobs that no manifest of their repository needs, and content that no
+// repository has. Manifests stay until a caller deletes them, because a client
+// may use an untagged manifest by its digest.
 //
 // Pushes wait during a collection. Pulls do not wait. collect reads the
 // repository records only after it has blocked the pushes, so that the records
@@ -135,7 +135,7 @@ func (f *files) collectRepository(name string, old time.Time, used map[string]bo
 	return n + m, errors.Join(err1, err2, err3)
 }
 
-// sweep removes the files of a folder whose last modification was before the
+// sweep removes those files of a folder that were last modified before the
 // given time. It does not remove a file if keep returns true for the name of
 // the file.
 func sweep(dir string, old time.Time, keep func(name string) bool) (removed int, err error) {

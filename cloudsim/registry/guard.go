@@ -81,10 +81,10 @@ func requestID(r *http.Request) string {
 	return strings.ToValidUTF8(id[:min(len(id), maxRequestID)], "")
 }
 
-// allow returns an error if the request may not do action on a repository.
-// After a permitted access, allow does not ask the engine again for the same
-// request, repository and action. The audit trail therefore has only one entry
-// for this access.
+// allow returns an error if the request may not do the given action on a
+// repository. After a permitted access, allow does not ask the engine again for
+// the same request, repository and action. The audit trail therefore has only
+// one entry for this access.
 func (g *guard) allow(ctx context.Context, repo, action string) error {
 	s := sessionOf(ctx)
 	if slices.Contains(s.allowed, access{repo, action}) {

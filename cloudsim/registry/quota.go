@@ -31,7 +31,7 @@ type usage struct {
 	bytes int64 // size of the blobs, each counted once per repository, and of open uploads
 }
 
-// usageAge is the time for which checkBytes uses a measurement again. A
+// usageAge is the maximum age of a measurement that checkBytes reuses. A
 // measurement of 10,000 blobs takes about 50 ms.
 const usageAge = 5 * time.Second
 
