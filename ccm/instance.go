@@ -66,11 +66,11 @@ type place struct {
 // is the time of the last answer.
 type absence struct{ since, asked time.Time }
 
-// absenceLasts is the time after which the CCM deletes the record of an absence
-// if upstream does not call InstanceExists again. Upstream calls it every few
-// seconds while a Node is not ready, and does not call it for a ready Node. A
-// Node that became ready again has an instance, so its earlier absence must not
-// count.
+// absenceLasts is the lifetime of the record that an instance is absent. If
+// upstream does not call InstanceExists again within this time, the CCM deletes
+// the record. Upstream calls it every few seconds while a Node is not ready,
+// and does not call it for a ready Node. A Node that became ready again has an
+// instance, so its earlier absence must not count.
 const absenceLasts = time.Minute
 
 type nodeKey struct{ name, providerID string }

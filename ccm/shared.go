@@ -30,8 +30,8 @@ const (
 )
 
 // share replaces the name and the labels in its parameter, which is named want.
-// The new values are those of a shared load balancer. It does so only if the
-// Service has the annotation for a shared load balancer.
+// The new values are those of a shared load balancer. share changes nothing if
+// the Service does not have the annotation for a shared load balancer.
 func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
 	if !asked {

@@ -241,8 +241,8 @@ type namedRange struct {
 	netip.Prefix
 }
 
-// namedRanges returns the arguments that are valid ranges, with the names of
-// their fields.
+// namedRanges returns each argument that is a valid range, with the name of the
+// API field that contains this range.
 func namedRanges(ipv4, ipv6 string, pods PodRanges) []namedRange {
 	var all []namedRange
 	for _, r := range [][2]string{{"ipv4", ipv4}, {"ipv6", ipv6}, {"podRanges.ipv4", pods.IPv4}, {"podRanges.ipv6", pods.IPv6}} {

@@ -34,8 +34,8 @@ type legacy struct {
 	zoneKey string
 	// The function volume returns the id of a disk in the other driver's
 	// format. The function node does the same for the id of an instance. The
-	// last part of the result contains the id in this cloud. The handle in an
-	// old PersistentVolume has the name of the disk as its last part.
+	// last part of the result contains the id in this cloud. In the handle of
+	// an old PersistentVolume, the last part is the name of the disk.
 	volume func(disk string) string
 	node   func(instance string) string
 	// context returns the volume context that the other driver would return for

@@ -162,8 +162,8 @@ func (c *conn) forward(l *listener) {
 	other.Wait()
 }
 
-// carry moves the bytes of one direction. It forwards an end of src to dst, and does not affect
-// the other direction. After an error it resets both connections.
+// carry moves the bytes of one direction. If src ends, carry also ends the writing to dst, and
+// does not affect the other direction. After an error it resets both connections.
 func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 	err := c.move(d, dst, src, l)
 	if err == nil {

@@ -149,8 +149,8 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 }
 
 // endpointOf returns the address that clients use for the socket. This is the address on which
-// the socket listens. But if a published port listens on another address than the published host,
-// the clients use the published host and port.
+// the socket listens. If a published port listens on an address that differs from the published
+// host, clients use the published host and port.
 func (s *socket) endpointOf(a net.Addr) string {
 	if s.bind == s.key.ip {
 		return a.String()

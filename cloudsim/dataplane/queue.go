@@ -62,8 +62,8 @@ func (q *queue) Pop() any {
 
 // set adds s to the queue or removes s from the queue. If s was in the queue and stays in the
 // queue, set moves s to its new place in the order, because the target of s may have changed.
-// A slot that set adds to the queue gets the present virtual time. So this slot does not wait
-// for a whole round, and does not get the turns that it missed.
+// When the function set adds s to the queue, s gets the present virtual time. So this slot
+// does not wait for a whole round, and does not get the turns that it missed.
 func (q *queue) set(s *slot, in bool) {
 	switch {
 	case in && s.at < 0:
@@ -137,7 +137,7 @@ func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choi
 	return choice{slot: s, ip: s.target.machine.reach(client), port: l.spec.TargetPort}, true
 }
 
-// release ends the connection that pick counted.
+// release subtracts from the count the connection that pick added.
 func (b *balancer) release(l *listener, s *slot) {
 	l.queue.giveBack(s)
 	s.target.active--

@@ -178,7 +178,8 @@ type states struct {
 	loading sync.Mutex
 }
 
-// replaceable is a cloud whose records a load or a reset can replace.
+// replaceable is a cloud that can replace its records when a user loads a state or resets the
+// cloud.
 type replaceable interface {
 	// prepare completes the new records in the transaction that replaces the
 	// old records.

@@ -28,8 +28,8 @@ var faultsSeen = store.Notes[uint64]{Name: "faultsSeen"}
 
 // faultRules is a copy in memory of the faults that can still hit calls.
 // Because of this copy, Decide needs no write transaction for a call that
-// matches no fault. Only one process uses the file, so the copy is outdated
-// only while a change of the faults is running.
+// matches no fault. Only one process uses the store's file, so the copy is
+// outdated only while this process changes the faults.
 type faultRules struct {
 	loading sync.Mutex // one load at a time, so that the last load publishes its result last
 	live    atomic.Pointer[[]cloudsim.Fault]

@@ -319,9 +319,9 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 	d.next = (d.next + 1) % maxDecisions
 }
 
-// KeepRegistryDecisions initializes the audit trail. The iterator in the
-// parameter before yields the existing lines of the audit file. Each line has
-// one decision as JSON. KeepRegistryDecisions ignores invalid lines. The engine
+// KeepRegistryDecisions initializes the audit trail. The parameter named before
+// is an iterator over the existing lines of the audit file. Each line has one
+// decision as JSON. KeepRegistryDecisions ignores invalid lines. The engine
 // then writes each new decision to the audit file as one line, with one call of
 // Write. The parameter named to is the writer for the audit file.
 func (im *images) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {

@@ -36,7 +36,8 @@ func ownerOf(tx *store.Tx, t cloudsim.Token) (o owner, err error) {
 	return o, nil
 }
 
-// ownToken is a token of the running cloud before a load, with its owner.
+// ownToken is a token that the running cloud had before the load of a saved state, and the
+// token's owner.
 type ownToken struct {
 	cloudsim.Token
 	of owner

@@ -68,9 +68,9 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 // sameEpoch returns Gone if a load or reset has replaced the contents of the
 // file since the reader began, because the reader's revisions belong to the old
 // contents. The epoch is the revision of the last replacement. If *epoch is 0,
-// the reader begins now. In this case sameEpoch sets *epoch if rev is 0 or is
-// not less than the epoch. A reader that begins at revision 0 also reads the
-// events that were loaded.
+// the reader begins now. In this case, if rev is 0 or is at least the epoch of
+// the file, sameEpoch stores the file's epoch in *epoch. A reader that begins
+// at revision 0 also reads the events that were loaded.
 func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 	now := tx.Epoch()
 	if *epoch == 0 && (rev == 0 || rev >= now) {

@@ -70,10 +70,10 @@ var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
 // MountedWith reports whether m was mounted with these options. The SELinux
-// label and the options in the list shown must match exactly. Filesystem
-// options in shownAsGiven must be present if they were requested. If the kernel
-// shows a number for a requested option, this number must equal the requested
-// number.
+// label must match exactly, and so must the options in the variable named
+// shown. Filesystem options in shownAsGiven must be present if they were
+// requested. If the kernel shows a number for a requested option, this number
+// must equal the requested number.
 func (m Mount) MountedWith(options []string) bool {
 	have := append(slices.Clone(m.Options), m.Super...)
 	for _, o := range shown {

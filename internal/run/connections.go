@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// connections tracks the open connections of a server. The list waiting contains
-// the connections that have not authenticated. The connection at the front has
-// waited longest.
+// connections tracks the open connections of a server. The list in the field
+// waiting contains the connections that have not authenticated. The connection
+// at the front has waited longest.
 type connections struct {
 	limits Limits
 

@@ -13,7 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Runs and Clean find the remains of a Clean that failed at any step.
+// If a call of Clean fails at any step, Runs and the next Clean still find everything that is
+// left.
 func TestRuns(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes loop devices")

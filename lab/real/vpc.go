@@ -33,8 +33,8 @@ type Network struct {
 	Link string
 	// BridgeOnHost puts the bridge, with the name Link, into the host's network namespace and
 	// connects the router with a veth pair. So all hypervisors in this namespace can use the
-	// bridge. If BridgeOnHost is false, the bridge is in the router's namespace. There no
-	// firewall of the host filters the traffic between machines.
+	// bridge. If BridgeOnHost is false, the bridge is in the router's namespace. In the
+	// router's namespace, the host's firewall does not filter the traffic between machines.
 	BridgeOnHost bool
 }
 

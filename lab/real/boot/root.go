@@ -67,9 +67,9 @@ func mount(kind, at string, flags uintptr, data string) error {
 	return nil
 }
 
-// mount creates the path in the parameter at, and binds b.From to this path. If b.From is a
-// symbolic link and b.To is the same path, mount copies the link instead. An example is
-// /bin on modern distributions.
+// The parameter named at is a path. mount creates this path and binds b.From to it. If
+// b.From is a symbolic link and b.To is the same path, mount copies the link instead. An
+// example is /bin on modern distributions.
 func (b Bind) mount(at string) error {
 	info, err := os.Lstat(b.From)
 	if b.Optional && errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +124,8 @@ func makeTarget(at string, dir bool) error {
 	return f.Close()
 }
 
-// tunables mounts a file of the machine over each kernel setting in Spec.Tunables.
+// For each kernel setting in Spec.Tunables, tunables mounts a separate file of the machine over
+// the setting's file in /proc/sys.
 func tunables(s Spec) error {
 	dir := filepath.Join(s.Root, "run", "tunables")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These are the exit codes that belong to no Kind.
+// These are the exit codes that do not come from the Kind of an error.
 const (
 	ExitOK          = 0
 	ExitUsage       = 2
