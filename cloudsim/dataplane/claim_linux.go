@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -38,15 +39,15 @@ func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) 
 			_ = s.Close()
 		}
 	}
+	ranges = slices.DeleteFunc(slices.Clone(ranges), func(p netip.Prefix) bool { return p.Addr().IsLoopback() })
+	if len(ranges) == 0 {
+		return release, nil
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return nil, fmt.Errorf("looking for the loopback interface: %w", err)
+	}
 	for _, p := range ranges {
-		if p.Addr().IsLoopback() {
-			continue
-		}
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			release()
-			return nil, fmt.Errorf("looking for the loopback interface: %w", err)
-		}
 		sign := signOfLife(p)
 		if sign != nil {
 			signs = append(signs, sign)
