@@ -29,7 +29,7 @@ const (
 	workers    = 3
 	maxLatency = 2 * time.Second
 	// minValid is the smallest accepted share of bodies that pass validation.
-	minValid = 0.5
+	minValid = 0.6
 	// maxHeapGrowth limits the ratio of two heap sizes: the size after the run and a reset of the
 	// cloud, and the size before the run.
 	maxHeapGrowth = 1.5
