@@ -61,15 +61,15 @@ func TestCommandRefuses(t *testing.T) {
 		env  map[string]string
 		says []string
 	}{
-		"nothing":                {nil, nil, []string{"url is required", "tokenFile is required", "--kubeconfig is required"}},
-		"file":                   {[]string{"--cloud-config=" + config}, nil, []string{"ftp://file"}},
-		"environment beats file": {[]string{"--cloud-config=" + config}, map[string]string{ccm.EnvURL: "ftp://env"}, []string{"ftp://env"}},
-		"flag beats environment": {[]string{"--cloud-config=" + config, "--cloud-url=ftp://flag"}, map[string]string{ccm.EnvURL: "ftp://env"}, []string{"ftp://flag"}},
-		"no such file":           {[]string{"--cloud-config=" + config + "-gone"}, nil, []string{config + "-gone"}},
-		"another cloud":          {[]string{"--cloud-provider=aws"}, nil, []string{"--cloud-provider", "cloudsim", "aws"}},
-		"no kubeconfig":          {[]string{"--cloud-url=http://x", "--cloud-token-file=" + token, "--kubeconfig=" + token + "-gone"}, nil, []string{"--kubeconfig", token + "-gone"}},
-		"an unknown controller":  {[]string{"--cloud-url=http://x", "--cloud-token-file=" + token, "--controllers=wine"}, nil, []string{"wine"}},
-		"an argument":            {[]string{"go"}, nil, []string{"go"}},
+		"nothing":                    {nil, nil, []string{"url is required", "tokenFile is required", "--kubeconfig is required"}},
+		"file":                       {[]string{"--cloud-config=" + config}, nil, []string{"ftp://file"}},
+		"environment beats file":     {[]string{"--cloud-config=" + config}, map[string]string{ccm.EnvURL: "ftp://env"}, []string{"ftp://env"}},
+		"flag beats environment":     {[]string{"--cloud-config=" + config, "--cloud-url=ftp://flag"}, map[string]string{ccm.EnvURL: "ftp://env"}, []string{"ftp://flag"}},
+		"missing configuration file": {[]string{"--cloud-config=" + config + "-gone"}, nil, []string{config + "-gone"}},
+		"another cloud provider":     {[]string{"--cloud-provider=aws"}, nil, []string{"--cloud-provider", "cloudsim", "aws"}},
+		"missing kubeconfig":         {[]string{"--cloud-url=http://x", "--cloud-token-file=" + token, "--kubeconfig=" + token + "-gone"}, nil, []string{"--kubeconfig", token + "-gone"}},
+		"unknown controller":         {[]string{"--cloud-url=http://x", "--cloud-token-file=" + token, "--controllers=wine"}, nil, []string{"wine"}},
+		"positional argument":        {[]string{"go"}, nil, []string{"go"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := ccm.NewCommand(func(k string) string { return tc.env[k] }, &output{})

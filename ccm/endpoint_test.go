@@ -107,25 +107,25 @@ func podCases(one, two cloudsim.Instance) map[string]podCase {
 	hasMetrics.Name = "web-ipv4-newest"
 	hasMetrics.Ports = append(hasMetrics.Ports, discoveryv1.EndpointPort{Name: new("metrics"), Port: new(int32(9100))})
 	return map[string]podCase{
-		"a port that no pod has yet":     {svc: more, pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7))}, want: []string{podIP(one, 7)}, number: 8080},
-		"a port that the newest pod has": {svc: more, pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7)), hasMetrics}, want: []string{podIP(one, 7), podIP(two, 7)}, number: 8080},
-		"two on two nodes":               {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(two, 7), runsOn(one, 7))}, want: []string{podIP(one, 7), podIP(two, 7)}, number: 8080},
-		"one is not ready":               {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), with(runsOn(one, 8), discoveryv1.EndpointConditions{Ready: &no, Serving: &no}))}, want: []string{podIP(one, 7)}, number: 8080},
-		"one is ending":                  {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), ending(runsOn(one, 8)))}, want: []string{podIP(one, 7)}, number: 8080},
-		"all are ending":                 {pods: []*discoveryv1.EndpointSlice{four(8080, ending(runsOn(one, 7)), with(runsOn(one, 8), discoveryv1.EndpointConditions{Ready: &no}))}, want: []string{podIP(one, 7)}, number: 8080},
-		"none":                           {want: nil, number: 80},
-		"a rollout of another number": {
+		"port that no pod has":              {svc: more, pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7))}, want: []string{podIP(one, 7)}, number: 8080},
+		"port that only the newest pod has": {svc: more, pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7)), hasMetrics}, want: []string{podIP(one, 7), podIP(two, 7)}, number: 8080},
+		"two pods on two nodes":             {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(two, 7), runsOn(one, 7))}, want: []string{podIP(one, 7), podIP(two, 7)}, number: 8080},
+		"one pod is not ready":              {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), with(runsOn(one, 8), discoveryv1.EndpointConditions{Ready: &no, Serving: &no}))}, want: []string{podIP(one, 7)}, number: 8080},
+		"one pod is terminating":            {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), ending(runsOn(one, 8)))}, want: []string{podIP(one, 7)}, number: 8080},
+		"all pods are terminating":          {pods: []*discoveryv1.EndpointSlice{four(8080, ending(runsOn(one, 7)), with(runsOn(one, 8), discoveryv1.EndpointConditions{Ready: &no}))}, want: []string{podIP(one, 7)}, number: 8080},
+		"no pods":                           {want: nil, number: 80},
+		"rollout with another port number": {
 			pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), runsOn(one, 8)), four(9090, runsOn(two, 7))},
 			want: []string{podIP(one, 7), podIP(one, 8)}, number: 8080, says: "PodLeftOut",
 		},
-		"an address that is not behind its instance": {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), stranger)}, want: []string{podIP(one, 7)}, number: 8080, says: "192.0.2.1"},
-		"a node that the balancer does not use":      {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), lost)}, want: []string{podIP(one, 7)}, number: 8080},
-		"both families are one target": {
+		"address outside the instance's pod ranges": {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), stranger)}, want: []string{podIP(one, 7)}, number: 8080, says: "192.0.2.1"},
+		"node that the load balancer excludes":      {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), lost)}, want: []string{podIP(one, 7)}, number: 8080},
+		"two families of one pod": {
 			svc:  portless(both),
 			pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), runsOn(two, 8)), slice(v1.IPv6Protocol, 8080, six(runsOn(one, 7), one, 7))},
 			want: []string{nth(one.PodRanges[1], 7), podIP(two, 8)}, number: 8080,
 		},
-		"the other family": {svc: portless(func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7))}, number: 80},
+		"pods of the other family only": {svc: portless(func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7))}, number: 80},
 	}
 }
 

@@ -47,31 +47,31 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 		"reply lost":                {fault: always(fault{loseReply: true})},
 		"internal error":            {fault: always(fault{status: 500, body: `{"status":500,"kind":"internal","detail":"oops"}`})},
 		"rate limit":                {fault: always(fault{status: 429, body: `{"status":429,"kind":"exhausted","detail":"slow down"}`})},
-		"a proxy's 404":             {fault: always(fault{status: 404, body: `<html>no such page</html>`})},
-		"half an answer":            {fault: always(fault{status: 200, body: `{"id":"i-0000`})},
+		"404 of a proxy":            {fault: always(fault{status: 404, body: `<html>no such page</html>`})},
+		"truncated answer":          {fault: always(fault{status: 200, body: `{"id":"i-0000`})},
 		"unknown token":             {spoil: func(c *client.Client) { c.Token = client.StaticToken("nope") }},
 		"token file gone":           {spoil: func(c *client.Client) { c.Token = client.TokenFile(filepath.Join(t.TempDir(), "gone")) }},
 		"unknown project":           {spoil: func(c *client.Client) { c.Project = "nowhere" }},
 		"wrong path in URL":         {spoil: func(c *client.Client) { c.URL += "/wrong" }},
 		"wrong path, instance gone": {gone: true, spoil: func(c *client.Client) { c.URL += "/wrong" }},
-		"listed, and yet not found": {fault: func(_ int, r *http.Request) fault {
+		"found by list, not found by get": {fault: func(_ int, r *http.Request) fault {
 			if strings.HasPrefix(r.URL.Path, "/v1/instances/") {
 				return fault{status: 404, body: `{"status":404,"kind":"not_found","detail":"no such instance"}`}
 			}
 			return fault{}
 		}},
-		"list fails, instance gone": {gone: true, fault: func(n int, _ *http.Request) fault { return fault{cut: n%2 == 1} }},
-		"foreign provider id":       {providerID: "aws:///us-east-1a/i-0abc"},
-		"damaged provider id":       {providerID: "cloudsim://sim-1/i-000001"},
-		"id of another cloud":       {providerID: "cloudsim://east/east-1/i-000001"},
-		"machine of no cloud":       {providerID: "-", gone: true},
-		"an admin's other project": {move: func(t *testing.T, r *rig) {
+		"list fails, instance gone":  {gone: true, fault: func(n int, _ *http.Request) fault { return fault{cut: n%2 == 1} }},
+		"foreign provider id":        {providerID: "aws:///us-east-1a/i-0abc"},
+		"damaged provider id":        {providerID: "cloudsim://sim-1/i-000001"},
+		"id of another cloud":        {providerID: "cloudsim://east/east-1/i-000001"},
+		"node without a provider id": {providerID: "-", gone: true},
+		"admin token with another project": {move: func(t *testing.T, r *rig) {
 			r.api.Token, r.api.Project = r.cloud.Token, r.elsewhere(t).Project
 		}},
-		"an account of another project": {move: func(t *testing.T, r *rig) {
+		"account of another project": {move: func(t *testing.T, r *rig) {
 			r.api.Token = cloudtest.As(t, r.elsewhere(t), "moved", cloudsim.RoleCCM).Token
 		}},
-		"a second cloud": {move: func(t *testing.T, r *rig) {
+		"another cloud": {move: func(t *testing.T, r *rig) {
 			second := newRig(t)
 			r.api.URL, r.api.Token, r.wire.next = second.api.URL, second.api.Token, second.wire.next
 		}},

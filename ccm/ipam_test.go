@@ -109,8 +109,8 @@ func TestNodesWithoutARange(t *testing.T) {
 		clusterCIDR string
 		says        string
 	}{
-		"a network that gives none":   {func(t *testing.T) *rig { return newRig(t) }, "10.244.0.0/16", "CIDRNotAvailable"},
-		"a range outside the cluster": {func(t *testing.T) *rig { return podded(t) }, "10.100.0.0/16", "CIDRAssignmentFailed"},
+		"network without pod ranges":         {func(t *testing.T) *rig { return newRig(t) }, "10.244.0.0/16", "CIDRNotAvailable"},
+		"pod range outside the cluster CIDR": {func(t *testing.T) *rig { return podded(t) }, "10.100.0.0/16", "CIDRAssignmentFailed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := tc.rig(t)

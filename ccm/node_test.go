@@ -31,21 +31,21 @@ func TestTargetsFollowNodes(t *testing.T) {
 			change func(*v1.Node)
 			stays  bool
 		}{
-			{"tainted by the autoscaler", func(n *v1.Node) {
+			{"autoscaler taint set", func(n *v1.Node) {
 				n.Spec.Taints = []v1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Value: "1", Effect: v1.TaintEffectNoSchedule}}
 			}, false},
-			{"spared by it", func(n *v1.Node) { n.Spec.Taints = nil }, true},
-			{"excluded", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }, false},
-			{"included", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "false" }, true},
-			{"excluded without a word", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "" }, false},
-			{"excluded no more", func(n *v1.Node) { delete(n.Labels, v1.LabelNodeExcludeBalancers) }, true},
-			{"excluded by junk", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "junk" }, false},
-			{"of another address", func(n *v1.Node) {
+			{"autoscaler taint removed", func(n *v1.Node) { n.Spec.Taints = nil }, true},
+			{"exclusion label \"true\"", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }, false},
+			{"exclusion label \"false\"", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "false" }, true},
+			{"empty exclusion label", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "" }, false},
+			{"exclusion label removed", func(n *v1.Node) { delete(n.Labels, v1.LabelNodeExcludeBalancers) }, true},
+			{"exclusion label with another value", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "junk" }, false},
+			{"address changed", func(n *v1.Node) {
 				delete(n.Labels, v1.LabelNodeExcludeBalancers)
 				n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.9"}}
 			}, true},
-			{"of another pool", func(n *v1.Node) { n.Labels["pool"] = "db" }, false},
-			{"of the pool", func(n *v1.Node) { n.Labels["pool"] = "web" }, true},
+			{"label does not match the node selector", func(n *v1.Node) { n.Labels["pool"] = "db" }, false},
+			{"label matches the node selector", func(n *v1.Node) { n.Labels["pool"] = "web" }, true},
 		} {
 			n := p.node(t, "node-2")
 			step.change(n)

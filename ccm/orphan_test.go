@@ -143,11 +143,11 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		keeps, leaves func(*v1.Service, cloudsim.LoadBalancer)
 	}{
-		"of another type": {
+		"Service of another type": {
 			func(s *v1.Service, _ cloudsim.LoadBalancer) { s.Spec.Type = v1.ServiceTypeClusterIP },
 			func(s *v1.Service, _ cloudsim.LoadBalancer) { s.Finalizers = nil },
 		},
-		"of another class": {
+		"Service of another class": {
 			func(s *v1.Service, lb cloudsim.LoadBalancer) {
 				ofClass("example.com/other")(s)
 				s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: lb.IP}}

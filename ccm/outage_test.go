@@ -229,7 +229,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 		"bad credentials": {func(_ *testing.T, p plane) func() {
 			return p.as(client.StaticToken("nope"))
 		}, "the token is not known"},
-		"no rights": {func(t *testing.T, p plane) func() {
+		"missing permission": {func(t *testing.T, p plane) func() {
 			return p.as(cloudtest.As(t, p.cloud, "nobody", cloudsim.RoleRegistryReader).Token)
 		}, "lacks the permission loadbalancers.list"},
 		"quota": {func(t *testing.T, p plane) func() {
@@ -320,8 +320,8 @@ func TestPortsErrorCondition(t *testing.T) {
 		"no node ports": {service(func(s *v1.Service) {
 			s.Spec.Ports[0].NodePort, s.Spec.AllocateLoadBalancerNodePorts = 0, new(bool)
 		}), "allocateLoadBalancerNodePorts", func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30080 }},
-		"a port that another has": {sharing("02", 80), "default/taken", func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }},
-		"another type":            {service(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }), "SCTP", func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP }},
+		"port of another Service": {sharing("02", 80), "default/taken", func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }},
+		"Service type changes":    {service(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }), "SCTP", func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -111,26 +111,26 @@ func TestRefuses(t *testing.T) {
 	}{
 		"SCTP":                  {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, []string{"spec.ports[0]", "80", "SCTP"}},
 		"no node port":          {func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, []string{"allocateLoadBalancerNodePorts", "80", "pod ranges"}},
-		"damaged source ranges": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"everybody"} }, []string{"loadBalancerSourceRanges", "everybody"}},
+		"invalid source ranges": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"everybody"} }, []string{"loadBalancerSourceRanges", "everybody"}},
 		"no ports":              {func(s *v1.Service) { s.Spec.Ports = nil }, []string{"spec.ports"}},
 		"two addresses": {func(s *v1.Service) {
 			s.Spec.LoadBalancerIP, s.Annotations = "1.1.1.1", map[string]string{ccm.AnnotationLoadBalancerIP: "2.2.2.2"}
 		}, []string{"1.1.1.1", "2.2.2.2"}},
-		"two things": {func(s *v1.Service) {
+		"two problems": {func(s *v1.Service) {
 			s.Spec.LoadBalancerSourceRanges, s.Spec.Ports[0].Protocol = []string{"everybody"}, v1.ProtocolSCTP
 		}, []string{"everybody", "SCTP"}},
-		"a misspelt annotation":     {annotate("proxy-protocoll", "v1"), []string{"proxy-protocoll", "not known"}},
-		"a scheme of another cloud": {annotate("scheme", "internet-facing"), []string{"scheme", "external or internal", "internet-facing"}},
-		"a health check nowhere":    {annotate("health-check-port", "0"), []string{"health-check-port", "1 and 65535"}},
-		"an idle timeout of ever":   {annotate("idle-timeout", "never"), []string{"idle-timeout", "90s", "never"}},
-		"a damaged node selector":   {annotate("node-selector", "a=b=c"), []string{"node-selector"}},
-		"a share of a Local Service": {func(s *v1.Service) {
+		"misspelt annotation":         {annotate("proxy-protocoll", "v1"), []string{"proxy-protocoll", "not known"}},
+		"scheme of another cloud":     {annotate("scheme", "internet-facing"), []string{"scheme", "external or internal", "internet-facing"}},
+		"health check port 0":         {annotate("health-check-port", "0"), []string{"health-check-port", "1 and 65535"}},
+		"idle timeout without a unit": {annotate("idle-timeout", "never"), []string{"idle-timeout", "90s", "never"}},
+		"invalid node selector":       {annotate("node-selector", "a=b=c"), []string{"node-selector"}},
+		"shared annotation on a Local Service": {func(s *v1.Service) {
 			s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
 			annotate("shared", "front")(s)
 		}, []string{"shared", "Cluster"}},
-		"an address that is not reserved": {func(s *v1.Service) { s.Spec.LoadBalancerIP = "127.65.200.200" }, []string{"127.65.200.200"}},
-		"no address at all":               {func(s *v1.Service) { s.Spec.LoadBalancerIP = "lb.example.com" }, []string{"spec.loadBalancerIP", "lb.example.com"}},
-		"no address in the list":          {annotate("ip", "127.65.0.1,nowhere"), []string{"load-balancer-ip", `"nowhere"`}},
+		"an address that is not reserved":    {func(s *v1.Service) { s.Spec.LoadBalancerIP = "127.65.200.200" }, []string{"127.65.200.200"}},
+		"host name as address":               {func(s *v1.Service) { s.Spec.LoadBalancerIP = "lb.example.com" }, []string{"spec.loadBalancerIP", "lb.example.com"}},
+		"host name in the list of addresses": {annotate("ip", "127.65.0.1,nowhere"), []string{"load-balancer-ip", `"nowhere"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -209,7 +209,7 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 		"TCP probes": {annotate("health-check-protocol", "tcp"), func(w *cloudsim.LoadBalancerSpec) {
 			w.HealthCheck.Protocol, w.HealthCheck.Path = cloudsim.HealthTCP, ""
 		}},
-		"probes elsewhere": {func(s *v1.Service) {
+		"probes on another port": {func(s *v1.Service) {
 			annotate("health-check-port", "8080")(s)
 			annotate("health-check-path", "/ready")(s)
 			annotate("health-check-interval", "1500ms")(s)

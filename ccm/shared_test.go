@@ -79,10 +79,10 @@ func TestSharedRefuses(t *testing.T) {
 		other *v1.Service
 		says  string
 	}{
-		"a port that another has": {sharing("02", 80), "default/01"},
+		"port of another Service": {sharing("02", 80), "default/01"},
 		"other source ranges":     {sharing("02", 81, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} }), "source ranges"},
 		"another family":          {sharing("02", 81, func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), "address"},
-		"a share of one that stood alone": {service(annotate("shared", "front"), func(s *v1.Service) {
+		"shared annotation on a Service with its own load balancer": {service(annotate("shared", "front"), func(s *v1.Service) {
 			s.UID = "alone"
 		}), "cannot be changed"},
 	} {
@@ -151,7 +151,7 @@ func TestSharedIsTheOthers(t *testing.T) {
 	before := r.only(t)
 	for name, change := range map[string]func(*v1.Service){
 		"with other nodes": annotate("node-selector", "role=web"),
-		"with its pods": func(s *v1.Service) {
+		"without node ports": func(s *v1.Service) {
 			s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0
 		},
 	} {

@@ -134,21 +134,21 @@ func TestRefusals(t *testing.T) {
 		stdin string
 		want  credprovider.Code
 	}{
-		"empty":             {"", credprovider.CodeInput},
-		"no JSON":           {"image: a", credprovider.CodeInput},
-		"half a document":   {`{"apiVersion":`, credprovider.CodeInput},
-		"a list":            {`[]`, credprovider.CodeInput},
-		"huge":              {`{"image":"` + strings.Repeat("x", 2<<20), credprovider.CodeInput},
-		"another version":   {strings.Replace(ask(host+"/a", ""), "/v1", "/v1beta1", 1), credprovider.CodeVersion},
-		"another kind":      {strings.Replace(ask(host+"/a", ""), "CredentialProviderRequest", "Foo", 1), credprovider.CodeVersion},
-		"no image":          {ask("", ""), credprovider.CodeImage},
-		"no registry":       {ask("nginx", ""), credprovider.CodeImage},
-		"another registry":  {ask("evil.example/a", ""), credprovider.CodeHost},
-		"another port":      {ask("registry.sim/a", ""), credprovider.CodeHost},
-		"capitals":          {ask("REGISTRY.sim:5000/a", ""), credprovider.CodeHost},
-		"an address":        {ask("[::1]:5000/a", ""), credprovider.CodeHost},
-		"a bad pod's token": {ask(host+"/a", "a.b.c"), credprovider.CodeDenied},
-		"a secret as token": {ask(host+"/a", "secret-that-nobody-knows"), credprovider.CodeDenied},
+		"empty":                             {"", credprovider.CodeInput},
+		"request that is not JSON":          {"image: a", credprovider.CodeInput},
+		"truncated request":                 {`{"apiVersion":`, credprovider.CodeInput},
+		"JSON list":                         {`[]`, credprovider.CodeInput},
+		"huge":                              {`{"image":"` + strings.Repeat("x", 2<<20), credprovider.CodeInput},
+		"another version":                   {strings.Replace(ask(host+"/a", ""), "/v1", "/v1beta1", 1), credprovider.CodeVersion},
+		"another kind":                      {strings.Replace(ask(host+"/a", ""), "CredentialProviderRequest", "Foo", 1), credprovider.CodeVersion},
+		"no image":                          {ask("", ""), credprovider.CodeImage},
+		"no registry":                       {ask("nginx", ""), credprovider.CodeImage},
+		"another registry":                  {ask("evil.example/a", ""), credprovider.CodeHost},
+		"another port":                      {ask("registry.sim/a", ""), credprovider.CodeHost},
+		"capitals":                          {ask("REGISTRY.sim:5000/a", ""), credprovider.CodeHost},
+		"IP address as registry":            {ask("[::1]:5000/a", ""), credprovider.CodeHost},
+		"token of a pod without permission": {ask(host+"/a", "a.b.c"), credprovider.CodeDenied},
+		"secret instead of a token":         {ask(host+"/a", "secret-that-nobody-knows"), credprovider.CodeDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := run(t, cfg, strings.NewReader(tc.stdin))

@@ -127,13 +127,13 @@ func TestProgramReadsAnything(t *testing.T) {
 		stdin io.Reader
 		want  credprovider.Code
 	}{
-		"empty":           {strings.NewReader(""), credprovider.CodeInput},
-		"huge":            {io.LimitReader(endless{}, 100<<20), credprovider.CodeInput},
-		"no JSON":         {strings.NewReader(sentinel), credprovider.CodeInput},
-		"another version": {strings.NewReader(strings.Replace(ask(host+"/a", sentinel), "/v1", "/v1alpha1", 1)), credprovider.CodeVersion},
-		"another kind":    {strings.NewReader(strings.Replace(ask(host+"/a", sentinel), "Request", "Question", 1)), credprovider.CodeVersion},
-		"a bad token":     {strings.NewReader(ask(host+"/a", sentinel)), credprovider.CodeDenied},
-		"a forged token":  {strings.NewReader(ask(host+"/a", "e30."+sentinel+".e30")), credprovider.CodeDenied},
+		"empty":                    {strings.NewReader(""), credprovider.CodeInput},
+		"huge":                     {io.LimitReader(endless{}, 100<<20), credprovider.CodeInput},
+		"request that is not JSON": {strings.NewReader(sentinel), credprovider.CodeInput},
+		"another version":          {strings.NewReader(strings.Replace(ask(host+"/a", sentinel), "/v1", "/v1alpha1", 1)), credprovider.CodeVersion},
+		"another kind":             {strings.NewReader(strings.Replace(ask(host+"/a", sentinel), "Request", "Question", 1)), credprovider.CodeVersion},
+		"rejected token":           {strings.NewReader(ask(host+"/a", sentinel)), credprovider.CodeDenied},
+		"a forged token":           {strings.NewReader(ask(host+"/a", "e30."+sentinel+".e30")), credprovider.CodeDenied},
 	} {
 		t.Run(name, func(t *testing.T) { execute(t, cfg, tc.stdin).failed(t, tc.want) })
 	}

@@ -130,22 +130,22 @@ func TestBadRequests(t *testing.T) {
 		change func(*csi.CreateVolumeRequest)
 		want   codes.Code
 	}{
-		"huge":             {size(math.MaxInt64, 0), codes.OutOfRange},
-		"negative":         {size(-1, 0), codes.InvalidArgument},
-		"negative limit":   {size(0, -1), codes.InvalidArgument},
-		"limit below size": {size(2*gib, gib), codes.InvalidArgument},
-		"no whole GiB":     {size(67108865, 67108865), codes.OutOfRange},
-		"above its type":   {size(20000*gib, 0), codes.OutOfRange},
+		"huge":                          {size(math.MaxInt64, 0), codes.OutOfRange},
+		"negative":                      {size(-1, 0), codes.InvalidArgument},
+		"negative limit":                {size(0, -1), codes.InvalidArgument},
+		"limit below size":              {size(2*gib, gib), codes.InvalidArgument},
+		"limit that is not a whole GiB": {size(67108865, 67108865), codes.OutOfRange},
+		"above the type's maximum":      {size(20000*gib, 0), codes.OutOfRange},
 		"unknown zone": {func(r *csi.CreateVolumeRequest) {
 			r.AccessibilityRequirements.Requisite = topologyOf(DefaultName, "mars")
 		}, codes.ResourceExhausted},
-		"unknown key":        {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"colour": "red"} }, codes.InvalidArgument},
-		"iops is no number":  {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"iops": "many"} }, codes.InvalidArgument},
-		"unknown type":       {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"type": "gold"} }, codes.InvalidArgument},
-		"unknown filesystem": {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{mounted("ntfs")} }, codes.InvalidArgument},
-		"unknown snapshot":   {from("snap-00ffff", ""), codes.NotFound},
-		"unknown volume":     {from("", "disk-00ffff"), codes.NotFound},
-		"path as id":         {from("", "../x"), codes.NotFound},
+		"unknown key":          {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"colour": "red"} }, codes.InvalidArgument},
+		"iops is not a number": {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"iops": "many"} }, codes.InvalidArgument},
+		"unknown type":         {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"type": "gold"} }, codes.InvalidArgument},
+		"unknown filesystem":   {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{mounted("ntfs")} }, codes.InvalidArgument},
+		"unknown snapshot":     {from("snap-00ffff", ""), codes.NotFound},
+		"unknown volume":       {from("", "disk-00ffff"), codes.NotFound},
+		"path as volume id":    {from("", "../x"), codes.NotFound},
 	} {
 		_, err := b.CreateVolume(t.Context(), b.request("pvc-x", c.change))
 		wantCode(t, name, err, c.want)

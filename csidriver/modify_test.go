@@ -41,16 +41,16 @@ func TestModify(t *testing.T) {
 		asked  map[string]string
 		want   codes.Code
 	}{
-		"same again":        {v, faster, codes.OK},
-		"nothing":           {v, nil, codes.OK},
-		"unknown key":       {v, map[string]string{"colour": "red"}, codes.InvalidArgument},
-		"fixed key":         {v, map[string]string{"replication": "regional"}, codes.InvalidArgument},
-		"iops is no number": {v, map[string]string{"iops": "many"}, codes.InvalidArgument},
-		"too many iops":     {v, map[string]string{"iops": "100000000"}, codes.InvalidArgument},
-		"unknown type":      {v, map[string]string{"type": "gold"}, codes.InvalidArgument},
-		"unknown volume":    {"disk-00ffff", faster, codes.NotFound},
-		"path as id":        {"../x", faster, codes.NotFound},
-		"no id":             {"", faster, codes.InvalidArgument},
+		"same parameters again": {v, faster, codes.OK},
+		"nothing":               {v, nil, codes.OK},
+		"unknown key":           {v, map[string]string{"colour": "red"}, codes.InvalidArgument},
+		"fixed key":             {v, map[string]string{"replication": "regional"}, codes.InvalidArgument},
+		"iops is not a number":  {v, map[string]string{"iops": "many"}, codes.InvalidArgument},
+		"too many iops":         {v, map[string]string{"iops": "100000000"}, codes.InvalidArgument},
+		"unknown type":          {v, map[string]string{"type": "gold"}, codes.InvalidArgument},
+		"unknown volume":        {"disk-00ffff", faster, codes.NotFound},
+		"path as volume id":     {"../x", faster, codes.NotFound},
+		"no volume id":          {"", faster, codes.InvalidArgument},
 	} {
 		wantCode(t, name, modify(c.volume, c.asked), c.want)
 		if d := have(); d.Revision != changed.Revision {

@@ -21,7 +21,7 @@ func TestClaim(t *testing.T) {
 	}{
 		{"new", Dir(filepath.Join(base, "a", "b")), ""},
 		{"again", Dir(filepath.Join(base, "a", "b")), ""},
-		{"below a file", Dir(filepath.Join(file, "sub")), "not created: not a directory"},
+		{"path below a file", Dir(filepath.Join(file, "sub")), "not created: not a directory"},
 		{"foreign", Dir(base), "is not empty and does not belong to a lab"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -99,8 +99,8 @@ func TestSocketDir(t *testing.T) {
 	long := Dir(filepath.Join(t.TempDir(), strings.Repeat("d", 100)))
 	dir := long.socketDir()
 	for name, prepare := range map[string]func() error{
-		"open to others": func() error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)) },
-		"a link":         func() error { return os.Symlink(t.TempDir(), dir) },
+		"writable by other users": func() error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)) },
+		"symbolic link":           func() error { return os.Symlink(t.TempDir(), dir) },
 	} {
 		if err := prepare(); err != nil {
 			t.Fatal(err)

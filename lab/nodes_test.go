@@ -24,13 +24,13 @@ func TestNotServing(t *testing.T) {
 		taints     []corev1.Taint
 		want       string
 	}{
-		"it serves":       {[]corev1.NodeCondition{ready}, nil, ""},
-		"no kubelet yet":  {nil, nil, "no kubelet has reported yet"},
-		"not initialised": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: uninitializedTaint, Effect: corev1.TaintEffectNoSchedule}}, "the cloud controller manager has not initialised the Node"},
-		"not known to be": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}, "the Node is Ready, but does not accept pods yet"},
-		"evicted no more": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}}, ""}, // every pod tolerates this taint
-		"off":             {[]corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}}, nil, "the condition Ready is False: KubeletNotReady"},
-		"cordoned":        {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}, ""},
+		"Ready":                          {[]corev1.NodeCondition{ready}, nil, ""},
+		"no report of a kubelet":         {nil, nil, "no kubelet has reported yet"},
+		"uninitialized taint":            {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: uninitializedTaint, Effect: corev1.TaintEffectNoSchedule}}, "the cloud controller manager has not initialised the Node"},
+		"Ready with the taint not-ready": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}, "the Node is Ready, but does not accept pods yet"},
+		"Ready with the taint not-ready:NoExecute only": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}}, ""}, // every pod tolerates this taint
+		"not Ready": {[]corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}}, nil, "the condition Ready is False: KubeletNotReady"},
+		"cordoned":  {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}, ""},
 	} {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: "id", Taints: tc.taints}, Status: corev1.NodeStatus{Conditions: tc.conditions}}
 		if got := notServing(map[string]corev1.Node{"id": n}, cloudsim.Instance{ProviderID: "id"}); got != tc.want {

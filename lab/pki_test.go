@@ -71,12 +71,12 @@ func TestPKIRenews(t *testing.T) {
 		{"31 days before they expire", func(t *testing.T, p *pki) { p.now = p.now.AddDate(0, 0, 365-31) }, nil},
 		{"29 days before they expire", func(t *testing.T, p *pki) { p.now = p.now.AddDate(0, 0, 365-29) }, every("")},
 		{"a key of another certificate", func(t *testing.T, p *pki) { copyFile(t, p.key("kwok"), p.key("ccm")) }, []string{"ccm"}},
-		{"half a certificate", func(t *testing.T, p *pki) { truncate(t, p.crt("admin")) }, []string{"admin"}},
+		{"truncated certificate", func(t *testing.T, p *pki) { truncate(t, p.crt("admin")) }, []string{"admin"}},
 		{"a certificate of another authority", func(t *testing.T, p *pki) {
 			copyFile(t, p.key("kwok"), p.key("ccm"))
 			copyFile(t, p.crt("kwok"), p.crt("ccm"))
 		}, []string{"ccm"}},
-		{"no authority", func(t *testing.T, p *pki) { remove(t, p.key(etcdCA)) }, append([]string{etcdCA}, every(etcdCA)...)},
+		{"missing authority certificate", func(t *testing.T, p *pki) { remove(t, p.key(etcdCA)) }, append([]string{etcdCA}, every(etcdCA)...)},
 		{"no public key", func(t *testing.T, p *pki) { remove(t, filepath.Join(p.dir, "service-account.pub")) }, nil},
 		{"no signing key", func(t *testing.T, p *pki) { remove(t, p.key("service-account")) }, []string{"service-account"}},
 	} {

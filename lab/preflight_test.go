@@ -101,13 +101,13 @@ func TestChoosePorts(t *testing.T) {
 		last ports
 		want ports // nil means any free ports
 	}{
-		{"the first time", nil, nil, portsFrom(DefaultPortBase)},
-		{"the second time", nil, last, last},
-		{"after an older release", nil, incomplete, portsFrom(DefaultPortBase)},
-		{"as asked", new(30000), last, portsFrom(30000)},
-		{"free ones", new(0), nil, nil},
-		{"free ones instead of the default", new(0), portsFrom(DefaultPortBase), nil},
-		{"the free ones of the last time", new(0), last, last},
+		{"no ports chosen before", nil, nil, portsFrom(DefaultPortBase)},
+		{"ports of the last start", nil, last, last},
+		{"incomplete ports of an older release", nil, incomplete, portsFrom(DefaultPortBase)},
+		{"given port base", new(30000), last, portsFrom(30000)},
+		{"free ports", new(0), nil, nil},
+		{"free ports instead of default ports", new(0), portsFrom(DefaultPortBase), nil},
+		{"free ports of the last start", new(0), last, last},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := choosePorts(tc.base, tc.last)

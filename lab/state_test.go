@@ -32,9 +32,9 @@ func TestIdentify(t *testing.T) {
 		t.Fatalf("%+v does not run", who)
 	}
 	for name, other := range map[string]process{
-		"started at another time": {who.PID, who.Start + 1, who.Boot},
-		"of another boot":         {who.PID, who.Start, "other"},
-		"never started":           {},
+		"process with another start time": {who.PID, who.Start + 1, who.Boot},
+		"process of another boot":         {who.PID, who.Start, "other"},
+		"process that never started":      {},
 	} {
 		if other.runs() {
 			t.Errorf("a process %s runs", name)

@@ -171,14 +171,14 @@ func TestListPagesAndFilters(t *testing.T) {
 		want int
 	}{
 		"name":                 {cloudsim.ListOptions{Name: "n-03"}, 1},
-		"no such name":         {cloudsim.ListOptions{Name: "n-99"}, 0},
-		"name, other zone":     {cloudsim.ListOptions{Name: "n-03", Zone: "sim-1c"}, 0},
+		"unknown name":         {cloudsim.ListOptions{Name: "n-99"}, 0},
+		"name in another zone": {cloudsim.ListOptions{Name: "n-03", Zone: "sim-1c"}, 0},
 		"zone":                 {cloudsim.ListOptions{Zone: "sim-1c"}, 5},
 		"label":                {cloudsim.ListOptions{Labels: map[string]string{"app": "x"}}, 20},
 		"two labels":           {cloudsim.ListOptions{Labels: map[string]string{"app": "y", "tier": "1"}}, 5},
-		"label of no resource": {cloudsim.ListOptions{Labels: map[string]string{"tier": "2"}}, 0},
+		"unknown label":        {cloudsim.ListOptions{Labels: map[string]string{"tier": "2"}}, 0},
 		"empty label value":    {cloudsim.ListOptions{Labels: map[string]string{"tier": ""}}, 0},
-		"label and its page":   {cloudsim.ListOptions{Labels: map[string]string{"app": "y"}, Limit: 2}, 5},
+		"label and limit":      {cloudsim.ListOptions{Labels: map[string]string{"app": "y"}, Limit: 2}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _, err := cloudsim.All(ctx, c.ListInstances, tc.o)

@@ -104,13 +104,13 @@ func TestRation(t *testing.T) {
 		size       int
 		story, got string
 	}{
-		{"one alone has half", 4, "aaaa", "aa"},
-		{"a second has the same of the rest", 8, "aaaaaabbbb", "aaaabb"},
+		{"a single caller gets half of the slots", 4, "aaaa", "aa"},
+		{"a second caller gets half of the rest", 8, "aaaaaabbbb", "aaaabb"},
 		{"a returned slot serves a waiting caller", 4, "aaa-a", "aaa"},
 		{"the caller with the fewest slots is first", 3, "abcab-c-b", "abcb"},
-		{"among equals in turn", 1, "abbcc-a-b-c-b", "abcbc"},
-		{"one that left is not served", 1, "aBbBc-a-b", "abc"},
-		{"the last that waited left", 1, "aBCCc-a", "ac"},
+		{"callers with equal slots take turns", 1, "abbcc-a-b-c-b", "abcbc"},
+		{"a caller that left gets no slot", 1, "aBbBc-a-b", "abc"},
+		{"the last waiting caller left", 1, "aBCCc-a", "ac"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -73,14 +73,14 @@ func TestModifyDiskIsChecked(t *testing.T) {
 		kind  cloudsim.Kind
 		field string
 	}{
-		"nothing":              {small.ID, cloudsim.ModifyDisk{}, cloudsim.Invalid, "type"},
-		"no such type":         {small.ID, cloudsim.ModifyDisk{Type: "nope"}, cloudsim.Invalid, "type"},
-		"too small for it":     {small.ID, cloudsim.ModifyDisk{Type: "fast"}, cloudsim.Invalid, "type"},
-		"too large for it":     {large.ID, cloudsim.ModifyDisk{Type: "balanced"}, cloudsim.Invalid, "type"},
-		"shared, and it is no": {many.ID, cloudsim.ModifyDisk{Type: "balanced"}, cloudsim.Invalid, "type"},
-		"too many IOPS":        {small.ID, cloudsim.ModifyDisk{IOPS: 16_001}, cloudsim.Invalid, "iops"},
-		"too few MiB/s":        {small.ID, cloudsim.ModifyDisk{ThroughputMiBps: 49}, cloudsim.Invalid, "throughputMiBps"},
-		"no such disk":         {"disk-ffffff", cloudsim.ModifyDisk{IOPS: 1}, cloudsim.NotFound, ""},
+		"no field":                                     {small.ID, cloudsim.ModifyDisk{}, cloudsim.Invalid, "type"},
+		"unknown type":                                 {small.ID, cloudsim.ModifyDisk{Type: "nope"}, cloudsim.Invalid, "type"},
+		"disk too small for the type":                  {small.ID, cloudsim.ModifyDisk{Type: "fast"}, cloudsim.Invalid, "type"},
+		"disk too large for the type":                  {large.ID, cloudsim.ModifyDisk{Type: "balanced"}, cloudsim.Invalid, "type"},
+		"multi-attach disk, type without multi-attach": {many.ID, cloudsim.ModifyDisk{Type: "balanced"}, cloudsim.Invalid, "type"},
+		"too many IOPS":                                {small.ID, cloudsim.ModifyDisk{IOPS: 16_001}, cloudsim.Invalid, "iops"},
+		"too few MiB/s":                                {small.ID, cloudsim.ModifyDisk{ThroughputMiBps: 49}, cloudsim.Invalid, "throughputMiBps"},
+		"unknown disk":                                 {"disk-ffffff", cloudsim.ModifyDisk{IOPS: 1}, cloudsim.NotFound, ""},
 	} {
 		_, err := e.ModifyDisk(ctx, tc.id, tc.req)
 		refused(t, name, err, tc.kind, tc.field)
@@ -127,21 +127,21 @@ func TestDiskOfSource(t *testing.T) {
 		kind  error           // nil for none
 		field string
 	}{
-		"of a snapshot, as large":     {one("sim-1b", "balanced", 0), "", nil, ""},
-		"of a snapshot, larger":       {one("sim-1b", "fast", 11), "", nil, ""},
-		"of a snapshot, smaller":      {one("sim-1b", "fast", 9), "", cloudsim.Invalid, "sizeGiB"},
-		"of a snapshot, elsewhere":    {one("far-a", "fast", 0), "", cloudsim.Invalid, "sourceSnapshot"},
-		"a copy, as large":            {one("sim-1a", "balanced", 0), d.ID, nil, ""},
-		"a copy, larger":              {one("sim-1a", "balanced", 11), d.ID, nil, ""},
-		"a copy, smaller":             {one("sim-1a", "balanced", 9), d.ID, cloudsim.Invalid, "sizeGiB"},
-		"a copy, too large":           {one("sim-1a", "balanced", 16385), d.ID, cloudsim.Invalid, "sizeGiB"},
-		"a copy of another type":      {one("sim-1a", "fast", 0), d.ID, cloudsim.Invalid, "type"},
-		"a copy in another zone":      {one("sim-1b", "balanced", 0), d.ID, cloudsim.Invalid, "sourceDisk"},
-		"a copy that is regional":     {cloudsim.CreateDisk{Name: "new", ReplicaZones: []string{"sim-1a", "sim-1c"}, Type: "balanced"}, d.ID, nil, ""},
-		"a regional copy elsewhere":   {two, d.ID, cloudsim.Invalid, "sourceDisk"},
-		"a zonal copy of a regional":  {one("sim-1a", "balanced", 0), both.ID, cloudsim.Invalid, "sourceDisk"},
-		"a copy of a regional beside": {two, both.ID, cloudsim.Invalid, "sourceDisk"},
-		"a copy of nothing":           {one("sim-1a", "balanced", 0), "disk-ffffff", cloudsim.NotFound, "sourceDisk"},
+		"same size as the snapshot":                         {one("sim-1b", "balanced", 0), "", nil, ""},
+		"larger than the snapshot":                          {one("sim-1b", "fast", 11), "", nil, ""},
+		"smaller than the snapshot":                         {one("sim-1b", "fast", 9), "", cloudsim.Invalid, "sizeGiB"},
+		"snapshot of another region":                        {one("far-a", "fast", 0), "", cloudsim.Invalid, "sourceSnapshot"},
+		"same size as the source disk":                      {one("sim-1a", "balanced", 0), d.ID, nil, ""},
+		"larger than the source disk":                       {one("sim-1a", "balanced", 11), d.ID, nil, ""},
+		"smaller than the source disk":                      {one("sim-1a", "balanced", 9), d.ID, cloudsim.Invalid, "sizeGiB"},
+		"larger than the type permits":                      {one("sim-1a", "balanced", 16385), d.ID, cloudsim.Invalid, "sizeGiB"},
+		"another type than the source disk":                 {one("sim-1a", "fast", 0), d.ID, cloudsim.Invalid, "type"},
+		"another zone than the source disk":                 {one("sim-1b", "balanced", 0), d.ID, cloudsim.Invalid, "sourceDisk"},
+		"regional copy of a zonal disk":                     {cloudsim.CreateDisk{Name: "new", ReplicaZones: []string{"sim-1a", "sim-1c"}, Type: "balanced"}, d.ID, nil, ""},
+		"regional copy without the zone of the source disk": {two, d.ID, cloudsim.Invalid, "sourceDisk"},
+		"zonal copy of a regional disk":                     {one("sim-1a", "balanced", 0), both.ID, cloudsim.Invalid, "sourceDisk"},
+		"regional copy in other zones than the source disk": {two, both.ID, cloudsim.Invalid, "sourceDisk"},
+		"unknown source disk":                               {one("sim-1a", "balanced", 0), "disk-ffffff", cloudsim.NotFound, "sourceDisk"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.req.SourceDisk = tc.of; tc.of == "" {

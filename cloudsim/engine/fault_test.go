@@ -136,21 +136,21 @@ func TestFaultMatches(t *testing.T) {
 		about  engine.Subject
 		want   bool
 	}{
-		"anything":                 {func(m *cloudsim.FaultMatch) {}, get, true},
-		"another operation":        {func(m *cloudsim.FaultMatch) { m.Operation = "instances.list" }, get, false},
-		"caller":                   {func(m *cloudsim.FaultMatch) { m.Caller = "ccm" }, get, true},
-		"another caller":           {func(m *cloudsim.FaultMatch) { m.Caller = "admin" }, get, false},
-		"target":                   {func(m *cloudsim.FaultMatch) { m.Target = string(there.ID) }, get, true},
-		"another target":           {func(m *cloudsim.FaultMatch) { m.Target = "i-000fff" }, get, false},
-		"zone of what is there":    {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1a" }, get, true},
-		"another zone":             {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1b" }, get, false},
-		"labels of what is there":  {func(m *cloudsim.FaultMatch) { m.Labels = map[string]string{"app": "x"} }, get, true},
-		"another label":            {func(m *cloudsim.FaultMatch) { m.Labels = map[string]string{"app": "y"} }, get, false},
-		"zone of what is made":     {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1b" }, inZone("sim-1b"), true},
-		"another zone of a create": {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1b" }, inZone("sim-1a"), false},
-		"labels of what is made":   {func(m *cloudsim.FaultMatch) { m.Labels = map[string]string{"app": "y"} }, inZone("sim-1a"), true},
-		"zone of a list":           {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1a" }, engine.Subject{Operation: "instances.list"}, false},
-		"zone of what is not":      {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1a" }, engine.Subject{Operation: "instances.get", Target: "i-000fff"}, false},
+		"no condition":                     {func(m *cloudsim.FaultMatch) {}, get, true},
+		"another operation":                {func(m *cloudsim.FaultMatch) { m.Operation = "instances.list" }, get, false},
+		"caller":                           {func(m *cloudsim.FaultMatch) { m.Caller = "ccm" }, get, true},
+		"another caller":                   {func(m *cloudsim.FaultMatch) { m.Caller = "admin" }, get, false},
+		"target":                           {func(m *cloudsim.FaultMatch) { m.Target = string(there.ID) }, get, true},
+		"another target":                   {func(m *cloudsim.FaultMatch) { m.Target = "i-000fff" }, get, false},
+		"zone of the target":               {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1a" }, get, true},
+		"another zone":                     {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1b" }, get, false},
+		"labels of the target":             {func(m *cloudsim.FaultMatch) { m.Labels = map[string]string{"app": "x"} }, get, true},
+		"another label":                    {func(m *cloudsim.FaultMatch) { m.Labels = map[string]string{"app": "y"} }, get, false},
+		"zone of the new object":           {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1b" }, inZone("sim-1b"), true},
+		"another zone than the new object": {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1b" }, inZone("sim-1a"), false},
+		"labels of the new object":         {func(m *cloudsim.FaultMatch) { m.Labels = map[string]string{"app": "y"} }, inZone("sim-1a"), true},
+		"zone of a list":                   {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1a" }, engine.Subject{Operation: "instances.list"}, false},
+		"zone of a missing target":         {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1a" }, engine.Subject{Operation: "instances.get", Target: "i-000fff"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := mustFault(t, e, fault("a", "*", match(tc.change)))

@@ -45,13 +45,13 @@ func TestLoadBalancerFamilies(t *testing.T) {
 		kind error
 	}{
 		{"a second family", cloudsim.UpdateLoadBalancer{Families: both}, []string{"127.65.0.1", "fd00:127:65::2"}, nil},
-		{"nothing said of families", cloudsim.UpdateLoadBalancer{}, []string{"127.65.0.1", "fd00:127:65::2"}, nil},
+		{"no families", cloudsim.UpdateLoadBalancer{}, []string{"127.65.0.1", "fd00:127:65::2"}, nil},
 		{"a reserved address", cloudsim.UpdateLoadBalancer{Addresses: []string{front6.IP}}, []string{"127.65.0.1", front6.IP}, nil},
 		{"an address that is not reserved", cloudsim.UpdateLoadBalancer{Addresses: []string{"127.65.0.9"}}, []string{"127.65.0.1", front6.IP}, cloudsim.Invalid},
-		{"the other order", cloudsim.UpdateLoadBalancer{Families: []cloudsim.IPFamily{cloudsim.IPv6, cloudsim.IPv4}}, []string{front6.IP, "127.65.0.1"}, nil},
+		{"families in the other order", cloudsim.UpdateLoadBalancer{Families: []cloudsim.IPFamily{cloudsim.IPv6, cloudsim.IPv4}}, []string{front6.IP, "127.65.0.1"}, nil},
 		{"another scheme", cloudsim.UpdateLoadBalancer{Scheme: cloudsim.SchemeInternal}, []string{front6.IP, "127.65.0.1"}, cloudsim.Invalid},
 		{"one family", cloudsim.UpdateLoadBalancer{Families: both[:1]}, []string{"127.65.0.1"}, nil},
-		{"an address of the other", cloudsim.UpdateLoadBalancer{Addresses: []string{front6.IP}}, []string{"127.65.0.1"}, cloudsim.Invalid},
+		{"address of the other family", cloudsim.UpdateLoadBalancer{Addresses: []string{front6.IP}}, []string{"127.65.0.1"}, cloudsim.Invalid},
 	} {
 		step.ask.LoadBalancerSpec = spec
 		_, err := e.UpdateLoadBalancer(ctx, lb.ID, step.ask, 0)
@@ -159,11 +159,11 @@ func TestAddressTargets(t *testing.T) {
 		targets []cloudsim.Target
 		field   string
 	}{
-		"of another's pods":  {at(one, "10.244.0.7", "10.244.1.8"), "targets[1].ip"},
-		"the cloud's host":   {at(one, "127.0.0.1"), "targets[0].ip"},
-		"another's own":      {at(one, two.InternalIP()), "targets[0].ip"},
-		"the metadata's":     {at(one, "169.254.169.254"), "targets[0].ip"},
-		"no instance at all": {[]cloudsim.Target{{Instance: "i-999999", IP: "10.244.0.7"}}, "targets[0].instance"},
+		"pod address of another instance":      {at(one, "10.244.0.7", "10.244.1.8"), "targets[1].ip"},
+		"address of the cloud's host":          {at(one, "127.0.0.1"), "targets[0].ip"},
+		"internal address of another instance": {at(one, two.InternalIP()), "targets[0].ip"},
+		"address of the metadata service":      {at(one, "169.254.169.254"), "targets[0].ip"},
+		"unknown instance":                     {[]cloudsim.Target{{Instance: "i-999999", IP: "10.244.0.7"}}, "targets[0].instance"},
 	} {
 		_, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: tc.targets}, 0)
 		var bad *cloudsim.Error

@@ -230,25 +230,25 @@ func TestNetworkRefusals(t *testing.T) {
 		kind  cloudsim.Kind
 		words []string
 	}{
-		"overlaps a network":         {network(cloudsim.CreateNetwork{Name: "b", IPv4: "10.10.128.0/17"}), cloudsim.Conflict, []string{"10.10.0.0/16", "(shop)"}},
-		"overlaps its pods":          {network(cloudsim.CreateNetwork{Name: "b", IPv4: "10.11.0.0/16"}), cloudsim.Conflict, []string{"10.11.0.0/23"}},
-		"overlaps load balancers":    {network(cloudsim.CreateNetwork{Name: "b", IPv4: "127.65.1.0/24"}), cloudsim.Conflict, []string{"load balancers"}},
-		"overlaps default networks":  {network(cloudsim.CreateNetwork{Name: "b", IPv4: "127.64.1.0/24"}), cloudsim.Conflict, []string{"projects"}},
-		"other ranges":               {network(cloudsim.CreateNetwork{Name: "shop", IPv4: "10.20.0.0/16"}), cloudsim.Exists, []string{string(n.ID)}},
-		"outside the network":        {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.20.1.0/24"}), cloudsim.Invalid, []string{"ipv4 must be inside 10.10.0.0/16"}},
-		"wider than the network":     {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.0.0.0/8"}), cloudsim.Invalid, []string{"ipv4"}},
-		"overlaps a subnet":          {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.10.1.0/24"}), cloudsim.Conflict, []string{string(s.ID)}},
-		"no such zone":               {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.10.2.0/24", Zone: "mars"}), cloudsim.Invalid, []string{"zone names mars"}},
-		"no such region":             {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.10.2.0/24", Region: "mars"}), cloudsim.Invalid, []string{"region names mars"}},
-		"another project's network":  {subnet(abroad, cloudsim.CreateSubnet{IPv4: "10.10.2.0/24"}), cloudsim.Invalid, []string{"network names"}},
-		"another project's subnet":   {instance(abroad, cloudsim.CreateInstance{Zone: "sim-1a", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names"}},
-		"a zone it does not serve":   {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1b", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names", "sim-1b"}},
-		"no subnet that serves it":   {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1b", Network: n.ID}), cloudsim.Invalid, []string{"network names", "sim-1b"}},
-		"a subnet of another":        {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1a", Network: "net-000001", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names"}},
-		"the network is used":        {why(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, []string{string(s.ID)}},
-		"the default network":        {why(e.DeleteNetwork(ctx, "net-000001")), cloudsim.Conflict, []string{"delete the project instead"}},
-		"the default subnet":         {why(e.DeleteSubnet(ctx, "subnet-000001")), cloudsim.Conflict, []string{"delete the project instead"}},
-		"pod ranges over its ranges": {why(e.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.10.4.0/22"}}}, 0)), cloudsim.Invalid, []string{"podRanges.ipv4"}},
+		"overlaps a network":                           {network(cloudsim.CreateNetwork{Name: "b", IPv4: "10.10.128.0/17"}), cloudsim.Conflict, []string{"10.10.0.0/16", "(shop)"}},
+		"overlaps the pod ranges of a network":         {network(cloudsim.CreateNetwork{Name: "b", IPv4: "10.11.0.0/16"}), cloudsim.Conflict, []string{"10.11.0.0/23"}},
+		"overlaps the load balancer range":             {network(cloudsim.CreateNetwork{Name: "b", IPv4: "127.65.1.0/24"}), cloudsim.Conflict, []string{"load balancers"}},
+		"overlaps default networks":                    {network(cloudsim.CreateNetwork{Name: "b", IPv4: "127.64.1.0/24"}), cloudsim.Conflict, []string{"projects"}},
+		"same name with other ranges":                  {network(cloudsim.CreateNetwork{Name: "shop", IPv4: "10.20.0.0/16"}), cloudsim.Exists, []string{string(n.ID)}},
+		"outside the network":                          {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.20.1.0/24"}), cloudsim.Invalid, []string{"ipv4 must be inside 10.10.0.0/16"}},
+		"wider than the network":                       {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.0.0.0/8"}), cloudsim.Invalid, []string{"ipv4"}},
+		"overlaps a subnet":                            {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.10.1.0/24"}), cloudsim.Conflict, []string{string(s.ID)}},
+		"unknown zone":                                 {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.10.2.0/24", Zone: "mars"}), cloudsim.Invalid, []string{"zone names mars"}},
+		"unknown region":                               {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.10.2.0/24", Region: "mars"}), cloudsim.Invalid, []string{"region names mars"}},
+		"another project's network":                    {subnet(abroad, cloudsim.CreateSubnet{IPv4: "10.10.2.0/24"}), cloudsim.Invalid, []string{"network names"}},
+		"another project's subnet":                     {instance(abroad, cloudsim.CreateInstance{Zone: "sim-1a", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names"}},
+		"zone that the subnet does not serve":          {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1b", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names", "sim-1b"}},
+		"zone that no subnet of the network serves":    {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1b", Network: n.ID}), cloudsim.Invalid, []string{"network names", "sim-1b"}},
+		"subnet of another network":                    {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1a", Network: "net-000001", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names"}},
+		"network with subnets":                         {why(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, []string{string(s.ID)}},
+		"default network":                              {why(e.DeleteNetwork(ctx, "net-000001")), cloudsim.Conflict, []string{"delete the project instead"}},
+		"default subnet":                               {why(e.DeleteSubnet(ctx, "subnet-000001")), cloudsim.Conflict, []string{"delete the project instead"}},
+		"pod ranges that overlap the network's ranges": {why(e.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.10.4.0/22"}}}, 0)), cloudsim.Invalid, []string{"podRanges.ipv4"}},
 	} {
 		t.Run(name, func(t *testing.T) { denied(t, tc.err, tc.kind, tc.words...) })
 	}
@@ -391,11 +391,11 @@ func TestConfiguredRangesKeepClear(t *testing.T) {
 	must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
 	down()
 	for name, change := range map[string]func(*engine.Config){
-		"instances":      func(c *engine.Config) { c.Instances = prefix(t, "10.10.0.0/24") },
-		"load balancers": func(c *engine.Config) { c.LoadBalancers = prefix(t, "10.10.0.0/24") },
-		"pods":           func(c *engine.Config) { c.Pods.IPv4 = "10.10.0.0/24" },
-		"both the same":  func(c *engine.Config) { c.LoadBalancers = c.Instances },
-		"no IPv4":        func(c *engine.Config) { c.Instances = prefix(t, "fd00::/64") },
+		"instances":                func(c *engine.Config) { c.Instances = prefix(t, "10.10.0.0/24") },
+		"load balancers":           func(c *engine.Config) { c.LoadBalancers = prefix(t, "10.10.0.0/24") },
+		"pods":                     func(c *engine.Config) { c.Pods.IPv4 = "10.10.0.0/24" },
+		"equal ranges":             func(c *engine.Config) { c.LoadBalancers = c.Instances },
+		"IPv6 range as IPv4 range": func(c *engine.Config) { c.Instances = prefix(t, "fd00::/64") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := prepare(t, path, change); err == nil {

@@ -64,16 +64,16 @@ func TestServiceAccount(t *testing.T) {
 		class              engine.Access
 		want               error
 	}{
-		"by pattern":                       {"", "disks.create", engine.Write, nil},
-		"by name, of an access operation":  {"", "tokens.list", engine.Manage, nil},
-		"another name":                     {"", "tokens.create", engine.Manage, cloudsim.Denied},
-		"another noun":                     {"", "instances.list", engine.Read, cloudsim.Denied},
-		"in the project of another role":   {"shop", "instances.list", engine.Read, nil},
-		"what that role has not":           {"shop", "disks.create", engine.Write, cloudsim.Denied},
-		"a class holds for no tokens":      {"shop", "tokens.list", engine.Manage, cloudsim.Denied},
-		"of the whole cloud":               {"", "faults.create", engine.Admin, cloudsim.Denied},
-		"in all projects":                  {"*", "disks.list", engine.Read, cloudsim.Denied},
-		"in a project that does not exist": {"nope", "disks.list", engine.Read, cloudsim.Denied},
+		"operation that a pattern permits":                   {"", "disks.create", engine.Write, nil},
+		"access operation that a name permits":               {"", "tokens.list", engine.Manage, nil},
+		"another operation of the resource":                  {"", "tokens.create", engine.Manage, cloudsim.Denied},
+		"another resource":                                   {"", "instances.list", engine.Read, cloudsim.Denied},
+		"operation of the role in the other project":         {"shop", "instances.list", engine.Read, nil},
+		"operation that the role in the other project lacks": {"shop", "disks.create", engine.Write, cloudsim.Denied},
+		"a reader cannot manage tokens":                      {"shop", "tokens.list", engine.Manage, cloudsim.Denied},
+		"operation of the whole cloud":                       {"", "faults.create", engine.Admin, cloudsim.Denied},
+		"in all projects":                                    {"*", "disks.list", engine.Read, cloudsim.Denied},
+		"in a project that does not exist":                   {"nope", "disks.list", engine.Read, cloudsim.Denied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := allows(tc.project, tc.operation, tc.class); !errors.Is(err, tc.want) {
@@ -143,17 +143,17 @@ func TestCallersGrantOnlyTheirPermissions(t *testing.T) {
 		return err
 	}
 	for name, tc := range map[string]struct{ got, want error }{
-		"bind what he has":            {bind(cloudsim.RoleReader, false), nil},
-		"bind more":                   {bind(cloudsim.RoleWriter, false), cloudsim.Denied},
-		"bind what he has for some":   {passOn, cloudsim.Denied},
-		"bind it everywhere":          {bind(cloudsim.RoleReader, true), cloudsim.Denied},
-		"a token with what he has":    {token(cloudsim.CreateToken{Name: "r", Role: cloudsim.RoleReader}), nil},
-		"a token with more":           {token(cloudsim.CreateToken{Name: "w", Role: cloudsim.RoleAdmin}), cloudsim.Denied},
-		"a token of a stronger one":   {token(cloudsim.CreateToken{ServiceAccount: "strong"}), cloudsim.Denied},
-		"an instance as himself":      {instance("steward"), nil},
-		"an instance as stronger one": {instance("strong"), cloudsim.Denied},
-		"revoke the admin":            {e.DeleteToken(ctx, "tok-000001"), cloudsim.Denied},
-		"an account in use":           {e.DeleteServiceAccount(ctx, "sa-000002"), cloudsim.Conflict},
+		"bind a role that the steward has":                    {bind(cloudsim.RoleReader, false), nil},
+		"bind a role that the steward lacks":                  {bind(cloudsim.RoleWriter, false), cloudsim.Denied},
+		"bind a role that the steward has for some resources": {passOn, cloudsim.Denied},
+		"bind a role in all projects":                         {bind(cloudsim.RoleReader, true), cloudsim.Denied},
+		"create a token with a role that the steward has":     {token(cloudsim.CreateToken{Name: "r", Role: cloudsim.RoleReader}), nil},
+		"create a token with a role that the steward lacks":   {token(cloudsim.CreateToken{Name: "w", Role: cloudsim.RoleAdmin}), cloudsim.Denied},
+		"create a token of a stronger account":                {token(cloudsim.CreateToken{ServiceAccount: "strong"}), cloudsim.Denied},
+		"create an instance as the steward":                   {instance("steward"), nil},
+		"create an instance as a stronger account":            {instance("strong"), cloudsim.Denied},
+		"delete the token of the admin":                       {e.DeleteToken(ctx, "tok-000001"), cloudsim.Denied},
+		"delete an account that an instance uses":             {e.DeleteServiceAccount(ctx, "sa-000002"), cloudsim.Conflict},
 	} {
 		if !errors.Is(tc.got, tc.want) {
 			t.Errorf("%s: %v; want %v", name, tc.got, tc.want)

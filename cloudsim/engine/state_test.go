@@ -105,10 +105,10 @@ func TestLoadKeepsSecrets(t *testing.T) {
 		secret string
 		want   error
 	}{
-		"of now":                        {now.Secret, nil},
-		"of then":                       {was.Secret, cloudsim.Unauthenticated},
-		"that was not there then":       {late.Secret, nil},
-		"of an account that is no more": {gone, cloudsim.Unauthenticated},
+		"token of the running cloud":                     {now.Secret, nil},
+		"token of the saved state":                       {was.Secret, cloudsim.Unauthenticated},
+		"token that is newer than the saved state":       {late.Secret, nil},
+		"token of an account that the saved state lacks": {gone, cloudsim.Unauthenticated},
 	} {
 		if _, err := e.Authorize(t.Context(), engine.Request{Secret: tc.secret, Operation: "zones.list", Access: engine.Read}); !errors.Is(err, tc.want) {
 			t.Errorf("a secret %s: %v; want %v", name, err, tc.want)
@@ -155,19 +155,19 @@ func TestLoadMovesNoToken(t *testing.T) {
 		then, now   side
 		read, write error
 	}{
-		"the same project":                  {side{a, "", none}, side{a, "", writes}, nil, nil},
-		"no such project":                   {side{}, side{a, "", writes}, unknown, unknown},
-		"another project of that id":        {side{a, "", none}, side{b, "", writes}, unknown, unknown},
-		"another project's token":           {side{a, "", writes}, side{b, "", writes}, unknown, unknown},
-		"the same account":                  {side{a, "x", writes}, side{a, "x", writes}, nil, nil},
-		"the same account, bound to less":   {side{a, "x", reads}, side{a, "x", writes}, nil, cloudsim.Denied},
-		"no such account":                   {side{a, "", none}, side{a, "x", writes}, unknown, unknown},
-		"another account of that id":        {side{a, "y", writes}, side{a, "x", writes}, unknown, unknown},
-		"an account of another project":     {side{[]string{"a", "b"}, "x", writes}, side{a, "x", writes}, unknown, unknown},
-		"a reader, where a writer was":      {side{a, "", writes}, side{a, "", reads}, nil, cloudsim.Denied},
-		"a writer, where a reader was":      {side{a, "", reads}, side{a, "", writes}, nil, nil},
-		"a reader, where an account's was":  {side{a, "x", writes}, side{a, "", reads}, nil, cloudsim.Denied},
-		"an account's, which was not there": {side{a, "", writes}, side{a, "x", reads}, unknown, unknown},
+		"same project":                                         {side{a, "", none}, side{a, "", writes}, nil, nil},
+		"project that the state lacks":                         {side{}, side{a, "", writes}, unknown, unknown},
+		"another project with the same id":                     {side{a, "", none}, side{b, "", writes}, unknown, unknown},
+		"token of another project":                             {side{a, "", writes}, side{b, "", writes}, unknown, unknown},
+		"same account":                                         {side{a, "x", writes}, side{a, "x", writes}, nil, nil},
+		"same account with fewer roles in the state":           {side{a, "x", reads}, side{a, "x", writes}, nil, cloudsim.Denied},
+		"account that the state lacks":                         {side{a, "", none}, side{a, "x", writes}, unknown, unknown},
+		"another account with the same id":                     {side{a, "y", writes}, side{a, "x", writes}, unknown, unknown},
+		"account that belongs to another project in the state": {side{[]string{"a", "b"}, "x", writes}, side{a, "x", writes}, unknown, unknown},
+		"reader token, and a writer token in the state":        {side{a, "", writes}, side{a, "", reads}, nil, cloudsim.Denied},
+		"writer token, and a reader token in the state":        {side{a, "", reads}, side{a, "", writes}, nil, nil},
+		"reader token, and an account's token in the state":    {side{a, "x", writes}, side{a, "", reads}, nil, cloudsim.Denied},
+		"account's token, and no account in the state":         {side{a, "", writes}, side{a, "x", reads}, unknown, unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := engine.AsCloud(t.Context())
@@ -201,12 +201,12 @@ func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 		then, now    int64
 		opens, stays bool // whether the token is valid after two days, and exists after ten days
 	}{
-		"brief":                       {none, brief, false, false},
-		"long":                        {none, long, true, false},
-		"brief, where one had no end": {forever, brief, false, false},
-		"long, where one was brief":   {brief, long, true, false},
-		"brief, where one was long":   {long, brief, false, false},
-		"without, where one had one":  {brief, forever, true, true},
+		"short expiry, no token in the state":    {none, brief, false, false},
+		"long expiry, no token in the state":     {none, long, true, false},
+		"short expiry, no expiry in the state":   {forever, brief, false, false},
+		"long expiry, short expiry in the state": {brief, long, true, false},
+		"short expiry, long expiry in the state": {long, brief, false, false},
+		"no expiry, short expiry in the state":   {brief, forever, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, down := boot(t, file(t), instant, frozen, withStates(t.TempDir()))

@@ -95,16 +95,16 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 		want   error
 		after  time.Duration
 	}{
-		"its token is revoked":         {brief, revoke, cloudsim.Unauthenticated, 0},
-		"its token expires":            {brief, idle, cloudsim.Unauthenticated, 2 * time.Minute},
-		"its token has another secret": {admins, rotate, cloudsim.Unauthenticated, 0},
-		"its account goes":             {brief, remove, cloudsim.Unauthenticated, 0},
-		"its roles go":                 {brief, strip, cloudsim.Denied, 0},
-		"a role for some things stays": {brief, limit, cloudsim.Denied, 0},
-		"the trust was deleted":        {workload, distrust, cloudsim.Unauthenticated, 0},
-		"the workload's token expires": {workload, idle, cloudsim.Unauthenticated, 2 * time.Minute},
-		"the workload's account goes":  {workload, remove, cloudsim.Unauthenticated, 0},
-		"the roles of the workload go": {workload, strip, cloudsim.Denied, 0},
+		"token deleted":                   {brief, revoke, cloudsim.Unauthenticated, 0},
+		"token expired":                   {brief, idle, cloudsim.Unauthenticated, 2 * time.Minute},
+		"token rotated":                   {admins, rotate, cloudsim.Unauthenticated, 0},
+		"account deleted":                 {brief, remove, cloudsim.Unauthenticated, 0},
+		"roles removed":                   {brief, strip, cloudsim.Denied, 0},
+		"role for some resources remains": {brief, limit, cloudsim.Denied, 0},
+		"trust deleted":                   {workload, distrust, cloudsim.Unauthenticated, 0},
+		"workload's token expired":        {workload, idle, cloudsim.Unauthenticated, 2 * time.Minute},
+		"workload's account deleted":      {workload, remove, cloudsim.Unauthenticated, 0},
+		"workload's roles removed":        {workload, strip, cloudsim.Denied, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -164,22 +164,22 @@ func TestRefusedCalls(t *testing.T) {
 		headers      []string
 		want         int
 	}{
-		"good":                 {"GET", "/v1/instance/id", []string{"Metadata-Token", token}, 200},
-		"no token":             {"GET", "/v1/instance/id", nil, 401},
-		"a guess":              {"GET", "/v1/instance/id", []string{"Metadata-Token", guess}, 401},
-		"not base64":           {"GET", "/v1/instance/id", []string{"Metadata-Token", "***"}, 401},
-		"forwarded":            {"GET", "/v1/instance/id", []string{"Metadata-Token", token, "X-Forwarded-For", "10.0.0.1"}, 403},
-		"session by proxy":     {"PUT", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "60", "Via", "1.1 proxy"}, 403},
-		"rebound name":         {"GET", "/v1/instance/id", []string{"Metadata-Token", token, "Host", "evil.example"}, 421},
-		"own name":             {"GET", "/v1/instance/id", []string{"Metadata-Token", token, "Host", "metadata.internal:80"}, 200},
-		"no TTL":               {"PUT", "/v1/token", nil, 400},
-		"TTL 0":                {"PUT", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "0"}, 400},
-		"TTL of 6 h and 1 s":   {"PUT", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "21601"}, 400},
-		"session by GET":       {"GET", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "60"}, 405},
-		"POST":                 {"POST", "/v1/instance/id", []string{"Metadata-Token", token}, 405},
-		"audience missing":     {"GET", "/v1/instance/identity", []string{"Metadata-Token", token}, 400},
-		"header too large":     {"GET", "/v1/instance/id", []string{"Metadata-Token", strings.Repeat("x", 32<<10)}, 431},
-		"another path's token": {"GET", "/v1/instance/zone", []string{"Metadata-Token", token}, 200},
+		"good":                              {"GET", "/v1/instance/id", []string{"Metadata-Token", token}, 200},
+		"no token":                          {"GET", "/v1/instance/id", nil, 401},
+		"unknown token":                     {"GET", "/v1/instance/id", []string{"Metadata-Token", guess}, 401},
+		"not base64":                        {"GET", "/v1/instance/id", []string{"Metadata-Token", "***"}, 401},
+		"forwarded":                         {"GET", "/v1/instance/id", []string{"Metadata-Token", token, "X-Forwarded-For", "10.0.0.1"}, 403},
+		"session request with a Via header": {"PUT", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "60", "Via", "1.1 proxy"}, 403},
+		"foreign host name":                 {"GET", "/v1/instance/id", []string{"Metadata-Token", token, "Host", "evil.example"}, 421},
+		"host name of the service":          {"GET", "/v1/instance/id", []string{"Metadata-Token", token, "Host", "metadata.internal:80"}, 200},
+		"no TTL":                            {"PUT", "/v1/token", nil, 400},
+		"TTL 0":                             {"PUT", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "0"}, 400},
+		"TTL of 6 h and 1 s":                {"PUT", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "21601"}, 400},
+		"session by GET":                    {"GET", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "60"}, 405},
+		"POST":                              {"POST", "/v1/instance/id", []string{"Metadata-Token", token}, 405},
+		"no audience":                       {"GET", "/v1/instance/identity", []string{"Metadata-Token", token}, 400},
+		"header too large":                  {"GET", "/v1/instance/id", []string{"Metadata-Token", strings.Repeat("x", 32<<10)}, 431},
+		"same token for another path":       {"GET", "/v1/instance/zone", []string{"Metadata-Token", token}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if code, got := send(t, hc, tc.method, url+tc.path, tc.headers...); code != tc.want {

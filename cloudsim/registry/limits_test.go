@@ -51,9 +51,9 @@ func TestManifestIsAuthorizedUnread(t *testing.T) {
 		size   int
 		want   int
 	}{
-		"anonymous":  {"", 1000, 401},
-		"a reader":   {mayNot, 1000, 403},
-		"over 4 MiB": {may, 4<<20 + 1, 400},
+		"anonymous":          {"", 1000, 401},
+		"token without push": {mayNot, 1000, 403},
+		"over 4 MiB":         {may, 4<<20 + 1, 400},
 	} {
 		conn := w.dial(t, "http/1.1")
 		if _, err := fmt.Fprintf(conn, "PUT /v2/team-a/web/manifests/v1 HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n", c.header, c.size); err != nil {

@@ -327,20 +327,20 @@ func TestIsolation(t *testing.T) {
 		method, path, bearer string
 		want                 int
 	}{
-		"nothing":                          {"GET", "/v2/", "", 401},
-		"a bearer":                         {"GET", "/v2/", a, 200},
-		"a password is no bearer":          {"GET", "/v2/", cred.Password, 401},
-		"a guess":                          {"GET", "/v2/", a[:len(a)-8] + "AAAAAAAA", 401},
-		"its own repository":               {"GET", "/v2/team-b/api/blobs/" + blob.String(), b, 200},
-		"another's bearer":                 {"GET", "/v2/team-b/api/blobs/" + blob.String(), a, 401},
-		"a blob by another's path":         {"GET", "/v2/team-a/web/blobs/" + blob.String(), a, 404},
-		"a mount without pull":             {"POST", "/v2/team-a/web/blobs/uploads/?from=team-b/api&mount=" + blob.String(), a, 202},
-		"push with pull":                   {"POST", "/v2/team-b/api/blobs/uploads/", b, 401},
-		"delete with pull and push":        {"DELETE", "/v2/team-a/web/blobs/" + blob.String(), a, 403},
-		"out of the tree":                  {"GET", "/v2/..%2f..%2fteam-b/api/tags/list", a, 400},
-		"another upload's id":              {"PATCH", "/v2/team-a/web/blobs/uploads/Li4vLi4vb3duZXI", a, 404},
-		"a digest that is no sha256":       {"GET", "/v2/team-a/web/blobs/sha512:" + strings.Repeat("0", 128), a, 400},
-		"a catalog with a repository only": {"GET", "/v2/_catalog", a, 403},
+		"no bearer token":                             {"GET", "/v2/", "", 401},
+		"valid bearer token":                          {"GET", "/v2/", a, 200},
+		"password as bearer token":                    {"GET", "/v2/", cred.Password, 401},
+		"forged bearer token":                         {"GET", "/v2/", a[:len(a)-8] + "AAAAAAAA", 401},
+		"token of the repository":                     {"GET", "/v2/team-b/api/blobs/" + blob.String(), b, 200},
+		"token of another repository":                 {"GET", "/v2/team-b/api/blobs/" + blob.String(), a, 401},
+		"blob of another repository":                  {"GET", "/v2/team-a/web/blobs/" + blob.String(), a, 404},
+		"mount without pull permission on the source": {"POST", "/v2/team-a/web/blobs/uploads/?from=team-b/api&mount=" + blob.String(), a, 202},
+		"push with a pull token":                      {"POST", "/v2/team-b/api/blobs/uploads/", b, 401},
+		"delete with a pull and push token":           {"DELETE", "/v2/team-a/web/blobs/" + blob.String(), a, 403},
+		"path outside the repositories":               {"GET", "/v2/..%2f..%2fteam-b/api/tags/list", a, 400},
+		"forged upload id":                            {"PATCH", "/v2/team-a/web/blobs/uploads/Li4vLi4vb3duZXI", a, 404},
+		"digest with another algorithm":               {"GET", "/v2/team-a/web/blobs/sha512:" + strings.Repeat("0", 128), a, 400},
+		"catalog with a token for one repository":     {"GET", "/v2/_catalog", a, 403},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if resp, body := w.do(t, tc.method, tc.path, tc.bearer, ""); resp.StatusCode != tc.want {

@@ -49,12 +49,12 @@ func TestSign(t *testing.T) {
 		ok    bool
 	}{
 		{"now", ca, "web.example", 0, true},
-		{"by address", ca, "192.0.2.1", 0, true},
-		{"to a clock that is behind", ca, "web.example", -59 * time.Minute, true},
+		{"address of the certificate", ca, "192.0.2.1", 0, true},
+		{"client clock 59 minutes behind", ca, "web.example", -59 * time.Minute, true},
 		{"after 364 days", ca, "web.example", 364 * 24 * time.Hour, true},
-		{"after a year and a day", ca, "web.example", 366 * 24 * time.Hour, false},
-		{"under another name", ca, "mail.example", 0, false},
-		{"by another authority", other, "web.example", 0, false},
+		{"after 366 days", ca, "web.example", 366 * 24 * time.Hour, false},
+		{"another host name", ca, "mail.example", 0, false},
+		{"another authority", other, "web.example", 0, false},
 	} {
 		roots := x509.NewCertPool()
 		roots.AddCert(tc.by.Cert)

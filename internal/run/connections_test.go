@@ -106,11 +106,11 @@ const authorized = "Authorization: x"
 func TestAnonymousConnectionsEnd(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		for name, request := range map[string][]string{
-			"nothing":        nil,
-			"half a header":  {"GET / HTTP/1.1", "Host: x", "X: "},
-			"half a body":    {"POST / HTTP/1.1", "Host: x", "Content-Length: 10", "", "{"},
-			"idle after one": {"GET / HTTP/1.1", "Host: x", "", ""},
-			"a slow request": {"GET /wait HTTP/1.1", "Host: x", "", ""},
+			"nothing":                nil,
+			"incomplete header":      {"GET / HTTP/1.1", "Host: x", "X: "},
+			"incomplete body":        {"POST / HTTP/1.1", "Host: x", "Content-Length: 10", "", "{"},
+			"idle after one request": {"GET / HTTP/1.1", "Host: x", "", ""},
+			"a slow request":         {"GET /wait HTTP/1.1", "Host: x", "", ""},
 		} {
 			t.Run(fmt.Sprint(name, " TLS ", secure), func(t *testing.T) {
 				t.Parallel()

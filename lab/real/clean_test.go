@@ -36,17 +36,17 @@ func TestRuns(t *testing.T) {
 	for what, leave := range map[string]func(dir string) error{
 		"nothing":         nil,
 		"an empty cgroup": func(string) error { return cgroup{all, name}.below("i-000001").create() },
-		"the link": func(string) error {
+		"the link to the host": func(string) error {
 			return host.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: link}, PeerName: hostPort})
 		},
-		"the network": func(dir string) error {
+		"the network namespace": func(dir string) error {
 			ns, err := newNetNS(filepath.Join(dir, vpcFile))
 			if err != nil {
 				return err
 			}
 			return ns.Close()
 		},
-		"a disk": func(string) error {
+		"an attached disk": func(string) error {
 			disks := disksDir(name)
 			t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(disks)) })
 			if err := os.MkdirAll(disks, 0o700); err != nil {

@@ -352,12 +352,12 @@ func TestHostileAgent(t *testing.T) {
 func TestAgentsAreChecked(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.Authenticator = onlyToken("secret") })
 	for name, md := range map[string][]string{
-		"no id":            {"authorization", "Bearer secret"},
-		"two ids":          {"agentid", "a", "agentid", "b", "authorization", "Bearer secret"},
-		"bad identifiers":  {"agentid", "a", "agentidentifiers", "colour=red", "authorization", "Bearer secret"},
-		"bad cidr":         {"agentid", "a", "agentidentifiers", "cidr=10.0.0.0", "authorization", "Bearer secret"},
-		"no token":         {"agentid", "a"},
-		"token of another": {"agentid", "a", "authorization", "Bearer other"},
+		"no id":                  {"authorization", "Bearer secret"},
+		"two ids":                {"agentid", "a", "agentid", "b", "authorization", "Bearer secret"},
+		"bad identifiers":        {"agentid", "a", "agentidentifiers", "colour=red", "authorization", "Bearer secret"},
+		"invalid CIDR":           {"agentid", "a", "agentidentifiers", "cidr=10.0.0.0", "authorization", "Bearer secret"},
+		"no token":               {"agentid", "a"},
+		"token of another agent": {"agentid", "a", "authorization", "Bearer other"},
 	} {
 		s, _ := rawStream(t, b.agents, "/AgentService/Connect", md...)
 		if err := s.RecvMsg(&client.Packet{}); err == nil {

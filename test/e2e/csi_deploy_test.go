@@ -34,15 +34,15 @@ func TestShippedVolumesWork(t *testing.T) {
 	// The test checks the permissions before it starts the controllers. The API server needs some
 	// time to apply new roles. A refusal in this time would look like a missing permission.
 	l.walk(t, []step{
-		{"what is applied is taken", (*labRun).testShippedPods},
-		{"what each may do", (*labRun).testShippedRights},
+		{"manifests are accepted", (*labRun).testShippedPods},
+		{"permissions", (*labRun).testShippedRights},
 	})
 	if t.Failed() {
 		return
 	}
 	log := l.beside(sidecars, "--csi-address="+socket, "--kubeconfig="+l.asAccount("csi-controller"), "--leader-election", "--capacity-namespace=kube-system")
 	l.walk(t, []step{
-		{"volumes are made and attached", (*labRun).testShippedVolumes},
+		{"create and attach volumes", (*labRun).testShippedVolumes},
 		{"snapshots", (*labRun).testShippedSnapshots},
 		{"delete", (*labRun).testShippedDelete},
 	})

@@ -191,10 +191,10 @@ func (l *ledger) checkObjects(ctx context.Context, e *engine.Engine, changed map
 func TestLedgerFindsLies(t *testing.T) {
 	put := cloudsim.Event{Rev: 1, Type: cloudsim.EventPut, Kind: cloudsim.KindAddress, ID: "addr-000001", Object: json.RawMessage(`{}`)}
 	for name, told := range map[string]ack{
-		"lost":      {kind: put.Kind, id: "addr-000002", rev: 1, object: []byte(`{}`)},
-		"otherwise": {kind: put.Kind, id: put.ID, rev: 1, object: []byte(`{"ip":"127.65.0.1"}`)},
-		"too old":   {kind: put.Kind, id: put.ID, rev: 2, object: []byte(`{}`)},
-		"not gone":  {kind: put.Kind, id: put.ID},
+		"object is missing":           {kind: put.Kind, id: "addr-000002", rev: 1, object: []byte(`{}`)},
+		"object differs":              {kind: put.Kind, id: put.ID, rev: 1, object: []byte(`{"ip":"127.65.0.1"}`)},
+		"revision is too old":         {kind: put.Kind, id: put.ID, rev: 2, object: []byte(`{}`)},
+		"deleted object still exists": {kind: put.Kind, id: put.ID},
 	} {
 		l := newLedger()
 		l.journal[1], l.now["address addr-000001"] = digest(put), put

@@ -25,8 +25,8 @@ func TestRealSmall(t *testing.T) {
 	l.walk(t, []step{
 		{"pods", (*labRun).testSmallPods},
 		{"sizes", (*labRun).testSmallSizes},
-		{"an instance goes", (*labRun).testSmallDelete},
-		{"nothing is left", (*labRun).testRealCleanup},
+		{"delete an instance", (*labRun).testSmallDelete},
+		{"cleanup", (*labRun).testRealCleanup},
 	})
 }
 

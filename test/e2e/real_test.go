@@ -142,7 +142,7 @@ func TestReal(t *testing.T) {
 		{"SIGKILL of a machine", (*labRun).testRealCrash},
 		{"SIGKILL of the lab", (*labRun).testRealAdoption},
 		{"rolling replacement", (*labRun).testRealReplacement},
-		{"nothing is left", (*labRun).testRealCleanup},
+		{"cleanup", (*labRun).testRealCleanup},
 	})
 }
 

@@ -26,13 +26,13 @@ func TestRealVolumes(t *testing.T) {
 	}
 	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant", "--catalogue", catalogue, "--serve-as", strings.Join(csidriver.LegacyNames(), ","))
 	l.walk(t, []step{
-		{"the driver registers", (*labRun).testVolumesRegister},
-		{"a node crashes", (*labRun).testVolumesCrash},
+		{"driver registration", (*labRun).testVolumesRegister},
+		{"node crash", (*labRun).testVolumesCrash},
 		{"snapshot restore and clone", (*labRun).testVolumesCopies},
-		{"grow and change class", (*labRun).testVolumesChange},
+		{"expand and change class", (*labRun).testVolumesChange},
 		{"in-tree volumes", (*labRun).testVolumesInTree},
 		{"delete", (*labRun).testVolumesDelete},
-		{"nothing is left", (*labRun).testRealCleanup},
+		{"cleanup", (*labRun).testRealCleanup},
 	})
 }
 

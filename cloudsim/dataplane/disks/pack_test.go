@@ -52,14 +52,14 @@ func dataOf(t *testing.T, parts ...part) *statefile.Reader {
 // in the folder.
 func TestHostileData(t *testing.T) {
 	for what, bad := range map[string][]part{
-		"a path":             {{id: "../disk-000001"}},
-		"another kind":       {{id: "i-000001"}},
-		"too large a disk":   {{id: "disk-000001", size: (cloudsim.MaxDiskGiB + 1) << 30}},
-		"beyond the end":     {{"disk-000001", 8, at(8), "x"}},
-		"across the end":     {{"disk-000001", 8, at(7), "xy"}},
-		"a negative offset":  {{"disk-000001", 8, at(1<<64 - 1), "xy"}},
-		"no offset":          {{"disk-000001", 8, "0", "x"}},
-		"parts that overlap": {{"disk-000001", 8, at(0), "xy"}, {"disk-000001", 8, at(1), "x"}},
+		"disk id with a path":    {{id: "../disk-000001"}},
+		"id of another resource": {{id: "i-000001"}},
+		"too large a disk":       {{id: "disk-000001", size: (cloudsim.MaxDiskGiB + 1) << 30}},
+		"beyond the end":         {{"disk-000001", 8, at(8), "x"}},
+		"across the end":         {{"disk-000001", 8, at(7), "xy"}},
+		"a negative offset":      {{"disk-000001", 8, at(1<<64 - 1), "xy"}},
+		"no offset":              {{"disk-000001", 8, "0", "x"}},
+		"parts that overlap":     {{"disk-000001", 8, at(0), "xy"}, {"disk-000001", 8, at(1), "x"}},
 	} {
 		dir := t.TempDir()
 		if _, err := disks.NewFiles(dir).Stage(t.Context(), dataOf(t, bad...), nil); !errors.Is(err, cloudsim.Invalid) {
