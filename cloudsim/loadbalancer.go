@@ -238,7 +238,7 @@ const (
 // LoadBalancerSpec is the part of a load balancer that the user chooses. An
 // update replaces the whole spec.
 type LoadBalancerSpec struct {
-	Listeners              []Listener  `json:"listeners" maxItems:"50" doc:"One or more listeners, each with a different pair of protocol and port"`
+	Listeners              []Listener  `json:"listeners" maxItems:"50" doc:"Listeners, each with a different pair of protocol and port. Without listeners, the load balancer keeps its addresses, accepts no connections and does not probe its targets"`
 	Targets                []Target    `json:"targets,omitempty" maxItems:"5000" doc:"Targets of connections. Without targets, the load balancer refuses connections"`
 	HealthCheck            HealthCheck `json:"healthCheck" doc:"Health check of the targets"`
 	SourceRanges           []string    `json:"sourceRanges,omitempty" maxItems:"200" doc:"Ranges of clients that may connect, in CIDR notation, IPv4 and IPv6. The load balancer refuses all other clients and resets their open connections. Absent or empty: all clients may connect" example:"[\"10.0.0.0/8\"]"`

@@ -102,9 +102,6 @@ func (c *checks) standing(families []IPFamily, addresses []string) {
 }
 
 func (c *checks) spec(s LoadBalancerSpec) {
-	if len(s.Listeners) == 0 {
-		c.addf("listeners", "needs at least one entry")
-	}
 	if len(s.Listeners) > MaxListeners {
 		c.addf("listeners", "has %d entries; at most %d are kept", len(s.Listeners), MaxListeners)
 		return

@@ -33,7 +33,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		"label key":                       {CreateInstance{Name: "a", Zone: "z", Type: "t", Labels: map[string]string{"": "v"}}, "labels"},
 		"label value":                     {CreateInstance{Name: "a", Zone: "z", Type: "t", Labels: map[string]string{"k": "a\x00b"}}, "labels.k"},
 		"load balancer":                   {with(func(*LoadBalancerSpec) {}), ""},
-		"load balancer without listeners": {with(func(s *LoadBalancerSpec) { s.Listeners = nil }), "listeners"},
+		"load balancer without listeners": {with(func(s *LoadBalancerSpec) { s.Listeners = nil }), ""},
 		"listener port 0":                 {with(func(s *LoadBalancerSpec) { s.Listeners = []Listener{{Protocol: TCP, Port: 0, TargetPort: 1}} }), "listeners[0].port"},
 		"listener port too big":           {with(func(s *LoadBalancerSpec) { s.Listeners = []Listener{{Protocol: TCP, Port: 1, TargetPort: 65536}} }), "listeners[0].targetPort"},
 		"listener twice": {with(func(s *LoadBalancerSpec) {

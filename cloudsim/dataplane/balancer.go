@@ -217,12 +217,14 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 	}
 }
 
-// steerTarget starts and stops the probes of t. Probes run only while t is in the spec and its
-// machine runs. Without probes, t takes no new connections. If the health check changes,
-// steerTarget replaces the probes. The old verdict stays in force until the new probes change it.
+// steerTarget starts and stops the probes of t. Probes run only while t is in the spec, its
+// machine runs, and the spec has a listener. Without probes, t takes no new connections. If the
+// health check changes, steerTarget replaces the probes. The old verdict stays in force until the
+// new probes change it.
 func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 	m = m.at(t.key)
-	probe, probed := t.listed && m.on() && m.ip() != "", t.stopProbe != nil
+	reachable := m.on() && m.ip() != ""
+	probe, probed := t.listed && reachable && len(b.lb.Listeners) > 0, t.stopProbe != nil
 	if t.stopProbe != nil && (!probe || t.machine.ip() != m.ip() || t.check != b.check) {
 		t.stopProbe()
 		t.stopProbe = nil
@@ -230,7 +232,11 @@ func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 	if probe && (!probed || t.machine.ip() != m.ip()) {
 		t.verdict = verdict{health: cloudsim.TargetInitial, reason: "no probe has ended yet"}
 	}
-	if !probe {
+	switch {
+	case probe:
+	case t.listed && reachable:
+		t.verdict = verdict{health: cloudsim.TargetInitial, reason: "no listener forwards to the target"}
+	default:
 		t.verdict = verdict{health: cloudsim.TargetUnhealthy, reason: m.why(t.key.Instance)}
 	}
 	t.machine, t.check = m, b.check

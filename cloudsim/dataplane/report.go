@@ -108,8 +108,8 @@ func same(a, b cloudsim.LoadBalancerStatus) bool {
 
 // conditionOf returns the condition of a load balancer. The condition is working if all sockets
 // are open at their configured ports, failed if no socket is open, else degraded. The reason is
-// the error of the first faulty socket. Until the data plane has tried to open every socket, the
-// condition is "".
+// the error of the first faulty socket. Without sockets, and until the data plane has tried to
+// open every socket, the condition is "".
 func conditionOf(sockets []cloudsim.ListenerStatus) (c cloudsim.LoadBalancerCondition, reason string) {
 	open, well, known := 0, 0, 0
 	for _, s := range sockets {
@@ -127,7 +127,7 @@ func conditionOf(sockets []cloudsim.ListenerStatus) (c cloudsim.LoadBalancerCond
 		}
 	}
 	switch {
-	case known < len(sockets):
+	case len(sockets) == 0, known < len(sockets):
 		return "", ""
 	case well == len(sockets):
 		return cloudsim.LoadBalancerWorking, ""

@@ -319,3 +319,36 @@ func TestTargetPortMoves(t *testing.T) {
 		return ""
 	})
 }
+
+// A load balancer without listeners does not probe its targets. A new listener takes connections.
+// When the last listener is removed, its connections drain.
+func TestNoListeners(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, each(echo))
+	listeners := f.lb.Listeners
+	f.lb.Listeners = nil
+	f.lb.DrainTimeoutSeconds = 600
+	f.cloud.putLB(f.lb)
+	run(t, f.cloud, dataplane.Config{})
+	idle := func(s cloudsim.LoadBalancerStatus) string {
+		if s.Condition != "" || s.Targets[0].Reason != "no listener forwards to the target" {
+			return "want no condition, and the reason for which the target is not probed"
+		}
+		return healths(cloudsim.TargetInitial)(s)
+	}
+	f.cloud.await(t, lbID, idle)
+
+	f.lb.Listeners = listeners
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, ready)
+	c := dial(t, f.address())
+	c.alive()
+
+	f.lb.Listeners = nil
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, idle)
+	c.alive()
+	if listens(f.address()) {
+		t.Error("the address of the removed listener accepts connections")
+	}
+}

@@ -113,6 +113,7 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 	if err != nil {
 		return l, err
 	}
+	req.Listeners = listed(req.Listeners)
 	l = cloudsim.LoadBalancer{
 		ID:               cloudsim.LoadBalancerID(id),
 		Meta:             cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
@@ -128,6 +129,15 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 		return l, err
 	}
 	return l, e.workOnLoadBalancer(tx, call, &l, cloudsim.Create)
+}
+
+// listed returns all, or an empty list if all is nil. So the API always shows a
+// list of listeners.
+func listed(all []cloudsim.Listener) []cloudsim.Listener {
+	if all == nil {
+		return []cloudsim.Listener{}
+	}
+	return all
 }
 
 // checkTargets returns Invalid for targets that are not instances of the
@@ -232,6 +242,7 @@ func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 			}
 		}
 		l.Labels, l.LoadBalancerSpec = req.Labels, req.LoadBalancerSpec
+		l.Listeners = listed(l.Listeners)
 		return e.assignAddresses(tx, l, families, req.Addresses)
 	})
 }

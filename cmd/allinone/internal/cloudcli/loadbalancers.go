@@ -129,10 +129,11 @@ func newCreateLoadBalancerCommand(c *cli.Connection) *cobra.Command {
 		req    cloudsim.CreateLoadBalancer
 	)
 	cmd := &cobra.Command{
-		Use: "create NAME --listener PORT", Short: "Create a load balancer",
+		Use: "create NAME", Short: "Create a load balancer",
 		Long: `Create a load balancer. The answer contains its address. The load balancer forwards to
-the healthy targets as soon as it is active. The same command again returns the
-existing load balancer.`,
+the healthy targets as soon as it is active. Without --listener, it has an address, but
+accepts no connections until an update adds a listener. The same command again returns
+the existing load balancer.`,
 		Example: `  allinone cloud load-balancers create shop --listener tcp:80:30080 --target node-1 --target node-2
   allinone cloud load-balancers create shop --listener 80:30080 --health http:10256/healthz --address shop --wait
   allinone cloud load-balancers create dns --listener udp:53:30053 --listener tcp:53:30053 --family ipv4,ipv6 --target node-1=3,node-2
@@ -199,7 +200,8 @@ func newUpdateLoadBalancerCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change a load balancer",
 		Long: `Change a load balancer. Settings without a flag stay unchanged. --listener, --target
-and --source-range replace all present values. The load balancer keeps forwarding.
+and --source-range replace all present values. --listener '' removes all listeners.
+The load balancer keeps forwarding.
 --family ipv4,ipv6 adds an IPv6 address, and --family ipv4 removes it.`,
 		Example: `  allinone cloud load-balancers update shop --listener tcp:80:30081
   allinone cloud load-balancers update shop --health http:10256/healthz --label team=shop --remove-label old
