@@ -145,7 +145,7 @@ func slowly(t *testing.T, what string, ok func() error) {
 			return
 		}
 		if time.Since(began) > 2*time.Minute {
-			t.Fatalf("it never happened: %s: %v", what, err)
+			t.Fatalf("timeout: %s: %v", what, err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -32,10 +32,10 @@ func TestClassIsServedFromCreateToDelete(t *testing.T) {
 	eventually.True(t, "it has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
 	s := p.service(t)
 	if s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass != ccm.DefaultLoadBalancerClass {
-		t.Errorf("its class became %v", s.Spec.LoadBalancerClass)
+		t.Errorf("class of the Service: got %v, want the class of the CCM", s.Spec.LoadBalancerClass)
 	}
 	if !servicehelpers.HasLBFinalizer(s) {
-		t.Error("it has no finalizer")
+		t.Error("the Service has no finalizer")
 	}
 	// The fake API server does not support finalizers. So the test sets the
 	// deletion time in the same way as a real API server.
@@ -60,7 +60,7 @@ func TestForeignClassIsIgnored(t *testing.T) {
 	}
 	eventually.True(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
 	if s := p.service(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 0 {
-		t.Errorf("the foreign one became %+v", s)
+		t.Errorf("the CCM changed the Service of another class: %+v", s)
 	}
 }
 
@@ -76,10 +76,10 @@ func TestOnlyTheClass(t *testing.T) {
 	}
 	eventually.True(t, "the classed one, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
 	if lb := p.only(t); lb.Labels[ccm.LabelServiceName] != "ours" {
-		t.Errorf("served was %v", lb.Labels)
+		t.Errorf("labels of the load balancer: got %v", lb.Labels)
 	}
 	if s := p.service(t); slices.Contains(s.Finalizers, servicehelpers.LoadBalancerCleanupFinalizer) {
-		t.Error("the one without a class has our finalizer")
+		t.Error("the Service without a class has the finalizer of the CCM")
 	}
 }
 
@@ -105,10 +105,10 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 			}
 			eventually.True(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
 			if s := p.service(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 1 {
-				t.Errorf("the foreign one became %+v", s)
+				t.Errorf("the CCM changed the Service of another class: %+v", s)
 			}
 			if servicehelpers.HasLBFinalizer(r.provider.View(p.service(t))) {
-				t.Error("upstream's controller asks for it again and again")
+				t.Error("upstream's controller repeats the request for the load balancer")
 			}
 		})
 	}
@@ -132,13 +132,13 @@ func TestFinalizerInDoubt(t *testing.T) {
 	}
 	r.ensure(t, service())
 	if there, err := get(); !there || err != nil {
-		t.Errorf("with a load balancer: %v, %v", there, err)
+		t.Errorf("existing load balancer: got exists=%v, error %v", there, err)
 	}
 	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, gone); err != nil {
 		t.Fatal(err)
 	}
 	if there, err := get(); there || err != nil {
-		t.Errorf("when it is gone: %v, %v", there, err)
+		t.Errorf("deleted load balancer: got exists=%v, error %v", there, err)
 	}
 	r.provider = r.again() // as after a restart; the earlier process did not remove the finalizer
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
@@ -146,7 +146,7 @@ func TestFinalizerInDoubt(t *testing.T) {
 	for _, by := range []string{"another", me} {
 		gone.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: by, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1", FieldsV1: fields}}
 		if there, err := get(); there || (err == nil) != (by == me) {
-			t.Errorf("after a restart, with the finalizer of %s: %v, %v", by, there, err)
+			t.Errorf("after a restart, with the finalizer of %s: got exists=%v, error %v", by, there, err)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func TestCommandRefuses(t *testing.T) {
 			cmd.SilenceErrors = true
 			err := cmd.ExecuteContext(t.Context())
 			if err == nil {
-				t.Fatal("it ran")
+				t.Fatal("the command ran without an error")
 			}
 			for _, word := range tc.says {
 				if !strings.Contains(err.Error(), word) {
@@ -126,9 +126,9 @@ func TestFlags(t *testing.T) {
 	} {
 		f := cmd.Flags().Lookup(name)
 		if f == nil {
-			t.Errorf("there is no --%s", name)
+			t.Errorf("flag --%s is missing", name)
 		} else if f.DefValue != want || f.Value.String() != want {
-			t.Errorf("--%s is %q and shows %q, want %q", name, f.Value, f.DefValue, want)
+			t.Errorf("flag --%s: got value %q and default %q, want %q", name, f.Value, f.DefValue, want)
 		}
 	}
 }
@@ -165,11 +165,11 @@ func TestCommandRunsUntilItsContextEnds(t *testing.T) {
 	stop()
 	for line := range strings.Lines(out.String()) {
 		if !strings.HasPrefix(line, `{"time":`) || strings.Contains(line, "hush") {
-			t.Errorf("a line that is not ours, or tells a secret: %s", line)
+			t.Errorf("log line that is not structured or contains a secret: %s", line)
 		}
 	}
 	if !strings.Contains(out.String(), "cloud-node-lifecycle-controller") {
-		t.Errorf("the log does not speak of the controllers:\n%s", out.String())
+		t.Errorf("the log does not name the controllers:\n%s", out.String())
 	}
 }
 
@@ -221,7 +221,7 @@ func startCommand(t *testing.T, args ...string) (out *output, stop func()) {
 	select {
 	case <-watched:
 	case err := <-done:
-		t.Fatalf("it stopped: %v\n%s", err, out.String())
+		t.Fatalf("the CCM stopped: %v\n%s", err, out.String())
 	}
 	return out, func() {
 		t.Helper()
@@ -229,7 +229,7 @@ func startCommand(t *testing.T, args ...string) (out *output, stop func()) {
 			t.Fatal(err)
 		}
 		if err := <-done; err != nil {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("the CCM ended with the error %v", err)
 		}
 	}
 }
@@ -252,7 +252,7 @@ func closesSilent(t *testing.T, address string) {
 		}
 		_, err = io.Copy(io.Discard, c)
 		if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // io.Copy does not wrap
-			t.Errorf("the server still holds the connection after %q", request)
+			t.Errorf("the server did not close the connection after %q", request)
 		}
 		_ = c.Close()
 	}

@@ -44,7 +44,7 @@ func TestReadConfig(t *testing.T) {
 		}
 	}
 	if _, err := ccm.ReadConfig(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("a file that is not there was read")
+		t.Error("reading a missing file returned no error")
 	}
 }
 
@@ -79,6 +79,6 @@ func TestValidateSaysAll(t *testing.T) {
 		}
 	}
 	if err := (ccm.Config{URL: "https://cloud.example:8443/api", TokenFile: token}).Validate(); err != nil {
-		t.Errorf("a good one: %v", err)
+		t.Errorf("valid configuration: %v", err)
 	}
 }

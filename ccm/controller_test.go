@@ -209,7 +209,7 @@ func TestNodeIsInitialised(t *testing.T) {
 		t.Errorf("labels (-want +got):\n%s", d)
 	}
 	if n.Spec.ProviderID != i.ProviderID {
-		t.Errorf("provider id %q, want %q", n.Spec.ProviderID, i.ProviderID)
+		t.Errorf("provider id: got %q, want %q", n.Spec.ProviderID, i.ProviderID)
 	}
 	if n.Status.Addresses[0] != (v1.NodeAddress{Type: v1.NodeInternalIP, Address: i.InternalIP()}) {
 		t.Errorf("addresses %v", n.Status.Addresses)
@@ -231,7 +231,7 @@ func TestProvidedNodeIP(t *testing.T) {
 	r.wire.spoil(nil)
 	eventually.True(t, "the bad one is tried again", func() bool { return len(r.wire.made(false)) > 3 })
 	if n := p.node(t, "node-2"); !hasTaint(n, cloudapi.TaintExternalCloudProvider) || n.Spec.ProviderID != "" {
-		t.Errorf("a node with an address that %s does not have was initialised: %+v", b.ID, n.Spec)
+		t.Errorf("the CCM initialised a Node with an address that instance %s does not have: %+v", b.ID, n.Spec)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 	p.join(t, initialised(i))
 	eventually.True(t, "the cloud is asked many times", func() bool { return len(r.wire.made(false)) > 40 })
 	if p.node(t, "node-1") == nil {
-		t.Fatal("the Node is gone because the cloud did not answer")
+		t.Fatal("the CCM deleted the Node while the cloud did not answer")
 	}
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
@@ -261,7 +261,7 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 	asked := len(r.wire.made(false))
 	eventually.True(t, "the cloud is asked many times again", func() bool { return len(r.wire.made(false)) > asked+20 })
 	if p.node(t, "node-1") == nil {
-		t.Fatal("the Node is gone before the cloud said so")
+		t.Fatal("the CCM deleted the Node before the cloud deleted the instance")
 	}
 	down.Store(false)
 	eventually.True(t, "the Node goes", func() bool { return p.node(t, "node-1") == nil })
@@ -285,7 +285,7 @@ func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 		gone := p.node(t, "node-1") == nil
 		if gone {
 			if now, err := r.cloud.GetInstance(t.Context(), i.ID); err == nil {
-				t.Errorf("the Node went while its instance was %s", now.State)
+				t.Errorf("the CCM deleted the Node while the state of its instance was %s", now.State)
 			}
 		}
 		return gone
@@ -306,7 +306,7 @@ func TestServiceThroughTheController(t *testing.T) {
 	eventually.True(t, "the Service has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
 	in, lb := p.service(t).Status.LoadBalancer.Ingress[0], r.only(t)
 	if in.IP != lb.IP || in.IPMode == nil || *in.IPMode != v1.LoadBalancerIPModeProxy {
-		t.Errorf("ingress %+v, want %s in mode Proxy", in, lb.IP)
+		t.Errorf("ingress: got %+v, want %s in mode Proxy", in, lb.IP)
 	}
 	targets := func(want ...cloudsim.InstanceID) func() bool {
 		return func() bool {
@@ -363,7 +363,7 @@ func TestFinalizerWaits(t *testing.T) {
 	eventually.True(t, "the Service is let go", func() bool {
 		free := !servicehelpers.HasLBFinalizer(p.service(t))
 		if free && len(r.balancersInCloud(t)) > 0 {
-			t.Error("the Service was let go while its load balancer was there")
+			t.Error("the CCM removed the finalizer while the load balancer existed")
 		}
 		return free
 	})
@@ -382,7 +382,7 @@ func TestRefusalIsAnEvent(t *testing.T) {
 		return strings.Contains(w, "5353") && strings.Contains(w, "SCTP")
 	})
 	if all := r.balancersInCloud(t); len(all) > 0 {
-		t.Errorf("it made %+v", all)
+		t.Errorf("unexpected load balancers: %+v", all)
 	}
 }
 

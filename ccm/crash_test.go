@@ -23,13 +23,13 @@ func TestAnyCallMayFail(t *testing.T) {
 		for name, crash := range map[string]func(*testing.T, int, fault) bool{"own": ownCrash, "dual stack": dualCrash, "shared": sharedCrash, "pods": podCrash} {
 			t.Run(name+" "+kind.name, func(t *testing.T) {
 				if testing.Short() && kind.name != "reply lost" {
-					t.Skip("the worst of them is enough for a quick run")
+					t.Skip("quick run: the test of the worst fault is sufficient")
 				}
 				t.Parallel()
 				for n := 0; ; n++ {
 					if reached := crash(t, n, kind.f); !reached {
 						if n < 6 {
-							t.Errorf("only %d calls were made to fail", n)
+							t.Errorf("got %d calls with a fault, want more", n)
 						}
 						return
 					}
@@ -68,7 +68,7 @@ func (c *crashes) until(t *testing.T, what string, run func() error) {
 			return
 		}
 		if try == 3 {
-			t.Fatalf("fault at call %d: %s never works: %v", c.n, what, err)
+			t.Fatalf("fault at call %d: %s never succeeds: %v", c.n, what, err)
 		}
 		c.provider = c.again()
 	}
@@ -79,7 +79,7 @@ func (c *crashes) ensured(t *testing.T, s *v1.Service, nodes []*v1.Node, address
 	c.until(t, "ensure", func() error {
 		st, err := c.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nodes)
 		if err == nil && len(st.Ingress) != addresses {
-			t.Errorf("fault at call %d: status %+v", c.n, st)
+			t.Errorf("fault at call %d: got status %+v", c.n, st)
 		}
 		return err
 	})
@@ -101,7 +101,7 @@ func (c *crashes) deleted(t *testing.T, s *v1.Service) {
 func (c *crashes) nothingLeft(t *testing.T) {
 	t.Helper()
 	if l, err := c.cloud.ListAddresses(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items)+len(c.balancersInCloud(t)) != 0 {
-		t.Errorf("fault at call %d: left behind %+v and %+v, %v", c.n, c.balancersInCloud(t), l.Items, err)
+		t.Errorf("fault at call %d: got remaining load balancers %+v and addresses %+v, error %v; want none", c.n, c.balancersInCloud(t), l.Items, err)
 	}
 }
 
@@ -117,7 +117,7 @@ func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, service(), nodes)
 	})
 	if lb := c.only(t); lb.ID != first.ID || lb.Listeners[0].Port != 81 || len(lb.Targets) != 2 {
-		t.Errorf("fault at call %d: after the changes it is %+v", n, lb)
+		t.Errorf("fault at call %d: after the changes the load balancer is %+v", n, lb)
 	}
 	c.deleted(t, service())
 	c.nothingLeft(t)
@@ -134,7 +134,7 @@ func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 	c.ensured(t, of(v1.IPv6Protocol), nodes, 1)
 	c.ensured(t, of(v1.IPv6Protocol, v1.IPv4Protocol), nodes, 2)
 	if lb := c.only(t); lb.ID != first.ID || lb.Addresses[0] != first.Addresses[0] || len(lb.Addresses) != 2 {
-		t.Errorf("fault at call %d: %+v became %+v", n, first.Addresses, lb.Addresses)
+		t.Errorf("fault at call %d: the addresses changed from %+v to %+v", n, first.Addresses, lb.Addresses)
 	}
 	c.deleted(t, of(v1.IPv4Protocol))
 	c.nothingLeft(t)
@@ -156,11 +156,11 @@ func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, two, nodes)
 	})
 	if lb := c.only(t); lb.ID != first.ID || len(lb.Listeners) != 2 || len(lb.Targets) != 2 {
-		t.Errorf("fault at call %d: with both it is %+v", n, lb)
+		t.Errorf("fault at call %d: with both Services the load balancer is %+v", n, lb)
 	}
 	c.deleted(t, one)
 	if lb := c.only(t); len(lb.Listeners) != 1 || lb.Listeners[0].Port != 81 {
-		t.Errorf("fault at call %d: after the first left it is %+v", n, lb)
+		t.Errorf("fault at call %d: after the first Service left, the load balancer is %+v", n, lb)
 	}
 	c.deleted(t, two)
 	c.nothingLeft(t)
@@ -185,11 +185,11 @@ func podCrash(t *testing.T, n int, f fault) (reached bool) {
 		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, portless(), nodes)
 	})
 	if lb := c.only(t); len(lb.Targets) != 2 || lb.Targets[0].IP != podIP(i, 8) {
-		t.Errorf("fault at call %d: after other pods came it is %+v", n, lb.Targets)
+		t.Errorf("fault at call %d: after the pods changed, the targets are %+v", n, lb.Targets)
 	}
 	c.ensured(t, service(), nodes, 1)
 	if lb := c.only(t); lb.ID != first.ID || len(lb.Targets) != 1 || lb.Targets[0].IP != "" || lb.Listeners[0].TargetPort != 30080 {
-		t.Errorf("fault at call %d: with node ports it is %+v", n, lb.LoadBalancerSpec)
+		t.Errorf("fault at call %d: with node ports the load balancer is %+v", n, lb.LoadBalancerSpec)
 	}
 	c.ensured(t, portless(), nodes, 1)
 	c.deleted(t, portless())

@@ -76,7 +76,7 @@ func TestShippedRulesAreTheLabs(t *testing.T) {
 	shipped, lab := documents(t, deployed+"/rbac.yaml"), documents(t, "../lab/rbac.yaml")
 	const role = "ClusterRole/cloudsim:cloud-controller-manager"
 	if d := cmp.Diff(object[rbacv1.ClusterRole](t, lab, role).Rules, object[rbacv1.ClusterRole](t, shipped, role).Rules); d != "" {
-		t.Errorf("the shipped rules are not the lab's (-lab +shipped):\n%s", d)
+		t.Errorf("the shipped rules differ from the lab's rules (-lab +shipped):\n%s", d)
 	}
 }
 
@@ -92,11 +92,11 @@ func TestDeploymentRuns(t *testing.T) {
 	for _, a := range args {
 		name, _, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")
 		if strings.HasPrefix(a, "--") && cmd.Flags().Lookup(name) == nil && name != "allocate-node-cidrs" {
-			t.Errorf("there is no flag %s", a)
+			t.Errorf("the CCM has no flag %s", a)
 		}
 	}
 	if !d.Spec.Template.Spec.HostNetwork {
-		t.Error("it would wait for itself: there is no pod network before nodes are initialised")
+		t.Error("the pod is not in the host network, but no pod network exists before nodes are initialised")
 	}
 	for key, value := range map[string]string{
 		"node.cloudprovider.kubernetes.io/uninitialized": "true", "node.kubernetes.io/not-ready": "",
@@ -105,7 +105,7 @@ func TestDeploymentRuns(t *testing.T) {
 		if !slices.ContainsFunc(d.Spec.Template.Spec.Tolerations, func(tol v1.Toleration) bool {
 			return tol.ToleratesTaint(klog.Background(), &v1.Taint{Key: key, Value: value, Effect: v1.TaintEffectNoSchedule}, false)
 		}) {
-			t.Errorf("it would wait for itself: it does not tolerate %s", key)
+			t.Errorf("the pod does not tolerate %s, so it cannot start on a Node that it has to initialise", key)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestShippedConfigurations(t *testing.T) {
 	}
 	c, err := ccm.ReadConfig(path)
 	if err != nil || c.URL == "" || c.TokenFile == "" || !c.DeleteOrphans {
-		t.Errorf("the configuration is read as %+v, %v", c, err)
+		t.Errorf("parsed configuration: got %+v, error %v", c, err)
 	}
 	lm := object[v1.ConfigMap](t, documents(t, deployed+"/leader-migration.yaml"), "ConfigMap/leader-migration")
 	if err := os.WriteFile(path, []byte(lm.Data["leader-migration.yaml"]), 0o600); err != nil {
@@ -134,7 +134,7 @@ func TestShippedConfigurations(t *testing.T) {
 	}
 	n := len(m.ControllerLeaders)
 	if ccm.Migrating(m); len(m.ControllerLeaders) != n {
-		t.Errorf("it lacks %v", m.ControllerLeaders[n:])
+		t.Errorf("the configuration lacks the leases %v", m.ControllerLeaders[n:])
 	}
 }
 
@@ -150,11 +150,11 @@ func TestAlertsNameMetrics(t *testing.T) {
 	}
 	names := regexp.MustCompile(`cloudsim_[a-z_]+`).FindAllString(string(raw), -1)
 	if len(names) < 5 {
-		t.Fatalf("only %v are named", names)
+		t.Fatalf("got only the metric names %v", names)
 	}
 	for _, n := range names {
 		if !strings.Contains(string(source), `"`+n+`"`) {
-			t.Errorf("there is no metric %s", n)
+			t.Errorf("the CCM has no metric %s", n)
 		}
 	}
 }

@@ -162,10 +162,10 @@ func TestPodsAreTargets(t *testing.T) {
 					t.Error(d)
 				}
 				if n := l.Items[0].Listeners[0].TargetPort; n != tc.number || l.Items[0].HealthCheck.Protocol != cloudsim.HealthTCP || l.Items[0].HealthCheck.Port != 0 {
-					t.Errorf("it forwards to %d and asks %+v", n, l.Items[0].HealthCheck)
+					t.Errorf("the load balancer forwards to port %d and its health check is %+v", n, l.Items[0].HealthCheck)
 				}
 				if said := r.said(); mirrored && !strings.Contains(said, tc.says) || tc.says == "" && strings.Contains(said, "LeftOut") {
-					t.Errorf("it was said: %s", said)
+					t.Errorf("unexpected events: %s", said)
 				}
 				if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, svc); err != nil {
 					t.Error(err)
@@ -181,7 +181,7 @@ func TestPodsAreAskedForAPath(t *testing.T) {
 	r := newRig(t, podRanges)
 	r.ensure(t, portless(annotate("health-check-protocol", "http")), initialised(r.machine(t, "node-1")))
 	if c := r.only(t).HealthCheck; c.Protocol != cloudsim.HealthHTTP || c.Path != "/healthz" {
-		t.Errorf("asked is %+v", c)
+		t.Errorf("health check: got %+v", c)
 	}
 }
 
@@ -222,24 +222,24 @@ func TestPodsAreFollowed(t *testing.T) {
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		within(t, 5*time.Second, "its 20 pods are targets", func() bool { return len(p.only(t).Targets) == 20 })
+		within(t, 5*time.Second, "the 20 pods are targets", func() bool { return len(p.only(t).Targets) == 20 })
 		if calls := p.wire.made(true); len(calls) > 3 {
-			t.Errorf("20 pods in 0.4 s are %d calls: %v", len(calls), calls)
+			t.Errorf("20 pods in 0.4 s caused %d calls: %v", len(calls), calls)
 		}
 		time.Sleep(20 * time.Minute) // longer than several periods of the repairer
 		if _, err := p.cloud.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{}); err != nil {
 			t.Fatal(err)
 		}
-		within(t, time.Minute, "it is repaired", func() bool { return len(p.only(t).Targets) == 20 })
+		within(t, time.Minute, "the targets are repaired", func() bool { return len(p.only(t).Targets) == 20 })
 		if n := p.repaired(t); n != 1 {
-			t.Errorf("it was repaired %d times, and once there was a reason", n)
+			t.Errorf("got %d repairs, want 1", n)
 		}
 		if err := slicesAPI.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		within(t, 5*time.Second, "the load balancer has no targets", func() bool { return len(p.only(t).Targets) == 0 })
 		p.update(t, func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = nil, 30080 })
-		within(t, time.Minute, "with node ports it sends to the node", func() bool {
+		within(t, time.Minute, "the node is a target through its node port", func() bool {
 			now := p.only(t)
 			return now.ID == lb.ID && now.IP == lb.IP && len(now.Targets) == 1 && now.Targets[0].IP == "" && now.Listeners[0].TargetPort == 30080 && now.HealthCheck.Port == 10256
 		})
@@ -269,6 +269,6 @@ func TestUnknownPodsAreNotNone(t *testing.T) {
 		}
 	}
 	if got := r.only(t).Targets; !slices.Equal(got, []cloudsim.Target{{Instance: i.ID, IP: podIP(i, 7)}}) {
-		t.Errorf("its targets are %+v", got)
+		t.Errorf("targets: got %+v", got)
 	}
 }

@@ -49,13 +49,13 @@ func TestHandover(t *testing.T) {
 	s.apply(t, deployed+"/rbac.yaml")
 	migrated := "--controllers=service-lb-controller,cloud-node-lifecycle-controller,service-lb-repair-controller,service-lb-orphan-controller,service-lb-endpoint-controller"
 	_, _, stop := s.manager(t, s.admin, cloudtest.As(t, cloud, "before", cloudsim.RoleCCM), "--enable-leader-migration", migrated, "--leader-elect-resource-name="+leaseBefore)
-	slowly(t, "the first has what moves", func() error { return s.held(t.Context(), leaseBefore, leaseMoves) })
+	slowly(t, "the old CCM holds the leases that move", func() error { return s.held(t.Context(), leaseBefore, leaseMoves) })
 	holder := s.leads(t.Context(), leaseMoves)
 	url, said, _ := s.manager(t, s.account(t), cloudtest.As(t, cloud, "after", cloudsim.RoleCCM), "--enable-leader-migration")
-	slowly(t, "the second has its own", func() error { return s.held(t.Context(), leaseAfter) })
+	slowly(t, "the new CCM holds its own lease", func() error { return s.held(t.Context(), leaseAfter) })
 
 	s.register(t, cloud, "node-1")
-	slowly(t, "what does not move is done by the second", func() error { return s.initialised(t.Context(), "node-1") })
+	slowly(t, "the new CCM runs the controllers that do not move", func() error { return s.initialised(t.Context(), "node-1") })
 	first := s.serve(t, cloud, "one", 30081)
 	if now := s.leads(t.Context(), leaseMoves); now != holder {
 		t.Fatalf("%s leads, want %s", now, holder)
@@ -64,21 +64,21 @@ func TestHandover(t *testing.T) {
 	began := time.Now()
 	stop()
 	if took := time.Since(began); took > 15*time.Second {
-		t.Errorf("it took %s to stop", took)
+		t.Errorf("the old CCM needed %s to stop", took)
 	}
 	for _, lease := range []string{leaseBefore, leaseMoves} {
 		if now := s.leads(t.Context(), lease); now == holder {
-			t.Errorf("it ended and still holds %s", lease)
+			t.Errorf("the old CCM ended and still holds the lease %s", lease)
 		}
 	}
 	second := s.serve(t, cloud, "two", 30082)
-	t.Logf("the second served %.1f s after the first was told to stop", time.Since(began).Seconds())
+	t.Logf("the new CCM served %.1f s after the old CCM got the signal to stop", time.Since(began).Seconds())
 	if took := time.Since(began); took > time.Minute {
-		t.Errorf("the gap was %s", took)
+		t.Errorf("the gap between both CCMs was %s", took)
 	}
 	t.Run("never two owners", func(t *testing.T) { neverTwo(t, cloud) })
 	if lb, err := cloud.GetLoadBalancer(t.Context(), first.ID); err != nil || lb.IP != first.IP || second.ID == first.ID {
-		t.Errorf("the first Service's became %+v, %v; the second's is %+v", lb, err, second)
+		t.Errorf("the load balancer of the first Service is %+v, error %v; that of the second Service is %+v", lb, err, second)
 	}
 	t.Run("with the rules that are shipped", func(t *testing.T) { s.livesOn(t, cloud, first, said) })
 	t.Run("every metric of dashboard and alerts is there", func(t *testing.T) { metricsExist(t, url) })
@@ -91,7 +91,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	cloud := cloudtest.Start(t, slow(func(p *engine.Profile) { p.LoadBalancer = 2 * time.Second }))
 	s.apply(t, deployed+"/rbac.yaml")
 	_, first, _ := s.manager(t, s.account(t), cloudtest.As(t, cloud, "first", cloudsim.RoleCCM))
-	slowly(t, "the first leads", func() error { return s.held(t.Context(), leaseAfter) })
+	slowly(t, "the first CCM holds the lease", func() error { return s.held(t.Context(), leaseAfter) })
 	holder := s.leads(t.Context(), leaseAfter)
 	s.manager(t, s.account(t), cloudtest.As(t, cloud, "second", cloudsim.RoleCCM))
 
@@ -100,7 +100,7 @@ func TestLeaderIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	var begun cloudsim.LoadBalancer
-	slowly(t, "the cloud makes it", func() error {
+	slowly(t, "the cloud creates the load balancer", func() error {
 		l, err := cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
 		if err == nil && len(l.Items) == 1 {
 			begun = l.Items[0]
@@ -110,12 +110,12 @@ func TestLeaderIsKilled(t *testing.T) {
 	})
 	first.kill()
 	if begun.State != cloudsim.LoadBalancerProvisioning {
-		t.Fatalf("it was %s already", begun.State)
+		t.Fatalf("the load balancer is already in the state %s", begun.State)
 	}
 	slowly(t, "the Service has its address", func() error {
 		now, err := s.kube.CoreV1().Services("default").Get(t.Context(), "one", metav1.GetOptions{})
 		if err == nil && (!addressed(now) || now.Status.LoadBalancer.Ingress[0].IP != begun.IP) {
-			err = fmt.Errorf("it has %+v", now.Status.LoadBalancer.Ingress)
+			err = fmt.Errorf("the Service has the ingress %+v", now.Status.LoadBalancer.Ingress)
 		}
 		return err
 	})
@@ -125,10 +125,10 @@ func TestLeaderIsKilled(t *testing.T) {
 	if err := s.kube.CoreV1().Services("default").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	slowly(t, "nothing is left", func() error {
+	slowly(t, "all load balancers are deleted", func() error {
 		l, err := cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
 		if len(l.Items) > 0 {
-			return fmt.Errorf("there are %+v", l.Items)
+			return fmt.Errorf("remaining load balancers: %+v", l.Items)
 		}
 		return err
 	})
@@ -164,7 +164,7 @@ func (s *apiServer) initialised(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case hasTaint(n, cloudapi.TaintExternalCloudProvider), n.Spec.ProviderID == "", len(n.Status.Addresses) == 0, n.Labels[v1.LabelTopologyZone] != "sim-1a":
-		return fmt.Errorf("it is %+v with %+v", n.Spec, n.Status.Addresses)
+		return fmt.Errorf("the Node is %+v with the addresses %+v", n.Spec, n.Status.Addresses)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodeP
 			err = errors.New("it has none")
 		}
 		if err == nil && !ccm.Wrote(now) {
-			t.Errorf("its finalizer is not known to be ours: %+v", now.ManagedFields)
+			t.Errorf("the finalizer has no field manager of the CCM: %+v", now.ManagedFields)
 		}
 		if err == nil {
 			ip = now.Status.LoadBalancer.Ingress[0].IP
@@ -223,14 +223,14 @@ func TestHealthOfAManager(t *testing.T) {
 		}
 		return err
 	}
-	slowly(t, "it is well", func() error { return health(http.StatusOK) })
+	slowly(t, "the health check succeeds", func() error { return health(http.StatusOK) })
 	way.CloseClientConnections()
 	way.Close()
-	slowly(t, "it is not, and leads all the same", func() error {
+	slowly(t, "the health check reports the outage, and the CCM keeps the lease", func() error {
 		return health(http.StatusInternalServerError, "[-]cloud-health-controller failed", "[+]leaderElection ok")
 	})
 	if status, said, err := page(at + shipped.LivenessProbe.HTTPGet.Path); err != nil || status != http.StatusOK {
-		t.Errorf("it would be killed for a cloud that is away: %d %s, %v", status, said, err)
+		t.Errorf("the liveness probe fails while only the cloud is down: %d %s, %v", status, said, err)
 	}
 }
 
@@ -249,7 +249,7 @@ func neverTwo(t *testing.T, cloud *client.Client) {
 	}
 	before, after := calls["before"], calls["after"]
 	if len(before) == 0 || len(after) == 0 || slices.MaxFunc(before, time.Time.Compare).After(slices.MinFunc(after, time.Time.Compare)) {
-		t.Errorf("the first changed load balancers at %v, the second at %v", before, after)
+		t.Errorf("the first CCM changed load balancers at %v, the second CCM at %v", before, after)
 	}
 }
 
@@ -260,11 +260,11 @@ func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.L
 	if err := s.kube.CoreV1().Services("default").Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	slowly(t, "a Service that the first made is let go", func() error {
+	slowly(t, "a Service of the first CCM loses its finalizer", func() error {
 		_, err := s.kube.CoreV1().Services("default").Get(ctx, "one", metav1.GetOptions{})
 		l, listErr := cloud.ListLoadBalancers(ctx, cloudsim.ListOptions{})
 		if !apierrors.IsNotFound(err) || listErr != nil || len(l.Items) != 1 || l.Items[0].IP == first.IP {
-			return fmt.Errorf("it is there: %w, %w, %+v", err, listErr, l.Items)
+			return fmt.Errorf("the Service exists: %w, %w, %+v", err, listErr, l.Items)
 		}
 		return nil
 	})
@@ -275,18 +275,18 @@ func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.L
 	if _, err := cloud.DeleteInstance(ctx, i.Items[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	slowly(t, "the Node of an instance that is gone goes", func() error {
+	slowly(t, "the Node of the deleted instance is deleted", func() error {
 		if _, err := s.kube.CoreV1().Nodes().Get(ctx, "node-1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %w", err)
+			return fmt.Errorf("the Node exists: %w", err)
 		}
 		return nil
 	})
 	if events, err := s.kube.CoreV1().Events("").List(ctx, metav1.ListOptions{}); err != nil || !slices.ContainsFunc(events.Items, func(e v1.Event) bool { return e.Reason == "DeletingNode" }) {
-		t.Errorf("no event tells of the Node: %v", err)
+		t.Errorf("no event about the Node: %v", err)
 	}
 	for line := range strings.Lines(said.String()) {
 		if strings.Contains(strings.ToLower(line), "forbidden") {
-			t.Errorf("the shipped rules do not do: %s", line)
+			t.Errorf("the shipped rules do not permit: %s", line)
 		}
 	}
 }
@@ -308,7 +308,7 @@ func metricsExist(t *testing.T, url string) {
 		}
 		for _, n := range named {
 			if family := strings.TrimSuffix(n, "_bucket"); !strings.Contains(served, "\n# TYPE "+family+" ") {
-				t.Errorf("%s names %s, which the manager does not serve", f, n)
+				t.Errorf("%s names the metric %s, which the CCM does not serve", f, n)
 			}
 		}
 	}

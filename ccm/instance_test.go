@@ -103,9 +103,9 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 				tc.move(t, r)
 			}
 			if ok, err := r.instances().InstanceExists(t.Context(), n); err == nil {
-				t.Errorf("InstanceExists = %v without an error: a Node would be lost", ok)
+				t.Errorf("InstanceExists = %v without an error: the framework would delete the Node", ok)
 			} else if strings.Contains(err.Error(), cloudprovider.InstanceNotFound.Error()) {
-				t.Errorf("InstanceExists = %v, which says that it is not found", err)
+				t.Errorf("InstanceExists = %v, which is the error InstanceNotFound", err)
 			}
 			if m, err := r.instances().InstanceMetadata(t.Context(), n); err == nil {
 				t.Errorf("InstanceMetadata = %+v without an error", m)
@@ -229,7 +229,7 @@ func TestStates(t *testing.T) {
 				}
 			}
 			if now, err := r.cloud.GetInstance(t.Context(), i.ID); err == nil && now.State != tc.want {
-				t.Fatalf("the instance is %s", now.State)
+				t.Fatalf("state of the instance: got %s", now.State)
 			}
 			n := initialised(i)
 			if got, err := r.instances().InstanceExists(t.Context(), n); err != nil || got != tc.exists {
@@ -256,17 +256,17 @@ func TestNamesAndIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ok, err := r.instances().InstanceExists(t.Context(), node("node-1")); ok || err != nil {
-		t.Errorf("a node without a machine: %v, %v; want false", ok, err)
+		t.Errorf("exists for a Node without an instance: got %v, %v; want false", ok, err)
 	}
 	again := r.machine(t, "node-1")
 	if ok, err := r.instances().InstanceExists(t.Context(), initialised(old)); ok || err != nil {
-		t.Errorf("the node of the old machine: %v, %v; want false", ok, err)
+		t.Errorf("exists for the Node of the deleted instance: got %v, %v; want false", ok, err)
 	}
 	if m, err := r.instances().InstanceMetadata(t.Context(), initialised(old)); err == nil {
-		t.Errorf("metadata of the old machine: %+v; want an error", m)
+		t.Errorf("metadata of the deleted instance: got %+v, want an error", m)
 	}
 	if m, err := r.instances().InstanceMetadata(t.Context(), node("node-1")); err != nil || m.ProviderID != again.ProviderID {
-		t.Errorf("metadata by name = %+v, %v; want %s", m, err, again.ProviderID)
+		t.Errorf("metadata by name: got %+v, %v; want %s", m, err, again.ProviderID)
 	}
 }
 
@@ -287,7 +287,7 @@ func TestTwoOfOneName(t *testing.T) {
 	}
 	r.api.Project, r.api.Token = "", r.cloud.Token
 	if m, err := r.instances().InstanceMetadata(t.Context(), node("node-1")); err == nil || !strings.Contains(err.Error(), "project") {
-		t.Errorf("InstanceMetadata = %+v, %v; want an error that speaks of the project", m, err)
+		t.Errorf("InstanceMetadata = %+v, %v; want an error that names the project", m, err)
 	}
 }
 
@@ -400,7 +400,7 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	if off, err := r.instances().InstanceShutdown(t.Context(), nodes[1]); off || err != nil {
-		t.Errorf("node-1 is shut down: %v, %v; but it is node-0 that is", off, err)
+		t.Errorf("shutdown of node-1: got %v, %v; want false, because node-0 is stopped", off, err)
 	}
 }
 
@@ -432,10 +432,10 @@ func TestNodeDeletionGrace(t *testing.T) {
 		return !there
 	})
 	if lasted := time.Since(began); lasted < 200*time.Millisecond {
-		t.Errorf("it was told after %s", lasted)
+		t.Errorf("the message appeared after %s", lasted)
 	}
 	if said := r.said(); strings.Count(said, "InstanceGone") != 1 {
-		t.Errorf("it said %q", said)
+		t.Errorf("unexpected log: %q", said)
 	}
 }
 
@@ -463,6 +463,6 @@ func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 		r.provider.Age(2 * time.Hour)
 	}
 	if said := r.said(); strings.Count(said, "InstanceGone") != 2 {
-		t.Errorf("it said %q", said)
+		t.Errorf("unexpected log: %q", said)
 	}
 }

@@ -59,7 +59,7 @@ func podded(t *testing.T, options ...cloudtest.Option) *rig {
 	r := newRig(t, append(options, cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))...)
 	l, err := r.cloud.ListNetworks(t.Context(), cloudsim.ListOptions{Name: cloudsim.DefaultNetwork})
 	if err != nil || len(l.Items) != 1 {
-		t.Fatalf("the default network: %+v, %v", l.Items, err)
+		t.Fatalf("default network: got %+v, %v", l.Items, err)
 	}
 	n := l.Items[0]
 	spec := n.NetworkSpec
@@ -74,7 +74,7 @@ func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 	r := podded(t)
 	i := r.machine(t, "node-1")
 	if len(i.PodRanges) != 2 {
-		t.Fatalf("the instance has %v", i.PodRanges)
+		t.Fatalf("pod ranges of the instance: got %v", i.PodRanges)
 	}
 	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", "", node("node-1")) // this Node is not initialised
 	eventually.True(t, "the Node has its ranges", func() bool {
@@ -97,7 +97,7 @@ func TestNoRangesForForeignNodes(t *testing.T) {
 	}
 	eventually.True(t, "one that came later has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-2"), other.PodRanges) })
 	if got := podCIDRs(t, kube, "node-1"); len(got) > 0 {
-		t.Errorf("it has %v", got)
+		t.Errorf("pod ranges of the Node: got %v", got)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestNodesWithoutARange(t *testing.T) {
 			eventually.True(t, "the Node is told", func() bool { return strings.Contains(r.said(), tc.says) })
 			n, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 			if err != nil || len(n.Spec.PodCIDRs) != 0 {
-				t.Errorf("it has %v, %v", n.Spec.PodCIDRs, err)
+				t.Errorf("pod ranges of the Node: got %v, %v", n.Spec.PodCIDRs, err)
 			}
 		})
 	}
@@ -164,20 +164,20 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now, err := r.cloud.GetRoute(t.Context(), l.Items[0].ID); err != nil || now.State != cloudsim.RouteCreating {
-		t.Errorf("the framework deletes it: %+v, %v", now, err)
+		t.Errorf("the framework deleted the route: %+v, %v", now, err)
 	}
 	if got := podCIDRs(t, kube, "node-1"); len(got) != 0 {
-		t.Errorf("before its route leads there, the Node has %v", got)
+		t.Errorf("pod ranges of the Node before its route exists: got %v", got)
 	}
 	if got := r.listed(t, cluster); len(got) != 0 {
-		t.Errorf("the framework sees %v", got)
+		t.Errorf("routes that the framework sees: got %v", got)
 	}
 	eventually.True(t, "the Node has its ranges", func() bool {
 		r.hourLater(t)
 		return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges)
 	})
 	if got := made(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(i.PodRanges))) {
-		t.Errorf("routes lead to %v", got)
+		t.Errorf("next hops of the routes: got %v", got)
 	}
 	eventually.True(t, "the framework sees the routes", func() bool { return len(r.listed(t, cluster)) == 2 })
 }
@@ -251,6 +251,6 @@ func TestRangesAreOfOneNode(t *testing.T) {
 	n.UID = "of-the-first"
 	r.allocatingIn(t, kube, "10.244.0.0/16,fd10:244::/56", "", n)
 	if patch := <-patches; !strings.Contains(patch, `"uid":"of-the-first"`) {
-		t.Errorf("it writes %s", patch)
+		t.Errorf("patch: got %s", patch)
 	}
 }

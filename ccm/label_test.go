@@ -68,7 +68,7 @@ func TestNodeLabelsFollow(t *testing.T) {
 	step("again", with("team", "red"))
 	for _, a := range kube.Actions() {
 		if a.GetVerb() == "patch" {
-			t.Error("it was patched though nothing had changed")
+			t.Error("the CCM patched the Node without a change")
 		}
 	}
 	relabel := func(labels map[string]string) {
@@ -111,14 +111,14 @@ func TestNodeLabelsOfOthers(t *testing.T) {
 		return false, nil, nil
 	})
 	if err := r.provider.SweepLabels(t.Context(), kube, nodes...); err == nil || !strings.Contains(err.Error(), "node-2") {
-		t.Errorf("the sweep says %v", err)
+		t.Errorf("error of the sweep: got %v", err)
 	}
 	if len(patched) != 2 {
-		t.Errorf("patched are %v", patched)
+		t.Errorf("patched Nodes: got %v", patched)
 	}
 	clear(patched)
 	nodes[0].Spec.ProviderID = "" // this Node does not belong to the cloud, although an instance has the same name
 	if err := r.provider.SweepLabels(t.Context(), kube, nodes[0]); err != nil || len(patched) != 0 {
-		t.Errorf("patched are %v, %v", patched, err)
+		t.Errorf("patched Nodes: got %v, %v", patched, err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 // take no time, so the rate limits must accept all calls as one burst.
 func TestThousandNodesAreNotThrottled(t *testing.T) {
 	if testing.Short() {
-		t.Skip("makes a thousand routes")
+		t.Skip("long test: it creates a thousand routes")
 	}
 	const many, services = 1000, 20
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestThousandNodesAreNotThrottled(t *testing.T) {
 			}
 		}
 		r.routing(t, 0, "10.128.0.0/9", nodes...)
-		within(t, 30*time.Minute, "every node has its route", func() bool { return len(r.listed(t, cluster)) == many })
+		within(t, 30*time.Minute, "each Node has a route", func() bool { return len(r.listed(t, cluster)) == many })
 		bill, err := r.cloud.Bill(t.Context(), cloudsim.AuditOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -42,7 +42,7 @@ func TestEnsureFollowsTheService(t *testing.T) {
 		t.Errorf("load balancer (-want +got):\n%s", d)
 	}
 	if want := "k8s-" + string(s.UID); lb.Name != want || r.balancers().GetLoadBalancerName(t.Context(), cluster, s) != want {
-		t.Errorf("its name is %q, want %q", lb.Name, want)
+		t.Errorf("name of the load balancer: got %q, want %q", lb.Name, want)
 	}
 	labels := map[string]string{
 		"kubernetes.io/cluster-name": cluster, "kubernetes.io/service-uid": string(s.UID),
@@ -81,7 +81,7 @@ func TestEnsureAgainChangesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	if calls := r.wire.made(true); len(calls) > 0 {
-		t.Errorf("it changed the cloud: %q", calls)
+		t.Errorf("unexpected calls that change the cloud: %q", calls)
 	}
 	if d := cmp.Diff(before, r.only(t)); d != "" {
 		t.Errorf("load balancer (-before +after):\n%s", d)
@@ -155,10 +155,10 @@ func TestDeletedMeansGone(t *testing.T) {
 	bare := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Annotations: map[string]string{ccm.AnnotationLoadBalancerIP: "1.2.3.4"}}}
 	err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, bare)
 	if _, ok := errors.AsType[*api.RetryError](err); !ok {
-		t.Fatalf("while it is being deleted: %v; want a RetryError", err)
+		t.Fatalf("load balancer in deletion: got error %v, want a RetryError", err)
 	}
 	if _, exists, err := r.balancers().GetLoadBalancer(t.Context(), cluster, bare); !exists || err != nil {
-		t.Fatalf("while it is being deleted it exists: %v, %v", exists, err)
+		t.Fatalf("load balancer in deletion: got exists=%v, error %v", exists, err)
 	}
 	r.wire.spoil(nil)
 	r.hourLater(t)
@@ -166,14 +166,14 @@ func TestDeletedMeansGone(t *testing.T) {
 		return r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, bare) == nil
 	})
 	if calls := r.wire.made(true); len(calls) > 0 {
-		t.Errorf("what is being deleted was deleted again: %q", calls)
+		t.Errorf("the CCM deleted a load balancer in deletion again: %q", calls)
 	}
 	for range 2 {
 		if st, exists, err := r.balancers().GetLoadBalancer(t.Context(), cluster, bare); exists || err != nil {
-			t.Errorf("when it is gone: %v, %v, %v; want absence without an error", st, exists, err)
+			t.Errorf("deleted load balancer: got %v, %v, %v; want exists=false without an error", st, exists, err)
 		}
 		if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, bare); err != nil {
-			t.Errorf("deleting what is gone: %v", err)
+			t.Errorf("deletion of a deleted load balancer: %v", err)
 		}
 	}
 }
@@ -196,7 +196,7 @@ func TestDeletedByAnotherCaller(t *testing.T) {
 		t.Errorf("EnsureLoadBalancerDeleted = %v", err)
 	}
 	if calls := r.wire.made(true); len(calls) != 1 {
-		t.Errorf("it made the calls %q, and was to be met by a person at the first", calls)
+		t.Errorf("the CCM made the calls %q; want it to stop at the first call", calls)
 	}
 }
 
@@ -238,10 +238,10 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	s := service()
 	st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 	if retry, ok := errors.AsType[*api.RetryError](err); !ok || st != nil || retry.RetryAfter() > 2*time.Second || !strings.Contains(err.Error(), "provisioning") {
-		t.Fatalf("while it is being made: %v, %v; want a RetryError soon, with the reason", st, err)
+		t.Fatalf("load balancer in creation: got %v, %v; want a RetryError with the reason", st, err)
 	}
 	if st, exists, err := r.balancers().GetLoadBalancer(t.Context(), cluster, s); !exists || err != nil || len(st.Ingress) != 0 {
-		t.Errorf("while it is being made: %v, %v, %v; want one without an address", st, exists, err)
+		t.Errorf("load balancer in creation: got %v, %v, %v; want exists=true without an address", st, exists, err)
 	}
 	first := r.only(t)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
@@ -251,12 +251,12 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	s.Spec.Ports[0].Port = 81
 	r.wire.spoil(nil)
 	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil); err == nil {
-		t.Error("it was taken while it is being deleted")
+		t.Error("the CCM took over a load balancer in deletion")
 	} else if _, ok := errors.AsType[*api.RetryError](err); !ok {
-		t.Errorf("while the first is being deleted: %v; want a RetryError", err)
+		t.Errorf("first load balancer in deletion: got error %v, want a RetryError", err)
 	}
 	if calls := r.wire.made(false); len(calls) > 4 {
-		t.Errorf("it waits and leaves the rest to the framework; it made the calls %q", calls)
+		t.Errorf("first load balancer in deletion: the CCM made the calls %q, want none", calls)
 	}
 	// A new Service with the same name has another UID. So its load balancer
 	// has another name, and its creation does not wait for the deletion.
@@ -273,7 +273,7 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	})
 	for _, lb := range r.balancersInCloud(t) {
 		if lb.ID == first.ID {
-			t.Error("the first is still there")
+			t.Error("the first load balancer still exists")
 		}
 	}
 }
@@ -337,7 +337,7 @@ func TestNothingForAServiceThatGoes(t *testing.T) {
 		t.Errorf("got %v, %v; want an empty status", st, err)
 	}
 	if all := r.balancersInCloud(t); len(all) != 0 {
-		t.Errorf("it made %+v", all)
+		t.Errorf("unexpected load balancers: %+v", all)
 	}
 }
 
@@ -373,7 +373,7 @@ func notOurs(t *testing.T, r *rig, key string) {
 		}
 	}
 	if calls := r.wire.made(true); len(calls) > 0 {
-		t.Errorf("it changed the cloud: %q", calls)
+		t.Errorf("unexpected calls that change the cloud: %q", calls)
 	}
 	if d := cmp.Diff(before, r.only(t)); d != "" {
 		t.Errorf("load balancer (-before +after):\n%s", d)
@@ -408,7 +408,7 @@ func testTargets(t *testing.T, r *rig) {
 	}
 	s := service()
 	if st := r.ensure(t, s); len(st.Ingress) != 1 {
-		t.Errorf("no nodes: %v; want an address all the same", st)
+		t.Errorf("status without nodes: got %v, want an address", st)
 	}
 	r.mirrors(t, r.only(t))
 	foreign, damaged := initialised(a), initialised(a)
@@ -440,7 +440,7 @@ func testTargets(t *testing.T, r *rig) {
 		t.Fatal(err)
 	}
 	if calls := r.wire.made(true); len(calls) != 1 {
-		t.Errorf("one node left with the calls %q, want one", calls)
+		t.Errorf("removal of one Node made the calls %q, want one call", calls)
 	}
 	if got := r.only(t).Targets; len(got) != 1 || got[0].Instance != a.ID {
 		t.Errorf("targets %v, want %s", got, a.ID)
@@ -456,16 +456,16 @@ func TestUpdateOfNothing(t *testing.T) {
 func updateOfNothing(t *testing.T, r *rig) {
 	s := service()
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, nil); err == nil {
-		t.Error("there is none yet, and Update succeeded")
+		t.Error("update without a load balancer returned no error")
 	}
 	if _, exists, err := r.balancers().GetLoadBalancer(t.Context(), cluster, s); exists || err != nil {
-		t.Errorf("GetLoadBalancer = %v, %v; want the truth, so that the framework drops the error", exists, err)
+		t.Errorf("GetLoadBalancer = %v, %v; want exists=false, so that the framework drops the error", exists, err)
 	}
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
 	n := initialised(r.machine(t, "node-1"))
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, []*v1.Node{n}); err != nil {
-		t.Errorf("while it is being deleted: %v", err)
+		t.Errorf("load balancer in deletion: got error %v", err)
 	}
 }
 
@@ -496,7 +496,7 @@ func TestTwoLeaders(t *testing.T) {
 		t.Errorf("targets %v", lb.Targets)
 	}
 	if d := cmp.Diff(asGiven, s) + cmp.Diff(nodesAsGiven, nodes); d != "" {
-		t.Errorf("it changed what it was given:\n%s", d)
+		t.Errorf("the CCM changed its input:\n%s", d)
 	}
 }
 
@@ -547,7 +547,7 @@ func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff(asGiven, all) + cmp.Diff(node, nodes[0]); d != "" {
-		t.Errorf("it changed what it was given:\n%s", d)
+		t.Errorf("the CCM changed its input:\n%s", d)
 	}
 }
 

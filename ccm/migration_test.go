@@ -36,9 +36,9 @@ func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 		}
 	}
 	if errs := migrationconfig.ValidateLeaderMigrationConfiguration(c); len(errs) > 0 {
-		t.Errorf("upstream finds it wrong: %v", errs)
+		t.Errorf("upstream's validation returned %v", errs)
 	}
 	if len(c.ControllerLeaders) != 8 { // three names of upstream and five names of this package
-		t.Errorf("there are %d: %+v", len(c.ControllerLeaders), c.ControllerLeaders)
+		t.Errorf("got %d leases: %+v", len(c.ControllerLeaders), c.ControllerLeaders)
 	}
 }

@@ -58,12 +58,12 @@ func TestMirrorNeverSaysNo(t *testing.T) {
 	calls := strings.Join(r.wire.made(false), "\n")
 	for _, want := range []string{"GET /v1/instances/" + string(gone.ID), "GET /v1/instances"} {
 		if !strings.Contains(calls+"\n", want+"\n") {
-			t.Errorf("an absence without %s:\n%s", want, calls)
+			t.Errorf("the CCM reported an absent instance without the call %s:\n%s", want, calls)
 		}
 	}
 	r.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
 	if there, err := r.instances().InstanceExists(t.Context(), initialised(gone)); err == nil || there {
-		t.Errorf("with the cloud away, InstanceExists = %v, %v", there, err)
+		t.Errorf("InstanceExists during an outage of the cloud: got %v, %v", there, err)
 	}
 }
 
@@ -78,19 +78,19 @@ func TestMirrorFollowsAgain(t *testing.T) {
 	t.Cleanup(func() { close(stop); r.provider.Wait() })
 	eventually.True(t, "three tries", func() bool { return len(r.wire.made(false)) >= 3 })
 	if r.provider.Mirrored() {
-		t.Error("a cloud that never answered is mirrored")
+		t.Error("the mirror is in use although the cloud never answered")
 	}
 	if err := r.provider.Health(); err == nil || !strings.Contains(err.Error(), errCut.Error()) {
-		t.Errorf("its health is %v; want why it cannot be watched", err)
+		t.Errorf("Health = %v, want the reason of the failed watch", err)
 	}
 	r.wire.spoil(nil)
 	eventually.True(t, "it is mirrored", r.provider.Mirrored)
 	if err := r.provider.Health(); err != nil {
-		t.Errorf("its health is %v", err)
+		t.Errorf("Health = %v", err)
 	}
 	r.wire.spoil(nil)
 	if there, err := r.instances().InstanceExists(t.Context(), initialised(i)); err != nil || !there || len(r.wire.made(false)) > 0 {
-		t.Errorf("InstanceExists = %v, %v with %v", there, err, r.wire.made(false))
+		t.Errorf("InstanceExists = %v, %v with the calls %v", there, err, r.wire.made(false))
 	}
 }
 
@@ -118,15 +118,15 @@ func TestMirrorOfASilentCloud(t *testing.T) {
 		p.Hear()
 		time.Sleep(39 * time.Second)
 		if !p.Mirrored() || p.Health() != nil {
-			t.Errorf("it is not believed after 39 s, with a beat of 15 s: %v", p.Health())
+			t.Errorf("the mirror is not in use after 39 s without a message (heartbeat 15 s): %v", p.Health())
 		}
 		time.Sleep(2 * time.Second)
 		if p.Mirrored() || p.Health() == nil {
-			t.Error("it is believed after 41 s of silence")
+			t.Error("the mirror is in use after 41 s without a message")
 		}
 		p.Hear()
 		if !p.Mirrored() {
-			t.Error("it is not believed when it speaks again")
+			t.Error("the mirror is not in use after the next message")
 		}
 	})
 }
@@ -142,10 +142,10 @@ func TestMirrorOfALostCloud(t *testing.T) {
 		r.wire.hangUp()
 		time.Sleep(time.Second)
 		if r.provider.Mirrored() {
-			t.Error("it is believed")
+			t.Error("the mirror is in use")
 		}
 		if _, known := r.provider.MirroredInstance(i.ID); known {
-			t.Error("it answers for an instance")
+			t.Error("the mirror answered for an instance")
 		}
 	})
 }

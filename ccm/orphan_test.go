@@ -43,7 +43,7 @@ func orphaned(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloudsim.Loa
 			return r, fake.NewClientset(there), lb
 		}
 	}
-	t.Fatal("there is no orphan")
+	t.Fatal("there is no orphaned load balancer")
 	return nil, nil, cloudsim.LoadBalancer{}
 }
 
@@ -57,7 +57,7 @@ func TestOrphanIsReportedOnce(t *testing.T) {
 	}
 	said := r.said()
 	if strings.Count(said, "OrphanedLoadBalancer") != 1 || !strings.Contains(said, string(orphan.ID)) || !strings.Contains(said, "--delete-orphans") {
-		t.Errorf("it said %q", said)
+		t.Errorf("unexpected log: %q", said)
 	}
 	if n := len(r.balancersInCloud(t)); n != 4 {
 		t.Errorf("%d load balancers are left of 4", n)
@@ -71,7 +71,7 @@ func TestOrphanIsDeletedAfterTheGrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(r.balancersInCloud(t)); n != 4 {
-		t.Errorf("%d load balancers are left of 4 within the grace", n)
+		t.Errorf("got %d of 4 load balancers within the grace period", n)
 	}
 	eventually.True(t, "the orphan is gone", func() bool {
 		if err := sweep(t.Context()); err != nil {
@@ -81,7 +81,7 @@ func TestOrphanIsDeletedAfterTheGrace(t *testing.T) {
 	})
 	for _, lb := range r.balancersInCloud(t) {
 		if lb.ID == orphan.ID {
-			t.Error("another one was deleted")
+			t.Error("the CCM deleted another load balancer")
 		}
 	}
 }
@@ -96,7 +96,7 @@ func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
 	sweep := r.provider.Sweeper(kube, cluster)
 	for range 3 {
 		if err := sweep(t.Context()); err == nil {
-			t.Fatal("the sweep went well")
+			t.Fatal("the sweep returned no error")
 		}
 	}
 	if n := len(r.balancersInCloud(t)); n != 4 {
@@ -128,7 +128,7 @@ func TestOrphansOfOneService(t *testing.T) {
 	said := r.said()
 	for _, id := range []cloudsim.LoadBalancerID{orphan.ID, second.ID} {
 		if !strings.Contains(said, "DeletedOrphan Deleted the load balancer "+string(id)) {
-			t.Errorf("of %s it said %q", id, said)
+			t.Errorf("log about %s: got %q", id, said)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 				}
 			}
 			if n, said := len(r.balancersInCloud(t)), r.said(); n != 4 || said != "" {
-				t.Fatalf("%d load balancers are left of 4 while it keeps its own; it said %q", n, said)
+				t.Fatalf("got %d of 4 load balancers; log: %q", n, said)
 			}
 			tc.leaves(gone, orphan)
 			if _, err := kube.CoreV1().Services(gone.Namespace).Update(t.Context(), gone, metav1.UpdateOptions{}); err != nil {
@@ -201,10 +201,10 @@ func TestOrphanIsConfirmed(t *testing.T) {
 	}
 	left := r.balancersInCloud(t)
 	if len(left) != 3 || !slices.ContainsFunc(left, func(lb cloudsim.LoadBalancer) bool { return lb.Labels[ccm.LabelServiceUID] == string(service().UID) }) {
-		t.Errorf("left are %+v; want all but the orphan", left)
+		t.Errorf("remaining load balancers: got %+v, want all but the orphan", left)
 	}
 	kube.PrependReactor("get", "services", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errCut })
 	if err := sweep(t.Context()); err == nil {
-		t.Error("an API server that does not answer says that a Service is gone")
+		t.Error("the CCM treated a Service as deleted although the API server did not answer")
 	}
 }

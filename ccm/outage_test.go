@@ -48,7 +48,7 @@ func within(t *testing.T, d time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); !ok(); time.Sleep(time.Second) {
 		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s", d, what)
+			t.Fatalf("timeout after %s: %s", d, what)
 		}
 	}
 }
@@ -99,10 +99,10 @@ func (p plane) kept(t *testing.T, lb cloudsim.LoadBalancer) {
 		}
 	}
 	if now, err := p.cloud.GetLoadBalancer(t.Context(), lb.ID); err != nil || now.IP != lb.IP || len(now.Targets) != 2 {
-		t.Errorf("the load balancer is %+v, %v", now, err)
+		t.Errorf("load balancer: got %+v, %v", now, err)
 	}
 	if in := p.service(t).Status.LoadBalancer.Ingress; len(in) != 1 || in[0].IP != lb.IP {
-		t.Errorf("the Service shows %+v", in)
+		t.Errorf("ingress of the Service: got %+v", in)
 	}
 }
 
@@ -130,18 +130,18 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 			t.Error("the CCM deleted a Node although it could not read whether the instance exists")
 		}
 		if !hasTaint(p.node(t, "node-3"), cloudapi.TaintExternalCloudProvider) || addressed(p.named(t, "late")) {
-			t.Error("something was initialised by a cloud that was away")
+			t.Error("the CCM initialised a Node during the outage of the cloud")
 		}
 		if err := p.provider.Health(); err == nil {
-			t.Error("/healthz is well")
+			t.Error("/healthz reported no error")
 		}
 		if w := p.warned(t); !strings.Contains(w, errCut.Error()) {
-			t.Errorf("no event of the Service says why:\n%s", w)
+			t.Errorf("no event of the Service contains the reason:\n%s", w)
 		}
 
 		p.wire.spoil(nil)
-		within(t, 20*time.Second, "the cloud is watched again", func() bool { return p.provider.Health() == nil })
-		within(t, 10*time.Second, "the Node of the instance that is gone goes", func() bool { return p.node(t, "node-4") == nil })
+		within(t, 20*time.Second, "the CCM watches the cloud again", func() bool { return p.provider.Health() == nil })
+		within(t, 10*time.Second, "the Node of the deleted instance is deleted", func() bool { return p.node(t, "node-4") == nil })
 		within(t, 6*time.Minute, "the Service gets its address", func() bool { return addressed(p.named(t, "late")) })
 		within(t, 20*time.Minute, "the Node is initialised", func() bool {
 			return !hasTaint(p.node(t, "node-3"), cloudapi.TaintExternalCloudProvider)
@@ -172,7 +172,7 @@ func TestDriftWithoutTheCloud(t *testing.T) {
 				}
 				time.Sleep(2 * time.Minute)
 				p.wire.spoil(nil)
-				within(t, 6*time.Minute, "it is as the Service says", func() bool {
+				within(t, 6*time.Minute, "the load balancer matches the Service", func() bool {
 					all := p.balancersInCloud(t)
 					in := p.service(t).Status.LoadBalancer.Ingress
 					return len(all) == 1 && len(all[0].Targets) == 2 && len(in) == 1 && in[0].IP == all[0].IP
@@ -188,7 +188,7 @@ func TestIPModeChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, lb := peopled(t)
 		p.update(t, annotate("ip-mode", "VIP"))
-		within(t, time.Minute, "the status says so", func() bool {
+		within(t, time.Minute, "the status matches", func() bool {
 			in := p.service(t).Status.LoadBalancer.Ingress
 			return len(in) == 1 && in[0].IP == lb.IP && *in[0].IPMode == v1.LoadBalancerIPModeVIP
 		})
@@ -206,12 +206,12 @@ func TestDeletedWithoutTheCloud(t *testing.T) {
 		p.update(t, func(s *v1.Service) { s.DeletionTimestamp = &now })
 		time.Sleep(10 * time.Minute)
 		if !servicehelpers.HasLBFinalizer(p.service(t)) || len(p.balancersInCloud(t)) != 1 {
-			t.Error("the Service was let go without the cloud's word")
+			t.Error("the CCM removed the finalizer although the cloud had not answered")
 		}
 		p.wire.spoil(nil)
-		within(t, 6*time.Minute, "the Service is let go", func() bool { return !servicehelpers.HasLBFinalizer(p.service(t)) })
+		within(t, 6*time.Minute, "the Service loses its finalizer", func() bool { return !servicehelpers.HasLBFinalizer(p.service(t)) })
 		if all := p.balancersInCloud(t); len(all) != 0 {
-			t.Errorf("left behind: %+v", all)
+			t.Errorf("remaining load balancers: %+v", all)
 		}
 	})
 }
@@ -263,7 +263,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 				p.kept(t, lb)
 				if tc.says != "" {
 					if w := p.warned(t); !strings.Contains(strings.ToLower(w), tc.says) {
-						t.Errorf("no event says %q:\n%s", tc.says, w)
+						t.Errorf("no event contains %q:\n%s", tc.says, w)
 					}
 					if addressed(p.named(t, "late")) {
 						t.Error("the Service got an address")
@@ -271,7 +271,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 				}
 				allow()
 				within(t, 6*time.Minute, "the Service gets its address", func() bool { return addressed(p.named(t, "late")) })
-				within(t, time.Minute, "the cloud is watched", func() bool { return p.provider.Health() == nil })
+				within(t, time.Minute, "the CCM watches the cloud", func() bool { return p.provider.Health() == nil })
 				p.kept(t, lb)
 			})
 		})
@@ -333,13 +333,13 @@ func TestPortsErrorCondition(t *testing.T) {
 				s := tc.svc.DeepCopy()
 				s.Name = "web"
 				p.post(t, s)
-				within(t, time.Minute, "the condition is there", func() bool {
+				within(t, time.Minute, "the Service has the condition", func() bool {
 					c := p.service(t).Status.Conditions
 					return len(c) == 1 && c[0].Type == v1.LoadBalancerPortsError && c[0].Status == metav1.ConditionTrue && strings.Contains(c[0].Message, tc.says)
 				})
 				p.update(t, tc.mend)
-				within(t, 6*time.Minute, "it is gone", func() bool { return len(p.service(t).Status.Conditions) == 0 })
-				within(t, 6*time.Minute, "it has an address", func() bool {
+				within(t, 6*time.Minute, "the Service has no condition", func() bool { return len(p.service(t).Status.Conditions) == 0 })
+				within(t, 6*time.Minute, "the Service has an address", func() bool {
 					s := p.service(t)
 					return s.Spec.Type != v1.ServiceTypeLoadBalancer || addressed(s)
 				})
@@ -354,6 +354,6 @@ func TestNodePortsByHand(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service(func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(bool) }))
 	if l := r.only(t).Listeners; l[0].TargetPort != 30080 {
-		t.Errorf("it forwards to %+v", l)
+		t.Errorf("the load balancer forwards to %+v", l)
 	}
 }

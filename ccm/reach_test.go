@@ -33,18 +33,18 @@ func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	r.ensure(t, service())
 	<-done
 	if said := r.said(); !strings.HasPrefix(said, "Normal ") || !strings.Contains(said, "127.65.0.1:10080") || !strings.Contains(said, "privilege") {
-		t.Errorf("events:\n%s\nwant one that says where it is reachable, and why there", said)
+		t.Errorf("events:\n%s\nwant an event with the address and its reason", said)
 	}
 
 	report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Error: "the port is taken"})
 	r.ensure(t, service())
 	if said := r.said(); !strings.HasPrefix(said, "Warning ") || !strings.Contains(said, "taken") {
-		t.Errorf("events:\n%s\nwant a warning that says why it is not reachable", said)
+		t.Errorf("events:\n%s\nwant a warning with the reason why the load balancer is not reachable", said)
 	}
 
 	report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Endpoint: r.only(t).IP + ":80"})
 	r.ensure(t, service())
 	if said := r.said(); said != "" {
-		t.Errorf("where it should be, and yet:\n%s", said)
+		t.Errorf("the load balancer is reachable at its port, but got the events:\n%s", said)
 	}
 }

@@ -58,7 +58,7 @@ func TestReload(t *testing.T) {
 	eventually.True(t, "the first cloud is mirrored", p.Mirrored)
 	i, _ := p.InstancesV2()
 	if _, err := i.InstanceMetadata(t.Context(), node("node-1")); err == nil {
-		t.Fatal("the first cloud has the second's instance")
+		t.Fatal("the first cloud contains the instance of the second cloud")
 	}
 	p.Reload(ccm.Config{
 		URL: below.URL + "/east", TokenFile: secret("second", token(second.Token)), Project: string(second.Project),
@@ -66,7 +66,7 @@ func TestReload(t *testing.T) {
 	})
 	eventually.True(t, "the second cloud is mirrored", p.Mirrored)
 	if m, err := i.InstanceMetadata(t.Context(), node("node-1")); err != nil || m.Zone != "sim-1a" {
-		t.Errorf("metadata from the second cloud: %+v, %v", m, err)
+		t.Errorf("metadata from the second cloud: got %+v, %v", m, err)
 	}
 }
 
@@ -112,6 +112,6 @@ func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 		p.Reload(cfg)
 	}
 	if n := strings.Count(said.String(), "next start"); n != 1 || strings.Contains(said.String(), "was changed") {
-		t.Errorf("it says %s", said.String())
+		t.Errorf("unexpected log: %s", said.String())
 	}
 }

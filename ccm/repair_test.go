@@ -124,13 +124,13 @@ func TestRepairComesSecond(t *testing.T) {
 		p.update(t, func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
 		time.Sleep(3 * time.Second) // a second before the end of this wait, the change of the load balancer triggers the repairer
 		if calls := p.wire.made(true); len(calls) != 1 {
-			t.Errorf("3 s after the Service changed: %v; want upstream's alone", calls)
+			t.Errorf("calls 3 s after the Service changed: got %v, want only those of upstream's controller", calls)
 		}
 		time.Sleep(1500 * time.Millisecond) // upstream retries after 5 s
 		if calls := p.wire.made(true); len(calls) != 2 {
-			t.Errorf("when it was left alone for 4 s: %v; want the repairer's too", calls)
+			t.Errorf("calls 4 s after the last change: got %v, want one of the repair", calls)
 		}
 		p.wire.spoil(nil)
-		within(t, time.Minute, "it is what the Service says", func() bool { return p.only(t).Listeners[0].Port == 81 })
+		within(t, time.Minute, "the load balancer matches the Service", func() bool { return p.only(t).Listeners[0].Port == 81 })
 	})
 }

@@ -57,10 +57,10 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 		}
 	}
 	if got := r.listed(t, cluster); len(got) != 2 || got[0] != "10.244.0.0/24 node-1" || got[1] != "fd10:244::/64 node-1" {
-		t.Errorf("routes are %v", got)
+		t.Errorf("routes: got %v", got)
 	}
 	if got := r.listed(t, "another-cluster"); len(got) != 0 {
-		t.Errorf("another cluster has %v", got)
+		t.Errorf("routes of another cluster: got %v", got)
 	}
 	l, err := r.routes().ListRoutes(t.Context(), cluster)
 	if err != nil {
@@ -74,7 +74,7 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 		}
 	}
 	if got := r.listed(t, cluster); len(got) != 0 {
-		t.Errorf("left are %v", got)
+		t.Errorf("remaining routes: got %v", got)
 	}
 }
 
@@ -92,20 +92,20 @@ func TestRouteThatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.listed(t, cluster); len(got) != 1 || got[0] != "10.244.7.0/24 node-2" {
-		t.Errorf("routes are %v", got)
+		t.Errorf("routes: got %v", got)
 	}
 	person, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: "by-hand", Destination: "10.244.9.0/24", NextHop: there.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-2", "10.244.9.0/24")); err == nil || !strings.Contains(err.Error(), "10.244.9.0/24") {
-		t.Errorf("over a person's route: %v", err)
+		t.Errorf("creation of a route that a user created before: got error %v", err)
 	}
 	if now, err := r.cloud.GetRoute(t.Context(), person.ID); err != nil || now.NextHop != there.ID {
-		t.Errorf("the person's route became %+v, %v", now, err)
+		t.Errorf("the CCM changed the user's route to %+v, %v", now, err)
 	}
 	if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.7.0/24")); err == nil {
-		t.Error("another cluster took the route over")
+		t.Error("another cluster took over the route")
 	}
 }
 
@@ -133,7 +133,7 @@ func TestRouteThatWasReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.listed(t, cluster); !slices.Equal(got, []string{"10.244.7.0/24 node-2"}) {
-		t.Errorf("routes are %v", got)
+		t.Errorf("routes: got %v", got)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestForeignRoutesStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.listed(t, cluster); len(got) != 1 || got[0] != "10.244.7.0/24 node-1" {
-		t.Errorf("the cluster's are %v", got)
+		t.Errorf("routes of the cluster: got %v", got)
 	}
 	r.routing(t, 0, "10.244.0.0/16")
 	eventually.True(t, "the one that is left over goes", func() bool { return len(r.listed(t, cluster)) == 0 })
@@ -170,7 +170,7 @@ func TestForeignRoutesStay(t *testing.T) {
 		}
 	}
 	if got := r.listed(t, "another-cluster"); len(got) != 1 {
-		t.Errorf("another cluster has %v", got)
+		t.Errorf("routes of another cluster: got %v", got)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.listed(t, cluster); len(got) != 1 || got[0] != "10.244.0.0/24 node-1" {
-		t.Errorf("of a stopped instance: %v", got)
+		t.Errorf("routes of a stopped instance: got %v", got)
 	}
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestRouteThatTakesTime(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.machine(t, "node-1")
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")); !apierrors.IsConflict(err) {
-		t.Errorf("while it is being made: %v", err)
+		t.Errorf("route in creation: got error %v", err)
 	}
 	r.hourLater(t)
 	eventually.True(t, "it is made", func() bool {
@@ -234,7 +234,7 @@ func TestRouteThatTakesTime(t *testing.T) {
 	})
 	r.wire.spoil(func(n int, req *http.Request) fault { return fault{loseReply: req.Method == http.MethodPost} })
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.1.0/24")); err == nil {
-		t.Error("a lost reply went unseen")
+		t.Error("the CCM returned no error after a lost reply")
 	}
 	r.wire.spoil(nil)
 	r.hourLater(t)
@@ -242,6 +242,6 @@ func TestRouteThatTakesTime(t *testing.T) {
 		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.1.0/24")) == nil
 	})
 	if got := r.listed(t, cluster); len(got) != 2 {
-		t.Errorf("routes are %v", got)
+		t.Errorf("routes: got %v", got)
 	}
 }

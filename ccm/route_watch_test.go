@@ -68,7 +68,7 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 		time.Sleep(40 * time.Second) // wait until upstream has handled the changes of the Node
 		r.wire.spoil(nil)
 		there := func() bool { return len(r.listed(t, cluster)) == 1 }
-		within(t, 3*time.Minute, "the route is made", there)
+		within(t, 3*time.Minute, "the route exists", there)
 		l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -76,8 +76,8 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 		if _, err := r.cloud.DeleteRoute(t.Context(), l.Items[0].ID); err != nil {
 			t.Fatal(err)
 		}
-		within(t, time.Minute, "it is gone", func() bool { return !there() })
-		within(t, 3*time.Minute, "it is back", there)
+		within(t, time.Minute, "the route is deleted", func() bool { return !there() })
+		within(t, 3*time.Minute, "the route exists again", there)
 	})
 }
 
@@ -142,10 +142,10 @@ func TestNodeWaitsForAllRoutes(t *testing.T) {
 		kube := r.routing(t, 0, "10.244.0.0/16,fd10:244::/48", n)
 		time.Sleep(time.Minute)
 		if got := r.listed(t, cluster); len(got) != 1 || unroutable(t, kube, "node-1") != v1.ConditionTrue {
-			t.Errorf("with the routes %v NetworkUnavailable is %s", got, unroutable(t, kube, "node-1"))
+			t.Errorf("with the routes %v, NetworkUnavailable is %s", got, unroutable(t, kube, "node-1"))
 		}
 		r.wire.spoil(nil)
-		within(t, time.Minute, "both are there", func() bool { return len(r.listed(t, cluster)) == 2 })
+		within(t, time.Minute, "both routes exist", func() bool { return len(r.listed(t, cluster)) == 2 })
 		within(t, time.Minute, "the network is available", func() bool { return unroutable(t, kube, "node-1") == v1.ConditionFalse })
 	})
 }
@@ -188,9 +188,9 @@ func TestRoutesOfManyNodes(t *testing.T) {
 		table := &singleWriter{next: r.wire.next}
 		r.wire.next = table
 		r.routing(t, 0, "10.244.0.0/16", nodes...)
-		within(t, 30*time.Minute, "every node has its route", func() bool { return len(r.listed(t, cluster)) == many })
+		within(t, 30*time.Minute, "each Node has a route", func() bool { return len(r.listed(t, cluster)) == many })
 		if table.refused.Load() == 0 {
-			t.Error("the table was never locked")
+			t.Error("the route table was never locked")
 		}
 	})
 }

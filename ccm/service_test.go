@@ -29,13 +29,13 @@ func TestStaticAddress(t *testing.T) {
 			}
 			s := service(func(s *v1.Service) { ask(s, addr.IP) })
 			if st := r.ensure(t, s); st.Ingress[0].IP != addr.IP {
-				t.Errorf("it stands on %s, want %s", st.Ingress[0].IP, addr.IP)
+				t.Errorf("address of the load balancer: got %s, want %s", st.Ingress[0].IP, addr.IP)
 			}
 			before := r.only(t)
 
 			other := service(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666"; ask(s, addr.IP) })
 			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, other, nil); err == nil || !strings.Contains(err.Error(), string(before.ID)) {
-				t.Errorf("an address in use: %v; want an error that says by what", err)
+				t.Errorf("address in use: got error %v, want an error that names the user of the address", err)
 			}
 			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(func(s *v1.Service) { ask(s, "127.65.200.200") }), nil); err == nil || !strings.Contains(err.Error(), "127.65.200.200") {
 				t.Errorf("an address that is not reserved: got error %v, want an error", err)
@@ -45,13 +45,13 @@ func TestStaticAddress(t *testing.T) {
 			}
 			s.Spec.Ports[0].Port = 81
 			if st := r.ensure(t, s); st.Ingress[0].IP != addr.IP {
-				t.Errorf("after a change it stands on %s, want %s", st.Ingress[0].IP, addr.IP)
+				t.Errorf("address of the load balancer after a change: got %s, want %s", st.Ingress[0].IP, addr.IP)
 			}
 			if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s); err != nil {
 				t.Fatal(err)
 			}
 			if a, err := r.cloud.GetAddress(t.Context(), addr.ID); err != nil || a.UsedBy != "" {
-				t.Errorf("the person's address afterwards: %+v, %v; want it kept and free", a, err)
+				t.Errorf("reserved address after the deletion: got %+v, %v; want it unused", a, err)
 			}
 		})
 	}
@@ -69,12 +69,12 @@ func TestStaticAddressInOtherWords(t *testing.T) {
 		s.Annotations = map[string]string{ccm.AnnotationLoadBalancerIP: strings.ToUpper(netip.MustParseAddr(addr.IP).StringExpanded())}
 	})
 	if st := r.ensure(t, s); st.Ingress[0].IP != addr.IP {
-		t.Errorf("it stands on %s, want %s", st.Ingress[0].IP, addr.IP)
+		t.Errorf("address of the load balancer: got %s, want %s", st.Ingress[0].IP, addr.IP)
 	}
 	r.wire.spoil(nil)
 	r.ensure(t, s)
 	if made := r.wire.made(true); len(made) > 0 {
-		t.Errorf("asked again, it made %v", made)
+		t.Errorf("the repeated request made the calls %v", made)
 	}
 }
 
@@ -146,11 +146,11 @@ func TestRefuses(t *testing.T) {
 				}
 				if when == "first" {
 					if all := r.balancersInCloud(t); len(all) > 0 {
-						t.Errorf("it made %+v", all)
+						t.Errorf("unexpected load balancers: %+v", all)
 					}
 					r.ensure(t, service()) // the next calls change this Service
 				} else if lb := r.only(t); len(lb.Listeners) != 1 || lb.Listeners[0].TargetPort != 30080 {
-					t.Errorf("it changed what works: %+v", lb.LoadBalancerSpec)
+					t.Errorf("the CCM changed the working load balancer: %+v", lb.LoadBalancerSpec)
 				}
 			}
 		})
@@ -253,7 +253,7 @@ func TestDualStack(t *testing.T) {
 	of := func(fs ...v1.IPFamily) *v1.Service { return service(func(s *v1.Service) { s.Spec.IPFamilies = fs }) }
 	both := r.ensure(t, of(v1.IPv6Protocol, v1.IPv4Protocol))
 	if len(both.Ingress) != 2 || !strings.Contains(both.Ingress[0].IP, ":") || strings.Contains(both.Ingress[1].IP, ":") {
-		t.Fatalf("its status is %+v", both.Ingress)
+		t.Fatalf("ingress: got %+v", both.Ingress)
 	}
 	one := r.ensure(t, of(v1.IPv6Protocol))
 	if d := cmp.Diff(both.Ingress[:1], one.Ingress); d != "" {
@@ -261,7 +261,7 @@ func TestDualStack(t *testing.T) {
 	}
 	four := r.ensure(t, of(v1.IPv4Protocol))
 	if len(four.Ingress) != 1 || strings.Contains(four.Ingress[0].IP, ":") {
-		t.Errorf("with IPv4 only it is %+v", four.Ingress)
+		t.Errorf("ingress with IPv4 only: got %+v", four.Ingress)
 	}
 }
 
@@ -269,10 +269,10 @@ func TestScheme(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service(annotate("scheme", "internal")))
 	if lb := r.only(t); lb.Scheme != cloudsim.SchemeInternal {
-		t.Errorf("it is %s", lb.Scheme)
+		t.Errorf("scheme: got %s", lb.Scheme)
 	}
 	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil); err == nil || !strings.Contains(err.Error(), "scheme") {
-		t.Errorf("made external: %v; want an error that speaks of the scheme", err)
+		t.Errorf("change to an external scheme: got error %v, want an error that names the scheme", err)
 	}
 }
 
@@ -325,7 +325,7 @@ func TestRegion(t *testing.T) {
 		return fault{}
 	})
 	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil); err == nil || !strings.Contains(err.Error(), "region") {
-		t.Errorf("two regions: %v; want an error that speaks of the region", err)
+		t.Errorf("two regions: got error %v, want an error that names the region", err)
 	}
 	r.wire.spoil(nil)
 	r.ensure(t, service())
@@ -364,6 +364,6 @@ func TestFamiliesOfAService(t *testing.T) {
 		}
 	}
 	if l, err := r.cloud.ListAddresses(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items) != 1 {
-		t.Errorf("with one family left there are the addresses %+v, %v", l.Items, err)
+		t.Errorf("addresses with one family: got %+v, %v", l.Items, err)
 	}
 }

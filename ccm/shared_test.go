@@ -36,21 +36,21 @@ func TestSharedFromFirstToLast(t *testing.T) {
 	one, two := sharing("01", 80), sharing("02", 81)
 	first, second := r.ensure(t, one), r.ensure(t, two)
 	if first.Ingress[0].IP != second.Ingress[0].IP {
-		t.Errorf("they stand on %s and %s", first.Ingress[0].IP, second.Ingress[0].IP)
+		t.Errorf("addresses of both Services: got %s and %s, want the same", first.Ingress[0].IP, second.Ingress[0].IP)
 	}
 	if got := r.ports(t); len(got) != 2 {
-		t.Errorf("its ports are %v", got)
+		t.Errorf("ports of the load balancer: got %v", got)
 	}
 	one.Spec.Ports[0].Port = 82
 	r.ensure(t, one)
 	if got := r.ports(t); len(got) != 2 || got[0]+got[1] != 82+81 {
-		t.Errorf("after a change its ports are %v", got)
+		t.Errorf("ports of the load balancer after a change: got %v", got)
 	}
 	r.wire.spoil(nil)
 	r.ensure(t, one)
 	r.ensure(t, two)
 	if made := r.wire.made(true); len(made) > 0 {
-		t.Errorf("asked again, they made %v", made)
+		t.Errorf("the repeated requests made the calls %v", made)
 	}
 	// In this test a user removes the annotation before the deletion of the
 	// Service.
@@ -59,16 +59,16 @@ func TestSharedFromFirstToLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.ports(t); len(got) != 1 || got[0] != 81 {
-		t.Errorf("after the first left its ports are %v", got)
+		t.Errorf("ports of the load balancer after the first Service left: got %v", got)
 	}
 	if _, exists, err := r.balancers().GetLoadBalancer(t.Context(), cluster, one); err != nil || exists {
-		t.Errorf("the first still has it: %v, %v", exists, err)
+		t.Errorf("first Service: got exists=%v, error %v", exists, err)
 	}
 	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, two); err != nil {
 		t.Fatal(err)
 	}
 	if all := r.balancersInCloud(t); len(all) != 0 {
-		t.Errorf("after the last there is %+v", all)
+		t.Errorf("load balancers after the last Service left: got %+v", all)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestSharedRefuses(t *testing.T) {
 			}
 			now, err := r.cloud.GetLoadBalancer(t.Context(), before.ID)
 			if err != nil || now.Revision != before.Revision {
-				t.Errorf("the shared one was changed to %+v, %v", now, err)
+				t.Errorf("the CCM changed the shared load balancer to %+v, %v", now, err)
 			}
 		})
 	}
@@ -113,7 +113,7 @@ func TestSharedIsOfANamespace(t *testing.T) {
 	r.ensure(t, sharing("01", 80))
 	r.ensure(t, sharing("02", 81, func(s *v1.Service) { s.Namespace = "other" }))
 	if all := r.balancersInCloud(t); len(all) != 2 {
-		t.Errorf("there are %d load balancers", len(all))
+		t.Errorf("got %d load balancers", len(all))
 	}
 }
 
@@ -136,7 +136,7 @@ func TestOrphanedShare(t *testing.T) {
 		return len(r.ports(t)) == 1
 	})
 	if got := r.ports(t); got[0] != 81 {
-		t.Errorf("left is %v", got)
+		t.Errorf("remaining load balancers: got %v", got)
 	}
 }
 
@@ -182,10 +182,10 @@ func TestSharedPublishesItsOwn(t *testing.T) {
 	}
 	got := r.ensure(t, short).Ingress[0]
 	if said := r.said(); *got.IPMode != v1.LoadBalancerIPModeVIP || got.Ports != nil || strings.Contains(said, "81") {
-		t.Errorf("the one that works: %+v, mode %s; it says\n%s", got, *got.IPMode, said)
+		t.Errorf("first Service: got %+v, mode %s; events:\n%s", got, *got.IPMode, said)
 	}
 	got = r.ensure(t, broken).Ingress[0]
 	if said := r.said(); *got.IPMode != v1.LoadBalancerIPModeProxy || len(got.Ports) != 1 || got.Ports[0].Port != 81 || !strings.Contains(said, "taken") {
-		t.Errorf("the one that does not: %+v, mode %s; it says\n%s", got, *got.IPMode, said)
+		t.Errorf("second Service: got %+v, mode %s; events:\n%s", got, *got.IPMode, said)
 	}
 }
