@@ -89,7 +89,7 @@ func BenchmarkProgram(b *testing.B) {
 		all = append(all, &shape{name: "ecr-refusing", path: other, stdin: strings.Replace(good, credprovider.APIVersion, "v0", 1), fails: true})
 	}
 	if bare.path == "" {
-		b.Fatal("the yardstick cannot be built")
+		b.Fatal("the program for the comparison cannot be built")
 	}
 	for _, s := range all { // the first run, which loads the program file into memory, does not count
 		s.run(b)
@@ -109,6 +109,6 @@ func BenchmarkProgram(b *testing.B) {
 		}
 	}
 	if ratio := plugin.median() / yard; ratio > 6 && len(plugin.took) >= 20 {
-		b.Errorf("the plugin takes %.1f times as long as a bare program", ratio)
+		b.Errorf("the plugin takes %.1f times as long as an empty program", ratio)
 	}
 }

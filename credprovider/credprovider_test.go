@@ -86,10 +86,10 @@ func run(t *testing.T, cfg credprovider.Config, stdin io.Reader) (a answer, err 
 	var out bytes.Buffer
 	if err := credprovider.Run(t.Context(), cfg, stdin, &out); err != nil {
 		if out.Len() > 0 {
-			t.Errorf("it failed and wrote %q", out.String())
+			t.Errorf("the plugin failed and wrote %q", out.String())
 		}
 		if strings.ContainsAny(err.Error(), "\n\r") {
-			t.Errorf("more than a line: %q", err)
+			t.Errorf("error with more than one line: %q", err)
 		}
 		return a, err
 	}
@@ -99,7 +99,7 @@ func run(t *testing.T, cfg credprovider.Config, stdin io.Reader) (a answer, err 
 		t.Fatal(err)
 	}
 	if d.More() {
-		t.Error("more than one document")
+		t.Error("output with more than one document")
 	}
 	return a, nil
 }
@@ -156,7 +156,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%v; want %s", err, tc.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret-that-nobody-knows") {
-				t.Error("a secret is told")
+				t.Error("the output contains a secret")
 			}
 		})
 	}
@@ -177,7 +177,9 @@ func TestStandardInputThatNeverEnds(t *testing.T) {
 // not follow the redirect. So the other server gets no token.
 func TestRedirect(t *testing.T) {
 	_, good := node(t)
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a token went astray: %s", r.URL) }))
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("the plugin sent a token to another server: %s", r.URL)
+	}))
 	defer elsewhere.Close()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
@@ -237,7 +239,7 @@ func TestCache(t *testing.T) {
 		}
 		calls = 0
 		if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); err != nil || calls != 1 {
-			t.Errorf("with %s in the cache: %v, %d calls", kept, err, calls)
+			t.Errorf("cache with %s: got %v, %d calls", kept, err, calls)
 		}
 	}
 	if err := os.Chmod(cfg.CacheDir, 0o755); err != nil {
@@ -245,7 +247,7 @@ func TestCache(t *testing.T) {
 	}
 	calls = 0
 	if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); err != nil || calls != 1 {
-		t.Errorf("a cache that others can read is used: %v, %d calls", err, calls)
+		t.Errorf("the plugin used a cache that other users can read: %v, %d calls", err, calls)
 	}
 }
 

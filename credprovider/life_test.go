@@ -127,7 +127,7 @@ func TestThePasswordIsNoToken(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusUnauthorized {
-		t.Errorf("the cloud's API takes it: %s", resp.Status)
+		t.Errorf("the cloud's API accepted the password: %s", resp.Status)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestCacheFollowsARotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kid := pull(); kid != before {
-		t.Error("the cache is not used")
+		t.Error("the plugin did not use the cache")
 	}
 	files, err := filepath.Glob(filepath.Join(cfg.CacheDir, "*.json"))
 	if err != nil || len(files) != 1 {
@@ -231,9 +231,9 @@ func TestCacheFollowsARotation(t *testing.T) {
 		}
 	}
 	if kid := pull(); kid == before {
-		t.Error("a password of a retiring key is used for more than half of its life")
+		t.Error("the plugin used a password of a retiring key for more than half of its lifetime")
 	}
 	if all, err := os.ReadDir(cfg.CacheDir); err != nil || len(all) != 2 {
-		t.Errorf("the cache has %v: %v", all, err)
+		t.Errorf("files in the cache: %v: %v", all, err)
 	}
 }

@@ -31,7 +31,7 @@ const limit = 15 * time.Second
 func program(tb testing.TB) string {
 	tb.Helper()
 	if testing.Short() {
-		tb.Skip("runs a program: run make e2e")
+		tb.Skip("starts a program: run make e2e")
 	}
 	path, err := filepath.Abs(filepath.Join("..", "bin", "allinone-credprovider"))
 	if err != nil {
@@ -83,7 +83,7 @@ func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...f
 		t.Fatal(err)
 	}
 	if err := syscall.Kill(-cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("it left a child: %v", err)
+		t.Errorf("the plugin left a child process: %v", err)
 	}
 	return exited{cmd.ProcessState.ExitCode(), out.String(), said.String(), time.Since(begin)}
 }
@@ -101,7 +101,7 @@ func (e exited) failed(t *testing.T, codes ...credprovider.Code) {
 		t.Errorf("after %s: exit code %d, stdout %q, stderr %q; want %v", e.took, e.code, e.stdout, e.stderr, codes)
 	}
 	if strings.Contains(e.stderr, sentinel) {
-		t.Errorf("it tells a secret: %s", e.stderr)
+		t.Errorf("stderr contains a secret: %s", e.stderr)
 	}
 }
 
@@ -182,7 +182,7 @@ func blackHole(t *testing.T) string {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 	}
-	t.Fatal("the queue is never full")
+	t.Fatal("the queue of the listener was never full")
 	return ""
 }
 
@@ -249,7 +249,9 @@ func TestProgramAlwaysEnds(t *testing.T) {
 // environment variables that configure a proxy.
 func TestProgramUsesNoProxy(t *testing.T) {
 	_, good := node(t)
-	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a proxy was asked for %s", r.URL) }))
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("the plugin sent a request for %s to a proxy", r.URL)
+	}))
 	defer proxy.Close()
 	env := func(cmd *exec.Cmd) {
 		for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
@@ -395,7 +397,7 @@ func TestTwoHundredPrograms(t *testing.T) {
 		calls[row.Operation] += row.Calls
 	}
 	if calls["registry.credential"] != 1 {
-		t.Errorf("the bill: %v", calls)
+		t.Errorf("calls of the cloud: %v", calls)
 	}
-	t.Logf("%d executions in %s, the longest %s; the cloud's bill: %v", runs, total.Round(time.Millisecond), longest.Round(time.Millisecond), calls)
+	t.Logf("%d executions in %s, the longest %s; calls of the cloud: %v", runs, total.Round(time.Millisecond), longest.Round(time.Millisecond), calls)
 }

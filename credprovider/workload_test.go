@@ -76,7 +76,7 @@ func TestAServiceAccountPulls(t *testing.T) {
 		Issuer: issuer, Audience: audience, Keys: k8s.keys(t), Namespace: "shop", ServiceAccount: "web", UID: "u-1",
 	}}
 	if _, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", k8s.token(t, nil)))); code(err) != credprovider.CodeDenied {
-		t.Errorf("without a trust: %v", err)
+		t.Errorf("pull without a trust: %v", err)
 	}
 	w, err := cl.CreateWorkloadTrust(t.Context(), trust)
 	if err != nil {
@@ -116,7 +116,7 @@ func TestAServiceAccountPulls(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", k8s.token(t, nil)))); code(err) != credprovider.CodeDenied {
-		t.Errorf("after the trust: %v", err)
+		t.Errorf("pull with a trust: %v", err)
 	}
 }
 
@@ -133,12 +133,12 @@ func TestOptIn(t *testing.T) {
 	}
 	token := cluster{key}.token(t, nil) // the cloud does not trust this token
 	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", token, "cloudsim.dev/other"))); err != nil || a.CacheKeyType != "Registry" {
-		t.Errorf("not opted in: %+v %v", a, err)
+		t.Errorf("pod without the opt-in annotation: %+v %v", a, err)
 	}
 	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", token, own))); code(err) != credprovider.CodeDenied {
-		t.Errorf("opted in: %+v %v", a, err)
+		t.Errorf("pod with the opt-in annotation: %+v %v", a, err)
 	}
 	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", "", own))); code(err) != credprovider.CodeInput {
-		t.Errorf("opted in, without a token: %+v %v", a, err)
+		t.Errorf("pod with the opt-in annotation, without a token: %+v %v", a, err)
 	}
 }

@@ -38,7 +38,7 @@ type cluster struct {
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("boots a control plane")
+		t.Skip("starts a control plane: run make e2e")
 	}
 	kube, err := filepath.Abs("../bin/kube")
 	if err != nil {
@@ -103,7 +103,7 @@ func startCluster(t *testing.T) *cluster {
 			t.Fatalf("%s is not ready; its log ends:\n%s", u.name, p.dir.lastWords(u.name))
 		}
 	}
-	t.Logf("all ready after %s", time.Since(began))
+	t.Logf("all components are ready after %s", time.Since(began))
 	if cl.kube, err = p.kubernetes(); err != nil {
 		t.Fatal(err)
 	}
@@ -162,13 +162,13 @@ func (c *cluster) testNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(n.Status.Addresses, got.Status.Addresses); diff != "" {
-		t.Error("addresses are the cloud's to give: ", diff)
+		t.Error("only the cloud may set addresses: ", diff)
 	}
 	if diff := cmp.Diff(n.Status.Capacity, got.Status.Capacity); diff != "" {
-		t.Error("capacity is the hypervisor's to say: ", diff)
+		t.Error("only the hypervisor may set the capacity: ", diff)
 	}
 	if !slices.ContainsFunc(got.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitializedTaint }) {
-		t.Error("the taint is the cloud controller manager's to take away:", got.Spec.Taints)
+		t.Error("only the cloud controller manager may remove the taint:", got.Spec.Taints)
 	}
 }
 
@@ -230,7 +230,7 @@ func (c *cluster) testPods(t *testing.T) {
 	if _, err := pods.Patch(t.Context(), "one", types.StrategicMergePatchType, unready, metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a pod that was called not ready is Ready", func() error {
+	await(t, "a pod with a wrong Ready condition becomes Ready", func() error {
 		p, err := pods.Get(t.Context(), "one", metav1.GetOptions{})
 		if err == nil && !podReady(p) {
 			err = fmt.Errorf("%v", p.Status.Conditions)
@@ -245,7 +245,7 @@ func (c *cluster) testPods(t *testing.T) {
 	if _, err := jobs.Create(t.Context(), job, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a job is done", func() error {
+	await(t, "a job is complete", func() error {
 		j, err := jobs.Get(t.Context(), "job", metav1.GetOptions{})
 		if err == nil && j.Status.Succeeded != 1 {
 			err = fmt.Errorf("%+v", j.Status)
@@ -255,12 +255,12 @@ func (c *cluster) testPods(t *testing.T) {
 	if err := pods.Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a deleted pod is gone", func() error {
+	await(t, "a deleted pod disappears", func() error {
 		_, err := pods.Get(t.Context(), "one", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it is there: %v", err)
+		return fmt.Errorf("the pod exists: %v", err)
 	})
 }
 
@@ -337,7 +337,7 @@ func (c *cluster) testKilled(t *testing.T, name string) {
 		}
 		return nil
 	})
-	await(t, "what was written before is there", func() error {
+	await(t, "the data from before the restart exist", func() error {
 		_, err := c.kube.CoreV1().ConfigMaps("default").Get(t.Context(), cm.Name, metav1.GetOptions{})
 		return err
 	})
@@ -352,7 +352,7 @@ func (c *cluster) testKwokKilled(t *testing.T) {
 	}
 	c.testKilled(t, "kwok")
 	began := time.Now()
-	await(t, "the new kwok has the lease", func() error {
+	await(t, "the new kwok holds the lease", func() error {
 		l, err := c.lease(t)
 		if err == nil && *l.Spec.HolderIdentity == *old.Spec.HolderIdentity {
 			err = fmt.Errorf("%s has it", *l.Spec.HolderIdentity)
@@ -360,7 +360,7 @@ func (c *cluster) testKwokKilled(t *testing.T) {
 		return err
 	})
 	if took := time.Since(began); took > leaseSeconds*time.Second/2 { // an expiry would take three quarters of leaseSeconds at least
-		t.Errorf("it waited %s for the old lease", took)
+		t.Errorf("the new kwok waited %s for the old lease", took)
 	}
 	c.runPod(t, "two")
 }
@@ -376,7 +376,7 @@ func (c *cluster) testPowerOff(t *testing.T) {
 	var at metav1.MicroTime
 	var since time.Time
 	const quiet = leaseSeconds * time.Second / 4 * 3 / 2 // one and a half renewal intervals
-	await(t, "the node's lease is no longer renewed", func() error {
+	await(t, "the lease of the node is not renewed", func() error {
 		l, err := c.lease(t)
 		if err != nil {
 			return err
@@ -385,7 +385,7 @@ func (c *cluster) testPowerOff(t *testing.T) {
 			at, since = *l.Spec.RenewTime, time.Now()
 		}
 		if time.Since(since) < quiet {
-			return fmt.Errorf("it was, at %s", at)
+			return fmt.Errorf("the lease was renewed at %s", at)
 		}
 		return nil
 	})
@@ -394,8 +394,8 @@ func (c *cluster) testPowerOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.label(t, `"fake"`)
-	await(t, "it is Ready when it has the label again", func() error { _, err := c.node(t); return err })
-	await(t, "and its lease is renewed", func() error {
+	await(t, "the node is Ready after it got its label again", func() error { _, err := c.node(t); return err })
+	await(t, "the lease of the node is renewed", func() error {
 		l, err := c.lease(t)
 		if err == nil && l.Spec.RenewTime.Equal(&at) {
 			err = errors.New("it is not")
@@ -420,7 +420,7 @@ func (c *cluster) running(t *testing.T, name string) running {
 	}
 	i := slices.IndexFunc(r.Components, func(x running) bool { return x.Name == name })
 	if i < 0 {
-		t.Fatalf("no component %s", name)
+		t.Fatalf("component %s is missing", name)
 	}
 	return r.Components[i]
 }

@@ -101,7 +101,7 @@ func TestComposeStartsTheComponentsOfALab(t *testing.T) {
 			delete(got, f)
 		}
 		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("docker-compose.yaml starts %s otherwise than the lab (-lab +compose):\n%s", c.name, d)
+			t.Errorf("docker-compose.yaml and the lab start %s differently (-lab +compose):\n%s", c.name, d)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func TestComposeVolumes(t *testing.T) {
 	init := f.Services["init"].mounts(t)
 	for _, s := range composedServices {
 		if init["/lab/"+s.name] != s.name {
-			t.Errorf("init has no volume to write what %s reads", s.name)
+			t.Errorf("init has no volume for the files that %s reads", s.name)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func TestBuildContextIsWhole(t *testing.T) {
 		}
 		err := filepath.WalkDir(filepath.Join("..", line), func(path string, _ fs.DirEntry, err error) error {
 			if err == nil && (filepath.Ext(path) == ".go" || filepath.Base(path) == "go.mod") {
-				t.Errorf("%s is not there when images are built, because of %s in .dockerignore", path, line)
+				t.Errorf("%s is missing in the build context, because of the line %s in .dockerignore", path, line)
 			}
 			return nil // an ignored path that does not exist excludes no files
 		})
@@ -230,14 +230,14 @@ func TestComposeHasAHostInEachZone(t *testing.T) {
 func TestComposeGivesNoRights(t *testing.T) {
 	for name, s := range readCompose(t).Services {
 		if s.Privileged || !slices.Contains(s.CapDrop, "ALL") || !s.ReadOnly {
-			t.Errorf("%s is privileged: %v, drops %v, writes: %v", name, s.Privileged, s.CapDrop, !s.ReadOnly)
+			t.Errorf("permissions of %s: privileged %v, dropped capabilities %v, writable %v", name, s.Privileged, s.CapDrop, !s.ReadOnly)
 		}
 		if name == "router" || strings.HasPrefix(name, "node-") {
 			if d := cmp.Diff([]string{"real"}, s.Profiles); d != "" || len(s.CapAdd) == 0 {
 				t.Errorf("%s is in profiles %v, may %v", name, s.Profiles, s.CapAdd)
 			}
 			if name == "router" && (len(s.CapAdd) > 4 || len(s.DeviceCgroupRules) > 0) {
-				t.Errorf("the router may %v, %v", s.CapAdd, s.DeviceCgroupRules)
+				t.Errorf("the router has the capabilities %v and devices %v", s.CapAdd, s.DeviceCgroupRules)
 			}
 			continue
 		}
@@ -284,7 +284,7 @@ func TestComposedKeysAreKeptApart(t *testing.T) {
 		t.Fatal(made, err)
 	}
 	if again, err := dir.Init("https://127.0.0.1:8181", Real); err != nil || len(again) > 0 {
-		t.Errorf("a second time it made %v, %v", again, err)
+		t.Errorf("the second run created %v, %v", again, err)
 	}
 	signs := map[string]bool{}
 	for _, ca := range []string{clusterCA, etcdCA, frontProxyCA, proxyCA} {

@@ -70,7 +70,7 @@ func TestDirAt(t *testing.T) {
 	}
 	for _, path := range []string{"link/lab", "real/lab"} {
 		if d, err := DirAt(path); err != nil || d.machineName() != made.machineName() || d.cable() != made.cable() {
-			t.Errorf("by %s the lab of %s is %s, %v", path, made, d, err)
+			t.Errorf("by %s, the lab of %s is %s, %v", path, made, d, err)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := d.lock(); !errors.Is(err, errLocked) {
-		t.Errorf("a second lock: %v", err)
+		t.Errorf("second lock: %v", err)
 	}
 	unlock()
 	unlock, err = d.lock()
@@ -118,10 +118,10 @@ func TestSocketDir(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the folder for sockets: %v, %v", info, err)
+		t.Errorf("directory for sockets: %v, %v", info, err)
 	}
 	if err := Dir(t.TempDir()).ensureSocketDir(); err != nil {
-		t.Errorf("a short data dir needs no other folder: %v", err)
+		t.Errorf("a short data directory got another directory for sockets: %v", err)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestResetRefusesForeignFolders(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := Dir(dir).empty(); err == nil {
-		t.Error("empty does not look for the marker itself")
+		t.Error("empty reports a directory with the marker file as empty")
 	}
 	if _, err := os.Stat(keep); err != nil {
 		t.Error(err)
@@ -154,10 +154,10 @@ func TestOpenLogRotates(t *testing.T) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || info.Size() != 0 || info.Mode().Perm() != 0o600 {
-		t.Errorf("the new log: %v, %v", info, err)
+		t.Errorf("new log: %v, %v", info, err)
 	}
 	if info, err := os.Stat(d.LogFile("x") + ".old"); err != nil || info.Size() != maxLog+1 {
-		t.Errorf("the old log: %v, %v", info, err)
+		t.Errorf("old log: %v, %v", info, err)
 	}
 }
 

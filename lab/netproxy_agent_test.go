@@ -36,7 +36,7 @@ func TestAgentCertificates(t *testing.T) {
 		}
 		got, err := wire.GrantedBy(c)
 		if err != nil || got.String() != want {
-			t.Errorf("the certificate of %s grants %s, %v; want %s", i.Name, got, err, want)
+			t.Errorf("the certificate of %s permits %s, %v; want %s", i.Name, got, err, want)
 		}
 	}
 	if len(keys) != 2 {

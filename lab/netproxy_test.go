@@ -40,7 +40,7 @@ func TestWhereAgentsRun(t *testing.T) {
 		}
 		onMachines := p.Nodes == Real && p.realNetworkProxy() != nil
 		if runs("proxy-server") != tc.server || runs("proxy-agent") != tc.here || onMachines != tc.onMachines {
-			t.Errorf("%+v: a server %v, an agent beside it %v, on machines %v", tc, runs("proxy-server"), runs("proxy-agent"), onMachines)
+			t.Errorf("%+v: runs a server: %v, runs an agent beside the server: %v, runs agents on machines: %v", tc, runs("proxy-server"), runs("proxy-agent"), onMachines)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestWhereAgentsCall(t *testing.T) {
 		}
 	}
 	if got := p.realNetworkProxy().Server; got != "10.100.255.2:8188" {
-		t.Errorf("machines call %s", got)
+		t.Errorf("the agents on machines connect to %s", got)
 	}
 }
 
@@ -87,12 +87,12 @@ func TestProxyCertificatesAreRenewed(t *testing.T) {
 	}
 	first := read()
 	if err := keys.renewProxy(now.AddDate(0, 0, 365-31)); err != nil || read() != first {
-		t.Errorf("31 days before their end certificates change: %v", err)
+		t.Errorf("the lab renewed certificates 31 days before their expiry: %v", err)
 	}
 	if err := keys.renewProxy(now.AddDate(0, 0, 365-29)); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(); got[0] == first[0] || got[1] == first[1] || got[2] != first[2] {
-		t.Errorf("29 days before their end: server renewed %v, agent renewed %v, kube-apiserver renewed %v", got[0] != first[0], got[1] != first[1], got[2] != first[2])
+		t.Errorf("29 days before the expiry: server renewed %v, agent renewed %v, kube-apiserver renewed %v", got[0] != first[0], got[1] != first[1], got[2] != first[2])
 	}
 }

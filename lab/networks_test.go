@@ -11,7 +11,7 @@ import (
 func TestLabsDoNotShareAddresses(t *testing.T) {
 	first, err := networks{}.orUnused(nil)
 	if err != nil || first != networksFrom(firstNetwork) {
-		t.Fatalf("the first lab gets %v, %v", first, err)
+		t.Fatalf("networks of the first lab: got %v, %v", first, err)
 	}
 	for _, used := range []map[int]string{
 		{firstNetwork: "127.64.0.1:80"},
@@ -19,13 +19,13 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 	} {
 		second, err := networks{}.orUnused(used)
 		if err != nil || second != networksFrom(firstNetwork+2) {
-			t.Errorf("beside %v, a new lab gets %v, %v", used, second, err)
+			t.Errorf("used networks %v: a new lab got %v, %v", used, second, err)
 		}
 		if _, err := first.orUnused(used); err == nil || !strings.Contains(err.Error(), "a program listens on 127.6") {
-			t.Errorf("beside %v, the first lab starts again: %v", used, err)
+			t.Errorf("used networks %v: the first lab did not start again: %v", used, err)
 		}
 		if again, err := second.orUnused(used); err != nil || again != second {
-			t.Errorf("beside %v, the second lab gets %v instead of %v, %v", used, again, second, err)
+			t.Errorf("used networks %v: the second lab got %v instead of %v, %v", used, again, second, err)
 		}
 	}
 	all := map[int]string{}

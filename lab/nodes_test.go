@@ -38,7 +38,7 @@ func TestNotServing(t *testing.T) {
 		}
 	}
 	if got := notServing(nil, cloudsim.Instance{ProviderID: "id"}); got == "" {
-		t.Error("an instance without a node serves")
+		t.Error("an instance without a Node counts as ready")
 	}
 }
 

@@ -49,7 +49,7 @@ func TestPKIIsPrivateAndStays(t *testing.T) {
 		}
 	}
 	if made := p.mustEnsure(t); len(made) != 0 {
-		t.Errorf("made again: %v", made)
+		t.Errorf("the second run created %v", made)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestPKIRenews(t *testing.T) {
 				t.Error(diff)
 			}
 			if made := p.mustEnsure(t); len(made) != 0 {
-				t.Errorf("not mended at once: %v", made)
+				t.Errorf("the first run did not repair all files, because the second run created %v", made)
 			}
 			if _, err := os.Stat(filepath.Join(p.dir, "service-account.pub")); err != nil {
 				t.Error(err)
@@ -199,7 +199,7 @@ func TestUsersHaveRBACRules(t *testing.T) {
 			t.Errorf("%s has no certificate", user)
 		}
 		if !strings.Contains(string(rbacObjects), "kind: User, name: "+user+"}") {
-			t.Errorf("rbac.yaml gives nothing to %s", user)
+			t.Errorf("rbac.yaml has no role for %s", user)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func TestChoosePorts(t *testing.T) {
 					seen[port] = true
 				}
 				if len(seen) != len(portNames) || seen[DefaultPortBase] {
-					t.Errorf("not all different: %v", got)
+					t.Errorf("equal ports in %v", got)
 				}
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -138,16 +138,16 @@ func TestConfigSaysAllThatIsWrong(t *testing.T) {
 	good := Default()
 	good.DataDir, good.Self, good.Kube = "/somewhere", "/bin/allinone", "/bin/kube"
 	if err := good.Validate(); err != nil {
-		t.Errorf("the default is wrong: %v", err)
+		t.Errorf("default ports: %v", err)
 	}
 	bad := Config{DataDir: "relative", Nodes: "virtual", Instances: -1, Profile: "slow", PortBase: new(65530), Grace: -1}
 	err := bad.Validate()
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatal("got no error")
 	}
 	for _, want := range []string{"data dir", "allinone executable", "kube executable", `nodes must be hollow, real or none, got "virtual"`, "instances", "profile", fmt.Sprintf("port base must be 0 or between 1024 and %d", maxPort+1-len(portNames)), "timeout", "grace"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("nothing about %q in %v", want, err)
+			t.Errorf("%q is missing in the error %v", want, err)
 		}
 	}
 }

@@ -18,10 +18,10 @@ import (
 func layVPC(t *testing.T, d Dir) (mounted string) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it makes a network")
+		t.Skip("short mode: the test creates a network")
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("it needs root")
+		t.Skip("the test needs root")
 	}
 	n, err := realNetworks(networks{})
 	if err != nil {
@@ -61,10 +61,10 @@ func TestDownWithADamagedRecordEndsMachines(t *testing.T) {
 		t.Errorf("Down = %v, %v", stopped, err)
 	}
 	if left := d.left(t); len(left) > 0 {
-		t.Errorf("Down left %v", left)
+		t.Errorf("Down did not remove %v", left)
 	}
 	if stopped, err := Down(t.Context(), d, time.Minute); stopped || err != nil {
-		t.Errorf("a second Down = %v, %v; want nothing to do", stopped, err)
+		t.Errorf("second Down = %v, %v; want false", stopped, err)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestMachinesWithoutAHypervisorEnd(t *testing.T) {
 		t.Error(err)
 	}
 	if left := d.left(t); len(left) > 0 {
-		t.Errorf("it left %v", left)
+		t.Errorf("Reset did not remove %v", left)
 	}
 }
 
@@ -109,11 +109,11 @@ func TestResetKeepsDataOfRunningParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Reset(t.Context(), d, time.Minute); err == nil {
-		t.Error("it says that all is deleted")
+		t.Error("Reset returned no error although the network exists")
 	}
 	for _, sub := range []string{"bin", "cloud", "config", "etcd", markerFile} {
 		if _, err := os.Stat(d.path(sub)); err != nil {
-			t.Errorf("deleted while the network is there: %v", err)
+			t.Errorf("Reset deleted the data directory although the network exists: %v", err)
 		}
 	}
 }

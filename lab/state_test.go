@@ -37,7 +37,7 @@ func TestIdentify(t *testing.T) {
 		"process that never started":      {},
 	} {
 		if other.runs() {
-			t.Errorf("a process %s runs", name)
+			t.Errorf("%s: the process counts as running", name)
 		}
 	}
 	if err := cmd.Process.Kill(); err != nil {
@@ -63,7 +63,7 @@ func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
 	eventually.True(t, "its first thread ends", zombie)
 	who := identify(pid)
 	if !who.runs() {
-		t.Error("it is taken for gone while its threads run")
+		t.Error("the process counts as gone while its threads run")
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -89,10 +89,10 @@ func TestDownEndsProcessesOfAKilledSupervisor(t *testing.T) {
 		t.Fatalf("Down = %v, %v", stopped, err)
 	}
 	if identify(stale.Process.Pid).PID != 0 {
-		t.Error("the stale process runs")
+		t.Error("the old process of the lab still runs")
 	}
 	if identify(foreign.Process.Pid).PID == 0 {
-		t.Error("a foreign process was killed")
+		t.Error("Down killed a process of another program")
 	}
 }
 
@@ -129,7 +129,7 @@ func TestDamagedRecordIsForgotten(t *testing.T) {
 	}
 	damage()
 	if _, err := Down(t.Context(), dir, time.Minute); err == nil || !strings.Contains(err.Error(), "a lab runs there") {
-		t.Errorf("Down while a lab runs: %v", err)
+		t.Errorf("Down of a running lab: %v", err)
 	}
 	unlock()
 	if stopped, err := Down(t.Context(), dir, time.Minute); err != nil || stopped {

@@ -90,7 +90,7 @@ func (r *rig) result(t *testing.T) error {
 	case err := <-r.done:
 		return err
 	case <-time.After(2 * testTimeout):
-		t.Fatal("it does not end")
+		t.Fatal("the supervisor does not end")
 		return nil
 	}
 }
@@ -112,7 +112,7 @@ func (r *rig) awaitReady(t *testing.T) {
 		select {
 		case <-u.ready:
 		case err := <-r.done:
-			t.Fatalf("it ended: %v", err)
+			t.Fatalf("the supervisor ended: %v", err)
 		case <-time.After(testTimeout):
 			t.Fatalf("%s is not ready", u.name)
 		}
@@ -127,7 +127,7 @@ func (r *rig) component(t *testing.T, name string) running {
 	}
 	i := slices.IndexFunc(rec.Components, func(c running) bool { return c.Name == name })
 	if i < 0 {
-		t.Fatalf("no component %s in %+v", name, rec)
+		t.Fatalf("component %s is missing in %+v", name, rec)
 	}
 	return rec.Components[i]
 }
@@ -232,10 +232,10 @@ func TestKillsProcessesThatDoNotStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	if who.runs() {
-		t.Error("it still runs")
+		t.Error("the process still runs")
 	}
 	if took := time.Since(began); took < grace {
-		t.Errorf("it had no grace: killed after %s", took)
+		t.Errorf("the process had no grace period: killed after %s", took)
 	}
 }
 
@@ -251,11 +251,11 @@ func TestStartsThatAlwaysFailEnd(t *testing.T) {
 	})
 	err := r.result(t)
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatal("got no error")
 	}
 	for _, want := range []string{"bad does not start: exit status 1", r.dir.LogFile("bad"), "no such luck: bad"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not say %q: %v", want, err)
+			t.Errorf("%q is missing in the error %v", want, err)
 		}
 	}
 	if diff := cmp.Diff([]string{"start good", "stop good"}, lines(t, r.journal)); diff != "" {
@@ -341,7 +341,7 @@ func startSupervisor(t *testing.T) (Dir, *exec.Cmd, record) {
 		rec, err = dir.record()
 		started, _ := os.ReadFile(journal)
 		if err == nil && (!strings.Contains(string(started), "start stubborn") || len(rec.Components) != 2 || rec.Components[1].Process.PID == 0) {
-			err = fmt.Errorf("not yet: %+v", rec)
+			err = fmt.Errorf("the state is still %+v", rec)
 		}
 		return err
 	})
@@ -361,7 +361,7 @@ func TestNothingOutlivesTheSupervisor(t *testing.T) {
 	}
 	unlock, err := open(t.Context(), dir)
 	if err != nil {
-		t.Fatalf("the data dir stays locked: %v", err)
+		t.Fatalf("the data directory stays locked: %v", err)
 	}
 	unlock()
 }
@@ -376,7 +376,7 @@ func TestOpenWaitsForAnEndingLab(t *testing.T) {
 	time.AfterFunc(lockRelease/4, unlock)
 	again, err := open(t.Context(), dir)
 	if err != nil {
-		t.Fatalf("a folder that is let go: %v", err)
+		t.Fatalf("lock of a released directory: %v", err)
 	}
 	again()
 }
@@ -384,7 +384,7 @@ func TestOpenWaitsForAnEndingLab(t *testing.T) {
 func TestDown(t *testing.T) {
 	dir, cmd, rec := startSupervisor(t)
 	if _, err := open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a lab runs in %s already (pid %d)", dir, cmd.Process.Pid)) {
-		t.Errorf("a second lab in the same data dir: %v", err)
+		t.Errorf("second lab in the same data directory: %v", err)
 	}
 	stopped, err := Down(t.Context(), dir, time.Minute)
 	if err != nil || !stopped {
@@ -396,13 +396,13 @@ func TestDown(t *testing.T) {
 		}
 	}
 	if stopped, err := Down(t.Context(), dir, time.Minute); stopped || err != nil {
-		t.Errorf("a second Down = %v, %v; want nothing to do", stopped, err)
+		t.Errorf("second Down = %v, %v; want false", stopped, err)
 	}
 	if err := Reset(t.Context(), dir, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(string(dir)); err != nil || len(left) != 0 {
-		t.Errorf("Reset left %v, %v", left, err)
+		t.Errorf("Reset did not remove %v, %v", left, err)
 	}
 }
 
@@ -411,17 +411,17 @@ func TestDown(t *testing.T) {
 func TestDownWaitsForAStartingLab(t *testing.T) {
 	dir := newDir(t)
 	if stopped, err := Down(t.Context(), Dir(dir.path("new")), time.Minute); stopped || err != nil {
-		t.Errorf("Down where nothing ever was = %v, %v", stopped, err)
+		t.Errorf("Down in a directory without a lab = %v, %v", stopped, err)
 	}
 	unlock, err := open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if stopped, err := Down(t.Context(), dir, 50*time.Millisecond); stopped || err == nil || !strings.Contains(err.Error(), "a lab is starting in "+string(dir)) {
-		t.Errorf("Down of a lab that never says more = %v, %v", stopped, err)
+		t.Errorf("Down of a lab whose record is incomplete = %v, %v", stopped, err)
 	}
 	if err := Reset(t.Context(), dir, 50*time.Millisecond); err == nil || !dir.isOurs() {
-		t.Errorf("Reset of it: %v", err)
+		t.Errorf("Reset of a lab whose record is incomplete: %v", err)
 	}
 	stopped := false
 	downed := newResult(func() (err error) {
@@ -439,11 +439,11 @@ func TestDownWaitsForAStartingLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := starting.Wait(); err == nil || err.Error() != "signal: terminated" {
-		t.Errorf("it ended: %v", err)
+		t.Errorf("the lab ended: %v", err)
 	}
 	select {
 	case err := <-downed:
-		t.Fatalf("Down did not wait for the end: %v", err)
+		t.Fatalf("Down did not wait until the lab ended: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	unlock()

@@ -70,11 +70,11 @@ func TestShippedVolumes(t *testing.T) {
 	lab, rules, driver := objects(t, "../../lab/volumes.yaml"), objects(t, dir+"rbac.yaml"), objects(t, dir+"driver.yaml")
 	const role = "ClusterRole/cloudsim:csi-sidecars"
 	if d := cmp.Diff(strictly[rbacv1.ClusterRole](t, lab, role).Rules, strictly[rbacv1.ClusterRole](t, rules, role).Rules); d != "" {
-		t.Errorf("the shipped rules are not the lab's (-lab +shipped):\n%s", d)
+		t.Errorf("the shipped rules differ from the lab's rules (-lab +shipped):\n%s", d)
 	}
 	const name = "CSIDriver/csi.cloudsim.dev"
 	if d := cmp.Diff(strictly[storagev1.CSIDriver](t, lab, name).Spec, strictly[storagev1.CSIDriver](t, driver, name).Spec); d != "" {
-		t.Errorf("the shipped driver is not the lab's (-lab +shipped):\n%s", d)
+		t.Errorf("the shipped driver differs from the lab's driver (-lab +shipped):\n%s", d)
 	}
 	strictly[storagev1.StorageClass](t, driver, "StorageClass/balanced")
 	controller := strictly[appsv1.Deployment](t, objects(t, dir+"controller.yaml"), "Deployment/csi-controller").Spec.Template.Spec
@@ -87,7 +87,7 @@ func TestShippedVolumes(t *testing.T) {
 		for _, c := range pod.Containers {
 			for _, m := range c.VolumeMounts {
 				if !known[m.Name] {
-					t.Errorf("container %s mounts %s, which is no volume", c.Name, m.Name)
+					t.Errorf("container %s mounts %s, but the pod has no such volume", c.Name, m.Name)
 				}
 				if in := shares(c, m); in != "" {
 					t.Errorf("container %s mounts %s in %s, a mount that the container shares with the node. The mount stays on the node when the container ends", c.Name, m.MountPath, in)
@@ -119,7 +119,7 @@ func TestShippedSocket(t *testing.T) {
 		}
 	}
 	if dir == "" || said["--kubelet-socket-dir"] != dir {
-		t.Errorf("the kubelet is told of %q, and the socket is in %q of the node", said["--kubelet-socket-dir"], dir)
+		t.Errorf("--kubelet-socket-dir is %q, but the socket is in %q of the node", said["--kubelet-socket-dir"], dir)
 	}
 }
 

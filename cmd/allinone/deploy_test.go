@@ -89,7 +89,7 @@ func TestShippedContainersStart(t *testing.T) {
 			}
 			s := c.SecurityContext
 			if s == nil || s.Privileged != nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
-				t.Errorf("%s: its container may more than it must: %+v", name, s)
+				t.Errorf("%s: the container has more permissions than necessary: %+v", name, s)
 			}
 			if s.Capabilities == nil || !slices.Contains(s.Capabilities.Drop, "ALL") {
 				t.Errorf("%s keeps capabilities", name)
@@ -97,7 +97,7 @@ func TestShippedContainersStart(t *testing.T) {
 		}
 	}
 	if commands < 4 {
-		t.Errorf("only %d containers were found", commands)
+		t.Errorf("found only %d containers", commands)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestShippedContainersAreUsers(t *testing.T) {
 				user = c.SecurityContext.RunAsUser
 			}
 			if user == nil {
-				t.Errorf("%s: container %s does not say as whom it runs", name, c.Name)
+				t.Errorf("%s: container %s has no user", name, c.Name)
 				continue
 			}
 			if s := c.SecurityContext; s != nil && s.Privileged != nil && *s.Privileged && *user != 0 {
@@ -139,7 +139,7 @@ func TestShippedContainersAreUsers(t *testing.T) {
 					t.Errorf("%s: container %s has no port %s to probe", name, c.Name, port)
 				}
 				if slices.ContainsFunc(c.Args, func(a string) bool { return strings.Contains(a, "-bind-address=127.0.0.1:") }) && !pod.HostNetwork {
-					t.Errorf("%s: container %s listens where no kubelet can ask", name, c.Name)
+					t.Errorf("%s: container %s listens at an address that the kubelet's probes cannot reach", name, c.Name)
 				}
 			}
 		}

@@ -25,6 +25,6 @@ func TestSupervise(t *testing.T) {
 	signals <- os.Interrupt
 	signals <- syscall.SIGTERM
 	if got := supervise(signals, func(context.Context) int { <-stuck; return 0 }); got != cli.ExitInterrupted {
-		t.Errorf("two signals: %d, want %d", got, cli.ExitInterrupted)
+		t.Errorf("exit code after two signals: got %d, want %d", got, cli.ExitInterrupted)
 	}
 }

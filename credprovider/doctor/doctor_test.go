@@ -85,11 +85,11 @@ providers:
 	for _, word := range []string{"file name", "v1beta1", "defaultCacheDuration", "no patterns in paths", "requireServiceAccount", "cacheType",
 		"two providers", "0s or more", "serviceAccountTokenAudience is required", "requireServiceAccount: true", "both required and optional", "a user or a query", "capitals"} {
 		if !strings.Contains(got, word) {
-			t.Errorf("it does not mind %s:\n%s", word, got)
+			t.Errorf("the report does not contain %s:\n%s", word, got)
 		}
 	}
 	if _, err := doctor.Read([]byte("unknown: 1")); err == nil {
-		t.Error("an unknown field is taken")
+		t.Error("an unknown field caused no error")
 	}
 }
 

@@ -24,11 +24,11 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if own, err := credprovider.ReadConfig(strings.NewReader(string(files[node.PluginFile]))); err != nil || own.OptInAnnotation != c.OptInAnnotation {
-		t.Errorf("the plugin's: %+v %v", own, err)
+		t.Errorf("configuration of the plugin: %+v %v", own, err)
 	}
 	kubelet, err := doctor.Read(files[node.KubeletFile])
 	if err != nil || len(kubelet.Lint()) > 0 {
-		t.Errorf("the kubelet's: %v %v", err, kubelet.Lint())
+		t.Errorf("configuration of the kubelet: %v %v", err, kubelet.Lint())
 	}
 	p := kubelet.Providers[0]
 	if p.Name != node.Plugin || p.Args[0] != "--config=/etc/cloudsim/credprovider.json" || p.TokenAttributes.OptionalServiceAccountAnnotationKeys[0] != c.OptInAnnotation {
@@ -36,15 +36,15 @@ func TestFiles(t *testing.T) {
 	}
 	c.Audience = ""
 	if _, err := c.Files(); err == nil || !strings.Contains(err.Error(), "need an audience") {
-		t.Errorf("an opt-in annotation without an audience: got error %v", err)
+		t.Errorf("opt-in annotation without an audience: got error %v", err)
 	}
 	c.OptInAnnotation, c.Optional = "", false
 	files, err = c.Files()
 	if _, roles := files[node.RBACFile]; err != nil || roles {
-		t.Errorf("without an audience: %v, roles: %v", err, roles)
+		t.Errorf("configuration without an audience: %v, roles: %v", err, roles)
 	}
 	c.Registries = nil
 	if _, err := c.Files(); err == nil {
-		t.Error("it serves no registry")
+		t.Error("the configuration names no registry")
 	}
 }

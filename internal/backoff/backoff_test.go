@@ -17,7 +17,7 @@ func TestBackoff(t *testing.T) {
 			began := time.Now()
 			b.Wait(t.Context())
 			if took := time.Since(began); took < most/2 || took > most {
-				t.Errorf("it took %s, want between half of %s and all of it", took, most)
+				t.Errorf("got a sleep of %s, want between half of %s and all of it", took, most)
 			}
 		}
 		for _, most := range []time.Duration{1, 2, 4, 5, 5} {

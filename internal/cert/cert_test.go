@@ -39,7 +39,7 @@ func TestSign(t *testing.T) {
 	leaf.DNSNames, leaf.IPAddresses = cert.Names([]string{"web.example", "192.0.2.1", "::1"})
 	web := sign(t, leaf, ca, now)
 	if len(web.Cert.DNSNames) != 1 || len(web.Cert.IPAddresses) != 2 {
-		t.Errorf("it is called %v %v", web.Cert.DNSNames, web.Cert.IPAddresses)
+		t.Errorf("names of the certificate: got %v %v", web.Cert.DNSNames, web.Cert.IPAddresses)
 	}
 	for _, tc := range []struct {
 		name  string
@@ -63,10 +63,10 @@ func TestSign(t *testing.T) {
 		}
 	}
 	if left := ca.Cert.NotAfter.Sub(now); left < 9*365*24*time.Hour {
-		t.Errorf("the authority lasts %s", left)
+		t.Errorf("remaining lifetime of the authority: got %s", left)
 	}
 	if again := sign(t, leaf, ca, now); again.Cert.SerialNumber.Cmp(web.Cert.SerialNumber) == 0 {
-		t.Error("two certificates have one serial number")
+		t.Error("two certificates have the same serial number")
 	}
 }
 
@@ -97,7 +97,7 @@ func TestLoad(t *testing.T) {
 	}
 	keyPEM(other.Key)
 	if _, err := cert.Load(crt, key); err == nil {
-		t.Error("another's key is taken")
+		t.Error("the key of another certificate was accepted")
 	}
 
 	foreign, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -20,17 +20,17 @@ func TestTry(t *testing.T) {
 	}
 	first, second := open(), open()
 	if ok, err := flock.Try(first); !ok || err != nil {
-		t.Fatalf("a free folder: %v, %v", ok, err)
+		t.Fatalf("lock of a free directory: %v, %v", ok, err)
 	}
 	if ok, err := flock.Try(second); ok || err != nil {
-		t.Errorf("a locked folder: %v, %v", ok, err)
+		t.Errorf("lock of a locked directory: %v, %v", ok, err)
 	}
 	first.Close()
 	if ok, err := flock.Try(second); !ok || err != nil {
-		t.Errorf("after its holder closed it: %v, %v", ok, err)
+		t.Errorf("lock after the holder closed it: %v, %v", ok, err)
 	}
 	second.Close()
 	if ok, err := flock.Try(second); ok || err == nil {
-		t.Errorf("a closed file: %v, %v", ok, err)
+		t.Errorf("lock of a closed file: %v, %v", ok, err)
 	}
 }

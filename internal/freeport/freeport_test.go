@@ -24,11 +24,11 @@ func TestChoose(t *testing.T) {
 		}
 		defer l.Close()
 		if port < 10000 || port > 29999 {
-			t.Errorf("%d may be an outgoing connection's, or a node port", port)
+			t.Errorf("port %d is in the range of outgoing connections or node ports", port)
 		}
 	}
 	if slices.Sort(ports); len(slices.Compact(ports)) != 20 {
-		t.Errorf("some are the same: %v", ports)
+		t.Errorf("equal ports in %v", ports)
 	}
 }
 

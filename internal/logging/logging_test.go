@@ -55,7 +55,7 @@ func TestFormatRefuses(t *testing.T) {
 		t.Errorf("Set(xml) = %v", err)
 	}
 	if f != logging.Text {
-		t.Errorf("a refused value changed it to %q", f)
+		t.Errorf("a refused value changed the flag to %q", f)
 	}
 	if err := f.Set("json"); err != nil || f != logging.JSON {
 		t.Errorf("Set(json) = %v, %q", err, f)

@@ -23,7 +23,7 @@ func TestDrainRetries(t *testing.T) {
 		q.Add("a")
 		queue.Drain(ctx, q, 1, func(_ context.Context, name string) (time.Duration, error) {
 			if name != "a" {
-				t.Errorf("work for %q", name)
+				t.Errorf("unexpected work for %q", name)
 			}
 			at = append(at, time.Since(began).Round(time.Second))
 			switch len(at) {
@@ -37,7 +37,7 @@ func TestDrainRetries(t *testing.T) {
 		})
 		want := []time.Duration{0, 1 * time.Second, 3 * time.Second, 6 * time.Second, 16 * time.Second, 17 * time.Second}
 		if !slices.Equal(at, want) {
-			t.Errorf("work at %v, want %v", at, want)
+			t.Errorf("time of the work: got %v, want %v", at, want)
 		}
 	})
 }
@@ -53,7 +53,7 @@ func TestDrainHasANameOnce(t *testing.T) {
 		q.Add("a")
 		queue.Drain(ctx, q, 4, func(context.Context, string) (time.Duration, error) {
 			if busy++; busy > 1 {
-				t.Error("two workers have one name")
+				t.Error("two workers process the same name")
 			}
 			if calls++; calls == 1 {
 				q.Add("a")
@@ -84,7 +84,7 @@ func TestDrainWaitsForWork(t *testing.T) {
 			return 0, nil
 		})
 		if !ended {
-			t.Error("Drain returned before the work")
+			t.Error("Drain returned before the work ended")
 		}
 	})
 }

@@ -94,7 +94,7 @@ func ended(t *testing.T, c net.Conn) string {
 	}
 	raw, err := io.ReadAll(c)
 	if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // io.ReadAll does not wrap
-		t.Fatal("the server still holds the connection")
+		t.Fatal("the server did not close the connection")
 	}
 	return string(raw)
 }
@@ -163,7 +163,7 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 	}
 	_, err := io.Copy(io.Discard, busy)
 	if ne, ok := err.(net.Error); !ok || !ne.Timeout() { //nolint:errorlint // io.Copy does not wrap
-		t.Errorf("the authenticated connection: %v", err)
+		t.Errorf("authenticated connection: %v", err)
 	}
 	// Only one connection may authenticate, so the second connection stays
 	// anonymous.
@@ -178,7 +178,7 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 	}
 	for end := time.Now().Add(time.Minute); !stays(t, address, anonymous); {
 		if time.Now().After(end) {
-			t.Fatal("the place of a connection that ended is not given to another")
+			t.Fatal("the server refused a new connection after another connection ended")
 		}
 	}
 }

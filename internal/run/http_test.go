@@ -36,13 +36,13 @@ func TestHTTP(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 			if (err == nil) != (grace > 0) {
-				t.Errorf("the request: %v", err)
+				t.Errorf("request: %v", err)
 			}
 			if err := <-ended; err != nil {
 				t.Errorf("HTTP = %v", err)
 			}
 			if _, err := net.Dial("tcp", ln.Addr().String()); err == nil {
-				t.Error("it still listens")
+				t.Error("the server still listens")
 			}
 		})
 	}
@@ -58,6 +58,6 @@ func TestHTTPWithoutItsListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := run.HTTP(t.Context(), &http.Server{ReadHeaderTimeout: time.Minute}, ln, 0, run.Limits{}); err == nil {
-		t.Error("no error")
+		t.Error("got no error")
 	}
 }

@@ -39,7 +39,7 @@ func TestLimitSilence(t *testing.T) {
 		send(t, c, "GET / HTTP/1.1", "Host: x", "", "")
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
-			t.Fatalf("a client that asks all the time: %v", err)
+			t.Fatalf("client that sends requests without a pause: %v", err)
 		}
 		_ = resp.Body.Close()
 	}

@@ -22,14 +22,14 @@ func TestSocket(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 	if _, err := run.Socket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "another process") {
-		t.Errorf("one that is served on: %v", err)
+		t.Errorf("socket of a running server: %v", err)
 	}
 	ln.(*net.UnixListener).SetUnlinkOnClose(false) //nolint:forcetypeassert // leaves the socket like a killed process
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if ln, err = run.Socket(t.Context(), path); err != nil {
-		t.Fatalf("one that was left: %v", err)
+		t.Fatalf("socket of a dead server: %v", err)
 	}
 	if err := ln.Close(); err != nil {
 		t.Error(err)
@@ -39,19 +39,19 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := run.Socket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "may be in use") {
-		t.Errorf("a socket of another kind: %v", err)
+		t.Errorf("socket of another type: %v", err)
 	}
 	if err := errors.Join(other.Close(), os.Remove(path)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
 	if _, err := run.Socket(t.Context(), path+strings.Repeat("x", 100)); err == nil || !strings.Contains(err.Error(), "too long") {
-		t.Errorf("a long path: %v", err)
+		t.Errorf("long path: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := run.Socket(t.Context(), path); err == nil {
-		t.Error("a file was replaced")
+		t.Error("Listen replaced a regular file")
 	}
 	if raw, err := os.ReadFile(path); err != nil || string(raw) != "mine" {
 		t.Errorf("%q, %v", raw, err)

@@ -137,7 +137,7 @@ func TestParseRefuses(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			changed := strings.Replace(page, tc.old, tc.new, 1)
 			if changed == page {
-				t.Fatal("nothing was changed")
+				t.Fatal("the edit changed nothing")
 			}
 			if _, err := parse(changed); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Parse = %v; want %q", err, tc.want)
@@ -205,7 +205,7 @@ func TestVerifyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := course.Step{Checks: []course.Check{{Says: "it is b", Command: course.Command{Line: "look", Want: "b"}}}}
 		if found, err := s.Verify(t.Context(), saying("a", "a", "b"), 5*time.Second); err != nil || !course.Good(found) {
-			t.Errorf("in time: %+v, %v", found, err)
+			t.Errorf("before the deadline: got %+v, %v", found, err)
 		}
 		found, err := s.Verify(t.Context(), saying("a"), 5*time.Second)
 		if err != nil || course.Good(found) {
@@ -214,7 +214,7 @@ func TestVerifyWaits(t *testing.T) {
 		var b strings.Builder
 		found[0].Print(&b)
 		if want := "✘ it is b\n    ran       look\n    saw       a\n    expected  b\n"; b.String() != want {
-			t.Errorf("it says %q; want %q", b.String(), want)
+			t.Errorf("output: got %q, want %q", b.String(), want)
 		}
 	})
 }
@@ -224,7 +224,7 @@ func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := course.Command{Line: "look", Want: "b"}
 		if _, err := c.Run(t.Context(), saying("a", "b"), time.Minute); err == nil {
-			t.Error("it was typed again")
+			t.Error("the course typed the command again")
 		}
 		c.Until = true
 		if _, err := c.Run(t.Context(), saying("a", "b"), time.Minute); err != nil {
@@ -240,26 +240,26 @@ func TestProgress(t *testing.T) {
 	}
 	p, err := course.ReadProgress(nil)
 	if err != nil || p.State(l) != "" {
-		t.Fatalf("at first %q, %v", p.State(l), err)
+		t.Fatalf("state at the start: got %q, %v", p.State(l), err)
 	}
 	p.Begin(l)
 	p.Advance(l)
 	if p.State(l) != "step 2 of 2" || p.Over(l) {
-		t.Errorf("after a step: %q", p.State(l))
+		t.Errorf("state after one step: got %q", p.State(l))
 	}
 	p.Advance(l)
 	if p.State(l) != "done" || !p.Over(l) {
-		t.Errorf("after all: %q", p.State(l))
+		t.Errorf("state after all steps: got %q", p.State(l))
 	}
 	p.Forget(l)
 	if p.State(l) != "done" || p.Now != "" {
-		t.Errorf("after a reset: %q, now %q", p.State(l), p.Now)
+		t.Errorf("state after a reset: got %q, current lab %q", p.State(l), p.Now)
 	}
 	p.Begin(l)
 	if p.State(l) != "step 1 of 2" {
 		t.Errorf("again: %q", p.State(l))
 	}
 	if _, err := course.ReadProgress([]byte("{")); err == nil {
-		t.Error("damage was not seen")
+		t.Error("a damaged file caused no error")
 	}
 }

@@ -187,7 +187,7 @@ type bench struct {
 func newBench(t *testing.T, opts ...cloudtest.Option) *bench {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("starts an API server")
+		t.Skip("starts an API server: run make e2e")
 	}
 	shared.once.Do(func() { shared.kubeconfig, shared.err = startControlPlane() })
 	if shared.err != nil {
@@ -201,7 +201,7 @@ func newBench(t *testing.T, opts ...cloudtest.Option) *bench {
 	t.Cleanup(b.clean)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the hypervisor's log:\n%s", b.log)
+			t.Logf("log of the hypervisor:\n%s", b.log)
 		}
 	})
 	b.cloud = cloudtest.Start(t, append(opts, cloudtest.WithConfig(func(c *engine.Config) {
@@ -278,7 +278,7 @@ func (b *bench) node(name, what string, ok func(*corev1.Node) bool) *corev1.Node
 		if !ok(n) {
 			n.ManagedFields = nil
 			is, _ := json.Marshal(n)
-			return fmt.Errorf("it is %s", is)
+			return fmt.Errorf("the state is %s", is)
 		}
 		return nil
 	})
@@ -305,7 +305,7 @@ func isOff(n *corev1.Node) bool {
 func (b *bench) absent(name string) {
 	b.Helper()
 	if _, err := b.kube.CoreV1().Nodes().Get(b.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		b.Errorf("node %s is there: %v", name, err)
+		b.Errorf("node %s exists: %v", name, err)
 	}
 }
 

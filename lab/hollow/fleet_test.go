@@ -56,6 +56,6 @@ func TestFleetChangeIsOfTheSameBoot(t *testing.T) {
 	f.put(i)
 	f.change(before, func(m *machine) { m.registered = true })
 	if f.get("one").registered {
-		t.Error("the kubelet of an earlier boot registered this one")
+		t.Error("the kubelet of an earlier boot registered the Node")
 	}
 }

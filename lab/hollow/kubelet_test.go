@@ -72,7 +72,7 @@ func TestRegisters(t *testing.T) {
 	}
 	info := n.Status.NodeInfo
 	if info.KubeletVersion != server.GitVersion || info.SystemUUID == "" || info.MachineID == "" || info.BootID == "" {
-		t.Errorf("nodeInfo = %+v; want kubelet %s and ids", info, server.GitVersion)
+		t.Errorf("nodeInfo = %+v; want kubelet %s and identifiers", info, server.GitVersion)
 	}
 }
 
@@ -87,18 +87,18 @@ func TestPower(t *testing.T) {
 	b.do(b.cloud.StopInstance, i)
 	off := b.node("one", "off", isOff)
 	if off.UID != first.UID || off.Status.NodeInfo.BootID != first.Status.NodeInfo.BootID {
-		t.Error("stopping changed more than it should")
+		t.Error("the stop changed more than the Ready condition")
 	}
 	b.do(b.cloud.StartInstance, i)
 	second := b.node("one", "Ready again, after another boot", func(n *corev1.Node) bool {
 		return isReady(n) && n.Status.NodeInfo.BootID != first.Status.NodeInfo.BootID
 	})
 	if second.UID != first.UID || second.Status.NodeInfo.SystemUUID != first.Status.NodeInfo.SystemUUID {
-		t.Error("the machine became another by a stop and a start")
+		t.Error("the identifiers of the machine changed after a stop and a start")
 	}
 	want := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: i.InternalIP()}, {Type: corev1.NodeHostName, Address: "one"}}
 	if diff := cmp.Diff(want, second.Status.Addresses); diff != "" {
-		t.Errorf("the cloud's addresses changed (-want +got):\n%s", diff)
+		t.Errorf("the addresses of the instance changed (-want +got):\n%s", diff)
 	}
 	b.do(b.cloud.RebootInstance, i)
 	b.node("one", "Ready after a reboot", func(n *corev1.Node) bool {
@@ -171,7 +171,7 @@ func TestSameNameWaits(t *testing.T) {
 	b.node("one", "off", isOff)
 
 	next := b.create("one", "sim-1c")
-	b.await("it waits", func() error {
+	b.await("the kubelet waits", func() error {
 		if b.log.count("waiting for the cloud controller manager", old.ProviderID) == 0 {
 			return errors.New("it has not said so")
 		}
@@ -183,13 +183,13 @@ func TestSameNameWaits(t *testing.T) {
 	b.health(url(two, 10256, "/healthz"), http.StatusOK, "")
 	if resp, err := fresh.Get(url(next, 10256, "/healthz")); err == nil {
 		resp.Body.Close()
-		t.Error("a machine without a Node of its own has a kube-proxy")
+		t.Error("a machine without its own Node has a kube-proxy")
 	}
 	before := b.node("one", "still off, and the old one's", func(n *corev1.Node) bool {
 		return isOff(n) && n.Spec.ProviderID == old.ProviderID
 	})
 	if n := b.log.count("waiting for the cloud controller manager"); n != 1 {
-		t.Errorf("it said %d times that it waits; want once", n)
+		t.Errorf("got %d log lines about the wait, want 1", n)
 	}
 	b.deleteNode("one")
 	b.node("one", "the new machine's", func(n *corev1.Node) bool {
@@ -210,7 +210,7 @@ func TestTakesOverUninitialized(t *testing.T) {
 		return isReady(n) && n.Status.NodeInfo.SystemUUID != first.Status.NodeInfo.SystemUUID
 	})
 	if n.UID != first.UID {
-		t.Error("the Node was made anew")
+		t.Error("the kubelet created the Node again")
 	}
 }
 
@@ -220,7 +220,7 @@ func TestNodeDeletedByHand(t *testing.T) {
 	i := b.create("one", "sim-1a")
 	b.node("one", "Ready", isReady)
 	b.deleteNode("one")
-	b.await("it is noticed", func() error {
+	b.await("the kubelet notices the change", func() error {
 		if b.log.count("registers again when the instance boots") != 1 {
 			return errors.New("it has not said so")
 		}
@@ -241,7 +241,7 @@ func TestForeignNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.create("one", "sim-1a")
-	b.await("it says so", func() error {
+	b.await("the kubelet logs the reason", func() error {
 		if b.log.count("is not hollow") != 1 {
 			return errors.New("it has not said so")
 		}
@@ -277,7 +277,7 @@ func TestRestart(t *testing.T) {
 	})
 	n := b.node("keeps", "Ready", isReady)
 	if diff := cmp.Diff(before["keeps"].Status.NodeInfo, n.Status.NodeInfo); diff != "" {
-		t.Errorf("a node that nothing happened to changed (-before +after):\n%s", diff)
+		t.Errorf("a Node changed without a reason (-before +after):\n%s", diff)
 	}
 }
 
@@ -294,7 +294,7 @@ func TestCloudGoesAway(t *testing.T) {
 	gone := b.create("gone", "sim-1a")
 	b.node("gone", "Ready", isReady)
 	line.cut()
-	b.await("it is noticed", func() error {
+	b.await("the kubelet notices the change", func() error {
 		if b.log.count("the cloud does not answer") == 0 {
 			return errors.New("it has not said so")
 		}
@@ -353,10 +353,10 @@ func TestConfigValidate(t *testing.T) {
 	err := hollow.Config{}.Validate()
 	for _, want := range []string{"cloud is required", "kubeconfig is required"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Validate = %v, want %q in it", err, want)
+			t.Errorf("Validate = %v, want an error with %q", err, want)
 		}
 	}
 	if err := (hollow.Config{Cloud: &client.Client{}, Kubeconfig: "x"}).Validate(); err == nil {
-		t.Error("a client without a URL was accepted")
+		t.Error("Validate accepted a client without a URL")
 	}
 }

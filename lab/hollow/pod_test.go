@@ -47,7 +47,7 @@ func (b *bench) awaitPod(name string) *corev1.Pod {
 	b.await("pod "+name+" is Ready", func() error {
 		got, ok := b.podReady(name)
 		if !ok {
-			return fmt.Errorf("it is %+v", got.Status)
+			return fmt.Errorf("the status of the pod is %+v", got.Status)
 		}
 		p = got
 		return nil
@@ -74,19 +74,19 @@ func TestPodsFollowPower(t *testing.T) {
 	b.awaitPod("other")
 	for _, name := range []string{"early", "late"} {
 		if _, ok := b.podReady(name); ok {
-			t.Errorf("pod %s is Ready on a machine that is off", name)
+			t.Errorf("pod %s is Ready on a stopped machine", name)
 		}
 	}
 
 	b.do(b.cloud.StartInstance, one)
 	b.awaitPod("late")
 	if again := b.awaitPod("early").Status.PodIP; again != ip {
-		t.Errorf("the pod came back at %s, was at %s", again, ip)
+		t.Errorf("the pod has the address %s after the restart, and had %s", again, ip)
 	}
 	if err := b.kube.CoreV1().Pods("default").Delete(b.Context(), "early", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	b.await("a deleted pod goes", func() error {
+	b.await("a deleted pod disappears", func() error {
 		list, err := b.kube.CoreV1().Pods("default").List(b.Context(), metav1.ListOptions{FieldSelector: "metadata.name=early"})
 		if err == nil && len(list.Items) != 0 {
 			err = errors.New("it is there")
@@ -107,7 +107,7 @@ func TestPodAddresses(t *testing.T) {
 	await := func(name string) *corev1.Pod {
 		p := b.awaitPod(name)
 		if len(p.Status.PodIPs) != 2 || p.Status.PodIPs[0].IP != p.Status.PodIP {
-			t.Errorf("pod %s has the addresses %v and %s", name, p.Status.PodIPs, p.Status.PodIP)
+			t.Errorf("addresses of pod %s: got %v and %s", name, p.Status.PodIPs, p.Status.PodIP)
 		}
 		for _, ip := range p.Status.PodIPs {
 			if other, taken := have[ip.IP]; taken {
@@ -125,7 +125,7 @@ func TestPodAddresses(t *testing.T) {
 	b.bind("e", "one")
 	b.bind("f", "one")
 	b.start(b.cloud)
-	b.await("five pods of six have an address", func() error {
+	b.await("five of six pods have an address", func() error {
 		if n := b.log.count("no address is free", `"node":"one"`); n == 0 {
 			return errors.New("the log does not say that no address is free")
 		}

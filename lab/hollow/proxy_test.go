@@ -135,7 +135,7 @@ func (b *bench) reaches(url string, pods ...any) {
 	for _, p := range pods {
 		want[p] = 2
 	}
-	b.await(url+" reaches its pods", func() error {
+	b.await(url+" answers with a pod of the Service", func() error {
 		got := map[any]int{}
 		for range 2 * len(pods) {
 			a, err := asked(fresh, url)
@@ -154,7 +154,7 @@ func (b *bench) reaches(url string, pods ...any) {
 // refuses waits until connections to url are refused.
 func (b *bench) refuses(url string) {
 	b.Helper()
-	b.await(url+" is refused", func() error {
+	b.await(url+" refuses connections", func() error {
 		resp, err := fresh.Get(url)
 		if err == nil {
 			resp.Body.Close()
@@ -202,7 +202,7 @@ func TestNodePort(t *testing.T) {
 	}
 	for _, line := range []string{"service:   web\n", "node:      two\n", "zone:      sim-1b\n", "pod:       web-2\n", "podNode:   two\n"} {
 		if !strings.Contains(text, line) {
-			t.Errorf("no %q in:\n%s", line, text)
+			t.Errorf("line %q is missing in:\n%s", line, text)
 		}
 	}
 
@@ -234,7 +234,7 @@ func TestLocalTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := `{"service":{"namespace":"default","name":"web"},"localEndpoints":2,"serviceProxyHealthy":true}` + "\n"; body != want {
-		t.Errorf("health is %s, want %s", body, want)
+		t.Errorf("health: got %s, want %s", body, want)
 	}
 
 	b.endpoints(svc, pod("web-3", "10.1.0.3", "two"))
@@ -294,7 +294,7 @@ func TestPowerOffCloses(t *testing.T) {
 	kept := &http.Client{Transport: &http.Transport{}}
 	defer kept.CloseIdleConnections()
 	if b.reused(kept, url(two, port, "/")) {
-		t.Fatal("a first connection cannot be a reused one")
+		t.Fatal("the first request reused a connection")
 	}
 
 	b.do(b.cloud.StopInstance, one)
@@ -305,7 +305,7 @@ func TestPowerOffCloses(t *testing.T) {
 	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
 	b.reaches(url(two, port, "/"), "web-1", "web-2")
 	if !b.reused(kept, url(two, port, "/")) {
-		t.Error("a port that stayed was opened again")
+		t.Error("the proxy opened an unchanged port again")
 	}
 
 	b.stop()
@@ -349,7 +349,7 @@ func TestConnectionHasOnePod(t *testing.T) {
 	}
 	for range 3 {
 		if again, err := asked(kept, url(one, port, "/")); err != nil || again["pod"] != first["pod"] {
-			t.Fatalf("after %v the connection went to %v, %v", first["pod"], again["pod"], err)
+			t.Fatalf("the connection moved from pod %v to pod %v, %v", first["pod"], again["pod"], err)
 		}
 	}
 	b.endpoints(svc, pod("web-9", "10.1.0.9", "one"))
@@ -357,7 +357,7 @@ func TestConnectionHasOnePod(t *testing.T) {
 	// net/http does not retry a POST, so the test sees the reset.
 	if resp, err := kept.Post(url(one, port, "/"), "text/plain", nil); err == nil {
 		resp.Body.Close()
-		t.Errorf("a connection to a pod that is gone answered %s", resp.Status)
+		t.Errorf("a connection to a deleted pod answered %s", resp.Status)
 	}
 }
 
@@ -368,9 +368,9 @@ func TestAffinity(t *testing.T) {
 	svc := b.serve("web", func(s *corev1.ServiceSpec) { s.SessionAffinity = corev1.ServiceAffinityClientIP })
 	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
 	at := url(one, svc.Spec.Ports[0].NodePort, "/")
-	b.await("it answers", func() error { _, err := asked(fresh, at); return err })
+	b.await("the Service answers", func() error { _, err := asked(fresh, at); return err })
 	if pods := b.spread(at, 8); len(pods) != 1 {
-		t.Errorf("one client was spread over %v", pods)
+		t.Errorf("one client reached several pods: %v", pods)
 	}
 }
 
@@ -388,7 +388,7 @@ func TestUDP(t *testing.T) {
 	}
 	defer conn.Close()
 	var answer []byte
-	b.await("it answers", func() error {
+	b.await("the Service answers", func() error {
 		if _, err := conn.Write([]byte("anybody?")); err != nil {
 			return err
 		}
@@ -425,7 +425,7 @@ func TestUDP(t *testing.T) {
 		answers++
 	}
 	if answers != 1 {
-		t.Errorf("got %d answers to an answer and a question, want 1", answers)
+		t.Errorf("got %d answers to one answer and one question, want 1", answers)
 	}
 }
 
@@ -442,7 +442,7 @@ func TestPortInUse(t *testing.T) {
 	}
 	defer other.Close()
 	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"))
-	b.await("it says so", func() error {
+	b.await("the proxy logs the reason", func() error {
 		if b.log.count("cannot listen", `"one"`) == 0 {
 			return errors.New("it has not")
 		}
@@ -454,6 +454,6 @@ func TestPortInUse(t *testing.T) {
 	other.Close()
 	b.reaches(url(one, port, "/"), "web-1")
 	if n := b.log.count("cannot listen"); n != 1 {
-		t.Errorf("it said so %d times; want once", n)
+		t.Errorf("got %d log lines, want 1", n)
 	}
 }

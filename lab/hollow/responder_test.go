@@ -33,10 +33,10 @@ func TestDeadPortIsOpenedAgain(t *testing.T) {
 	first := r.open[key]
 	r.ended(key, first, errors.New("accept: no buffer space available"))
 	if broke != 1 {
-		t.Errorf("told %d times, want once", broke)
+		t.Errorf("got %d reports, want 1", broke)
 	}
 	if !r.sync(context.Background(), want) || r.open[key] == first {
-		t.Error("the dead port was left as it was")
+		t.Error("the responder did not open the dead port again")
 	}
 	resp, err := http.Get("http://127.0.0.1:" + strconv.Itoa(port) + "/healthz")
 	if err != nil {

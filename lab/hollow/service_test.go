@@ -166,6 +166,6 @@ func TestOnlyNodePorts(t *testing.T) {
 	s.cluster = []endpoint{{addr: netip.MustParseAddrPort("10.0.0.1:80"), ready: true}}
 	v := (&table{services: []*service{s}}).views(machine{Instance: cloudsim.Instance{}}, facts{}, false)
 	if len(v) != 2 {
-		t.Errorf("%d sockets, want the node port and the proxy's health", len(v))
+		t.Errorf("got %d sockets, want the node port and the health port of the proxy", len(v))
 	}
 }

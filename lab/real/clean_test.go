@@ -17,10 +17,10 @@ import (
 // left.
 func TestRuns(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it makes loop devices")
+		t.Skip("short mode: the test creates loop devices")
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("it needs root")
+		t.Skip("the test needs root")
 	}
 	onHostOfItsOwn(t)
 	name, link := fmt.Sprintf("cloudsim-runs-%d", os.Getpid()), "csim-test"
@@ -68,7 +68,7 @@ func TestRuns(t *testing.T) {
 			}
 		}
 		if runs, err := Runs(dir, name, link); runs != (leave != nil) || err != nil {
-			t.Errorf("of one that left %s: %v, %v", what, runs, err)
+			t.Errorf("clean after a hypervisor that left %s: got %v, %v", what, runs, err)
 		}
 		if err := Clean(t.Context(), dir, name, link); err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ func testNetwork() Network {
 
 func TestNetworkValidate(t *testing.T) {
 	if err := testNetwork().Validate(); err != nil {
-		t.Fatalf("a good network: %v", err)
+		t.Fatalf("valid network: %v", err)
 	}
 	for name, spoil := range map[string]func(*Network){
 		"router":         func(n *Network) { n.Router = netip.MustParseAddr("10.99.0.1") },
@@ -27,7 +27,7 @@ func TestNetworkValidate(t *testing.T) {
 		n := testNetwork()
 		spoil(&n)
 		if err := n.Validate(); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: the error does not say what is wrong: %v", name, err)
+			t.Errorf("%s: the error does not name the problem: %v", name, err)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func TestConfigValidate(t *testing.T) {
 		}
 	}
 	if err := (Config{Network: testNetwork(), Router: &Services{}}).Validate(); err == nil || !strings.Contains(err.Error(), "metadata") {
-		t.Errorf("a router without metadata: %v", err)
+		t.Errorf("router without the metadata service: %v", err)
 	}
 }
 

@@ -28,14 +28,14 @@ func TestOpenContainer(t *testing.T) {
 		return
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("it needs root")
+		t.Skip("the test needs root")
 	}
 	host, err := hierarchies()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(host) != 1 || !host[0].unified {
-		t.Skip("this host has cgroups of v1; make vm-test has none")
+		t.Skip("this host has cgroup v1 controllers: run make vm-test")
 	}
 	mine := cgroup{host, "cloudsim-test"}
 	if err := mine.create(); err != nil {
@@ -58,7 +58,7 @@ func TestOpenContainer(t *testing.T) {
 		UseCgroupFD: true, CgroupFD: int(at.Fd()),
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("in the container: %v\n%s", err, out)
+		t.Errorf("test in the container: %v\n%s", err, out)
 	}
 }
 
@@ -75,12 +75,12 @@ func insideContainer(t *testing.T) {
 	must(unix.Unmount(at, unix.MNT_DETACH))
 	must(unix.Mount("cgroup2", at, "cgroup2", unix.MS_RDONLY, ""))
 	if err := os.Mkdir(at+"/early", 0o755); !errors.Is(err, unix.EROFS) {
-		t.Fatalf("this is no container: %v", err)
+		t.Fatalf("the test does not run in a container: %v", err)
 	}
 	must(OpenContainer())
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if string(own) != "0::/container\n" {
-		t.Errorf("the container's processes are in %q, %v", own, err)
+		t.Errorf("cgroup of the container's processes: got %q, %v", own, err)
 	}
 	all, err := hierarchies()
 	must(err)

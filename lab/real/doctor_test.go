@@ -15,7 +15,7 @@ func TestInotify(t *testing.T) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	if inotifyInstances() == 0 {
-		t.Error("it does not see its own")
+		t.Error("doctor does not find the command of the test")
 	}
 	for _, tc := range []struct {
 		most, taken int

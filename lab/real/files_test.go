@@ -55,16 +55,16 @@ func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := install(); err == nil {
-			t.Errorf("the machine boots with a link in place of %s", dir)
+			t.Errorf("the machine starts although %s is a symbolic link", dir)
 		}
 		if err := os.Remove(at); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if raw, err := os.ReadFile(secret); err != nil || string(raw) != "kept" {
-		t.Errorf("the file outside holds %.20q, %v", raw, err)
+		t.Errorf("the file outside the machine has the content %.20q, %v", raw, err)
 	}
 	if names, err := os.ReadDir(outside); err != nil || len(names) != 1 {
-		t.Errorf("the folder outside has %v, %v", names, err)
+		t.Errorf("the directory outside the machine has the files %v, %v", names, err)
 	}
 }

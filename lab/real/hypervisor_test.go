@@ -24,7 +24,7 @@ import (
 // from Config.Zones, the hypervisor switches the machine off and keeps the disk.
 func TestZones(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("it needs root")
+		t.Skip("the test needs root")
 	}
 	onHostOfItsOwn(t)
 	bridge, err := hostBridge(Network{Link: "vpc"})
@@ -38,11 +38,11 @@ func TestZones(t *testing.T) {
 	}
 	h.tell(t.Context(), cloudsim.Instance{ID: "i-000001", Zone: "there", State: cloudsim.InstanceRunning}, false)
 	if len(h.keepers) > 0 || len(h.cables.cut()) > 0 {
-		t.Errorf("it keeps a machine of another zone")
+		t.Errorf("the hypervisor keeps a machine of another zone")
 	}
 	for zone, want := range map[string]bool{"here": true, "there": false, "": false} {
 		if h.serves(zone) != want {
-			t.Errorf("it serves %q: %v", zone, !want)
+			t.Errorf("the hypervisor serves zone %q: got %v", zone, !want)
 		}
 	}
 	m := h.newMachine("i-000002")
@@ -56,17 +56,17 @@ func TestZones(t *testing.T) {
 	k := &keeper{news: newNotification()}
 	k.tell(cloudsim.Instance{ID: m.id, Zone: "there", State: cloudsim.InstanceRunning}, false)
 	if done, err := h.settle(t.Context(), m, k); done || err != nil || m.on() {
-		t.Errorf("a machine of a zone that is served no more: scrapped %v, on %v, %v", done, m.on(), err)
+		t.Errorf("machine of a zone that the hypervisor no longer serves: deleted %v, running %v, %v", done, m.on(), err)
 	}
 	if _, err := os.Stat(disk); err != nil {
-		t.Errorf("its disk: %v", err)
+		t.Errorf("disk of the machine: %v", err)
 	}
 	k.tell(cloudsim.Instance{ID: m.id, Zone: "there"}, true)
 	if done, err := h.settle(t.Context(), m, k); !done || err != nil {
-		t.Errorf("a machine without an instance: scrapped %v, %v", done, err)
+		t.Errorf("machine without an instance: deleted %v, %v", done, err)
 	}
 	if _, err := os.Stat(filepath.Dir(disk)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("its folder: %v", err)
+		t.Errorf("directory of the machine: %v", err)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestZones(t *testing.T) {
 // leaves these machines running, unless the context of Run has ended.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("it needs root")
+		t.Skip("the test needs root")
 	}
 	onHostOfItsOwn(t)
 	cfg := Config{
@@ -111,12 +111,12 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 		return len(pids) == 1 && isNetNS(filepath.Join(cfg.Dir, vpcFile))
 	}
 	if !run(t.Context()) {
-		t.Error("a failure ended the machines, or their network")
+		t.Error("a failure stopped the machines or deleted their network")
 	}
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	if run(ctx) {
-		t.Error("told to end, it left the machines")
+		t.Error("the hypervisor ended without stopping its machines")
 	}
 }
 
@@ -125,7 +125,7 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 // over.
 func TestAdoptsLater(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("it needs root")
+		t.Skip("the test needs root")
 	}
 	cmd := exec.Command("sleep", "600")
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Pdeathsig: unix.SIGKILL}
@@ -159,16 +159,16 @@ func TestAdoptsLater(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if err := h.adopt(ended); err != nil || h.keepers[m.id] == nil {
-		t.Errorf("one machine that cannot be taken over: %v, with %d keepers", err, len(h.keepers))
+		t.Errorf("a machine that cannot be adopted: got error %v and %d keepers", err, len(h.keepers))
 	}
 	h.wg.Wait()
 	if err := m.adopt(t.Context()); err == nil {
-		t.Fatal("it took over what it cannot see")
+		t.Fatal("the hypervisor adopted a machine whose state it cannot read")
 	}
 	k := &keeper{news: newNotification()}
 	k.tell(cloudsim.Instance{ID: m.id, State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Operation: "op-1"}}, false)
 	if done, err := h.settle(t.Context(), m, k); done || err == nil {
-		t.Errorf("while it cannot be taken over: scrapped %v, %v", done, err)
+		t.Errorf("machine that cannot be adopted: deleted %v, %v", done, err)
 	}
 	if err := os.MkdirAll(filepath.Join(group, "test/i-000001/machine"), 0o700); err != nil {
 		t.Fatal(err)
@@ -180,9 +180,9 @@ func TestAdoptsLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	if done, err := h.settle(t.Context(), m, k); done || err != nil {
-		t.Fatalf("once it can: scrapped %v, %v", done, err)
+		t.Fatalf("machine that can be adopted again: deleted %v, %v", done, err)
 	}
 	if !m.on() || m.init.pid != cmd.Process.Pid || m.booted != "op-1" {
-		t.Errorf("it was not taken over: on %v, of %q", m.on(), m.booted)
+		t.Errorf("the machine was not adopted: running %v, boot %q", m.on(), m.booted)
 	}
 }

@@ -45,7 +45,7 @@ func TestImageArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
-		t.Error("the same image gives two archives")
+		t.Error("the same image produced two different archives")
 	}
 	files := readArchive(t, &first)
 	for name, content := range files {
@@ -59,7 +59,7 @@ func TestImageArchive(t *testing.T) {
 		t.Fatalf("index: %v, %s", err, files["index.json"])
 	}
 	if got := index.Manifests[0].Annotations["io.containerd.image.name"]; got != m.ref {
-		t.Errorf("the image is called %q, want %q", got, m.ref)
+		t.Errorf("name of the image: got %q, want %q", got, m.ref)
 	}
 	var manifest struct {
 		Config blob
@@ -106,20 +106,20 @@ func TestClone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(to, "half")); err == nil {
-		t.Error("what an interrupted copy left is in the new one")
+		t.Error("the new copy contains files of an interrupted copy")
 	}
 	if err := os.WriteFile(filepath.Join(to, "meta.db"), []byte("changed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(filepath.Join(from, "meta.db")); err != nil || string(got) != "database" {
-		t.Errorf("the store's database is %q, %v", got, err)
+		t.Errorf("database of the store: got %q, %v", got, err)
 	}
 	a, errA := os.Stat(filepath.Join(from, "layer/file"))
 	b, errB := os.Stat(filepath.Join(to, "layer/file"))
 	if err := errors.Join(errA, errB); err != nil || !os.SameFile(a, b) {
-		t.Errorf("a layer's file is not shared: %v", err)
+		t.Errorf("the copies do not share the file of a layer: %v", err)
 	}
 	if err := clone(filepath.Join(from, "nowhere"), to); err != nil {
-		t.Errorf("a disk that is there is made again: %v", err)
+		t.Errorf("an existing disk was created again: %v", err)
 	}
 }

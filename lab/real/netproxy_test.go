@@ -22,14 +22,14 @@ func TestNetworkProxy(t *testing.T) {
 	}
 	var s boot.Spec
 	if err := f.networkProxy(&s, cloudsim.Instance{}, nil); err != nil || len(s.Programs) > 0 {
-		t.Errorf("without a network proxy it starts %v, %v", s.Programs, err)
+		t.Errorf("without a network proxy the machine starts %v, %v", s.Programs, err)
 	}
 	from := t.TempDir()
 	n := &NetworkProxy{Server: "10.100.255.2:8188", CA: filepath.Join(from, "ca"), Issue: func(i cloudsim.Instance) (cert, key []byte, err error) {
 		return []byte("cert of " + i.Name), []byte("key of " + i.Name), nil
 	}}
 	if err := f.networkProxy(&s, cloudsim.Instance{}, n); err == nil {
-		t.Error("an agent without an authority is started")
+		t.Error("the machine starts an agent without a certificate authority")
 	}
 	if err := os.WriteFile(n.CA, []byte("ca"), 0o600); err != nil {
 		t.Fatal(err)
@@ -37,11 +37,11 @@ func TestNetworkProxy(t *testing.T) {
 	i := cloudsim.Instance{}
 	i.Name = "node-7"
 	if err := f.networkProxy(&s, i, n); err != nil || len(s.Programs) != 1 {
-		t.Fatalf("it starts %v, %v", s.Programs, err)
+		t.Fatalf("programs of the machine: got %v, %v", s.Programs, err)
 	}
 	for _, want := range []string{"--agent-id=node-7", "--agent-identifiers-from-metadata", "--proxy-server-host=10.100.255.2:8188"} {
 		if !slices.Contains(s.Programs[0].Args, want) {
-			t.Errorf("the agent is started without %s: %v", want, s.Programs[0].Args)
+			t.Errorf("the agent starts without %s: %v", want, s.Programs[0].Args)
 		}
 	}
 	for name, want := range map[string]string{"proxy-ca.crt": "ca", "proxy-agent.crt": "cert of node-7", "proxy-agent.key": "key of node-7"} {
@@ -89,10 +89,10 @@ func TestAgentCertificateIsRenewed(t *testing.T) {
 		{now.AddDate(0, 0, 365-29), 2},
 	} {
 		if err := f.renewAgent(cloudsim.Instance{}, n, step.now); err != nil || issued != step.want {
-			t.Errorf("at %s: %d certificates were issued, want %d; %v", step.now.Format(time.DateOnly), issued, step.want, err)
+			t.Errorf("at %s: got %d issued certificates, want %d; %v", step.now.Format(time.DateOnly), issued, step.want, err)
 		}
 	}
 	if err := f.renewAgent(cloudsim.Instance{}, nil, now); err != nil || issued != 2 {
-		t.Errorf("without a network proxy: %d certificates, %v", issued, err)
+		t.Errorf("without a network proxy: got %d issued certificates, %v", issued, err)
 	}
 }

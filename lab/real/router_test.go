@@ -55,7 +55,7 @@ func TestMissing(t *testing.T) {
 // affect no other machine.
 func TestBridgeOnHost(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("it needs root")
+		t.Skip("the test needs root")
 	}
 	onHostOfItsOwn(t)
 	file, n := filepath.Join(t.TempDir(), "vpc"), Network{

@@ -20,10 +20,10 @@ import (
 // hypervisors.
 func TestDetachDisks(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it makes loop devices")
+		t.Skip("short mode: the test creates loop devices")
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("it needs root")
+		t.Skip("the test needs root")
 	}
 	name := fmt.Sprintf("cloudsim-test-%d", os.Getpid())
 	disks := disksDir(name)
@@ -58,7 +58,7 @@ func TestDetachDisks(t *testing.T) {
 		t.Errorf("%d devices of a machine that runs, %v", left(), err)
 	}
 	if err := detachDisks(name+"-beside", nil); err != nil || left() != 2 {
-		t.Errorf("%d devices after another hypervisor took away its own, %v", left(), err)
+		t.Errorf("got %d devices after another hypervisor detached its own devices, %v", left(), err)
 	}
 	if err := unix.Unmount(shown, 0); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // The router keeps its hardware address when links come and go, because machines cache the address.
 func TestRouterKeepsItsCard(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("it needs root")
+		t.Skip("the test needs root")
 	}
 	file := filepath.Join(t.TempDir(), "vpc")
 	n := Network{
@@ -48,6 +48,6 @@ func TestRouterKeepsItsCard(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := router(); !bytes.Equal(after, before) {
-		t.Errorf("the router's card was %s, and is %s with another machine", before, after)
+		t.Errorf("the link address of the router changed from %s to %s with another machine", before, after)
 	}
 }

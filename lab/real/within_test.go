@@ -13,7 +13,7 @@ import (
 // this process is idle, so one of the goroutines runs on it.
 func TestAway(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("it needs root")
+		t.Skip("the test needs root")
 	}
 	if os.Getenv("AWAY") == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestAway$")
@@ -41,7 +41,7 @@ func TestAway(t *testing.T) {
 			defer once.Do(there.Done)
 			err := withinNew(func() error {
 				if in("thread-self") == home {
-					t.Error("it is not away")
+					t.Error("the function does not run in the other namespace")
 				}
 				once.Do(there.Done)
 				there.Wait()
@@ -57,6 +57,6 @@ func TestAway(t *testing.T) {
 	}
 	back.Wait()
 	if now := in("self"); now != home || !first.Load() {
-		t.Errorf("the first thread is in %s, not in %s; it was away: %v", now, home, first.Load())
+		t.Errorf("the first thread is in namespace %s, not in %s; the function ran in the other namespace: %v", now, home, first.Load())
 	}
 }

@@ -32,7 +32,7 @@ func (l *labRun) testFigures(t *testing.T) {
 	}
 	port := regexp.MustCompile(`--secure-port=(\d+)`).FindStringSubmatch(string(raw))
 	if port == nil {
-		t.Fatalf("no port in %q", raw)
+		t.Fatalf("no port in the text %q", raw)
 	}
 	page := l.kubectl("--server=https://127.0.0.1:"+port[1], "get", "--raw", "/metrics")
 	var said strings.Builder
@@ -54,7 +54,7 @@ func (l *labRun) testFigures(t *testing.T) {
 		t.Error(err)
 	}
 	if sample(page, "node_controller_initial_node_sync_delay_seconds_count", "") == 0 {
-		t.Error("no node was initialised")
+		t.Error("the CCM initialised no Node")
 	}
 }
 

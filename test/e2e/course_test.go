@@ -53,12 +53,12 @@ func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, cour
 		t.Errorf("%s is not done:\n%s", page.ID, list)
 	}
 	if again := l.lab("start", page.ID); !strings.Contains(again, "All changes of lab "+page.ID+" are undone") || !strings.Contains(again, "step 1 of ") {
-		t.Errorf("a finished lab does not start again: %s", again)
+		t.Errorf("a complete lab did not start again: %s", again)
 	}
 	began := time.Now()
 	t.Log(l.lab("reset"))
 	if took := time.Since(began); took > 15*time.Second {
-		t.Errorf("reset took %s", took)
+		t.Errorf("the reset took %s", took)
 	}
 }
 
@@ -70,10 +70,10 @@ func (l *labRun) refuses(s course.Step) {
 	}
 	said, err := l.try(l.allinone, "lab", "verify", "--wait", "0s")
 	if err == nil {
-		l.t.Fatalf("step %q: verify passes before anything was done:\n%s", s.Title, said)
+		l.t.Fatalf("step %q: verify succeeds before the step is done:\n%s", s.Title, said)
 	}
 	if !strings.Contains(said, "    saw  ") || !strings.Contains(said, "    expected  ") {
-		l.t.Errorf("step %q: verify does not say what it saw: %v\n%s", s.Title, err, said)
+		l.t.Errorf("step %q: verify does not print what it found: %v\n%s", s.Title, err, said)
 	}
 }
 
@@ -86,7 +86,7 @@ func (l *labRun) lab(args ...string) string {
 func (l *labRun) typeStep(t *testing.T, s course.Step) {
 	for _, c := range s.Do {
 		if _, err := c.Run(l.t.Context(), course.NewShell(lab.Dir(l.dir).EnvFile()), coursePatience); err != nil {
-			t.Fatalf("step %q: not as the page shows:\n%v", s.Title, err)
+			t.Fatalf("step %q: the output differs from the page:\n%v", s.Title, err)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func TestShippedVolumesWork(t *testing.T) {
 	})
 	for line := range strings.Lines(log()) {
 		if strings.Contains(strings.ToLower(line), "forbidden") {
-			t.Errorf("a controller may not do what it wants: %s", line)
+			t.Errorf("a controller lacks a permission: %s", line)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (l *labRun) asAccount(name string) (path string) {
 	l.kubectl("--kubeconfig", path, "config", "set-credentials", name, "--token", l.kubectl("create", "token", name, "--namespace=kube-system"))
 	l.kubectl("--kubeconfig", path, "config", "set-context", "--current", "--user="+name)
 	if who := l.kubectl("--kubeconfig", path, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); who != "system:serviceaccount:kube-system:"+name {
-		l.t.Fatalf("it is %q", who)
+		l.t.Fatalf("the user is %q", who)
 	}
 	return path
 }
@@ -215,7 +215,7 @@ func (l *labRun) testShippedDelete(*testing.T) {
 	l.kubectl("delete", "volumesnapshot", "one", "--wait")
 	l.kubectl("delete", "pod", "data", "restored", "--wait")
 	l.kubectl("delete", "pvc", "data", "restored", "--wait")
-	l.until("no disk, snapshot or attachment stays", func() string {
+	l.until("all disks, snapshots and attachments are deleted", func() string {
 		return l.cloud("disks", "list", "-o", "name") + l.cloud("snapshots", "list", "-o", "name") + l.kubectl("get", "volumeattachments,pv", "-o", "name")
 	})
 }

@@ -63,24 +63,24 @@ func TestKillDuringLoad(t *testing.T) {
 		acknowledged := <-loaded == nil
 		c.HTTP.CloseIdleConnections()
 		if err := checkFile(v.dir); err != nil {
-			t.Fatalf("the file is damaged: %v", err)
+			t.Fatalf("the database file is damaged: %v", err)
 		}
 		v.start()
 		c = v.client()
 		now = loadedState(t, c, instances)
 		v.haveDisks(now)
 		if acknowledged && now != to {
-			t.Fatalf("the load of %s was acknowledged, and the cloud is %s", to, now)
+			t.Fatalf("the cloud acknowledged the load of state %s, but its state is %s", to, now)
 		}
 		loads[now == to]++
 		for _, folder := range []string{"states", "disks"} {
 			if left, _ := filepath.Glob(filepath.Join(v.dir, folder, ".*")); len(left) > 0 {
-				t.Fatalf("left behind: %v", left)
+				t.Fatalf("remaining files: %v", left)
 			}
 		}
 	}
 	v.kill()
-	t.Logf("%d loads were complete at the kill, %d were not", loads[true], loads[false])
+	t.Logf("%d loads were complete at the kill, %d loads were not", loads[true], loads[false])
 }
 
 // disksOf contains the ids of the disks of each state. The first disk has the same id in both
@@ -118,7 +118,7 @@ func (v *victim) haveDisks(word string) {
 	v.t.Helper()
 	there, err := filepath.Glob(v.image("*"))
 	if err != nil || len(there) != len(disksOf[word]) {
-		v.t.Fatalf("the files of %s are %v, %v", word, there, err)
+		v.t.Fatalf("files of state %s: %v, %v", word, there, err)
 	}
 	for _, path := range there {
 		f, err := os.Open(path)
@@ -184,6 +184,6 @@ func loadedState(t *testing.T, c *client.Client, n int) string {
 			return word
 		}
 	}
-	t.Fatalf("the instances are those of no saved state: %v", words)
+	t.Fatalf("the instances belong to no saved state: %v", words)
 	return ""
 }

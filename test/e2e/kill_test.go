@@ -56,7 +56,7 @@ func TestKill(t *testing.T) {
 	}
 	t.Logf("%d kills; the journal is at revision %d; %d answers, %d unknown, %d refusals", v.kills, v.ledger.checked, v.answers, v.unknown, len(v.ledger.refused))
 	if v.answers == 0 || v.unknown == 0 {
-		t.Error("the load was none: nothing was proved")
+		t.Error("the clients got no answer, so the test proves nothing")
 	}
 }
 
@@ -98,7 +98,7 @@ func (v *victim) kill() {
 	v.t.Helper()
 	_ = v.cmd.Process.Kill()
 	if err := v.cmd.Wait(); v.cmd.ProcessState.Exited() {
-		v.t.Fatalf("the cloud ended by itself: %v\n%s", err, v.stderr.String())
+		v.t.Fatalf("the cloud ended without a signal: %v\n%s", err, v.stderr.String())
 	}
 }
 
@@ -109,7 +109,7 @@ func (v *victim) client() *client.Client {
 	for end := time.Now().Add(time.Minute); !bytes.HasSuffix(raw, []byte("\n")); time.Sleep(2 * time.Millisecond) {
 		if raw, _ = os.ReadFile(filepath.Join(v.dir, "url")); time.Now().After(end) {
 			v.kill()
-			v.t.Fatalf("the cloud does not come up:\n%s", v.stderr.String())
+			v.t.Fatalf("the cloud did not start:\n%s", v.stderr.String())
 		}
 	}
 	return &client.Client{
@@ -155,7 +155,7 @@ func (v *victim) calm() {
 	for _, op := range ops {
 		for now := op; err == nil && !now.Over(); {
 			if now, err = c.WaitOperation(ctx, op.ID); err != nil {
-				v.t.Errorf("after %d kills: %s %s %s stays %s", v.kills, op.ID, op.Verb, op.Target, op.State)
+				v.t.Errorf("after %d kills: operation %s (%s of %s) remains in the state %s", v.kills, op.ID, op.Verb, op.Target, op.State)
 			}
 		}
 	}
@@ -166,10 +166,10 @@ func (v *victim) calm() {
 	v.kill()
 	c.HTTP.CloseIdleConnections()
 	if err := v.ledger.audit(v.dir); err != nil {
-		v.t.Fatalf("after %d kills and rest: %v", v.kills, err)
+		v.t.Fatalf("after %d kills and the last checks: %v", v.kills, err)
 	}
 	if v.ledger.lastRev < rev {
-		v.t.Errorf("the watcher heard up to %d of %d", v.ledger.lastRev, rev)
+		v.t.Errorf("the watcher received events up to revision %d of %d", v.ledger.lastRev, rev)
 	}
 }
 

@@ -50,7 +50,7 @@ type labComponent struct {
 func newLab(t *testing.T) *labRun {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("boots a cluster: run make e2e")
+		t.Skip("starts a cluster: run make e2e")
 	}
 	bin, err := filepath.Abs("../../bin/allinone")
 	if err != nil {
@@ -80,7 +80,7 @@ func (l *labRun) dump() {
 	logs, _ := filepath.Glob(filepath.Join(kept, "*.log"))
 	for _, path := range logs {
 		raw, _ := os.ReadFile(path)
-		l.t.Logf("--- the end of %s\n%s", path, raw[max(0, len(raw)-300):])
+		l.t.Logf("--- last lines of %s\n%s", path, raw[max(0, len(raw)-300):])
 	}
 }
 
@@ -140,7 +140,7 @@ func (l *labRun) within(most time.Duration, what string, ok func() string) {
 			return
 		}
 		if time.Since(begin) > most {
-			l.t.Fatalf("not in %s: %s: %s", most, what, reason)
+			l.t.Fatalf("timeout after %s: %s: %s", most, what, reason)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -331,28 +331,28 @@ func (l *labRun) testInstances(*testing.T) {
 
 func (l *labRun) testLoadBalancer(*testing.T) {
 	url := l.serve("web")
-	l.until("all three nodes take connections", func() string {
+	l.until("all three nodes receive connections", func() string {
 		if seen := l.spread(url); len(seen) != 3 || slices.Min([]int{seen["node-1"], seen["node-3"], seen["node-4"]}) < 10 {
 			return fmt.Sprint(seen)
 		}
 		return ""
 	})
 	l.cloud("instances", "stop", "node-3", "--wait")
-	l.until("a stopped node gets no connections, and no client fails", func() string {
+	l.until("a stopped node receives no connections, and no client gets an error", func() string {
 		if seen := l.spread(url); seen["node-3"] != 0 {
 			return fmt.Sprint(seen)
 		}
 		return ""
 	})
 	l.cloud("instances", "start", "node-3", "--wait")
-	l.until("it takes them again", func() string {
+	l.until("the started node receives connections again", func() string {
 		if seen := l.spread(url); seen["node-3"] == 0 {
 			return fmt.Sprint(seen)
 		}
 		return ""
 	})
 	l.kubectl("delete", "service", "web")
-	l.until("the load balancer and its address are released", func() string {
+	l.until("the load balancer and its address are deleted", func() string {
 		return l.cloud("load-balancers", "list", "-o", "name") + l.cloud("addresses", "list", "-o", "name")
 	})
 	l.kubectl("delete", "deployment", "web")
@@ -386,7 +386,7 @@ func (l *labRun) testKillComponents(t *testing.T) {
 	// Check that all components still work together.
 	l.cloud("instances", "create", "node-5", "--zone", "sim-1a", "--wait")
 	l.untilPrints("a new instance's node is initialised", "cloudsim://sim-1/sim-1a/i-000005", "get", "node", "node-5", "--ignore-not-found", "-o", "jsonpath={.spec.providerID}")
-	l.until("and takes connections", func() string {
+	l.until("the new node receives connections", func() string {
 		if seen := l.spread(url); seen["node-5"] == 0 {
 			return fmt.Sprint(seen)
 		}
@@ -404,16 +404,16 @@ func (l *labRun) testKillLab(t *testing.T) {
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	l.until("no process is left", func() string { return stillRun(pids) })
+	l.until("all processes ended", func() string { return stillRun(pids) })
 	l.must(l.allinone, "up", "--detach")
 	if after := identity(); after != before {
-		t.Errorf("another cluster or cloud: %s; want %s", after, before)
+		t.Errorf("the cluster or the cloud changed: got %s, want %s", after, before)
 	}
 	url := "http://" + l.kubectl("get", "service", "shop", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}") + ":8080/"
 	l.answers(url)
 	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=60s")
 	if out, err := l.try(l.allinone, "up", "--detach"); err == nil {
-		t.Errorf("a second up in the same folder: %s", out)
+		t.Errorf("second up in the same directory: %s", out)
 	}
 }
 
@@ -421,14 +421,14 @@ func (l *labRun) testDown(t *testing.T) {
 	pids := l.pids()
 	l.must(l.allinone, "down")
 	if left := stillRun(pids); left != "" {
-		t.Errorf("left behind: %s", left)
+		t.Errorf("remaining after down: %s", left)
 	}
 	if _, err := l.try(l.allinone, "reset"); err == nil {
-		t.Error("reset without --yes did not refuse")
+		t.Error("reset without --yes did not fail")
 	}
 	l.must(l.allinone, "reset", "--yes")
 	if left, err := os.ReadDir(l.dir); err == nil && len(left) > 0 {
-		t.Errorf("reset left %v", left)
+		t.Errorf("reset did not delete %v", left)
 	}
 }
 

@@ -59,7 +59,7 @@ func (l *ledger) hear(e cloudsim.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e.Rev != l.lastRev+1 {
-		return fmt.Errorf("the watch yields revision %d after %d", e.Rev, l.lastRev)
+		return fmt.Errorf("the watch sent revision %d after %d", e.Rev, l.lastRev)
 	}
 	l.lastRev, l.heard[e.Rev] = e.Rev, digest(e)
 	return nil
@@ -75,7 +75,7 @@ func (l *ledger) audit(dir string) (err error) {
 	defer func() { err = errors.Join(err, st.Close()) }()
 	e := engine.New(slog.New(slog.DiscardHandler), st, engine.Default())
 	if err := e.Check(); err != nil {
-		return fmt.Errorf("the file is damaged: %w", err)
+		return fmt.Errorf("the database file is damaged: %w", err)
 	}
 	ctx := engine.AsCloud(context.Background())
 	changed, err := l.readJournal(ctx, e)
@@ -91,11 +91,11 @@ func (l *ledger) readJournal(ctx context.Context, e *engine.Engine) (changed map
 	for {
 		page, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.checked})
 		if err != nil {
-			return nil, fmt.Errorf("the journal after %d: %w", l.checked, err)
+			return nil, fmt.Errorf("journal after revision %d: %w", l.checked, err)
 		}
 		for _, ev := range page.Items {
 			if l.refused[ev.RequestID] && ev.Kind != cloudsim.KindFault { // the event about a fault's counter has the request id of the call that the fault hit
-				return nil, fmt.Errorf("request %s was refused, and yet it made revision %d of %s %s", ev.RequestID, ev.Rev, ev.Kind, ev.ID)
+				return nil, fmt.Errorf("the cloud refused request %s, but the request made revision %d of %s %s", ev.RequestID, ev.Rev, ev.Kind, ev.ID)
 			}
 			key := string(ev.Kind) + " " + ev.ID
 			l.journal[ev.Rev], l.now[key], changed[key] = digest(ev), ev, true
@@ -117,9 +117,9 @@ func (l *ledger) checkAcks() error {
 		case !ok:
 			all = append(all, fmt.Errorf("%s: %s %s was acknowledged and is lost", a.request, a.kind, a.id))
 		case a.object == nil && now.Type != cloudsim.EventDelete:
-			all = append(all, fmt.Errorf("%s: the end of %s %s was acknowledged, and it is still there", a.request, a.kind, a.id))
+			all = append(all, fmt.Errorf("%s: the cloud acknowledged the deletion of %s %s, but the object exists", a.request, a.kind, a.id))
 		case a.object != nil && now.Rev < a.rev:
-			all = append(all, fmt.Errorf("%s: %s %s was acknowledged at revision %d; the file knows it at %d", a.request, a.kind, a.id, a.rev, now.Rev))
+			all = append(all, fmt.Errorf("%s: the cloud acknowledged %s %s at revision %d, but its revision in the file is %d", a.request, a.kind, a.id, a.rev, now.Rev))
 		case a.object != nil && now.Rev == a.rev && !bytes.Equal(now.Object, a.object):
 			all = append(all, fmt.Errorf("%s: acknowledged as\n%s\nkept as\n%s", a.request, a.object, now.Object))
 		}
@@ -133,7 +133,7 @@ func (l *ledger) checkAcks() error {
 func (l *ledger) checkHeard() error {
 	for rev, sum := range l.heard {
 		if l.journal[rev] != sum {
-			return fmt.Errorf("a watcher heard revision %d, which the journal has not, or otherwise", rev)
+			return fmt.Errorf("the watch sent revision %d, which the journal lacks or has with other content", rev)
 		}
 	}
 	clear(l.heard) // checked events stay valid, because the journal only grows
@@ -175,13 +175,13 @@ func (l *ledger) checkObjects(ctx context.Context, e *engine.Engine, changed map
 		}
 		if ev.Type == cloudsim.EventDelete {
 			if !errors.Is(err, cloudsim.NotFound) {
-				all = append(all, fmt.Errorf("%s is gone since revision %d, and read: %v, %v", key, ev.Rev, v, err))
+				all = append(all, fmt.Errorf("%s was deleted at revision %d, but a read returned %v, %v", key, ev.Rev, v, err))
 			}
 			continue
 		}
 		raw, merr := json.Marshal(v)
 		if err = errors.Join(err, merr); err != nil || !bytes.Equal(raw, ev.Object) {
-			all = append(all, fmt.Errorf("%s: the journal says\n%s\nthe table says\n%s (%v)", key, ev.Object, raw, err))
+			all = append(all, fmt.Errorf("%s: the journal has\n%s\nthe table has\n%s (%v)", key, ev.Object, raw, err))
 		}
 	}
 	return errors.Join(all...)
@@ -205,9 +205,9 @@ func TestLedgerFindsLies(t *testing.T) {
 	}
 	l := newLedger()
 	if l.hear(put) != nil || l.hear(put) == nil {
-		t.Error("a repeated event is not found")
+		t.Error("the ledger did not find a repeated event")
 	}
 	if l.checkHeard() == nil {
-		t.Error("an event that is not in the journal is not found")
+		t.Error("the ledger did not find an event that the journal lacks")
 	}
 }

@@ -46,7 +46,7 @@ type proxyLab struct {
 func newProxyLab(t testing.TB) *proxyLab {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("starts upstream's programs")
+		t.Skip("starts upstream's programs: run make e2e")
 	}
 	for _, p := range []string{upstream, upstream37, ourselves} {
 		if _, err := os.Stat(p); err != nil {

@@ -30,7 +30,7 @@ func TestRealTunnelOfMany(t *testing.T) {
 	l := newRealLab(t)
 	l.throughMany(realTunnel)
 	if pid := l.agentPID("node-1"); pid != 0 {
-		t.Errorf("node-1 has an agent (pid %d), for a network proxy that is not the lab's", pid)
+		t.Errorf("node-1 has an agent (pid %d), although the network proxy is not the lab's", pid)
 	}
 }
 

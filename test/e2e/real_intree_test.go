@@ -101,12 +101,12 @@ func (l *labRun) testVolumesOfPlugin(t *testing.T, p inTree) {
 	field, _, _ := strings.Cut(p.source, ":")
 	got := l.kubectl("get", "pv", pv, "-o", `jsonpath={.spec.`+field+`} {.metadata.annotations.pv\.kubernetes\.io/migrated-to}`)
 	if !strings.HasPrefix(got, "{") || !strings.HasSuffix(got, " "+p.driver) {
-		t.Errorf("the volume of the in-tree class is %q", got)
+		t.Errorf("volume of the in-tree class: got %q", got)
 	}
 	l.kubectl("delete", "pod", made, old, inline, "--wait")
 	l.kubectl("delete", "pvc", made, old, "--wait")
 	l.kubectl("delete", "pv", old, "--wait")
-	l.until("no VolumeAttachment is left", func() string {
+	l.until("all VolumeAttachments are deleted", func() string {
 		return l.kubectl("get", "volumeattachments", "-o", "jsonpath={.items[?(@.spec.attacher=='"+p.driver+"')].metadata.name}")
 	})
 	for _, disk := range []string{"old", "inline"} {

@@ -52,7 +52,7 @@ func (l *labRun) testRealMetadata(t *testing.T) {
 	router := l.inMachine("i-000001", "sh", "-c", "ip route show default | cut -d' ' -f3")
 	for at, want := range map[string]string{"169.254.169.254:80": "TIMEOUT", router + ":1": "REFUSED"} {
 		if _, err := l.try(l.kubectlPath(), "exec", pod, "--", "/agnhost", "connect", "--timeout=2s", at); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("a pod asks %s: %v; want %s", at, err, want)
+			t.Errorf("request of a pod to %s: %v; want %s", at, err, want)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (l *labRun) testRealPullAsPod(t *testing.T, r string) {
 	l.runOn("node-2", "untrusted", r+"/team-b/api:v1", own, "netexec")
 	l.refusedFor("the request has no password", "untrusted")
 	if raw, err := os.ReadFile(filepath.Join(l.dir, "real/machines/i-000002/disk/log/kubelet.log")); err != nil || !strings.Contains(string(raw), "E_DENIED: the cloud refuses the pod's service account") {
-		t.Errorf("the kubelet's log does not say why: %v", err)
+		t.Errorf("the kubelet's log does not contain the reason: %v", err)
 	}
 	keys := filepath.Join(t.TempDir(), "jwks.json")
 	if err := os.WriteFile(keys, []byte(l.kubectl("get", "--raw", "/openid/v1/jwks")), 0o600); err != nil {
@@ -166,7 +166,7 @@ func (l *labRun) testRealPullWithoutCloud(t *testing.T, r string) {
 	}
 	defer func() {
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-			t.Error(fmt.Errorf("the cloud stands still: %w", err))
+			t.Error(fmt.Errorf("the cloud did not process requests in time: %w", err))
 		}
 	}()
 	l.runOn("node-2", "present", r+"/team-a/web:v3", nil, "netexec")

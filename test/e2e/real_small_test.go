@@ -16,7 +16,7 @@ import (
 func TestRealSmall(t *testing.T) {
 	l := newRealLab(t)
 	if *timeFactor == 1 {
-		t.Skip("TestReal has all of this, and more; make vm-test runs it where that takes too long")
+		t.Skip("TestReal contains these checks; make vm-test runs this test on slow machines")
 	}
 	began := time.Now()
 	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant",
@@ -58,7 +58,7 @@ func (l *labRun) testSmallPods(t *testing.T) {
 func (l *labRun) testSmallSizes(t *testing.T) {
 	const v2 = "/sys/fs/cgroup/cgroup.controllers"
 	if raw, err := os.ReadFile(v2); err != nil || !strings.Contains(string(raw), "memory") {
-		t.Skipf("this host's memory is in cgroups of v1: %v", err)
+		t.Skipf("this host has the memory controller of cgroup v1: %v", err)
 	}
 	machine := "/sys/fs/cgroup/cloudsim-" + l.hash() + "/i-000001"
 	for file, want := range map[string]string{
@@ -93,7 +93,7 @@ func (l *labRun) testSmallDelete(t *testing.T) {
 	l.untilPrints("the node goes", "", "get", "node", "node-1", "--ignore-not-found", "-o", "name")
 	for _, what := range l.left() {
 		if strings.Contains(what, "i-000001") {
-			t.Errorf("its machine leaves %s", what)
+			t.Errorf("the deleted machine did not remove %s", what)
 		}
 	}
 }

@@ -24,14 +24,14 @@ func TestRealTenNodes(t *testing.T) {
 		l.untilPrints(node+" is Ready", "True", "get", "node", node, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 		took = append(took, time.Since(began).Round(100*time.Millisecond).String())
 	}
-	t.Logf("from the call to Ready, one after the other: %s", strings.Join(took, ", "))
+	t.Logf("time from the call until Ready, for one node after another: %s", strings.Join(took, ", "))
 	all, count := l.memoryOfMachines(), 0
 	for name, bytes := range all {
 		t.Logf("%-24s %4d MiB a node", name, bytes>>20/10)
 		count++
 	}
 	if count == 0 {
-		t.Error("no machine takes memory")
+		t.Error("the memory of the machines was not measured")
 	}
 }
 

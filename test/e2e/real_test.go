@@ -79,7 +79,7 @@ func (l *labRun) hash() string {
 			return strings.TrimRight(after, "\",\n")
 		}
 	}
-	l.t.Fatal("status does not say what the lab is called on the host: ", failed)
+	l.t.Fatal("status does not print the name of the lab on the host: ", failed)
 	return ""
 }
 
@@ -124,7 +124,7 @@ func TestReal(t *testing.T) {
 	l := newRealLab(t)
 	began := time.Now()
 	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--port-base", "0", "--profile", "instant")
-	t.Logf("three real nodes after %s", time.Since(began).Round(time.Millisecond))
+	t.Logf("three real nodes are Ready after %s", time.Since(began).Round(time.Millisecond))
 	l.walk(t, []step{
 		{"pods", (*labRun).testRealPods},
 		{"routes", (*labRun).testRealRoutes},
@@ -166,7 +166,7 @@ func (l *labRun) testRealPods(t *testing.T) {
 		t.Errorf("entered %q", who)
 	}
 	if _, err := l.try(l.allinone, "enter", "node-9", "hostname"); err == nil || !strings.Contains(err.Error(), `no machine of the name "node-9"`) {
-		t.Errorf("entered a node that is not there: %v", err)
+		t.Errorf("enter of a missing node: %v", err)
 	}
 	l.kubectl("create", "deployment", "web", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080")
 	l.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=80", "--target-port=8080")
@@ -174,7 +174,7 @@ func (l *labRun) testRealPods(t *testing.T) {
 	l.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=90s")
 	pods := l.podsByNode("web")
 	if len(pods) != 3 {
-		t.Fatalf("the pods are not spread over three nodes: %v", pods)
+		t.Fatalf("the pods are not on three different nodes: %v", pods)
 	}
 	for node, pod := range pods {
 		for other, to := range pods {
@@ -218,20 +218,20 @@ func (l *labRun) testRealRoutes(t *testing.T) {
 		}
 	}
 	if id == "" {
-		t.Fatalf("the cloud has no route to %s, the pods of node-2", pods2)
+		t.Fatalf("the cloud has no route to the pods %s of node-2", pods2)
 	}
 	// The route controller runs every ten seconds. Because of the fault, the route controller
 	// cannot replace the route before the test has seen that the route is missing.
 	l.cloud("faults", "create", "unrepaired", "--operation", "routes.create", "--effect", "error")
 	l.cloud("routes", "delete", id, "--wait")
-	l.until("the pods of node-2 are cut off", func() string {
+	l.until("the pods of node-2 are unreachable", func() string {
 		if reach() == nil {
 			return "they are reached without a route"
 		}
 		return ""
 	})
 	l.cloud("faults", "delete", "unrepaired")
-	l.until("the route controller makes the route again, and they are reached", func() string {
+	l.until("the route controller creates the route again, and the pods are reachable", func() string {
 		if err := reach(); err != nil {
 			return err.Error()
 		}
@@ -255,7 +255,7 @@ func (l *labRun) answersFrom(url string, n int) (map[string]int, error) {
 // everyPod waits until each of the three pods answers requests.
 func (l *labRun) everyPod(url string) {
 	l.t.Helper()
-	l.until("every pod takes requests", func() string {
+	l.until("each pod receives requests", func() string {
 		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 3 {
 			return fmt.Sprint(seen, err)
 		}
@@ -278,7 +278,7 @@ func (l *labRun) testRealLoadBalancer(*testing.T) {
 // deleted instance is gone.
 func (l *labRun) testRealInstances(t *testing.T) {
 	l.cloud("instances", "stop", "node-1", "--wait")
-	l.until("the machine is off", func() string {
+	l.until("the machine is stopped", func() string {
 		if pid := l.machinePID("i-000001"); pid != 0 {
 			return fmt.Sprintf("pid %d runs", pid)
 		}
@@ -286,7 +286,7 @@ func (l *labRun) testRealInstances(t *testing.T) {
 	})
 	began := time.Now()
 	l.cloud("instances", "start", "node-1", "--wait")
-	l.until("it is on again", func() string {
+	l.until("the machine is started", func() string {
 		if l.machinePID("i-000001") == 0 {
 			return "no process"
 		}
@@ -314,7 +314,7 @@ func (l *labRun) testRealCrash(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatalf("machine of node-3 (pid %d): %v", pid, err)
 	}
-	l.until("nothing of the machine runs", func() string {
+	l.until("all processes of the machine ended", func() string {
 		if pid := l.machinePID("i-000003"); pid != 0 {
 			return fmt.Sprintf("pid %d", pid)
 		}
@@ -323,7 +323,7 @@ func (l *labRun) testRealCrash(t *testing.T) {
 	l.rebootCrashed(t)
 	l.movesAway(t, func() { l.cloud("instances", "crash", "node-3") })
 	if pid := l.machinePID("i-000003"); pid != 0 {
-		t.Errorf("pid %d runs after a crash", pid)
+		t.Errorf("process %d still runs after a crash", pid)
 	}
 	l.rebootCrashed(t)
 }
@@ -331,7 +331,7 @@ func (l *labRun) testRealCrash(t *testing.T) {
 func (l *labRun) rebootCrashed(t *testing.T) {
 	t.Helper()
 	l.cloud("instances", "reboot", "node-3", "--wait")
-	l.until("it is rebooted", func() string {
+	l.until("the machine is started again", func() string {
 		if l.machinePID("i-000003") == 0 {
 			return "no process"
 		}
@@ -356,10 +356,10 @@ func (l *labRun) testRealAdoption(t *testing.T) {
 	}
 	l.must(l.allinone, "up", "--detach", "--nodes", "real")
 	if after := l.machinePID("i-000001"); after != before || after == 0 {
-		t.Errorf("the machine has pid %d after the lab was killed, and had %d", after, before)
+		t.Errorf("the pid of the machine changed to %d after the lab was killed, from %d", after, before)
 	}
 	if now := l.podsByNode("web"); fmt.Sprint(now) != fmt.Sprint(pods) {
-		t.Errorf("pods are %v, and were %v", now, pods)
+		t.Errorf("the pods changed to %v, from %v", now, pods)
 	}
 	url := l.realURL("web")
 	l.until("the load balancer answers", func() string {
@@ -374,14 +374,14 @@ func (l *labRun) testRealAdoption(t *testing.T) {
 // the host.
 func (l *labRun) testRealCleanup(t *testing.T) {
 	if len(l.left()) == 0 {
-		t.Fatal("this test would not see a running lab")
+		t.Fatal("the check does not find a running lab")
 	}
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	l.must(l.allinone, "down")
 	if left := l.left(); len(left) > 0 {
-		t.Errorf("left behind:\n%s", strings.Join(slices.Sorted(slices.Values(left)), "\n"))
+		t.Errorf("remaining after down:\n%s", strings.Join(slices.Sorted(slices.Values(left)), "\n"))
 	}
 	l.must(l.allinone, "reset", "--yes")
 }

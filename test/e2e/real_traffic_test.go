@@ -78,9 +78,9 @@ func (l *labRun) testRealClientAddress(t *testing.T) {
 		}
 	}
 	policy("Local")
-	l.until("pods see the client", sees(true))
+	l.until("pods see the address of the client", sees(true))
 	policy("Cluster")
-	l.until("pods see a node", sees(false))
+	l.until("pods see the address of a node", sees(false))
 }
 
 // datagram sends a request over UDP and returns the answer.
@@ -92,7 +92,7 @@ func (c outsider) datagram(host, port, ask string) (string, error) {
 func (l *labRun) testRealUDP(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=udp", "--protocol=UDP", "--type=LoadBalancer", "--port=53", "--target-port=8081")
 	host, _, _ := strings.Cut(strings.TrimPrefix(l.realURL("udp"), "http://"), "/")
-	l.until("a pod answers by UDP", func() string {
+	l.until("a pod answers a datagram", func() string {
 		c, err := net.Dial("udp", host+":53")
 		if err != nil {
 			return err.Error()
@@ -113,7 +113,7 @@ func (l *labRun) testRealUDP(t *testing.T) {
 	})
 	client := l.newOutsider(t)
 	l.kubectl("patch", "service", "udp", "-p", `{"spec":{"externalTrafficPolicy":"Local"}}`)
-	l.until("a pod sees the sender of a datagram", func() string {
+	l.until("a pod sees the address of the sender of a datagram", func() string {
 		who, err := client.datagram(host, "53", "clientip")
 		if err != nil || !strings.HasPrefix(who, client.address+":") {
 			return fmt.Sprintf("%q %v", who, err)
@@ -127,7 +127,7 @@ func (l *labRun) testRealUDP(t *testing.T) {
 func (l *labRun) testRealAffinity(*testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=sticky", "--session-affinity=ClientIP", "--type=LoadBalancer", "--port=80", "--target-port=8080")
 	url := l.realURL("sticky")
-	l.until("one pod takes all requests of a client", func() string {
+	l.until("one pod receives all requests of a client", func() string {
 		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 1 {
 			return fmt.Sprint(seen, err)
 		}
@@ -169,7 +169,7 @@ func (l *labRun) testRealDraining(t *testing.T) {
 	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
 	const excluded = "node.kubernetes.io/exclude-from-external-load-balancers"
 	l.kubectl("label", "node", node, excluded+"=true")
-	l.until("its node gets no new connections", func() string {
+	l.until("the node receives no new connections", func() string {
 		if seen, err := l.answersFrom(url, 30); err != nil || seen[pod] > 0 {
 			return fmt.Sprint(seen, err)
 		}
@@ -231,7 +231,7 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	after := w.last.Sub(began)
 	t.Logf("%d of %d requests were lost, the last one after %s: %v", w.lost, w.asked, max(after, 0).Round(time.Millisecond), w.why)
 	if w.lost > 0 && after > healthWindow {
-		t.Errorf("requests are lost %s later", after)
+		t.Errorf("requests are lost %s after the change", after)
 	}
 }
 
@@ -253,10 +253,10 @@ func (l *labRun) testRealZoneOutage(t *testing.T) {
 		l.cloud("faults", "create", "dark", "--zone", "sim-1c", "--effect", "zoneOutage", "--scope", "data")
 	})
 	if reached() == nil {
-		t.Error("the kubelet of a dark zone is reached")
+		t.Error("the kubelet of a zone in an outage answers")
 	}
 	l.cloud("faults", "delete", "dark")
-	l.until("the zone is back", func() string {
+	l.until("the zone is available again", func() string {
 		if err := reached(); err != nil {
 			return err.Error()
 		}

@@ -46,7 +46,7 @@ func (l *labRun) forwards(pod string) {
 func (l *labRun) testRealTunnel(t *testing.T) {
 	pods := l.podsByNode("web")
 	if len(pods) != 3 {
-		t.Fatalf("the pods are not spread over three nodes: %v", pods)
+		t.Fatalf("the pods are not on three different nodes: %v", pods)
 	}
 	l.untilAgents(3) // the previous step rebooted a node
 	there := l.withoutAgents("node-1", "node-2", "node-3")
@@ -73,14 +73,14 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	l.says("Started HTTP server", "logs", pod)
 	l.says("netexec", "exec", pod, "--", "/agnhost", "--help")
 	if by := l.tunnelsTo(l.kubeletOf("node-2")); len(by) == 0 || slices.Contains(by, "node-2") {
-		t.Errorf("logs of node-2 come by the agents %v while its own is dead", by)
+		t.Errorf("logs of node-2 use the agents %v while the agent of node-2 is dead", by)
 	}
 	there()
 	l.untilAgents(3)
 	l.says("netexec", "exec", pod, "--", "/agnhost", "--help") // kube-apiserver makes a new connection for exec
 	for _, a := range l.tunnel().Agents {
 		if a.ID == "node-2" && a.FromTarget == 0 {
-			t.Error("the agent of node-2 is back, and carries nothing")
+			t.Error("the agent of node-2 is connected again, but carries no connection")
 		}
 	}
 }

@@ -172,10 +172,10 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 	if err := syscall.Kill(l.machinePID(instanceOf[node]), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	l.until("the device of a raw volume is gone with its machine", devices)
+	l.until("the device of a raw volume disappears with its machine", devices)
 	l.untilPrints("the node is missed", "Unknown", "get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	l.kubectl("taint", "node", node, "node.kubernetes.io/out-of-service=crashed:NoExecute")
-	l.until("the pod runs elsewhere", func() string {
+	l.until("the pod runs on another node", func() string {
 		now, err := l.try(l.kubectlPath(), "get", "pod", "db-0", "--ignore-not-found", "-o", `jsonpath={.spec.nodeName} {.status.conditions[?(@.type=="Ready")].status}`)
 		if on, ready, _ := strings.Cut(now, " "); err != nil || on == node || ready != "True" {
 			return fmt.Sprint(now, err)
@@ -231,7 +231,7 @@ spec: {source: {persistentVolumeClaimName: data-db-0}}
 		l.reads(pod)
 	}
 	if size := l.capacity("restored"); size < 3*gib/2 {
-		t.Errorf("the filesystem of a larger copy has %d bytes", size)
+		t.Errorf("size of the filesystem of a larger copy: got %d bytes", size)
 	}
 }
 
@@ -253,14 +253,14 @@ allowVolumeExpansion: true
 	l.writes("grows")
 	l.kubectl("patch", "pvc", "grows", "-p", `{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`)
 	// A kubelet checks an unchanged pod only every 60 to 90 s.
-	l.within(4*time.Minute, "the claim has grown", func() string {
+	l.within(4*time.Minute, "the claim is expanded", func() string {
 		if got := l.kubectl("get", "pvc", "grows", "-o", "jsonpath={.status.capacity.storage}"); got != "3Gi" {
 			return got
 		}
 		return ""
 	})
 	if size := l.capacity("grows"); size < 5*gib/2 {
-		t.Errorf("the filesystem has %d bytes", size)
+		t.Errorf("size of the filesystem: got %d bytes", size)
 	}
 	l.reads("grows")
 	l.apply(`
@@ -273,7 +273,7 @@ parameters: {iops: "4000"}
 	l.kubectl("patch", "pvc", "data-db-0", "-p", `{"spec":{"volumeAttributesClassName":"faster"}}`)
 	l.untilPrints("the claim has its class", "faster", "get", "pvc", "data-db-0", "-o", "jsonpath={.status.currentVolumeAttributesClassName}")
 	if out := l.cloud("disks", "get", l.handle("data-db-0"), "-o", "yaml"); !strings.Contains(out, "iops: 4000") {
-		t.Errorf("the disk is\n%s", out)
+		t.Errorf("output of disks get:\n%s", out)
 	}
 	l.reads("db-0")
 }
@@ -285,10 +285,10 @@ func (l *labRun) testVolumesDelete(*testing.T) {
 	l.kubectl("delete", "pod", "raw", "--ignore-not-found", "--wait") // the pod may have been deleted together with its node
 	l.kubectl("delete", "pvc", "data-db-0", "restored", "cloned", "grows", "raw", "--wait")
 	l.kubectl("delete", "volumesnapshot", "before", "--wait")
-	l.until("no disk, snapshot or attachment stays", func() string {
+	l.until("all disks, snapshots and attachments are deleted", func() string {
 		return l.cloud("disks", "list", "-o", "name") + l.cloud("snapshots", "list", "-o", "name") + l.kubectl("get", "volumeattachments,pv", "-o", "name")
 	})
-	l.until("no loop device stays", func() string { return strings.Join(l.loops(), "\n") })
+	l.until("all loop devices are detached", func() string { return strings.Join(l.loops(), "\n") })
 }
 
 // loops returns the files of the lab's cloud that are attached to loop devices.

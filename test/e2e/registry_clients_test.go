@@ -55,7 +55,7 @@ type registryTool struct {
 // refuses wrong and expired passwords.
 func TestRegistryClients(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs other programs: run make e2e")
+		t.Skip("starts other programs: run make e2e")
 	}
 	tools := map[string]func(*registryRun) registryTool{"crane": crane, "skopeo": skopeo, "docker": docker, "ctr": ctr}
 	cloud, host, dir := registryCloud(t)
@@ -166,7 +166,7 @@ func (r *registryRun) program(what, how string) string {
 	r.t.Helper()
 	path, err := exec.LookPath(what)
 	if err != nil {
-		r.t.Skipf("NOT RUN: there is no %s: %s", what, how)
+		r.t.Skipf("NOT RUN: %s is missing: %s", what, how)
 	}
 	return path
 }
@@ -301,7 +301,7 @@ func (r *registryRun) engine() (host string) {
 			return at
 		}
 	}
-	r.t.Skip("NOT RUN: no container engine starts here; hack/with-engine says why")
+	r.t.Skip("NOT RUN: no container engine starts here; hack/with-engine prints the reason")
 	return ""
 }
 
@@ -374,7 +374,7 @@ func (r *registryRun) containerd(path string) (sock string) {
 			return sock
 		}
 	}
-	r.t.Fatal("containerd does not start")
+	r.t.Fatal("containerd did not start")
 	return ""
 }
 

@@ -24,7 +24,7 @@ func TestUpWithANodeThatIsNotReady(t *testing.T) {
 		t.Fatalf("up: %v\n%s\nwant exit code 10 and %q", err, said, want)
 	}
 	if l.status().PID == 0 {
-		t.Error("the lab does not run on")
+		t.Error("the lab stopped")
 	}
 	l.cloud("faults", "delete", "dark")
 	l.until("the lab reports the node", func() string {

@@ -42,7 +42,7 @@ const (
 // (default 10000), and RESTFUZZ_SEED sets the seed.
 func TestREST(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes half a minute")
+		t.Skip("short mode: the test takes half a minute")
 	}
 	seed, requests := fromEnv(t, "RESTFUZZ_SEED", uint64(time.Now().UnixNano())), fromEnv(t, "RESTFUZZ_REQUESTS", 10_000)
 	t.Logf("RESTFUZZ_SEED=%d RESTFUZZ_REQUESTS=%d", seed, requests)

@@ -17,7 +17,7 @@ func testSpec() Spec {
 
 func TestSpecValidate(t *testing.T) {
 	if err := testSpec().Validate(); err != nil {
-		t.Fatalf("a good spec: %v", err)
+		t.Fatalf("valid specification: %v", err)
 	}
 	for want, spoil := range map[string]func(*Spec){
 		"hostname":        func(s *Spec) { s.Hostname = "" },
@@ -33,7 +33,7 @@ func TestSpecValidate(t *testing.T) {
 		s := testSpec()
 		spoil(&s)
 		if err := s.Validate(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: the error does not say what is wrong: %v", want, err)
+			t.Errorf("%s: the error does not name the problem: %v", want, err)
 		}
 	}
 }
@@ -43,7 +43,7 @@ func TestNothingRunsBeforeGo(t *testing.T) {
 	for _, said := range []string{"", "g", "stop"} {
 		err := Run(context.Background(), slog.New(slog.DiscardHandler), testSpec(), strings.NewReader(said))
 		if err == nil || !strings.Contains(err.Error(), "hypervisor") {
-			t.Errorf("told %q, it ends with %v", said, err)
+			t.Errorf("program output %q: the boot ended with %v", said, err)
 		}
 	}
 }

@@ -38,6 +38,6 @@ func TestAge(t *testing.T) {
 		}
 	}
 	if got := Age(time.Time{}); got != "" {
-		t.Errorf("age of never = %q", got)
+		t.Errorf("age of the zero time = %q", got)
 	}
 }

@@ -34,13 +34,13 @@ func TestUpdateOfAStaleLoadBalancer(t *testing.T) {
 		t.Error(d)
 	}
 	if want := (cloudsim.Listener{Protocol: cloudsim.TCP, Port: 81, TargetPort: 30081}); len(got.Listeners) != 1 || got.Listeners[0] != want {
-		t.Errorf("listeners %v, want %v alone", got.Listeners, want)
+		t.Errorf("listeners: got %v, want only %v", got.Listeners, want)
 	}
 
 	if _, err := cl.DeleteLoadBalancer(ctx, stale.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ours.update(ctx, cl, func(string) bool { return false }, got, nil); cloudsim.KindOf(err) != cloudsim.NotFound {
-		t.Errorf("update of one that is gone: %v, want NotFound", err)
+		t.Errorf("update of a deleted load balancer: %v, want NotFound", err)
 	}
 }

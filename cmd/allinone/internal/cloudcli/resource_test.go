@@ -21,7 +21,7 @@ func TestResolve(t *testing.T) {
 		return i
 	}
 	if _, err := instances.resolve(ctx, cl, "a"); !errors.Is(err, cloudsim.NotFound) || !strings.Contains(err.Error(), "there are none") {
-		t.Errorf("in an empty cloud: %v", err)
+		t.Errorf("empty cloud: %v", err)
 	}
 	a := create("a")
 	imitator := create(string(a.ID)) // a name that looks like an id
@@ -43,11 +43,11 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	if _, err := instances.resolve(ctx, cl, ""); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("resolve of nothing: %v, want Invalid", err)
+		t.Errorf("resolve of an empty name: %v, want Invalid", err)
 	}
 	both, err := instances.resolveAll(ctx, cl, []string{"a", "nobody", string(a.ID), "i-000077", "noone"})
 	if len(both) != 2 || !strings.Contains(fmt.Sprint(err), `"nobody"`) || !strings.Contains(fmt.Sprint(err), `"noone"`) {
-		t.Errorf("resolveAll = %d found, %v; want 2, each once, and two errors", len(both), err)
+		t.Errorf("resolveAll = %d objects, %v; want 2 different objects and two errors", len(both), err)
 	}
 
 	for n := range 2 * maxHints {
@@ -59,6 +59,6 @@ func TestResolve(t *testing.T) {
 	}
 	_, err = instances.resolve(ctx, cl, "nobody")
 	if got := strings.Count(fmt.Sprint(err), ", "); got != maxHints || !strings.HasSuffix(err.Error(), "…") {
-		t.Errorf("%v: %d names, want %d and a hint that there are more", err, got, maxHints)
+		t.Errorf("error %v contains %d names, want %d and a hint about more objects", err, got, maxHints)
 	}
 }

@@ -58,13 +58,13 @@ func TestAgentLearnsFromMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"node-1", "db"}, told.Identifiers.Host); diff != "" || told.ID != "mine" || told.Zone != "elsewhere" {
-		t.Errorf("what a flag says was changed: %s in %s: %s", told.ID, told.Zone, diff)
+		t.Errorf("the metadata changed the value of a flag: %s in %s: %s", told.ID, told.Zone, diff)
 	}
 
 	over, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := early.askMetadata(over, slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("an agent that is told to stop waits on")
+		t.Error("the agent continues to wait after the end of its context")
 	}
 }
 

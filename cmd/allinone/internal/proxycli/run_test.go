@@ -53,7 +53,7 @@ func TestProxyDrainsBeforeItsCompanionsEnd(t *testing.T) {
 			t.Error(err)
 		}
 		if endedBeforeDrain || !companionEnded {
-			t.Errorf("the companion ended before the proxy had drained: %v; it ended at all: %v", endedBeforeDrain, companionEnded)
+			t.Errorf("the companion ended before the proxy had drained: %v; the companion ended: %v", endedBeforeDrain, companionEnded)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestProxyAdminSocket(t *testing.T) {
 	}
 
 	if _, err := (&proxySide{profiling: true}).serve(t.Context(), prometheus.NewRegistry(), nil, nil); err == nil || !strings.Contains(err.Error(), "--admin-socket") {
-		t.Errorf("profiles without a socket: %v", err)
+		t.Errorf("--profiling without a socket: %v", err)
 	}
 }
 

@@ -26,11 +26,11 @@ func TestEnsureSecretIsWhole(t *testing.T) {
 		wg.Wait()
 		for _, s := range secrets {
 			if s != secrets[0] {
-				t.Fatalf("two tokens of one file: %q, %q", s, secrets[0])
+				t.Fatalf("two calls got the tokens %q and %q from one file", s, secrets[0])
 			}
 		}
 		if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".secret-*")); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
+			t.Errorf("remaining files: %v", left)
 		}
 	}
 }
