@@ -74,7 +74,7 @@ func ResourceKinds() []ResourceKind {
 		KindRegion, KindZone, KindInstanceType, KindInstance, KindAddress, KindLoadBalancer,
 		KindNetwork, KindSubnet, KindRoute,
 		KindDiskType, KindDiskPool, KindDisk, KindSnapshot, KindSnapshotGroup,
-		KindRepository, KindOperation, KindFault, KindHold,
+		KindRepository, KindRecord, KindOperation, KindFault, KindHold,
 	}
 }
 

@@ -115,6 +115,7 @@ type ListOptions struct {
 	Limit  int               // page size; 0 means DefaultPageSize, at most MaxPageSize
 
 	Network NetworkID // only resources in this network, for kinds with a network
+	Kind    string    // only records of this kind
 }
 
 // Resource gives access to the Meta of any resource.

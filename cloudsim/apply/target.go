@@ -17,7 +17,7 @@ var targetLists = map[cloudsim.ResourceKind]string{
 	cloudsim.KindInstance: "/v1/instances", cloudsim.KindLoadBalancer: "/v1/load-balancers", cloudsim.KindAddress: "/v1/addresses",
 	cloudsim.KindDisk: "/v1/disks", cloudsim.KindSnapshot: "/v1/snapshots", cloudsim.KindSnapshotGroup: "/v1/snapshot-groups",
 	cloudsim.KindNetwork: "/v1/networks", cloudsim.KindSubnet: "/v1/subnets", cloudsim.KindRoute: "/v1/routes",
-	cloudsim.KindServiceAccount: "/v1/service-accounts", cloudsim.KindProject: "/v1/projects",
+	cloudsim.KindRecord: "/v1/records", cloudsim.KindServiceAccount: "/v1/service-accounts", cloudsim.KindProject: "/v1/projects",
 }
 
 // anyID matches an id of any kind.

@@ -202,6 +202,7 @@ func listQuery(o cloudsim.ListOptions) string {
 	set("zone", o.Zone)
 	set("source", o.Source)
 	set("network", string(o.Network))
+	set("kind", o.Kind)
 	set("after", o.After)
 	if o.Limit != 0 {
 		q.Set("limit", strconv.Itoa(o.Limit))

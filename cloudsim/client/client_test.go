@@ -102,6 +102,7 @@ func TestEveryVerb(t *testing.T) {
 	if err := c.DeleteAddress(ctx, a.ID); err != nil {
 		t.Error(err)
 	}
+	everyRecordVerb(t, c)
 	must(c.DeleteInstance(ctx, i.ID))(t)
 	if _, err := c.GetInstance(ctx, i.ID); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("after the deletion: %v", err)

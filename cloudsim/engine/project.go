@@ -114,6 +114,7 @@ func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 			{repositories.Owned(tx, id), cloudsim.KindRepository},
 			{snapshotGroups.Owned(tx, id), cloudsim.KindSnapshotGroup},
 			{snapshots.Owned(tx, id), cloudsim.KindSnapshot},
+			{records.Owned(tx, id), cloudsim.KindRecord},
 		} {
 			if t.owned {
 				return cloudsim.Errorf(cloudsim.Conflict, "project %q still owns a resource of kind %s: delete it first", p.Name, t.kind)

@@ -84,6 +84,11 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 				return false
 			}
 		}
+		if o.Kind != "" {
+			if r, ok := any(*v).(interface{ RecordKind() string }); !ok || r.RecordKind() != o.Kind {
+				return false
+			}
+		}
 		m := t.Meta(v)
 		if !call.sees(m) || o.Name != "" && m.Name != o.Name || o.Zone != "" && (zone == nil || zone(v) != o.Zone) {
 			return false
@@ -127,7 +132,7 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 }
 
 // rows yields the resources that may match the options o. It reads an index if
-// o selects a name or a source.
+// o selects a name, a source, or a kind of records.
 func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
 	project := call.Project
 	if t.Prefix == "" {
@@ -138,6 +143,15 @@ func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptio
 			return func(func(T, error) bool) {}
 		}
 		return t.Find(tx, bySource, o.Source, o.After)
+	}
+	if t.Kind == cloudsim.KindRecord { // records of different kinds can have the same name
+		switch {
+		case o.Kind == "" || project == "":
+			return t.Scan(tx, project, o.After)
+		case o.Name != "":
+			return t.Find(tx, byRecordName, recordKey(project, o.Kind, o.Name), o.After)
+		}
+		return t.Find(tx, byRecordKind, recordKey(project, o.Kind, ""), o.After)
 	}
 	if o.Name == "" || project == "" || o.After != "" {
 		return t.Scan(tx, project, o.After)

@@ -59,6 +59,7 @@ func (a *api) routes() {
 	a.routeRoutes()
 	a.diskRoutes()
 	a.snapshotRoutes()
+	a.recordRoutes()
 
 	handle(a, op{id: "addresses.create", method: post, path: "/v1/addresses", summary: "Reserve an address for load balancers", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createAddress)
 	lists(a, "addresses", "/v1/addresses", "addresses", engine.Read, e.ListAddresses)
@@ -106,17 +107,18 @@ func (b ByID) target() string { return b.ID }
 
 // listInput is a request for a page of a list.
 type listInput struct {
-	Name    string   `query:"name" maxLength:"63" doc:"Only the resource with exactly this name"`
+	Name    string   `query:"name" maxLength:"255" doc:"Only the resource with exactly this name"`
 	Label   []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be repeated"`
 	Zone    string   `query:"zone" maxLength:"63" doc:"Only resources in this zone"`
 	Source  string   `query:"source" maxLength:"128" doc:"Only resources created from the disk or snapshot with this id"`
 	Network string   `query:"network" maxLength:"128" doc:"Only resources in the network of this id"`
+	Kind    string   `query:"kind" maxLength:"63" doc:"Only records of this kind"`
 	After   string   `query:"after" maxLength:"128" doc:"Value of next in the previous page"`
 	Limit   int      `query:"limit" minimum:"0" maximum:"5000" doc:"Page size; 0 or absent for 500"`
 }
 
 func (in listInput) options() (cloudsim.ListOptions, error) {
-	o := cloudsim.ListOptions{Name: in.Name, Zone: in.Zone, Source: in.Source, Network: cloudsim.NetworkID(in.Network), After: in.After, Limit: in.Limit}
+	o := cloudsim.ListOptions{Name: in.Name, Zone: in.Zone, Source: in.Source, Network: cloudsim.NetworkID(in.Network), Kind: in.Kind, After: in.After, Limit: in.Limit}
 	for _, l := range in.Label {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok || k == "" {

@@ -27,6 +27,7 @@ type kind[T cloudsim.Resource, ID ~string] struct {
 	sourced bool   // the list command can filter by source
 
 	networked bool // the list command can filter by network
+	kinded    bool // the list command can filter by the kind of a record
 
 	id    func(T) string
 	state func(T) string // nil if the kind has no state
@@ -186,6 +187,9 @@ func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
 	if k.sourced {
 		f.StringVar(&source, "source", "", "only resources that were created from this `DISK`, or from the snapshot with this id")
 		_ = cmd.RegisterFlagCompletionFunc("source", names(c, disks))
+	}
+	if k.kinded {
+		f.StringVar(&where.Kind, "kind", "", "only records of this `KIND`")
 	}
 	if k.networked {
 		f.StringVar(&network, "network", "", "only resources in this `NETWORK`")

@@ -165,7 +165,7 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 			return false
 		}
 	}
-	if w.where.Zone == "" && w.where.Source == "" && w.where.Network == "" {
+	if w.where.Zone == "" && w.where.Source == "" && w.where.Network == "" && w.where.Kind == "" {
 		return true
 	}
 	var in struct {
@@ -175,6 +175,7 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 		SourceDisk     string   `json:"sourceDisk"`
 		SourceSnapshot string   `json:"sourceSnapshot"`
 		Network        string   `json:"network"`
+		Kind           string   `json:"kind"`
 	}
 	if err := json.Unmarshal(ev.Object, &in); err != nil {
 		return false
@@ -182,7 +183,8 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 	inZone := w.where.Zone == "" || slices.Contains(append(in.ReplicaZones, in.Zone), w.where.Zone)
 	ofSource := w.where.Source == "" || slices.Contains([]string{in.Disk, in.SourceDisk, in.SourceSnapshot}, w.where.Source)
 	inNetwork := w.where.Network == "" || in.Network == string(w.where.Network)
-	return inZone && ofSource && inNetwork
+	ofKind := w.where.Kind == "" || in.Kind == w.where.Kind
+	return inZone && ofSource && inNetwork && ofKind
 }
 
 // stream prints objects one after the other, as the command gets them.

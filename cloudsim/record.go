@@ -1,0 +1,101 @@
+package cloudsim
+
+import (
+	"encoding/json"
+	"unicode"
+	"unicode/utf8"
+)
+
+// RecordID names a record, e.g. "rec-000001".
+type RecordID string
+
+// KindRecord is the kind of records in events.
+const KindRecord ResourceKind = "record"
+
+// Limits of a record.
+const (
+	MaxRecordName     = 255
+	MaxRecordDocument = 64 << 10 // bytes of JSON text
+)
+
+// Record stores a JSON document for a client. The cloud does not interpret the
+// document. Programs that serve the API of another cloud store in records the
+// objects that have no counterpart in this cloud, such as security groups.
+type Record struct {
+	ID RecordID `json:"id" example:"rec-000001"`
+	Meta
+	Kind     string          `json:"kind" doc:"Kind of the described object, in the terms of the client. A record's name is unique among the records of its kind and project" example:"security-group"`
+	Document json.RawMessage `json:"document" doc:"JSON document of the client, of any JSON type. The cloud may change its white space and its escape sequences"`
+}
+
+// RecordKind returns the kind by which lists of records can filter.
+func (r Record) RecordKind() string { return r.Kind }
+
+// CreateRecord requests a record. The call is idempotent: the same request with
+// the same kind and name returns the existing record. A different request with
+// the same kind and name returns Exists.
+type CreateRecord struct {
+	Name     string            `json:"name" minLength:"1" maxLength:"255" doc:"Printable text. Unlike other names, it may have capital letters and spaces" example:"Web servers"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Kind     string            `json:"kind" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" doc:"Kind of the described object, in the terms of the client. The kind of a record never changes" example:"security-group"`
+	Document json.RawMessage   `json:"document" doc:"JSON document of any JSON type, at most 64 KiB"`
+}
+
+// UpdateRecord replaces labels and document.
+type UpdateRecord struct {
+	Name     string            `json:"name,omitempty" maxLength:"255" doc:"New name; absent for no change" example:"Web servers"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Document json.RawMessage   `json:"document" doc:"JSON document of any JSON type, at most 64 KiB"`
+}
+
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the invalid fields.
+func (r CreateRecord) Validate() error {
+	var c checks
+	c.recordName(r.Name)
+	c.labels(r.Labels)
+	c.name("kind", r.Kind)
+	c.document(r.Document)
+	return c.err()
+}
+
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the invalid fields.
+func (r UpdateRecord) Validate() error {
+	var c checks
+	if r.Name != "" {
+		c.recordName(r.Name)
+	}
+	c.labels(r.Labels)
+	c.document(r.Document)
+	return c.err()
+}
+
+func (c *checks) recordName(s string) {
+	switch {
+	case s == "":
+		c.addf("name", "is required")
+	case len(s) > MaxRecordName || !utf8.ValidString(s) || !printable(s):
+		c.addf("name", "must be printable UTF-8 text of at most %d bytes; got %q", MaxRecordName, clip(s))
+	}
+}
+
+func printable(s string) bool {
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *checks) document(raw json.RawMessage) {
+	switch {
+	case len(raw) == 0:
+		c.addf("document", "is required")
+	case len(raw) > MaxRecordDocument:
+		c.addf("document", "must be at most %d bytes of JSON, got %d: split it into several records", MaxRecordDocument, len(raw))
+	case !json.Valid(raw) || !utf8.Valid(raw):
+		c.addf("document", "must be one JSON value in UTF-8")
+	}
+}
