@@ -90,6 +90,8 @@ type Listener struct {
 	ProxyProtocol      ProxyProtocol `json:"proxyProtocol,omitempty" enum:"v1,v2" doc:"Whether targets get a PROXY protocol header; TCP only. Health checks do not send the header"`
 	IdleTimeoutSeconds int           `json:"idleTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Time without data in both directions after which the load balancer resets a TCP connection (default 350), or forgets a UDP flow (default 120)"`
 	MaxConnections     int           `json:"maxConnections,omitempty" minimum:"0" maximum:"1000000" doc:"Maximum number of open connections or UDP flows; default 10000. The load balancer refuses further connections"`
+	Targets            []Target      `json:"targets,omitzero" maxItems:"5000" doc:"Targets of only this listener, instead of the load balancer's targets. Absent: the load balancer's targets. Empty: no targets"`
+	HealthCheck        *HealthCheck  `json:"healthCheck,omitempty" doc:"Health check of the listener's targets, for only this listener. Its default port is the listener's targetPort. Absent: the load balancer's health check"`
 }
 
 // EffectiveMode returns the listener's mode, or the default mode if Mode is
@@ -127,26 +129,35 @@ type Target struct {
 type TargetKey struct {
 	Instance InstanceID
 	IP       string
+	Listener string // key of the listener if the target belongs to the pool of only this listener
 }
 
-// Key returns the key of the target.
-func (t Target) Key() TargetKey { return TargetKey{t.Instance, t.IP} }
+// Key returns the key of the target in its list. The key has no listener.
+func (t Target) Key() TargetKey { return TargetKey{Instance: t.Instance, IP: t.IP} }
 
 // Key returns the key of the target that t describes.
-func (t TargetStatus) Key() TargetKey { return TargetKey{t.Instance, t.IP} }
+func (t TargetStatus) Key() TargetKey { return TargetKey{t.Instance, t.IP, t.Listener} }
+
+// Key returns the key of the target that t describes.
+func (t TargetStats) Key() TargetKey { return TargetKey{t.Instance, t.IP, t.Listener} }
 
 // String returns the instance id, or INSTANCE/IP for an address behind the
-// instance.
+// instance. If the target belongs to the pool of a listener, the result begins
+// with the key of the listener and "=".
 func (k TargetKey) String() string {
-	if k.IP == "" {
-		return string(k.Instance)
+	s := string(k.Instance)
+	if k.IP != "" {
+		s += "/" + k.IP
 	}
-	return string(k.Instance) + "/" + k.IP
+	if k.Listener != "" {
+		return k.Listener + "=" + s
+	}
+	return s
 }
 
-// Compare orders keys by instance and then by address.
+// Compare orders keys by listener, then by instance and then by address.
 func (k TargetKey) Compare(other TargetKey) int {
-	return cmp.Or(cmp.Compare(k.Instance, other.Instance), cmp.Compare(k.IP, other.IP))
+	return cmp.Or(cmp.Compare(k.Listener, other.Listener), cmp.Compare(k.Instance, other.Instance), cmp.Compare(k.IP, other.IP))
 }
 
 // Share returns the target's weight, or the default weight 1 if Weight is 0.
@@ -239,8 +250,8 @@ const (
 // update replaces the whole spec.
 type LoadBalancerSpec struct {
 	Listeners              []Listener  `json:"listeners" maxItems:"50" doc:"Listeners, each with a different pair of protocol and port. Without listeners, the load balancer keeps its addresses, accepts no connections and does not probe its targets"`
-	Targets                []Target    `json:"targets,omitempty" maxItems:"5000" doc:"Targets of connections. Without targets, the load balancer refuses connections"`
-	HealthCheck            HealthCheck `json:"healthCheck" doc:"Health check of the targets"`
+	Targets                []Target    `json:"targets,omitempty" maxItems:"5000" doc:"Targets of connections, for listeners without their own targets. Without targets, the load balancer refuses connections"`
+	HealthCheck            HealthCheck `json:"healthCheck" doc:"Health check of the targets, for listeners without their own health check"`
 	SourceRanges           []string    `json:"sourceRanges,omitempty" maxItems:"200" doc:"Ranges of clients that may connect, in CIDR notation, IPv4 and IPv6. The load balancer refuses all other clients and resets their open connections. Absent or empty: all clients may connect" example:"[\"10.0.0.0/8\"]"`
 	Affinity               Affinity    `json:"affinity,omitempty" enum:"none,clientIP" doc:"clientIP: all connections of a client go to the same target on all listeners, while this target is healthy. Default none"`
 	AffinityTimeoutSeconds int         `json:"affinityTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Time for which the load balancer remembers the target of a client after the begin or end of the client's last connection; default 10800"`
@@ -279,7 +290,7 @@ func (s LoadBalancerSpec) Same(other LoadBalancerSpec) bool {
 	return s.HealthCheck == other.HealthCheck &&
 		s.Affinity == other.Affinity && s.AffinityTimeoutSeconds == other.AffinityTimeoutSeconds &&
 		s.DrainTimeoutSeconds == other.DrainTimeoutSeconds &&
-		slices.Equal(s.Listeners, other.Listeners) && slices.Equal(s.Targets, other.Targets) &&
+		slices.EqualFunc(s.Listeners, other.Listeners, Listener.same) && slices.Equal(s.Targets, other.Targets) &&
 		slices.Equal(s.SourceRanges, other.SourceRanges)
 }
 
@@ -341,7 +352,7 @@ type LoadBalancerStatus struct {
 	Condition LoadBalancerCondition `json:"condition,omitempty" enum:"working,degraded,failed" doc:"Whether the listeners accept connections: all at their address and port, only some or at other ports, or none. Absent until the data plane reports it"`
 	Reason    string                `json:"reason,omitempty" doc:"Reason why the load balancer does not work, and the next step for the user"`
 	Listeners []ListenerStatus      `json:"listeners,omitempty" doc:"One entry for each listener and address, and one for each published port, in the order of the listeners"`
-	Targets   []TargetStatus        `json:"targets,omitempty" doc:"One entry for each target, in the same order. After them, removed targets that still have connections"`
+	Targets   []TargetStatus        `json:"targets,omitempty" doc:"One entry for each target of the listeners that use the load balancer's targets and health check, in the order of the targets. After them, one entry for each target of each other listener. After them, removed targets that still have connections"`
 }
 
 // LoadBalancerCondition sums up the status of a load balancer's listeners.
@@ -378,6 +389,7 @@ const (
 type TargetStatus struct {
 	Instance InstanceID   `json:"instance"`
 	IP       string       `json:"ip,omitempty" doc:"Address of the target, if the target has its own address"`
+	Listener string       `json:"listener,omitempty" doc:"Protocol and port of the listener, if the entry is for only this listener, because the listener has its own targets or health check" example:"tcp/80"`
 	Health   TargetHealth `json:"health" enum:"initial,healthy,unhealthy,draining"`
 	Reason   string       `json:"reason,omitempty" doc:"Reason why the target is not healthy"`
 }
@@ -387,7 +399,7 @@ type TargetStatus struct {
 // on request. It does not store the counters, and writes no events about them.
 type LoadBalancerStats struct {
 	Listeners []ListenerStats `json:"listeners" doc:"One entry for each listener, in the same order"`
-	Targets   []TargetStats   `json:"targets" doc:"One entry for each target, in the same order. After them, targets that drain"`
+	Targets   []TargetStats   `json:"targets" doc:"One entry for each target, in the order of status.targets. After them, targets that drain"`
 }
 
 // ListenerStats counts the connections, or UDP flows, of one listener.
@@ -412,6 +424,7 @@ type Refusals struct {
 type TargetStats struct {
 	Instance    InstanceID `json:"instance"`
 	IP          string     `json:"ip,omitempty" doc:"Address of the target, if the target has its own address"`
+	Listener    string     `json:"listener,omitempty" doc:"Protocol and port of the listener, if the entry is for only this listener, because the listener has its own targets or health check" example:"tcp/80"`
 	Connections uint64     `json:"connections" doc:"Number of connections or flows to the target"`
 	Active      int        `json:"active" doc:"Number of open connections or flows"`
 	FailedDials uint64     `json:"failedDials" doc:"Number of failed connection attempts to the target"`
@@ -473,10 +486,12 @@ func (l LoadBalancer) StatusFor(s LoadBalancerStatus) LoadBalancerStatus {
 	for _, t := range s.Targets {
 		known[t.Key()] = t
 	}
-	for _, t := range l.Targets {
-		if have, ok := known[t.Key()]; ok {
-			out.Targets = append(out.Targets, have)
-			delete(known, t.Key())
+	for _, p := range l.Pools() {
+		for _, k := range p.Keys() {
+			if have, ok := known[k]; ok {
+				out.Targets = append(out.Targets, have)
+				delete(known, k)
+			}
 		}
 	}
 	for _, t := range s.Targets {

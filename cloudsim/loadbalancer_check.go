@@ -44,7 +44,7 @@ func (r UpdateLoadBalancer) Validate() error {
 // error that names the invalid fields.
 func (r SetTargets) Validate() error {
 	var c checks
-	c.targets(r.Targets)
+	c.targets("targets", r.Targets)
 	return c.err()
 }
 
@@ -107,11 +107,20 @@ func (c *checks) spec(s LoadBalancerSpec) {
 		return
 	}
 	c.listeners(s.Listeners)
-	c.targets(s.Targets)
-	c.healthCheck(s.HealthCheck)
-	if len(s.Listeners) > 0 && s.HealthCheck.Port == 0 && s.HealthCheck.Protocol != HealthNone && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Protocol != UDP }) {
-		c.addf("healthCheck.port", "is required when no listener is tcp: a probe needs a port of the targets that answers")
+	c.targets("targets", s.Targets)
+	c.healthCheck("healthCheck", s.HealthCheck)
+	total := len(s.Targets)
+	for i, l := range s.Listeners {
+		c.targets(fmt.Sprintf("listeners[%d].targets", i), l.Targets)
+		if l.HealthCheck != nil {
+			c.healthCheck(fmt.Sprintf("listeners[%d].healthCheck", i), *l.HealthCheck)
+		}
+		if total += len(l.Targets); total > MaxTargets && len(l.Targets) <= MaxTargets {
+			c.addf(fmt.Sprintf("listeners[%d].targets", i), "brings the load balancer to %d targets; at most %d are kept", total, MaxTargets)
+			break
+		}
 	}
+	c.probePorts(s)
 	c.sourceRanges(s.SourceRanges)
 	switch s.Affinity {
 	case AffinityClientIP:
@@ -126,8 +135,29 @@ func (c *checks) spec(s LoadBalancerSpec) {
 	c.between("drainTimeoutSeconds", s.DrainTimeoutSeconds, -1, 3600)
 }
 
+// probePorts checks that each health check that listeners use has a port. The
+// default port is the target port of a TCP listener.
+func (c *checks) probePorts(s LoadBalancerSpec) {
+	if slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Protocol != UDP }) {
+		return
+	}
+	check := func(field string, h HealthCheck) {
+		if h.Port == 0 && h.Protocol != HealthNone {
+			c.addf(field, "is required when no listener is tcp: a probe needs a port of the targets that answers")
+		}
+	}
+	if slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.HealthCheck == nil }) {
+		check("healthCheck.port", s.HealthCheck)
+	}
+	for i, l := range s.Listeners {
+		if l.HealthCheck != nil {
+			check(fmt.Sprintf("listeners[%d].healthCheck.port", i), *l.HealthCheck)
+		}
+	}
+}
+
 func (c *checks) listeners(ls []Listener) {
-	seen := map[Listener]int{}
+	seen := map[string]int{}
 	for i, l := range ls {
 		at := fmt.Sprintf("listeners[%d].", i)
 		if l.Protocol != TCP && l.Protocol != UDP {
@@ -154,18 +184,17 @@ func (c *checks) listeners(ls []Listener) {
 		default:
 			c.addf(at+"proxyProtocol", "must be v1 or v2, got %q", clip(string(l.ProxyProtocol)))
 		}
-		key := Listener{Protocol: l.Protocol, Port: l.Port}
-		if first, dup := seen[key]; dup {
+		if first, dup := seen[l.Key()]; dup {
 			c.addf(at+"port", "is %s/%d, as is listeners[%d]", clip(string(l.Protocol)), l.Port, first)
 		} else {
-			seen[key] = i
+			seen[l.Key()] = i
 		}
 	}
 }
 
-func (c *checks) targets(ts []Target) {
+func (c *checks) targets(field string, ts []Target) {
 	if len(ts) > MaxTargets {
-		c.addf("targets", "has %d entries; at most %d are kept", len(ts), MaxTargets)
+		c.addf(field, "has %d entries; at most %d are kept", len(ts), MaxTargets)
 		return
 	}
 	seen := make(map[TargetKey]int, len(ts))
@@ -175,9 +204,9 @@ func (c *checks) targets(ts []Target) {
 			seen[t.Key()] = i
 			continue // fast path for a valid target, because a request may have thousands of targets
 		}
-		at := fmt.Sprintf("targets[%d].", i)
+		at := fmt.Sprintf("%s[%d].", field, i)
 		if dup {
-			c.addf(at+"instance", "is %q, as is targets[%d]", clip(t.Key().String()), first)
+			c.addf(at+"instance", "is %q, as is %s[%d]", clip(t.Key().String()), field, first)
 		} else {
 			seen[t.Key()] = i
 		}
@@ -200,26 +229,26 @@ func (c *checks) targetIP(field, s string) {
 	}
 }
 
-func (c *checks) healthCheck(h HealthCheck) {
+func (c *checks) healthCheck(field string, h HealthCheck) {
 	switch h.Protocol {
 	case HealthTCP, HealthNone:
 		if h.ExpectedCodes != "" {
-			c.addf("healthCheck.expectedCodes", "needs protocol http or https")
+			c.addf(field+".expectedCodes", "needs protocol http or https")
 		}
 	case HealthHTTP, HealthHTTPS:
 	default:
-		c.addf("healthCheck.protocol", "must be tcp, http, https or none, got %q", clip(string(h.Protocol)))
+		c.addf(field+".protocol", "must be tcp, http, https or none, got %q", clip(string(h.Protocol)))
 	}
-	c.between("healthCheck.port", h.Port, 0, 65535)
-	c.between("healthCheck.intervalMillis", h.IntervalMillis, 0, 300_000)
-	c.between("healthCheck.timeoutMillis", h.TimeoutMillis, 0, 60_000)
-	c.between("healthCheck.healthyThreshold", h.HealthyThreshold, 0, 10)
-	c.between("healthCheck.unhealthyThreshold", h.UnhealthyThreshold, 0, 10)
+	c.between(field+".port", h.Port, 0, 65535)
+	c.between(field+".intervalMillis", h.IntervalMillis, 0, 300_000)
+	c.between(field+".timeoutMillis", h.TimeoutMillis, 0, 60_000)
+	c.between(field+".healthyThreshold", h.HealthyThreshold, 0, 10)
+	c.between(field+".unhealthyThreshold", h.UnhealthyThreshold, 0, 10)
 	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && (err != nil || len(h.Path) > 1024 || !strings.HasPrefix(h.Path, "/")) {
-		c.addf("healthCheck.path", "must be the path of a URL, begin with / and be at most 1024 bytes, got %q", clip(h.Path))
+		c.addf(field+".path", "must be the path of a URL, begin with / and be at most 1024 bytes, got %q", clip(h.Path))
 	}
 	if _, ok := parseCodes(h.ExpectedCodes); h.ExpectedCodes != "" && !ok {
-		c.addf("healthCheck.expectedCodes", "must be statuses from 100 to 599 and ranges of them, with commas between, such as 200-299,401; got %q", clip(h.ExpectedCodes))
+		c.addf(field+".expectedCodes", "must be statuses from 100 to 599 and ranges of them, with commas between, such as 200-299,401; got %q", clip(h.ExpectedCodes))
 	}
 }
 

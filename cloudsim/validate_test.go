@@ -2,6 +2,7 @@ package cloudsim
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -24,12 +25,34 @@ func TestValidateNamesTheField(t *testing.T) {
 		req   interface{ Validate() error }
 		field string // "" means valid
 	}{
-		"instance":                        {CreateInstance{Name: "a", Zone: "z", Type: "t"}, ""},
-		"instance without name":           {CreateInstance{Zone: "z", Type: "t"}, "name"},
-		"instance upper case":             {CreateInstance{Name: "A", Zone: "z", Type: "t"}, "name"},
-		"instance name too long":          {CreateInstance{Name: long, Zone: "z", Type: "t"}, "name"},
-		"instance name newline":           {CreateInstance{Name: "a\n", Zone: "z", Type: "t"}, "name"},
-		"instance without zone":           {CreateInstance{Name: "a", Type: "t"}, "zone"},
+		"instance":               {CreateInstance{Name: "a", Zone: "z", Type: "t"}, ""},
+		"instance without name":  {CreateInstance{Zone: "z", Type: "t"}, "name"},
+		"instance upper case":    {CreateInstance{Name: "A", Zone: "z", Type: "t"}, "name"},
+		"instance name too long": {CreateInstance{Name: long, Zone: "z", Type: "t"}, "name"},
+		"instance name newline":  {CreateInstance{Name: "a\n", Zone: "z", Type: "t"}, "name"},
+		"instance without zone":  {CreateInstance{Name: "a", Type: "t"}, "zone"},
+		"listener targets": {with(func(s *LoadBalancerSpec) {
+			s.Listeners[0].Targets = []Target{{Instance: "i-1"}, {Instance: "i-2"}}
+			s.Listeners[0].HealthCheck = &HealthCheck{Protocol: HealthHTTP, Path: "/"}
+		}), ""},
+		"listener target twice": {with(func(s *LoadBalancerSpec) {
+			s.Listeners[0].Targets = []Target{{Instance: "i-1"}, {Instance: "i-1"}}
+		}), "listeners[0].targets[1].instance"},
+		"listener health path": {with(func(s *LoadBalancerSpec) {
+			s.Listeners[0].HealthCheck = &HealthCheck{Protocol: HealthHTTP, Path: "x"}
+		}), "listeners[0].healthCheck.path"},
+		"targets of all listeners": {with(func(s *LoadBalancerSpec) {
+			s.Listeners[0].Targets = make([]Target, MaxTargets)
+			for i := range s.Listeners[0].Targets {
+				s.Listeners[0].Targets[i].Instance = InstanceID(fmt.Sprint(i))
+			}
+		}), "listeners[0].targets"},
+		"udp listener with its own health check": {with(func(s *LoadBalancerSpec) {
+			s.Listeners[0].Protocol, s.Listeners[0].HealthCheck = UDP, &HealthCheck{Protocol: HealthTCP, Port: 80}
+		}), ""},
+		"udp listener's health check needs a port": {with(func(s *LoadBalancerSpec) {
+			s.Listeners[0].Protocol, s.Listeners[0].HealthCheck = UDP, &HealthCheck{Protocol: HealthTCP}
+		}), "listeners[0].healthCheck.port"},
 		"record":                          {CreateRecord{Kind: "security-group", Name: "Web servers (1)", Document: []byte(`{"a":[]}`)}, ""},
 		"record kind":                     {CreateRecord{Kind: "Group", Name: "a", Document: []byte(`1`)}, "kind"},
 		"record without name":             {CreateRecord{Kind: "k", Document: []byte(`1`)}, "name"},

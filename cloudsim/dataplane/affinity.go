@@ -10,16 +10,22 @@ import (
 // of memory. If there are more, the load balancer forgets the least recently used client.
 const maxKept = 100_000
 
-// affinity remembers the target of each client. The zero value remembers no client. The
-// balancer's mu protects it. Every call takes amortized constant time.
+// affinity remembers the target of each client, for each pool of targets. The zero value remembers
+// no client. The balancer's mu protects it. Every call takes amortized constant time.
 type affinity struct {
 	timeout  time.Duration // time after which a client is forgotten; 0: no client is remembered
-	byClient map[netip.Addr]*list.Element
+	byClient map[clientOf]*list.Element
 	recent   list.List // of *kept, latest use first
 }
 
+// clientOf is a client of the listeners that use a pool.
+type clientOf struct {
+	netip.Addr
+	pool string
+}
+
 type kept struct {
-	client netip.Addr
+	client clientOf
 	target *target
 	until  time.Time
 }
@@ -31,9 +37,9 @@ func (a *affinity) set(timeout time.Duration) {
 	}
 }
 
-// find returns the remembered target of a client, or nil if there is none.
-func (a *affinity) find(client netip.Addr) *target {
-	e := a.byClient[client]
+// find returns the remembered target of a client in a pool, or nil if there is none.
+func (a *affinity) find(client netip.Addr, pool string) *target {
+	e := a.byClient[clientOf{client, pool}]
 	if e == nil {
 		return nil
 	}
@@ -45,12 +51,12 @@ func (a *affinity) find(client netip.Addr) *target {
 	return k.target
 }
 
-// keep remembers t as the target of a client, and restarts the timeout.
-func (a *affinity) keep(client netip.Addr, t *target) {
+// keep remembers t as the target of a client in a pool, and restarts the timeout.
+func (a *affinity) keep(addr netip.Addr, pool string, t *target) {
 	if a.timeout == 0 {
 		return
 	}
-	until := time.Now().Add(a.timeout)
+	client, until := clientOf{addr, pool}, time.Now().Add(a.timeout)
 	if e := a.byClient[client]; e != nil {
 		k := e.Value.(*kept)
 		k.target, k.until = t, until
@@ -58,7 +64,7 @@ func (a *affinity) keep(client netip.Addr, t *target) {
 		return
 	}
 	if a.byClient == nil {
-		a.byClient = map[netip.Addr]*list.Element{}
+		a.byClient = map[clientOf]*list.Element{}
 	}
 	a.byClient[client] = a.recent.PushFront(&kept{client, t, until})
 	for oldest := a.recent.Back(); oldest != nil; oldest = a.recent.Back() {

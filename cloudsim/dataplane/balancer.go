@@ -39,12 +39,12 @@ type balancer struct {
 
 	mu        sync.Mutex
 	lb        cloudsim.LoadBalancer // the spec that is in force
-	check     cloudsim.HealthCheck
+	pools     map[string]pool       // by the key of a listener, or "" for the load balancer's own targets
 	sources   []netip.Prefix
 	listeners map[port]*listener
 	sockets   map[socketKey]*socket
 	targets   map[cloudsim.TargetKey]*target
-	behind    bool      // some targets are addresses behind an instance
+	several   bool      // an instance may have several targets
 	order     []*target // targets in the order of the spec
 	seats     int       // number of slots that were made so far
 	kept      affinity
@@ -53,6 +53,12 @@ type balancer struct {
 	lost      rate.Sometimes               // limits the log lines about clients that found no target
 	stopped   bool                         // accepts no more connections
 	reported  *cloudsim.LoadBalancerStatus // the status that was last sent to the cloud; nil if unknown
+}
+
+// pool is the state of a set of targets with their health check.
+type pool struct {
+	check cloudsim.HealthCheck
+	used  bool // a listener chooses targets from the pool
 }
 
 func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
@@ -85,7 +91,7 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lb, b.check, b.sources = lb, lb.Check(), prefixes(lb.SourceRanges)
+	b.lb, b.sources = lb, prefixes(lb.SourceRanges)
 	b.kept.set(lb.AffinityTimeout())
 	if b.reported != nil && !same(*b.reported, lb.Status) {
 		b.reported = nil // the change may have reset the status in the cloud
@@ -137,6 +143,7 @@ func (b *balancer) setListeners() {
 			l = newListener(p)
 		}
 		delete(gone, p)
+		l.pool = spec.Pool()
 		if l.set(spec, b.cfg) && l.open > 0 {
 			b.forwarder.look()
 		}
@@ -171,17 +178,20 @@ func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.Instanc
 		t.listed = false
 	}
 	b.order = make([]*target, 0, len(b.lb.Targets))
-	for _, want := range b.lb.Targets {
-		key := want.Key()
-		t := b.targets[key]
-		if t == nil {
-			t = &target{key: key}
-			b.targets[key] = t
+	b.pools = map[string]pool{}
+	for _, p := range b.lb.Pools() {
+		b.pools[p.Listener] = pool{p.Check, len(b.lb.Listeners) > 0}
+		for i, key := range p.Keys() {
+			t := b.targets[key]
+			if t == nil {
+				t = &target{key: key}
+				b.targets[key] = t
+			}
+			b.several = b.several || key.IP != "" || key.Listener != ""
+			t.listed, t.weight = true, p.Targets[i].Share()
+			b.order = append(b.order, t)
+			b.steerTarget(ctx, t, machines[key.Instance])
 		}
-		b.behind = b.behind || key.IP != ""
-		t.listed, t.weight = true, want.Share()
-		b.order = append(b.order, t)
-		b.steerTarget(ctx, t, machines[key.Instance])
 	}
 	for key, t := range b.targets {
 		if !t.listed {
@@ -191,9 +201,8 @@ func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.Instanc
 	}
 }
 
-// steer applies the new state m of an instance. If any target is an address behind an
-// instance, steer scans all targets. If it finds a target of the instance, it also scans all
-// sessions.
+// steer applies the new state m of an instance. If an instance may have several targets, steer
+// scans all targets. If it finds a target of the instance, it also scans all sessions.
 func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -201,9 +210,9 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 	if t := b.targets[cloudsim.TargetKey{Instance: id}]; t != nil {
 		its = append(its, t)
 	}
-	if b.behind {
+	if b.several {
 		for key, t := range b.targets {
-			if key.Instance == id && key.IP != "" {
+			if key.Instance == id && (key.IP != "" || key.Listener != "") {
 				its = append(its, t)
 			}
 		}
@@ -218,14 +227,14 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 }
 
 // steerTarget starts and stops the probes of t. Probes run only while t is in the spec, its
-// machine runs, and the spec has a listener. Without probes, t takes no new connections. If the
+// machine runs, and a listener uses its pool. Without probes, t takes no new connections. If the
 // health check changes, steerTarget replaces the probes. The old verdict stays in force until the
 // new probes change it.
 func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 	m = m.at(t.key)
-	reachable := m.on() && m.ip() != ""
-	probe, probed := t.listed && reachable && len(b.lb.Listeners) > 0, t.stopProbe != nil
-	if t.stopProbe != nil && (!probe || t.machine.ip() != m.ip() || t.check != b.check) {
+	reachable, in := m.on() && m.ip() != "", b.pools[t.key.Listener]
+	probe, probed := t.listed && reachable && in.used, t.stopProbe != nil
+	if t.stopProbe != nil && (!probe || t.machine.ip() != m.ip() || t.check != in.check) {
 		t.stopProbe()
 		t.stopProbe = nil
 	}
@@ -239,12 +248,11 @@ func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 	default:
 		t.verdict = verdict{health: cloudsim.TargetUnhealthy, reason: m.why(t.key.Instance)}
 	}
-	t.machine, t.check = m, b.check
+	t.machine, t.check = m, in.check
 	if probe && t.stopProbe == nil {
 		ctx, t.stopProbe = context.WithCancel(ctx)
-		check := b.check
 		b.work.Go(func() {
-			b.prober.run(ctx, &b.probes, check, m.ip(), func(found error) { b.judge(ctx, t, found) })
+			b.prober.run(ctx, &b.probes, in.check, m.ip(), func(found error) { b.judge(ctx, t, found) })
 		})
 	}
 	b.seat(t)

@@ -265,7 +265,11 @@ func satisfies(lb cloudsim.LoadBalancer, is func(cloudsim.LoadBalancerStatus) st
 			draining++
 		}
 	}
-	if !lb.Reported() || len(lb.Status.Targets)-draining != len(lb.Targets) {
+	want := 0
+	for _, p := range lb.Pools() {
+		want += len(p.Targets)
+	}
+	if !lb.Reported() || len(lb.Status.Targets)-draining != want {
 		return fmt.Sprintf("%+v is not a status of all of %+v", lb.Status, lb.LoadBalancerSpec)
 	}
 	if why := is(lb.Status); why != "" {

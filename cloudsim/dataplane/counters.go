@@ -79,7 +79,7 @@ func (b *balancer) stats() cloudsim.LoadBalancerStats {
 
 func (t *target) stats() cloudsim.TargetStats {
 	return cloudsim.TargetStats{
-		Instance: t.key.Instance, IP: t.key.IP, Connections: t.connections, Active: t.active, FailedDials: t.failedDials,
+		Instance: t.key.Instance, IP: t.key.IP, Listener: t.key.Listener, Connections: t.connections, Active: t.active, FailedDials: t.failedDials,
 		BytesIn: t.bytes[in].Load(), BytesOut: t.bytes[out].Load(),
 	}
 }

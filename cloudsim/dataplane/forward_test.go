@@ -520,7 +520,7 @@ func TestAddressesBehindAnInstance(t *testing.T) {
 	if d := cmp.Diff(map[string]int{"a": 2, "b": 2}, got); d != "" {
 		t.Error(d)
 	}
-	if n := series(t, reg)["cloudsim_lb_connections_total{instance=i-000001,ip="+b.ip+",load_balancer=lb-000001}"]; n != 2 {
+	if n := series(t, reg)["cloudsim_lb_connections_total{instance=i-000001,ip="+b.ip+",listener=,load_balancer=lb-000001}"]; n != 2 {
 		t.Errorf("%v connections are counted for b, want 2", n)
 	}
 	b.close()

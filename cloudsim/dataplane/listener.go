@@ -26,6 +26,7 @@ type listener struct {
 
 	// The balancer's mu protects these fields.
 	spec     cloudsim.Listener
+	pool     string // pool from which the listener chooses targets
 	queue    queue
 	slots    map[*target]*slot
 	open     int // connections that were accepted and have not ended

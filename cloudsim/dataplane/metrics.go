@@ -13,7 +13,8 @@ const (
 )
 
 // metrics is a Prometheus collector of Counters. It reads the counters at each scrape. The label
-// ip is the address of a target behind an instance, and empty for the instance itself. The series
+// ip is the address of a target behind an instance, and empty for the instance itself. The label
+// listener is the listener of a target that belongs to the pool of only this listener. The series
 // of a removed target end when the last connection to the target ends. The series of a deleted
 // load balancer end when its last connection ends.
 type metrics struct{ counters *Counters }
@@ -23,10 +24,10 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descConnections = desc("connections_total", "Connections and UDP flows forwarded to a target.", "load_balancer", "instance", "ip")
-	descFailedDials = desc("dial_failures_total", "Attempts to connect to a target that failed.", "load_balancer", "instance", "ip")
-	descBytes       = desc("bytes_total", "Bytes forwarded; direction is in (from client to target) or out.", "load_balancer", "instance", "ip", "direction")
-	descActive      = desc("active_connections", "Connections and UDP flows open to a target now.", "load_balancer", "instance", "ip")
+	descConnections = desc("connections_total", "Connections and UDP flows forwarded to a target.", "load_balancer", "instance", "ip", "listener")
+	descFailedDials = desc("dial_failures_total", "Attempts to connect to a target that failed.", "load_balancer", "instance", "ip", "listener")
+	descBytes       = desc("bytes_total", "Bytes forwarded; direction is in (from client to target) or out.", "load_balancer", "instance", "ip", "listener", "direction")
+	descActive      = desc("active_connections", "Connections and UDP flows open to a target now.", "load_balancer", "instance", "ip", "listener")
 	descRefused     = desc("refused_connections_total",
 		"Connections and datagrams that were not forwarded; reason is no_healthy_target, dial_failed, too_many_connections or source_range.", "load_balancer", "reason")
 )
@@ -47,11 +48,11 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		for _, t := range b.stats().Targets {
 			i := string(t.Instance)
-			count(descConnections, t.Connections, i, t.IP)
-			count(descFailedDials, t.FailedDials, i, t.IP)
-			count(descBytes, t.BytesIn, i, t.IP, in.String())
-			count(descBytes, t.BytesOut, i, t.IP, out.String())
-			ch <- prometheus.MustNewConstMetric(descActive, prometheus.GaugeValue, float64(t.Active), lb, i, t.IP)
+			count(descConnections, t.Connections, i, t.IP, t.Listener)
+			count(descFailedDials, t.FailedDials, i, t.IP, t.Listener)
+			count(descBytes, t.BytesIn, i, t.IP, t.Listener, in.String())
+			count(descBytes, t.BytesOut, i, t.IP, t.Listener, out.String())
+			ch <- prometheus.MustNewConstMetric(descActive, prometheus.GaugeValue, float64(t.Active), lb, i, t.IP, t.Listener)
 		}
 		for why, n := range b.refusals() {
 			count(descRefused, n, string(why))

@@ -68,15 +68,15 @@ func TestMetrics(t *testing.T) {
 	if _, refused := ask(t, f.address()); !refused {
 		t.Error("connected to an unhealthy target")
 	}
-	const target = "{instance=i-000001,ip=,load_balancer=lb-000001}"
+	const target = "{instance=i-000001,ip=,listener=,load_balancer=lb-000001}"
 	want := map[string]float64{
-		"cloudsim_lb_connections_total" + target:                                                  1,
-		"cloudsim_lb_active_connections" + target:                                                 0,
-		"cloudsim_lb_dial_failures_total" + target:                                                1,
-		"cloudsim_lb_bytes_total{direction=in,instance=i-000001,ip=,load_balancer=lb-000001}":     5,
-		"cloudsim_lb_bytes_total{direction=out,instance=i-000001,ip=,load_balancer=lb-000001}":    5,
-		"cloudsim_lb_refused_connections_total{load_balancer=lb-000001,reason=dial_failed}":       1,
-		"cloudsim_lb_refused_connections_total{load_balancer=lb-000001,reason=no_healthy_target}": 1,
+		"cloudsim_lb_connections_total" + target:                                                         1,
+		"cloudsim_lb_active_connections" + target:                                                        0,
+		"cloudsim_lb_dial_failures_total" + target:                                                       1,
+		"cloudsim_lb_bytes_total{direction=in,instance=i-000001,ip=,listener=,load_balancer=lb-000001}":  5,
+		"cloudsim_lb_bytes_total{direction=out,instance=i-000001,ip=,listener=,load_balancer=lb-000001}": 5,
+		"cloudsim_lb_refused_connections_total{load_balancer=lb-000001,reason=dial_failed}":              1,
+		"cloudsim_lb_refused_connections_total{load_balancer=lb-000001,reason=no_healthy_target}":        1,
 	}
 	eventually.Empty(t, func() string { return cmp.Diff(want, series(t, reg)) })
 
@@ -110,7 +110,7 @@ func TestBytesByDirection(t *testing.T) {
 	if n, err := io.Copy(io.Discard, c); n != 100_000 || err != nil {
 		t.Fatal(n, err)
 	}
-	const target = ",instance=i-000001,ip=,load_balancer=lb-000001}"
+	const target = ",instance=i-000001,ip=,listener=,load_balancer=lb-000001}"
 	eventually.Empty(t, func() string {
 		have := series(t, reg)
 		return cmp.Diff([2]float64{3, 100_000}, [2]float64{

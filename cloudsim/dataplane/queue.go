@@ -121,7 +121,7 @@ type choice struct {
 // release.
 func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choice, ok bool) {
 	var s *slot
-	if t := b.kept.find(client); t != nil && !slices.Contains(tried, t) {
+	if t := b.kept.find(client, l.pool); t != nil && !slices.Contains(tried, t) {
 		if had := l.slots[t]; had != nil && had.at >= 0 {
 			s = had
 			l.queue.use(s)
@@ -132,7 +132,7 @@ func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choi
 			return c, false
 		}
 	}
-	b.kept.keep(client, s.target)
+	b.kept.keep(client, l.pool, s.target)
 	s.target.active++
 	return choice{slot: s, ip: s.target.machine.reach(client), port: l.spec.TargetPort}, true
 }
@@ -144,16 +144,20 @@ func (b *balancer) release(l *listener, s *slot) {
 	b.forgetIfUnused(s.target)
 }
 
-// seat makes a slot for t in every listener. It adds the slots to the queues or removes them,
-// depending on whether t takes connections. It takes O(listeners · log targets).
+// seat makes a slot for t in every listener that uses the pool of t. It adds the slots to the
+// queues or removes them, depending on whether t takes connections. If a listener now uses another
+// pool, seat removes the slot of t from the listener's queue. It takes O(listeners · log targets).
 func (b *balancer) seat(t *target) {
 	for _, l := range b.listeners {
-		s := l.slots[t]
+		s, member := l.slots[t], l.pool == t.key.Listener
 		if s == nil {
+			if !member {
+				continue
+			}
 			b.seats++
 			s = &slot{target: t, order: b.seats, at: -1}
 			l.slots[t] = s
 		}
-		l.queue.set(s, t.takes())
+		l.queue.set(s, member && t.takes())
 	}
 }

@@ -67,12 +67,15 @@ func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	s.Condition, s.Reason = conditionOf(s.Listeners)
 	for _, t := range b.order {
 		s.Targets = append(s.Targets, cloudsim.TargetStatus{
-			Instance: t.key.Instance, IP: t.key.IP, Health: t.health, Reason: t.reason,
+			Instance: t.key.Instance, IP: t.key.IP, Listener: t.key.Listener, Health: t.health, Reason: t.reason,
 		})
 	}
 	for _, t := range b.leaving() {
+		if t.draining == 0 { // its connections continue, because their listener still has the instance in another pool
+			continue
+		}
 		s.Targets = append(s.Targets, cloudsim.TargetStatus{
-			Instance: t.key.Instance, IP: t.key.IP, Health: cloudsim.TargetDraining, Reason: "removed from the load balancer; its open connections may finish within the drain timeout",
+			Instance: t.key.Instance, IP: t.key.IP, Listener: t.key.Listener, Health: cloudsim.TargetDraining, Reason: "removed from the load balancer; its open connections may finish within the drain timeout",
 		})
 	}
 	if b.reported != nil && same(*b.reported, s) {

@@ -122,8 +122,8 @@ func (b *balancer) leave(s *session) {
 	s.undrain()
 	delete(b.sessions, s)
 	b.closed(s.l)
-	if b.kept.find(s.client) == s.target {
-		b.kept.keep(s.client, s.target) // the affinity timeout begins at the end of the session
+	if b.kept.find(s.client, s.target.key.Listener) == s.target {
+		b.kept.keep(s.client, s.target.key.Listener, s.target) // the affinity timeout begins at the end of the session
 	}
 	b.release(s.l, s.slot)
 }
@@ -155,15 +155,30 @@ const (
 
 func (b *balancer) fate(s *session) fate {
 	elsewhere := b.sockets[s.socket.key] != s.socket || s.l.spec.TargetPort != s.port
+	t := b.present(s)
 	switch {
 	case !s.target.machine.keeps():
 		return cut
-	case s.l.protocol == cloudsim.UDP && (elsewhere || s.target.health == cloudsim.TargetUnhealthy):
+	case s.l.protocol == cloudsim.UDP && (elsewhere || t.health == cloudsim.TargetUnhealthy):
 		return cut // the client does not notice: its next datagram begins a new flow to the right target
-	case s.target.stopProbe == nil, elsewhere: // the target is not in the spec or not running
+	case t.stopProbe == nil, elsewhere: // the target is not in the spec or not running
 		return drain
 	}
 	return keep
+}
+
+// present returns the session's target in the pool that its listener uses now. If the pool does not
+// have the target, present returns a target that is not in the spec.
+func (b *balancer) present(s *session) *target {
+	if s.l.pool == s.target.key.Listener {
+		return s.target
+	}
+	key := s.target.key
+	key.Listener = s.l.pool
+	if t := b.targets[key]; t != nil {
+		return t
+	}
+	return &target{verdict: verdict{health: cloudsim.TargetUnhealthy}}
 }
 
 // settleAll keeps, drains or cuts each session according to its fate. It takes O(sessions).
@@ -202,6 +217,7 @@ func (s *session) drain(d time.Duration) {
 		return
 	}
 	s.undrain()
+	s.target.draining++
 	s.end, s.until = time.AfterFunc(d, s.cut), until
 }
 
@@ -209,5 +225,6 @@ func (s *session) undrain() {
 	if s.end != nil {
 		s.end.Stop()
 		s.end = nil
+		s.target.draining--
 	}
 }

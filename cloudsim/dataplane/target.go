@@ -23,6 +23,7 @@ type target struct {
 	check     cloudsim.HealthCheck // health check of the running probes
 	stopProbe context.CancelFunc   // nil while no probes run
 	active    int                  // connections, including those being dialled
+	draining  int                  // connections that the drain timeout will end
 
 	connections, failedDials uint64
 }

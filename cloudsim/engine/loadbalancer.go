@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -25,9 +26,11 @@ var loadBalancers = store.Table[cloudsim.LoadBalancer]{
 }
 
 func targetsOf(l *cloudsim.LoadBalancer) []string {
-	ids := make([]string, len(l.Targets))
-	for i, t := range l.Targets {
-		ids[i] = string(t.Instance)
+	var ids []string
+	for _, list := range l.TargetLists() {
+		for _, t := range list {
+			ids = append(ids, string(t.Instance))
+		}
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids) // several targets may have the same instance
@@ -100,7 +103,7 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 	if !regions.Has(tx, req.Region) {
 		return l, errUnknownReference("region", req.Region, "see GET /v1/regions")
 	}
-	if err := e.checkTargets(tx, project, req.Region, req.Targets, nil); err != nil {
+	if err := e.checkTargets(tx, project, req.Region, req.LoadBalancerSpec, cloudsim.LoadBalancerSpec{}); err != nil {
 		return l, err
 	}
 	if err := errors.Join(
@@ -146,20 +149,39 @@ func listed(all []cloudsim.Listener) []cloudsim.Listener {
 // current targets (had), because an earlier call has checked them. They are
 // still valid, because the cloud removes a terminated instance from its load
 // balancers.
-func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, targets, had []cloudsim.Target) error {
-	known := make(map[cloudsim.TargetKey]bool, len(had))
-	for _, t := range had {
-		known[t.Key()] = true
+func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, spec, had cloudsim.LoadBalancerSpec) error {
+	known := map[cloudsim.TargetKey]bool{}
+	for _, list := range had.TargetLists() {
+		for _, t := range list {
+			known[t.Key()] = true
+		}
 	}
 	var bad []cloudsim.FieldError
+	lists := spec.TargetLists()
+	for _, list := range slices.Sorted(maps.Keys(lists)) {
+		more, err := checkTargetList(tx, project, region, list, lists[list], known)
+		if err != nil {
+			return err
+		}
+		bad = append(bad, more...)
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: bad[0].Field + " " + bad[0].Reason, Fields: bad}
+}
+
+// checkTargetList returns the invalid targets of one list. The parameter list
+// is the name of the list's field.
+func checkTargetList(tx *store.Tx, project cloudsim.ProjectID, region, list string, targets []cloudsim.Target, known map[cloudsim.TargetKey]bool) (bad []cloudsim.FieldError, err error) {
 	for n, t := range targets {
 		if known[t.Key()] {
 			continue
 		}
-		field := fmt.Sprintf("targets[%d].instance", n)
+		field := fmt.Sprintf("%s[%d].instance", list, n)
 		i, err := instances.Get(tx, string(t.Instance))
 		if err != nil && !errors.Is(err, cloudsim.NotFound) {
-			return err
+			return nil, err
 		}
 		switch {
 		case err != nil || i.Project != project:
@@ -167,13 +189,10 @@ func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region s
 		case i.Region != region:
 			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("names %s, which is in region %s", t.Instance, i.Region)})
 		case t.IP != "" && !behind(i, t.IP):
-			bad = append(bad, cloudsim.FieldError{Field: fmt.Sprintf("targets[%d].ip", n), Reason: fmt.Sprintf("is %s, which is neither an address of %s nor in its pod ranges %v", t.IP, t.Instance, i.PodRanges)})
+			bad = append(bad, cloudsim.FieldError{Field: fmt.Sprintf("%s[%d].ip", list, n), Reason: fmt.Sprintf("is %s, which is neither an address of %s nor in its pod ranges %v", t.IP, t.Instance, i.PodRanges)})
 		}
 	}
-	if len(bad) == 0 {
-		return nil
-	}
-	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: bad[0].Field + " " + bad[0].Reason, Fields: bad}
+	return bad, nil
 }
 
 // behind reports whether ip is an address of instance i, or is in a pod range
@@ -278,7 +297,7 @@ func (e *Engine) changeLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 			l = before
 			return nil
 		}
-		if err := e.checkTargets(tx, l.Project, l.Region, l.Targets, before.Targets); err != nil {
+		if err := e.checkTargets(tx, l.Project, l.Region, l.LoadBalancerSpec, before.LoadBalancerSpec); err != nil {
 			return err
 		}
 		if err := e.publish(tx, &l); err != nil {
@@ -356,7 +375,11 @@ func (e *Engine) forgetTarget(tx *store.Tx, id cloudsim.InstanceID) error {
 		return err
 	}
 	for _, l := range found {
-		l.Targets = slices.DeleteFunc(l.Targets, func(t cloudsim.Target) bool { return t.Instance == id })
+		gone := func(t cloudsim.Target) bool { return t.Instance == id }
+		l.Targets = slices.DeleteFunc(l.Targets, gone)
+		for i := range l.Listeners {
+			l.Listeners[i].Targets = slices.DeleteFunc(l.Listeners[i].Targets, gone) // a list stays non-nil
+		}
 		l.Status = l.StatusFor(l.Status)
 		if err := loadBalancers.Put(tx, &l); err != nil {
 			return err

@@ -176,3 +176,51 @@ func TestAddressTargets(t *testing.T) {
 		t.Errorf("after its instance went: %s", d)
 	}
 }
+
+// TestListenerTargets proves that the engine checks, stores and removes the
+// targets of a listener like the targets of the load balancer, and that a
+// listener keeps an empty list of targets.
+func TestListenerTargets(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	path := file(t)
+	e, down := boot(t, path, instant)
+	a, b := mustCreate(t, e, ctx, "a"), mustCreate(t, e, ctx, "b")
+	req := loadBalancer("shop", b.ID)
+	req.Listeners[0].Targets = []cloudsim.Target{{Instance: "i-999999"}}
+	_, err := e.CreateLoadBalancer(ctx, req)
+	var bad *cloudsim.Error
+	if !errors.As(err, &bad) || bad.Kind != cloudsim.Invalid || bad.Fields[0].Field != "listeners[0].targets[0].instance" {
+		t.Errorf("unknown instance: %v, want Invalid of listeners[0].targets[0].instance", err)
+	}
+	req.Listeners[0].Targets = []cloudsim.Target{{Instance: a.ID, Weight: 2}}
+	req.Listeners[0].HealthCheck = &cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, Path: "/ready"}
+	lb := must(e.CreateLoadBalancer(ctx, req))(t)
+	if again := must(e.CreateLoadBalancer(ctx, req))(t); again.ID != lb.ID {
+		t.Errorf("the same request again made %s", again.ID)
+	}
+	other := req
+	other.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080}}
+	if _, err := e.CreateLoadBalancer(ctx, other); !errors.Is(err, cloudsim.Exists) {
+		t.Errorf("without the listener's targets: %v, want Exists", err)
+	}
+	status := []cloudsim.TargetStatus{{Instance: a.ID, Listener: "tcp/80", Health: cloudsim.TargetHealthy}}
+	stray := cloudsim.TargetStatus{Instance: b.ID, Health: cloudsim.TargetHealthy} // no listener uses the targets of the load balancer
+	if err := e.ReportLoadBalancer(ctx, lb.ID, cloudsim.LoadBalancerStatus{Targets: append(status, stray)}); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(status, must(e.GetLoadBalancer(ctx, lb.ID))(t).Status.Targets); d != "" {
+		t.Error(d)
+	}
+
+	must(e.DeleteInstance(ctx, a.ID))(t)
+	down()
+	e, down = boot(t, path, instant)
+	defer down()
+	got := must(e.GetLoadBalancer(ctx, lb.ID))(t)
+	if l := got.Listeners[0]; l.Targets == nil || len(l.Targets) != 0 || l.HealthCheck == nil || l.HealthCheck.Path != "/ready" {
+		t.Errorf("after the deletion of the instance and a restart: %+v; want an empty list of targets", l)
+	}
+	if len(got.Targets) != 1 || len(got.Status.Targets) != 0 {
+		t.Errorf("targets %+v, status %+v; want one target and no status", got.Targets, got.Status.Targets)
+	}
+}

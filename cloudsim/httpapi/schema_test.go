@@ -23,23 +23,30 @@ import (
 // member only together with these members. The additional members are necessary because a
 // generated request body has only the required members.
 var beside = map[string]string{
-	"affinityTimeoutSeconds/maximum":      `{"affinity":"clientIP"}`,
-	"effect.ageSeconds/maximum":           `{"effect":{"type":"staleRead"}}`,
-	"effect.latencyMillis/maximum":        `{"effect":{"type":"latency"}}`,
-	"effect.scope/enum":                   `{"effect":{"type":"zoneOutage"}}`,
-	"healthCheck.expectedCodes/maxLength": `{"healthCheck":{"protocol":"http"}}`,
-	"podRanges.ipv4Mask/maximum":          `{"podRanges":{"ipv4":"10.11.0.0/16"}}`,
-	"podRanges.ipv6Mask/maximum":          `{"podRanges":{"ipv6":"fd11::/56"}}`,
+	"affinityTimeoutSeconds/maximum":                   `{"affinity":"clientIP"}`,
+	"effect.ageSeconds/maximum":                        `{"effect":{"type":"staleRead"}}`,
+	"effect.latencyMillis/maximum":                     `{"effect":{"type":"latency"}}`,
+	"effect.scope/enum":                                `{"effect":{"type":"zoneOutage"}}`,
+	"healthCheck.expectedCodes/maxLength":              `{"healthCheck":{"protocol":"http"}}`,
+	"listeners[0].healthCheck.expectedCodes/maxLength": `{"listeners":[{"protocol":"tcp","port":80,"targetPort":1,"healthCheck":{"protocol":"http"}}]}`,
+	"podRanges.ipv4Mask/maximum":                       `{"podRanges":{"ipv4":"10.11.0.0/16"}}`,
+	"podRanges.ipv6Mask/maximum":                       `{"podRanges":{"ipv6":"fd11::/56"}}`,
 }
 
 // texts contains the members whose values need a special form. For each of these members, the map
 // has a function that returns a valid value of the given length.
 var texts = map[string]func(length int) string{
-	"healthCheck.expectedCodes": func(n int) string { return strings.Repeat("0", n-len("200")) + "200" },
-	"healthCheck.path":          func(n int) string { return "/" + strings.Repeat("a", n-len("/")) },
-	"issuer":                    func(n int) string { return "https://" + strings.Repeat("a", n-len("https://")) },
-	"keys":                      func(n int) string { return `{"keys":[{}]}` + strings.Repeat(" ", n-len(`{"keys":[{}]}`)) },
+	"healthCheck.expectedCodes":              statuses,
+	"healthCheck.path":                       path,
+	"listeners[0].healthCheck.expectedCodes": statuses,
+	"listeners[0].healthCheck.path":          path,
+	"issuer":                                 func(n int) string { return "https://" + strings.Repeat("a", n-len("https://")) },
+	"keys":                                   func(n int) string { return `{"keys":[{}]}` + strings.Repeat(" ", n-len(`{"keys":[{}]}`)) },
 }
+
+func statuses(length int) string { return strings.Repeat("0", length-len("200")) + "200" }
+
+func path(length int) string { return "/" + strings.Repeat("a", length-len("/")) }
 
 // TestDocumentedLimits proves that the limits in the OpenAPI document are the limits of Validate.
 // Validate accepts the last value within a limit and refuses the first value beyond the limit. The

@@ -314,6 +314,9 @@ func alternatives(g *generator, in string, o map[string]any) {
 			drop("podRanges", "ipv6")
 		}
 	case "Listener":
+		if g.chance(70) {
+			drop("targets", "healthCheck")
+		}
 		if o["protocol"] == "udp" {
 			drop("proxyProtocol", "mode", "idleTimeoutSeconds")
 		}

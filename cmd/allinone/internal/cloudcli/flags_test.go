@@ -18,7 +18,7 @@ func TestParseListener(t *testing.T) {
 		"443:30443":    {Protocol: "tcp", Port: 443, TargetPort: 30443},
 		"udp:0:70000":  {Protocol: "udp", Port: 0, TargetPort: 70000}, // the parser accepts these ports, but the cloud refuses them
 	} {
-		if got, err := parseListener(in); err != nil || got != want {
+		if got, err := parseListener(in); err != nil || cmp.Diff(want, got) != "" {
 			t.Errorf("parseListener(%q) = %v, %v; want %v", in, got, err, want)
 		}
 	}

@@ -80,13 +80,16 @@ func endpointCell(l cloudsim.LoadBalancer) string {
 }
 
 func healthyCell(l cloudsim.LoadBalancer) string {
-	healthy := 0
+	healthy, all := 0, 0
+	for _, p := range l.Pools() {
+		all += len(p.Targets)
+	}
 	for _, t := range l.Status.Targets {
 		if t.Health == cloudsim.TargetHealthy {
 			healthy++
 		}
 	}
-	return fmt.Sprintf("%d/%d", healthy, len(l.Targets))
+	return fmt.Sprintf("%d/%d", healthy, all)
 }
 
 // targetCell returns the targets, with the health of each target that is not healthy.
@@ -96,12 +99,14 @@ func targetCell(l cloudsim.LoadBalancer) string {
 		health[t.Key()] = t.Health
 	}
 	var words []string
-	for _, t := range l.Targets {
-		word := t.Key().String()
-		if h, ok := health[t.Key()]; ok && h != cloudsim.TargetHealthy {
-			word += "(" + string(h) + ")"
+	for _, p := range l.Pools() {
+		for _, key := range p.Keys() {
+			word := key.String()
+			if h, ok := health[key]; ok && h != cloudsim.TargetHealthy {
+				word += "(" + string(h) + ")"
+			}
+			words = append(words, word)
 		}
-		words = append(words, word)
 	}
 	return strings.Join(words, ",")
 }
@@ -137,6 +142,7 @@ the existing load balancer.`,
 		Example: `  allinone cloud load-balancers create shop --listener tcp:80:30080 --target node-1 --target node-2
   allinone cloud load-balancers create shop --listener 80:30080 --health http:10256/healthz --address shop --wait
   allinone cloud load-balancers create dns --listener udp:53:30053 --listener tcp:53:30053 --family ipv4,ipv6 --target node-1=3,node-2
+  allinone cloud load-balancers create two --listener 80:30080 --listener 443:30443 --target node-1 --listener-target 443=node-2 --listener-health 443=http:10256/healthz
   allinone cloud load-balancers create inside --scheme internal --listener 443:30443:proxy-protocol=v2 --source-range 10.0.0.0/8`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -201,7 +207,8 @@ func newUpdateLoadBalancerCommand(c *cli.Connection) *cobra.Command {
 		Use: "update NAME", Short: "Change a load balancer",
 		Long: `Change a load balancer. Settings without a flag stay unchanged. --listener, --target
 and --source-range replace all present values. --listener '' removes all listeners.
-The load balancer keeps forwarding.
+--listener also removes the listeners' own targets and health checks. The load balancer
+keeps forwarding.
 --family ipv4,ipv6 adds an IPv6 address, and --family ipv4 removes it.`,
 		Example: `  allinone cloud load-balancers update shop --listener tcp:80:30081
   allinone cloud load-balancers update shop --health http:10256/healthz --label team=shop --remove-label old

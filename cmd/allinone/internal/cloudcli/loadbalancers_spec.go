@@ -18,6 +18,7 @@ import (
 // specFlags contains the flags for the spec of a load balancer.
 type specFlags struct {
 	listeners, targets, labels, sources []string
+	listenerTargets, listenerHealth     []string
 	families, addresses                 []string
 	health, codes, affinity             string
 	interval, timeout, sticky, drain    time.Duration
@@ -28,6 +29,8 @@ func (s *specFlags) flags(c *cli.Connection, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.listeners, "listener", nil, "listener, as protocol, `PORT` and port of the targets, such as tcp:80:30080, or with options, such as udp:53:30053:idle-timeout=1m; may be repeated. Options: "+strings.Join(listenerOptions, ", "))
 	f.StringSliceVar(&s.targets, "target", nil, "target `INSTANCE`, such as node-1, with a weight, such as node-1=3, or with an address of a pod, such as node-1/10.244.0.7; may be repeated")
+	f.StringArrayVar(&s.listenerTargets, "listener-target", nil, "target of only one listener, as `PORT=INSTANCE`, such as 443=node-1, udp/53=node-1=3, or 443= for no targets; may be repeated")
+	f.StringArrayVar(&s.listenerHealth, "listener-health", nil, "health check of only one listener, as `PORT=PROBE`, such as 443=http:10256/healthz; may be repeated. Its other settings are the present settings of the load balancer's health check")
 	f.StringArrayVar(&s.labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	f.StringVar(&s.health, "health", "", "health check `PROBE`, such as http:10256/healthz, https/, tcp:30080 or none (default tcp, to the target port of the first TCP listener)")
 	f.StringVar(&s.codes, "health-codes", "", "HTTP `STATUSES` of healthy targets, such as 200-299,401 (default 200)")
@@ -67,7 +70,59 @@ func (s *specFlags) apply(ctx context.Context, cl *client.Client, given func(str
 		return err
 	}
 	maps.Copy(labels, more)
-	return s.applyHealth(given, &spec.HealthCheck)
+	if err := s.applyHealth(given, &spec.HealthCheck); err != nil {
+		return err
+	}
+	return s.applyListeners(ctx, cl, spec)
+}
+
+// applyListeners writes the values of the flags for single listeners into spec.
+func (s *specFlags) applyListeners(ctx context.Context, cl *client.Client, spec *cloudsim.LoadBalancerSpec) error {
+	spec.Listeners = slices.Clone(spec.Listeners)
+	words := map[*cloudsim.Listener][]string{} // the targets of each listener that a flag names
+	for _, w := range s.listenerTargets {
+		l, target, err := findListener("listener-target", w, "[tcp/|udp/]PORT=INSTANCE, e.g. 443=node-1", spec.Listeners)
+		if err != nil {
+			return err
+		}
+		words[l] = append(words[l], target)
+	}
+	for l, targets := range words {
+		found, err := findTargets(ctx, cl, slices.DeleteFunc(targets, func(w string) bool { return w == "" }))
+		if err != nil {
+			return err
+		}
+		l.Targets = append([]cloudsim.Target{}, found...)
+	}
+	for _, w := range s.listenerHealth {
+		l, probe, err := findListener("listener-health", w, "[tcp/|udp/]PORT=PROBE, e.g. 443=http:10256/healthz", spec.Listeners)
+		if err != nil {
+			return err
+		}
+		h := spec.HealthCheck
+		if err := parseHealth(probe, &h); err != nil {
+			return err
+		}
+		l.HealthCheck = &h
+	}
+	return nil
+}
+
+// findListener parses [PROTOCOL/]PORT=VALUE. It returns a pointer to the listener in the
+// parameter all, and the value. The default protocol is tcp.
+func findListener(flag, word, form string, all []cloudsim.Listener) (*cloudsim.Listener, string, error) {
+	key, value, ok := strings.Cut(word, "=")
+	if !ok {
+		return nil, "", cli.BadFlag(flag, word, form)
+	}
+	if !strings.Contains(key, "/") {
+		key = string(cloudsim.TCP) + "/" + key
+	}
+	at := slices.IndexFunc(all, func(l cloudsim.Listener) bool { return l.Key() == strings.ToLower(key) })
+	if at < 0 {
+		return nil, "", cli.BadFlag(flag, word, "the port of a listener of the load balancer")
+	}
+	return &all[at], value, nil
 }
 
 // applyRules writes the values of the flags for source ranges, affinity and timeouts into spec.

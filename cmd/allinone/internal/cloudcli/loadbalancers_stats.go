@@ -43,7 +43,7 @@ func statsRows(s cloudsim.LoadBalancerStats) []statsRow {
 	}
 	for _, t := range s.Targets {
 		rows = append(rows, statsRow{
-			what: cloudsim.TargetKey{Instance: t.Instance, IP: t.IP}.String(), connections: t.Connections, active: t.Active, failed: t.FailedDials,
+			what: t.Key().String(), connections: t.Connections, active: t.Active, failed: t.FailedDials,
 			bytes: [2]string{strconv.FormatUint(t.BytesIn, 10), strconv.FormatUint(t.BytesOut, 10)},
 		})
 	}

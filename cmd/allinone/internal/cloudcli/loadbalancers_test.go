@@ -33,8 +33,8 @@ func TestUpdateOfAStaleLoadBalancer(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"theirs": "1", "ours": "1"}, got.Labels); d != "" {
 		t.Error(d)
 	}
-	if want := (cloudsim.Listener{Protocol: cloudsim.TCP, Port: 81, TargetPort: 30081}); len(got.Listeners) != 1 || got.Listeners[0] != want {
-		t.Errorf("listeners: got %v, want only %v", got.Listeners, want)
+	if d := cmp.Diff([]cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 81, TargetPort: 30081}}, got.Listeners); d != "" {
+		t.Error(d)
 	}
 
 	if _, err := cl.DeleteLoadBalancer(ctx, stale.ID); err != nil {

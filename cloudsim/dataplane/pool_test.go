@@ -1,0 +1,151 @@
+package dataplane_test
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
+)
+
+// second returns the address of the second listener, which withSecond adds.
+func (f *fleet) second() string { return fmt.Sprintf("%s:%d", f.lb.IP, port+1) }
+
+// withSecond adds a second listener with its own targets and health check. It listens at the next
+// port and uses the same target port.
+func (f *fleet) withSecond(targets []cloudsim.Target, check *cloudsim.HealthCheck) {
+	second := f.lb.Listeners[0]
+	second.Port, second.Targets, second.HealthCheck = port+1, targets, check
+	f.lb.Listeners = []cloudsim.Listener{f.lb.Listeners[0], second}
+}
+
+// answers waits until an address forwards to the server of instance n.
+func answers(t *testing.T, address string, n int) {
+	t.Helper()
+	eventually.Empty(t, func() string {
+		if word, refused := ask(t, address); refused || word != string(instance(n)) {
+			return fmt.Sprintf("%s answers %q, refused: %v; want %s", address, word, refused, instance(n))
+		}
+		return ""
+	})
+}
+
+// A listener with its own targets forwards only to these targets. Its targets have their own
+// entries in the status, in the statistics and in the metrics.
+func TestListenerTargets(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2, named)
+	own := f.lb.Targets[1:]
+	f.lb.Targets = f.lb.Targets[:1]
+	f.withSecond(own, nil)
+	counters, reg := dataplane.NewCounters(), prometheus.NewRegistry()
+	f.up(t, dataplane.Config{Counters: counters, Registry: reg})
+	for range 4 {
+		if word, _ := ask(t, f.address()); word != string(instance(1)) {
+			t.Errorf("the first listener forwards to %q", word)
+		}
+		if word, _ := ask(t, f.second()); word != string(instance(2)) {
+			t.Errorf("the second listener forwards to %q", word)
+		}
+	}
+	const key = "tcp/8081"
+	f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
+		return cmp.Diff([]cloudsim.TargetStatus{
+			{Instance: instance(1), Health: cloudsim.TargetHealthy}, {Instance: instance(2), Listener: key, Health: cloudsim.TargetHealthy},
+		}, s.Targets)
+	})
+	s, _ := counters.LoadBalancerStats(lbID)
+	if len(s.Targets) != 2 || s.Targets[0].Connections != 4 || s.Targets[1].Connections != 4 || s.Targets[1].Listener != key {
+		t.Errorf("statistics %+v; want 4 connections for each listener", s.Targets)
+	}
+	if n := series(t, reg)["cloudsim_lb_connections_total{instance=i-000002,ip=,listener="+key+",load_balancer=lb-000001}"]; n != 4 {
+		t.Errorf("metric of the second listener's target: %v, want 4", n)
+	}
+
+	f.withSecond(append(own, f.lb.Targets...), nil) // the same instance is a target of both listeners
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, ready)
+	answers(t, f.second(), 1)
+	answers(t, f.second(), 2)
+	answers(t, f.address(), 1)
+	f.cloud.putInstance(instance(1), f.servers[0].ip, cloudsim.InstanceStopped)
+	f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy, cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
+
+	f.withSecond([]cloudsim.Target{}, nil) // no targets
+	f.cloud.putInstance(instance(1), f.servers[0].ip, cloudsim.InstanceRunning)
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy))
+	if word, refused := ask(t, f.second()); !refused {
+		t.Errorf("a listener without targets forwards to %q", word)
+	}
+	f.withSecond(nil, nil) // the targets of the load balancer
+	f.cloud.putLB(f.lb)
+	answers(t, f.second(), 1)
+}
+
+// A listener with its own health check uses only this check. The other listener uses the load
+// balancer's check.
+func TestListenerHealthCheck(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, named)
+	probed := serve(t, f.servers[0].ip, 0, says("ok"))
+	f.withSecond(nil, &cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, Port: probed.port, IntervalMillis: 10})
+	f.up(t, dataplane.Config{})
+	answers(t, f.second(), 1)
+
+	probed.close()
+	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
+	if word, refused := ask(t, f.second()); !refused {
+		t.Errorf("the second listener forwards to %q, whose health check fails", word)
+	}
+	answers(t, f.address(), 1)
+
+	f.lb.HealthCheck.Port = probed.port
+	f.withSecond(nil, &cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 10}) // the default port is the target port
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy, cloudsim.TargetHealthy))
+	answers(t, f.second(), 1)
+	f.lb.Listeners = f.lb.Listeners[1:] // no listener uses the load balancer's check
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy))
+}
+
+// A connection continues when its listener gets its own health check or targets, as long as the
+// connection's target remains a target of the listener.
+func TestListenerPoolMoves(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2, func(n int) func(*net.TCPConn) {
+		return func(c *net.TCPConn) {
+			if _, err := fmt.Fprintln(c, n); err == nil {
+				echo(c)
+			}
+		}
+	})
+	f.lb.DrainTimeoutSeconds = -1
+	f.up(t, dataplane.Config{})
+	a, b := dial(t, f.address()), dial(t, f.address()) // one to each target
+	first := f.lb.Targets[:1]
+	if b.line(); a.line() == "2" {
+		first = f.lb.Targets[1:]
+	}
+	f.lb.Listeners[0].HealthCheck = &cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 10}
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
+		if len(s.Targets) == 0 || s.Targets[0].Listener == "" {
+			return "want the targets of the listener"
+		}
+		return ready(s) // no target drains
+	})
+	a.alive()
+	b.alive()
+
+	f.lb.Listeners[0].Targets = first
+	f.cloud.putLB(f.lb)
+	b.wasReset()
+	a.alive()
+}

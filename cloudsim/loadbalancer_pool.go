@@ -1,0 +1,86 @@
+package cloudsim
+
+import (
+	"fmt"
+	"slices"
+)
+
+// TargetPool is a set of targets with their health check.
+type TargetPool struct {
+	// Listener is the key of the listener to which the pool belongs. It is ""
+	// for the pool of all listeners without their own targets and health check.
+	Listener string
+	Targets  []Target
+	Check    HealthCheck // with a default value for each unset field
+}
+
+// Keys returns the keys of the pool's targets, in their order.
+func (p TargetPool) Keys() []TargetKey {
+	keys := make([]TargetKey, len(p.Targets))
+	for i, t := range p.Targets {
+		keys[i] = TargetKey{Instance: t.Instance, IP: t.IP, Listener: p.Listener}
+	}
+	return keys
+}
+
+// Key returns the protocol and the port of the listener, such as "tcp/80".
+func (l Listener) Key() string { return fmt.Sprintf("%s/%d", l.Protocol, l.Port) }
+
+// Pool returns the listener's key if the listener has its own targets or health
+// check, else "". It is the value of TargetPool.Listener for the pool from which
+// the listener chooses targets.
+func (l Listener) Pool() string {
+	if l.Targets == nil && l.HealthCheck == nil {
+		return ""
+	}
+	return l.Key()
+}
+
+// same reports whether l and other are equal. It distinguishes a nil list of
+// targets from an empty list, because their meanings differ.
+func (l Listener) same(other Listener) bool {
+	return l.Protocol == other.Protocol && l.Port == other.Port && l.TargetPort == other.TargetPort &&
+		l.Mode == other.Mode && l.ProxyProtocol == other.ProxyProtocol &&
+		l.IdleTimeoutSeconds == other.IdleTimeoutSeconds && l.MaxConnections == other.MaxConnections &&
+		(l.Targets == nil) == (other.Targets == nil) && slices.Equal(l.Targets, other.Targets) &&
+		(l.HealthCheck == nil) == (other.HealthCheck == nil) && (l.HealthCheck == nil || *l.HealthCheck == *other.HealthCheck)
+}
+
+// Pools returns the pools from which the listeners choose targets. The pool of
+// the load balancer's own targets is the first one. It is absent if the load
+// balancer has listeners, and none of them uses this pool. Then follow the pools
+// of single listeners, in the order of the listeners.
+func (s LoadBalancerSpec) Pools() []TargetPool {
+	var all []TargetPool
+	if len(s.Listeners) == 0 || slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Pool() == "" }) {
+		all = append(all, TargetPool{Targets: s.Targets, Check: s.Check()})
+	}
+	for _, l := range s.Listeners {
+		if l.Pool() == "" {
+			continue
+		}
+		p := TargetPool{Listener: l.Key(), Targets: s.Targets, Check: s.HealthCheck}
+		if l.Targets != nil {
+			p.Targets = l.Targets
+		}
+		if l.HealthCheck != nil {
+			p.Check = *l.HealthCheck
+		}
+		// A probe needs a TCP port, so the port of a UDP listener is no default.
+		p.Check = p.Check.WithDefaults(append([]Listener{l}, s.Listeners...))
+		all = append(all, p)
+	}
+	return all
+}
+
+// TargetLists returns the load balancer's list of targets and the lists of its
+// listeners, by the name of their field.
+func (s LoadBalancerSpec) TargetLists() map[string][]Target {
+	all := map[string][]Target{"targets": s.Targets}
+	for i, l := range s.Listeners {
+		if l.Targets != nil {
+			all[fmt.Sprintf("listeners[%d].targets", i)] = l.Targets
+		}
+	}
+	return all
+}
