@@ -56,10 +56,11 @@ func startCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(unlock)
-	p, err := prepare(c, say)
+	p, err := prepare(t.Context(), c, say)
 	if err != nil {
 		t.Fatalf("%v (is ../bin/kube built? `make build`)", err)
 	}
+	t.Cleanup(p.releaseNetworks)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	table, err := p.components(log)
 	if err != nil {

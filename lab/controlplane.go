@@ -45,10 +45,12 @@ type plan struct {
 	dir      Dir
 	ports    ports
 	networks networks
-	began    time.Time
-	pki      pki
-	programs programs
-	say      func(format string, args ...any) // reports progress to people
+	// releaseNetworks ends the claim of the networks.
+	releaseNetworks func()
+	began           time.Time
+	pki             pki
+	programs        programs
+	say             func(format string, args ...any) // reports progress to people
 }
 
 // etcd runs with fsync on, so acknowledged writes survive SIGKILL and power cuts. Both

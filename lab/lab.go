@@ -45,10 +45,11 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	if len(swept) > 0 {
 		say("ended processes of an earlier run: %s", strings.Join(swept, ", "))
 	}
-	p, err := prepare(c, say)
+	p, err := prepare(ctx, c, say)
 	if err != nil {
 		return err
 	}
+	defer p.releaseNetworks()
 	return p.supervise(ctx, log, say)
 }
 
@@ -96,8 +97,9 @@ func open(ctx context.Context, d Dir) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// prepare checks the machine and writes all files that the components read.
-func prepare(c Config, say func(string, ...any)) (*plan, error) {
+// prepare checks the machine, claims networks, and writes all files that the components
+// read. The caller releases the networks.
+func prepare(ctx context.Context, c Config, say func(string, ...any)) (*plan, error) {
 	m, err := c.DataDir.memory()
 	if err != nil {
 		return nil, err
@@ -106,27 +108,40 @@ func prepare(c Config, say func(string, ...any)) (*plan, error) {
 	if p.ports, err = choosePorts(c.PortBase, m.Ports); err != nil {
 		return nil, err
 	}
+	claim := claimNetworks
 	if c.Nodes == Real {
-		p.networks, err = realNetworks(m.Networks)
-	} else {
-		p.networks, err = chooseNetworks(m.Networks)
+		claim = claimRealNetworks
 	}
+	p.networks, p.releaseNetworks, err = claim(ctx, m.Networks)
 	if err := errors.Join(preflight(c, p.ports), err); err != nil {
+		if p.releaseNetworks != nil {
+			p.releaseNetworks()
+		}
 		return nil, err
 	}
+	if err := p.write(m); err != nil {
+		p.releaseNetworks()
+		return nil, err
+	}
+	return p, nil
+}
+
+// write records the ports and networks in the memory of the data directory, creates missing
+// keys and certificates, and writes the files of the components.
+func (p *plan) write(m memory) error {
 	m.Ports, m.Networks = p.ports, p.networks
-	if err := c.DataDir.remember(m); err != nil {
-		return nil, err
+	if err := p.DataDir.remember(m); err != nil {
+		return err
 	}
-	p.pki = pki{dir: c.DataDir.path("pki"), now: time.Now(), server: p.serverIPs()}
+	p.pki = pki{dir: p.DataDir.path("pki"), now: time.Now(), server: p.serverIPs()}
 	made, err := p.pki.ensure()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(made) > 0 {
-		say("made %d keys and certificates in %s", len(made), p.pki.dir)
+		p.say("made %d keys and certificates in %s", len(made), p.pki.dir)
 	}
-	return p, p.writeFiles()
+	return p.writeFiles()
 }
 
 // writeFiles writes the files that people and components read.

@@ -3,10 +3,19 @@ package lab
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // networks holds the address ranges of a lab's cloud. Linux answers on all of 127/8
@@ -40,16 +49,63 @@ func (n networks) loadBalancers6() string {
 	return fmt.Sprintf("fd00:127:%d::/64", octet)
 }
 
-// chooseNetworks returns the networks of the last start, because the instances of
-// the cloud already have addresses in these networks. Without a last start it
-// returns the first networks in which no program listens.
-func chooseNetworks(last networks) (networks, error) {
+// errClaimed means that another running lab has claimed the networks.
+var errClaimed = errors.New("another lab uses these networks")
+
+// claim reserves the networks for this process until it calls release or ends. The
+// reservation is an abstract Unix socket (unix(7)), so it is valid in this network
+// namespace. It is atomic: labs that start at the same time get different networks. If
+// another process has the reservation, claim returns errClaimed.
+func (n networks) claim() (release func(), err error) {
+	l, err := net.Listen("unix", "@cloudsim/networks/"+n.Instances)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("addresses %s: %w", n.Instances, errClaimed)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim the addresses %s: %w", n.Instances, err)
+	}
+	return func() { l.Close() }, nil
+}
+
+// claimAgain claims the networks of the last start. It waits up to lockRelease, because
+// the kernel may not have closed the socket of a killed lab yet.
+func (n networks) claimAgain(ctx context.Context) (release func(), err error) {
+	release, err = n.claim()
+	for end := time.Now().Add(lockRelease); errors.Is(err, errClaimed) && time.Now().Before(end) && ctx.Err() == nil; release, err = n.claim() {
+		backoff.Sleep(ctx, lockRelease/50)
+	}
+	return release, err
+}
+
+// claimNetworks claims the networks of the last start, because the instances of the
+// cloud already have addresses in these networks. Without a last start it claims the
+// first networks in which no program listens.
+func claimNetworks(ctx context.Context, last networks) (n networks, release func(), err error) {
 	used, err := listening()
 	if err != nil {
-		return last, err
+		return last, nil, err
 	}
-	return last.orUnused(used)
+	if last.Instances != "" {
+		if n, err = last.orUnused(used); err == nil {
+			release, err = n.claimAgain(ctx)
+		}
+		return n, release, err
+	}
+	for {
+		n, err := last.orUnused(used)
+		if err != nil {
+			return n, nil, err
+		}
+		release, err := n.claim()
+		if !errors.Is(err, errClaimed) {
+			return n, release, err
+		}
+		used[n.octet()] = "a lab that starts"
+	}
 }
+
+// octet returns the second byte of the instances' network.
+func (n networks) octet() int { return int(netip.MustParsePrefix(n.Instances).Addr().As4()[1]) }
 
 // orUnused returns n, or the first unused networks if n is empty. The keys of the map
 // used are the second bytes of 127.x networks in which a program listens. Each value

@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"errors"
 	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A new lab gets networks in which no program listens. A lab that starts again keeps its
@@ -35,6 +37,29 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 	if got, err := (networks{}).orUnused(all); err == nil {
 		t.Errorf("without unused networks, a lab gets %v", got)
 	}
+}
+
+// Two labs that start at the same time get different networks, although no program
+// listens in them yet. A lab that starts again waits for the end of its killed process.
+func TestClaimNetworks(t *testing.T) {
+	first, release, err := claimNetworks(t.Context(), networks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, releaseSecond, err := claimNetworks(t.Context(), networks{})
+	if err != nil || second == first {
+		t.Fatalf("networks of the second lab: got %v, %v; want other networks than %v", second, err, first)
+	}
+	defer releaseSecond()
+	if _, err := first.claim(); !errors.Is(err, errClaimed) {
+		t.Errorf("claim of claimed networks: got %v, want errClaimed", err)
+	}
+	time.AfterFunc(lockRelease/10, release)
+	again, releaseAgain, err := claimNetworks(t.Context(), first)
+	if err != nil || again != first {
+		t.Fatalf("networks of the first lab after a restart: got %v, %v; want %v", again, err, first)
+	}
+	releaseAgain()
 }
 
 func TestListening(t *testing.T) {

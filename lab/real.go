@@ -41,24 +41,32 @@ func realNetworksFrom(octet int) networks {
 	}
 }
 
-// realNetworks returns the networks of the last start, because the instances of the
-// cloud already have addresses in these networks. Without a last start it returns the
+// claimRealNetworks claims the networks of the last start, because the instances of the
+// cloud already have addresses in these networks. Without a last start it claims the
 // first networks that are free.
-func realNetworks(last networks) (networks, error) {
+func claimRealNetworks(ctx context.Context, last networks) (n networks, release func(), err error) {
 	switch {
 	case last.VPC != "":
-		return last, nil
+		release, err = last.claimAgain(ctx)
+		return last, release, err
 	case last.Instances != "":
-		return last, errors.New("the instances in this data dir are not real machines, so their addresses are not in a VPC; start real nodes in another --data-dir, or delete this lab with `allinone reset`")
+		return last, nil, errors.New("the instances in this data dir are not real machines, so their addresses are not in a VPC; start real nodes in another --data-dir, or delete this lab with `allinone reset`")
 	}
 	for octet := firstVPC; octet <= lastVPC; octet += 2 {
 		n := realNetworksFrom(octet)
 		free, err := real.Free(netip.MustParsePrefix(n.VPC), netip.MustParsePrefix(n.Pods))
-		if err != nil || free {
-			return n, err
+		if err != nil {
+			return n, nil, err
+		}
+		if !free {
+			continue
+		}
+		release, err := n.claim()
+		if !errors.Is(err, errClaimed) {
+			return n, release, err
 		}
 	}
-	return last, fmt.Errorf("this host has routes into every network between 10.%d.0.0 and 10.%d.0.0", firstVPC, lastVPC+1)
+	return last, nil, fmt.Errorf("this host has routes into every network between 10.%d.0.0 and 10.%d.0.0", firstVPC, lastVPC+1)
 }
 
 // real returns the settings of the VPC. The argument link is the name of the VPC's link

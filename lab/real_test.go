@@ -23,10 +23,11 @@ func layVPC(t *testing.T, d Dir) (mounted string) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
 	}
-	n, err := realNetworks(networks{})
+	n, release, err := claimRealNetworks(t.Context(), networks{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(release)
 	t.Cleanup(func() {
 		if err := real.Clean(context.WithoutCancel(t.Context()), d.machines(), d.machineName(), d.cable()); err != nil {
 			t.Error(err)
@@ -79,10 +80,11 @@ func TestMachinesWithoutAHypervisorEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := realNetworks(networks{})
+	n, release, err := claimRealNetworks(t.Context(), networks{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer release()
 	p := &plan{Config: c, dir: d, ports: ports, networks: n, say: t.Logf, pki: pki{dir: d.path("pki"), now: time.Now()}}
 	if _, err := p.pki.ensure(); err != nil {
 		t.Fatal(err)
