@@ -19,6 +19,7 @@ const coursePatience = 90 * time.Second
 // compares their output. The command verify must fail before each step and pass after the step.
 // Then the test resets the lab, and does the lab a second time with the command solve.
 func TestCourse(t *testing.T) {
+	t.Parallel() // this test mostly waits
 	l := newLab(t)
 	all, err := course.Read(labs.Pages)
 	if err != nil {

@@ -121,6 +121,7 @@ func (l *labRun) machinePID(id string) int {
 
 // TestReal checks the statements of docs/real-nodes.md with a cluster of real machines.
 func TestReal(t *testing.T) {
+	t.Parallel() // this test mostly waits
 	l := newRealLab(t)
 	began := time.Now()
 	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--port-base", "0", "--profile", "instant")
