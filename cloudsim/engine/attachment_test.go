@@ -44,7 +44,7 @@ func TestAttachmentRefusals(t *testing.T) {
 		detach := cloudsim.DetachDisk{Instance: a.ID}
 		got := must(e.DetachDisk(ctx, d.ID, detach))(t)
 		if again := must(e.DetachDisk(ctx, d.ID, detach))(t); again.Revision != got.Revision {
-			t.Errorf("asked again: %+v", again)
+			t.Errorf("repeated request: got %+v", again)
 		}
 		refused(t, "while it is detaching", attach(d, a.ID, true), cloudsim.Conflict, "")
 		must(e.AttachDisk(ctx, many.ID, cloudsim.AttachDisk{Instance: b.ID}))(t)
@@ -53,13 +53,13 @@ func TestAttachmentRefusals(t *testing.T) {
 		rest()
 		got = must(e.DetachDisk(ctx, many.ID, detach))(t)
 		if at, _ := got.Attachment(b.ID); at.State != cloudsim.AttachmentAttached {
-			t.Errorf("the other's attachment: %+v", at)
+			t.Errorf("attachment of the other instance: got %+v", at)
 		}
 		must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: b.ID}))(t)
 		rest()
 		must(e.DeleteInstance(ctx, b.ID))(t)
 		if got = must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: b.ID, Force: true}))(t); got.State != cloudsim.DiskAvailable {
-			t.Errorf("forced from one that terminates: %+v", got)
+			t.Errorf("forced detachment from a terminating instance: got %+v", got)
 		}
 	})
 }

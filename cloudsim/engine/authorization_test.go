@@ -97,11 +97,11 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 		t.Errorf("stop: %v", err)
 	}
 	if _, err := e.CreateLoadBalancer(other, loadBalancer("lb", mine.ID)); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("as a target: %v", err)
+		t.Errorf("instance of another project as target: got error %v", err)
 	}
 	theirs := mustCreate(t, e, other, "a") // the same name is free in another project
 	if theirs.ID == mine.ID || theirs.Project != shop.ID {
-		t.Errorf("made %s in %s", theirs.ID, theirs.Project)
+		t.Errorf("instance %s is in project %s", theirs.ID, theirs.Project)
 	}
 	if l, err := e.ListInstances(other, cloudsim.ListOptions{}); err != nil || len(l.Items) != 1 || l.Items[0].ID != theirs.ID {
 		t.Errorf("list: %+v, %v", l.Items, err)
@@ -115,11 +115,11 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	}
 	for _, ev := range evs.Items {
 		if ev.ID == string(mine.ID) || ev.Kind == cloudsim.KindToken {
-			t.Errorf("hears of %s %s", ev.Kind, ev.ID)
+			t.Errorf("the watch received an event of %s %s", ev.Kind, ev.ID)
 		}
 	}
 	if err := e.DeleteProject(admin, shop.ID); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("deleting a project that owns something: %v", err)
+		t.Errorf("deletion of a project that owns objects: got error %v", err)
 	}
 	if _, err := e.DeleteInstance(other, theirs.ID); err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.Authorize(t.Context(), engine.Request{Secret: tok.Secret}); !errors.Is(err, cloudsim.Unauthenticated) {
-		t.Errorf("the token of a deleted project: %v", err)
+		t.Errorf("token of a deleted project: got error %v", err)
 	}
 }
 
@@ -142,16 +142,16 @@ func TestTokens(t *testing.T) {
 			t.Fatalf("%+v, %v", tok, err)
 		}
 		if read, err := e.GetToken(admin, tok.ID); err != nil || read.Secret != "" || read.Hash != "" {
-			t.Errorf("a secret can be read again: %+v, %v", read, err)
+			t.Errorf("a read returned the secret: %+v, %v", read, err)
 		}
 		if _, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleWriter}); !errors.Is(err, cloudsim.Exists) {
-			t.Errorf("the same name: %v", err)
+			t.Errorf("second token with the same name: got error %v", err)
 		}
 		time.Sleep(59 * time.Second)
 		enter(t, e, tok.Secret, "")
 		time.Sleep(time.Second)
 		if _, err := e.Authorize(t.Context(), engine.Request{Secret: tok.Secret}); !errors.Is(err, cloudsim.Unauthenticated) {
-			t.Errorf("at its expiry: %v", err)
+			t.Errorf("token at its expiry: got error %v", err)
 		}
 	})
 }
@@ -172,16 +172,16 @@ func TestIdempotencyKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again := mustCreate(t, e, with("k1"), "a"); again.ID != a.ID || again.State != cloudsim.InstanceStopped {
-			t.Errorf("the same key: %+v", again)
+			t.Errorf("same idempotency key: got %+v", again)
 		}
 		if _, err := e.CreateInstance(with("k1"), cloudsim.CreateInstance{Name: "b", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("the same key for another request: %v", err)
+			t.Errorf("same idempotency key for another request: got error %v", err)
 		}
 		if _, err := e.DeleteInstance(with(""), a.ID); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.CreateInstance(with("k1"), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), string(a.ID)) {
-			t.Errorf("the key of what is gone must not make it anew: %v", err)
+			t.Errorf("idempotency key of a deleted object: got error %v, want an error", err)
 		}
 		for n, name := range []string{"x", "y"} { // two callers can use the same name and the same idempotency key
 			tok, err := e.CreateToken(with(""), cloudsim.CreateToken{Name: "ci", Role: cloudsim.RoleWriter, Project: []cloudsim.ProjectID{"proj-000001", ""}[n]})
@@ -200,7 +200,7 @@ func TestIdempotencyKey(t *testing.T) {
 		time.Sleep(25 * time.Hour)
 		synctest.Wait()
 		if again := mustCreate(t, e, with("k1"), "a"); again.ID == a.ID {
-			t.Error("a key is kept for more than a day")
+			t.Error("an idempotency key is valid for more than a day")
 		}
 	})
 }

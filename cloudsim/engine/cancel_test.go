@@ -47,6 +47,6 @@ func TestCancelCopies(t *testing.T) {
 		calledOff("a copy", c.Operation, func() error { _, err := e.GetDisk(ctx, c.ID); return err })
 	}
 	if _, err := e.DeleteDisk(ctx, d.ID); err != nil {
-		t.Errorf("what was copied: %v", err)
+		t.Errorf("copied data: %v", err)
 	}
 }

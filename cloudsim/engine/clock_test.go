@@ -42,10 +42,10 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 	}
 	k := advance(t, e, ctx, 60*time.Second) // the first three instances are at least 90 s old
 	if want := newYear.Add(110 * time.Second); !k.Now.Equal(want) || k.Mode != cloudsim.ClockFrozen {
-		t.Errorf("the clock: %+v", k)
+		t.Errorf("clock: got %+v", k)
 	}
 	if k.NextDue == nil || !k.NextDue.Equal(newYear.Add(120*time.Second)) {
-		t.Errorf("next due: %v", k.NextDue)
+		t.Errorf("next due time: got %v", k.NextDue)
 	}
 	for n, i := range made {
 		i, err := e.GetInstance(ctx, i.ID)
@@ -65,7 +65,7 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.IsSortedFunc(l.Items, func(a, b cloudsim.Event) int { return a.Time.Compare(b.Time) }) {
-		t.Error("the journal's times are out of order")
+		t.Error("the times of the journal are not in order")
 	}
 }
 
@@ -79,7 +79,7 @@ func TestAdvanceFollowsTheChain(t *testing.T) {
 	i := mustCreate(t, e, ctx, "a")
 	advance(t, e, ctx, slow.Provision+24*time.Hour+time.Minute)
 	if _, err := e.GetOperation(ctx, i.Operation); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("the operation a day later: %v", err)
+		t.Errorf("operation a day later: got error %v", err)
 	}
 }
 
@@ -94,10 +94,10 @@ func TestClockSurvivesRestart(t *testing.T) {
 		time.Sleep(time.Hour)
 		e, stop = boot(t, path) // without the option frozen, because an existing cloud keeps its clock
 		if got := e.Now(); !got.Equal(newYear) {
-			t.Errorf("an hour later it is %s; want %s", got, newYear)
+			t.Errorf("time after an hour: got %s, want %s", got, newYear)
 		}
 		if i, _ = e.GetInstance(ctx, i.ID); i.State != cloudsim.InstanceProvisioning {
-			t.Errorf("time passed: %s", i.State)
+			t.Errorf("the frozen clock advanced: instance is %s", i.State)
 		}
 		if _, err := e.SetClock(ctx, cloudsim.SetClock{Rate: new(60.0)}); err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func TestClockSurvivesRestart(t *testing.T) {
 		e, stop = boot(t, path)
 		defer stop()
 		if got, want := e.Now(), newYear.Add(time.Hour); !got.Equal(want) {
-			t.Errorf("a minute at 60 later it is %s; want %s", got, want)
+			t.Errorf("time after a minute at 60-fold speed: got %s, want %s", got, want)
 		}
 	})
 }
@@ -141,26 +141,26 @@ func TestWorkFollowsTheClock(t *testing.T) {
 		before := state(a.ID)
 		time.Sleep(2 * time.Millisecond)
 		if after := state(a.ID); before != cloudsim.InstanceProvisioning || after != cloudsim.InstanceRunning {
-			t.Errorf("90 s at 90 a second: %s, then %s", before, after)
+			t.Errorf("state after 90 s at 90-fold speed: before %s, after %s", before, after)
 		}
 		set(cloudsim.SetClock{Rate: new(0.0)})
 		b := mustCreate(t, e, ctx, "b")
 		time.Sleep(100 * time.Hour)
 		if got := state(b.ID); got != cloudsim.InstanceProvisioning {
-			t.Errorf("on a clock that stands still: %s", got)
+			t.Errorf("state on a frozen clock: got %s", got)
 		}
 		set(cloudsim.SetClock{Real: true})
 		if got := state(b.ID); got != cloudsim.InstanceRunning {
-			t.Errorf("with the machine's time, 100 hours later: %s", got)
+			t.Errorf("state after 100 hours with the machine's time: got %s", got)
 		}
 		set(cloudsim.SetClock{AheadSeconds: new(-3600.0)})
 		if k, err := e.GetClock(ctx); err != nil || k.Mode != cloudsim.ClockOffset || k.AheadSeconds != -3600 {
-			t.Errorf("an hour behind: %+v, %v", k, err)
+			t.Errorf("clock that is an hour behind: got %+v, %v", k, err)
 		}
 		c := mustCreate(t, e, ctx, "c")
 		time.Sleep(slow.Provision)
 		if got := state(c.ID); got != cloudsim.InstanceRunning {
-			t.Errorf("an hour behind, after its time: %s", got)
+			t.Errorf("state after its due time on a clock that is an hour behind: got %s", got)
 		}
 	})
 }
@@ -180,7 +180,7 @@ func TestAdvanceOfARunningClock(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if got, want := e.Now(), began.Add(10*time.Minute+time.Second); !got.Equal(want) {
-			t.Errorf("it is %s; want %s", got, want)
+			t.Errorf("time: got %s, want %s", got, want)
 		}
 	})
 }
@@ -195,9 +195,9 @@ func TestAdvanceGivenUp(t *testing.T) {
 	late, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := e.AdvanceClock(late, cloudsim.AdvanceClock{Seconds: 3600}); !errors.Is(err, cloudsim.Unavailable) {
-		t.Errorf("given up: %v", err)
+		t.Errorf("cancelled advance: got error %v", err)
 	}
 	if got := e.Now(); !got.Equal(newYear) {
-		t.Errorf("it is %s", got)
+		t.Errorf("time: got %s", got)
 	}
 }

@@ -26,28 +26,28 @@ func TestModifyDisk(t *testing.T) {
 		rest()
 		was := must(modify(cloudsim.ModifyDisk{IOPS: 4000, Type: "balanced"}))(t)
 		if was.State != cloudsim.DiskAvailable || was.ModifiedAt != nil {
-			t.Errorf("to what it is: %+v", was)
+			t.Errorf("modification without a change: got %+v", was)
 		}
 		must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
 		rest()
 		got := must(modify(cloudsim.ModifyDisk{Type: "fast", ThroughputMiBps: 600}))(t)
 		if got.State != cloudsim.DiskModifying || got.Type != "fast" || got.IOPS != 10_000 || got.ThroughputMiBps != 600 || got.ModifiedAt == nil {
-			t.Errorf("another type: %+v", got)
+			t.Errorf("modification of the type: got %+v", got)
 		}
 		if again := must(modify(cloudsim.ModifyDisk{Type: "fast", ThroughputMiBps: 600}))(t); again.Revision != got.Revision {
-			t.Errorf("asked again: %+v", again)
+			t.Errorf("repeated request: got %+v", again)
 		}
 		_, err = modify(cloudsim.ModifyDisk{IOPS: 20_000})
 		refused(t, "a second at a time", err, cloudsim.Conflict, "")
 		rest()
 		if got = must(e.GetDisk(ctx, d.ID))(t); got.State != cloudsim.DiskInUse {
-			t.Errorf("in the end: %+v", got)
+			t.Errorf("disk after the modification: got %+v", got)
 		}
 		if op := must(e.GetOperation(ctx, got.Operation))(t); op.Verb != cloudsim.Modify || op.State != cloudsim.OperationDone {
 			t.Errorf("operation: %+v", op)
 		}
 		if got = must(modify(cloudsim.ModifyDisk{IOPS: 20_000}))(t); got.IOPS != 20_000 || got.ThroughputMiBps != 600 {
-			t.Errorf("at once again, without a cool-down: %+v", got)
+			t.Errorf("second modification without a cool-down: got %+v", got)
 		}
 		rest()
 		must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t)
@@ -156,7 +156,7 @@ func TestDiskOfSource(t *testing.T) {
 				t.Fatalf("%+v, %v", got, err)
 			}
 			if again := must(e.CreateDisk(ctx, tc.req))(t); again.Revision != got.Revision {
-				t.Errorf("asked again: %+v", again)
+				t.Errorf("repeated request: got %+v", again)
 			}
 			must(e.DeleteDisk(ctx, got.ID))(t)
 		})

@@ -53,7 +53,7 @@ func TestDiskLife(t *testing.T) {
 				t.Fatalf("%s, %v; want %s", got.State, err, step.via)
 			}
 			if again, err := step.act(); err != nil || again.Revision != got.Revision {
-				t.Errorf("asking again while %s: revision %d after %d, %v", got.State, again.Revision, got.Revision, err)
+				t.Errorf("repeated request while the disk is %s: got revision %d after %d, %v", got.State, again.Revision, got.Revision, err)
 			}
 			time.Sleep(10 * time.Second)
 			down()
@@ -71,12 +71,12 @@ func TestDiskLife(t *testing.T) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		if _, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "fast", SizeGiB: 10}); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("the name of what is being deleted: %v", err)
+			t.Errorf("new disk with the name of a disk in deletion: got error %v", err)
 		}
 		time.Sleep(21 * time.Second)
 		synctest.Wait()
 		if _, err := e.GetDisk(ctx, d.ID); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("in the end: %v", err)
+			t.Errorf("read of the deleted disk: got error %v", err)
 		}
 	})
 }
@@ -87,7 +87,7 @@ func TestDiskCreateIsIdempotentAndChecked(t *testing.T) {
 	defer down()
 	d := mustCreateDisk(t, e, ctx, "data")
 	if again := mustCreateDisk(t, e, ctx, "data"); again.ID != d.ID || again.Revision != d.Revision || d.IOPS != 10_000 {
-		t.Errorf("asking twice made %+v after %+v", again, d)
+		t.Errorf("the repeated request returned %+v after %+v", again, d)
 	}
 	for name, tc := range map[string]struct {
 		change func(*cloudsim.CreateDisk)
@@ -140,20 +140,20 @@ func TestAttachRules(t *testing.T) {
 		return e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: to, ReadOnly: readOnly})
 	}
 	if _, err := attach(d, "i-ffffff", false); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("to nothing: %v", err)
+		t.Errorf("attachment to an unknown instance: got error %v", err)
 	}
 	if _, err := attach(d, far.ID, false); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("to another zone: %v", err)
+		t.Errorf("attachment to an instance in another zone: got error %v", err)
 	}
 	first, err := attach(d, a.ID, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if again, err := attach(d, a.ID, false); err != nil || again.Revision != first.Revision {
-		t.Errorf("again: revision %d after %d, %v", again.Revision, first.Revision, err)
+		t.Errorf("repeated attachment: got revision %d after %d, %v", again.Revision, first.Revision, err)
 	}
 	if _, err := attach(d, a.ID, true); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("again, in another way: %v", err)
+		t.Errorf("repeated attachment with another mode: got error %v", err)
 	}
 	if _, err := attach(d, b.ID, false); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("elsewhere: %v", err)
@@ -161,15 +161,15 @@ func TestAttachRules(t *testing.T) {
 	for n, to := range []cloudsim.InstanceID{a.ID, b.ID} {
 		got, err := attach(many, to, false)
 		if err != nil || len(got.Attachments) != n+1 || got.State != cloudsim.DiskInUse {
-			t.Fatalf("to the %d. instance: %+v, %v", n+1, got, err)
+			t.Fatalf("attachment to instance %d: got %+v, %v", n+1, got, err)
 		}
 	}
 	if at, _ := must(e.GetDisk(ctx, many.ID))(t).Attachment(a.ID); at.Device != "vdc" {
-		t.Errorf("the second disk of an instance is %q", at.Device)
+		t.Errorf("device of the second disk of an instance: got %q", at.Device)
 	}
 	left, err := e.DetachDisk(ctx, many.ID, cloudsim.DetachDisk{Instance: a.ID})
 	if err != nil || left.State != cloudsim.DiskInUse || len(left.Attachments) != 1 {
-		t.Errorf("one of two detached: %+v, %v", left, err)
+		t.Errorf("attachments after one of two detachments: got %+v, %v", left, err)
 	}
 	for n := range 7 { // an instance of type small can have eight disks
 		if _, err := attach(mustCreateDisk(t, e, ctx, fmt.Sprintf("more-%d", n)), a.ID, false); err != nil {
@@ -177,10 +177,10 @@ func TestAttachRules(t *testing.T) {
 		}
 	}
 	if _, err := attach(mustCreateDisk(t, e, ctx, "ninth"), a.ID, false); !errors.Is(err, cloudsim.Exhausted) {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("attachment above the limit: got error %v", err)
 	}
 	if got, err := e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: b.ID}); err != nil || got.State != cloudsim.DiskInUse {
-		t.Errorf("from where it is not: %+v, %v", got, err)
+		t.Errorf("detachment from an instance that does not have the disk: got %+v, %v", got, err)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestReportDisk(t *testing.T) {
 		t.Errorf("%+v after revision %d", got, d.Revision)
 	}
 	if err := e.ReportDisk(ctx, "disk-ffffff", cloudsim.DiskStatus{}); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("of a disk that is not there: %v", err)
+		t.Errorf("attachment of an unknown disk: got error %v", err)
 	}
 }
 
@@ -229,13 +229,13 @@ func TestForcedDetach(t *testing.T) {
 		synctest.Wait()
 		force := cloudsim.DetachDisk{Instance: i.ID, Force: true}
 		if _, err := e.DetachDisk(ctx, d.ID, force); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("from one that runs: %v", err)
+			t.Errorf("forced detachment from a running instance: got error %v", err)
 		}
 		must(e.StopInstance(ctx, i.ID))(t)
 		must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t) // would take 20 s
 		got, err := e.DetachDisk(ctx, d.ID, force)
 		if err != nil || got.State != cloudsim.DiskAvailable || len(got.Attachments) != 0 {
-			t.Fatalf("from one that is stopped: %+v, %v", got, err)
+			t.Fatalf("forced detachment from a stopped instance: got %+v, %v", got, err)
 		}
 		if op := must(e.GetOperation(ctx, got.Operation))(t); op.State != cloudsim.OperationDone {
 			t.Errorf("operation: %+v", op)
@@ -243,7 +243,7 @@ func TestForcedDetach(t *testing.T) {
 		time.Sleep(21 * time.Second) // the work item of the normal detach does nothing
 		synctest.Wait()
 		if late := must(e.GetDisk(ctx, d.ID))(t); late.Revision != got.Revision {
-			t.Errorf("changed again: %+v", late)
+			t.Errorf("the disk changed again: %+v", late)
 		}
 	})
 }

@@ -16,7 +16,7 @@ func TestDiskPools(t *testing.T) {
 	e, down := boot(t, path, instant)
 	defer func() { down() }()
 	if l := must(e.ListDiskPools(ctx, cloudsim.ListOptions{Zone: "sim-1b"}))(t); len(l.Items) != 3 || l.Items[0].Name != "sim-1b.balanced" || l.Items[0].FreeGiB != 1<<20 {
-		t.Errorf("pools of a zone: %+v", l.Items)
+		t.Errorf("pools of a zone: got %+v", l.Items)
 	}
 	const fast, balanced = "sim-1a.fast", "sim-1a.balanced"
 	set := func(pool string, size int) { must(e.SetDiskPool(ctx, pool, cloudsim.SetDiskPool{SizeGiB: size}))(t) }
@@ -30,29 +30,29 @@ func TestDiskPools(t *testing.T) {
 	a := mustCreateDisk(t, e, ctx, "a")
 	expect("one disk", fast, 10, 15)
 	mustCreateDisk(t, e, ctx, "a")
-	expect("asked again", fast, 10, 15)
+	expect("repeated request", fast, 10, 15)
 	mustCreateDisk(t, e, ctx, "b")
 	_, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "c", Zone: "sim-1a", Type: "fast", SizeGiB: 6})
 	refused(t, "one too many", err, cloudsim.Exhausted, "")
 	if err == nil || !strings.Contains(err.Error(), "sim-1a.fast has 5 of 25 GiB left") {
-		t.Errorf("it says %v", err)
+		t.Errorf("error: got %v", err)
 	}
 	_, err = e.ResizeDisk(ctx, a.ID, cloudsim.ResizeDisk{SizeGiB: 16})
 	refused(t, "growing too far", err, cloudsim.Exhausted, "")
 	must(e.ResizeDisk(ctx, a.ID, cloudsim.ResizeDisk{SizeGiB: 15}))(t)
 	expect("grown", fast, 25, 0)
 	must(e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{Type: "balanced"}))(t)
-	expect("of another type", fast, 10, 15)
-	expect("of another type", balanced, 15, 1<<20-15)
+	expect("disk of another type", fast, 10, 15)
+	expect("disk of another type", balanced, 15, 1<<20-15)
 	set(balanced, 15)
 	set(fast, 12)
 	_, err = e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{Type: "fast"})
 	refused(t, "back, where there is no room", err, cloudsim.Exhausted, "")
 	expect("refused", balanced, 15, 0)
 	must(e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{IOPS: 5000}))(t) // a change of the IOPS needs no space
-	expect("quicker, in a full pool", balanced, 15, 0)
+	expect("more IOPS in a full pool", balanced, 15, 0)
 	set(fast, 5)
-	expect("made smaller than its disks", fast, 10, 0)
+	expect("pool smaller than its disks", fast, 10, 0)
 	down()
 	e, down = boot(t, path, instant)
 	expect("after a restart", fast, 10, 0)
@@ -97,7 +97,7 @@ func TestRegionalDisk(t *testing.T) {
 	}
 	for zone, want := range map[string]int{"sim-1a": 1, "sim-1b": 1, "sim-1c": 0, "": 1} {
 		if l := must(e.ListDisks(ctx, cloudsim.ListOptions{Zone: zone}))(t); len(l.Items) != want {
-			t.Errorf("disks of zone %q: %+v", zone, l.Items)
+			t.Errorf("disks of zone %q: got %+v", zone, l.Items)
 		}
 	}
 	for _, zone := range []string{"sim-1a", "sim-1b"} {

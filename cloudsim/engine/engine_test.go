@@ -110,7 +110,7 @@ func TestOvertakenWorkDoesNotSettle(t *testing.T) {
 			t.Fatalf("at 100 s: %s, %v", i.State, err)
 		}
 		if op, err := e.GetOperation(ctx, made.Operation); err != nil || op.State != cloudsim.OperationFailed || op.Error.Kind != cloudsim.Conflict {
-			t.Errorf("overtaken operation: %+v, %v", op, err)
+			t.Errorf("operation that a later request replaced: got %+v, %v", op, err)
 		}
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
@@ -151,19 +151,19 @@ func TestInstanceLife(t *testing.T) {
 			}
 		}
 		if _, err := e.StartInstance(ctx, i.ID); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("starting what runs: %v", err)
+			t.Errorf("start of a running instance: got error %v", err)
 		}
 		if _, err := e.DeleteInstance(ctx, i.ID); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("the name of what is terminating: %v", err)
+			t.Errorf("new instance with the name of a terminating instance: got error %v", err)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		next := mustCreate(t, e, ctx, "a")
 		if next.InternalIP() != ip || next.ID == i.ID {
-			t.Errorf("the next one is %s at %s; want a new id at %s", next.ID, next.InternalIP(), ip)
+			t.Errorf("next instance: got %s at %s, want a new id at %s", next.ID, next.InternalIP(), ip)
 		}
 	})
 }
@@ -177,7 +177,7 @@ func TestCrash(t *testing.T) {
 		defer down()
 		i := mustCreate(t, e, ctx, "a")
 		if _, err := e.CrashInstance(ctx, i.ID); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("what is not there yet crashes: %v", err)
+			t.Errorf("crash of an instance that is not running yet: got error %v", err)
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
@@ -200,13 +200,13 @@ func TestCreateIsIdempotentByName(t *testing.T) {
 	defer down()
 	a := mustCreate(t, e, ctx, "a")
 	if again := mustCreate(t, e, ctx, "a"); again.ID != a.ID || again.Revision != a.Revision {
-		t.Errorf("asking twice made %s at revision %d; want %s at %d", again.ID, again.Revision, a.ID, a.Revision)
+		t.Errorf("repeated request: got %s at revision %d, want %s at %d", again.ID, again.Revision, a.ID, a.Revision)
 	}
 	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1b", Type: "small"}); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("asking for another zone: %v", err)
+		t.Errorf("same name in another zone: got error %v", err)
 	}
 	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "b", Zone: "nope", Type: "small"}); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("a zone that is not there: %v", err)
+		t.Errorf("unknown zone: got error %v", err)
 	}
 }
 
@@ -232,13 +232,13 @@ func TestLoadBalancer(t *testing.T) {
 	}
 	same, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: lb.Targets}, 0)
 	if err != nil || same.Revision != lb.Revision {
-		t.Errorf("setting the same targets wrote revision %d, %v", same.Revision, err)
+		t.Errorf("same targets again: got revision %d, %v", same.Revision, err)
 	}
 	if _, err := e.UpdateLoadBalancer(ctx, lb.ID, cloudsim.UpdateLoadBalancer{LoadBalancerSpec: loadBalancer("", a.ID).LoadBalancerSpec}, lb.Revision-1); !errors.Is(err, cloudsim.Stale) {
-		t.Errorf("an update decided on an old revision: %v", err)
+		t.Errorf("update of an old revision: got error %v", err)
 	}
 	if _, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: []cloudsim.Target{{Instance: a.ID}, {Instance: "i-ffffff"}}}, 0); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("a target that is not there: %v", err)
+		t.Errorf("unknown target: got error %v", err)
 	}
 	status := cloudsim.LoadBalancerStatus{Targets: []cloudsim.TargetStatus{{Instance: a.ID, Health: cloudsim.TargetHealthy}, {Instance: b.ID, Health: cloudsim.TargetHealthy}}}
 	if err := e.ReportLoadBalancer(ctx, lb.ID, status); err != nil {
@@ -249,20 +249,20 @@ func TestLoadBalancer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, _ := e.GetLoadBalancer(ctx, lb.ID); len(again.Status.Targets) != 2 || again.Revision != reported.Revision {
-		t.Errorf("reporting the same wrote revision %d after %d", again.Revision, reported.Revision)
+		t.Errorf("same report again: got revision %d after %d", again.Revision, reported.Revision)
 	}
 	// The load balancers lose a deleted instance as a target.
 	if _, err := e.DeleteInstance(ctx, a.ID); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := e.GetLoadBalancer(ctx, lb.ID); len(got.Targets) != 1 || got.Targets[0].Instance != b.ID || len(got.Status.Targets) != 1 {
-		t.Errorf("targets after the deletion: %+v, %+v", got.Targets, got.Status.Targets)
+		t.Errorf("targets after the deletion: got %+v, %+v", got.Targets, got.Status.Targets)
 	}
 	if _, err := e.DeleteLoadBalancer(ctx, lb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := e.ListAddresses(ctx, cloudsim.ListOptions{}); err != nil || len(left.Items) != 0 {
-		t.Errorf("addresses left: %+v, %v", left.Items, err)
+		t.Errorf("remaining addresses: got %+v, %v", left.Items, err)
 	}
 }
 
@@ -277,7 +277,7 @@ func TestStaticAddress(t *testing.T) {
 	req := loadBalancer("shop")
 	req.Addresses = []string{"127.65.0.77"}
 	if _, err := e.CreateLoadBalancer(ctx, req); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("an address that is not reserved: %v", err)
+		t.Errorf("address that is not reserved: got error %v", err)
 	}
 	req.Addresses = []string{addr.IP}
 	lb, err := e.CreateLoadBalancer(ctx, req)
@@ -297,16 +297,16 @@ func TestStaticAddress(t *testing.T) {
 	}
 	req.Name = "other"
 	if _, err := e.CreateLoadBalancer(ctx, req); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("an address that is used: %v", err)
+		t.Errorf("address in use: got error %v", err)
 	}
 	if err := e.DeleteAddress(ctx, addr.ID); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("releasing an address that is used: %v", err)
+		t.Errorf("deletion of an address in use: got error %v", err)
 	}
 	if _, err := e.DeleteLoadBalancer(ctx, lb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := e.GetAddress(ctx, addr.ID); err != nil || a.UsedBy != "" || a.IP != addr.IP {
-		t.Errorf("after the load balancer: %+v, %v", a, err)
+		t.Errorf("address after the deletion of the load balancer: got %+v, %v", a, err)
 	}
 	if err := e.DeleteAddress(ctx, addr.ID); err != nil {
 		t.Error(err)
@@ -322,7 +322,7 @@ func TestAddressRangeEnds(t *testing.T) {
 	mustCreate(t, e, ctx, "a")
 	b := mustCreate(t, e, ctx, "b")
 	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "c", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Exhausted) {
-		t.Errorf("a third of two addresses: %v", err)
+		t.Errorf("third of two addresses: got error %v", err)
 	}
 	if _, err := e.DeleteInstance(ctx, b.ID); err != nil {
 		t.Fatal(err)
@@ -345,10 +345,10 @@ func TestJournalIsCompacted(t *testing.T) {
 		}
 		synctest.Wait()
 		if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: 1}); !errors.Is(err, cloudsim.Gone) {
-			t.Fatalf("after revision 1: %v; want gone", err)
+			t.Fatalf("events after revision 1: got error %v, want Gone", err)
 		}
 		if evs, err := e.ListEvents(ctx, cloudsim.WatchOptions{}); err != nil || len(evs.Items) < 40 {
-			t.Fatalf("all that there is: %d, %v; want 40 or more", len(evs.Items), err)
+			t.Fatalf("all events: got %d, %v; want at least 40", len(evs.Items), err)
 		}
 		l, err := e.ListInstances(ctx, cloudsim.ListOptions{})
 		if err != nil {
@@ -356,7 +356,7 @@ func TestJournalIsCompacted(t *testing.T) {
 		}
 		evs, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.Revision - 40})
 		if err != nil || len(evs.Items) != 40 {
-			t.Fatalf("the last 40: %d, %v", len(evs.Items), err)
+			t.Fatalf("last 40 events: got %d, %v", len(evs.Items), err)
 		}
 	})
 }
@@ -441,13 +441,13 @@ func TestManyOperationsAreForgotten(t *testing.T) {
 		late := mustCreate(t, e, ctx, "late")
 		ops, _, err := cloudsim.All(ctx, e.ListOperations, cloudsim.ListOptions{})
 		if err != nil || len(ops) != many+3 {
-			t.Fatalf("after 23 h there are %d operations, %v", len(ops), err)
+			t.Fatalf("operations after 23 h: got %d, %v", len(ops), err)
 		}
 		time.Sleep(time.Hour + time.Minute)
 		synctest.Wait()
 		ops, _, err = cloudsim.All(ctx, e.ListOperations, cloudsim.ListOptions{})
 		if err != nil || len(ops) != 2 || ops[0].ID != stuck.Operation || ops[1].ID != late.Operation {
-			t.Errorf("after 24 h there are %+v, %v", ops, err)
+			t.Errorf("operations after 24 h: got %+v, %v", ops, err)
 		}
 	})
 }
@@ -472,7 +472,7 @@ func TestOperationsOfAClockSetBack(t *testing.T) {
 	early := mustCreate(t, e, ctx, "early")
 	advance(t, e, ctx, 25*time.Hour)
 	if _, err := e.GetOperation(ctx, early.Operation); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("a day later: %v", err)
+		t.Errorf("operation a day later: got error %v", err)
 	}
 }
 
@@ -486,7 +486,7 @@ func TestBookmarks(t *testing.T) {
 		began, after := time.Now(), time.Duration(0) // the watch yields the first bookmark at once, and then a bookmark every minute
 		for ev, err := range e.Watch(ctx, cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindAddress}, Bookmark: time.Minute}) {
 			if err != nil || ev.Type != cloudsim.EventBookmark || ev.Rev != l.Revision || time.Since(began) != after {
-				t.Fatalf("%+v, %v after %s; want a bookmark at %d after %s", ev, err, time.Since(began), l.Revision, after)
+				t.Fatalf("got %+v, %v after %s; want a bookmark at revision %d after %s", ev, err, time.Since(began), l.Revision, after)
 			}
 			if after += time.Minute; after > 2*time.Minute {
 				break
@@ -514,7 +514,7 @@ func TestRangesAreKeptWhileInUse(t *testing.T) {
 	cfg := engine.Default()
 	cfg.Instances = prefix(t, "127.64.0.0/17")
 	if err := engine.New(slog.New(slog.DiscardHandler), st, cfg).Prepare(); err == nil || !strings.Contains(err.Error(), "127.64.0.0/16") {
-		t.Errorf("an overlapping range while an instance stands in it: %v", err)
+		t.Errorf("new range that overlaps the address of an instance: got error %v", err)
 	}
 	if err := st.Close(); err != nil {
 		t.Fatal(err)

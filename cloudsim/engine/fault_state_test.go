@@ -48,7 +48,7 @@ func TestZoneOutageIsStateOfTheZone(t *testing.T) {
 				got = z.Outage.Fault
 			}
 			if err != nil || got != want {
-				t.Fatalf("after %s the zone is dark by %q, %v; want %q", time.Since(began), got, err, want)
+				t.Fatalf("zone outage after %s: got fault %q, %v; want %q", time.Since(began), got, err, want)
 			}
 		}
 		outage := effect(cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage, Scope: cloudsim.OutageData})
@@ -102,7 +102,7 @@ func TestZoneOutageStrikes(t *testing.T) {
 		}
 	}
 	if _, err := e.CreateFault(admin, fault("b", "*", inZone("nowhere"), effect(cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage}))); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("a zone that is not: %v", err)
+		t.Errorf("unknown zone: got error %v", err)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestStuckStateHoldsExactlyMax(t *testing.T) {
 			if got.State == cloudsim.InstanceStopping {
 				stuck.Add(1)
 				if op, err := e.GetOperation(ctx, got.Operation); err != nil || op.HeldBy != string(f.ID) {
-					t.Errorf("the operation is held by %q, %v; want %s", op.HeldBy, err, f.ID)
+					t.Errorf("hold of the operation: got %q, %v; want %s", op.HeldBy, err, f.ID)
 				}
 			}
 		})
@@ -209,7 +209,7 @@ func TestStaleReadIsThePast(t *testing.T) {
 		mustFault(t, e, fault("a", "instances.*", effect(cloudsim.FaultEffect{Type: cloudsim.FaultStaleRead, AgeSeconds: 30})))
 		ctx = enter(t, e, "secret", "default")
 		if hit, err := e.Decide(ctx, engine.Subject{Operation: "instances.stop", Target: string(made.ID)}); err != nil || hit.Fault != nil {
-			t.Errorf("a write was struck: %+v, %v", hit.Fault, err)
+			t.Errorf("the fault matched a write: %+v, %v", hit.Fault, err)
 		}
 		hit, err := e.Decide(ctx, engine.Subject{Operation: "instances.list"})
 		if err != nil || hit.Fault == nil {
@@ -218,19 +218,19 @@ func TestStaleReadIsThePast(t *testing.T) {
 		stale := engine.Under(ctx, hit)
 		got, err := e.ListInstances(stale, cloudsim.ListOptions{})
 		if diff := cmp.Diff(then.Items, got.Items); diff != "" {
-			t.Errorf("a list of then (-want +got):\n%s", diff)
+			t.Errorf("list of stale objects (-want +got):\n%s", diff)
 		}
 		if err != nil || got.Revision != then.Revision {
 			t.Errorf("revision %d, %v; want %d", got.Revision, err, then.Revision)
 		}
 		if i, err := e.GetInstance(stale, deleted.ID); err != nil || i.State != cloudsim.InstanceRunning {
-			t.Errorf("the deleted one: %s, %v", i.State, err)
+			t.Errorf("deleted instance: got %s, %v", i.State, err)
 		}
 		if _, err := e.GetInstance(stale, made.ID); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("the new one: %v", err)
+			t.Errorf("new instance: got error %v", err)
 		}
 		if l, err := e.ListInstances(stale, cloudsim.ListOptions{After: string(changed.ID), Limit: 1}); err != nil || len(l.Items) != 1 || l.Items[0].ID != deleted.ID {
-			t.Errorf("the second page: %+v, %v", l.Items, err)
+			t.Errorf("second page: got %+v, %v", l.Items, err)
 		}
 	})
 }

@@ -64,18 +64,18 @@ func TestFaultMaxIsExact(t *testing.T) {
 	admin := enter(t, e, "secret", "")
 	got, err := e.GetFault(admin, f.ID)
 	if err != nil || hits.Load() != most || got.Hits != most || got.Seen != skip+most {
-		t.Errorf("%d callers were hit; the fault counts %d of %d, %v; want %d of %d", hits.Load(), got.Hits, got.Seen, err, most, skip+most)
+		t.Errorf("%d calls got the fault; the fault counts %d of %d, %v; want %d of %d", hits.Load(), got.Hits, got.Seen, err, most, skip+most)
 	}
 	evs, err := e.ListEvents(admin, cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindFault}})
 	if err != nil || len(evs.Items) != 1+most {
-		t.Fatalf("%d events, %v; want the creation and %d hits", len(evs.Items), err, most)
+		t.Fatalf("got %d events, %v; want the creation and %d hits", len(evs.Items), err, most)
 	}
 	requests := map[string]bool{}
 	for _, ev := range evs.Items[1:] {
 		requests[ev.RequestID] = true
 	}
 	if len(requests) != most || requests[""] {
-		t.Errorf("the hits name %d requests", len(requests))
+		t.Errorf("the events of hits name %d requests", len(requests))
 	}
 }
 
@@ -108,7 +108,7 @@ func TestFaultsRepeat(t *testing.T) {
 	defer down()
 	got += strike(e, 23)
 	if got != want {
-		t.Errorf("hits %s, and with a restart %s", want, got)
+		t.Errorf("hits: got %s, and with a restart %s; want the same", want, got)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestFaultMatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			if hit, err := e.Decide(admin, tc.about); err != nil || hit.Fault != nil {
-				t.Errorf("after its deletion: %+v, %v", hit, err)
+				t.Errorf("fault after its deletion: got %+v, %v", hit, err)
 			}
 		})
 	}
@@ -189,7 +189,7 @@ func TestFaultsInOrder(t *testing.T) {
 		}
 	}
 	if d, err := e.GetFault(ctx, d.ID); err != nil || d.Seen != 1 {
-		t.Errorf("the last saw %d, %v; want 1", d.Seen, err)
+		t.Errorf("calls that the last fault counted: got %d, %v; want 1", d.Seen, err)
 	}
 }
 
@@ -218,10 +218,10 @@ func TestFaultsAreIdempotentByName(t *testing.T) {
 	}
 	again := mustFault(t, e, fault("a", "zones.*", func(r *cloudsim.CreateFault) { r.When.Skip = 5 }))
 	if again.ID != f.ID || again.Seen != 1 {
-		t.Errorf("the same words made %s, which saw %d; want %s and 1", again.ID, again.Seen, f.ID)
+		t.Errorf("repeated request: got fault %s, which counted %d calls; want %s and 1", again.ID, again.Seen, f.ID)
 	}
 	if _, err := e.CreateFault(ctx, fault("a", "zones.list")); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("other words: %v", err)
+		t.Errorf("same name with other fields: got error %v", err)
 	}
 	for name, o := range map[string]cloudsim.ListOptions{"all": {}, "by name": {Name: "a"}} {
 		if l, err := e.ListFaults(ctx, o); err != nil || len(l.Items) != 1 || l.Items[0].Seen != 1 {

@@ -23,11 +23,11 @@ import (
 func TestFullDisk(t *testing.T) {
 	const many, soon = 1000, 3 * time.Second // the events need more space than the free pages of the file
 	if os.Geteuid() != 0 {
-		t.Skip("a small disk needs root")
+		t.Skip("the small disk of the test needs root")
 	}
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=32m"); err != nil {
-		t.Skipf("no small disk: %v", err)
+		t.Skipf("the small disk of the test cannot be created: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -75,7 +75,7 @@ func TestFullDisk(t *testing.T) {
 		_, err = e.CreateAddress(ctx, cloudsim.CreateAddress{Name: fmt.Sprint("a", n), Labels: large})
 	}
 	if !errors.Is(err, cloudsim.Unavailable) {
-		t.Errorf("a call that needs room: %v", err)
+		t.Errorf("write on a full disk: got error %v", err)
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func TestHold(t *testing.T) {
 	state(a.ID, cloudsim.InstanceProvisioning)
 	state(b.ID, cloudsim.InstanceProvisioning)
 	if op, err := e.GetOperation(ctx, a.Operation); err != nil || op.HeldBy != string(h.ID) || op.Percent != 99 || op.Over() {
-		t.Errorf("the operation: %+v, %v", op, err)
+		t.Errorf("operation: got %+v, %v", op, err)
 	}
 	if _, err := e.ReleaseOperation(ctx, a.Operation); err != nil {
 		t.Fatal(err)
@@ -70,21 +70,21 @@ func TestCancel(t *testing.T) {
 	a := mustCreate(t, e, ctx, "a")
 	advance(t, e, ctx, slow.Provision/2)
 	if op, _ := e.GetOperation(ctx, a.Operation); op.Percent != 50 {
-		t.Errorf("half of its time later: %d%%", op.Percent)
+		t.Errorf("progress at half of the time: got %d%%", op.Percent)
 	}
 	if err := cancel(a.Operation); err != nil {
 		t.Error(err)
 	}
 	if _, err := e.GetInstance(ctx, a.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("an instance that was called off: %v", err)
+		t.Errorf("instance of a cancelled creation: got error %v", err)
 	}
 	b := mustCreate(t, e, ctx, "b")
 	if b.InternalIP() != a.InternalIP() {
-		t.Errorf("the address did not come back: %s", b.InternalIP())
+		t.Errorf("the address of the cancelled creation is not free again: %s", b.InternalIP())
 	}
 	advance(t, e, ctx, time.Hour)
 	if b, _ = e.StopInstance(ctx, b.ID); !errors.Is(cancel(b.Operation), cloudsim.Conflict) {
-		t.Error("a stop was called off")
+		t.Error("a stop was cancelled")
 	}
 	advance(t, e, ctx, time.Hour)
 	b, err := e.StartInstance(ctx, b.ID)
@@ -96,7 +96,7 @@ func TestCancel(t *testing.T) {
 	}
 	advance(t, e, ctx, time.Hour) // the due time of the cancelled start is over
 	if b, _ = e.GetInstance(ctx, b.ID); b.State != cloudsim.InstanceStopped {
-		t.Errorf("a start that was called off: %s", b.State)
+		t.Errorf("state after a cancelled start: got %s", b.State)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestCancelDisksAndLoadBalancers(t *testing.T) {
 	d, gone := make("d"), make("gone")
 	_, err := e.CancelOperation(ctx, gone.Operation)
 	if _, missing := e.GetDisk(ctx, gone.ID); err != nil || !errors.Is(missing, cloudsim.NotFound) {
-		t.Errorf("a disk that was called off: %v, %v", err, missing)
+		t.Errorf("disk of a cancelled creation: got %v, %v", err, missing)
 	}
 	advance(t, e, ctx, time.Hour)
 	check := func(what string, err error, want cloudsim.DiskState, attached int) {
@@ -144,7 +144,7 @@ func TestCancelDisksAndLoadBalancers(t *testing.T) {
 	}})
 	_, err2 = e.CancelOperation(ctx, lb.Operation)
 	if _, missing := e.GetLoadBalancer(ctx, lb.ID); errors.Join(err, err2) != nil || !errors.Is(missing, cloudsim.NotFound) {
-		t.Errorf("a load balancer that was called off: %v, %v, %v", err, err2, missing)
+		t.Errorf("load balancer of a cancelled creation: got %v, %v, %v", err, err2, missing)
 	}
 }
 
@@ -169,10 +169,10 @@ func TestDurations(t *testing.T) {
 		t.Errorf("after 499 ms %s, after 500 %s", before.State, after.State)
 	}
 	if i, err := e.StopInstance(ctx, i.ID); err != nil || i.State != cloudsim.InstanceStopped {
-		t.Errorf("a stop that takes no time: %s, %v", i.State, err)
+		t.Errorf("stop without a delay: got %s, %v", i.State, err)
 	}
 	if i, err := e.StartInstance(ctx, i.ID); err != nil || i.State != cloudsim.InstanceStarting {
-		t.Errorf("a start, as the profile says: %s, %v", i.State, err)
+		t.Errorf("start with the delay of the profile: got %s, %v", i.State, err)
 	}
 }
 
@@ -195,10 +195,10 @@ func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	if op := must(e.GetOperation(ctx, detaching.Operation))(t); !op.Over() || op.HeldBy != "" {
-		t.Errorf("the detachment: %+v", op)
+		t.Errorf("operation of the detachment: got %+v", op)
 	}
 	if d = must(e.GetDisk(ctx, d.ID))(t); d.State != cloudsim.DiskAvailable {
-		t.Errorf("the disk: %+v", d)
+		t.Errorf("disk: got %+v", d)
 	}
 }
 
@@ -217,10 +217,10 @@ func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if i = must(e.GetInstance(ctx, i.ID))(t); i.State != cloudsim.InstanceProvisioning {
-		t.Errorf("before its time: %s", i.State)
+		t.Errorf("state before the due time: got %s", i.State)
 	}
 	advance(t, e, ctx, time.Hour)
 	if i = must(e.GetInstance(ctx, i.ID))(t); i.State != cloudsim.InstanceRunning {
-		t.Errorf("at its time: %s", i.State)
+		t.Errorf("state at the due time: got %s", i.State)
 	}
 }

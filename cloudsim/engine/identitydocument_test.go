@@ -24,31 +24,31 @@ func TestInstanceToken(t *testing.T) {
 		t.Helper()
 		tok := must(e.CreateInstanceToken(ctx, id))(t)
 		if _, err := e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Enter}); err != nil {
-			t.Errorf("its token is not good: %v", err)
+			t.Errorf("the token of the document is not valid: %v", err)
 		}
 		return tok
 	}
 	first, other := ask("i-000001"), ask("i-000002")
 	if other.Secret == first.Secret || other.ServiceAccount == first.ServiceAccount {
-		t.Fatal("two instances are one")
+		t.Fatal("two instances have the same identity")
 	}
 	advance(t, e, ctx, cloudsim.InstanceTokenLife/2)
 	if again := ask("i-000001"); again.Secret != first.Secret {
-		t.Error("another token in the first half of its life")
+		t.Error("the token changed in the first half of its lifetime")
 	}
 	advance(t, e, ctx, time.Second)
 	second := ask("i-000001")
 	if second.Secret == first.Secret {
-		t.Error("the same token in the second half of its life")
+		t.Error("the token did not change in the second half of its lifetime")
 	}
 	if err := e.DeleteToken(admin, second.ID); err != nil {
 		t.Fatal(err)
 	}
 	if third := ask("i-000001"); third.Secret == second.Secret {
-		t.Error("a token that was taken away")
+		t.Error("the document contains a deleted token")
 	}
 	must(e.DeleteInstance(admin, "i-000001"))(t)
 	if tok, err := e.CreateInstanceToken(ctx, "i-000001"); err == nil {
-		t.Errorf("an instance that is gone has a token: %+v", tok)
+		t.Errorf("a deleted instance got a token: %+v", tok)
 	}
 }

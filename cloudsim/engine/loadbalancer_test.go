@@ -68,7 +68,7 @@ func TestLoadBalancerFamilies(t *testing.T) {
 	}
 	left, err := e.ListAddresses(ctx, cloudsim.ListOptions{})
 	if err != nil || len(left.Items) != 2 || left.Items[0].UsedBy != "" {
-		t.Errorf("addresses: %+v, %v; want the reserved one, unused, and the load balancer's", left.Items, err)
+		t.Errorf("addresses: got %+v, %v; want the unused reserved address and the address of the load balancer", left.Items, err)
 	}
 	inside := loadBalancer("inside")
 	inside.Scheme, inside.Families = cloudsim.SchemeInternal, both
@@ -76,11 +76,11 @@ func TestLoadBalancerFamilies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff([]string{"127.66.0.1", "fd00:127:65::2"}, where(lb)); d != "" {
-		t.Errorf("an internal one: %s", d)
+		t.Errorf("internal load balancer: %s", d)
 	}
 	inside.Name, inside.Addresses = "inside2", []string{front6.IP}
 	if _, err := e.CreateLoadBalancer(ctx, inside); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("an internal one on an external address: %v", err)
+		t.Errorf("internal load balancer on an external address: got error %v", err)
 	}
 }
 
@@ -117,14 +117,14 @@ func TestPublishedPorts(t *testing.T) {
 	req = loadBalancer("b")
 	req.Listeners = append(req.Listeners, cloudsim.Listener{Protocol: cloudsim.TCP, Port: 81, TargetPort: 1})
 	b, err := e.CreateLoadBalancer(ctx, req)
-	expect("none is free for the second", []int{30081}, published(b, err))
+	expect("the second load balancer gets only one port", []int{30081}, published(b, err))
 	if _, err := e.DeleteLoadBalancer(ctx, a.ID); err != nil {
 		t.Fatal(err)
 	}
 	update := cloudsim.UpdateLoadBalancer{LoadBalancerSpec: b.LoadBalancerSpec}
 	update.DrainTimeoutSeconds = 1
 	b, err = e.UpdateLoadBalancer(ctx, b.ID, update, 0)
-	expect("one is free again", []int{30081, 30080}, published(b, err))
+	expect("a released port is used again", []int{30081, 30080}, published(b, err))
 	down()
 	e, down = boot(t, path, instant, publish(30090, 30099))
 	b, err = e.GetLoadBalancer(ctx, b.ID)
@@ -173,7 +173,7 @@ func TestAddressTargets(t *testing.T) {
 	}
 	must(e.DeleteInstance(ctx, one.ID))(t)
 	if d := cmp.Diff(at(two, "10.244.1.7"), must(e.GetLoadBalancer(ctx, lb.ID))(t).Targets); d != "" {
-		t.Errorf("after its instance went: %s", d)
+		t.Errorf("targets after the deletion of the instance: %s", d)
 	}
 }
 
@@ -190,18 +190,18 @@ func TestListenerTargets(t *testing.T) {
 	_, err := e.CreateLoadBalancer(ctx, req)
 	var bad *cloudsim.Error
 	if !errors.As(err, &bad) || bad.Kind != cloudsim.Invalid || bad.Fields[0].Field != "listeners[0].targets[0].instance" {
-		t.Errorf("unknown instance: %v, want Invalid of listeners[0].targets[0].instance", err)
+		t.Errorf("unknown instance: got error %v, want Invalid of listeners[0].targets[0].instance", err)
 	}
 	req.Listeners[0].Targets = []cloudsim.Target{{Instance: a.ID, Weight: 2}}
 	req.Listeners[0].HealthCheck = &cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, Path: "/ready"}
 	lb := must(e.CreateLoadBalancer(ctx, req))(t)
 	if again := must(e.CreateLoadBalancer(ctx, req))(t); again.ID != lb.ID {
-		t.Errorf("the same request again made %s", again.ID)
+		t.Errorf("repeated request: got load balancer %s", again.ID)
 	}
 	other := req
 	other.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080}}
 	if _, err := e.CreateLoadBalancer(ctx, other); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("without the listener's targets: %v, want Exists", err)
+		t.Errorf("same name without the listener's targets: got error %v, want Exists", err)
 	}
 	status := []cloudsim.TargetStatus{{Instance: a.ID, Listener: "tcp/80", Health: cloudsim.TargetHealthy}}
 	stray := cloudsim.TargetStatus{Instance: b.ID, Health: cloudsim.TargetHealthy} // no listener uses the targets of the load balancer
@@ -218,7 +218,7 @@ func TestListenerTargets(t *testing.T) {
 	defer down()
 	got := must(e.GetLoadBalancer(ctx, lb.ID))(t)
 	if l := got.Listeners[0]; l.Targets == nil || len(l.Targets) != 0 || l.HealthCheck == nil || l.HealthCheck.Path != "/ready" {
-		t.Errorf("after the deletion of the instance and a restart: %+v; want an empty list of targets", l)
+		t.Errorf("listener after the deletion of the instance and a restart: got %+v, want an empty list of targets", l)
 	}
 	if len(got.Targets) != 1 || len(got.Status.Targets) != 0 {
 		t.Errorf("targets %+v, status %+v; want one target and no status", got.Targets, got.Status.Targets)

@@ -174,7 +174,7 @@ func agree(t *rapid.T, got error, want error) {
 	if want == nil && got == nil || want != nil && errors.Is(got, want) {
 		return
 	}
-	t.Fatalf("the cloud says %v, the model %v", got, want)
+	t.Fatalf("result of the cloud: got %v, want the model's result %v", got, want)
 }
 
 // some returns the id of a random resource in the map all, or an id that does

@@ -29,7 +29,7 @@ func (w *world) createInstance(t *rapid.T) {
 	case have != nil:
 		agree(t, err, nil)
 		if got.InternalIP() != have.IP {
-			t.Fatalf("asked again, got %s, which is not %+v", got.ID, have)
+			t.Fatalf("repeated request: got %s, want %+v", got.ID, have)
 		}
 	case req.Zone == "mars":
 		agree(t, err, cloudsim.Invalid)

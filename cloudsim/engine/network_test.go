@@ -77,7 +77,7 @@ func TestSubnetGivesAddresses(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{"10.11.1.0/24", "fd11:0:0:1::/64"}, last.PodRanges); diff != "" {
-		t.Errorf("pod ranges of the second: %s", diff)
+		t.Errorf("pod ranges of the second instance: %s", diff)
 	}
 	_, err := e.CreateInstance(ctx, in("third", s.ID))
 	denied(t, err, cloudsim.Exhausted, "pod ranges", string(n.ID), "10.11.0.0/23")
@@ -85,10 +85,10 @@ func TestSubnetGivesAddresses(t *testing.T) {
 	must(e.DeleteInstance(ctx, first.ID))(t)
 	again := must(e.CreateInstance(ctx, in("third", s.ID)))(t)
 	if diff := cmp.Diff(ips(first), ips(again)); diff != "" || !cmp.Equal(first.PodRanges, again.PodRanges) {
-		t.Errorf("what was released is not given again: %s %v", diff, again.PodRanges)
+		t.Errorf("released pod ranges are not used again: %s %v", diff, again.PodRanges)
 	}
 	if l := must(e.ListInstances(ctx, cloudsim.ListOptions{Network: "net-000001"}))(t); len(l.Items) != 0 {
-		t.Errorf("in the default network: %v", l.Items)
+		t.Errorf("instances in the default network: got %v", l.Items)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestInstanceAsksForAnAddress(t *testing.T) {
 		t.Error(diff)
 	}
 	if again := must(e.CreateInstance(ctx, ask("a", "10.10.1.3")))(t); again.ID != mine.ID {
-		t.Errorf("asking again makes %s", again.ID)
+		t.Errorf("repeated request: got %s", again.ID)
 	}
 	_, err := e.CreateInstance(ctx, ask("a", "10.10.1.4"))
 	denied(t, err, cloudsim.Exists, "address 10.10.1.3")
@@ -122,11 +122,11 @@ func TestInstanceAsksForAnAddress(t *testing.T) {
 		denied(t, err, cloudsim.Invalid, "address", why)
 	}
 	if next := must(e.CreateInstance(ctx, in("b", s.ID)))(t); next.InternalIP() != "10.10.1.2" {
-		t.Errorf("the next has %s: a refused request took an address", next.InternalIP())
+		t.Errorf("a refused request reserved an address: the next instance has %s", next.InternalIP())
 	}
 	must(e.DeleteInstance(ctx, mine.ID))(t)
 	if last := must(e.CreateInstance(ctx, in("c", s.ID)))(t); last.InternalIP() != "10.10.1.3" {
-		t.Errorf("what was given back is not given again: %s", last.InternalIP())
+		t.Errorf("a released address is not used again: got %s", last.InternalIP())
 	}
 }
 
@@ -163,7 +163,7 @@ func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 				for _, address := range tc.free {
 					i, err := ask(address)
 					if err != nil || ips(i)[1] != prefix(t, address+"/128").Addr().String() {
-						t.Fatalf("asked for %s: %v, %v", address, ips(i), err)
+						t.Fatalf("requested address %s: got %v, %v", address, ips(i), err)
 					}
 					all = append(all, i)
 				}
@@ -181,7 +181,7 @@ func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 			}
 			lowest := prefix(t, ipv6).Addr().Next().Next().String()
 			if i, err := ask(""); err != nil || ips(i)[1] != lowest {
-				t.Errorf("the lowest that is free: %v, %v; want %s", ips(i), err, lowest)
+				t.Errorf("lowest free address: got %v, %v; want %s", ips(i), err, lowest)
 			}
 		})
 	}
@@ -196,7 +196,7 @@ func TestSubnetIsExhausted(t *testing.T) {
 	n := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "tiny", IPv4: "10.10.0.0/29"}))(t)
 	s := must(e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "tiny-a", Network: n.ID, IPv4: "10.10.0.0/30"}))(t)
 	if i := must(e.CreateInstance(ctx, in("a", s.ID)))(t); i.InternalIP() != "10.10.0.2" {
-		t.Errorf("a /30 has one address beside the gateway: %s", i.InternalIP())
+		t.Errorf("address of an instance in a /30: got %s", i.InternalIP())
 	}
 	_, err := e.CreateInstance(ctx, in("b", s.ID))
 	denied(t, err, cloudsim.Exhausted, string(s.ID), "tiny-a", "10.10.0.0/30")
@@ -253,7 +253,7 @@ func TestNetworkRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) { denied(t, tc.err, tc.kind, tc.words...) })
 	}
 	if l := must(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t); l.Revision != before {
-		t.Errorf("revision %d after %d: something was done", l.Revision, before)
+		t.Errorf("the refused requests changed the revision to %d from %d", l.Revision, before)
 	}
 }
 
@@ -292,7 +292,7 @@ func TestNetworkInUse(t *testing.T) {
 		t.Error(err)
 	}
 	if l := must(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 {
-		t.Errorf("after its project a default network is there: %+v", l.Items)
+		t.Errorf("the default network exists after the deletion of its project: %+v", l.Items)
 	}
 }
 
@@ -310,7 +310,7 @@ func TestDefaultNetworksShareAddresses(t *testing.T) {
 		t.Errorf("%+v and %+v", a, b)
 	}
 	if a.PodRanges[0] != "10.244.0.0/24" || b.PodRanges[0] != "10.244.1.0/24" {
-		t.Errorf("pods: %v and %v", a.PodRanges, b.PodRanges)
+		t.Errorf("pod ranges: got %v and %v", a.PodRanges, b.PodRanges)
 	}
 }
 
@@ -337,7 +337,7 @@ func TestNearestSubnet(t *testing.T) {
 		}
 	}
 	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "sim-1a", Zone: "sim-1a", Type: "small", Network: "net-000001"}); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("the same name in another network: %v", err)
+		t.Errorf("same name in another network: got error %v", err)
 	}
 }
 
@@ -377,7 +377,7 @@ func TestNetworkLife(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if _, err := e.GetNetwork(ctx, n.ID); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("after the deletion: %v", err)
+			t.Errorf("subnet after its deletion: got error %v", err)
 		}
 	})
 }
@@ -399,7 +399,7 @@ func TestConfiguredRangesKeepClear(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := prepare(t, path, change); err == nil {
-				t.Error("it starts")
+				t.Error("the engine started with an invalid configuration")
 			}
 		})
 	}
@@ -408,7 +408,7 @@ func TestConfiguredRangesKeepClear(t *testing.T) {
 	})
 	defer down()
 	if i := mustCreate(t, e, ctx, "a"); !cmp.Equal(ips(i), []string{"127.70.0.1", "fd70::2"}) || len(i.PodRanges) != 1 {
-		t.Errorf("after all default networks moved: %+v", i)
+		t.Errorf("instance after a change of all default networks: got %+v", i)
 	}
 }
 

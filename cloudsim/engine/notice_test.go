@@ -34,7 +34,7 @@ func TestNoticesComeTrue(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := e.WithdrawNotice(ctx, spared.ID, "preemption"); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("withdrawn twice: %v", err)
+			t.Errorf("second withdrawal: got error %v", err)
 		}
 		if _, err := e.StopInstance(ctx, stopped.ID); err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func TestNoticesComeTrue(t *testing.T) {
 		ctx = enter(t, e, "secret", "")
 		synctest.Wait()
 		if i, err := e.GetInstance(ctx, doomed.ID); err != nil || len(i.Notices) != 1 {
-			t.Errorf("a notice that was put off came true at its first time: %+v %v", i, err)
+			t.Errorf("a postponed notice took effect at its first time: %+v %v", i, err)
 		}
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
@@ -79,11 +79,11 @@ func TestUserData(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := e.CreateInstance(ctx, req); err != nil || again.ID != i.ID {
-		t.Errorf("the same words: %+v %v", again, err)
+		t.Errorf("repeated request: got %+v %v", again, err)
 	}
 	req.UserData = "y"
 	if _, err := e.CreateInstance(ctx, req); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("other user data: %v", err)
+		t.Errorf("same name with other user data: got error %v", err)
 	}
 	if d, err := e.GetUserData(ctx, i.ID); err != nil || d.UserData != "x" {
 		t.Errorf("%+v %v", d, err)
@@ -92,7 +92,7 @@ func TestUserData(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.GetUserData(ctx, i.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("after its instance: %v", err)
+		t.Errorf("user data of a deleted instance: got error %v", err)
 	}
 }
 
@@ -108,6 +108,6 @@ func TestMaintenanceOfACrashedInstance(t *testing.T) {
 	must(e.AnnounceNotice(ctx, i.ID, cloudsim.CreateNotice{Type: "maintenance", InSeconds: 10}))(t)
 	advance(t, e, ctx, time.Minute)
 	if i = must(e.GetInstance(ctx, i.ID))(t); i.State != cloudsim.InstanceRunning || i.Crashed != nil {
-		t.Errorf("after its maintenance: %+v", i)
+		t.Errorf("instance after its maintenance: got %+v", i)
 	}
 }

@@ -37,14 +37,14 @@ func TestQuotaIsExactInACrowd(t *testing.T) {
 	}
 	wg.Wait()
 	if made.Load() != limit {
-		t.Fatalf("made %d of %d", made.Load(), limit)
+		t.Fatalf("created %d of %d", made.Load(), limit)
 	}
 	l, err := e.ListInstances(ctx, cloudsim.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if again := mustCreate(t, e, ctx, l.Items[0].Name); again.ID != l.Items[0].ID {
-		t.Errorf("asked again: %s", again.ID)
+		t.Errorf("repeated request: got %s", again.ID)
 	}
 	_, err = e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "more", Zone: "sim-1a", Type: "small"})
 	for _, word := range []string{"instances", "proj-000001", "7 used", "limit 7", "quotas set instances=8"} {
@@ -61,7 +61,7 @@ func TestQuotaIsExactInACrowd(t *testing.T) {
 	e, down = boot(t, path, instant)
 	defer down()
 	if q := quotaOf(t, e, cloudsim.QuotaInstances); *q.Used != limit || q.Limit != q.Default {
-		t.Errorf("after a restart: %+v", q)
+		t.Errorf("quota after a restart: got %+v", q)
 	}
 }
 
@@ -135,10 +135,10 @@ func TestEachQuota(t *testing.T) {
 	full("service accounts", err)
 	netRoom(t, e, ctx, set, full)
 	if _, err := e.SetQuota(ctx, "nope", cloudsim.SetQuota{}); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("no such quota: %v", err)
+		t.Errorf("unknown quota: got error %v", err)
 	}
 	if q, err := e.SetQuota(ctx, cloudsim.QuotaAddresses, cloudsim.SetQuota{}); err != nil || q.Limit != q.Default {
-		t.Errorf("back to the default: %+v, %v", q, err)
+		t.Errorf("quota after a return to the default: got %+v, %v", q, err)
 	}
 }
 
@@ -185,7 +185,7 @@ func netRoom(t *testing.T, e *engine.Engine, ctx context.Context, set func(cloud
 	_, err1 = route("more", "10.20.1.0/24")
 	_, err2 = subnet("more", "10.10.2.0/24")
 	if err := errors.Join(err1, err2); err != nil {
-		t.Errorf("after one went: %v", err)
+		t.Errorf("creation after one deletion: got error %v", err)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestQuotaOfAGroup(t *testing.T) {
 	must(e.SetQuota(ctx, cloudsim.QuotaSnapshots, cloudsim.SetQuota{Limit: &limit}))(t)
 	a, b := mustCreateDisk(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "b")
 	if g, err := e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "g", Disks: []cloudsim.DiskID{a.ID, b.ID}}); !errors.Is(err, cloudsim.Exhausted) {
-		t.Errorf("two where one may be: %+v, %v", g, err)
+		t.Errorf("group of two snapshots with a quota of one: got %+v, %v", g, err)
 	}
 	if q := quotaOf(t, e, cloudsim.QuotaSnapshots); *q.Used != 0 {
 		t.Errorf("%+v", q)

@@ -42,18 +42,18 @@ func TestProjectRate(t *testing.T) {
 		err := call(secret["noisy-2"])
 		var refused *cloudsim.Error
 		if !errors.As(err, &refused) || refused.Kind != cloudsim.Exhausted || refused.RetryAfter != 500*time.Millisecond || !strings.Contains(err.Error(), "--project-rate-limit") {
-			t.Errorf("the fifth call of a project: %v", err)
+			t.Errorf("fifth call of a project: got error %v", err)
 		}
 		for _, of := range []string{secret["quiet-1"], "secret"} {
 			for range 4 {
 				if err := call(of); err != nil {
-					t.Errorf("another caller: %v", err)
+					t.Errorf("call of another caller: got error %v", err)
 				}
 			}
 		}
 		time.Sleep(500 * time.Millisecond)
 		if err := call(secret["noisy-1"]); err != nil {
-			t.Errorf("after half a second: %v", err)
+			t.Errorf("call after half a second: got error %v", err)
 		}
 	})
 }

@@ -57,7 +57,7 @@ func TestRegistryTokensHaveAUse(t *testing.T) {
 		defer down()
 		time.Sleep(time.Until(c.ExpiresAt) - time.Second)
 		if _, err := e.AuthorizeRegistryPassword(c.Password); err != nil {
-			t.Errorf("a second before its end: %v", err)
+			t.Errorf("a second before the expiry: got error %v", err)
 		}
 		time.Sleep(time.Second)
 		_, err = e.AuthorizeRegistryPassword(c.Password)

@@ -88,7 +88,7 @@ func TestServiceAccount(t *testing.T) {
 		}
 	}
 	if err := e.DeleteRole(admin, "keeper"); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("a role that is bound is deleted: %v", err)
+		t.Errorf("deletion of a role with a binding: got error %v", err)
 	}
 	l, err := e.ListRoleBindings(admin, cloudsim.ListOptions{Name: "sa-a"})
 	if err != nil || len(l.Items) != 1 {
@@ -98,13 +98,13 @@ func TestServiceAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := allows("", "disks.create", engine.Write); !errors.Is(err, cloudsim.Denied) {
-		t.Errorf("after its binding is gone: %v", err)
+		t.Errorf("deletion of a role after its binding: got error %v", err)
 	}
 	if err := e.DeleteServiceAccount(admin, "sa-000001"); err != nil {
 		t.Fatal(err)
 	}
 	if err := allows("", "disks.create", engine.Enter); !errors.Is(err, cloudsim.Unauthenticated) {
-		t.Errorf("after the account is gone: %v", err)
+		t.Errorf("token after the deletion of its account: got error %v", err)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestEventsNeedPermission(t *testing.T) {
 		heard[ev.Kind] = true
 	}
 	if !heard[cloudsim.KindInstance] || heard[cloudsim.KindOperation] || heard[cloudsim.KindToken] || heard[cloudsim.KindServiceAccount] {
-		t.Errorf("hears of %v", heard)
+		t.Errorf("received events: got %v", heard)
 	}
 }
 
@@ -239,10 +239,10 @@ func TestReadersDoNotHearOfCallers(t *testing.T) {
 	for _, kind := range []cloudsim.ResourceKind{cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding, cloudsim.KindWorkloadTrust} {
 		of := cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{kind}}
 		if l := must(e.ListEvents(admin, of))(t); len(l.Items) == 0 {
-			t.Errorf("the admin hears of no %s", kind)
+			t.Errorf("the admin received no event of kind %s", kind)
 		}
 		if l, err := e.ListEvents(reader, of); len(l.Items) != 0 {
-			t.Errorf("a reader hears of %s: %+v, %v", kind, l.Items, err)
+			t.Errorf("a reader received objects of kind %s: %+v, %v", kind, l.Items, err)
 		}
 	}
 }
@@ -283,7 +283,7 @@ func TestDeletedProjectLeavesNothing(t *testing.T) {
 	n = must(e.UpdateNetwork(in, n.ID, cloudsim.UpdateNetwork{NetworkSpec: n.NetworkSpec}, 0))(t)
 	everywhere := enter(t, e, "secret", "*")
 	if err := e.DeleteProject(everywhere, shop.ID); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), string(carrier.ID)) {
-		t.Errorf("while an instance carries its account: %v", err)
+		t.Errorf("deletion of a project whose account an instance uses: got error %v", err)
 	}
 	must(e.DeleteInstance(admin, carrier.ID))(t)
 	advance(t, e, admin, time.Minute)
@@ -291,10 +291,10 @@ func TestDeletedProjectLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l := must(e.ListWorkloadTrusts(everywhere, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
-		t.Errorf("left are the trusts %+v", l.Items)
+		t.Errorf("remaining trusts: got %+v", l.Items)
 	}
 	if op, err := e.GetOperation(everywhere, n.Operation); err != nil || !op.Over() {
-		t.Errorf("what was done to its network: %+v, %v", op, err)
+		t.Errorf("operation on the network: got %+v, %v", op, err)
 	}
 }
 
@@ -319,12 +319,12 @@ func TestServiceAccountTokenExpires(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if err := admit(); !errors.Is(err, cloudsim.Unauthenticated) || !strings.Contains(err.Error(), "expired") {
-			t.Errorf("at its expiry: %v", err)
+			t.Errorf("token at its expiry: got error %v", err)
 		}
 		time.Sleep(25 * time.Hour)
 		synctest.Wait()
 		if _, err := e.GetToken(admin, tok.ID); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("a day later: %v", err)
+			t.Errorf("token a day later: got error %v", err)
 		}
 	})
 }
@@ -366,13 +366,13 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 	}
 	writer := account(t, e, shop, "writer", cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, AllProjects: true})
 	if _, err := e.CreateInstance(as(writer, "instances.create", engine.Write), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", ServiceAccount: string(theirs.ID)}); !errors.Is(err, cloudsim.Denied) {
-		t.Errorf("a writer of all projects makes an instance of an account that may become more: %v", err)
+		t.Errorf("a writer of all projects created an instance with an account that has more permissions: %v", err)
 	}
 	err1 = e.DeleteRoleBinding(as("secret", "roleBindings.delete", engine.Manage), bound.ID)
 	second := must(e.CreateToken(enter(t, e, "secret", "*"), cloudsim.CreateToken{Name: "second", Role: cloudsim.RoleAdmin}))(t)
 	err2 = e.DeleteToken(as(second.Secret, "tokens.delete", engine.Manage), tok.ID) // the caller uses another token for all projects
 	if err := errors.Join(err1, err2); err != nil {
-		t.Errorf("an admin of all may not: %v", err)
+		t.Errorf("an admin of all projects could not create the instance: %v", err)
 	}
 }
 
@@ -392,7 +392,7 @@ func TestOneTrustForAWorkload(t *testing.T) {
 	again := cloudsim.CreateWorkloadTrust{Name: "again", Account: string(theirs.ID), WorkloadTrustSpec: first.WorkloadTrustSpec}
 	again.UID = "another"
 	if _, err := e.CreateWorkloadTrust(bank, again); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("a second trust for a workload: %v", err)
+		t.Errorf("second trust for a workload: got error %v", err)
 	}
 	again.Audience = "another"
 	must(e.CreateWorkloadTrust(bank, again))(t)
@@ -418,7 +418,7 @@ func TestTokenOfTwoWorkloads(t *testing.T) {
 	spec.Audience = "other"
 	must(e.CreateWorkloadTrust(admin, cloudsim.CreateWorkloadTrust{Name: "second", Account: "two", WorkloadTrustSpec: spec}))(t)
 	if _, err := e.Authorize(t.Context(), request); !errors.Is(err, cloudsim.Unauthenticated) {
-		t.Errorf("the token of two accounts: %v", err)
+		t.Errorf("token of two accounts: got error %v", err)
 	}
 }
 
@@ -439,7 +439,7 @@ func TestNouns(t *testing.T) {
 		heard[ev.Kind] = true
 	}
 	if !heard[cloudsim.KindRepository] || !heard[cloudsim.KindAddress] || len(heard) != 2 {
-		t.Errorf("hears of %v", heard)
+		t.Errorf("received events: got %v", heard)
 	}
 	one := account(t, e, admin, "one", cloudsim.CreateRoleBinding{Role: "images", Resource: "team-a/*"})
 	ctx = must(e.Authorize(t.Context(), engine.Request{Secret: one, Operation: "repositories.get", Access: engine.Read}))(t)
@@ -457,18 +457,18 @@ func TestAdminTokenStays(t *testing.T) {
 	admin := enter(t, e, "secret", "*")
 	tok := must(e.ListTokens(admin, cloudsim.ListOptions{Name: engine.AdminToken}))(t).Items[0]
 	if err := e.DeleteToken(admin, tok.ID); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "--admin-token-file") {
-		t.Errorf("it deletes itself: %v", err)
+		t.Errorf("deletion of the administrator's token: got error %v", err)
 	}
 	must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t)
 	owner := account(t, e, enter(t, e, "secret", "shop"), "owner", cloudsim.CreateRoleBinding{Role: cloudsim.RoleAdmin})
 	ctx := must(e.Authorize(t.Context(), engine.Request{Secret: owner, Project: "shop", Operation: "tokens.get", Access: engine.Manage}))(t)
 	if got, err := e.GetToken(ctx, tok.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("an owner of a project reads %+v, %v", got, err)
+		t.Errorf("a project owner read %+v, %v", got, err)
 	}
 	if l := must(e.ListTokens(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 || l.Items[0].Project == "" {
-		t.Errorf("an owner of a project lists %+v", l.Items)
+		t.Errorf("a project owner listed %+v", l.Items)
 	}
 	if got, err := e.GetToken(admin, tok.ID); err != nil || got.ID != tok.ID {
-		t.Errorf("its own: %+v, %v", got, err)
+		t.Errorf("the administrator's token: got %+v, %v", got, err)
 	}
 }

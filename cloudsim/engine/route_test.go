@@ -66,10 +66,10 @@ func TestRouteRefusals(t *testing.T) {
 	a, b := must(e.CreateInstance(ctx, in("a", s.ID)))(t), mustCreate(t, e, ctx, "b")
 	r := must(e.CreateRoute(ctx, toPods("r", a)))(t)
 	if again := must(e.CreateRoute(ctx, toPods("r", a)))(t); again.ID != r.ID {
-		t.Errorf("asked again: %+v", again)
+		t.Errorf("repeated request: got %+v", again)
 	}
 	if other := must(e.CreateRoute(ctx, toPods("elsewhere", b)))(t); other.Network == n.ID {
-		t.Errorf("the same destination in another network: %+v", other)
+		t.Errorf("same destination in another network: got %+v", other)
 	}
 	for _, to := range []string{"10.244.0.0/16", "10.244.1.128/25"} {
 		req := toPods("r-"+to[len(to)-2:], a)

@@ -26,7 +26,7 @@ func TestKeysRotate(t *testing.T) {
 			}
 			for _, k := range l.Items {
 				if len(k.Private) > 0 {
-					t.Fatal("a list shows private keys")
+					t.Fatal("a list contains private keys")
 				}
 				words = append(words, string(k.ID)+" "+string(k.Use)+" "+string(k.State))
 			}
@@ -46,7 +46,7 @@ func TestKeysRotate(t *testing.T) {
 		}
 		want("rotated", "key-000001 identity active", "key-000002 registry retiring", "key-000003 registry retiring", "key-000004 registry active")
 		if err := e.DeleteSigningKey(ctx, "key-000004"); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("deleting an active key: %v", err)
+			t.Errorf("deletion of an active key: got error %v", err)
 		}
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
@@ -65,7 +65,7 @@ func TestKeysRotate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := e.DeleteSigningKey(ctx, "key-000004"); err != nil {
-			t.Errorf("revoking a retiring key: %v", err)
+			t.Errorf("deletion of a retiring key: got error %v", err)
 		}
 	})
 }

@@ -61,7 +61,7 @@ func TestSnapshotIsReadyWithItsData(t *testing.T) {
 					report()
 				}
 				if s = must(e.GetSnapshot(ctx, s.ID))(t); s.State != cloudsim.SnapshotCreating || s.ReadyToUse || s.SizeGiB != 10 || s.Disk != d.ID || s.Region != "sim-1" {
-					t.Errorf("at first: %+v", s)
+					t.Errorf("snapshot at the start: got %+v", s)
 				}
 				time.Sleep(10 * time.Second)
 				down()
@@ -70,15 +70,15 @@ func TestSnapshotIsReadyWithItsData(t *testing.T) {
 				synctest.Wait()
 				if !early {
 					if s = must(e.GetSnapshot(ctx, s.ID))(t); s.State != cloudsim.SnapshotCopying || s.ReadyToUse {
-						t.Errorf("in time, without data: %+v", s)
+						t.Errorf("snapshot at its due time, without data: got %+v", s)
 					}
 					if op := must(e.GetOperation(ctx, s.Operation))(t); op.Over() {
-						t.Errorf("the operation is over: %+v", op)
+						t.Errorf("the operation ended: %+v", op)
 					}
 					report()
 				}
 				if s = must(e.GetSnapshot(ctx, s.ID))(t); s.State != cloudsim.SnapshotReady || !s.ReadyToUse {
-					t.Errorf("in the end: %+v", s)
+					t.Errorf("snapshot at the end: got %+v", s)
 				}
 				if op := must(e.GetOperation(ctx, s.Operation))(t); op.State != cloudsim.OperationDone || op.Verb != cloudsim.Create {
 					t.Errorf("operation: %+v", op)
@@ -86,7 +86,7 @@ func TestSnapshotIsReadyWithItsData(t *testing.T) {
 				rev := s.Revision
 				report()
 				if s = must(e.GetSnapshot(ctx, s.ID))(t); s.Revision != rev {
-					t.Error("what is known made an event")
+					t.Error("a report without a change made an event")
 				}
 			})
 		})
@@ -100,7 +100,7 @@ func TestSnapshotCreateIsIdempotentAndChecked(t *testing.T) {
 	d, other := mustCreateDisk(t, e, ctx, "data"), mustCreateDisk(t, e, ctx, "other")
 	s := mustSnapshot(t, e, ctx, "snap", d.ID)
 	if again := mustSnapshot(t, e, ctx, "snap", d.ID); again.Revision != s.Revision || !again.CreatedAt.Equal(s.CreatedAt) {
-		t.Errorf("asking twice made %+v after %+v", again, s)
+		t.Errorf("the repeated request returned %+v after %+v", again, s)
 	}
 	_, err := e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: other.ID})
 	refused(t, "of another disk", err, cloudsim.Exists, "")
@@ -113,12 +113,12 @@ func TestSnapshotCreateIsIdempotentAndChecked(t *testing.T) {
 	mustSnapshot(t, e, ctx, "third", other.ID)
 	for source, want := range map[string]int{string(d.ID): 1, string(other.ID): 1, "disk-ffffff": 0, "": 2} {
 		if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{Source: source}))(t); len(l.Items) != want {
-			t.Errorf("of source %q: %+v", source, l.Items)
+			t.Errorf("snapshots of source %q: got %+v", source, l.Items)
 		}
 	}
 	must(e.DeleteDisk(ctx, d.ID))(t)
 	if s = must(e.GetSnapshot(ctx, s.ID))(t); !s.ReadyToUse {
-		t.Errorf("without its disk: %+v", s)
+		t.Errorf("snapshot after the deletion of its disk: got %+v", s)
 	}
 	must(e.DeleteSnapshot(ctx, s.ID))(t)
 	_, err = e.GetSnapshot(ctx, s.ID)
@@ -148,7 +148,7 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s = must(e.GetSnapshot(ctx, s.ID))(t); s.State != cloudsim.SnapshotCopying || s.Status.Error != "no space" {
-		t.Errorf("without space: %+v", s)
+		t.Errorf("snapshot without space: got %+v", s)
 	}
 	if err := report(whole(10)); err != nil {
 		t.Fatal(err)
@@ -174,10 +174,10 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	must(e.DeleteSnapshot(ctx, s.ID))(t)
 	must(e.DeleteDisk(ctx, d.ID))(t)
 	if again := must(e.CreateDisk(ctx, restore))(t); again.ID != r.ID {
-		t.Errorf("asked again when its source is gone: %+v", again)
+		t.Errorf("repeated request after the deletion of the source: got %+v", again)
 	}
 	if l := must(e.ListDisks(ctx, cloudsim.ListOptions{Source: string(s.ID)}))(t); len(l.Items) != 1 || l.Items[0].ID != r.ID {
-		t.Errorf("disks of the snapshot: %+v", l.Items)
+		t.Errorf("disks of the snapshot: got %+v", l.Items)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestLostSourceFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d = must(e.GetDisk(ctx, d.ID))(t); d.State != cloudsim.DiskAvailable {
-		t.Errorf("a disk that lost its data: %+v", d)
+		t.Errorf("disk that lost its data: got %+v", d)
 	}
 	s := mustSnapshot(t, e, ctx, "snap", d.ID)
 	c := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "copy", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID}))(t)
@@ -288,13 +288,13 @@ func TestSnapshotGroup(t *testing.T) {
 	_, err := create("group", a.ID, "disk-ffffff")
 	refused(t, "of a disk that is not there", err, cloudsim.NotFound, "disks")
 	if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
-		t.Errorf("half a group: %+v", l.Items)
+		t.Errorf("snapshots of an incomplete group: got %+v", l.Items)
 	}
 	_, err = create("group")
 	refused(t, "of nothing", err, cloudsim.Invalid, "disks")
 	g := must(create("group", b.ID, a.ID))(t)
 	if again := must(create("group", a.ID, b.ID))(t); again.Revision != g.Revision || g.State != cloudsim.SnapshotCopying {
-		t.Errorf("asking twice made %+v after %+v", again, g)
+		t.Errorf("the repeated request returned %+v after %+v", again, g)
 	}
 	_, err = create("group", a.ID)
 	refused(t, "of other disks", err, cloudsim.Exists, "")

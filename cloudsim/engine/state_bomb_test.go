@@ -85,7 +85,7 @@ func TestImportStopsEarly(t *testing.T) {
 		t.Errorf("after %d of %d bytes: %v", in.n, len(body), err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("remaining files: %v", left)
 	}
 }
 

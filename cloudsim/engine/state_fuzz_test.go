@@ -108,7 +108,7 @@ func withRecord(t *testing.T, file []byte, bucket string, key, value []byte) []b
 	}
 	st, err := store.Open(path)
 	if err != nil {
-		t.Skip("a cloud does not open it")
+		t.Skip("the engine refuses this state")
 	}
 	defer st.Close()
 	var out bytes.Buffer

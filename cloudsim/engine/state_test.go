@@ -37,7 +37,7 @@ func TestLoadState(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "then"}); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("saved twice: %v", err)
+		t.Errorf("second save with the same name: got error %v", err)
 	}
 	advance(t, e, ctx, time.Hour)
 	mustCreate(t, e, ctx, "b")
@@ -53,19 +53,19 @@ func TestLoadState(t *testing.T) {
 	for range 2 {
 		got, err := e.GetInstance(ctx, a.ID)
 		if diff := cmp.Diff(a, got); err != nil || diff != "" {
-			t.Errorf("the instance: %v\n%s", err, diff)
+			t.Errorf("instance: got error %v\n%s", err, diff)
 		}
 		if l, _ := e.ListInstances(ctx, cloudsim.ListOptions{}); len(l.Items) != 1 {
 			t.Errorf("%d instances; want one", len(l.Items))
 		}
 		if op, err := e.GetOperation(ctx, a.Operation); err != nil || op.Over() {
-			t.Errorf("its operation: %+v, %v", op, err)
+			t.Errorf("operation of the instance: got %+v, %v", op, err)
 		}
 		if now := e.Now(); !now.Equal(newYear) {
-			t.Errorf("it is %s", now)
+			t.Errorf("time of the clock: got %s", now)
 		}
 		if hit, err := e.Decide(ctx, engine.Subject{Operation: "zones.get"}); err != nil || hit.Fault == nil {
-			t.Errorf("the fault does not strike: %v", err)
+			t.Errorf("the fault did not take effect: %v", err)
 		}
 		stop()
 		e, stop = boot(t, path, withStates(dir))
@@ -73,10 +73,10 @@ func TestLoadState(t *testing.T) {
 	defer stop()
 	advance(t, e, ctx, time.Hour)
 	if i, err := e.GetInstance(ctx, a.ID); err != nil || i.State != cloudsim.InstanceRunning {
-		t.Errorf("its work: %s, %v", i.State, err)
+		t.Errorf("instance after its due work: got %s, %v", i.State, err)
 	}
 	if b := mustCreate(t, e, ctx, "c"); b.ID != "i-000002" {
-		t.Errorf("the next id is %s", b.ID)
+		t.Errorf("next id: got %s", b.ID)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestLoadKeepsSecrets(t *testing.T) {
 		"token of an account that the saved state lacks": {gone, cloudsim.Unauthenticated},
 	} {
 		if _, err := e.Authorize(t.Context(), engine.Request{Secret: tc.secret, Operation: "zones.list", Access: engine.Read}); !errors.Is(err, tc.want) {
-			t.Errorf("a secret %s: %v; want %v", name, err, tc.want)
+			t.Errorf("%s: got error %v, want %v", name, err, tc.want)
 		}
 	}
 }
@@ -232,16 +232,16 @@ func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 				return err == nil
 			}
 			if !opens() {
-				t.Error("it opens nothing after the load")
+				t.Error("the token is not valid after the load")
 			}
 			advance(t, e, ctx, 48*time.Hour)
 			if opens() != tc.opens {
-				t.Errorf("after two days: opens %t", !tc.opens)
+				t.Errorf("token after two days: valid %t", !tc.opens)
 			}
 			advance(t, e, ctx, 8*24*time.Hour)
 			l := must(e.ListTokens(ctx, cloudsim.ListOptions{}))(t)
 			if stays := slices.ContainsFunc(l.Items, func(t cloudsim.Token) bool { return t.Name == "ci" }); stays != tc.stays || opens() != tc.stays {
-				t.Errorf("after ten days: stays %t, opens %t; want %t", stays, opens(), tc.stays)
+				t.Errorf("token after ten days: exists %t, valid %t; want %t", stays, opens(), tc.stays)
 			}
 		})
 	}
@@ -281,23 +281,23 @@ func TestWatchesEndWithALoad(t *testing.T) {
 	}
 	for range 2 {
 		if err := <-running; !errors.Is(err, cloudsim.Gone) {
-			t.Errorf("a watch that ran: %v", err)
+			t.Errorf("running watch: got error %v", err)
 		}
 	}
 	after, err := e.ListInstances(ctx, cloudsim.ListOptions{})
 	if err != nil || after.Revision <= before.Revision {
-		t.Errorf("revisions went from %d to %d, %v", before.Revision, after.Revision, err)
+		t.Errorf("the revision changed from %d to %d, %v", before.Revision, after.Revision, err)
 	}
 	mustCreate(t, e, ctx, "b")
 	for _, err := range e.Watch(ctx, cloudsim.WatchOptions{Since: before.Revision}) {
 		if !errors.Is(err, cloudsim.Gone) {
-			t.Errorf("a watch from before: %v", err)
+			t.Errorf("watch from a revision before the load: got error %v", err)
 		}
 		break
 	}
 	for ev, err := range e.Watch(ctx, cloudsim.WatchOptions{Since: after.Revision, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}}) {
 		if err != nil || ev.ID != "i-000002" {
-			t.Errorf("a watch from after: %+v, %v", ev, err)
+			t.Errorf("watch from a revision after the load: got %+v, %v", ev, err)
 		}
 		break
 	}
@@ -336,7 +336,7 @@ func TestResetState(t *testing.T) {
 	}
 	may("after a reset")
 	if _, err := e.GetWorkloadTrust(ctx, trust.ID); err != nil {
-		t.Errorf("the workload trust does not work any more: %v", err)
+		t.Errorf("the workload trust is not valid: %v", err)
 	}
 	if l, err := e.ListInstances(ctx, cloudsim.ListOptions{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("instances after a reset: %+v, %v", l.Items, err)
@@ -371,7 +371,7 @@ func TestExportImport(t *testing.T) {
 		}
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("remaining files: %v", left)
 	}
 	if _, err := other.ImportState(ctx, "moved", bytes.NewReader(whole)); err != nil {
 		t.Fatal(err)
@@ -392,7 +392,7 @@ func TestExportImport(t *testing.T) {
 		t.Error(err)
 	}
 	if err := other.LoadState(ctx, "moved", cloudsim.LoadState{}); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("one that is gone: %v", err)
+		t.Errorf("deleted state: got error %v", err)
 	}
 }
 
@@ -444,10 +444,10 @@ func TestScratchIsForgotten(t *testing.T) {
 	e, stop := boot(t, file(t), instant, withStates(dir))
 	defer stop()
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("remaining files: %v, %v", left, err)
 	}
 	if left, err := os.ReadDir(others); err != nil || len(left) != 2 {
-		t.Errorf("of another cloud is left: %v, %v", left, err)
+		t.Errorf("remaining files of another cloud: %v, %v", left, err)
 	}
 	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); err != nil {
 		t.Fatal(err)
@@ -474,13 +474,13 @@ func TestLoadRefuses(t *testing.T) {
 	defer stop()
 	b := mustCreate(t, e, ctx, "b")
 	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("a state with other address ranges: %v; want Conflict", err)
+		t.Errorf("load of a state with other address ranges: got error %v, want Conflict", err)
 	}
 	if got, err := e.GetInstance(ctx, b.ID); err != nil || got.Name != "b" {
-		t.Errorf("the instance from before: %+v, %v", got, err)
+		t.Errorf("existing instance: got %+v, %v", got, err)
 	}
 	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "c", Zone: "mars-1a", Type: "small"}); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("an instance in a zone of the state: %v; want Invalid", err)
+		t.Errorf("instance in a zone of the state: got error %v, want Invalid", err)
 	}
 	mustCreate(t, e, ctx, "d")
 }
@@ -494,10 +494,10 @@ func TestResetIsGivenUp(t *testing.T) {
 	a := mustCreate(t, e, ctx, "a")
 	cancel()
 	if err := e.ResetState(ctx); !errors.Is(err, cloudsim.Unavailable) {
-		t.Errorf("a reset that was given up: %v", err)
+		t.Errorf("cancelled reset: got error %v", err)
 	}
 	if _, err := e.GetInstance(engine.AsCloud(t.Context()), a.ID); err != nil {
-		t.Errorf("after a reset that was given up: %v", err)
+		t.Errorf("instance after a cancelled reset: got error %v", err)
 	}
 }
 
@@ -533,11 +533,11 @@ func TestDiffStates(t *testing.T) {
 			string(grown.ID): of(grown, "changed", "labels"), string(gone.ID): of(gone, "removed"), string(come.ID): of(come, "added"),
 		}
 		if diff := cmp.Diff(want, instancesIn("then", to)); diff != "" {
-			t.Errorf("%s is not in it, and to %q (-want +got):\n%s", same.ID, to, diff)
+			t.Errorf("diff without the unchanged %s to %q (-want +got):\n%s", same.ID, to, diff)
 		}
 	}
 	if d := must(e.DiffStates(ctx, "now", "now"))(t); len(d.Items) != 0 {
-		t.Errorf("a state differs from itself: %+v", d.Items)
+		t.Errorf("diff of a state with itself: got %+v", d.Items)
 	}
 }
 
@@ -553,6 +553,6 @@ func TestResetKeepsTheEndOfTokens(t *testing.T) {
 	must(e.GetToken(ctx, brief.ID))(t)
 	advance(t, e, ctx, 48*time.Hour)
 	if have, err := e.GetToken(ctx, brief.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("two days later there is %+v, %v", have, err)
+		t.Errorf("token two days later: got %+v, %v; want NotFound", have, err)
 	}
 }

@@ -130,10 +130,10 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 					err, _ = v.(error)
 				}
 				if tc.after == 0 && news > 0 {
-					t.Error("it heard of what came later")
+					t.Error("the watch received an event from after its end")
 				}
 				if took := time.Since(began); !errors.Is(err, tc.want) || took != tc.after {
-					t.Errorf("it ended with %v after %s; want %v after %s", err, took, tc.want, tc.after)
+					t.Errorf("end of the watch: got %v after %s, want %v after %s", err, took, tc.want, tc.after)
 				}
 			})
 		})
@@ -163,7 +163,7 @@ func TestWatchFollowsPermissions(t *testing.T) {
 		heard := func(said <-chan any) (of []string) {
 			for v := range said {
 				if ev, ok := v.(cloudsim.Event); !ok {
-					t.Errorf("it ended with %v", v)
+					t.Errorf("the watch ended with %v", v)
 				} else if ev.Type == cloudsim.EventPut && (ev.Kind == cloudsim.KindInstance || ev.Kind == cloudsim.KindOperation) {
 					of = append(of, ev.ID)
 				}
@@ -175,7 +175,7 @@ func TestWatchFollowsPermissions(t *testing.T) {
 			t.Errorf("the watch with fewer permissions got events of %v", got)
 		}
 		if got := heard(ours); !slices.Equal(got, []string{"i-000001", "i-000002", "op-000001", "op-000002"}) {
-			t.Errorf("the cloud heard of %v", got)
+			t.Errorf("events of the cloud's watch: got %v", got)
 		}
 	})
 }
@@ -206,7 +206,7 @@ func TestEventsEndWithALoad(t *testing.T) {
 		}
 		l := must(e.ListEvents(ctx, cloudsim.WatchOptions{}))(t)
 		if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.Revision}); err != nil || l.Revision != now {
-			t.Errorf("after %s, what there is was read up to %d of %d, and then: %v", what, l.Revision, now, err)
+			t.Errorf("after %s: the list has objects up to revision %d of %d, and the watch returned %v", what, l.Revision, now, err)
 		}
 	}
 }
@@ -239,6 +239,6 @@ func TestWatchReadsLoadedState(t *testing.T) {
 		}
 	}
 	if read != saved {
-		t.Errorf("it read %d of %d events", read, saved)
+		t.Errorf("the watch received %d of %d events", read, saved)
 	}
 }

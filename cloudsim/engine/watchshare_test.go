@@ -57,14 +57,14 @@ func TestWatchesShareReads(t *testing.T) {
 				noise()
 				write()
 				if took := (<-quiet).Sub(began); took != 0 {
-					t.Errorf("the watch of another project had its event after %s, want at once", took)
+					t.Errorf("the watch of another project received its event after %s, want no delay", took)
 				}
 				var last time.Duration
 				for range tc.watches {
 					last = (<-noisy).Sub(began)
 				}
 				if last < tc.least || last > tc.most {
-					t.Errorf("the last of %d watches had the event after %s, want between %s and %s", tc.watches, last, tc.least, tc.most)
+					t.Errorf("the last of %d watches received the event after %s, want between %s and %s", tc.watches, last, tc.least, tc.most)
 				}
 			})
 		})

@@ -51,7 +51,7 @@ func TestWhy(t *testing.T) {
 		{"", "settle op-000002", "held by hold-000001"},
 	} {
 		if !tells(w, want.request, want.cause, want.text) {
-			t.Errorf("it does not tell of %+v in %+v", want, w.Steps)
+			t.Errorf("step %+v is missing in %+v", want, w.Steps)
 		}
 	}
 	if _, err := e.DeleteInstance(as("req-delete", "instances.delete"), i.ID); err != nil {
@@ -59,10 +59,10 @@ func TestWhy(t *testing.T) {
 	}
 	advance(t, e, engine.AsCloud(t.Context()), time.Hour)
 	if w := whyOf(t, e, as("req-why", "why.get"), string(i.ID)); !w.Gone || len(w.Waits) != 0 || !tells(w, "", "settle op-000003", "is gone") {
-		t.Errorf("when it is gone: %+v", w)
+		t.Errorf("why of a deleted object: got %+v", w)
 	}
 	if _, err := e.Why(as("req-why", "why.get"), "instance/nobody"); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("of an unknown object: %v", err)
+		t.Errorf("why of an unknown object: got error %v", err)
 	}
 }
 
