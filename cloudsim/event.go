@@ -74,7 +74,7 @@ func ResourceKinds() []ResourceKind {
 		KindRegion, KindZone, KindInstanceType, KindInstance, KindAddress, KindLoadBalancer,
 		KindNetwork, KindSubnet, KindRoute,
 		KindDiskType, KindDiskPool, KindDisk, KindSnapshot, KindSnapshotGroup,
-		KindRepository, KindRecord, KindOperation, KindFault, KindHold,
+		KindRepository, KindRecord, KindMetadataTree, KindOperation, KindFault, KindHold,
 	}
 }
 

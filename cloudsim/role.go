@@ -85,7 +85,7 @@ func PredefinedRoles() []Role {
 		role(RoleHypervisor, "Hypervisor: watches instances and their resources",
 			"events.list", "events.watch", "instances.get", "instances.list", "instanceTypes.get", "routes.get", "routes.list", "zones.get", "zones.list"),
 		role(RoleMetadata, "Metadata service: reads instances and issues their tokens",
-			"instances.get", "instances.list", "instances.userData", "instances.identity", "instances.token"),
+			"instances.get", "instances.list", "metadataTrees.list", "instances.userData", "instances.identity", "instances.token"),
 		role(RoleRegistryReader, "Pull images", "registry.pull"),
 		role(RoleRegistryWriter, "Pull and push images", "registry.pull", "registry.push"),
 	}

@@ -103,6 +103,7 @@ func TestEveryVerb(t *testing.T) {
 		t.Error(err)
 	}
 	everyRecordVerb(t, c)
+	everyMetadataTreeVerb(t, c)
 	must(c.DeleteInstance(ctx, i.ID))(t)
 	if _, err := c.GetInstance(ctx, i.ID); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("after the deletion: %v", err)

@@ -527,7 +527,7 @@ func (e *Engine) checkRecords() error {
 		diskTypes.Check, diskPools.Check,
 		networks.Check, subnets.Check, routes.Check,
 		instances.Check, addresses.Check, loadBalancers.Check, disks.Check, operations.Check, faults.Check,
-		holds.Check, records.Check,
+		holds.Check, records.Check, metadataTrees.Check,
 		snapshots.Check, snapshotGroups.Check, checkDiskPools,
 	} {
 		all.Go(func() error { return e.store.View(check) })

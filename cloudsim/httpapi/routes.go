@@ -60,6 +60,7 @@ func (a *api) routes() {
 	a.diskRoutes()
 	a.snapshotRoutes()
 	a.recordRoutes()
+	a.metadataTreeRoutes()
 
 	handle(a, op{id: "addresses.create", method: post, path: "/v1/addresses", summary: "Reserve an address for load balancers", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createAddress)
 	lists(a, "addresses", "/v1/addresses", "addresses", engine.Read, e.ListAddresses)

@@ -40,6 +40,9 @@ var texts = map[string]func(length int) string{
 	"healthCheck.path":                       path,
 	"listeners[0].healthCheck.expectedCodes": statuses,
 	"listeners[0].healthCheck.path":          path,
+	"prefix":                                 path,
+	"session.path":                           path,
+	"leaves[0].path":                         path,
 	"issuer":                                 func(n int) string { return "https://" + strings.Repeat("a", n-len("https://")) },
 	"keys":                                   func(n int) string { return `{"keys":[{}]}` + strings.Repeat(" ", n-len(`{"keys":[{}]}`)) },
 }

@@ -21,6 +21,7 @@ type Cloud interface {
 	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)
 	GetUserData(context.Context, cloudsim.InstanceID) (cloudsim.UserData, error)
 	CreateIdentityDocument(context.Context, cloudsim.InstanceID, cloudsim.CreateIdentityDocument) (cloudsim.IdentityDocument, error)
+	ListMetadataTrees(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.MetadataTree], error)
 	CreateInstanceToken(context.Context, cloudsim.InstanceID) (cloudsim.Token, error)
 }
 
@@ -128,14 +129,17 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err != nil {
 		return "", err
 	}
+	if !own(r.URL.Path) {
+		return i.ID, s.answerTree(ctx, w, r, i)
+	}
 	switch {
 	case r.URL.Path == tokenPath:
-		return i.ID, s.startSession(w, r, i.ID)
+		return i.ID, s.startSession(w, r, i.ID, ownSession)
 	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", http.MethodGet)
 		return i.ID, &httpError{http.StatusMethodNotAllowed, r.URL.Path + " answers GET only"}
 	}
-	if err := s.sessions.check(r.Header.Get(tokenHeader), i.ID); err != nil {
+	if err := s.sessions.check(r, i.ID, ownSession); err != nil {
 		return i.ID, err
 	}
 	if err := s.mayHaveSecrets(r); err != nil {

@@ -53,10 +53,13 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.Ins
 	http.Error(w, msg, code)
 }
 
-// write writes a string as plain text, and any other value as JSON.
+// write writes a string as plain text, unless the reply has another content type already. It writes
+// any other value as JSON.
 func write(w http.ResponseWriter, v any) error {
 	if s, ok := v.(string); ok {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if w.Header().Get("Content-Type") == "" {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		_, _ = w.Write([]byte(s)) //nolint:gosec // the value is plain text, and an error means that the caller has disconnected
 		return nil

@@ -23,6 +23,9 @@ const (
 	maxTTL      = 6 * 3600
 )
 
+// ownSession describes the sessions of the paths below /v1.
+var ownSession = cloudsim.MetadataSession{Path: tokenPath, TTLHeader: ttlHeader, TokenHeader: tokenHeader}
+
 // sessions makes and checks session tokens. A token consists of its expiry time and a MAC over the
 // expiry time and the instance. The key of the MAC exists only in memory, so the service stores no
 // tokens. After a restart every instance needs a new token.
@@ -37,16 +40,16 @@ func newSessions() *sessions {
 	return s
 }
 
-func (s *service) startSession(w http.ResponseWriter, r *http.Request, id cloudsim.InstanceID) error {
+func (s *service) startSession(w http.ResponseWriter, r *http.Request, id cloudsim.InstanceID, of cloudsim.MetadataSession) error {
 	if r.Method != http.MethodPut {
 		w.Header().Set("Allow", http.MethodPut)
-		return &httpError{http.StatusMethodNotAllowed, tokenPath + " answers PUT only"}
+		return &httpError{http.StatusMethodNotAllowed, of.Path + " answers PUT only"}
 	}
-	ttl, err := strconv.Atoi(r.Header.Get(ttlHeader))
+	ttl, err := strconv.Atoi(r.Header.Get(of.TTLHeader))
 	if err != nil || ttl < minTTL || ttl > maxTTL {
-		return &httpError{http.StatusBadRequest, ttlHeader + " must be between 1 and 21600"}
+		return &httpError{http.StatusBadRequest, of.TTLHeader + " must be between 1 and 21600"}
 	}
-	w.Header().Set(ttlHeader, strconv.Itoa(ttl))
+	w.Header().Set(of.TTLHeader, strconv.Itoa(ttl))
 	return write(w, s.sessions.start(id, time.Duration(ttl)*time.Second))
 }
 
@@ -65,14 +68,15 @@ func (s *sessions) mac(end []byte, id cloudsim.InstanceID) []byte {
 // check returns an error if the token is missing or expired, or belongs to another instance. The
 // error for a missing token says that the token is missing. For all other failed checks, the error
 // does not say which check failed.
-func (s *sessions) check(token string, id cloudsim.InstanceID) error {
+func (s *sessions) check(r *http.Request, id cloudsim.InstanceID, of cloudsim.MetadataSession) error {
+	token := r.Header.Get(of.TokenHeader)
 	if token == "" {
-		return &httpError{http.StatusUnauthorized, "no session token: PUT " + tokenPath + " for one, and send it as " + tokenHeader}
+		return &httpError{http.StatusUnauthorized, "no session token: PUT " + of.Path + " for one, and send it as " + of.TokenHeader}
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) != 8+sha256.Size || !hmac.Equal(raw[8:], s.mac(raw[:8], id)) ||
 		!s.now().Before(time.Unix(0, int64(binary.BigEndian.Uint64(raw[:8])))) {
-		return &httpError{http.StatusUnauthorized, "the session token is invalid or expired: PUT " + tokenPath + " for a new token"}
+		return &httpError{http.StatusUnauthorized, "the session token is invalid or expired: PUT " + of.Path + " for a new token"}
 	}
 	return nil
 }

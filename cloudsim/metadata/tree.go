@@ -158,7 +158,7 @@ func (s *service) tell(ctx context.Context, i cloudsim.Instance, r *http.Request
 			return found(l.value(Of(i)), path, nil)
 		}
 	}
-	return nil, &httpError{http.StatusNotFound, "no such path: GET /v1/ lists them"}
+	return nil, errNoPath
 }
 
 func found(v any, path string, err error) (any, error) {

@@ -128,6 +128,8 @@ func (g *generator) special(in, property string) (any, bool) {
 		return []string{pick(g, "instances.list", "disks.*", "*.get")}, true
 	case "CreateToken.role":
 		return pick(g, "reader", "writer", "admin"), true
+	case "SetMetadataTree.prefix", "MetadataLeaf.path", "MetadataSession.path":
+		return "/" + g.name() + "/" + g.name(), true
 	case "CreateHold.kind", "WorkDuration.kind":
 		return pick(g, "instance", "disk", "loadBalancer", "snapshot"), true
 	case "CreateHold.verb", "WorkDuration.verb":

@@ -1,0 +1,65 @@
+package metadata
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/run"
+)
+
+// own reports whether a path belongs to the service's own paths, and not to a
+// metadata tree of the cloud.
+func own(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
+
+// answerTree answers a request for a path of a metadata tree. It reads the trees
+// from the cloud, so a change of a tree takes effect at once.
+func (s *service) answerTree(ctx context.Context, w http.ResponseWriter, r *http.Request, i cloudsim.Instance) error {
+	path := r.URL.Path
+	if len(path) > 1 {
+		path = strings.TrimSuffix(path, "/")
+	}
+	trees, err := s.cloud.ListMetadataTrees(ctx, cloudsim.ListOptions{Limit: cloudsim.MaxMetadataTrees})
+	if err != nil {
+		return err
+	}
+	for _, t := range trees.Items {
+		switch {
+		case t.Session != nil && path == t.Session.Path:
+			return s.startSession(w, r, i.ID, *t.Session)
+		case t.Covers(path):
+			return s.answerLeaf(ctx, w, r, i, t, strings.TrimPrefix(path, t.Prefix))
+		}
+	}
+	return errNoPath
+}
+
+var errNoPath = &httpError{http.StatusNotFound, "no such path: GET /v1/ lists the paths of this cloud"}
+
+func (s *service) answerLeaf(ctx context.Context, w http.ResponseWriter, r *http.Request, i cloudsim.Instance, t cloudsim.MetadataTree, path string) error {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		return &httpError{http.StatusMethodNotAllowed, r.URL.Path + " answers GET only"}
+	}
+	if t.Session != nil {
+		if err := s.sessions.check(r, i.ID, *t.Session); err != nil {
+			return err
+		}
+		run.Authenticated(ctx)
+	}
+	for _, l := range t.Leaves {
+		if l.Path != path {
+			continue
+		}
+		text, err := found(l.Render(i), r.URL.Path, nil)
+		if err != nil {
+			return err
+		}
+		if l.JSON {
+			w.Header().Set("Content-Type", "application/json")
+		}
+		return write(w, text)
+	}
+	return &httpError{http.StatusNotFound, "metadata tree " + t.Name + " has no such path"}
+}

@@ -1,0 +1,167 @@
+package metadata_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+)
+
+// TestMetadataTree proves that the service answers the paths of a tree for each instance, from the
+// moment when the tree is set until it is deleted.
+func TestMetadataTree(t *testing.T) {
+	cl, ctx := cloudtest.Start(t), t.Context()
+	admin := *cl
+	admin.Project = ""
+	var last cloudsim.Instance
+	for n := range 12 {
+		last = instance(t, cl, fmt.Sprint("a", n))
+	}
+	url := serve(t, cl, metadata.Config{Instance: last.ID})
+	get := func(path string) (int, string) { return send(t, http.DefaultClient, "GET", url+path) }
+	if code, text := get("/hetzner/v1/metadata/instance-id"); code != 404 {
+		t.Errorf("before the tree is set: %d %q, want 404", code, text)
+	}
+	tree := cloudsim.SetMetadataTree{MetadataTreeSpec: cloudsim.MetadataTreeSpec{
+		Prefix: "/hetzner/v1/metadata",
+		Leaves: []cloudsim.MetadataLeaf{
+			{Path: "", Text: "instance-id: ${id.number}\nregion: ${region}\n"},
+			{Path: "/instance-id", Text: "${id.number}"},
+			{Path: "/availability-zone", Text: "${zone}-dc1"},
+			{Path: "/uuid", Text: "${id.hex8}-0100-8000-8000-736f696d6f00"},
+			{Path: "/private-networks", Text: "- ip: ${internal-ip}\n  network_id: ${network.number}\n"},
+			{Path: "/public-ipv4", Text: "${external-ip}"},
+			{Path: "/deep/path", Text: "${labels.app.io/tier}"},
+			{Path: "/doc", Text: `{"cost":"$5","tier":"${labels.odd}"}`, JSON: true},
+		},
+	}}
+	if _, err := admin.SetMetadataTree(ctx, "hetzner", tree); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cl.UpdateInstance(ctx, last.ID, cloudsim.UpdateInstance{Labels: map[string]string{"app.io/tier": "web", "odd": `a"b`}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/hetzner/v1/metadata":                   "instance-id: 12\nregion: sim-1\n",
+		"/hetzner/v1/metadata/":                  "instance-id: 12\nregion: sim-1\n",
+		"/hetzner/v1/metadata/instance-id":       "12",
+		"/hetzner/v1/metadata/availability-zone": "sim-1a-dc1",
+		"/hetzner/v1/metadata/uuid":              "0000000c-0100-8000-8000-736f696d6f00",
+		"/hetzner/v1/metadata/private-networks":  "- ip: " + last.InternalIP() + "\n  network_id: 1\n",
+		"/hetzner/v1/metadata/deep/path":         "web",
+		"/hetzner/v1/metadata/doc":               `{"cost":"$5","tier":"a\"b"}`,
+	} {
+		if code, got := get(path); code != 200 || got != want {
+			t.Errorf("%s: %d %q; want %q", path, code, got, want)
+		}
+	}
+	for path, want := range map[string]int{
+		"/hetzner/v1/metadata/public-ipv4": 404, // the instance has no external address
+		"/hetzner/v1/metadata/other":       404,
+		"/hetzner/v1/metadataX":            404,
+		"/hetzner":                         404,
+		"/v1/instance/id":                  401, // the service's own paths still need a session
+	} {
+		if code, got := get(path); code != want {
+			t.Errorf("%s: %d %q; want %d", path, code, got, want)
+		}
+	}
+	if code, got := send(t, http.DefaultClient, "POST", url+"/hetzner/v1/metadata/instance-id"); code != 405 {
+		t.Errorf("POST: %d %q, want 405", code, got)
+	}
+	if code, got := send(t, http.DefaultClient, "GET", url+"/hetzner/v1/metadata/instance-id", "X-Forwarded-For", "10.0.0.1"); code != 403 {
+		t.Errorf("through a proxy: %d %q, want 403", code, got)
+	}
+	if err := admin.DeleteMetadataTree(ctx, "hetzner"); err != nil {
+		t.Fatal(err)
+	}
+	if code, text := get("/hetzner/v1/metadata/instance-id"); code != 404 {
+		t.Errorf("after the deletion: %d %q, want 404", code, text)
+	}
+}
+
+// TestMetadataTreeSession proves that a tree with sessions needs a token of the same instance.
+func TestMetadataTreeSession(t *testing.T) {
+	cl, ctx := cloudtest.Start(t), t.Context()
+	admin := *cl
+	admin.Project = ""
+	a, b := instance(t, cl, "a"), instance(t, cl, "b")
+	if _, err := admin.SetMetadataTree(ctx, "aws", cloudsim.SetMetadataTree{MetadataTreeSpec: cloudsim.MetadataTreeSpec{
+		Prefix:  "/latest/meta-data",
+		Session: &cloudsim.MetadataSession{Path: "/latest/api/token", TTLHeader: "X-aws-ec2-metadata-token-ttl-seconds", TokenHeader: "X-aws-ec2-metadata-token"},
+		Leaves:  []cloudsim.MetadataLeaf{{Path: "/instance-id", Text: "i-${id.hex17}"}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	url := serve(t, cl, metadata.Config{Instance: a.ID})
+	const path, header = "/latest/meta-data/instance-id", "X-aws-ec2-metadata-token"
+	if code, got := send(t, http.DefaultClient, "GET", url+path); code != 401 || !strings.Contains(got, "PUT /latest/api/token") || !strings.Contains(got, header) {
+		t.Errorf("without a token: %d %q, want 401 with the path and the header of tokens", code, got)
+	}
+	if code, got := send(t, http.DefaultClient, "PUT", url+"/latest/api/token"); code != 400 {
+		t.Errorf("without a lifetime: %d %q, want 400", code, got)
+	}
+	token := func(url string) string {
+		code, token := send(t, http.DefaultClient, "PUT", url+"/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60")
+		if code != 200 {
+			t.Fatalf("%d %q", code, token)
+		}
+		return token
+	}
+	if code, got := send(t, http.DefaultClient, "GET", url+path, header, token(url)); code != 200 || got != "i-00000000000000001" {
+		t.Errorf("%d %q", code, got)
+	}
+	if code, got := send(t, http.DefaultClient, "GET", url+path, header, token(serve(t, cl, metadata.Config{Instance: b.ID}))); code != 401 {
+		t.Errorf("with the token of another instance: %d %q, want 401", code, got)
+	}
+}
+
+// TestMetadataTreesDoNotOverlap proves that the cloud refuses a tree whose paths another tree has.
+func TestMetadataTreesDoNotOverlap(t *testing.T) {
+	cl, ctx := cloudtest.Start(t), t.Context()
+	admin := *cl
+	admin.Project = ""
+	tree := func(prefix, session string) cloudsim.SetMetadataTree {
+		req := cloudsim.SetMetadataTree{MetadataTreeSpec: cloudsim.MetadataTreeSpec{Prefix: prefix, Leaves: []cloudsim.MetadataLeaf{{Path: "/id", Text: "${id}"}}}}
+		if session != "" {
+			req.Session = &cloudsim.MetadataSession{Path: session, TTLHeader: "a", TokenHeader: "b"}
+		}
+		return req
+	}
+	first, err := admin.SetMetadataTree(ctx, "first", tree("/latest/meta-data", "/latest/api/token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := admin.SetMetadataTree(ctx, "first", tree("/latest/meta-data", "/latest/api/token"))
+	if err != nil || again.Revision != first.Revision {
+		t.Errorf("the same tree again: revision %d, %v; want %d", again.Revision, err, first.Revision)
+	}
+	for _, other := range []cloudsim.SetMetadataTree{
+		tree("/latest/meta-data", ""), tree("/latest", ""), tree("/latest/meta-data/x", ""), tree("/latest/api", ""),
+		tree("/x", "/latest/api/token"), tree("/x", "/latest/meta-data/token"),
+	} {
+		if _, err := admin.SetMetadataTree(ctx, "second", other); !errors.Is(err, cloudsim.Conflict) {
+			t.Errorf("%+v: %v, want Conflict", other.MetadataTreeSpec, err)
+		}
+	}
+	if _, err := admin.SetMetadataTree(ctx, "second", tree("/latest/meta-data-2", "")); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []cloudsim.SetMetadataTree{tree("/v1", ""), tree("/v1/x", ""), tree("/x", "/v1/token"), tree("x", ""), tree("/x/", ""), tree("/x/../y", "")} {
+		if _, err := admin.SetMetadataTree(ctx, "third", bad); !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("%+v: %v, want Invalid", bad.MetadataTreeSpec, err)
+		}
+	}
+	for _, text := range []string{"${secret}", "${id.hex0}", "${name.number}", "${id", "${labels.}"} {
+		bad := tree("/x", "")
+		bad.Leaves[0].Text = text
+		if _, err := admin.SetMetadataTree(ctx, "third", bad); !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), "leaves[0].text") {
+			t.Errorf("text %q: %v, want Invalid of leaves[0].text", text, err)
+		}
+	}
+}

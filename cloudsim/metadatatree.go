@@ -1,0 +1,237 @@
+package cloudsim
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// KindMetadataTree is the kind of metadata trees in events.
+const KindMetadataTree ResourceKind = "metadataTree"
+
+// Limits of metadata trees.
+const (
+	MaxMetadataTrees  = 20
+	MaxMetadataLeaves = 100
+	MaxMetadataText   = 4096 // bytes of one text
+)
+
+// MetadataTree is a set of additional paths of the metadata service, for
+// instances that run software of another cloud. The metadata service answers
+// these paths for every instance. A tree belongs to the whole cloud. Its name is
+// its id.
+type MetadataTree struct {
+	Meta
+	MetadataTreeSpec
+}
+
+// MetadataTreeSpec describes the paths of a metadata tree.
+type MetadataTreeSpec struct {
+	Prefix  string           `json:"prefix" maxLength:"128" doc:"Common beginning of the paths. The prefixes of two trees must not contain each other, and /v1 is reserved" example:"/hetzner/v1/metadata"`
+	Session *MetadataSession `json:"session,omitempty" doc:"How a caller gets a session token. Absent: callers need no token, so a request forged by an attacker can read the tree"`
+	Leaves  []MetadataLeaf   `json:"leaves" minItems:"1" maxItems:"100" doc:"Paths with their answers"`
+}
+
+// MetadataSession describes the session tokens of a metadata tree.
+type MetadataSession struct {
+	Path        string `json:"path" maxLength:"128" doc:"Path to which the caller sends PUT for a token" example:"/latest/api/token"`
+	TTLHeader   string `json:"ttlHeader" maxLength:"64" doc:"Header of the PUT with the wanted lifetime in seconds" example:"X-aws-ec2-metadata-token-ttl-seconds"`
+	TokenHeader string `json:"tokenHeader" maxLength:"64" doc:"Header with the token in each GET" example:"X-aws-ec2-metadata-token"`
+}
+
+// MetadataLeaf is one path of a metadata tree.
+type MetadataLeaf struct {
+	Path string `json:"path" maxLength:"128" doc:"Path below the prefix; empty for the prefix itself" example:"/instance-id"`
+	Text string `json:"text" maxLength:"4096" doc:"Answer. Variables in ${} stand for values of the instance. If the answer is empty, the service answers 404" example:"${id.number}"`
+	JSON bool   `json:"json,omitempty" doc:"Whether the answer is JSON. The service then escapes the values of variables for JSON strings"`
+}
+
+// SetMetadataTree creates or replaces a metadata tree.
+type SetMetadataTree struct {
+	Labels map[string]string `json:"labels,omitempty"`
+	MetadataTreeSpec
+}
+
+// metadataVariables are the variables of a MetadataLeaf. The variables of
+// labels, "labels.KEY", are not in this map.
+var metadataVariables = map[string]func(Instance) string{
+	"id":              func(i Instance) string { return string(i.ID) },
+	"name":            func(i Instance) string { return i.Name },
+	"hostname":        func(i Instance) string { return i.firstAddress(AddressHostname) },
+	"type":            func(i Instance) string { return i.Type },
+	"zone":            func(i Instance) string { return i.Zone },
+	"region":          func(i Instance) string { return i.Region },
+	"project":         func(i Instance) string { return string(i.Project) },
+	"provider-id":     func(i Instance) string { return i.ProviderID },
+	"service-account": func(i Instance) string { return string(i.ServiceAccount) },
+	"network":         func(i Instance) string { return string(i.Network) },
+	"subnet":          func(i Instance) string { return string(i.Subnet) },
+	"internal-ip":     func(i Instance) string { return i.firstAddress(AddressInternal) },
+	"external-ip":     func(i Instance) string { return i.firstAddress(AddressExternal) },
+}
+
+// numberedVariables are the variables whose value is an id. With the suffix
+// .number, the value is the number of the id as decimal text. With the suffix
+// .hexN, it is the number as hexadecimal text with at least N digits.
+var numberedVariables = []string{"id", "network", "subnet", "project", "service-account"}
+
+func (i Instance) firstAddress(t InstanceAddressType) string {
+	for _, a := range i.Addresses {
+		if a.Type == t {
+			return a.Address
+		}
+	}
+	return ""
+}
+
+var (
+	variableRE = regexp.MustCompile(`\$\{([^{}$]*)\}`)
+	hexRE      = regexp.MustCompile(`^hex([1-9][0-9]?)$`)
+	headerRE   = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$`)
+	pathRE     = regexp.MustCompile(`^(/[-._~A-Za-z0-9]+)+$`)
+)
+
+// metadataVariable returns the value of a variable for an instance. It returns
+// false if there is no such variable.
+func metadataVariable(name string, i Instance) (string, bool) {
+	if key, ok := strings.CutPrefix(name, "labels."); ok {
+		return i.Labels[key], labelKeyRE.MatchString(key)
+	}
+	if of, ok := metadataVariables[name]; ok {
+		return of(i), true
+	}
+	base, suffix, _ := strings.Cut(name, ".")
+	if !slices.Contains(numberedVariables, base) {
+		return "", false
+	}
+	hex := hexRE.FindStringSubmatch(suffix)
+	if suffix != "number" && hex == nil {
+		return "", false
+	}
+	id := metadataVariables[base](i)
+	n, err := strconv.ParseUint(id[strings.LastIndexByte(id, '-')+1:], 16, 64)
+	switch {
+	case err != nil:
+		return "", true // the instance has no such id
+	case hex == nil:
+		return strconv.FormatUint(n, 10), true
+	}
+	return fmt.Sprintf("%0"+hex[1]+"x", n), true
+}
+
+// Render returns the answer of the leaf for an instance.
+func (l MetadataLeaf) Render(i Instance) string {
+	return variableRE.ReplaceAllStringFunc(l.Text, func(s string) string {
+		v, _ := metadataVariable(s[len("${"):len(s)-len("}")], i)
+		if !l.JSON {
+			return v
+		}
+		quoted, err := json.Marshal(v)
+		if err != nil {
+			return ""
+		}
+		return string(quoted[1 : len(quoted)-1])
+	})
+}
+
+// CheckMetadataTreeName returns Invalid if name cannot be the name of a
+// metadata tree.
+func CheckMetadataTreeName(name string) error {
+	var c checks
+	c.name("name", name)
+	return c.err()
+}
+
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the invalid fields.
+func (r SetMetadataTree) Validate() error {
+	var c checks
+	c.labels(r.Labels)
+	c.metadataPath("prefix", r.Prefix)
+	c.notReserved("prefix", r.Prefix)
+	if s := r.Session; s != nil {
+		c.metadataPath("session.path", s.Path)
+		c.notReserved("session.path", s.Path)
+		c.header("session.ttlHeader", s.TTLHeader)
+		c.header("session.tokenHeader", s.TokenHeader)
+	}
+	if len(r.Leaves) == 0 || len(r.Leaves) > MaxMetadataLeaves {
+		c.addf("leaves", "must be 1 to %d, got %d", MaxMetadataLeaves, len(r.Leaves))
+		return c.err()
+	}
+	seen := map[string]int{}
+	for n, l := range r.Leaves {
+		at := fmt.Sprintf("leaves[%d].", n)
+		if l.Path != "" {
+			c.metadataPath(at+"path", l.Path)
+		}
+		if first, dup := seen[l.Path]; dup {
+			c.addf(at+"path", "is %q, as is leaves[%d]", clip(l.Path), first)
+		} else {
+			seen[l.Path] = n
+		}
+		c.metadataText(at+"text", l.Text)
+	}
+	return c.err()
+}
+
+func (c *checks) metadataPath(field, s string) {
+	if len(s) > 128 || !pathRE.MatchString(s) || path.Clean(s) != s {
+		c.addf(field, "must be a path such as /latest/meta-data, without a final slash and with at most 128 characters; got %q", clip(s))
+	}
+}
+
+func (c *checks) notReserved(field, s string) {
+	if s == "/v1" || strings.HasPrefix(s, "/v1/") {
+		c.addf(field, "must not be /v1 or below it, where the paths of this cloud are; got %q", clip(s))
+	}
+}
+
+func (c *checks) header(field, s string) {
+	if len(s) > 64 || !headerRE.MatchString(s) {
+		c.addf(field, "must be the name of an HTTP header of at most 64 characters; got %q", clip(s))
+	}
+}
+
+// metadataText checks that the text contains only known variables.
+func (c *checks) metadataText(field, s string) {
+	if len(s) > MaxMetadataText || !utf8.ValidString(s) {
+		c.addf(field, "must be UTF-8 text of at most %d bytes, got %d", MaxMetadataText, len(s))
+		return
+	}
+	for _, found := range variableRE.FindAllStringSubmatch(s, -1) {
+		if _, ok := metadataVariable(found[1], Instance{}); !ok {
+			c.addf(field, "has the unknown variable %q: there are labels.KEY, %s, and the suffixes .number and .hexN for %s",
+				clip(found[1]), strings.Join(slices.Sorted(maps.Keys(metadataVariables)), ", "), strings.Join(numberedVariables, ", "))
+		}
+	}
+	if strings.Contains(variableRE.ReplaceAllString(s, ""), "${") {
+		c.addf(field, "has %q without a variable and a closing brace", "${")
+	}
+}
+
+// Covers reports whether p is the prefix of the tree, or a path below it.
+func (s MetadataTreeSpec) Covers(p string) bool {
+	return p == s.Prefix || strings.HasPrefix(p, s.Prefix+"/")
+}
+
+// Conflicts reports whether the metadata service could not distinguish the
+// requests for two trees.
+func (s MetadataTreeSpec) Conflicts(other MetadataTreeSpec) bool {
+	own := func(s, other MetadataTreeSpec) bool {
+		return s.Covers(other.Prefix) || other.Session != nil && (s.Covers(other.Session.Path) || s.Session != nil && s.Session.Path == other.Session.Path)
+	}
+	return own(s, other) || own(other, s)
+}
+
+// Same reports whether two trees are equal.
+func (s MetadataTreeSpec) Same(other MetadataTreeSpec) bool {
+	return s.Prefix == other.Prefix && slices.Equal(s.Leaves, other.Leaves) &&
+		(s.Session == nil) == (other.Session == nil) && (s.Session == nil || *s.Session == *other.Session)
+}
