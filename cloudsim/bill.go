@@ -9,12 +9,14 @@ type AuditEntry struct {
 	Caller    string    `json:"caller,omitempty" doc:"Name of the service account or token; absent for unknown callers"`
 	Operation string    `json:"operation" example:"instances.create"`
 	Target    string    `json:"target,omitempty" doc:"Id in the path" example:"i-000001"`
-	Outcome   string    `json:"outcome" doc:"ok, or the kind of the error, or dropped if no reply was sent" example:"not_found"`
-	Status    int       `json:"status,omitempty" doc:"HTTP status; absent if no reply was sent"`
-	Fault     FaultID   `json:"fault,omitempty" doc:"Id of the fault that changed the call"`
-	Throttled bool      `json:"throttled,omitempty" doc:"Whether a rate limit or a fault answered 429"`
-	Millis    float64   `json:"millis" doc:"Duration of the call in milliseconds"`
-	Bytes     int64     `json:"bytes" doc:"Length of the reply in bytes"`
+	// DialectCall is the call of another cloud's API that made this call.
+	DialectCall string  `json:"dialectCall,omitempty" doc:"Call of another cloud's API that made this call, as DIALECT.CALL" example:"hcloud.load_balancers.add_service"`
+	Outcome     string  `json:"outcome" doc:"ok, or the kind of the error, or dropped if no reply was sent" example:"not_found"`
+	Status      int     `json:"status,omitempty" doc:"HTTP status; absent if no reply was sent"`
+	Fault       FaultID `json:"fault,omitempty" doc:"Id of the fault that changed the call"`
+	Throttled   bool    `json:"throttled,omitempty" doc:"Whether a rate limit or a fault answered 429"`
+	Millis      float64 `json:"millis" doc:"Duration of the call in milliseconds"`
+	Bytes       int64   `json:"bytes" doc:"Length of the reply in bytes"`
 }
 
 // Values of AuditEntry.Outcome in addition to the names of the error kinds.

@@ -47,7 +47,10 @@ type FaultMatch struct {
 	Target    string            `json:"target,omitempty" maxLength:"128" example:"i-000001" doc:"Id of the resource in the path"`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of the resource in the path, or of the resource that the request creates"`
 	Zone      string            `json:"zone,omitempty" maxLength:"63" example:"sim-1a" doc:"Zone of the resource in the path, or of the resource that the request creates"`
-	Type      string            `json:"type,omitempty" maxLength:"63" example:"small" doc:"Instance type or disk type of the resource in the path, or of the resource that the request creates"`
+	// DialectCall is a pattern for the name of a dialect's call, which consists of the
+	// name of the dialect and the name of the call.
+	DialectCall string `json:"dialectCall,omitempty" maxLength:"128" example:"hcloud.load_balancers.add_service" doc:"Call of another cloud's API, as DIALECT.CALL, in which * matches any characters. Only calls through a dialect match. See 'allinone dialect calls'"`
+	Type        string `json:"type,omitempty" maxLength:"63" example:"small" doc:"Instance type or disk type of the resource in the path, or of the resource that the request creates"`
 }
 
 // FaultWhen selects some of the matching calls. Times are on the cloud's clock.
@@ -91,6 +94,12 @@ type FaultTarget struct {
 	Summary   string `json:"summary"`
 }
 
+var dialectCallRE = regexp.MustCompile(`^[a-z0-9_*]+(\.[a-z0-9_*]+)*$`)
+
+// ValidDialectCall reports whether s can be the name of a dialect's call, or a pattern
+// for such names.
+func ValidDialectCall(s string) bool { return len(s) <= 128 && dialectCallRE.MatchString(s) }
+
 var operationRE = regexp.MustCompile(`^[A-Za-z0-9*]+(\.[A-Za-z0-9*]+)*$`)
 
 // Validate checks the request without the cloud's state. It returns an Invalid
@@ -114,6 +123,9 @@ func (m FaultMatch) check(c *checks) {
 		c.addf("match.caller", "must be the name of a token, got %q", clip(m.Caller))
 	}
 	c.optionalReference("match.target", m.Target)
+	if m.DialectCall != "" && !ValidDialectCall(m.DialectCall) {
+		c.addf("match.dialectCall", "must be a call of a dialect in which * stands for any characters, e.g. hcloud.volumes.*; got %q", clip(m.DialectCall))
+	}
 	if m.Zone != "" && !nameRE.MatchString(m.Zone) {
 		c.addf("match.zone", "must be the name of a zone, got %q", clip(m.Zone))
 	}
@@ -152,6 +164,12 @@ func (w FaultWhen) check(c *checks) {
 func (m FaultMatch) Covers(operation string) bool {
 	ok, err := path.Match(m.Operation, operation)
 	return ok && err == nil
+}
+
+// CoversDialect reports whether m matches the name of a dialect's call. The name is "" for
+// a call that did not come from a dialect.
+func (m FaultMatch) CoversDialect(call string) bool {
+	return m.DialectCall == "" || call != "" && Glob(m.DialectCall, call)
 }
 
 // Window returns the time window in which f can hit. If the window has no end,

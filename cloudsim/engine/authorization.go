@@ -20,6 +20,7 @@ type Request struct {
 	IdempotencyKey string // "" for none
 	Operation      string // operation id; if it is "", Authorize checks only the class in Access
 	Access         Access // the class of the operation
+	DialectCall    string // call of a dialect that made this call; "" for none
 }
 
 // Access is the class of an operation. A role may permit operations by their
@@ -42,6 +43,7 @@ type Call struct {
 	Token          cloudsim.TokenID   // "" for the cloud itself
 	Project        cloudsim.ProjectID // "" for all
 	IdempotencyKey string
+	DialectCall    string    // call of a dialect that made this call; "" for none
 	At             time.Time // arrival time on the cloud's clock
 
 	asOf    time.Time        // a stale-read fault makes reads return the contents at this time; zero: the present contents
@@ -97,7 +99,7 @@ func (ac *access) Authorize(ctx context.Context, r Request) (context.Context, er
 	if r.Secret == "" {
 		return ctx, cloudsim.Errorf(cloudsim.Unauthenticated, "no token: send Authorization: Bearer TOKEN")
 	}
-	call := Call{RequestID: r.ID, Operation: r.Operation, IdempotencyKey: r.IdempotencyKey, access: r.Access}
+	call := Call{RequestID: r.ID, Operation: r.Operation, IdempotencyKey: r.IdempotencyKey, DialectCall: r.DialectCall, access: r.Access}
 	if err := ac.store.View(func(tx *store.Tx) error {
 		call.At = tx.Now
 		t, shown, err := authenticate(tx, r.Secret)

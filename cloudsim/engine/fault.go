@@ -114,7 +114,7 @@ func (e *Engine) matching(live []cloudsim.Fault, call Call, s Subject) (ids []st
 	for i := range live {
 		f := &live[i]
 		m := f.Match
-		if !m.Covers(s.Operation) || !f.Effect.Strikes(s.Operation) || m.Caller != "" && m.Caller != call.Caller || m.Target != "" && m.Target != s.Target || !f.ActiveAt(now) {
+		if !m.Covers(s.Operation) || !f.Effect.Strikes(s.Operation) || !m.CoversDialect(call.DialectCall) || m.Caller != "" && m.Caller != call.Caller || m.Target != "" && m.Target != s.Target || !f.ActiveAt(now) {
 			continue
 		}
 		if m.Zone != "" || m.Type != "" || len(m.Labels) > 0 {

@@ -161,6 +161,10 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 // from a URL path to this length.
 const maxTarget = 128
 
+// dialectCallHeader is the header with the call of a dialect that made a call. It is only
+// for fault rules and for the audit, so it needs no permission.
+const dialectCallHeader = "Dialect-Call"
+
 // conditional reports whether an operation supports If-Match.
 func conditional(o *huma.Operation) bool {
 	return slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool { return p.In == "header" && p.Name == "If-Match" })
@@ -171,6 +175,9 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 	return func(hc huma.Context, next func(huma.Context)) {
 		x := exchangeOf(hc.Context())
 		x.operation = o.id
+		if call := hc.Header(dialectCallHeader); cloudsim.ValidDialectCall(call) {
+			x.dialectCall = strings.Clone(call)
+		}
 		key := hc.Header("Idempotency-Key")
 		if len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
 			a.refuseHuma(hc, cloudsim.InvalidField("header.Idempotency-Key", "must be at most 255 characters of ASCII"))
@@ -178,7 +185,7 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 		}
 		ctx, err := a.engine.Authorize(hc.Context(), engine.Request{
 			ID: x.requestID, Secret: bearer(hc.Header("Authorization")), Project: hc.Header("Cloud-Project"),
-			IdempotencyKey: key, Operation: o.id, Access: o.access,
+			IdempotencyKey: key, Operation: o.id, Access: o.access, DialectCall: x.dialectCall,
 		})
 		if call, ok := engine.CallOf(ctx); ok {
 			x.caller, x.token, x.at = call.Caller, call.Token, call.At

@@ -71,7 +71,7 @@ func (a *api) record(x *exchange, rec *recorder, dropped bool, took time.Duratio
 		return
 	}
 	e := cloudsim.AuditEntry{
-		Time: x.at, RequestID: x.requestID, Caller: x.caller, Operation: x.operation, Target: x.target,
+		Time: x.at, RequestID: x.requestID, Caller: x.caller, Operation: x.operation, Target: x.target, DialectCall: x.dialectCall,
 		Outcome: outcomeOf(x, rec.status, dropped), Status: rec.status, Fault: cloudsim.FaultID(x.fault), Throttled: x.throttled,
 		Millis: float64(took.Microseconds()) / 1000, Bytes: rec.bytes,
 	}

@@ -19,14 +19,16 @@ import (
 // exchange contains the data about a request and its reply. Only the goroutine of the
 // request uses it.
 type exchange struct {
-	requestID string
-	route     string           // pattern of the path; "" until a route was found
-	operation string           // "" until an operation of the API was found
-	caller    string           // "" until the caller was authenticated
-	token     cloudsim.TokenID // of the caller
-	fault     string           // id of the fault that struck the call; "": none
-	target    string           // id in the path
-	outcome   string           // kind of the error that was sent; "": no error
+	requestID   string
+	route       string           // pattern of the path; "" until a route was found
+	operation   string           // "" until an operation of the API was found
+	caller      string           // "" until the caller was authenticated
+	token       cloudsim.TokenID // of the caller
+	dialectCall string           // call of a dialect that made the call; "": none
+
+	fault     string // id of the fault that struck the call; "": none
+	target    string // id in the path
+	outcome   string // kind of the error that was sent; "": no error
 	throttled bool
 	overQuota cloudsim.QuotaName // the exceeded quota; "": none
 	at        time.Time          // arrival time on the cloud's clock; zero before authorization

@@ -141,6 +141,7 @@ Effects:
 	f.StringVar(&req.Match.Caller, "caller", "", "only calls of the token or service account of this name")
 	f.StringVar(&req.Match.Target, "target", "", "only calls about the resource with this `NAME` or id; an id is required if --operation matches several kinds of resources")
 	f.StringVar(&req.Match.Zone, "zone", "", "only calls about a resource in this zone, and calls that create a resource in it")
+	f.StringVar(&req.Match.DialectCall, "dialect-call", "", "only calls of a dialect that match this `PATTERN`, e.g. 'hcloud.load_balancers.*'; see 'allinone dialect calls'")
 	f.StringVar(&req.Match.Type, "type", "", "only calls about a resource of this instance type or disk type, and calls that create such a resource")
 	f.StringSliceVarP(&in.matchLabels, "selector", "l", nil, "only calls about a resource with the label `KEY=VALUE`; may be repeated")
 	f.Float64Var(&in.probability, "probability", 1, "probability that the fault changes a matching call, more than 0 and at most 1")
