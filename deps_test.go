@@ -32,6 +32,8 @@ var mayImport = map[string][]string{
 	"cloudsim/httpapi":         {"cloudsim", "cloudsim/engine", "internal/backoff", "internal/run"},
 	"cloudsim/client":          {"cloudsim"},
 	"cloudsim/apply":           {"cloudsim", "cloudsim/client"},
+	"cloudsim/dialect":         {"cloudsim", "cloudsim/client", "internal/run"},
+	"cloudsim/dialect/hcloud":  {"cloudsim", "cloudsim/dialect"},
 	"cloudsim/dataplane":       {"cloudsim", "cloudsim/informer", "internal/hostnet", "internal/backoff", "internal/run"},
 	"cloudsim/dataplane/disks": {"cloudsim", "cloudsim/statefile", "internal/fsync", "internal/backoff"},
 	"cloudsim/informer":        {"cloudsim", "internal/backoff"},
@@ -73,11 +75,12 @@ var mayImport = map[string][]string{
 	// another command. The exception is labcli. Its command compose runs the
 	// command that serves the cloud, so labcli also imports servecli.
 	"cmd/allinone": {
-		"cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli",
+		"cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli",
 		"cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli",
 	},
-	"cmd/allinone/internal/cli":      {"cloudsim", "cloudsim/client", "netproxy/wire"},
-	"cmd/allinone/internal/cloudcli": {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/metadata"},
+	"cmd/allinone/internal/cli":        {"cloudsim", "cloudsim/client", "cloudsim/dialect", "cloudsim/dialect/hcloud", "netproxy/wire"},
+	"cmd/allinone/internal/dialectcli": {"cloudsim", "cloudsim/dialect", "cmd/allinone/internal/cli", "internal/logging", "netproxy/certs"},
+	"cmd/allinone/internal/cloudcli":   {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/metadata"},
 	"cmd/allinone/internal/componentcli": {
 		"cmd/allinone/internal/cli", "ccm", "cloudsim", "cloudsim/client", "credprovider", "credprovider/doctor", "credprovider/node",
 		"csidriver", "csidriver/translate", "internal/logging",
@@ -88,7 +91,7 @@ var mayImport = map[string][]string{
 		"netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire",
 	},
 	"cmd/allinone/internal/servecli": {
-		"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine",
+		"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/dialect", "cloudsim/engine",
 		"cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store", "internal/cert", "internal/hostnet", "internal/logging", "internal/run", "netproxy/certs",
 	},
 }
@@ -107,7 +110,7 @@ var onlyIn = map[string][]string{
 	"k8s.io/controller-manager":           {"ccm"},
 	"k8s.io/klog":                         {"ccm", "internal/logging"},
 	"k8s.io/client-go":                    {"ccm", "internal/queue", "lab", "lab/hollow", "netproxy/kube"},
-	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
+	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
 	"net/http/httptest":                   {"cloudsim/cloudtest"},
 	"testing":                             {"cloudsim/cloudtest"},
 	"os/exec":                             {"lab", "lab/course", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},

@@ -1,0 +1,101 @@
+// Package dialect serves the APIs of other clouds. A dialect translates each call of
+// another cloud's API to calls of this cloud's public API, with the token of the caller.
+// So permissions, quotas, rate limits, faults, holds and the audit apply to the calls of
+// a dialect like to all other calls.
+//
+// A dialect stores nothing. If a resource of the other cloud has a value without a
+// counterpart in this cloud, the dialect keeps this value in a label. A restarted
+// dialect, or a second dialect beside it, therefore gives the same answers.
+//
+// The package imports neither the engine nor the store.
+package dialect
+
+import (
+	"net/http"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Dialect is the API of another cloud.
+type Dialect struct {
+	Name  string // name in commands and metrics, e.g. "hcloud"
+	Title string // for people, e.g. "Hetzner Cloud"
+	Calls []Call // all supported calls
+	// Token returns the secret of the caller's token, or "" if the request has none.
+	Token func(*http.Request) string
+	// Refuse writes an error in the format of the other cloud.
+	Refuse func(http.ResponseWriter, *Request, error)
+	// IDHeader is the header in which the other cloud returns the id of a request.
+	IDHeader string
+	// Variables returns the environment variables with which programs of the other cloud
+	// find a dialect at a URL such as http://127.0.0.1:8190. The caller adds the token.
+	Variables func(url string) []Variable
+	// TokenVariable is the environment variable for the token.
+	TokenVariable string
+}
+
+// Variable is an environment variable.
+type Variable struct{ Name, Value string }
+
+// Call is a supported call of the other cloud's API.
+type Call struct {
+	Name    string `json:"name"`   // e.g. "servers.list"; unique in the dialect
+	Method  string `json:"method"` // e.g. "GET"
+	Path    string `json:"path"`   // a pattern of http.ServeMux, e.g. "/v1/servers/{id}"
+	Summary string `json:"summary"`
+	// Do executes the call. It returns the HTTP status and the body of the answer, which
+	// becomes JSON. A nil body means no body.
+	Do func(*Request) (status int, body any, err error) `json:"-"`
+}
+
+// Unsupported is the error of a call, or of a feature of a call, that a dialect does not
+// translate.
+type Unsupported struct {
+	What string // e.g. "POST /v1/certificates"
+	Why  string // the reason and the next step; "" for none
+}
+
+func (u Unsupported) Error() string {
+	if u.Why == "" {
+		return u.What + " is not supported by this dialect"
+	}
+	return u.What + " is not supported by this dialect: " + u.Why
+}
+
+// LabelPrefix is the prefix of the labels in which dialects keep values. Dialects do not
+// show these labels to their callers.
+const LabelPrefix = "dialect.cloudsim.dev/"
+
+// Visible returns the labels without the labels of dialects. The result is not nil.
+func Visible(labels map[string]string) map[string]string {
+	out := make(map[string]string, len(labels))
+	for k, v := range labels {
+		if !hidden(k) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// WithLabels returns the given labels of a caller together with the labels of dialects
+// in the existing labels. It returns an Invalid error if a given label has the prefix
+// of dialects.
+func WithLabels(given, existing map[string]string) (map[string]string, error) {
+	out := make(map[string]string, len(given)+len(existing))
+	for k, v := range given {
+		if hidden(k) {
+			return nil, cloudsim.InvalidField("labels", "must not have keys with the prefix "+LabelPrefix+", which is reserved")
+		}
+		out[k] = v
+	}
+	for k, v := range existing {
+		if hidden(k) {
+			out[k] = v
+		}
+	}
+	return out, nil
+}
+
+func hidden(key string) bool {
+	return len(key) >= len(LabelPrefix) && key[:len(LabelPrefix)] == LabelPrefix
+}

@@ -1,0 +1,202 @@
+package dialect_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// plain is a dialect with one call, which does what the function do does.
+func plain(do func(*dialect.Request) (int, any, error)) dialect.Dialect {
+	return dialect.Dialect{
+		Name:  "plain",
+		Calls: []dialect.Call{{Name: "things.do", Method: "POST", Path: "/things/{id}", Do: do}},
+		Token: func(r *http.Request) string { return r.Header.Get("Token") },
+		Refuse: func(w http.ResponseWriter, r *dialect.Request, err error) {
+			http.Error(w, r.ID+" "+cloudsim.KindOf(err).Error()+" "+err.Error(), http.StatusTeapot)
+		},
+		IDHeader: "Their-Id",
+	}
+}
+
+func serve(t *testing.T, cfg dialect.Config, do func(*dialect.Request) (int, any, error)) *httptest.Server {
+	t.Helper()
+	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), plain(do), cfg))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// post sends a body with a token and an id, and returns the status, the id header and the
+// body of the answer.
+func post(t *testing.T, url, token, id, body string) (int, string, string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Token", token)
+	req.Header.Set("X-Request-Id", id)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err.Error()
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header.Get("Their-Id"), string(raw)
+}
+
+// The calls to the cloud have the id of the request, the name of the call and the token of
+// the caller.
+func TestPassesOn(t *testing.T) {
+	cloud := cloudtest.Start(t)
+	secret, err := cloud.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := serve(t, dialect.Config{URL: cloud.URL, Transport: cloud.HTTP.Transport, Project: cloud.Project}, func(r *dialect.Request) (int, any, error) {
+		i, err := r.Cloud.CreateInstance(r.Context(), cloudsim.CreateInstance{Name: r.PathValue("id"), Zone: "sim-1a", Type: "small"})
+		return http.StatusCreated, i.ID, err
+	})
+	status, id, body := post(t, srv.URL+"/things/node-1", secret, "my-id", "")
+	if status != http.StatusCreated || id != "my-id" || body != "\"i-000001\"\n" {
+		t.Errorf("answer = %d %s %s", status, id, body)
+	}
+	trail, err := cloud.Audit(context.Background(), cloudsim.AuditOptions{Operation: "instances.create"})
+	if err != nil || len(trail.Items) != 1 || trail.Items[0].RequestID != "my-id" || trail.Items[0].DialectCall != "plain.things.do" {
+		t.Errorf("audit = %+v, %v", trail, err)
+	}
+	for token, want := range map[string]string{"": "my-id unauthenticated the request has no token\n", "wrong": "my-id unauthenticated the token is not known\n"} {
+		if status, _, body := post(t, srv.URL+"/things/x", token, "my-id", ""); status != http.StatusTeapot || body != want {
+			t.Errorf("token %q: %d %q, want %q", token, status, body, want)
+		}
+	}
+	if _, id, _ := post(t, srv.URL+"/things/x", secret, "not valid!", ""); !strings.HasPrefix(id, "req-") {
+		t.Errorf("an invalid id becomes %q", id)
+	}
+}
+
+// A panic of a call becomes an error for the caller. An unsupported call and a call are in
+// the metrics.
+func TestPanicAndMetrics(t *testing.T) {
+	var log bytes.Buffer
+	reg := prometheus.NewRegistry()
+	d := plain(func(*dialect.Request) (int, any, error) { panic("broken") })
+	srv := httptest.NewServer(dialect.New(slog.New(slog.NewTextHandler(&log, nil)), d, dialect.Config{URL: "http://127.0.0.1:1", Metrics: reg}))
+	defer srv.Close()
+	dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{Metrics: reg}) // a second dialect may share the registry
+	if status, _, body := post(t, srv.URL+"/things/1", "x", "a", ""); status != http.StatusTeapot || !strings.HasPrefix(body, "a internal") {
+		t.Errorf("a panic answers %d %q", status, body)
+	}
+	for _, path := range []string{"/widgets/1", "/widgets", "/../x y"} {
+		if status, _, body := post(t, srv.URL+strings.ReplaceAll(path, " ", "%20"), "x", "a", ""); status != http.StatusTeapot || !strings.Contains(body, "is not supported") {
+			t.Errorf("%s answers %d %q", path, status, body)
+		}
+	}
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP cloudsim_dialect_requests_total Requests of a dialect's clients, by call and HTTP status. The call is empty for unsupported calls.
+# TYPE cloudsim_dialect_requests_total counter
+cloudsim_dialect_requests_total{call="",code="418",dialect="plain"} 3
+cloudsim_dialect_requests_total{call="things.do",code="418",dialect="plain"} 1
+# HELP cloudsim_dialect_unsupported_total Unsupported calls, by the resource in their path.
+# TYPE cloudsim_dialect_unsupported_total counter
+cloudsim_dialect_unsupported_total{dialect="plain",resource="other"} 1
+cloudsim_dialect_unsupported_total{dialect="plain",resource="widgets"} 2
+`)); err != nil {
+		t.Error(err)
+	}
+	resp, err := http.Get(srv.URL + "/readyz")
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("/readyz without a cloud = %v, %v", resp, err)
+	}
+}
+
+// If the cloud closes the connection without a reply, the caller also gets no reply. If
+// the cloud does not run, the caller gets an error.
+func TestDroppedReply(t *testing.T) {
+	do := func(r *dialect.Request) (int, any, error) {
+		_, err := r.Cloud.WhoAmI(r.Context())
+		return http.StatusOK, nil, err
+	}
+	drops := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer drops.Close()
+	if status, _, body := post(t, serve(t, dialect.Config{URL: drops.URL}, do).URL+"/things/1", "x", "a", ""); status != 0 {
+		t.Errorf("a dropped reply answers %d %s", status, body)
+	}
+	if status, _, body := post(t, serve(t, dialect.Config{URL: "http://127.0.0.1:1"}, do).URL+"/things/1", "x", "a", ""); status != http.StatusTeapot || !strings.HasPrefix(body, "a unavailable") {
+		t.Errorf("without a cloud: %d %s", status, body)
+	}
+}
+
+// Number and ID are inverse, and Name is stable and valid.
+func TestIDs(t *testing.T) {
+	for id, n := range map[string]int64{"i-000001": 1, "i-00002a": 42, "i-1000000": 1 << 24} {
+		if got := dialect.Number(id); got != n || dialect.ID[string]("i", n) != id {
+			t.Errorf("%s: number %d, id %s", id, got, dialect.ID[string]("i", n))
+		}
+	}
+	for _, bad := range []string{"", "i", "i-", "i-xyz", "i--1", "i-ffffffffffffffffff"} {
+		if n := dialect.Number(bad); n != 0 {
+			t.Errorf("%q has the number %d", bad, n)
+		}
+	}
+	seen := map[string]bool{}
+	for _, name := range []string{"node-1", "Node-1", "node_1", "", strings.Repeat("a", 64), strings.Repeat("a", 65), "ä"} {
+		own := dialect.Name(name)
+		if err := (cloudsim.CreateInstance{Name: own, Zone: "z", Type: "t"}).Validate(); err != nil || seen[own] {
+			t.Errorf("%q becomes %q: %v", name, own, err)
+		}
+		seen[own] = true
+	}
+	if dialect.Name("node-1") != "node-1" {
+		t.Error("a valid name changes")
+	}
+}
+
+// Callers neither see nor set the labels of dialects.
+func TestLabels(t *testing.T) {
+	hidden := dialect.LabelPrefix + "type"
+	if got := dialect.Visible(map[string]string{"a": "b", hidden: "c"}); len(got) != 1 || got["a"] != "b" {
+		t.Errorf("visible labels = %v", got)
+	}
+	got, err := dialect.WithLabels(map[string]string{"a": "c"}, map[string]string{"a": "b", "d": "e", hidden: "f"})
+	if err != nil || len(got) != 2 || got["a"] != "c" || got[hidden] != "f" {
+		t.Errorf("labels = %v, %v", got, err)
+	}
+	if _, err := dialect.WithLabels(map[string]string{hidden: "x"}, nil); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("a reserved label: %v", err)
+	}
+}
+
+// FuzzDecode decodes any body, and never panics. Each error is either NotJSON or Invalid.
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{"", "{}", `{"a":1}`, `{"a":{"b":[{"c":true}]}}`, `{"x":1}`, "[]", `{}{}`, `{"a":"`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var into struct {
+			A any            `json:"a"`
+			B *int           `json:"b"`
+			C map[string]any `json:"c"`
+		}
+		err := dialect.Decode(raw, &into)
+		if _, notJSON := errors.AsType[dialect.NotJSON](err); err != nil && !notJSON && !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("%q: %v", raw, err)
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package hcloud
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// maxActionIDs is the maximum number of ids in a list of actions.
+const maxActionIDs = 50
+
+// actionTypes maps the kinds of this cloud to the types of resources in actions.
+var actionTypes = map[cloudsim.ResourceKind]string{
+	cloudsim.KindInstance: "server", cloudsim.KindDisk: "volume", cloudsim.KindLoadBalancer: "load_balancer",
+	cloudsim.KindNetwork: "network", cloudsim.KindSubnet: "network", cloudsim.KindRoute: "network",
+}
+
+// commands maps the verbs of this cloud to Hetzner's commands.
+var commands = map[cloudsim.ResourceKind]map[cloudsim.Verb]string{
+	cloudsim.KindInstance: {
+		cloudsim.Create: "create_server", cloudsim.Start: "start_server", cloudsim.Stop: "stop_server",
+		cloudsim.Reboot: "reboot_server", cloudsim.Terminate: "delete_server",
+	},
+	cloudsim.KindDisk: {
+		cloudsim.Create: "create_volume", cloudsim.Attach: "attach_volume", cloudsim.Detach: "detach_volume",
+		cloudsim.Resize: "resize_volume", cloudsim.Delete: "delete_volume",
+	},
+	cloudsim.KindLoadBalancer: {
+		cloudsim.Create: "create_load_balancer", cloudsim.Update: "update_load_balancer", cloudsim.Delete: "delete_load_balancer",
+	},
+	cloudsim.KindRoute:  {cloudsim.Create: "add_route", cloudsim.Delete: "delete_route"},
+	cloudsim.KindSubnet: {cloudsim.Create: "add_subnet", cloudsim.Delete: "delete_subnet"},
+}
+
+// actionOf returns the action of an operation.
+func actionOf(o cloudsim.Operation) action {
+	a := action{
+		ID: dialect.Number(o.ID), Command: commands[o.Kind][o.Verb], Status: "running", Progress: o.Percent, Started: o.CreatedAt, Resources: []resource{},
+	}
+	if a.Command == "" {
+		a.Command = string(o.Verb) + "_" + actionTypes[o.Kind]
+	}
+	if t := actionTypes[o.Kind]; t != "" {
+		a.Resources = append(a.Resources, resource{dialect.Number(o.Target), t})
+	}
+	if !o.Over() {
+		return a
+	}
+	a.Status, a.Progress, a.Finished = "success", 100, o.EndedAt
+	if o.State != cloudsim.OperationDone {
+		a.Status = "error"
+		a.Error = &actionError{Code: "action_failed", Message: "the action has failed"}
+		if o.Error != nil {
+			a.Error.Message = o.Error.Detail
+		}
+	}
+	return a
+}
+
+// begun returns the action for the last operation of a resource. The action is running if
+// busy is true. An operation that the call did not begin, because nothing changed, is
+// done.
+func begun(m cloudsim.Meta, command string, busy bool, of ...resource) action {
+	a := action{ID: dialect.Number(m.Operation), Command: command, Status: "running", Started: m.UpdatedAt, Resources: of}
+	if !busy {
+		return done(a, m.UpdatedAt)
+	}
+	return a
+}
+
+func done(a action, at time.Time) action {
+	a.Status, a.Progress, a.Finished = "success", 100, &at
+	return a
+}
+
+// accepted answers a call that began an action.
+func accepted(a action) (int, any, error) { return http.StatusCreated, actionReply{a}, nil }
+
+// locked is the error of a call for a resource on which an action runs.
+func locked(what string, state string) error {
+	return cloudsim.Errorf(cloudsim.Conflict, "the %s is locked: an action is running (%s)", what, state)
+}
+
+func (a *api) getAction(r *dialect.Request) (int, any, error) {
+	id, err := id[cloudsim.OperationID](r, prefixOperation)
+	if err != nil {
+		return 0, nil, err
+	}
+	o, err := r.Cloud.GetOperation(r.Context(), id)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, actionReply{actionOf(o)}, nil
+}
+
+// listActions returns the actions with the ids in the query. Ids that do not exist are
+// not in the answer. As in Hetzner's API, the query must have at least one id.
+func (a *api) listActions(r *dialect.Request) (int, any, error) {
+	q, err := parseQuery(r.URL.Query(), "command", "status", "progress", "started", "finished")
+	if err != nil {
+		return 0, nil, err
+	}
+	ids := r.URL.Query()["id"]
+	if len(ids) == 0 || len(ids) > maxActionIDs {
+		return 0, nil, cloudsim.InvalidField("id", "must be given 1 to "+strconv.Itoa(maxActionIDs)+" times")
+	}
+	states := r.URL.Query()["status"]
+	var all []action
+	for _, s := range ids {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return 0, nil, cloudsim.InvalidField("id", "must be a number, got "+strconv.Quote(clip(s)))
+		}
+		o, err := r.Cloud.GetOperation(r.Context(), dialect.ID[cloudsim.OperationID](prefixOperation, n))
+		if errors.Is(err, cloudsim.NotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+		if act := actionOf(o); len(states) == 0 || slices.Contains(states, act.Status) {
+			all = append(all, act)
+		}
+	}
+	items, m := slice(all, q)
+	return reply("actions", items, m)
+}

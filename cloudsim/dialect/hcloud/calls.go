@@ -1,0 +1,85 @@
+package hcloud
+
+import (
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// calls lists all supported calls. The test TestEachCall fails for a call without a test
+// by Hetzner's own client.
+func (a *api) calls() []dialect.Call {
+	type do = func(*dialect.Request) (int, any, error)
+	var all []dialect.Call
+	add := func(name, method, path, summary string, fn do) {
+		all = append(all, dialect.Call{Name: name, Method: method, Path: "/v1" + path, Summary: summary, Do: fn})
+	}
+	const get, post, put, del = "GET", "POST", "PUT", "DELETE"
+
+	add("actions.list", get, "/actions", "List actions by their ids", a.listActions)
+	add("actions.get", get, "/actions/{id}", "Get an action", a.getAction)
+
+	add("locations.list", get, "/locations", "List locations", a.listLocations)
+	add("locations.get", get, "/locations/{id}", "Get a location", a.getLocation)
+	add("datacenters.list", get, "/datacenters", "List datacenters, one for each location", a.listDatacenters)
+	add("datacenters.get", get, "/datacenters/{id}", "Get a datacenter", a.getDatacenter)
+	add("server_types.list", get, "/server_types", "List server types", a.listServerTypes)
+	add("server_types.get", get, "/server_types/{id}", "Get a server type", a.getServerType)
+	add("load_balancer_types.list", get, "/load_balancer_types", "List load balancer types", a.listLoadBalancerTypes)
+	add("load_balancer_types.get", get, "/load_balancer_types/{id}", "Get a load balancer type", a.getLoadBalancerType)
+	add("images.list", get, "/images", "List system images", a.listImages)
+	add("images.get", get, "/images/{id}", "Get a system image", a.getImage)
+
+	add("servers.list", get, "/servers", "List servers", a.listServers)
+	add("servers.get", get, "/servers/{id}", "Get a server", a.getServer)
+	add("servers.create", post, "/servers", "Create a server", a.createServer)
+	add("servers.update", put, "/servers/{id}", "Change the labels of a server", a.updateServer)
+	add("servers.delete", del, "/servers/{id}", "Delete a server", a.deleteServer)
+	add("servers.poweron", post, "/servers/{id}/actions/poweron", "Start a server", a.power("start_server", cloudsim.InstanceRunning, start))
+	add("servers.poweroff", post, "/servers/{id}/actions/poweroff", "Stop a server", a.power("stop_server", cloudsim.InstanceStopped, stop))
+	add("servers.shutdown", post, "/servers/{id}/actions/shutdown", "Stop a server", a.power("shutdown_server", cloudsim.InstanceStopped, stop))
+	add("servers.reboot", post, "/servers/{id}/actions/reboot", "Reboot a server", a.power("reboot_server", "", reboot))
+	add("servers.reset", post, "/servers/{id}/actions/reset", "Reboot a server", a.power("reset_server", "", reboot))
+
+	add("volumes.list", get, "/volumes", "List volumes", a.listVolumes)
+	add("volumes.get", get, "/volumes/{id}", "Get a volume", a.getVolume)
+	add("volumes.create", post, "/volumes", "Create a volume", a.createVolume)
+	add("volumes.delete", del, "/volumes/{id}", "Delete a volume", a.deleteVolume)
+	add("volumes.attach", post, "/volumes/{id}/actions/attach", "Attach a volume to a server", volumeCall("attach_volume", attachVolume))
+	add("volumes.detach", post, "/volumes/{id}/actions/detach", "Detach a volume", volumeCall("detach_volume", detachVolume))
+	add("volumes.resize", post, "/volumes/{id}/actions/resize", "Enlarge a volume", volumeCall("resize_volume", resizeVolume))
+
+	add("networks.list", get, "/networks", "List networks", a.listNetworks)
+	add("networks.get", get, "/networks/{id}", "Get a network", a.getNetwork)
+	add("networks.create", post, "/networks", "Create a network", a.createNetwork)
+	add("networks.update", put, "/networks/{id}", "Change the labels of a network", a.updateNetwork)
+	add("networks.delete", del, "/networks/{id}", "Delete a network and its subnets", a.deleteNetwork)
+	add("networks.add_subnet", post, "/networks/{id}/actions/add_subnet", "Add a subnet to a network", a.addSubnet)
+	add("networks.delete_subnet", post, "/networks/{id}/actions/delete_subnet", "Delete a subnet", a.deleteSubnet)
+	add("networks.add_route", post, "/networks/{id}/actions/add_route", "Add a route to a network", a.addRoute)
+	add("networks.delete_route", post, "/networks/{id}/actions/delete_route", "Delete a route", a.deleteRoute)
+
+	add("load_balancers.list", get, "/load_balancers", "List load balancers", a.listLoadBalancers)
+	add("load_balancers.get", get, "/load_balancers/{id}", "Get a load balancer", a.getLoadBalancer)
+	add("load_balancers.create", post, "/load_balancers", "Create a load balancer", a.createLoadBalancer)
+	add("load_balancers.update", put, "/load_balancers/{id}", "Change the labels of a load balancer", a.updateLoadBalancer)
+	add("load_balancers.delete", del, "/load_balancers/{id}", "Delete a load balancer", a.deleteLoadBalancer)
+	actions := func(name, summary string, fn do) {
+		add("load_balancers."+name, post, "/load_balancers/{id}/actions/"+name, summary, fn)
+	}
+	actions("add_service", "Add a service to a load balancer", loadBalancerCall("add_service", func(_ *dialect.Request, l *cloudsim.LoadBalancer, s serviceRequest) error { return addService(l, s) }))
+	actions("update_service", "Change a service", loadBalancerCall("update_service", func(_ *dialect.Request, l *cloudsim.LoadBalancer, s serviceRequest) error { return updateService(l, s) }))
+	actions("delete_service", "Delete a service", loadBalancerCall("delete_service", deleteService))
+	actions("add_target", "Add a target to a load balancer", loadBalancerCall("add_target", addTarget))
+	actions("remove_target", "Remove a target", loadBalancerCall("remove_target", removeTarget))
+	actions("change_algorithm", "Change the algorithm", loadBalancerCall("change_algorithm", changeAlgorithm))
+	actions("change_type", "Change the type", loadBalancerCall("change_type", changeType))
+	actions("attach_to_network", "Attach a load balancer to a network", loadBalancerCall("attach_to_network", attachToNetwork))
+	actions("detach_from_network", "Detach a load balancer from a network", loadBalancerCall("detach_from_network", detachFromNetwork))
+	actions("enable_public_interface", "Show the public addresses", loadBalancerCall("enable_public_interface", enablePublic))
+	actions("disable_public_interface", "Hide the public addresses", loadBalancerCall("disable_public_interface", disablePublic))
+
+	for _, name := range []string{"certificates", "firewalls", "floating_ips", "placement_groups", "primary_ips", "ssh_keys"} {
+		add(name+".list", get, "/"+name, "List nothing: the dialect creates none", a.noneOf(name))
+	}
+	return all
+}

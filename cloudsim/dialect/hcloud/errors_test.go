@@ -1,0 +1,278 @@
+package hcloud_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// answer is the part of an error's answer that the tests check.
+type answer struct {
+	Status int
+	ID     string // of the request
+	Error  struct {
+		Code    string
+		Message string
+		Details *struct{ Fields []struct{ Name string } }
+	}
+}
+
+// raw sends a request without Hetzner's client.
+func (w *world) raw(tb testing.TB, method, path, secret, body string) (a answer) {
+	tb.Helper()
+	req, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if secret != "" {
+		req.Header.Set("Authorization", "Bearer "+secret)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	a.Status, a.ID = resp.StatusCode, resp.Header.Get("X-Correlation-Id")
+	if a.Status >= 400 {
+		if err := json.Unmarshal(raw, &a); err != nil {
+			tb.Errorf("%s %s: the error is %q: %v", method, path, raw, err)
+		}
+	}
+	return a
+}
+
+// Each bad request gets an error in Hetzner's format with the id of the request.
+func TestBadRequests(t *testing.T) {
+	w := start(t)
+	good, err := w.cloud.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.instance(t, "node-1")
+	lb := `{"name":"x","load_balancer_type":"lb11","location":"sim-1a"`
+	for name, test := range map[string]struct {
+		method, path, secret, body string
+		status                     int
+		code, field                string
+	}{
+		"no token":                     {"GET", "/v1/servers", "", "", 401, "unauthorized", ""},
+		"wrong token":                  {"GET", "/v1/servers", strings.Repeat("x", 64), "", 401, "unauthorized", ""},
+		"wrong token of a fixed list":  {"GET", "/v1/load_balancer_types", strings.Repeat("x", 64), "", 401, "unauthorized", ""},
+		"unsupported call":             {"GET", "/v1/storage_boxes", good, "", 501, "unsupported_error", ""},
+		"unsupported method":           {"DELETE", "/v1/locations/1", good, "", 501, "unsupported_error", ""},
+		"path outside of the API":      {"GET", "/", good, "", 501, "unsupported_error", ""},
+		"id that does not exist":       {"GET", "/v1/servers/4711", good, "", 404, "not_found", ""},
+		"id that is no number":         {"GET", "/v1/servers/i-000001", good, "", 404, "not_found", ""},
+		"negative id":                  {"GET", "/v1/servers/-1", good, "", 404, "not_found", ""},
+		"id that is too large":         {"GET", "/v1/servers/99999999999999999999", good, "", 404, "not_found", ""},
+		"page 0":                       {"GET", "/v1/servers?page=0", good, "", 422, "invalid_input", "page"},
+		"wrong selector":               {"GET", "/v1/servers?label_selector=a+in", good, "", 422, "invalid_input", "label_selector"},
+		"selector with >":              {"GET", "/v1/servers?label_selector=a%3E1", good, "", 422, "invalid_input", "label_selector"},
+		"wrong sort":                   {"GET", "/v1/servers?sort=size", good, "", 422, "invalid_input", "sort"},
+		"actions without ids":          {"GET", "/v1/actions", good, "", 422, "invalid_input", "id"},
+		"no JSON":                      {"POST", "/v1/load_balancers", good, "name=x", 400, "json_error", ""},
+		"two values":                   {"POST", "/v1/load_balancers", good, lb + "}{}", 400, "json_error", ""},
+		"unknown field":                {"POST", "/v1/load_balancers", good, lb + `,"color":"red"}`, 422, "invalid_input", "color"},
+		"wrong type of a field":        {"POST", "/v1/load_balancers", good, `{"name":1}`, 422, "invalid_input", "name"},
+		"large body":                   {"POST", "/v1/load_balancers", good, `{"name":"` + strings.Repeat("x", 300<<10) + `"}`, 422, "invalid_input", ""},
+		"no name":                      {"POST", "/v1/load_balancers", good, `{"load_balancer_type":"lb11","location":"sim-1a"}`, 422, "invalid_input", "name"},
+		"name that is too long":        {"POST", "/v1/load_balancers", good, `{"name":"` + strings.Repeat("X", 129) + `","load_balancer_type":"lb11","location":"sim-1a"}`, 422, "invalid_input", "name"},
+		"unknown type":                 {"POST", "/v1/load_balancers", good, `{"name":"x","load_balancer_type":"lb99","location":"sim-1a"}`, 422, "invalid_input", "load_balancer_type"},
+		"unknown location":             {"POST", "/v1/load_balancers", good, `{"name":"x","load_balancer_type":"lb11","location":"fsn1"}`, 422, "invalid_input", "location"},
+		"reserved label":               {"POST", "/v1/load_balancers", good, lb + `,"labels":{"dialect.cloudsim.dev/type":"lb31"}}`, 422, "invalid_input", "labels"},
+		"wrong label":                  {"POST", "/v1/load_balancers", good, lb + `,"labels":{"a":"b c"}}`, 422, "invalid_input", "labels"},
+		"http service":                 {"POST", "/v1/load_balancers", good, lb + `,"services":[{"protocol":"http"}]}`, 501, "unsupported_error", ""},
+		"service without a port":       {"POST", "/v1/load_balancers", good, lb + `,"services":[{"protocol":"tcp","destination_port":80}]}`, 422, "invalid_input", "services[0].listen_port"},
+		"wrong status code":            {"POST", "/v1/load_balancers", good, lb + `,"services":[{"protocol":"tcp","destination_port":80,"listen_port":80,"health_check":{"protocol":"http","http":{"status_codes":["2x"]}}}]}`, 422, "invalid_input", "services[0].health_check.http.status_codes"},
+		"target that does not exist":   {"POST", "/v1/load_balancers", good, lb + `,"targets":[{"type":"server","server":{"id":99}}]}`, 422, "invalid_input", "server.id"},
+		"target by selector":           {"POST", "/v1/load_balancers", good, lb + `,"targets":[{"type":"label_selector","label_selector":{"selector":"a"}}]}`, 501, "unsupported_error", ""},
+		"small volume":                 {"POST", "/v1/volumes", good, `{"name":"v","size":9,"location":"sim-1a"}`, 422, "invalid_input", "size"},
+		"formatted volume":             {"POST", "/v1/volumes", good, `{"name":"v","size":10,"location":"sim-1a","format":"ext4"}`, 501, "unsupported_error", ""},
+		"server with SSH keys":         {"POST", "/v1/servers", good, `{"name":"s","server_type":"small","image":"debian-13","ssh_keys":[1]}`, 501, "unsupported_error", ""},
+		"server of an unknown type":    {"POST", "/v1/servers", good, `{"name":"s","server_type":"cx22","image":"debian-13"}`, 422, "invalid_input", "server_type"},
+		"server with an unknown image": {"POST", "/v1/servers", good, `{"name":"s","server_type":"small","image":"plan9"}`, 422, "invalid_input", "image"},
+		"new name of a server":         {"PUT", "/v1/servers/1", good, `{"name":"other"}`, 501, "unsupported_error", ""},
+		"attachment to no server":      {"POST", "/v1/volumes/1/actions/attach", good, `{"server":99}`, 404, "not_found", ""},
+		"route over no server":         {"POST", "/v1/networks/1/actions/add_route", good, `{"destination":"10.1.0.0/24","gateway":"10.0.0.9"}`, 422, "invalid_input", "gateway"},
+		"route to no range":            {"POST", "/v1/networks/1/actions/add_route", good, `{"destination":"x","gateway":"10.0.0.9"}`, 422, "invalid_input", "destination"},
+		"network that is no range":     {"POST", "/v1/networks", good, `{"name":"n","ip_range":"x"}`, 422, "invalid_input", "ipv4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := w.raw(t, test.method, test.path, test.secret, test.body)
+			if a.Status != test.status || a.Error.Code != test.code || a.Error.Message == "" || a.ID == "" {
+				t.Errorf("answer = %+v, want the status %d and the code %s", a, test.status, test.code)
+			}
+			if test.field != "" && (a.Error.Details == nil || a.Error.Details.Fields[0].Name != test.field) {
+				t.Errorf("details = %+v, want the field %s", a.Error.Details, test.field)
+			}
+		})
+	}
+	if got := w.raw(t, "GET", "/readyz", "", ""); got.Status != 200 {
+		t.Errorf("/readyz answers %d", got.Status)
+	}
+}
+
+// A caller cannot see or change the resources of another project.
+func TestOtherProject(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	s := w.server(t, w.instance(t, "node-1"))
+	p, err := w.cloud.CreateProject(ctx, cloudsim.CreateProject{Name: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := *w.cloud
+	theirs.Project = p.ID
+	// The token of the account belongs to the other project, so the dialect needs no project.
+	other := cloudtest.As(t, &theirs, "someone", cloudsim.RoleWriter)
+	secret, err := other.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.raw(t, "GET", fmt.Sprintf("/v1/servers/%d", s.ID), secret, ""); got.Status != 403 && got.Status != 404 {
+		t.Errorf("a server of another project: %+v", got)
+	}
+}
+
+// Names with capitals and of 128 characters are possible, and a reader is refused.
+func TestNamesAndRoles(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	long := strings.Repeat("Ab_", 42) + "Cd"
+	made, resp, err := w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: long, Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
+	v := must(t, made, resp, err).Volume
+	if got, resp, err := w.Volume.GetByName(ctx, long); must(t, got, resp, err) == nil || got.ID != v.ID || got.Name != long {
+		t.Errorf("volume = %+v", got)
+	}
+	_, _, err = w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: long, Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
+	fails(t, err, sdk.ErrorCodeUniquenessError)
+	reader := w.as(t, cloudtest.As(t, w.cloud, "reader", cloudsim.RoleReader))
+	_, _, err = reader.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: "x", Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
+	fails(t, err, sdk.ErrorCodeForbidden)
+}
+
+// While an action runs, a resource is locked. The action is running until its operation
+// is over.
+func TestLocked(t *testing.T) {
+	ctx := context.Background()
+	w := start(t, cloudtest.WithProfile(engine.Realistic), cloudtest.WithFrozenClock(time.Time{}))
+	pass := func() {
+		t.Helper()
+		if _, err := w.cloud.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: 3600}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, resp, err := w.Server.Create(ctx, sdk.ServerCreateOpts{Name: "s", ServerType: &sdk.ServerType{Name: "small"}, Image: &sdk.Image{Name: "debian-13"}, Location: &sdk.Location{Name: "sim-1a"}})
+	must(t, server, resp, err)
+	volume, resp, err := w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: "v", Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
+	must(t, volume, resp, err)
+	lb, resp, err := w.LoadBalancer.Create(ctx, sdk.LoadBalancerCreateOpts{Name: "l", LoadBalancerType: &sdk.LoadBalancerType{Name: "lb11"}, Location: &sdk.Location{Name: "sim-1a"}})
+	must(t, lb, resp, err)
+	if server.Server.Status != sdk.ServerStatusInitializing || !server.Server.Locked {
+		t.Errorf("new server = %+v", server.Server)
+	}
+	for what, locked := range map[string]func() error{
+		"server": func() error { _, _, err := w.Server.Poweroff(ctx, server.Server); return err },
+		"volume": func() error { _, _, err := w.Volume.Resize(ctx, volume.Volume, 20); return err },
+		"service": func() error {
+			_, _, err := w.LoadBalancer.AddService(ctx, lb.LoadBalancer, sdk.LoadBalancerAddServiceOpts{Protocol: sdk.LoadBalancerServiceProtocolTCP, ListenPort: sdk.Ptr(1), DestinationPort: sdk.Ptr(2)})
+			return err
+		},
+		"deletion of the load balancer": func() error { _, err := w.LoadBalancer.Delete(ctx, lb.LoadBalancer); return err },
+		"deletion of the volume":        func() error { _, err := w.Volume.Delete(ctx, volume.Volume); return err },
+	} {
+		if err := locked(); !sdk.IsError(err, sdk.ErrorCodeLocked) {
+			t.Errorf("%s: %v, want locked", what, err)
+		}
+	}
+	for _, a := range []*sdk.Action{server.Action, volume.Action, lb.Action} {
+		before, resp, err := w.Action.GetByID(ctx, a.ID)
+		if must(t, before, resp, err); a.Status != sdk.ActionStatusRunning || before.Status != sdk.ActionStatusRunning || before.Progress > 99 || len(before.Resources) != 1 {
+			t.Errorf("action = %+v, then %+v; want running", a, before)
+		}
+	}
+	pass()
+	for _, a := range []*sdk.Action{server.Action, volume.Action, lb.Action} {
+		if after, resp, err := w.Action.GetByID(ctx, a.ID); must(t, after, resp, err).Status != sdk.ActionStatusSuccess || after.Progress != 100 {
+			t.Errorf("action = %+v, want success", after)
+		}
+	}
+	a, resp, err := w.Server.Poweroff(ctx, server.Server)
+	if must(t, a, resp, err); a.Status != sdk.ActionStatusRunning {
+		t.Errorf("action = %+v, want running", a)
+	}
+}
+
+// A fault rule can match the call of the dialect. A rate limit and a lost reply reach the
+// caller.
+func TestFaults(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	fault := func(name string, match cloudsim.FaultMatch, effect cloudsim.FaultEffect) {
+		t.Helper()
+		if _, err := w.cloud.CreateFault(ctx, cloudsim.CreateFault{Name: name, FaultSpec: cloudsim.FaultSpec{Match: match, When: cloudsim.FaultWhen{Max: 1}, Effect: effect}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	once := sdk.NewClient(sdk.WithEndpoint(w.url+"/v1"), sdk.WithToken(secretOf(t, w)), sdk.WithRetryOpts(sdk.RetryOpts{MaxRetries: 0}))
+
+	fault("by-call", cloudsim.FaultMatch{Operation: "*", DialectCall: "hcloud.servers.*"}, cloudsim.FaultEffect{Type: cloudsim.FaultError})
+	if _, err := once.Volume.All(ctx); err != nil {
+		t.Errorf("the fault of another call: %v", err)
+	}
+	if _, err := w.cloud.ListInstances(ctx, cloudsim.ListOptions{}); err != nil {
+		t.Errorf("the fault of a dialect's call hits a direct call: %v", err)
+	}
+	_, err := once.Server.All(ctx)
+	fails(t, err, "unavailable")
+
+	fault("throttle", cloudsim.FaultMatch{Operation: "instances.list"}, cloudsim.FaultEffect{Type: cloudsim.FaultThrottle, RetryAfterSeconds: 7})
+	_, err = once.Server.All(ctx)
+	fails(t, err, sdk.ErrorCodeRateLimitExceeded)
+	if e, ok := errors.AsType[sdk.Error](err); !ok || e.Response().Header.Get("RateLimit-Remaining") != "0" || e.Response().Header.Get("Retry-After") != "7" || e.Response().Header.Get("RateLimit-Reset") == "" {
+		t.Errorf("the headers of a rate limit: %v", err)
+	}
+
+	fault("lost", cloudsim.FaultMatch{Operation: "disks.create", DialectCall: "hcloud.volumes.create"}, cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply})
+	_, _, err = once.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: "v", Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
+	if err == nil || !strings.Contains(err.Error(), "EOF") {
+		t.Errorf("a lost reply: %v", err)
+	}
+	if all, err := once.Volume.All(ctx); err != nil || len(all) != 1 {
+		t.Errorf("after the lost reply: %v, %v; want the volume", all, err)
+	}
+
+	trail, err := w.cloud.Audit(ctx, cloudsim.AuditOptions{Operation: "disks.create"})
+	if err != nil || len(trail.Items) != 1 || trail.Items[0].DialectCall != "hcloud.volumes.create" {
+		t.Errorf("audit = %+v, %v", trail.Items, err)
+	}
+	if bad := []string{"Hcloud", "a..b", "a b"}; slices.ContainsFunc(bad, cloudsim.ValidDialectCall) {
+		t.Errorf("a name of %v is valid", bad)
+	}
+}
+
+func secretOf(tb testing.TB, w *world) string {
+	tb.Helper()
+	s, err := w.cloud.Token()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}

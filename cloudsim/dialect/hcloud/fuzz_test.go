@@ -1,0 +1,118 @@
+package hcloud
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// FuzzService applies any two service requests to a load balancer. If the dialect accepts
+// them, the cloud's own check finds no error in the field of a health check's codes, and
+// the shown service can be sent again without a change.
+func FuzzService(f *testing.F) {
+	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":30080}`), []byte(`{"listen_port":80,"proxyprotocol":true}`))
+	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":1,"health_check":{"protocol":"http","port":2,"interval":3,"timeout":1,"retries":2,"http":{"path":"/x","status_codes":["2??","30?","404"],"tls":true}}}`),
+		[]byte(`{"listen_port":80,"health_check":{"protocol":"tcp"}}`))
+	f.Fuzz(func(t *testing.T, add, update []byte) {
+		var a, u serviceRequest
+		if dialect.Decode(add, &a) != nil || dialect.Decode(update, &u) != nil {
+			return
+		}
+		l := cloudsim.LoadBalancer{Meta: cloudsim.Meta{Labels: map[string]string{}}}
+		if addService(&l, a) != nil || updateService(&l, u) != nil {
+			return
+		}
+		shown := loadBalancerOf(l).Services[0]
+		raw, err := json.Marshal(shown)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again serviceRequest
+		if err := dialect.Decode(raw, &again); err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		if shown.HealthCheck.Interval > 60 || shown.HealthCheck.Timeout > 60 {
+			t.Fatalf("health check %+v", shown.HealthCheck)
+		}
+		if err := updateService(&l, again); err != nil {
+			t.Fatalf("the shown service %s is refused: %v", raw, err)
+		}
+		if second, _ := json.Marshal(loadBalancerOf(l).Services[0]); string(second) != string(raw) {
+			t.Fatalf("%s becomes %s", raw, second)
+		}
+	})
+}
+
+// FuzzStatusCodes proves that the patterns of accepted status codes do not change.
+func FuzzStatusCodes(f *testing.F) {
+	for _, s := range []string{"200", "2??", "30?", "???", "2", "-1?", ""} {
+		f.Add(s, "404")
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		codes, err := expectedCodes([]string{a, b})
+		if err != nil {
+			return
+		}
+		if got := statusCodes(codes); !slices.Equal(got, []string{a, b}) {
+			t.Errorf("%q and %q become %q and then %q", a, b, codes, got)
+		}
+	})
+}
+
+// FuzzSelector parses any selector. An accepted selector selects the same labels in two
+// ways: by the labels that the cloud selects and by keep.
+func FuzzSelector(f *testing.F) {
+	for _, s := range []string{"a", "a=b", "a==b,c!=d", "a in (b,c),!d", "a>1", "a=b,a=c", "=", "a in ("} {
+		f.Add(s, "a", "b")
+	}
+	f.Fuzz(func(t *testing.T, s, k, v string) {
+		equal, keep, err := parseSelector(s)
+		if err != nil {
+			return
+		}
+		for key := range equal {
+			if key == "" {
+				t.Errorf("%q selects an empty key", s)
+			}
+		}
+		if keep != nil {
+			keep(map[string]string{k: v})
+		}
+	})
+}
+
+// FuzzReference decodes any reference, and never panics.
+func FuzzReference(f *testing.F) {
+	for _, s := range []string{"1", `"1"`, `"lb11"`, "null", "{}", "1e400", `"99999999999999999999"`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var o idOrName
+		if err := json.Unmarshal(raw, &o); err == nil && o.id != 0 && o.name != "" {
+			t.Errorf("%q is both %d and %q", raw, o.id, o.name)
+		}
+	})
+}
+
+// The calls have unique names and paths.
+func TestCallsAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range New().Calls {
+		if seen[c.Name] || seen[c.Method+c.Path] || !cloudsim.ValidDialectCall(Name+"."+c.Name) || c.Summary == "" {
+			t.Errorf("%+v", c)
+		}
+		seen[c.Name], seen[c.Method+c.Path] = true, true
+	}
+}
+
+// Each kind of error has a status and a code in Hetzner's API.
+func TestEachKindHasAFailure(t *testing.T) {
+	for _, k := range cloudsim.Kinds() {
+		if f := failures[k]; f.status < 400 || f.code == "" {
+			t.Errorf("%s has no failure", k)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+// Package hcloud translates the API of Hetzner Cloud, so that Hetzner's cloud controller
+// manager, CSI driver and command line run unmodified against this cloud. The formats
+// follow https://docs.hetzner.cloud.
+//
+// The package refuses features that this cloud does not have, such as load balancers
+// that decode HTTP. It never accepts a feature without effect on traffic or data.
+package hcloud
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// Name is the name of the dialect.
+const Name = "hcloud"
+
+// New returns the dialect for Hetzner Cloud.
+func New() dialect.Dialect {
+	a := &api{cursors: cursors{after: map[[sha256.Size]byte]string{}}}
+	return dialect.Dialect{
+		Name: Name, Title: "Hetzner Cloud", Calls: a.calls(),
+		Token: bearer, Refuse: refuse, IDHeader: "X-Correlation-Id",
+		Variables: func(url string) []dialect.Variable {
+			return []dialect.Variable{{Name: "HCLOUD_ENDPOINT", Value: url + "/v1"}}
+		},
+		TokenVariable: "HCLOUD_TOKEN",
+	}
+}
+
+// api holds the calls of the dialect. Its fields only avoid repeated calls to the cloud:
+// the dialect gives the same answers without them.
+type api struct {
+	types   types
+	cursors cursors
+}
+
+// bearer returns the secret in an Authorization header.
+func bearer(r *http.Request) string {
+	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(secret)
+}
+
+// target returns the number in the path of a request. It returns NotFound if the path
+// has no valid number, because no resource has another id.
+func target(r *dialect.Request) (int64, error) {
+	n, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil || n < 1 {
+		return 0, cloudsim.Errorf(cloudsim.NotFound, "no resource has the id %.40q", r.PathValue("id"))
+	}
+	return n, nil
+}
+
+// id returns the id in this cloud for the number in the path of a request.
+func id[S ~string](r *dialect.Request, prefix string) (S, error) {
+	n, err := target(r)
+	if err != nil {
+		return "", err
+	}
+	return dialect.ID[S](prefix, n), nil
+}
+
+// Prefixes of the ids of this cloud.
+const (
+	prefixInstance     = "i"
+	prefixDisk         = "disk"
+	prefixLoadBalancer = "lb"
+	prefixNetwork      = "net"
+	prefixOperation    = "op"
+)
+
+// maxName is the longest name in characters. Hetzner's limit is 64 characters for most
+// resources. The CSI specification demands volume names of 128 characters.
+const maxName = 128
+
+// newName returns the metadata of a new resource: its name and labels in this cloud. The
+// label request makes each creation different from earlier ones. So the cloud refuses a
+// second resource of the same name, instead of returning the first one.
+func newName(r *dialect.Request, name string, labels *map[string]string) (string, map[string]string, error) {
+	var given map[string]string
+	if labels != nil {
+		given = *labels
+	}
+	if name == "" || len([]rune(name)) > maxName {
+		return "", nil, cloudsim.InvalidField("name", fmt.Sprintf("must have 1 to %d characters", maxName))
+	}
+	if err := checkLabels(given); err != nil {
+		return "", nil, err
+	}
+	all, err := dialect.WithLabels(given, map[string]string{labelRequest: r.ID})
+	if err != nil {
+		return "", nil, err
+	}
+	own := dialect.Name(name)
+	if own != name {
+		all[dialect.NameLabel] = name
+	}
+	return own, all, nil
+}
+
+// labelRequest is the label with the id of the request that created a resource.
+const labelRequest = dialect.LabelPrefix + "request"
+
+// newLabels returns the labels of an updated resource. The result is existing if the
+// request has no labels.
+func newLabels(given *map[string]string, existing map[string]string) (map[string]string, error) {
+	if given == nil {
+		return existing, nil
+	}
+	if err := checkLabels(*given); err != nil {
+		return nil, err
+	}
+	return dialect.WithLabels(*given, existing)
+}
+
+// sameName returns Unsupported if a request changes the name of a resource, because
+// names do not change in this cloud.
+func sameName(name string, m cloudsim.Meta) error {
+	if name != "" && name != dialect.OtherName(m) {
+		return dialect.Unsupported{What: "a new name", Why: "names do not change: create another resource"}
+	}
+	return nil
+}
+
+// idOf returns a stable number for an entry of the catalogue, which has only a name.
+func idOf(name string) int64 {
+	sum := sha256.Sum256([]byte(name))
+	return int64(sum[0])<<22 | int64(sum[1])<<14 | int64(sum[2])<<6 | int64(sum[3])>>2 | 1<<30
+}
+
+// types keeps the instance types for a short time. Only a restart of the cloud changes
+// the catalogue, and each server in a list has its type.
+type types struct {
+	mu    sync.Mutex
+	until time.Time
+	byID  map[string]cloudsim.InstanceType
+}
+
+const typesFor = 10 * time.Second
+
+func (t *types) get(r *dialect.Request) (map[string]cloudsim.InstanceType, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Now().Before(t.until) {
+		return t.byID, nil
+	}
+	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstanceTypes, cloudsim.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[string]cloudsim.InstanceType, len(all))
+	for _, it := range all {
+		byID[it.Name] = it
+	}
+	t.byID, t.until = byID, time.Now().Add(typesFor)
+	return byID, nil
+}

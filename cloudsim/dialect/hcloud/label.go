@@ -1,0 +1,63 @@
+package hcloud
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// checkLabels checks the labels of a request. Keys and values have the format of
+// Kubernetes' labels.
+func checkLabels(given map[string]string) error {
+	for _, k := range slices.Sorted(maps.Keys(given)) {
+		if errs := validation.IsQualifiedName(k); len(errs) > 0 {
+			return cloudsim.InvalidField("labels", fmt.Sprintf("has the key %.80q: %s", k, errs[0]))
+		}
+		if errs := validation.IsValidLabelValue(given[k]); len(errs) > 0 {
+			return cloudsim.InvalidField("labels", fmt.Sprintf("has a value for %.80q that is not allowed: %s", k, errs[0]))
+		}
+	}
+	return nil
+}
+
+// parseSelector parses a label selector. The grammar is that of Kubernetes' selectors,
+// without the operators > and <. The result equal contains labels that the cloud can
+// select. The result keep reports whether labels match the whole selector. It is nil if
+// the labels in equal are the whole selector.
+func parseSelector(s string) (equal map[string]string, keep func(map[string]string) bool, err error) {
+	if s == "" {
+		return nil, nil, nil
+	}
+	sel, err := labels.Parse(s)
+	if err != nil {
+		return nil, nil, cloudsim.InvalidField("label_selector", fmt.Sprintf("is not a label selector: %.200s", err.Error()))
+	}
+	all, _ := sel.Requirements()
+	equal = map[string]string{}
+	for _, q := range all {
+		switch q.Operator() {
+		case selection.Equals, selection.DoubleEquals:
+			value := q.ValuesUnsorted()[0]
+			if _, twice := equal[q.Key()]; twice || value == "" || len(q.Key()) > cloudsim.MaxLabelKey {
+				keep = matches(sel)
+				continue
+			}
+			equal[q.Key()] = value
+		case selection.GreaterThan, selection.LessThan:
+			return nil, nil, cloudsim.InvalidField("label_selector", "must not use the operators > and <")
+		default:
+			keep = matches(sel)
+		}
+	}
+	return equal, keep, nil
+}
+
+func matches(sel labels.Selector) func(map[string]string) bool {
+	return func(l map[string]string) bool { return sel.Matches(labels.Set(l)) }
+}

@@ -1,0 +1,222 @@
+package hcloud
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// Sizes of a page.
+const (
+	defaultPerPage = 25
+	maxPerPage     = 50
+)
+
+// query is the part of a list's query that all lists have.
+type query struct {
+	page, perPage int
+	name          string
+	equal         map[string]string            // labels that the cloud selects
+	keep          func(map[string]string) bool // nil: all
+	sort          []string                     // e.g. name:desc; nil: by id
+}
+
+// parseQuery reads the query of a list. The resource must have the fields in sortable,
+// besides id. A page size above the maximum becomes the maximum.
+func parseQuery(q url.Values, sortable ...string) (out query, err error) {
+	number := func(field string, usual int) int {
+		if q.Get(field) == "" {
+			return usual
+		}
+		n, parseErr := strconv.Atoi(q.Get(field))
+		if parseErr != nil || n < 1 {
+			err = cloudsim.InvalidField(field, "must be a number of at least 1, got "+strconv.Quote(clip(q.Get(field))))
+		}
+		return n
+	}
+	out = query{page: number("page", 1), perPage: min(number("per_page", defaultPerPage), maxPerPage), name: q.Get("name")}
+	if err != nil {
+		return out, err
+	}
+	for _, s := range q["sort"] {
+		field, direction, _ := strings.Cut(s, ":")
+		if field != "id" && !slices.Contains(sortable, field) || direction != "" && direction != "asc" && direction != "desc" {
+			return out, cloudsim.InvalidField("sort", "must be a field such as id, with :asc or :desc, got "+strconv.Quote(clip(s)))
+		}
+		out.sort = append(out.sort, s)
+	}
+	if len(out.sort) == 1 && (out.sort[0] == "id" || out.sort[0] == "id:asc") {
+		out.sort = nil
+	}
+	out.equal, out.keep, err = parseSelector(q.Get("label_selector"))
+	return out, err
+}
+
+func clip(s string) string {
+	if len(s) > 80 {
+		return strings.ToValidUTF8(s[:80], "") + "…"
+	}
+	return s
+}
+
+// selects reports whether the list contains a resource.
+func (q query) selects(m cloudsim.Meta) bool {
+	return (q.name == "" || dialect.OtherName(m) == q.name) && (q.keep == nil || q.keep(dialect.Visible(m.Labels)))
+}
+
+// options returns the selection that the cloud makes.
+func (q query) options() cloudsim.ListOptions {
+	o := cloudsim.ListOptions{Labels: q.equal}
+	if q.name != "" {
+		o.Name = dialect.Name(q.name)
+	}
+	return o
+}
+
+// compare orders two resources by the fields of the query.
+func (q query) compare(a, b cloudsim.Meta) int {
+	for _, s := range q.sort {
+		field, direction, _ := strings.Cut(s, ":")
+		c := 0
+		switch field {
+		case "name":
+			c = strings.Compare(dialect.OtherName(a), dialect.OtherName(b))
+		case "created":
+			c = a.CreatedAt.Compare(b.CreatedAt)
+		default: // the cloud's lists are in the order of the ids
+			continue
+		}
+		if direction == "desc" {
+			c = -c
+		}
+		if c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// lister is a list method of the cloud's client.
+type lister[T any] func(context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
+
+// list returns a page of the cloud's resources that the query selects and that pass
+// filter. A nil filter passes all.
+//
+// Hetzner's pages have numbers, and the cloud's pages begin after an id. If the cloud
+// makes the whole selection, list remembers the id at the end of each page, so that the
+// next page costs one call. Otherwise list reads all resources.
+func list[T cloudsim.Resource](r *dialect.Request, c *cursors, q query, from lister[T], filter func(T) bool) ([]T, meta, error) {
+	selected := q.keep == nil && q.sort == nil && q.name == "" && filter == nil
+	if selected {
+		if after, ok := c.before(r, q); ok {
+			o := q.options()
+			o.After, o.Limit = after, q.perPage
+			l, err := from(r.Context(), o)
+			if err != nil {
+				return nil, meta{}, err
+			}
+			if l.Next != "" {
+				c.remember(r, q, l.Next)
+			}
+			return l.Items, q.meta(len(l.Items), l.Next != ""), nil
+		}
+	}
+	all, _, err := cloudsim.All(r.Context(), from, q.options())
+	if err != nil {
+		return nil, meta{}, err
+	}
+	all = slices.DeleteFunc(all, func(v T) bool { return !q.selects(v.Head()) || filter != nil && !filter(v) })
+	if slices.ContainsFunc(q.sort, func(s string) bool { return s == "id:desc" }) {
+		slices.Reverse(all)
+	}
+	slices.SortStableFunc(all, func(a, b T) int { return q.compare(a.Head(), b.Head()) })
+	items, m := slice(all, q)
+	return items, m, nil
+}
+
+// slice returns a page of a complete list.
+func slice[T any](all []T, q query) ([]T, meta) {
+	begin := min((q.page-1)*q.perPage, len(all))
+	if q.page > len(all) { // also prevents an overflow
+		begin = len(all)
+	}
+	end := min(begin+q.perPage, len(all))
+	m := q.meta(end-begin, end < len(all))
+	total, last := len(all), max(1, (len(all)+q.perPage-1)/q.perPage)
+	m.Pagination.TotalEntries, m.Pagination.LastPage = &total, &last
+	return all[begin:end], m
+}
+
+// meta describes a page with n entries.
+func (q query) meta(n int, more bool) meta {
+	p := pagination{Page: q.page, PerPage: q.perPage}
+	if q.page > 1 {
+		previous := q.page - 1
+		p.PreviousPage = &previous
+	}
+	if more {
+		next := q.page + 1
+		p.NextPage = &next
+		return meta{p}
+	}
+	if n > 0 || q.page == 1 {
+		last, total := q.page, (q.page-1)*q.perPage+n
+		p.LastPage, p.TotalEntries = &last, &total
+	}
+	return meta{p}
+}
+
+// cursors remembers the ids before pages. It holds no resources. An entry that is
+// missing only makes a list slower.
+type cursors struct {
+	mu    sync.Mutex
+	after map[[sha256.Size]byte]string
+}
+
+// maxCursors is the number of entries at which cursors forgets all entries.
+const maxCursors = 4096
+
+// key identifies a page of a caller's list.
+func (c *cursors) key(r *dialect.Request, page int) [sha256.Size]byte {
+	v := r.URL.Query()
+	v.Del("page")
+	return sha256.Sum256([]byte(bearer(r.Request) + "\x00" + r.URL.Path + "?" + v.Encode() + "\x00" + strconv.Itoa(page)))
+}
+
+// before returns the id before the page of a query. It returns false if it is not known.
+func (c *cursors) before(r *dialect.Request, q query) (string, bool) {
+	if q.page == 1 {
+		return "", true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id, ok := c.after[c.key(r, q.page)]
+	return id, ok
+}
+
+// remember stores the id at the end of the page of a query.
+func (c *cursors) remember(r *dialect.Request, q query, last string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.after) >= maxCursors {
+		clear(c.after)
+	}
+	c.after[c.key(r, q.page+1)] = last
+}
+
+// reply returns the body of a list: the items under the name of the resource, and the
+// description of the page.
+func reply[T any](name string, items []T, m meta) (int, any, error) {
+	if items == nil {
+		items = []T{}
+	}
+	return http.StatusOK, map[string]any{name: items, "meta": m}, nil
+}

@@ -1,0 +1,113 @@
+package hcloud_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// A list returns each server once and in order, with each size of pages, and also if the
+// dialect has forgotten the ends of its pages.
+func TestPages(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	var want []int64
+	for i := range 7 {
+		want = append(want, w.server(t, w.instance(t, fmt.Sprintf("node-%d", i))).ID)
+	}
+	for size := 1; size <= 8; size++ {
+		var got []int64
+		for page := 1; page != 0; {
+			all, resp, err := w.Server.List(ctx, sdk.ServerListOpts{ListOpts: sdk.ListOpts{Page: page, PerPage: size}})
+			for _, s := range must(t, all, resp, err) {
+				got = append(got, s.ID)
+			}
+			if p := resp.Meta.Pagination; p.Page != page || p.PerPage != size || p.PreviousPage != page-1 || p.NextPage == 0 && (p.TotalEntries != 7 || p.LastPage != page) {
+				t.Errorf("page %d of size %d: %+v", page, size, p)
+			}
+			page = resp.Meta.Pagination.NextPage
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("pages of size %d: %v, want %v", size, got, want)
+		}
+	}
+	again := start(t)
+	for i := range 7 {
+		again.instance(t, fmt.Sprintf("node-%d", i))
+	}
+	all, resp, err := again.Server.List(ctx, sdk.ServerListOpts{ListOpts: sdk.ListOpts{Page: 3, PerPage: 2}})
+	if must(t, all, resp, err); len(all) != 2 || all[0].ID != 5 || resp.Meta.Pagination.TotalEntries != 7 {
+		t.Errorf("page 3 without page 2 = %v, %+v", all, resp.Meta.Pagination)
+	}
+	all, resp, err = again.Server.List(ctx, sdk.ServerListOpts{ListOpts: sdk.ListOpts{Page: 1 << 62, PerPage: 50}})
+	if must(t, all, resp, err); len(all) != 0 {
+		t.Errorf("a page after the last = %v", all)
+	}
+}
+
+// The order of a list is the order that the query asks for.
+func TestSort(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	for _, name := range []string{"b", "c", "a"} {
+		w.instance(t, name)
+	}
+	for sort, want := range map[string][]string{"id:asc": {"b", "c", "a"}, "id:desc": {"a", "c", "b"}, "name": {"a", "b", "c"}, "name:desc": {"c", "b", "a"}} {
+		all, err := w.Server.AllWithOpts(ctx, sdk.ServerListOpts{Sort: []string{sort}})
+		if got := names(all, func(s *sdk.Server) string { return s.Name }); err != nil || !slices.Equal(got, want) {
+			t.Errorf("sorted by %s: %v, %v; want %v", sort, got, err, want)
+		}
+	}
+}
+
+// Label selectors select the same servers as Kubernetes' selectors.
+func TestSelectors(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a repeatable test
+	sets := map[string]map[string]string{}
+	for i := range 20 {
+		l := map[string]string{}
+		for _, k := range []string{"a", "b", "x.io/c"} {
+			if rng.IntN(3) > 0 {
+				l[k] = []string{"1", "2", ""}[rng.IntN(3)]
+			}
+		}
+		name := fmt.Sprintf("node-%d", i)
+		sets[name] = l
+		if _, err := w.cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small", Labels: l}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	terms := []string{"a", "!a", "a=1", "a==2", "a!=1", "a in (1,2)", "a notin (1)", "b=", "b", "!b", "x.io/c=1", "x.io/c in (2)", "b in (1)"}
+	for range 60 {
+		s := terms[rng.IntN(len(terms))]
+		for range rng.IntN(3) {
+			s += "," + terms[rng.IntN(len(terms))]
+		}
+		sel, err := labels.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for _, name := range slices.Sorted(maps.Keys(sets)) {
+			if sel.Matches(labels.Set(sets[name])) {
+				want = append(want, name)
+			}
+		}
+		all, err := w.Server.AllWithOpts(ctx, sdk.ServerListOpts{ListOpts: sdk.ListOpts{LabelSelector: s}})
+		got := names(all, func(s *sdk.Server) string { return s.Name })
+		slices.Sort(got)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q selects %v, %v; want %v", s, got, err, want)
+		}
+	}
+}

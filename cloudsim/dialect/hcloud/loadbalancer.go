@@ -1,0 +1,408 @@
+package hcloud
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// Labels with the values of a load balancer that this cloud does not have.
+const (
+	labelType      = dialect.LabelPrefix + "type"
+	labelAlgorithm = dialect.LabelPrefix + "algorithm"
+	labelLocation  = dialect.LabelPrefix + "location"
+	labelNetwork   = dialect.LabelPrefix + "network" // id of the network to which it is attached
+	labelPublic    = dialect.LabelPrefix + "public"  // "false" without the public interface
+)
+
+const (
+	defaultType      = "lb11"
+	defaultAlgorithm = "round_robin"
+)
+
+// algorithms are Hetzner's algorithms. This cloud always prefers the target with the
+// fewest connections, so the algorithm has no effect on traffic.
+var algorithms = []string{defaultAlgorithm, "least_connections"}
+
+// loadBalancerBusy reports whether an action runs on a load balancer.
+func loadBalancerBusy(l cloudsim.LoadBalancer) bool { return l.State != cloudsim.LoadBalancerActive }
+
+// typeOf returns the type of a load balancer. A load balancer that no caller of this
+// dialect created has the largest type.
+func typeOf(l cloudsim.LoadBalancer) loadBalancerType {
+	if t, ok := findLoadBalancerType(idOrName{name: l.Labels[labelType]}); ok {
+		return t
+	}
+	all := loadBalancerTypes()
+	return all[len(all)-1]
+}
+
+func loadBalancerOf(l cloudsim.LoadBalancer) loadBalancer {
+	out := loadBalancer{
+		ID: dialect.Number(l.ID), Name: dialect.OtherName(l.Meta), Created: l.CreatedAt, Labels: dialect.Visible(l.Labels),
+		PublicNet: loadBalancerPublicNet{Enabled: l.Labels[labelPublic] != "false"}, PrivateNet: []loadBalancerPrivateNet{},
+		LoadBalancerType: typeOf(l), Algorithm: algorithm{defaultAlgorithm}, Services: []service{}, Targets: []lbTarget{},
+	}
+	place := l.Labels[labelLocation]
+	if place == "" {
+		place = l.Region
+	}
+	out.Location = locationOf(place, l.Region)
+	if s := l.Labels[labelAlgorithm]; s != "" {
+		out.Algorithm.Type = s
+	}
+	for _, a := range l.Addresses {
+		ip := loadBalancerIP{ID: dialect.Number(a.ID), IP: &a.IP}
+		if a.Family == cloudsim.IPv6 {
+			out.PublicNet.IPv6 = ip
+		} else {
+			out.PublicNet.IPv4 = ip
+		}
+	}
+	if n := l.Labels[labelNetwork]; n != "" {
+		out.PrivateNet = append(out.PrivateNet, loadBalancerPrivateNet{Network: dialect.Number(cloudsim.NetworkID(n)), IP: l.IP})
+	}
+	for _, li := range l.Listeners {
+		out.Services = append(out.Services, serviceOf(l.LoadBalancerSpec, li))
+	}
+	for _, t := range l.Targets {
+		out.Targets = append(out.Targets, targetOf(l, t))
+	}
+	return out
+}
+
+func (a *api) listLoadBalancers(r *dialect.Request) (int, any, error) {
+	q, err := parseQuery(r.URL.Query(), "name", "created")
+	if err != nil {
+		return 0, nil, err
+	}
+	all, m, err := list(r, &a.cursors, q, r.Cloud.ListLoadBalancers, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := make([]loadBalancer, 0, len(all))
+	for _, l := range all {
+		out = append(out, loadBalancerOf(l))
+	}
+	return reply("load_balancers", out, m)
+}
+
+func findLoadBalancer(r *dialect.Request) (cloudsim.LoadBalancer, error) {
+	id, err := id[cloudsim.LoadBalancerID](r, prefixLoadBalancer)
+	if err != nil {
+		return cloudsim.LoadBalancer{}, err
+	}
+	return r.Cloud.GetLoadBalancer(r.Context(), id)
+}
+
+func showLoadBalancer(l cloudsim.LoadBalancer, err error) (int, any, error) {
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, map[string]any{"load_balancer": loadBalancerOf(l)}, nil
+}
+
+func (a *api) getLoadBalancer(r *dialect.Request) (int, any, error) {
+	return showLoadBalancer(findLoadBalancer(r))
+}
+
+type createLoadBalancer struct {
+	Name             string             `json:"name"`
+	LoadBalancerType idOrName           `json:"load_balancer_type"`
+	Algorithm        *algorithm         `json:"algorithm"`
+	Location         idOrName           `json:"location"`
+	NetworkZone      string             `json:"network_zone"`
+	Labels           *map[string]string `json:"labels"`
+	Targets          []targetRequest    `json:"targets"`
+	Services         []serviceRequest   `json:"services"`
+	PublicInterface  *bool              `json:"public_interface"`
+	PublicNet        *struct {
+		IPv4 int64 `json:"ipv4"`
+		IPv6 int64 `json:"ipv6"`
+	} `json:"public_net"`
+	Network *int64 `json:"network"`
+}
+
+func (a *api) createLoadBalancer(r *dialect.Request) (int, any, error) {
+	in, err := zones(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var c createLoadBalancer
+	if err := r.Decode(&c); err != nil {
+		return 0, nil, err
+	}
+	req, err := newLoadBalancer(r, c, in)
+	if err != nil {
+		return 0, nil, err
+	}
+	// Hetzner's load balancers have an IPv6 address. A cloud without IPv6 refuses it as invalid.
+	req.Families = []cloudsim.IPFamily{cloudsim.IPv4, cloudsim.IPv6}
+	l, err := r.Cloud.CreateLoadBalancer(r.Context(), req)
+	if errors.Is(err, cloudsim.Invalid) {
+		req.Families = nil
+		l, err = r.Cloud.CreateLoadBalancer(r.Context(), req)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusCreated, map[string]any{
+		"load_balancer": loadBalancerOf(l), "action": loadBalancerAction(l, "create_load_balancer"),
+	}, nil
+}
+
+// newLoadBalancer returns the request for a new load balancer.
+func newLoadBalancer(r *dialect.Request, c createLoadBalancer, in []cloudsim.Zone) (req cloudsim.CreateLoadBalancer, err error) {
+	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
+		return req, err
+	}
+	t, ok := findLoadBalancerType(c.LoadBalancerType)
+	if !ok {
+		return req, cloudsim.InvalidField("load_balancer_type", fmt.Sprintf("names %.80q, which does not exist", c.LoadBalancerType))
+	}
+	if c.PublicNet != nil && (c.PublicNet.IPv4 != 0 || c.PublicNet.IPv6 != 0) {
+		return req, dialect.Unsupported{What: "primary IPs", Why: "the cloud chooses the addresses"}
+	}
+	place := ""
+	if place, req.Region, err = placeOf(c, in); err != nil {
+		return req, err
+	}
+	req.Labels[labelType], req.Labels[labelLocation], req.Labels[labelAlgorithm] = t.Name, place, defaultAlgorithm
+	if c.Algorithm != nil {
+		if err := setAlgorithm(req.Labels, c.Algorithm.Type); err != nil {
+			return req, err
+		}
+	}
+	if c.PublicInterface != nil && !*c.PublicInterface {
+		req.Labels[labelPublic] = "false"
+	}
+	if c.Network != nil && *c.Network != 0 {
+		if err := setNetwork(r, req.Labels, *c.Network); err != nil {
+			return req, err
+		}
+	}
+	l := cloudsim.LoadBalancer{Meta: cloudsim.Meta{Labels: req.Labels}, Region: req.Region}
+	l.HealthCheck.Protocol = cloudsim.HealthTCP
+	for i, s := range c.Services {
+		if err := addService(&l, s); err != nil {
+			return req, at(fmt.Sprintf("services[%d].", i), err)
+		}
+	}
+	for _, t := range c.Targets {
+		if err := addTarget(r, &l, t); err != nil {
+			return req, err
+		}
+	}
+	req.LoadBalancerSpec = l.LoadBalancerSpec
+	return req, nil
+}
+
+// at adds a prefix to the fields of an Invalid error.
+func at(prefix string, err error) error {
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	if !ok || e.Kind != cloudsim.Invalid {
+		return err
+	}
+	out := *e
+	out.Msg, out.Fields = prefix+e.Msg, slices.Clone(e.Fields)
+	for i := range out.Fields {
+		out.Fields[i].Field = prefix + out.Fields[i].Field
+	}
+	return &out
+}
+
+// placeOf returns the location and the region of a new load balancer.
+func placeOf(c createLoadBalancer, in []cloudsim.Zone) (place, region string, err error) {
+	if c.NetworkZone == "" || c.Location != (idOrName{}) {
+		if c.NetworkZone != "" {
+			return "", "", cloudsim.InvalidField("network_zone", "must be absent if the request has a location")
+		}
+		return findLocation(in, c.Location.String())
+	}
+	for _, z := range in {
+		if z.Region == c.NetworkZone {
+			return z.Name, z.Region, nil
+		}
+	}
+	return "", "", cloudsim.InvalidField("network_zone", fmt.Sprintf("names %.80q, which does not exist", c.NetworkZone))
+}
+
+func setAlgorithm(labels map[string]string, s string) error {
+	if !slices.Contains(algorithms, s) {
+		return cloudsim.InvalidField("algorithm.type", fmt.Sprintf("must be round_robin or least_connections, got %.80q", s))
+	}
+	labels[labelAlgorithm] = s
+	return nil
+}
+
+// setNetwork attaches a load balancer to a network. Its address in the network is its own
+// address, because load balancers of this cloud reach all networks of their project.
+func setNetwork(r *dialect.Request, labels map[string]string, n int64) error {
+	id := dialect.ID[cloudsim.NetworkID](prefixNetwork, n)
+	_, err := r.Cloud.GetNetwork(r.Context(), id)
+	if errors.Is(err, cloudsim.NotFound) {
+		return cloudsim.InvalidField("network", fmt.Sprintf("names %d, which does not exist", n))
+	}
+	labels[labelNetwork] = string(id)
+	return err
+}
+
+func (a *api) updateLoadBalancer(r *dialect.Request) (int, any, error) {
+	var u struct {
+		Name   string             `json:"name"`
+		Labels *map[string]string `json:"labels"`
+	}
+	l, err := findLoadBalancer(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := r.Decode(&u); err != nil {
+		return 0, nil, err
+	}
+	if err := sameName(u.Name, l.Meta); err != nil {
+		return 0, nil, err
+	}
+	if u.Labels == nil {
+		return showLoadBalancer(l, nil)
+	}
+	return showLoadBalancer(change(r, l, func(l *cloudsim.LoadBalancer) (err error) {
+		l.Labels, err = newLabels(u.Labels, l.Labels)
+		return err
+	}))
+}
+
+func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
+	l, err := findLoadBalancer(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	if loadBalancerBusy(l) {
+		return 0, nil, locked("load balancer", string(l.State))
+	}
+	if _, err := r.Cloud.DeleteLoadBalancer(r.Context(), l.ID); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusNoContent, nil, nil
+}
+
+// change changes a load balancer. If another caller changes it at the same time, change
+// reads the load balancer again and repeats the change.
+func change(r *dialect.Request, l cloudsim.LoadBalancer, fn func(*cloudsim.LoadBalancer) error) (out cloudsim.LoadBalancer, err error) {
+	for range attempts {
+		changed := l
+		changed.Labels = cloneLabels(l.Labels)
+		changed.Listeners, changed.Targets = slices.Clone(l.Listeners), slices.Clone(l.Targets)
+		if err := fn(&changed); err != nil {
+			return l, err
+		}
+		out, err = r.Cloud.UpdateLoadBalancer(r.Context(), l.ID, cloudsim.UpdateLoadBalancer{Labels: changed.Labels, LoadBalancerSpec: changed.LoadBalancerSpec}, l.Revision)
+		if !errors.Is(err, cloudsim.Stale) {
+			return out, err
+		}
+		if l, err = r.Cloud.GetLoadBalancer(r.Context(), l.ID); err != nil {
+			return l, err
+		}
+	}
+	return out, err
+}
+
+func cloneLabels(labels map[string]string) map[string]string {
+	out := make(map[string]string, len(labels)+1)
+	for k, v := range labels {
+		out[k] = v
+	}
+	return out
+}
+
+func loadBalancerAction(l cloudsim.LoadBalancer, command string) action {
+	return begun(l.Meta, command, loadBalancerBusy(l), resource{dialect.Number(l.ID), "load_balancer"})
+}
+
+// loadBalancerCall returns a call that changes a load balancer and answers with an action.
+// The call decodes the body to a value of type T. It refuses the change with 423 while
+// an action runs.
+func loadBalancerCall[T any](command string, fn func(*dialect.Request, *cloudsim.LoadBalancer, T) error) func(*dialect.Request) (int, any, error) {
+	return func(r *dialect.Request) (int, any, error) {
+		l, err := findLoadBalancer(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		var in T
+		if err := r.Decode(&in); err != nil {
+			return 0, nil, err
+		}
+		l, err = change(r, l, func(l *cloudsim.LoadBalancer) error {
+			if loadBalancerBusy(*l) {
+				return locked("load balancer", string(l.State))
+			}
+			return fn(r, l, in)
+		})
+		if err != nil {
+			return 0, nil, err
+		}
+		return accepted(loadBalancerAction(l, command))
+	}
+}
+
+func changeAlgorithm(_ *dialect.Request, l *cloudsim.LoadBalancer, in algorithm) error {
+	return setAlgorithm(l.Labels, in.Type)
+}
+
+type changeTypeRequest struct {
+	LoadBalancerType idOrName `json:"load_balancer_type"`
+}
+
+func changeType(_ *dialect.Request, l *cloudsim.LoadBalancer, in changeTypeRequest) error {
+	t, ok := findLoadBalancerType(in.LoadBalancerType)
+	switch {
+	case !ok:
+		return cloudsim.InvalidField("load_balancer_type", fmt.Sprintf("names %.80q, which does not exist", in.LoadBalancerType))
+	case len(l.Listeners) > t.MaxServices || len(l.Targets) > t.MaxTargets:
+		return coded("invalid_load_balancer_type", fmt.Sprintf("%s has at most %d services and %d targets", t.Name, t.MaxServices, t.MaxTargets))
+	}
+	l.Labels[labelType] = t.Name
+	return nil
+}
+
+type attachRequest struct {
+	Network int64   `json:"network"`
+	IP      *string `json:"ip"`
+	IPRange *string `json:"ip_range"`
+}
+
+func attachToNetwork(r *dialect.Request, l *cloudsim.LoadBalancer, in attachRequest) error {
+	switch {
+	case l.Labels[labelNetwork] != "":
+		return coded("load_balancer_already_attached", "the load balancer is already attached to a network")
+	case in.IP != nil && *in.IP != "" && *in.IP != l.IP:
+		return dialect.Unsupported{What: "a private address of the caller's choice", Why: "omit ip: the private address is " + l.IP}
+	case in.IPRange != nil && *in.IPRange != "":
+		return dialect.Unsupported{What: "ip_range", Why: "omit it: the private address is " + l.IP}
+	}
+	return setNetwork(r, l.Labels, in.Network)
+}
+
+func detachFromNetwork(_ *dialect.Request, l *cloudsim.LoadBalancer, in struct {
+	Network int64 `json:"network"`
+},
+) error {
+	if l.Labels[labelNetwork] != string(dialect.ID[cloudsim.NetworkID](prefixNetwork, in.Network)) {
+		return coded("load_balancer_not_attached_to_network", "the load balancer is not attached to this network")
+	}
+	delete(l.Labels, labelNetwork)
+	return nil
+}
+
+func enablePublic(_ *dialect.Request, l *cloudsim.LoadBalancer, _ struct{}) error {
+	delete(l.Labels, labelPublic)
+	return nil
+}
+
+func disablePublic(_ *dialect.Request, l *cloudsim.LoadBalancer, _ struct{}) error {
+	l.Labels[labelPublic] = "false"
+	return nil
+}

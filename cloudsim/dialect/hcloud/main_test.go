@@ -1,0 +1,125 @@
+package hcloud_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
+)
+
+// calls counts the successful calls of the dialect by their names.
+type calls struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *calls) count(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[string]int{}
+	}
+	c.n[name]++
+}
+
+// world is a cloud with a dialect, and Hetzner's own client of the dialect.
+type world struct {
+	*sdk.Client
+	cloud *client.Client
+	url   string
+	seen  *calls
+}
+
+// start runs a cloud and a dialect until the test ends.
+func start(tb testing.TB, opts ...cloudtest.Option) *world {
+	tb.Helper()
+	w := &world{cloud: cloudtest.Start(tb, opts...), seen: &calls{}}
+	d := hcloud.New()
+	for i := range d.Calls {
+		name, do := d.Calls[i].Name, d.Calls[i].Do
+		d.Calls[i].Do = func(r *dialect.Request) (int, any, error) {
+			status, body, err := do(r)
+			if err == nil {
+				w.seen.count(name)
+			}
+			return status, body, err
+		}
+	}
+	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{
+		URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport, Project: w.cloud.Project,
+	}))
+	tb.Cleanup(srv.Close)
+	w.url = srv.URL
+	w.Client = w.as(tb, w.cloud)
+	return w
+}
+
+// as returns Hetzner's client with the token of a client of the cloud.
+func (w *world) as(tb testing.TB, c *client.Client) *sdk.Client {
+	tb.Helper()
+	secret, err := c.Token()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return w.with(secret)
+}
+
+func (w *world) with(secret string) *sdk.Client {
+	return sdk.NewClient(sdk.WithEndpoint(w.url+"/v1"), sdk.WithToken(secret), sdk.WithApplication("test", "1"),
+		sdk.WithPollOpts(sdk.PollOpts{BackoffFunc: sdk.ConstantBackoff(time.Millisecond)}), sdk.WithRetryOpts(sdk.RetryOpts{BackoffFunc: sdk.ConstantBackoff(time.Millisecond)}))
+}
+
+// must returns v. It ends the test if err is not nil.
+func must[T any](tb testing.TB, v T, _ *sdk.Response, err error) T {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return v
+}
+
+// wait waits until an action is over.
+func (w *world) wait(tb testing.TB, action *sdk.Action, _ *sdk.Response, err error) {
+	tb.Helper()
+	if err == nil && action != nil {
+		err = w.Action.WaitFor(context.Background(), action)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// fails checks that err is an error of Hetzner's API with a code.
+func fails(tb testing.TB, err error, code sdk.ErrorCode) {
+	tb.Helper()
+	if !sdk.IsError(err, code) {
+		tb.Errorf("error = %v, want the code %s", err, code)
+	}
+}
+
+// instance creates an instance.
+func (w *world) instance(tb testing.TB, name string) cloudsim.Instance {
+	tb.Helper()
+	i, err := w.cloud.CreateInstance(context.Background(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return i
+}
+
+// server returns the server of an instance.
+func (w *world) server(tb testing.TB, i cloudsim.Instance) *sdk.Server {
+	tb.Helper()
+	s, resp, err := w.Server.GetByID(context.Background(), dialect.Number(i.ID))
+	return must(tb, s, resp, err)
+}

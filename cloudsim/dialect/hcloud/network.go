@@ -1,0 +1,400 @@
+package hcloud
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// parts holds the resources that belong to networks.
+type parts struct {
+	subnets       []cloudsim.Subnet
+	routes        []cloudsim.Route
+	instances     []cloudsim.Instance
+	loadBalancers []cloudsim.LoadBalancer
+	regions       []cloudsim.Region
+}
+
+// partsOf reads the parts of a network, or of all networks if of is "".
+func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p parts, err error) {
+	o := cloudsim.ListOptions{Network: of}
+	ctx := r.Context()
+	if p.subnets, _, err = cloudsim.All(ctx, r.Cloud.ListSubnets, o); err != nil {
+		return p, err
+	}
+	if p.routes, _, err = cloudsim.All(ctx, r.Cloud.ListRoutes, o); err != nil {
+		return p, err
+	}
+	if p.instances, _, err = cloudsim.All(ctx, r.Cloud.ListInstances, o); err != nil {
+		return p, err
+	}
+	if p.loadBalancers, _, err = cloudsim.All(ctx, r.Cloud.ListLoadBalancers, cloudsim.ListOptions{}); err != nil {
+		return p, err
+	}
+	p.regions, _, err = cloudsim.All(ctx, r.Cloud.ListRegions, cloudsim.ListOptions{})
+	return p, err
+}
+
+// networkOf returns the network with its parts. A subnet of all regions has the first
+// region as its network zone.
+func networkOf(n cloudsim.Network, p parts) network {
+	out := network{
+		ID: dialect.Number(n.ID), Name: dialect.OtherName(n.Meta), Created: n.CreatedAt, IPRange: n.IPv4,
+		Subnets: []networkSubnet{}, Routes: []networkRoute{}, Servers: []int64{}, LoadBalancers: []int64{}, Labels: dialect.Visible(n.Labels),
+	}
+	for _, s := range p.subnets {
+		if s.Network != n.ID || s.State == cloudsim.SubnetDeleting {
+			continue
+		}
+		zone := s.Region
+		if zone == "" && len(p.regions) > 0 {
+			zone = p.regions[0].Name
+		}
+		out.Subnets = append(out.Subnets, networkSubnet{Type: "cloud", IPRange: s.IPv4, NetworkZone: zone, Gateway: s.Gateway})
+	}
+	addresses := map[cloudsim.InstanceID]string{}
+	for _, i := range p.instances {
+		if i.Network == n.ID {
+			addresses[i.ID] = i.InternalIP()
+			out.Servers = append(out.Servers, dialect.Number(i.ID))
+		}
+	}
+	for _, t := range p.routes {
+		// A route without its next hop has no gateway. It drops packets until a caller deletes it.
+		if t.Network == n.ID && t.State != cloudsim.RouteDeleting {
+			out.Routes = append(out.Routes, networkRoute{Destination: t.Destination, Gateway: addresses[t.NextHop]})
+		}
+	}
+	for _, l := range p.loadBalancers {
+		if l.Labels[labelNetwork] == string(n.ID) {
+			out.LoadBalancers = append(out.LoadBalancers, dialect.Number(l.ID))
+		}
+	}
+	return out
+}
+
+func (a *api) listNetworks(r *dialect.Request) (int, any, error) {
+	q, err := parseQuery(r.URL.Query(), "name", "created")
+	if err != nil {
+		return 0, nil, err
+	}
+	all, m, err := list(r, &a.cursors, q, r.Cloud.ListNetworks, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	of := cloudsim.NetworkID("")
+	if len(all) == 1 {
+		of = all[0].ID
+	}
+	p, err := partsOf(r, of)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := make([]network, 0, len(all))
+	for _, n := range all {
+		out = append(out, networkOf(n, p))
+	}
+	return reply("networks", out, m)
+}
+
+func findNetwork(r *dialect.Request) (cloudsim.Network, error) {
+	id, err := id[cloudsim.NetworkID](r, prefixNetwork)
+	if err != nil {
+		return cloudsim.Network{}, err
+	}
+	return r.Cloud.GetNetwork(r.Context(), id)
+}
+
+func (a *api) showNetwork(r *dialect.Request, status int, n cloudsim.Network) (int, any, error) {
+	p, err := partsOf(r, n.ID)
+	if err != nil {
+		return 0, nil, err
+	}
+	return status, map[string]any{"network": networkOf(n, p)}, nil
+}
+
+func (a *api) getNetwork(r *dialect.Request) (int, any, error) {
+	n, err := findNetwork(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	return a.showNetwork(r, http.StatusOK, n)
+}
+
+type createNetwork struct {
+	Name                  string             `json:"name"`
+	IPRange               string             `json:"ip_range"`
+	Subnets               []networkSubnet    `json:"subnets"`
+	Routes                []networkRoute     `json:"routes"`
+	Labels                *map[string]string `json:"labels"`
+	ExposeRoutesToVSwitch bool               `json:"expose_routes_to_vswitch"`
+}
+
+func (a *api) createNetwork(r *dialect.Request) (int, any, error) {
+	if err := authenticate(r); err != nil {
+		return 0, nil, err
+	}
+	var c createNetwork
+	if err := r.Decode(&c); err != nil {
+		return 0, nil, err
+	}
+	switch {
+	case len(c.Routes) > 0:
+		return 0, nil, dialect.Unsupported{What: "routes of a new network", Why: "add routes after the creation of their gateways"}
+	case c.ExposeRoutesToVSwitch:
+		return 0, nil, dialect.Unsupported{What: "expose_routes_to_vswitch"}
+	}
+	req := cloudsim.CreateNetwork{IPv4: c.IPRange}
+	var err error
+	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
+		return 0, nil, err
+	}
+	for i, s := range c.Subnets {
+		if err := checkSubnet(fmt.Sprintf("subnets[%d].", i), s); err != nil {
+			return 0, nil, err
+		}
+	}
+	n, err := r.Cloud.CreateNetwork(r.Context(), req)
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, s := range c.Subnets {
+		if err := waitNetwork(r, &n); err != nil {
+			return 0, nil, err
+		}
+		if _, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(n, s)); err != nil {
+			return 0, nil, err
+		}
+	}
+	return a.showNetwork(r, http.StatusCreated, n)
+}
+
+// waitNetwork waits until a new network can have subnets.
+func waitNetwork(r *dialect.Request, n *cloudsim.Network) error {
+	for n.State == cloudsim.NetworkCreating {
+		if err := finish(r, n.Operation); err != nil {
+			return err
+		}
+		var err error
+		if *n, err = r.Cloud.GetNetwork(r.Context(), n.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *api) updateNetwork(r *dialect.Request) (int, any, error) {
+	n, err := findNetwork(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var u struct {
+		Name                  string             `json:"name"`
+		Labels                *map[string]string `json:"labels"`
+		ExposeRoutesToVSwitch bool               `json:"expose_routes_to_vswitch"`
+	}
+	if err := r.Decode(&u); err != nil {
+		return 0, nil, err
+	}
+	if u.ExposeRoutesToVSwitch {
+		return 0, nil, dialect.Unsupported{What: "expose_routes_to_vswitch"}
+	}
+	if err := sameName(u.Name, n.Meta); err != nil {
+		return 0, nil, err
+	}
+	if u.Labels != nil {
+		all, err := newLabels(u.Labels, n.Labels)
+		if err != nil {
+			return 0, nil, err
+		}
+		if n, err = r.Cloud.UpdateNetwork(r.Context(), n.ID, cloudsim.UpdateNetwork{Labels: all, NetworkSpec: n.NetworkSpec}, n.Revision); err != nil {
+			return 0, nil, err
+		}
+	}
+	return a.showNetwork(r, http.StatusOK, n)
+}
+
+// deleteNetwork deletes the subnets of the network, and then the network. Hetzner's API
+// also deletes a network with its subnets.
+func (a *api) deleteNetwork(r *dialect.Request) (int, any, error) {
+	n, err := findNetwork(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	p, err := partsOf(r, n.ID)
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(p.instances) > 0 || len(networkOf(n, p).LoadBalancers) > 0 {
+		return 0, nil, coded("resource_in_use", "the network has servers or load balancers: delete or detach them first")
+	}
+	for _, t := range p.routes {
+		if d, err := r.Cloud.DeleteRoute(r.Context(), t.ID); err != nil {
+			return 0, nil, err
+		} else if err := finish(r, d.Operation); err != nil {
+			return 0, nil, err
+		}
+	}
+	for _, s := range p.subnets {
+		if d, err := r.Cloud.DeleteSubnet(r.Context(), s.ID); err != nil {
+			return 0, nil, err
+		} else if err := finish(r, d.Operation); err != nil {
+			return 0, nil, err
+		}
+	}
+	if _, err := r.Cloud.DeleteNetwork(r.Context(), n.ID); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusNoContent, nil, nil
+}
+
+// finish waits until an operation is over.
+func finish(r *dialect.Request, id cloudsim.OperationID) error {
+	_, err := r.Cloud.WaitOperation(r.Context(), id)
+	return err
+}
+
+// checkSubnet checks a subnet of a request.
+func checkSubnet(at string, s networkSubnet) error {
+	switch {
+	case s.Type != "cloud" && s.Type != "server":
+		return dialect.Unsupported{What: fmt.Sprintf("a subnet of the type %.20q", s.Type), Why: "use the type cloud"}
+	case s.IPRange == "":
+		return cloudsim.InvalidField(at+"ip_range", "is required")
+	}
+	return nil
+}
+
+// subnetRequest returns the request for a subnet. Its name comes from its range, because
+// Hetzner's subnets have no name.
+func subnetRequest(n cloudsim.Network, s networkSubnet) cloudsim.CreateSubnet {
+	return cloudsim.CreateSubnet{Name: rangeName(n.ID, s.IPRange), Network: n.ID, Region: s.NetworkZone, IPv4: s.IPRange}
+}
+
+// rangeName returns a name for the subnet or the route with a range in a network.
+func rangeName(n cloudsim.NetworkID, ip string) string {
+	return dialect.Name(string(n) + "-" + strings.NewReplacer(".", "-", "/", "-", ":", "-").Replace(ip))
+}
+
+func networkAction(n cloudsim.Network, m cloudsim.Meta, command string, busy bool) (int, any, error) {
+	return accepted(begun(m, command, busy, resource{dialect.Number(n.ID), "network"}))
+}
+
+func (a *api) addSubnet(r *dialect.Request) (int, any, error) {
+	n, err := findNetwork(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var s networkSubnet
+	if err := r.Decode(&s); err != nil {
+		return 0, nil, err
+	}
+	if err := checkSubnet("", s); err != nil {
+		return 0, nil, err
+	}
+	if n.State == cloudsim.NetworkCreating {
+		return 0, nil, locked("network", string(n.State))
+	}
+	made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(n, s))
+	if err != nil {
+		return 0, nil, err
+	}
+	return networkAction(n, made.Meta, "add_subnet", made.State == cloudsim.SubnetCreating)
+}
+
+func (a *api) deleteSubnet(r *dialect.Request) (int, any, error) {
+	n, err := findNetwork(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var in struct {
+		IPRange string `json:"ip_range"`
+	}
+	if err := r.Decode(&in); err != nil {
+		return 0, nil, err
+	}
+	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListSubnets, cloudsim.ListOptions{Network: n.ID})
+	if err != nil {
+		return 0, nil, err
+	}
+	i := slices.IndexFunc(all, func(s cloudsim.Subnet) bool { return s.IPv4 == in.IPRange })
+	if i < 0 {
+		return 0, nil, cloudsim.Errorf(cloudsim.NotFound, "the network has no subnet %.80q", in.IPRange)
+	}
+	gone, err := r.Cloud.DeleteSubnet(r.Context(), all[i].ID)
+	if err != nil {
+		return 0, nil, err
+	}
+	return networkAction(n, gone.Meta, "delete_subnet", gone.State == cloudsim.SubnetDeleting)
+}
+
+// instanceAt returns the instance with an internal address in a network.
+func instanceAt(r *dialect.Request, n cloudsim.NetworkID, ip string) (cloudsim.InstanceID, error) {
+	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstances, cloudsim.ListOptions{Network: n})
+	if err != nil {
+		return "", err
+	}
+	for _, i := range all {
+		if i.InternalIP() == ip {
+			return i.ID, nil
+		}
+	}
+	return "", cloudsim.InvalidField("gateway", fmt.Sprintf("must be the address of a server in the network, got %.80q", ip))
+}
+
+func (a *api) addRoute(r *dialect.Request) (int, any, error) {
+	n, err := findNetwork(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var in networkRoute
+	if err := r.Decode(&in); err != nil {
+		return 0, nil, err
+	}
+	if _, err := netip.ParsePrefix(in.Destination); err != nil {
+		return 0, nil, cloudsim.InvalidField("destination", fmt.Sprintf("must be a range of addresses, got %.80q", in.Destination))
+	}
+	hop, err := instanceAt(r, n.ID, in.Gateway)
+	if err != nil {
+		return 0, nil, err
+	}
+	t, err := r.Cloud.CreateRoute(r.Context(), cloudsim.CreateRoute{
+		Name: rangeName(n.ID, in.Destination), Network: n.ID, Destination: in.Destination, NextHop: hop, Labels: map[string]string{labelRequest: r.ID},
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return networkAction(n, t.Meta, "add_route", t.State == cloudsim.RouteCreating)
+}
+
+func (a *api) deleteRoute(r *dialect.Request) (int, any, error) {
+	n, err := findNetwork(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var in networkRoute
+	if err := r.Decode(&in); err != nil {
+		return 0, nil, err
+	}
+	p, err := partsOf(r, n.ID)
+	if err != nil {
+		return 0, nil, err
+	}
+	shown := networkOf(cloudsim.Network{ID: n.ID}, parts{routes: p.routes, instances: p.instances}).Routes
+	if !slices.Contains(shown, in) {
+		return 0, nil, cloudsim.Errorf(cloudsim.NotFound, "the network has no route to %.80q over %.80q", in.Destination, in.Gateway)
+	}
+	i := slices.IndexFunc(p.routes, func(t cloudsim.Route) bool {
+		return t.Destination == in.Destination && t.State != cloudsim.RouteDeleting
+	})
+	gone, err := r.Cloud.DeleteRoute(r.Context(), p.routes[i].ID)
+	if err != nil {
+		return 0, nil, err
+	}
+	return networkAction(n, gone.Meta, "delete_route", gone.State == cloudsim.RouteDeleting)
+}

@@ -1,0 +1,135 @@
+package hcloud_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+)
+
+// modelLB is the model of a load balancer: the destination ports by listen port, the
+// targets, and the type.
+type modelLB struct {
+	services  map[int]int
+	targets   map[int64]bool
+	typ       string
+	algorithm sdk.LoadBalancerAlgorithmType
+}
+
+// limits are the numbers of services and targets of each type.
+var limits = map[string][2]int{"lb11": {5, 25}, "lb21": {15, 75}, "lb31": {30, 150}}
+
+// TestPrograms runs random calls about a load balancer, and compares each result and the
+// load balancer with a model.
+func TestPrograms(t *testing.T) {
+	w := start(t)
+	var servers []*sdk.Server
+	for i := range 27 { // more than the limit of the smallest type
+		servers = append(servers, w.server(t, w.instance(t, fmt.Sprintf("node-%d", i))))
+	}
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			made, resp, err := w.LoadBalancer.Create(context.Background(), sdk.LoadBalancerCreateOpts{
+				Name: fmt.Sprintf("LB %d", seed), LoadBalancerType: &sdk.LoadBalancerType{Name: "lb11"}, NetworkZone: "sim-1",
+			})
+			l := must(t, made, resp, err).LoadBalancer
+			m := modelLB{services: map[int]int{}, targets: map[int64]bool{}, typ: "lb11", algorithm: sdk.LoadBalancerAlgorithmTypeRoundRobin}
+			rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a repeatable test
+			for step := range 80 {
+				want := m.step(t, w, rng, l, servers)
+				if t.Failed() {
+					t.Fatalf("step %d, which wanted %q", step, want)
+				}
+			}
+			_, err = w.LoadBalancer.Delete(context.Background(), l)
+			must(t, 0, nil, err)
+		})
+	}
+}
+
+// step makes a random call, and compares its error and the load balancer with the model.
+// It returns the code of the expected error.
+func (m *modelLB) step(t *testing.T, w *world, rng *rand.Rand, l *sdk.LoadBalancer, servers []*sdk.Server) (want sdk.ErrorCode) {
+	t.Helper()
+	ctx := context.Background()
+	port, to := 80+rng.IntN(8), 30000+rng.IntN(100)
+	s := servers[rng.IntN(len(servers))]
+	_, has := m.services[port]
+	var err error
+	switch rng.IntN(8) {
+	case 0, 1:
+		switch {
+		case len(m.services) >= limits[m.typ][0]:
+			want = sdk.ErrorCodeResourceLimitExceeded
+		case has:
+			want = sdk.ErrorCodeSourcePortAlreadyUsed
+		default:
+			m.services[port] = to
+		}
+		_, _, err = w.LoadBalancer.AddService(ctx, l, sdk.LoadBalancerAddServiceOpts{Protocol: sdk.LoadBalancerServiceProtocolTCP, ListenPort: &port, DestinationPort: &to})
+	case 2:
+		if want = sdk.ErrorCodeNotFound; has {
+			want, m.services[port] = "", to
+		}
+		_, _, err = w.LoadBalancer.UpdateService(ctx, l, port, sdk.LoadBalancerUpdateServiceOpts{DestinationPort: &to})
+	case 3:
+		if want = sdk.ErrorCodeNotFound; has {
+			want = ""
+			delete(m.services, port)
+		}
+		_, _, err = w.LoadBalancer.DeleteService(ctx, l, port)
+	case 4, 5:
+		switch {
+		case m.targets[s.ID]:
+			want = sdk.ErrorCodeTargetAlreadyDefined
+		case len(m.targets) >= limits[m.typ][1]:
+			want = sdk.ErrorCodeResourceLimitExceeded
+		default:
+			m.targets[s.ID] = true
+		}
+		_, _, err = w.LoadBalancer.AddServerTarget(ctx, l, sdk.LoadBalancerAddServerTargetOpts{Server: s})
+	case 6:
+		if want = sdk.ErrorCodeNotFound; m.targets[s.ID] && rng.IntN(4) == 0 {
+			want = ""
+			delete(m.targets, s.ID)
+			_, _, err = w.LoadBalancer.RemoveServerTarget(ctx, l, s)
+			break
+		}
+		_, _, err = w.LoadBalancer.RemoveServerTarget(ctx, l, &sdk.Server{ID: 4711})
+	default:
+		typ := []string{"lb11", "lb21", "lb31"}[rng.IntN(3)]
+		if want = "invalid_load_balancer_type"; len(m.services) <= limits[typ][0] && len(m.targets) <= limits[typ][1] {
+			want, m.typ = "", typ
+		}
+		_, _, err = w.LoadBalancer.ChangeType(ctx, l, sdk.LoadBalancerChangeTypeOpts{LoadBalancerType: &sdk.LoadBalancerType{Name: typ}})
+	}
+	if want == "" && err != nil || want != "" && !sdk.IsError(err, want) {
+		t.Errorf("error = %v, want %q", err, want)
+	}
+	m.compare(t, w, l)
+	return want
+}
+
+// compare compares the load balancer with the model.
+func (m *modelLB) compare(t *testing.T, w *world, l *sdk.LoadBalancer) {
+	t.Helper()
+	got, resp, err := w.LoadBalancer.GetByName(context.Background(), l.Name)
+	if must(t, got, resp, err) == nil || got.ID != l.ID {
+		t.Fatalf("load balancer = %+v", got)
+	}
+	if got.LoadBalancerType.Name != m.typ || got.Algorithm.Type != m.algorithm || len(got.Services) != len(m.services) || len(got.Targets) != len(m.targets) {
+		t.Errorf("load balancer = %+v, want %+v", got, m)
+	}
+	for _, s := range got.Services {
+		if m.services[s.ListenPort] != s.DestinationPort {
+			t.Errorf("service %+v, want %v", s, m.services)
+		}
+	}
+	for _, at := range got.Targets {
+		if !m.targets[at.Server.Server.ID] || len(at.HealthStatus) != len(m.services) {
+			t.Errorf("target %+v, want %v", at, m.targets)
+		}
+	}
+}

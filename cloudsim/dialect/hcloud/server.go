@@ -1,0 +1,348 @@
+package hcloud
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// serverStatus maps the states of an instance to Hetzner's statuses. Hetzner has no
+// status for a reboot.
+var serverStatus = map[cloudsim.InstanceState]string{
+	cloudsim.InstanceProvisioning: "initializing", cloudsim.InstanceRunning: "running", cloudsim.InstanceStopping: "stopping",
+	cloudsim.InstanceStopped: "off", cloudsim.InstanceStarting: "starting", cloudsim.InstanceRebooting: "running",
+	cloudsim.InstanceTerminating: "deleting", cloudsim.InstanceTerminated: "deleting",
+}
+
+// instanceBusy reports whether an action runs on an instance.
+func instanceBusy(s cloudsim.InstanceState) bool {
+	return s != cloudsim.InstanceRunning && s != cloudsim.InstanceStopped
+}
+
+// labelImage is the label with the name of a server's image.
+const labelImage = dialect.LabelPrefix + "image"
+
+// serverOf returns the server of an instance. The server's public IPv4 address is the
+// external address of the instance, or its internal address if it has no external
+// address. Its private network has the internal address.
+func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64) server {
+	s := server{
+		ID: dialect.Number(i.ID), Name: dialect.OtherName(i.Meta), Status: serverStatus[i.State], Created: i.CreatedAt,
+		PublicNet:  serverPublicNet{FloatingIPs: []int64{}, Firewalls: []struct{}{}},
+		PrivateNet: []serverPrivateNet{}, ServerType: serverTypeOf(t), Locked: instanceBusy(i.State),
+		Location: locationOf(i.Zone, i.Region), Datacenter: datacenterOf(i.Zone, i.Region),
+		Labels: dialect.Visible(i.Labels), Volumes: volumes, LoadBalancers: []int64{},
+	}
+	if volumes == nil {
+		s.Volumes = []int64{}
+	}
+	public := i.InternalIP()
+	for _, a := range i.Addresses {
+		six := strings.Contains(a.Address, ":")
+		if a.Type == cloudsim.AddressExternal && !six {
+			public = a.Address
+		}
+		if six && a.Type != cloudsim.AddressHostname && s.PublicNet.IPv6 == nil {
+			s.PublicNet.IPv6 = &serverIPv6{ID: s.ID, IP: a.Address + "/128", DNSPtr: []struct{}{}}
+		}
+	}
+	if public != "" && !strings.Contains(public, ":") {
+		s.PublicNet.IPv4 = &serverIPv4{ID: s.ID, IP: public}
+	}
+	if i.Network != "" {
+		s.PrivateNet = append(s.PrivateNet, serverPrivateNet{Network: dialect.Number(i.Network), IP: i.InternalIP(), AliasIPs: []string{}})
+	}
+	if name := i.Labels[labelImage]; name != "" {
+		for _, img := range images() {
+			if imageName(img) == name {
+				s.Image = &img
+			}
+		}
+	}
+	return s
+}
+
+// servers returns the servers of instances.
+func (a *api) servers(r *dialect.Request, all []cloudsim.Instance) ([]server, error) {
+	types, err := a.types.get(r)
+	if err != nil {
+		return nil, err
+	}
+	disks, _, err := cloudsim.All(r.Context(), r.Cloud.ListDisks, cloudsim.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	volumes := map[cloudsim.InstanceID][]int64{}
+	for _, d := range disks {
+		for _, at := range d.Attachments {
+			volumes[at.Instance] = append(volumes[at.Instance], dialect.Number(d.ID))
+		}
+	}
+	out := make([]server, 0, len(all))
+	for _, i := range all {
+		t, ok := types[i.Type]
+		if !ok {
+			t.Name = i.Type // a type that is newer than the remembered types
+		}
+		out = append(out, serverOf(i, t, volumes[i.ID]))
+	}
+	return out, nil
+}
+
+func (a *api) listServers(r *dialect.Request) (int, any, error) {
+	q, err := parseQuery(r.URL.Query(), "name", "created")
+	if err != nil {
+		return 0, nil, err
+	}
+	var filter func(cloudsim.Instance) bool
+	if want := r.URL.Query()["status"]; len(want) > 0 {
+		filter = func(i cloudsim.Instance) bool { return slices.Contains(want, serverStatus[i.State]) }
+	}
+	all, m, err := list(r, &a.cursors, q, r.Cloud.ListInstances, filter)
+	if err != nil {
+		return 0, nil, err
+	}
+	out, err := a.servers(r, all)
+	if err != nil {
+		return 0, nil, err
+	}
+	return reply("servers", out, m)
+}
+
+func getInstance(r *dialect.Request) (cloudsim.Instance, error) {
+	id, err := id[cloudsim.InstanceID](r, prefixInstance)
+	if err != nil {
+		return cloudsim.Instance{}, err
+	}
+	return r.Cloud.GetInstance(r.Context(), id)
+}
+
+// showServer answers with one server.
+func (a *api) showServer(r *dialect.Request, i cloudsim.Instance) (int, any, error) {
+	all, err := a.servers(r, []cloudsim.Instance{i})
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, map[string]any{"server": all[0]}, nil
+}
+
+func (a *api) getServer(r *dialect.Request) (int, any, error) {
+	i, err := getInstance(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	return a.showServer(r, i)
+}
+
+type createServer struct {
+	Name             string             `json:"name"`
+	ServerType       idOrName           `json:"server_type"`
+	Image            idOrName           `json:"image"`
+	Location         string             `json:"location"`
+	Datacenter       string             `json:"datacenter"`
+	SSHKeys          []idOrName         `json:"ssh_keys"`
+	UserData         string             `json:"user_data"`
+	StartAfterCreate *bool              `json:"start_after_create"`
+	Labels           *map[string]string `json:"labels"`
+	Automount        *bool              `json:"automount"`
+	Volumes          []int64            `json:"volumes"`
+	Networks         []int64            `json:"networks"`
+	Firewalls        []struct {
+		Firewall int64 `json:"firewall"`
+	} `json:"firewalls"`
+	PlacementGroup int64            `json:"placement_group"`
+	PublicNet      *createPublicNet `json:"public_net"`
+}
+
+type createPublicNet struct {
+	EnableIPv4 *bool  `json:"enable_ipv4"`
+	EnableIPv6 *bool  `json:"enable_ipv6"`
+	IPv4       *int64 `json:"ipv4"`
+	IPv6       *int64 `json:"ipv6"`
+}
+
+// refused returns Unsupported for fields that ask for a feature which this cloud does not
+// have.
+func (c createServer) refused() error {
+	off := func(b *bool) bool { return b != nil && !*b }
+	for _, f := range []struct {
+		given     bool
+		what, why string
+	}{
+		{len(c.SSHKeys) > 0, "ssh_keys", "machines have no SSH server"},
+		{off(c.StartAfterCreate), "start_after_create false", "stop the server after its creation"},
+		{len(c.Volumes) > 0, "volumes", "attach volumes after the creation"},
+		{len(c.Firewalls) > 0, "firewalls", ""},
+		{c.PlacementGroup != 0, "placement_group", ""},
+		{len(c.Networks) > 1, "more than one network", "an instance is in one network"},
+		{c.PublicNet != nil && off(c.PublicNet.EnableIPv4), "public_net without IPv4", "each server has an IPv4 address"},
+		{c.PublicNet != nil && (c.PublicNet.IPv4 != nil && *c.PublicNet.IPv4 != 0 || c.PublicNet.IPv6 != nil && *c.PublicNet.IPv6 != 0), "primary IPs", "the cloud chooses the addresses"},
+	} {
+		if f.given {
+			return dialect.Unsupported{What: f.what, Why: f.why}
+		}
+	}
+	return nil
+}
+
+func (a *api) createServer(r *dialect.Request) (int, any, error) {
+	in, err := zones(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var c createServer
+	if err := r.Decode(&c); err != nil {
+		return 0, nil, err
+	}
+	if err := c.refused(); err != nil {
+		return 0, nil, err
+	}
+	req, err := a.newServer(r, c, in)
+	if err != nil {
+		return 0, nil, err
+	}
+	i, err := r.Cloud.CreateInstance(r.Context(), req)
+	if err != nil {
+		return 0, nil, err
+	}
+	all, err := a.servers(r, []cloudsim.Instance{i})
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusCreated, map[string]any{
+		"server": all[0], "action": begun(i.Meta, "create_server", instanceBusy(i.State), resource{all[0].ID, "server"}),
+		"next_actions": []action{}, "root_password": nil,
+	}, nil
+}
+
+// newServer returns the request for a new instance.
+func (a *api) newServer(r *dialect.Request, c createServer, in []cloudsim.Zone) (req cloudsim.CreateInstance, err error) {
+	req.UserData = c.UserData
+	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
+		return req, err
+	}
+	types, err := a.types.get(r)
+	if err != nil {
+		return req, err
+	}
+	for name := range types {
+		if c.ServerType.is(idOf(name), name) {
+			req.Type = name
+		}
+	}
+	if req.Type == "" {
+		return req, cloudsim.InvalidField("server_type", fmt.Sprintf("names %.80q, which does not exist", c.ServerType))
+	}
+	image := slices.IndexFunc(images(), func(i image) bool { return c.Image.is(i.ID, imageName(i)) })
+	if image < 0 {
+		return req, cloudsim.InvalidField("image", fmt.Sprintf("names %.80q, which does not exist", c.Image))
+	}
+	req.Labels[labelImage] = imageName(images()[image])
+	place := c.Location
+	if place == "" {
+		place = strings.TrimSuffix(c.Datacenter, datacenterSuffix)
+	}
+	if place == "" && len(in) > 0 {
+		place = in[0].Name // Hetzner also chooses a location if the request has none
+	}
+	if req.Zone, _, err = findLocation(in, place); err != nil {
+		return req, err
+	}
+	if len(c.Networks) > 0 {
+		req.Network = dialect.ID[cloudsim.NetworkID](prefixNetwork, c.Networks[0])
+	}
+	return req, nil
+}
+
+// findLocation returns the zone and the region of a location, which a request names by id
+// or by name.
+func findLocation(in []cloudsim.Zone, place string) (zone, region string, err error) {
+	for _, z := range in {
+		if z.Name == place || fmt.Sprint(idOf(z.Name)) == place {
+			return z.Name, z.Region, nil
+		}
+	}
+	return "", "", cloudsim.InvalidField("location", fmt.Sprintf("names %.80q, which does not exist", place))
+}
+
+type updateServer struct {
+	Name   string             `json:"name"`
+	Labels *map[string]string `json:"labels"`
+}
+
+// attempts is the number of attempts to change a resource that other callers change at
+// the same time.
+const attempts = 10
+
+func (a *api) updateServer(r *dialect.Request) (int, any, error) {
+	i, err := getInstance(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var u updateServer
+	if err := r.Decode(&u); err != nil {
+		return 0, nil, err
+	}
+	if err := sameName(u.Name, i.Meta); err != nil {
+		return 0, nil, err
+	}
+	if u.Labels == nil {
+		return a.showServer(r, i)
+	}
+	all, err := newLabels(u.Labels, i.Labels)
+	if err != nil {
+		return 0, nil, err
+	}
+	if i, err = r.Cloud.UpdateInstance(r.Context(), i.ID, cloudsim.UpdateInstance{Labels: all}, i.Revision); err != nil {
+		return 0, nil, err
+	}
+	return a.showServer(r, i)
+}
+
+func (a *api) deleteServer(r *dialect.Request) (int, any, error) {
+	i, err := getInstance(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	if i, err = r.Cloud.DeleteInstance(r.Context(), i.ID); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, actionReply{begun(i.Meta, "delete_server", i.State != cloudsim.InstanceTerminated, resource{dialect.Number(i.ID), "server"})}, nil
+}
+
+// power returns a call that changes the state of an instance. A server that is already in
+// the wanted state needs no work.
+func (a *api) power(command string, wanted cloudsim.InstanceState, change func(context.Context, *dialect.Request, cloudsim.InstanceID) (cloudsim.Instance, error)) func(*dialect.Request) (int, any, error) {
+	return func(r *dialect.Request) (int, any, error) {
+		i, err := getInstance(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		if instanceBusy(i.State) {
+			return 0, nil, locked("server", serverStatus[i.State])
+		}
+		if i.State != wanted {
+			if i, err = change(r.Context(), r, i.ID); err != nil {
+				return 0, nil, err
+			}
+		}
+		return accepted(begun(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
+	}
+}
+
+func start(ctx context.Context, r *dialect.Request, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return r.Cloud.StartInstance(ctx, id)
+}
+
+func stop(ctx context.Context, r *dialect.Request, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return r.Cloud.StopInstance(ctx, id)
+}
+
+func reboot(ctx context.Context, r *dialect.Request, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return r.Cloud.RebootInstance(ctx, id)
+}

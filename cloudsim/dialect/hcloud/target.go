@@ -1,0 +1,100 @@
+package hcloud
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// A target that names its address has use_private_ip. Both kinds of targets get their
+// connections at the same address, the internal address of the instance.
+
+// healthOf maps the health of a target to Hetzner's statuses.
+var healthOf = map[cloudsim.TargetHealth]string{
+	cloudsim.TargetHealthy: "healthy", cloudsim.TargetUnhealthy: "unhealthy", cloudsim.TargetInitial: "unknown", cloudsim.TargetDraining: "unknown",
+}
+
+// targetOf returns a target with its health for each service.
+func targetOf(l cloudsim.LoadBalancer, t cloudsim.Target) lbTarget {
+	out := lbTarget{Type: "server", Server: &targetServer{dialect.Number(t.Instance)}, UsePrivateIP: t.IP != "", HealthStatus: []targetHealth{}}
+	status := "unknown"
+	for _, s := range l.Status.Targets {
+		if s.Key() == t.Key() {
+			status = healthOf[s.Health]
+		}
+	}
+	for _, li := range l.Listeners {
+		out.HealthStatus = append(out.HealthStatus, targetHealth{ListenPort: li.Port, Status: status})
+	}
+	return out
+}
+
+type targetRequest struct {
+	Type          string          `json:"type"`
+	Server        *targetServer   `json:"server"`
+	LabelSelector *targetSelector `json:"label_selector"`
+	IP            *targetIP       `json:"ip"`
+	UsePrivateIP  *bool           `json:"use_private_ip"`
+}
+
+// instance returns the instance of a target.
+func (t targetRequest) instance() (cloudsim.InstanceID, error) {
+	switch t.Type {
+	case "server":
+		if t.Server == nil {
+			return "", cloudsim.InvalidField("server", "is required for a target of the type server")
+		}
+		return dialect.ID[cloudsim.InstanceID](prefixInstance, t.Server.ID), nil
+	case "label_selector", "ip":
+		return "", dialect.Unsupported{What: "a target of the type " + t.Type, Why: "add servers as targets"}
+	}
+	return "", cloudsim.InvalidField("type", fmt.Sprintf("must be server, label_selector or ip, got %.20q", t.Type))
+}
+
+func addTarget(r *dialect.Request, l *cloudsim.LoadBalancer, in targetRequest) error {
+	id, err := in.instance()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(l.Targets, func(t cloudsim.Target) bool { return t.Instance == id }) {
+		return coded("target_already_defined", "the server is already a target of the load balancer")
+	}
+	if t := typeOf(*l); len(l.Targets) >= t.MaxTargets {
+		return cloudsim.Errorf(cloudsim.Exhausted, "a load balancer of the type %s has at most %d targets", t.Name, t.MaxTargets)
+	}
+	i, err := r.Cloud.GetInstance(r.Context(), id)
+	if errors.Is(err, cloudsim.NotFound) {
+		return cloudsim.InvalidField("server.id", fmt.Sprintf("names %d, which does not exist", in.Server.ID))
+	}
+	if err != nil {
+		return err
+	}
+	t := cloudsim.Target{Instance: id}
+	if in.UsePrivateIP != nil && *in.UsePrivateIP {
+		if l.Labels[labelNetwork] == "" {
+			return coded("load_balancer_not_attached_to_network", "the load balancer is not attached to a network: a target cannot use its private address")
+		}
+		if l.Labels[labelNetwork] != string(i.Network) {
+			return coded("server_not_attached_to_network", "the server is not in the network of the load balancer")
+		}
+		t.IP = i.InternalIP()
+	}
+	l.Targets = append(l.Targets, t)
+	return nil
+}
+
+func removeTarget(_ *dialect.Request, l *cloudsim.LoadBalancer, in targetRequest) error {
+	id, err := in.instance()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(l.Targets, func(t cloudsim.Target) bool { return t.Instance == id })
+	if i < 0 {
+		return cloudsim.Errorf(cloudsim.NotFound, "the server is not a target of the load balancer")
+	}
+	l.Targets = slices.Delete(l.Targets, i, i+1)
+	return nil
+}

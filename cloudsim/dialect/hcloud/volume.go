@@ -1,0 +1,246 @@
+package hcloud
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// Limits of a volume's size in GiB.
+const (
+	minVolume = 10
+	maxVolume = 10240
+)
+
+// volumeBusy reports whether an action runs on a disk.
+func volumeBusy(d cloudsim.Disk) bool {
+	return d.State != cloudsim.DiskAvailable && d.State != cloudsim.DiskInUse && d.State != cloudsim.DiskFailed
+}
+
+// volumeOf returns the volume of a disk.
+func volumeOf(d cloudsim.Disk) volume {
+	v := volume{
+		ID: dialect.Number(d.ID), Name: dialect.OtherName(d.Meta), Status: "available", Size: d.SizeGiB, Created: d.CreatedAt,
+		Labels: dialect.Visible(d.Labels), Location: locationOf(d.Zones()[0], d.Region),
+		LinuxDevice: fmt.Sprintf("/dev/disk/by-id/scsi-0HC_Volume_%d", dialect.Number(d.ID)),
+	}
+	if d.State == cloudsim.DiskCreating || d.State == cloudsim.DiskCopying {
+		v.Status = "creating"
+	}
+	if len(d.Attachments) > 0 {
+		n := dialect.Number(d.Attachments[0].Instance)
+		v.Server = &n
+	}
+	return v
+}
+
+func (a *api) listVolumes(r *dialect.Request) (int, any, error) {
+	q, err := parseQuery(r.URL.Query(), "name", "created")
+	if err != nil {
+		return 0, nil, err
+	}
+	var filter func(cloudsim.Disk) bool
+	if want := r.URL.Query()["status"]; len(want) > 0 {
+		filter = func(d cloudsim.Disk) bool { return slices.Contains(want, volumeOf(d).Status) }
+	}
+	all, m, err := list(r, &a.cursors, q, r.Cloud.ListDisks, filter)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := make([]volume, 0, len(all))
+	for _, d := range all {
+		out = append(out, volumeOf(d))
+	}
+	return reply("volumes", out, m)
+}
+
+func findVolume(r *dialect.Request) (cloudsim.Disk, error) {
+	id, err := id[cloudsim.DiskID](r, prefixDisk)
+	if err != nil {
+		return cloudsim.Disk{}, err
+	}
+	return r.Cloud.GetDisk(r.Context(), id)
+}
+
+func (a *api) getVolume(r *dialect.Request) (int, any, error) {
+	d, err := findVolume(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, map[string]any{"volume": volumeOf(d)}, nil
+}
+
+type createVolume struct {
+	Name      string             `json:"name"`
+	Size      int                `json:"size"`
+	Server    *int64             `json:"server"`
+	Location  idOrName           `json:"location"`
+	Labels    *map[string]string `json:"labels"`
+	Automount *bool              `json:"automount"`
+	Format    *string            `json:"format"`
+}
+
+func (a *api) createVolume(r *dialect.Request) (int, any, error) {
+	types, _, err := cloudsim.All(r.Context(), r.Cloud.ListDiskTypes, cloudsim.ListOptions{})
+	if err != nil {
+		return 0, nil, err
+	}
+	var c createVolume
+	if err := r.Decode(&c); err != nil {
+		return 0, nil, err
+	}
+	req, err := newVolume(r, c, types)
+	if err != nil {
+		return 0, nil, err
+	}
+	d, err := r.Cloud.CreateDisk(r.Context(), req)
+	if err != nil {
+		return 0, nil, err
+	}
+	made := begun(d.Meta, "create_volume", volumeBusy(d), resource{dialect.Number(d.ID), "volume"})
+	next := []action{}
+	if c.Server != nil {
+		// Only a complete disk can be attached.
+		for d.State == cloudsim.DiskCreating {
+			if err := finish(r, d.Operation); err != nil {
+				return 0, nil, err
+			}
+			if d, err = r.Cloud.GetDisk(r.Context(), d.ID); err != nil {
+				return 0, nil, err
+			}
+		}
+		made = done(made, d.UpdatedAt)
+		if d, err = r.Cloud.AttachDisk(r.Context(), d.ID, cloudsim.AttachDisk{Instance: dialect.ID[cloudsim.InstanceID](prefixInstance, *c.Server)}); err != nil {
+			return 0, nil, err
+		}
+		next = append(next, volumeAction(d, "attach_volume"))
+	}
+	return http.StatusCreated, map[string]any{"volume": volumeOf(d), "action": made, "next_actions": next}, nil
+}
+
+// newVolume returns the request for a new disk. Its type is the first type that allows
+// the size, in the order of the preferred types.
+func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (req cloudsim.CreateDisk, err error) {
+	req.SizeGiB = c.Size
+	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
+		return req, err
+	}
+	switch {
+	case c.Size < minVolume || c.Size > maxVolume:
+		return req, cloudsim.InvalidField("size", fmt.Sprintf("must be %d to %d, got %d", minVolume, maxVolume, c.Size))
+	case c.Format != nil && *c.Format != "":
+		return req, dialect.Unsupported{What: "format", Why: "the server formats the volume"}
+	case c.Automount != nil && *c.Automount:
+		return req, dialect.Unsupported{What: "automount", Why: "the server mounts the volume"}
+	case c.Server != nil && c.Location != (idOrName{}):
+		return req, cloudsim.InvalidField("location", "must be absent if the request has a server")
+	}
+	if req.Type = preferredType(types, c.Size); req.Type == "" {
+		return req, cloudsim.InvalidField("size", fmt.Sprintf("no disk type of the cloud allows %d GiB", c.Size))
+	}
+	if c.Server != nil {
+		i, err := r.Cloud.GetInstance(r.Context(), dialect.ID[cloudsim.InstanceID](prefixInstance, *c.Server))
+		if err != nil {
+			return req, cloudsim.InvalidField("server", fmt.Sprintf("names %d: %v", *c.Server, err))
+		}
+		req.Zone = i.Zone
+		return req, nil
+	}
+	in, err := zones(r)
+	if err != nil {
+		return req, err
+	}
+	req.Zone, _, err = findLocation(in, c.Location.String())
+	return req, err
+}
+
+// preferredType returns the disk type balanced if it allows the size, else the first
+// type that allows the size, else "".
+func preferredType(types []cloudsim.DiskType, size int) string {
+	name := ""
+	for _, t := range types {
+		if t.MinGiB <= size && size <= t.MaxGiB && (name == "" || t.Name == "balanced") {
+			name = t.Name
+		}
+	}
+	return name
+}
+
+func (a *api) deleteVolume(r *dialect.Request) (int, any, error) {
+	d, err := findVolume(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	if volumeBusy(d) {
+		return 0, nil, locked("volume", string(d.State))
+	}
+	if _, err := r.Cloud.DeleteDisk(r.Context(), d.ID); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusNoContent, nil, nil
+}
+
+func volumeAction(d cloudsim.Disk, command string) action {
+	of := []resource{{dialect.Number(d.ID), "volume"}}
+	if len(d.Attachments) > 0 {
+		of = append(of, resource{dialect.Number(d.Attachments[0].Instance), "server"})
+	}
+	return begun(d.Meta, command, volumeBusy(d), of...)
+}
+
+// volumeCall returns a call that changes a disk and answers with an action. It decodes the
+// body to a value of type T. It refuses the change with 423 while an action runs.
+func volumeCall[T any](command string, fn func(*dialect.Request, cloudsim.Disk, T) (cloudsim.Disk, error)) func(*dialect.Request) (int, any, error) {
+	return func(r *dialect.Request) (int, any, error) {
+		d, err := findVolume(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		var in T
+		if err := r.Decode(&in); err != nil {
+			return 0, nil, err
+		}
+		if volumeBusy(d) {
+			return 0, nil, locked("volume", string(d.State))
+		}
+		if d, err = fn(r, d, in); err != nil {
+			return 0, nil, err
+		}
+		return accepted(volumeAction(d, command))
+	}
+}
+
+type attachVolumeRequest struct {
+	Server    int64 `json:"server"`
+	Automount *bool `json:"automount"`
+}
+
+func attachVolume(r *dialect.Request, d cloudsim.Disk, in attachVolumeRequest) (cloudsim.Disk, error) {
+	if in.Automount != nil && *in.Automount {
+		return d, dialect.Unsupported{What: "automount", Why: "the server mounts the volume"}
+	}
+	if len(d.Attachments) > 0 {
+		return d, coded("volume_already_attached", "the volume is already attached to a server: detach it first")
+	}
+	return r.Cloud.AttachDisk(r.Context(), d.ID, cloudsim.AttachDisk{Instance: dialect.ID[cloudsim.InstanceID](prefixInstance, in.Server)})
+}
+
+func detachVolume(r *dialect.Request, d cloudsim.Disk, _ struct{}) (cloudsim.Disk, error) {
+	if len(d.Attachments) == 0 {
+		return d, coded("service_error", "the volume is not attached to a server")
+	}
+	return r.Cloud.DetachDisk(r.Context(), d.ID, cloudsim.DetachDisk{Instance: d.Attachments[0].Instance})
+}
+
+func resizeVolume(r *dialect.Request, d cloudsim.Disk, in struct {
+	Size int `json:"size"`
+},
+) (cloudsim.Disk, error) {
+	if in.Size <= d.SizeGiB || in.Size > maxVolume {
+		return d, cloudsim.InvalidField("size", fmt.Sprintf("must be more than the present %d and at most %d, got %d", d.SizeGiB, maxVolume, in.Size))
+	}
+	return r.Cloud.ResizeDisk(r.Context(), d.ID, cloudsim.ResizeDisk{SizeGiB: in.Size})
+}

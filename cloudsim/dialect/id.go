@@ -1,0 +1,55 @@
+package dialect
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Number returns the number in an id of this cloud. For example, the number of i-00002a
+// is 42. It returns 0 for an id of another form.
+func Number[S ~string](id S) int64 {
+	_, hex, _ := strings.Cut(string(id), "-")
+	n, err := strconv.ParseInt(hex, 16, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// ID returns the id with a prefix and a number. It is the inverse of Number: the id with
+// the prefix i and the number 42 is i-00002a. The API has no resource with a number
+// below 1.
+func ID[S ~string](prefix string, n int64) S {
+	return S(fmt.Sprintf("%s-%06x", prefix, max(n, 0)))
+}
+
+var nameRE = regexp.MustCompile(cloudsim.NamePattern)
+
+// NameLabel is the label with the name of a resource in the other cloud, if this cloud
+// does not allow the name.
+const NameLabel = LabelPrefix + "name"
+
+// Name returns the name that a resource has in this cloud. It returns the name in the
+// other cloud if this cloud allows it. Otherwise it returns a hash of that name. The
+// same name always has the same result, so a list can find the resource by its name.
+func Name(other string) string {
+	if nameRE.MatchString(other) {
+		return other
+	}
+	sum := sha256.Sum256([]byte(other))
+	return "d-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:16]))[:26]
+}
+
+// OtherName returns the name of a resource in the other cloud.
+func OtherName(m cloudsim.Meta) string {
+	if s, ok := m.Labels[NameLabel]; ok {
+		return s
+	}
+	return m.Name
+}

@@ -1,0 +1,63 @@
+package dialect
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	requests, unsupported *prometheus.CounterVec
+
+	seen *seen
+}
+
+// newMetrics creates the metrics of a dialect. Two dialects may use the same registry.
+func newMetrics(reg prometheus.Registerer) metrics {
+	m := metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "cloudsim_dialect_requests_total", Help: "Requests of a dialect's clients, by call and HTTP status. The call is empty for unsupported calls.",
+		}, []string{"dialect", "call", "code"}),
+		unsupported: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "cloudsim_dialect_unsupported_total", Help: "Unsupported calls, by the resource in their path.",
+		}, []string{"dialect", "resource"}),
+		seen: &seen{names: map[string]bool{}},
+	}
+	if reg != nil {
+		m.requests = shared(reg, m.requests)
+		m.unsupported = shared(reg, m.unsupported)
+	}
+	return m
+}
+
+// shared registers c. If another dialect has registered the same metric, it returns the
+// metric of that dialect.
+func shared(reg prometheus.Registerer, c *prometheus.CounterVec) *prometheus.CounterVec {
+	err := reg.Register(c)
+	if have, ok := err.(prometheus.AlreadyRegisteredError); ok { //nolint:errorlint // the package returns it unwrapped
+		if same, ok := have.ExistingCollector.(*prometheus.CounterVec); ok {
+			return same
+		}
+	}
+	return c
+}
+
+// maxResources limits the number of resources in the metric of unsupported calls,
+// because callers choose the paths.
+const maxResources = 64
+
+// seen is the set of resources that are in the metric of unsupported calls.
+type seen struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+// admit reports whether the metric may have this resource.
+func (m metrics) admit(resource string) bool {
+	m.seen.mu.Lock()
+	defer m.seen.mu.Unlock()
+	if !m.seen.names[resource] && len(m.seen.names) < maxResources {
+		m.seen.names[resource] = true
+	}
+	return m.seen.names[resource]
+}

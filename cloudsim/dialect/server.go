@@ -1,0 +1,316 @@
+package dialect
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/internal/run"
+)
+
+// CallHeader is the header with which a dialect names the call of the other cloud in its
+// calls to this cloud, e.g. "hcloud.servers.list". Fault rules can match this name.
+const CallHeader = "Dialect-Call"
+
+// maxBody is the largest request body in bytes.
+const maxBody = 256 << 10
+
+// Config configures the server of a dialect.
+type Config struct {
+	URL       string            // of the cloud; see client.Client
+	Transport http.RoundTripper // to the cloud; nil: http.DefaultTransport
+	// Project is the project of all calls. It is needed only for tokens that belong to no
+	// project.
+	Project cloudsim.ProjectID
+	Metrics prometheus.Registerer // nil: no metrics
+}
+
+// Request is a call of the other cloud's API.
+type Request struct {
+	*http.Request
+	ID    string         // id of the request; the calls to this cloud have the same id
+	Cloud *client.Client // calls this cloud with the caller's token
+
+	body io.Reader
+}
+
+// Decode reads the JSON body of the request. It returns an Invalid error for a body that
+// is too large or is not JSON, and for an unknown field. If the body is empty, Decode
+// leaves into unchanged.
+//
+// A handler calls Decode after its first call to the cloud, so that callers without a
+// valid token cannot make the server read a body.
+func (r *Request) Decode(into any) error {
+	raw, err := io.ReadAll(r.body)
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return cloudsim.Errorf(cloudsim.Invalid, "the body must be at most %d bytes", tooLarge.Limit)
+	}
+	if err != nil {
+		return cloudsim.Errorf(cloudsim.Invalid, "read the body: %w", err)
+	}
+	return Decode(raw, into)
+}
+
+// NotJSON is the error of a body that is not JSON.
+type NotJSON struct{ error }
+
+// Decode decodes a JSON body. It returns NotJSON for a body that is not one JSON object,
+// and an Invalid error that names the field for an unknown field or a wrong type. If the
+// body is empty, Decode leaves into unchanged.
+func Decode(raw []byte, into any) error {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		field := wrong.Field
+		if field == "" {
+			field = "body"
+		}
+		return cloudsim.InvalidField(field, "must be a "+wrong.Type.String()+", got a "+wrong.Value)
+	}
+	if err != nil {
+		// The package json has no type for this error.
+		if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+			if s, err := strconv.Unquote(name); err == nil {
+				name = s
+			}
+			return cloudsim.InvalidField(clip(name), "is not known")
+		}
+		return NotJSON{fmt.Errorf("the body is not valid JSON: %w", err)}
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return NotJSON{errors.New("the body has data after the JSON object")}
+	}
+	return nil
+}
+
+// clip shortens s, so that an error message stays short.
+func clip(s string) string {
+	if len(s) > 80 {
+		return strings.ToValidUTF8(s[:80], "") + "…"
+	}
+	return s
+}
+
+// server is the http.Handler of a dialect.
+type server struct {
+	log     *slog.Logger
+	dialect Dialect
+	cfg     Config
+	mux     *http.ServeMux
+	routes  map[string]Call // by pattern
+	metrics metrics
+}
+
+// New returns an HTTP handler that serves a dialect. At the path /readyz it reports
+// whether the cloud is ready.
+func New(log *slog.Logger, d Dialect, cfg Config) http.Handler {
+	if cfg.Transport == nil {
+		cfg.Transport = http.DefaultTransport
+	}
+	s := &server{log: log, dialect: d, cfg: cfg, mux: http.NewServeMux(), routes: map[string]Call{}, metrics: newMetrics(cfg.Metrics)}
+	for _, c := range d.Calls {
+		pattern := c.Method + " " + c.Path
+		s.routes[pattern] = c
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, c) })
+	}
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/readyz" && r.Method == http.MethodGet {
+		s.ready(w, r)
+		return
+	}
+	if _, pattern := s.mux.Handler(r); s.routes[pattern].Name != "" {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	s.serve(w, r, Call{Do: func(r *Request) (int, any, error) {
+		s.metrics.unsupported.WithLabelValues(s.dialect.Name, s.resource(r.URL.Path)).Inc()
+		return 0, nil, Unsupported{What: clip(r.Method + " " + r.URL.Path), Why: "'allinone dialect calls " + s.dialect.Name + "' lists the supported calls"}
+	}})
+}
+
+var resourceRE = regexp.MustCompile(`^[a-z_]{1,32}$`)
+
+// resource returns the resource in a path, for the metric of unsupported calls. It
+// returns "other" for a path of another form.
+func (s *server) resource(path string) string {
+	for elem := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if resourceRE.MatchString(elem) && s.metrics.admit(elem) {
+			return elem
+		}
+	}
+	return "other"
+}
+
+func (s *server) ready(w http.ResponseWriter, r *http.Request) {
+	cl := client.Client{URL: s.cfg.URL, HTTP: &http.Client{Transport: s.cfg.Transport}}
+	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	defer cancel()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err := cl.Ready(ctx); err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprintln(w, "the cloud is", err) // an error means that the client has disconnected
+		return
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}
+
+var requestIDRE = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,64}$`)
+
+func newRequestID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	return "req-" + hex.EncodeToString(b[:])
+}
+
+// serve executes a call and writes its answer.
+func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
+	begin := time.Now()
+	out := &reply{ResponseWriter: w}
+	req := &Request{Request: r, ID: r.Header.Get("X-Request-Id"), body: http.MaxBytesReader(w, r.Body, maxBody)}
+	if !requestIDRE.MatchString(req.ID) {
+		req.ID = newRequestID()
+	}
+	w.Header().Set("X-Request-Id", req.ID)
+	if s.dialect.IDHeader != "" {
+		w.Header().Set(s.dialect.IDHeader, req.ID)
+	}
+	defer func() {
+		p := recover()
+		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+			panic(p) //nolint:forbidigo // net/http then closes the connection without a log line
+		}
+		if p != nil {
+			s.log.ErrorContext(r.Context(), "panic", "requestId", req.ID, "call", c.Name, "panic", p, "stack", string(debug.Stack()))
+			if out.status == 0 {
+				s.dialect.Refuse(out, req, cloudsim.Errorf(cloudsim.Internal, "panic: %v", p))
+			}
+		}
+		s.metrics.requests.WithLabelValues(s.dialect.Name, c.Name, strconv.Itoa(out.status)).Inc()
+		s.log.DebugContext(r.Context(), "request", "dialect", s.dialect.Name, "call", c.Name, "status", out.status, "took", time.Since(begin), "requestId", req.ID)
+	}()
+	to := &transport{next: s.cfg.Transport, id: req.ID, call: s.dialect.Name + "." + c.Name}
+	status, body, err := s.do(req, to, c)
+	if err != nil && to.dropped {
+		// The cloud closed the connection, e.g. because of a fault. The caller of the dialect
+		// then also gets no reply.
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
+	}
+	if err != nil {
+		if cloudsim.KindOf(err) == cloudsim.Internal && !isUnsupported(err) {
+			s.log.ErrorContext(r.Context(), "request failed", "call", c.Name, "requestId", req.ID, "err", err)
+		}
+		s.dialect.Refuse(out, req, err)
+		return
+	}
+	if body == nil {
+		out.WriteHeader(status)
+		return
+	}
+	out.WriteJSON(status, body)
+}
+
+func isUnsupported(err error) bool {
+	_, ok := errors.AsType[Unsupported](err)
+	_, notJSON := errors.AsType[NotJSON](err)
+	return ok || notJSON
+}
+
+func (s *server) do(req *Request, to *transport, c Call) (status int, body any, err error) {
+	secret := s.dialect.Token(req.Request)
+	if secret == "" && c.Name != "" {
+		return 0, nil, cloudsim.Errorf(cloudsim.Unauthenticated, "the request has no token")
+	}
+	to.authenticated = func() { run.Authenticated(req.Context()) }
+	req.Cloud = &client.Client{
+		URL: s.cfg.URL, HTTP: &http.Client{Transport: to}, Token: client.StaticToken(secret),
+		Project: s.cfg.Project, UserAgent: req.UserAgent(),
+	}
+	return c.Do(req)
+}
+
+// reply is an http.ResponseWriter that stores the status of the answer.
+type reply struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *reply) WriteHeader(code int) {
+	if r.status == 0 {
+		r.status = code
+	}
+	r.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (r *reply) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// WriteJSON writes an answer with a JSON body.
+func (r *reply) WriteJSON(status int, body any) {
+	r.Header().Set("Content-Type", "application/json")
+	r.WriteHeader(status)
+	_ = json.NewEncoder(r.ResponseWriter).Encode(body) // an error means that the client has disconnected
+}
+
+// transport is the transport to the cloud for the calls of one request.
+type transport struct {
+	next          http.RoundTripper
+	id, call      string
+	authenticated func() // called when the cloud has accepted the token
+	dropped       bool   // whether the cloud closed a connection without a reply
+}
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context()) // a RoundTripper must not change its request
+	r.Header.Set("X-Request-Id", t.id)
+	r.Header.Set(CallHeader, t.call)
+	resp, err := t.next.RoundTrip(r)
+	if err != nil {
+		t.dropped = t.dropped || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusUnauthorized {
+		t.authenticated()
+	}
+	return resp, nil
+}
+
+// shutdownGrace is the longest time that running requests may take after ctx has ended.
+const shutdownGrace = 5 * time.Second
+
+// Serve serves a dialect on ln until ctx ends. Then it waits a short time until the
+// running requests have finished.
+func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	return run.HTTP(ctx, srv, ln, shutdownGrace, run.Limits{})
+}
