@@ -17,6 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cloudcli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/componentcli"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/dialectcli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/labcli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/proxycli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/servecli"
@@ -40,6 +41,7 @@ var commands = []struct {
 	{groupCloud, servecli.NewCertificatesCommand},
 	{groupCloud, cloudcli.NewCloudCommand},
 	{groupCloud, servecli.NewMetadataCommand},
+	{groupCloud, dialectcli.NewDialectCommand},
 	{groupSubsystems, componentcli.NewCCMCommand},
 	{groupSubsystems, componentcli.NewCredproviderCommand},
 	{groupSubsystems, proxycli.NewProxyCommand},

@@ -54,8 +54,23 @@ func (c *Connection) ConnectionFlags(cmd *cobra.Command) {
 // URL and the token file of its cloud into cloud.yaml. TokenFile is an absolute path or a path
 // relative to the data dir.
 type whereCloud struct {
+	URL       string                  `json:"url"`
+	TokenFile string                  `json:"tokenFile"`
+	Dialects  map[string]whereDialect `json:"dialects,omitempty"` // by name
+}
+
+// whereDialect is the URL of a dialect, and the file with a token for its callers. TokenFile is
+// an absolute path.
+type whereDialect struct {
 	URL       string `json:"url"`
 	TokenFile string `json:"tokenFile"`
+}
+
+// DialectOfLab returns the URL of a dialect of the running lab, and the file with a token for its
+// callers. It returns empty strings if no lab with this dialect runs.
+func (c *Connection) DialectOfLab(name string) (url, tokenFile string, err error) {
+	w, err := c.lab()
+	return w.Dialects[name].URL, w.Dialects[name].TokenFile, err
 }
 
 func (c *Connection) lab() (w whereCloud, err error) {

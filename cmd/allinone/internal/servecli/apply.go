@@ -1,10 +1,7 @@
 package servecli
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -32,30 +29,3 @@ func applyAtStart(ctx context.Context, log *slog.Logger, api http.Handler, file,
 	}
 	return err
 }
-
-// inProcess is an HTTP transport that calls a handler in this process, without a network.
-type inProcess struct{ http.Handler }
-
-func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body == nil {
-		r = r.Clone(r.Context())
-		r.Body = http.NoBody // like an HTTP server, which never passes a nil body
-	}
-	w := answered{header: http.Header{}}
-	p.ServeHTTP(&w, r)
-	return &http.Response{
-		StatusCode: cmp.Or(w.status, http.StatusOK), Header: w.header, Body: io.NopCloser(&w.body), Request: r,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(w.body.Len()),
-	}, nil
-}
-
-// answered is an http.ResponseWriter that stores the answer of a handler.
-type answered struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (w *answered) Header() http.Header         { return w.header }
-func (w *answered) WriteHeader(code int)        { w.status = cmp.Or(w.status, code) }
-func (w *answered) Write(b []byte) (int, error) { return w.body.Write(b) }

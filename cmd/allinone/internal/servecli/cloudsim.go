@@ -57,6 +57,7 @@ type cloudsimFlags struct {
 	tls                           certs.Files
 	metadataListen, issuer        string
 	metadataTrust                 bool
+	dialects                      []string
 	registry                      registryFlags
 	noDataPlane                   bool
 	disks                         diskfiles.Config // the method run sets this field
@@ -122,6 +123,7 @@ The reference of the API is at the path /docs of the served address.`,
 	fl.BoolVar(&f.showClients, "show-clients", false, "keep the source addresses of clients outside the cloud's networks, so that targets see them; targets must route their answers through this machine; needs Linux and CAP_NET_ADMIN")
 	fl.StringVar(&f.metadataListen, "metadata-listen", "", "address of the metadata service for instances that share this machine's loopback, e.g. 127.0.0.1:8181")
 	fl.BoolVar(&f.metadataTrust, "metadata-trust-loopback", false, trustLoopbackHelp)
+	fl.StringSliceVar(&f.dialects, "dialect", nil, "`NAME=HOST:PORT`: API of another cloud to serve as well, e.g. hcloud="+cli.DefaultDialectAddress+"; may be repeated; see 'allinone dialect'")
 	f.registry.flags(fl)
 	fl.StringVar(&f.issuer, "issuer", "", "URL of the cloud for verifiers of signed documents (default the URL of the cloud)")
 	fl.StringVar(&f.readyFile, "ready-file", "", "file that has the URL while the cloud serves; the cloud removes it when it stops")
@@ -204,7 +206,8 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	if u, err := url.Parse(f.issuer); f.issuer != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
 		bad = append(bad, fmt.Errorf("--issuer must be a URL such as https://cloud.example:8180, got %q", f.issuer))
 	}
-	bad = append(bad, cli.CheckCollector(f.tracing))
+	_, err = cli.ParseDialects("dialect", f.dialects)
+	bad = append(bad, err, cli.CheckCollector(f.tracing))
 	if f.dataDir == "" {
 		bad = append(bad, errors.New("--data-dir is required: there is no home directory to keep the cloud in"))
 	}
@@ -410,6 +413,11 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		defer func() { _ = further.Close() }() // this has an effect only if a later step fails, because Serve closes the listener
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, further, api, run.Limits{}) })
 	}
+	served, err := f.serveDialects(log, api, metrics)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	parts = append(parts, served...)
 	if f.pprofSocket != "" {
 		profiles, err := run.Socket(ctx, f.pprofSocket)
 		if err != nil {

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
+)
+
+// DefaultDialectAddress is the default address of a dialect.
+const DefaultDialectAddress = "127.0.0.1:8190"
+
+// Dialects returns all dialects. Each call returns new values.
+func Dialects() []dialect.Dialect { return []dialect.Dialect{hcloud.New()} }
+
+// DialectNames returns the names of all dialects.
+func DialectNames() []string {
+	var all []string
+	for _, d := range Dialects() {
+		all = append(all, d.Name)
+	}
+	return all
+}
+
+// FindDialect returns the dialect with a name.
+func FindDialect(name string) (dialect.Dialect, error) {
+	for _, d := range Dialects() {
+		if d.Name == name {
+			return d, nil
+		}
+	}
+	return dialect.Dialect{}, fmt.Errorf("no dialect is named %q: choose %s", name, Join(DialectNames()))
+}
+
+// DialectAt is a dialect and the address at which it listens.
+type DialectAt struct {
+	dialect.Dialect
+	Address string
+}
+
+// ParseDialects parses the values of a flag in the form NAME=HOST:PORT.
+func ParseDialects(flag string, given []string) ([]DialectAt, error) {
+	var all []DialectAt
+	for _, s := range given {
+		name, address, ok := strings.Cut(s, "=")
+		if !ok || address == "" {
+			return nil, BadFlag(flag, s, "NAME=HOST:PORT, such as hcloud="+DefaultDialectAddress)
+		}
+		d, err := FindDialect(name)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		for _, have := range all {
+			if have.Name == name {
+				return nil, BadFlag(flag, s, "each dialect once")
+			}
+		}
+		all = append(all, DialectAt{d, address})
+	}
+	return all, nil
+}

@@ -1,0 +1,40 @@
+package servecli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+// serveDialects opens the listeners of the dialects. It returns the functions that serve them. A
+// dialect calls the API in this process, without a network. If the cloud uses TLS, its dialects
+// use the same certificate.
+func (f *cloudsimFlags) serveDialects(log *slog.Logger, api http.Handler, metrics prometheus.Registerer) (parts []func(context.Context) error, err error) {
+	all, err := cli.ParseDialects("dialect", f.dialects)
+	if err != nil {
+		return nil, err
+	}
+	var open []net.Listener
+	for _, d := range all {
+		ln, err := f.open(log, d.Address)
+		if err != nil {
+			for _, ln := range open {
+				err = errors.Join(err, ln.Close())
+			}
+			return nil, fmt.Errorf("--dialect %s: %w", d.Name, err)
+		}
+		open = append(open, ln)
+		h := dialect.New(log.With("component", "dialect"), d.Dialect, dialect.Config{URL: "http://cloud", Transport: inProcess{api}, Metrics: metrics}) //nolint:contextcheck // each request has its own context
+		log.Info("dialect is up", "dialect", d.Name, "url", f.url(ln))
+		parts = append(parts, func(ctx context.Context) error { return dialect.Serve(ctx, ln, h) })
+	}
+	return parts, nil
+}

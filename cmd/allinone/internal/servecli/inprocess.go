@@ -1,0 +1,53 @@
+package servecli
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"io"
+	"net/http"
+)
+
+// inProcess is an HTTP transport that calls a handler in this process, without a network.
+type inProcess struct{ http.Handler }
+
+func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		r = r.Clone(r.Context())
+		r.Body = http.NoBody // like an HTTP server, which never passes a nil body
+	}
+	w := answered{header: http.Header{}}
+	if dropped := p.call(&w, r); dropped {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return &http.Response{
+		StatusCode: cmp.Or(w.status, http.StatusOK), Header: w.header, Body: io.NopCloser(&w.body), Request: r,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(w.body.Len()),
+	}, nil
+}
+
+// call calls the handler. It returns true if the handler aborts the request, for which a server
+// closes the connection without a reply.
+func (p inProcess) call(w http.ResponseWriter, r *http.Request) (dropped bool) {
+	defer func() {
+		v := recover()
+		if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+			dropped = true
+		} else if v != nil {
+			panic(v) //nolint:forbidigo // the handler's own panic
+		}
+	}()
+	p.ServeHTTP(w, r)
+	return false
+}
+
+// answered is an http.ResponseWriter that stores the answer of a handler.
+type answered struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (w *answered) Header() http.Header         { return w.header }
+func (w *answered) WriteHeader(code int)        { w.status = cmp.Or(w.status, code) }
+func (w *answered) Write(b []byte) (int, error) { return w.body.Write(b) }
