@@ -42,34 +42,39 @@ var mayImport = map[string][]string{
 	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/backoff", "internal/run"},
 	"csidriver/machine":        {"internal/flock", "internal/loop", "internal/backoff"},
 	"csidriver/translate":      {},
-	"lab":                      {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/hollow", "lab/real", "netproxy/egress", "netproxy/wire", "internal/cert", "internal/flock", "internal/freeport", "internal/backoff", "internal/run"},
-	"lab/course":               {},
-	"docs/labs":                {},
-	"lab/hollow":               {"cloudsim", "cloudsim/client", "cloudsim/informer", "internal/backoff", "internal/queue", "internal/run"},
-	"netproxy/wire":            {},
-	"netproxy/socket":          {},
-	"netproxy/certs":           {"internal/cert"},
-	"netproxy/egress":          {},
-	"netproxy/server":          {"internal/run", "netproxy/socket", "netproxy/wire"},
-	"netproxy/agent":           {"netproxy/socket", "netproxy/wire"},
-	"netproxy/kube":            {"netproxy/server", "netproxy/wire"},
-	"lab/real":                 {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "internal/hostnet", "internal/loop", "internal/backoff", "lab/real/boot"},
-	"lab/real/boot":            {},
-	"cmd/machine":              {"lab/real/boot"},
-	"test/e2e":                 {},
-	"test/restfuzz":            {},
-	"internal/cert":            {},
-	"internal/fsync":           {},
-	"internal/eventually":      {}, // no package may import it: it is for tests only
-	"internal/flock":           {},
-	"internal/freeport":        {},
-	"internal/hostnet":         {},
-	"internal/loop":            {"internal/backoff"},
-	"internal/backoff":         {},
-	"internal/run":             {},
-	"internal/logging":         {},
-	"internal/providerid":      {},
-	"internal/queue":           {},
+	// Package lab has the parts that all labs share. Package process runs a lab as
+	// processes of this machine, and package compose runs it in containers. These two
+	// packages do not import each other.
+	"lab":                 {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/real", "netproxy/wire", "internal/cert", "internal/backoff"},
+	"lab/process":         {"cloudsim", "cloudsim/client", "credprovider/node", "lab", "lab/hollow", "lab/real", "netproxy/egress", "internal/backoff", "internal/flock", "internal/freeport"},
+	"lab/compose":         {"cloudsim", "credprovider/node", "lab", "lab/hollow", "lab/real", "netproxy/egress", "internal/flock"},
+	"lab/course":          {},
+	"docs/labs":           {},
+	"lab/hollow":          {"cloudsim", "cloudsim/client", "cloudsim/informer", "internal/backoff", "internal/queue", "internal/run"},
+	"netproxy/wire":       {},
+	"netproxy/socket":     {},
+	"netproxy/certs":      {"internal/cert"},
+	"netproxy/egress":     {},
+	"netproxy/server":     {"internal/run", "netproxy/socket", "netproxy/wire"},
+	"netproxy/agent":      {"netproxy/socket", "netproxy/wire"},
+	"netproxy/kube":       {"netproxy/server", "netproxy/wire"},
+	"lab/real":            {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "internal/hostnet", "internal/loop", "internal/backoff", "lab/real/boot"},
+	"lab/real/boot":       {},
+	"cmd/machine":         {"lab/real/boot"},
+	"test/e2e":            {},
+	"test/restfuzz":       {},
+	"internal/cert":       {},
+	"internal/fsync":      {},
+	"internal/eventually": {}, // no package may import it: it is for tests only
+	"internal/flock":      {},
+	"internal/freeport":   {},
+	"internal/hostnet":    {},
+	"internal/loop":       {"internal/backoff"},
+	"internal/backoff":    {},
+	"internal/run":        {},
+	"internal/logging":    {},
+	"internal/providerid": {},
+	"internal/queue":      {},
 
 	// The package of a command imports the package cli, but not the package of
 	// another command. The exception is labcli. Its command compose runs the
@@ -85,7 +90,7 @@ var mayImport = map[string][]string{
 		"cmd/allinone/internal/cli", "ccm", "cloudsim", "cloudsim/client", "credprovider", "credprovider/doctor", "credprovider/node",
 		"csidriver", "csidriver/translate", "internal/logging",
 	},
-	"cmd/allinone/internal/labcli": {"cmd/allinone/internal/cli", "cmd/allinone/internal/servecli", "cloudsim", "csidriver", "docs/labs", "internal/logging", "lab", "lab/course"},
+	"cmd/allinone/internal/labcli": {"cmd/allinone/internal/cli", "cmd/allinone/internal/servecli", "cloudsim", "csidriver", "docs/labs", "internal/logging", "lab", "lab/compose", "lab/course", "lab/process"},
 	"cmd/allinone/internal/proxycli": {
 		"cmd/allinone/internal/cli", "cloudsim", "cloudsim/client", "cloudsim/httpapi", "cloudsim/metadata", "internal/backoff", "internal/logging", "internal/run",
 		"netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire",
@@ -109,11 +114,11 @@ var onlyIn = map[string][]string{
 	"k8s.io/cloud-provider":               {"ccm"},
 	"k8s.io/controller-manager":           {"ccm"},
 	"k8s.io/klog":                         {"ccm", "internal/logging"},
-	"k8s.io/client-go":                    {"ccm", "internal/queue", "lab", "lab/hollow", "netproxy/kube"},
 	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
+	"k8s.io/client-go":                    {"ccm", "internal/queue", "lab", "lab/hollow", "lab/process", "netproxy/kube"},
 	"net/http/httptest":                   {"cloudsim/cloudtest"},
 	"testing":                             {"cloudsim/cloudtest"},
-	"os/exec":                             {"lab", "lab/course", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},
+	"os/exec":                             {"lab/course", "lab/process", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},
 	"github.com/vishvananda":              {"cloudsim/dataplane", "internal/hostnet", "lab/real"},
 	"google.golang.org/grpc":              {"csidriver", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},
@@ -168,12 +173,12 @@ func checkImport(t *testing.T, name, imp string, allowed []string) {
 	t.Helper()
 	for dep, homes := range onlyIn {
 		if (imp == dep || strings.HasPrefix(imp, dep+"/")) && !slices.Contains(homes, name) {
-			t.Errorf("%s imports %s: only %v may", name, imp, homes)
+			t.Errorf("%s imports %s, but only %v may import this dependency: call one of these packages, or add the package to onlyIn with a reason", name, imp, homes)
 		}
 	}
 	own, isOwn := strings.CutPrefix(imp, module)
 	if isOwn && !slices.Contains(allowed, own) {
-		t.Errorf("%s imports %s: not in mayImport", name, own)
+		t.Errorf("%s imports %s, but mayImport does not allow it: move the code to the package that owns the data, or add the import with a reason", name, own)
 	}
 	if slices.Contains(standardOnly, name) && !isOwn && strings.Contains(strings.Split(imp, "/")[0], ".") {
 		t.Errorf("%s imports %s: it may use the standard library only", name, imp)

@@ -1,28 +1,9 @@
-// Package lab runs a whole cluster on one machine: the simulated cloud, etcd, the
-// Kubernetes control plane, kwok, the cloud controller manager and the hypervisor that
-// turns instances into nodes. It starts independent components in parallel, restarts
-// components that die, and stops them in reverse order. No process of a lab outlives
-// the lab. The lab needs Linux. Only real nodes need root.
+// Package lab has the parts that all labs share: the keys and certificates of a cluster,
+// the objects that a cluster needs, the accounts and first instances in the cloud, and the
+// address ranges. Package process runs a lab as processes of this machine. Package compose
+// runs its components in containers. Packages hollow and real turn the cloud's instances
+// into nodes.
 //
-// The data dir is the folder with all files of a lab:
-//
-//	CLOUDSIM_LAB   marks the folder as a data dir; Reset empties no other folder
-//	lab.json       kept for the next start: ports, networks and whether the
-//	               first instances were created
-//	run.json       the running components; deleted on a clean stop
-//	kubeconfig     for people, mode 0600
-//	env            the same settings as shell variables: . DATADIR/env
-//	cloud.yaml     for the cloud's CLI: URL and token file
-//	bin/           links to kubectl and allinone
-//	pki/           keys and certificates, mode 0600
-//	config/        files for components: kubeconfigs, kwok's stages
-//	logs/          the current and the previous log of each component
-//	etcd/ cloud/   the data of the cluster and of the cloud, and tokens
-//
-// Each component has its own certificate, and rbac.yaml holds its permissions in the
-// cluster. In the cloud, each component has its own token. Command lines and
-// environments contain no secrets.
-//
-// See controlplane.go for the detection of dead nodes, kwok.yaml for the stages of
-// kwok, and package hollow for hollow nodes.
+// Each component has its own certificate, and rbac.yaml has its permissions in the
+// cluster. In the cloud, each component has its own token.
 package lab

@@ -2,8 +2,6 @@ package lab
 
 import (
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -11,8 +9,8 @@ import (
 
 func TestKubeconfigNeedsNoOtherFile(t *testing.T) {
 	p := newPKI(t)
-	path := p.dir + "/kubeconfig"
-	if err := p.writeKubeconfig(path, "https://127.0.0.1:8181", "admin"); err != nil {
+	path := p.Dir + "/kubeconfig"
+	if err := p.WriteKubeconfig(path, "https://127.0.0.1:8181", "admin"); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -28,23 +26,5 @@ func TestKubeconfigNeedsNoOtherFile(t *testing.T) {
 	}
 	if conf.Host != "https://127.0.0.1:8181" || len(conf.CAData) == 0 || len(conf.CertData) == 0 || len(conf.KeyData) == 0 {
 		t.Errorf("got %v", conf)
-	}
-}
-
-func TestEnvScriptIsSafeInAShell(t *testing.T) {
-	dir := Dir(t.TempDir() + "/it's a $(false) \"dir\"")
-	if err := os.Mkdir(string(dir), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir.EnvFile(), []byte(envScript(dir, "http://127.0.0.1:8180")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command("sh", "-c", `. "$1"; printf '%s\n' "$KUBECONFIG" "$CLOUDSIM_URL" "$CLOUDSIM_TOKEN_FILE" "$CLOUDSIM_DATA_DIR" "${PATH%%:*}"`, "sh", dir.EnvFile()).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	want := strings.Join([]string{dir.Kubeconfig(), "http://127.0.0.1:8180", dir.AdminToken(), string(dir), dir.Bin(), ""}, "\n")
-	if string(out) != want {
-		t.Errorf("got\n%swant\n%s", out, want)
 	}
 }

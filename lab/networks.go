@@ -13,15 +13,15 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cloudsim-dev/allinone/internal/backoff"
+	"github.com/cloudsim-dev/allinone/lab/real"
+	"golang.org/x/sys/unix"
 )
 
-// networks holds the address ranges of a lab's cloud. Linux answers on all of 127/8
+// Networks holds the address ranges of a lab's cloud. Linux answers on all of 127/8
 // without configuration. Each lab on a machine uses two /16 of 127/8, so two labs can
 // run side by side. Real machines use a VPC instead: see realNetworks.
-type networks struct {
+type Networks struct {
 	Instances     string `json:"instances"`
 	LoadBalancers string `json:"loadBalancers"`
 	VPC           string `json:"vpc,omitempty"`  // for real machines only
@@ -29,18 +29,53 @@ type networks struct {
 }
 
 const (
-	firstNetwork = 64  // 127.64.0.0/16, the default of the cloud
-	lastNetwork  = 126 // leaves the rest of 127/8 to other programs
+	FirstHollowNetwork = 64  // 127.64.0.0/16, the default of the cloud
+	lastNetwork        = 126 // leaves the rest of 127/8 to other programs
 )
 
-func networksFrom(octet int) networks {
-	return networks{Instances: fmt.Sprintf("127.%d.0.0/16", octet), LoadBalancers: fmt.Sprintf("127.%d.0.0/16", octet+1)}
+// Real machines are in a VPC of the lab. The lab uses one private /16 range for the
+// VPC and another for the pods. It chooses two ranges to which this host has no
+// route.
+const (
+	FirstVPC = 100 // 10.100.0.0/16 for the VPC and 10.101.0.0/16 for its pods
+	lastVPC  = 198
+)
+
+// Networks of a lab with hollow nodes. These networks exist only in the API. No
+// process answers at the address of a pod or a service.
+const (
+	ServiceRange = "10.96.0.0/16"
+	// PodRange is large enough for 16,384 hollow nodes, because each hollow node gets
+	// one /24. Real nodes use the lab's own range: see realNetworks.
+	PodRange = "10.128.0.0/10"
+)
+
+// firstServiceIP is the address of the Service "kubernetes". ClusterDNS is the address
+// of the name server.
+var (
+	firstServiceIP = net.IPv4(10, 96, 0, 1).To4()
+	ClusterDNS     = net.IPv4(10, 96, 0, 10).To4()
+)
+
+// HollowNetworks returns the networks of a lab with hollow nodes. The instances get the /16
+// of 127/8 with this second byte, and the load balancers get the next /16.
+func HollowNetworks(octet int) Networks {
+	return Networks{Instances: fmt.Sprintf("127.%d.0.0/16", octet), LoadBalancers: fmt.Sprintf("127.%d.0.0/16", octet+1)}
 }
 
-// loadBalancers6 derives an IPv6 range from the field LoadBalancers. So labs that run
+// RealNetworks returns the networks of a lab with real machines. The VPC is the /16 of 10/8
+// with this second byte, and the pods get the next /16.
+func RealNetworks(octet int) Networks {
+	return Networks{
+		Instances: fmt.Sprintf("10.%d.0.0/17", octet), LoadBalancers: fmt.Sprintf("10.%d.128.0/18", octet),
+		VPC: fmt.Sprintf("10.%d.0.0/16", octet), Pods: fmt.Sprintf("10.%d.0.0/16", octet+1),
+	}
+}
+
+// LoadBalancers6 derives an IPv6 range from the field LoadBalancers. So labs that run
 // at the same time have different IPv6 ranges too. It returns "" for a VPC, which has
 // no IPv6.
-func (n networks) loadBalancers6() string {
+func (n Networks) LoadBalancers6() string {
 	if n.VPC != "" {
 		return ""
 	}
@@ -49,38 +84,29 @@ func (n networks) loadBalancers6() string {
 	return fmt.Sprintf("fd00:127:%d::/64", octet)
 }
 
+// VPCNetwork returns the settings of the VPC. The argument link is the name of the VPC's link
+// on the host. The router and the host have addresses in the /24 of the VPC that has
+// the third byte 255. The cloud assigns no addresses in this /24.
+func (n Networks) VPCNetwork(link string) real.Network {
+	vpc := netip.MustParsePrefix(n.VPC)
+	base := vpc.Addr().As4()
+	at := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{base[0], base[1], 255, last}) }
+	return real.Network{
+		VPC: vpc, Router: at(1), Host: at(2), Link: link,
+		LoadBalancers: netip.MustParsePrefix(n.LoadBalancers), Pods: netip.MustParsePrefix(n.Pods),
+	}
+}
+
 // errClaimed means that another running lab has claimed the networks.
 var errClaimed = errors.New("another lab uses these networks")
 
-// claim reserves the networks for this process until it calls release or ends. The
-// reservation is an abstract Unix socket (unix(7)), so it is valid in this network
-// namespace. It is atomic: labs that start at the same time get different networks. If
-// another process has the reservation, claim returns errClaimed.
-func (n networks) claim() (release func(), err error) {
-	l, err := net.Listen("unix", "@cloudsim/networks/"+n.Instances)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("addresses %s: %w", n.Instances, errClaimed)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("claim the addresses %s: %w", n.Instances, err)
-	}
-	return func() { l.Close() }, nil
-}
+// claimTimeout limits the wait for the end of a killed lab.
+const claimTimeout = time.Second
 
-// claimAgain claims the networks of the last start. It waits up to lockRelease, because
-// the kernel may not have closed the socket of a killed lab yet.
-func (n networks) claimAgain(ctx context.Context) (release func(), err error) {
-	release, err = n.claim()
-	for end := time.Now().Add(lockRelease); errors.Is(err, errClaimed) && time.Now().Before(end) && ctx.Err() == nil; release, err = n.claim() {
-		backoff.Sleep(ctx, lockRelease/50)
-	}
-	return release, err
-}
-
-// claimNetworks claims the networks of the last start, because the instances of the
+// ClaimHollowNetworks claims the networks of the last start, because the instances of the
 // cloud already have addresses in these networks. Without a last start it claims the
 // first networks in which no program listens.
-func claimNetworks(ctx context.Context, last networks) (n networks, release func(), err error) {
+func ClaimHollowNetworks(ctx context.Context, last Networks) (n Networks, release func(), err error) {
 	used, err := listening()
 	if err != nil {
 		return last, nil, err
@@ -104,13 +130,66 @@ func claimNetworks(ctx context.Context, last networks) (n networks, release func
 	}
 }
 
+// ClaimRealNetworks claims the networks of the last start, because the instances of the
+// cloud already have addresses in these networks. Without a last start it claims the
+// first networks that are free.
+func ClaimRealNetworks(ctx context.Context, last Networks) (n Networks, release func(), err error) {
+	switch {
+	case last.VPC != "":
+		release, err = last.claimAgain(ctx)
+		return last, release, err
+	case last.Instances != "":
+		return last, nil, errors.New("the instances in this data dir are not real machines, so their addresses are not in a VPC; start real nodes in another --data-dir, or delete this lab with `allinone reset`")
+	}
+	for octet := FirstVPC; octet <= lastVPC; octet += 2 {
+		n := RealNetworks(octet)
+		free, err := real.Free(netip.MustParsePrefix(n.VPC), netip.MustParsePrefix(n.Pods))
+		if err != nil {
+			return n, nil, err
+		}
+		if !free {
+			continue
+		}
+		release, err := n.claim()
+		if !errors.Is(err, errClaimed) {
+			return n, release, err
+		}
+	}
+	return last, nil, fmt.Errorf("this host has routes into every network between 10.%d.0.0 and 10.%d.0.0", FirstVPC, lastVPC+1)
+}
+
+// claim reserves the networks for this process until it calls release or ends. The
+// reservation is an abstract Unix socket (unix(7)), so it is valid in this network
+// namespace. It is atomic: labs that start at the same time get different networks. If
+// another process has the reservation, claim returns errClaimed.
+func (n Networks) claim() (release func(), err error) {
+	l, err := net.Listen("unix", "@cloudsim/networks/"+n.Instances)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("addresses %s: %w", n.Instances, errClaimed)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim the addresses %s: %w", n.Instances, err)
+	}
+	return func() { l.Close() }, nil
+}
+
+// claimAgain claims the networks of the last start. It waits up to claimTimeout, because
+// the kernel may not have closed the socket of a killed lab yet.
+func (n Networks) claimAgain(ctx context.Context) (release func(), err error) {
+	release, err = n.claim()
+	for end := time.Now().Add(claimTimeout); errors.Is(err, errClaimed) && time.Now().Before(end) && ctx.Err() == nil; release, err = n.claim() {
+		backoff.Sleep(ctx, claimTimeout/50)
+	}
+	return release, err
+}
+
 // octet returns the second byte of the instances' network.
-func (n networks) octet() int { return int(netip.MustParsePrefix(n.Instances).Addr().As4()[1]) }
+func (n Networks) octet() int { return int(netip.MustParsePrefix(n.Instances).Addr().As4()[1]) }
 
 // orUnused returns n, or the first unused networks if n is empty. The keys of the map
 // used are the second bytes of 127.x networks in which a program listens. Each value
 // is an address on which the program listens.
-func (n networks) orUnused(used map[int]string) (networks, error) {
+func (n Networks) orUnused(used map[int]string) (Networks, error) {
 	if n.Instances != "" {
 		for octet, addr := range used {
 			if in := fmt.Sprintf("127.%d.0.0/16", octet); in == n.Instances || in == n.LoadBalancers {
@@ -119,12 +198,12 @@ func (n networks) orUnused(used map[int]string) (networks, error) {
 		}
 		return n, nil
 	}
-	for octet := firstNetwork; octet < lastNetwork; octet += 2 {
+	for octet := FirstHollowNetwork; octet < lastNetwork; octet += 2 {
 		if used[octet] == "" && used[octet+1] == "" {
-			return networksFrom(octet), nil
+			return HollowNetworks(octet), nil
 		}
 	}
-	return n, fmt.Errorf("programs listen in every network between 127.%d.0.0 and 127.%d.0.0: stop other labs", firstNetwork, lastNetwork+1)
+	return n, fmt.Errorf("programs listen in every network between 127.%d.0.0 and 127.%d.0.0: stop other labs", FirstHollowNetwork, lastNetwork+1)
 }
 
 // listening finds the networks of 127/8 in which a program listens. The keys of the

@@ -11,16 +11,16 @@ import (
 // A new lab gets networks in which no program listens. A lab that starts again keeps its
 // networks. The start fails if a program listens in these networks.
 func TestLabsDoNotShareAddresses(t *testing.T) {
-	first, err := networks{}.orUnused(nil)
-	if err != nil || first != networksFrom(firstNetwork) {
+	first, err := Networks{}.orUnused(nil)
+	if err != nil || first != HollowNetworks(FirstHollowNetwork) {
 		t.Fatalf("networks of the first lab: got %v, %v", first, err)
 	}
 	for _, used := range []map[int]string{
-		{firstNetwork: "127.64.0.1:80"},
-		{firstNetwork + 1: "127.65.3.7:80"},
+		{FirstHollowNetwork: "127.64.0.1:80"},
+		{FirstHollowNetwork + 1: "127.65.3.7:80"},
 	} {
-		second, err := networks{}.orUnused(used)
-		if err != nil || second != networksFrom(firstNetwork+2) {
+		second, err := Networks{}.orUnused(used)
+		if err != nil || second != HollowNetworks(FirstHollowNetwork+2) {
 			t.Errorf("used networks %v: a new lab got %v, %v", used, second, err)
 		}
 		if _, err := first.orUnused(used); err == nil || !strings.Contains(err.Error(), "a program listens on 127.6") {
@@ -31,10 +31,10 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 		}
 	}
 	all := map[int]string{}
-	for octet := firstNetwork; octet <= lastNetwork; octet++ {
+	for octet := FirstHollowNetwork; octet <= lastNetwork; octet++ {
 		all[octet] = "x"
 	}
-	if got, err := (networks{}).orUnused(all); err == nil {
+	if got, err := (Networks{}).orUnused(all); err == nil {
 		t.Errorf("without unused networks, a lab gets %v", got)
 	}
 }
@@ -42,11 +42,11 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 // Two labs that start at the same time get different networks, although no program
 // listens in them yet. A lab that starts again waits for the end of its killed process.
 func TestClaimNetworks(t *testing.T) {
-	first, release, err := claimNetworks(t.Context(), networks{})
+	first, release, err := ClaimHollowNetworks(t.Context(), Networks{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, releaseSecond, err := claimNetworks(t.Context(), networks{})
+	second, releaseSecond, err := ClaimHollowNetworks(t.Context(), Networks{})
 	if err != nil || second == first {
 		t.Fatalf("networks of the second lab: got %v, %v; want other networks than %v", second, err, first)
 	}
@@ -54,8 +54,8 @@ func TestClaimNetworks(t *testing.T) {
 	if _, err := first.claim(); !errors.Is(err, errClaimed) {
 		t.Errorf("claim of claimed networks: got %v, want errClaimed", err)
 	}
-	time.AfterFunc(lockRelease/10, release)
-	again, releaseAgain, err := claimNetworks(t.Context(), first)
+	time.AfterFunc(claimTimeout/10, release)
+	again, releaseAgain, err := ClaimHollowNetworks(t.Context(), first)
 	if err != nil || again != first {
 		t.Fatalf("networks of the first lab after a restart: got %v, %v; want %v", again, err, first)
 	}

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -28,10 +27,10 @@ const renewWhen = 30 * 24 * time.Hour
 // etcd refuses a client certificate of the cluster, and no server accepts this
 // certificate as the certificate of the aggregator.
 const (
-	clusterCA    = "ca"
-	frontProxyCA = "front-proxy-ca"
-	etcdCA       = "etcd-ca"
-	proxyCA      = "proxy-ca"
+	ClusterCA    = "ca"
+	FrontProxyCA = "front-proxy-ca"
+	EtcdCA       = "etcd-ca"
+	ProxyCA      = "proxy-ca"
 )
 
 // leaf describes a certificate of a component or user.
@@ -56,54 +55,57 @@ var (
 const (
 	userKubeletClient = "kube-apiserver-kubelet-client"
 
-	userCCM        = "cloudsim:cloud-controller-manager"
-	userKwok       = "cloudsim:kwok"
-	userHypervisor = "cloudsim:hypervisor"
+	UserCCM        = "cloudsim:cloud-controller-manager"
+	UserKwok       = "cloudsim:kwok"
+	UserHypervisor = "cloudsim:hypervisor"
 	userSidecars   = "cloudsim:csi-sidecars"
 )
 
 // leaves returns all certificates of a lab. A component that is a server and a client
 // uses one certificate for both roles. The server certificates include the component's
-// name, because in a composed lab each component has its own host name (see Composed).
-func (p pki) leaves() []leaf {
+// name, because in a composed lab each component has its own host name (see package compose).
+func (p PKI) leaves() []leaf {
 	called := func(name string) []string { return []string{"localhost", name} }
 	return []leaf{
-		{name: "kube-apiserver", ca: clusterCA, user: "kube-apiserver", use: asServer,
+		{name: "kube-apiserver", ca: ClusterCA, user: "kube-apiserver", use: asServer,
 			dns: append(called("kube-apiserver"), "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
-			ips: append(append(slices.Clone(loopback), firstServiceIP), p.server...)},
-		{name: "kube-apiserver-kubelet-client", ca: clusterCA, user: userKubeletClient, use: asClient},
-		{name: "kube-apiserver-etcd-client", ca: etcdCA, user: "kube-apiserver", use: asClient},
-		{name: "front-proxy-client", ca: frontProxyCA, user: "front-proxy-client", use: asClient},
-		{name: "etcd", ca: etcdCA, user: "etcd", use: asBoth, dns: called("etcd"), ips: loopback},
-		{name: "kube-controller-manager", ca: clusterCA, user: "system:kube-controller-manager", use: asBoth, dns: called("kube-controller-manager"), ips: loopback},
-		{name: "kube-scheduler", ca: clusterCA, user: "system:kube-scheduler", use: asBoth, dns: called("kube-scheduler"), ips: loopback},
-		{name: "ccm", ca: clusterCA, user: userCCM, use: asBoth, dns: called("ccm"), ips: loopback},
-		{name: "kwok", ca: clusterCA, user: userKwok, use: asClient},
-		{name: "hypervisor", ca: clusterCA, user: userHypervisor, use: asClient},
-		{name: "csi-sidecars", ca: clusterCA, user: userSidecars, use: asClient},
-		{name: "kube-proxy", ca: clusterCA, user: "system:kube-proxy", use: asClient},
-		{name: "proxy-server", ca: proxyCA, user: "proxy-server", use: asServer, dns: called("proxy-server"), ips: append(slices.Clone(loopback), p.server...)},
-		{name: "proxy-agent", ca: proxyCA, user: "proxy-agent", use: asClient},
-		{name: "admin", ca: clusterCA, user: "cloudsim:admin", group: []string{"system:masters"}, use: asClient},
+			ips: append(append(slices.Clone(loopback), firstServiceIP), p.Servers...)},
+		{name: "kube-apiserver-kubelet-client", ca: ClusterCA, user: userKubeletClient, use: asClient},
+		{name: "kube-apiserver-etcd-client", ca: EtcdCA, user: "kube-apiserver", use: asClient},
+		{name: "front-proxy-client", ca: FrontProxyCA, user: "front-proxy-client", use: asClient},
+		{name: "etcd", ca: EtcdCA, user: "etcd", use: asBoth, dns: called("etcd"), ips: loopback},
+		{name: "kube-controller-manager", ca: ClusterCA, user: "system:kube-controller-manager", use: asBoth, dns: called("kube-controller-manager"), ips: loopback},
+		{name: "kube-scheduler", ca: ClusterCA, user: "system:kube-scheduler", use: asBoth, dns: called("kube-scheduler"), ips: loopback},
+		{name: "ccm", ca: ClusterCA, user: UserCCM, use: asBoth, dns: called("ccm"), ips: loopback},
+		{name: "kwok", ca: ClusterCA, user: UserKwok, use: asClient},
+		{name: "hypervisor", ca: ClusterCA, user: UserHypervisor, use: asClient},
+		{name: "csi-sidecars", ca: ClusterCA, user: userSidecars, use: asClient},
+		{name: "kube-proxy", ca: ClusterCA, user: "system:kube-proxy", use: asClient},
+		{name: "proxy-server", ca: ProxyCA, user: "proxy-server", use: asServer, dns: called("proxy-server"), ips: append(slices.Clone(loopback), p.Servers...)},
+		{name: "proxy-agent", ca: ProxyCA, user: "proxy-agent", use: asClient},
+		{name: "admin", ca: ClusterCA, user: "cloudsim:admin", group: []string{"system:masters"}, use: asClient},
 	}
 }
 
-// pki gives access to the folder with a lab's keys and certificates.
-type pki struct {
-	dir    string
-	now    time.Time
-	server []net.IP // addresses, besides loopback, of the servers that machines call
+// PKI gives access to the folder with a lab's keys and certificates.
+type PKI struct {
+	Dir     string
+	Now     time.Time
+	Servers []net.IP // addresses, besides loopback, of the servers that machines call
 }
 
-func (p pki) crt(name string) string { return filepath.Join(p.dir, name+".crt") }
-func (p pki) key(name string) string { return filepath.Join(p.dir, name+".key") }
+// CertFile returns the path of the certificate with this name.
+func (p PKI) CertFile(name string) string { return filepath.Join(p.Dir, name+".crt") }
 
-// ensure makes the keys and certificates that are missing, damaged, about to expire, or
+// KeyFile returns the path of the key with this name.
+func (p PKI) KeyFile(name string) string { return filepath.Join(p.Dir, name+".key") }
+
+// Ensure makes the keys and certificates that are missing, damaged, about to expire, or
 // signed by an authority that no longer exists. It keeps all others. It returns
 // the names of the new keys and certificates.
-func (p pki) ensure() (made []string, err error) {
+func (p PKI) Ensure() (made []string, err error) {
 	cas := map[string]*cert.Pair{}
-	for _, name := range []string{clusterCA, frontProxyCA, etcdCA, proxyCA} {
+	for _, name := range []string{ClusterCA, FrontProxyCA, EtcdCA, ProxyCA} {
 		ca, fresh, err := p.ensureCA(name)
 		if err != nil {
 			return made, fmt.Errorf("certificate authority %s: %w", name, err)
@@ -134,27 +136,27 @@ func (p pki) ensure() (made []string, err error) {
 
 // load reads a certificate and its key. It returns an error if the certificate or the key
 // cannot be used, or if the certificate expires soon.
-func (p pki) load(name string) (*cert.Pair, error) {
-	pair, err := cert.Load(p.crt(name), p.key(name))
+func (p PKI) load(name string) (*cert.Pair, error) {
+	pair, err := cert.Load(p.CertFile(name), p.KeyFile(name))
 	if err != nil {
 		return nil, err
 	}
-	if left := pair.Cert.NotAfter.Sub(p.now); left < renewWhen {
+	if left := pair.Cert.NotAfter.Sub(p.Now); left < renewWhen {
 		return nil, fmt.Errorf("it expires in %s", left)
 	}
 	return pair, nil
 }
 
-// renewProxy makes new certificates for the lab's proxy server and for its own agent if
+// RenewProxy makes new certificates for the lab's proxy server and for its own agent if
 // the current certificates expire soon. Both programs read the new files without a restart.
-func (p pki) renewProxy(now time.Time) error {
-	p.now = now
-	ca, err := p.load(proxyCA)
+func (p PKI) RenewProxy(now time.Time) error {
+	p.Now = now
+	ca, err := p.load(ProxyCA)
 	if err != nil {
-		return fmt.Errorf("certificate authority %s: %w; restart the lab", proxyCA, err)
+		return fmt.Errorf("certificate authority %s: %w; restart the lab", ProxyCA, err)
 	}
 	for _, l := range p.leaves() {
-		if l.ca != proxyCA {
+		if l.ca != ProxyCA {
 			continue
 		}
 		if _, err := p.ensureLeaf(l, ca); err != nil {
@@ -164,7 +166,7 @@ func (p pki) renewProxy(now time.Time) error {
 	return nil
 }
 
-func (p pki) ensureCA(name string) (*cert.Pair, bool, error) {
+func (p PKI) ensureCA(name string) (*cert.Pair, bool, error) {
 	if pair, err := p.load(name); err == nil && pair.Cert.IsCA {
 		return pair, false, nil
 	}
@@ -178,7 +180,7 @@ func (p pki) ensureCA(name string) (*cert.Pair, bool, error) {
 	return pair, true, err
 }
 
-func (p pki) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
+func (p PKI) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
 	if pair, err := p.load(l.name); err == nil && l.is(pair.Cert) && pair.Cert.CheckSignatureFrom(ca.Cert) == nil {
 		return false, nil
 	}
@@ -206,8 +208,8 @@ func (l leaf) is(c *x509.Certificate) bool {
 
 // issue makes a key, signs template with ca, and writes both files. If ca is nil, the
 // certificate is self-signed.
-func (p pki) issue(name string, template *x509.Certificate, ca *cert.Pair) (*cert.Pair, error) {
-	pair, err := cert.Sign(template, ca, p.now)
+func (p PKI) issue(name string, template *x509.Certificate, ca *cert.Pair) (*cert.Pair, error) {
+	pair, err := cert.Sign(template, ca, p.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -215,14 +217,14 @@ func (p pki) issue(name string, template *x509.Certificate, ca *cert.Pair) (*cer
 	if err != nil {
 		return nil, err
 	}
-	return pair, errors.Join(writeDurably(p.key(name), key), writeDurably(p.crt(name), pair.CertPEM()))
+	return pair, errors.Join(WriteDurably(p.KeyFile(name), key), WriteDurably(p.CertFile(name), pair.CertPEM()))
 }
 
-// kubelet returns the TLS configuration of a hollow node's kubelet: its serving
+// KubeletTLS returns the TLS configuration of a hollow node's kubelet: its serving
 // certificate and the authority for its clients. The key exists in memory only, because
 // hollow kubelets end with this process.
-func (p pki) kubelet(node, ip string) (*tls.Config, error) {
-	ca, err := p.load(clusterCA)
+func (p PKI) KubeletTLS(node, ip string) (*tls.Config, error) {
+	ca, err := p.load(ClusterCA)
 	if err != nil {
 		return nil, err
 	}
@@ -248,14 +250,14 @@ func (p pki) kubelet(node, ip string) (*tls.Config, error) {
 // ensureServiceAccountKey makes the key that signs service account tokens if the key is
 // missing. The key never expires, because a new key would invalidate all tokens in the
 // cluster.
-func (p pki) ensureServiceAccountKey() (bool, error) {
+func (p PKI) ensureServiceAccountKey() (bool, error) {
 	const name = "service-account"
-	pub := filepath.Join(p.dir, name+".pub")
-	oldKey, err := readIfThere(p.key(name))
+	pub := filepath.Join(p.Dir, name+".pub")
+	oldKey, err := ReadIfThere(p.KeyFile(name))
 	if err != nil {
 		return false, err
 	}
-	oldPub, err := readIfThere(pub)
+	oldPub, err := ReadIfThere(pub)
 	if err != nil {
 		return false, err
 	}
@@ -269,7 +271,7 @@ func (p pki) ensureServiceAccountKey() (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if err := writeDurably(p.key(name), raw); err != nil {
+		if err := WriteDurably(p.KeyFile(name), raw); err != nil {
 			return false, err
 		}
 	}
@@ -281,7 +283,7 @@ func (p pki) ensureServiceAccountKey() (bool, error) {
 	if bytes.Equal(oldPub, newPub) {
 		return fresh, nil
 	}
-	return fresh, writeDurably(pub, newPub)
+	return fresh, WriteDurably(pub, newPub)
 }
 
 func parseECKey(raw []byte) *ecdsa.PrivateKey {
@@ -296,29 +298,16 @@ func parseECKey(raw []byte) *ecdsa.PrivateKey {
 	return key
 }
 
-// clientTLS returns the TLS configuration of a client. The client uses the certificate named
+// ClientTLS returns the TLS configuration of a client. The client uses the certificate named
 // client and trusts the authority named ca.
-func (p pki) clientTLS(ca, client string) (*tls.Config, error) {
-	pool, err := authorities(p.crt(ca))
+func (p PKI) ClientTLS(ca, client string) (*tls.Config, error) {
+	pool, err := authorities(p.CertFile(ca))
 	if err != nil {
 		return nil, err
 	}
-	pair, err := tls.LoadX509KeyPair(p.crt(client), p.key(client))
+	pair, err := tls.LoadX509KeyPair(p.CertFile(client), p.KeyFile(client))
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
-}
-
-// authorities reads a PEM file of certificates into a pool.
-func authorities(file string) (*x509.CertPool, error) {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(raw) {
-		return nil, fmt.Errorf("%s holds no certificate", file)
-	}
-	return pool, nil
 }

@@ -15,22 +15,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func newPKI(t *testing.T) pki {
+func newPKI(t *testing.T) PKI {
 	t.Helper()
-	p := pki{dir: t.TempDir(), now: time.Now()}
-	made, err := p.ensure()
+	p := PKI{Dir: t.TempDir(), Now: time.Now()}
+	made, err := p.Ensure()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 4 + len((pki{}).leaves()) + 1; len(made) != want {
+	if want := 4 + len((PKI{}).leaves()) + 1; len(made) != want {
 		t.Fatalf("made %d: %v; want %d", len(made), made, want)
 	}
 	return p
 }
 
-func (p pki) mustEnsure(t *testing.T) []string {
+func (p PKI) mustEnsure(t *testing.T) []string {
 	t.Helper()
-	made, err := p.ensure()
+	made, err := p.Ensure()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func (p pki) mustEnsure(t *testing.T) []string {
 
 func TestPKIIsPrivateAndStays(t *testing.T) {
 	p := newPKI(t)
-	files, err := os.ReadDir(p.dir)
+	files, err := os.ReadDir(p.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestPKIIsPrivateAndStays(t *testing.T) {
 func TestPKIRenews(t *testing.T) {
 	every := func(ca string) []string {
 		var all []string
-		for _, l := range (pki{}).leaves() {
+		for _, l := range (PKI{}).leaves() {
 			if ca == "" || l.ca == ca {
 				all = append(all, l.name)
 			}
@@ -65,20 +65,20 @@ func TestPKIRenews(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name   string
-		damage func(t *testing.T, p *pki)
+		damage func(t *testing.T, p *PKI)
 		want   []string
 	}{
-		{"31 days before they expire", func(t *testing.T, p *pki) { p.now = p.now.AddDate(0, 0, 365-31) }, nil},
-		{"29 days before they expire", func(t *testing.T, p *pki) { p.now = p.now.AddDate(0, 0, 365-29) }, every("")},
-		{"a key of another certificate", func(t *testing.T, p *pki) { copyFile(t, p.key("kwok"), p.key("ccm")) }, []string{"ccm"}},
-		{"truncated certificate", func(t *testing.T, p *pki) { truncate(t, p.crt("admin")) }, []string{"admin"}},
-		{"a certificate of another authority", func(t *testing.T, p *pki) {
-			copyFile(t, p.key("kwok"), p.key("ccm"))
-			copyFile(t, p.crt("kwok"), p.crt("ccm"))
+		{"31 days before they expire", func(t *testing.T, p *PKI) { p.Now = p.Now.AddDate(0, 0, 365-31) }, nil},
+		{"29 days before they expire", func(t *testing.T, p *PKI) { p.Now = p.Now.AddDate(0, 0, 365-29) }, every("")},
+		{"a key of another certificate", func(t *testing.T, p *PKI) { copyFile(t, p.KeyFile("kwok"), p.KeyFile("ccm")) }, []string{"ccm"}},
+		{"truncated certificate", func(t *testing.T, p *PKI) { truncate(t, p.CertFile("admin")) }, []string{"admin"}},
+		{"a certificate of another authority", func(t *testing.T, p *PKI) {
+			copyFile(t, p.KeyFile("kwok"), p.KeyFile("ccm"))
+			copyFile(t, p.CertFile("kwok"), p.CertFile("ccm"))
 		}, []string{"ccm"}},
-		{"missing authority certificate", func(t *testing.T, p *pki) { remove(t, p.key(etcdCA)) }, append([]string{etcdCA}, every(etcdCA)...)},
-		{"no public key", func(t *testing.T, p *pki) { remove(t, filepath.Join(p.dir, "service-account.pub")) }, nil},
-		{"no signing key", func(t *testing.T, p *pki) { remove(t, p.key("service-account")) }, []string{"service-account"}},
+		{"missing authority certificate", func(t *testing.T, p *PKI) { remove(t, p.KeyFile(EtcdCA)) }, append([]string{EtcdCA}, every(EtcdCA)...)},
+		{"no public key", func(t *testing.T, p *PKI) { remove(t, filepath.Join(p.Dir, "service-account.pub")) }, nil},
+		{"no signing key", func(t *testing.T, p *PKI) { remove(t, p.KeyFile("service-account")) }, []string{"service-account"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPKI(t)
@@ -89,7 +89,7 @@ func TestPKIRenews(t *testing.T) {
 			if made := p.mustEnsure(t); len(made) != 0 {
 				t.Errorf("the first run did not repair all files, because the second run created %v", made)
 			}
-			if _, err := os.Stat(filepath.Join(p.dir, "service-account.pub")); err != nil {
+			if _, err := os.Stat(filepath.Join(p.Dir, "service-account.pub")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -133,15 +133,15 @@ func TestPKIHandshakes(t *testing.T) {
 		client, clientCA string
 		ok               bool
 	}{
-		{"etcd", etcdCA, "kube-apiserver-etcd-client", etcdCA, true},
-		{"etcd", etcdCA, "etcd", etcdCA, true}, // the peer port of etcd
-		{"etcd", etcdCA, "admin", etcdCA, false},
-		{"kube-apiserver", clusterCA, "admin", clusterCA, true},
-		{"kube-apiserver", clusterCA, "ccm", clusterCA, true},
-		{"kube-apiserver", clusterCA, "front-proxy-client", clusterCA, false},
-		{"kube-apiserver", clusterCA, "kube-apiserver-etcd-client", clusterCA, false},
-		{"kube-apiserver", clusterCA, "admin", etcdCA, false}, // a client that trusts another authority
-		{"admin", clusterCA, "ccm", clusterCA, false},         // a client certificate is not valid for a server
+		{"etcd", EtcdCA, "kube-apiserver-etcd-client", EtcdCA, true},
+		{"etcd", EtcdCA, "etcd", EtcdCA, true}, // the peer port of etcd
+		{"etcd", EtcdCA, "admin", EtcdCA, false},
+		{"kube-apiserver", ClusterCA, "admin", ClusterCA, true},
+		{"kube-apiserver", ClusterCA, "ccm", ClusterCA, true},
+		{"kube-apiserver", ClusterCA, "front-proxy-client", ClusterCA, false},
+		{"kube-apiserver", ClusterCA, "kube-apiserver-etcd-client", ClusterCA, false},
+		{"kube-apiserver", ClusterCA, "admin", EtcdCA, false}, // a client that trusts another authority
+		{"admin", ClusterCA, "ccm", ClusterCA, false},         // a client certificate is not valid for a server
 	} {
 		t.Run(tc.client+" to "+tc.server, func(t *testing.T) {
 			if got := p.handshake(t, tc.server, tc.serverCA, tc.client, tc.clientCA); (got == nil) != tc.ok {
@@ -154,13 +154,13 @@ func TestPKIHandshakes(t *testing.T) {
 // handshake connects a client that trusts clientCA to a server that requires client
 // certificates of serverCA. With TLS 1.3 the client gets the server's refusal on its
 // first read, not in the handshake.
-func (p pki) handshake(t *testing.T, server, serverCA, client, clientCA string) error {
+func (p PKI) handshake(t *testing.T, server, serverCA, client, clientCA string) error {
 	t.Helper()
-	pair, err := tls.LoadX509KeyPair(p.crt(server), p.key(server))
+	pair, err := tls.LoadX509KeyPair(p.CertFile(server), p.KeyFile(server))
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := os.ReadFile(p.crt(serverCA))
+	raw, err := os.ReadFile(p.CertFile(serverCA))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,17 +170,17 @@ func (p pki) handshake(t *testing.T, server, serverCA, client, clientCA string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := newResult(func() error {
+	served := make(chan error, 1)
+	go func() {
 		c, err := l.Accept()
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = io.WriteString(c, "hello")
+			c.Close()
 		}
-		defer c.Close()
-		_, err = io.WriteString(c, "hello")
-		return err
-	})
+		served <- err
+	}()
 	defer func() { l.Close(); <-served }()
-	conf, err := p.clientTLS(clientCA, client)
+	conf, err := p.ClientTLS(clientCA, client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,12 +194,42 @@ func (p pki) handshake(t *testing.T, server, serverCA, client, clientCA string) 
 }
 
 func TestUsersHaveRBACRules(t *testing.T) {
-	for _, user := range []string{userCCM, userKwok, userHypervisor} {
-		if !slices.ContainsFunc((pki{}).leaves(), func(l leaf) bool { return l.user == user }) {
+	for _, user := range []string{UserCCM, UserKwok, UserHypervisor} {
+		if !slices.ContainsFunc((PKI{}).leaves(), func(l leaf) bool { return l.user == user }) {
 			t.Errorf("%s has no certificate", user)
 		}
 		if !strings.Contains(string(rbacObjects), "kind: User, name: "+user+"}") {
 			t.Errorf("rbac.yaml has no role for %s", user)
 		}
+	}
+}
+
+// The certificates of the proxy server and of the lab's agent are renewed 30 days before
+// their end. The certificates of other components do not change.
+func TestProxyCertificatesAreRenewed(t *testing.T) {
+	now := time.Now()
+	keys := PKI{Dir: t.TempDir(), Now: now}
+	if _, err := keys.Ensure(); err != nil {
+		t.Fatal(err)
+	}
+	read := func() (all [3]string) {
+		for n, name := range []string{"proxy-server", "proxy-agent", "kube-apiserver"} {
+			raw, err := os.ReadFile(keys.CertFile(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[n] = string(raw)
+		}
+		return all
+	}
+	first := read()
+	if err := keys.RenewProxy(now.AddDate(0, 0, 365-31)); err != nil || read() != first {
+		t.Errorf("the lab renewed certificates 31 days before their expiry: %v", err)
+	}
+	if err := keys.RenewProxy(now.AddDate(0, 0, 365-29)); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(); got[0] == first[0] || got[1] == first[1] || got[2] != first[2] {
+		t.Errorf("29 days before the expiry: server renewed %v, agent renewed %v, kube-apiserver renewed %v", got[0] != first[0], got[1] != first[1], got[2] != first[2])
 	}
 }

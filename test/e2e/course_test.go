@@ -9,6 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/docs/labs"
 	"github.com/cloudsim-dev/allinone/lab"
 	"github.com/cloudsim-dev/allinone/lab/course"
+	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // coursePatience is the time limit for each wait of a lab page. It is long enough for a machine
@@ -86,7 +87,7 @@ func (l *labRun) lab(args ...string) string {
 // typeStep runs the commands of the page and compares their output.
 func (l *labRun) typeStep(t *testing.T, s course.Step) {
 	for _, c := range s.Do {
-		if _, err := c.Run(l.t.Context(), course.NewShell(lab.Dir(l.dir).EnvFile()), coursePatience); err != nil {
+		if _, err := c.Run(l.t.Context(), course.NewShell(process.Dir(l.dir).EnvFile()), coursePatience); err != nil {
 			t.Fatalf("step %q: the output differs from the page:\n%v", s.Title, err)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/servecli"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/compose"
+	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // NewComposeCommand returns the command "allinone compose".
@@ -57,7 +59,7 @@ configuration of each service into the service's own folder.`,
 		Example: `  allinone compose init --dir /lab`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			made, err := lab.Composed(dir).Init(published, nodes)
+			made, err := compose.Dir(dir).Init(published, nodes)
 			if len(made) > 0 {
 				fmt.Fprintf(e.Stdout, "created %d keys and certificates: %s\n", len(made), strings.Join(made, ", "))
 			}
@@ -73,7 +75,7 @@ configuration of each service into the service's own folder.`,
 func newComposeSeedCommand(e cli.Env) *cobra.Command {
 	var dir string
 	var nodes lab.Nodes
-	instances := lab.Default().Instances
+	instances := process.Default().Instances
 	cmd := &cobra.Command{
 		Use:   "seed",
 		Short: "Create the first objects of the cloud and the cluster",
@@ -83,7 +85,7 @@ creates instances.`,
 		Example: `  allinone compose seed --instances 3`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := lab.Composed(dir).Seed(cmd.Context(), instances, nodes); err != nil {
+			if err := compose.Dir(dir).Seed(cmd.Context(), instances, nodes); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintln(e.Stdout, "the cloud and the cluster have their first objects")
@@ -97,7 +99,7 @@ creates instances.`,
 }
 
 func newComposeHypervisorCommand(e cli.Env) *cobra.Command {
-	return composeWork(e, lab.Composed.Hypervise, cobra.Command{
+	return composeWork(e, compose.Dir.Hypervise, cobra.Command{
 		Use:   "hypervisor",
 		Short: "Run a hollow node for each instance of the cloud",
 		Long: `Run a hollow node, which kwok keeps alive, for each instance of the cloud. The
@@ -108,7 +110,7 @@ there for the nodes.`,
 }
 
 func newComposeRouterCommand(e cli.Env) *cobra.Command {
-	return composeWork(e, lab.Composed.Route, cobra.Command{
+	return composeWork(e, compose.Dir.Route, cobra.Command{
 		Use:   "router",
 		Short: "Create the network of real machines, and route in it",
 		Long: `Create the network of the real machines, and serve as its router: the router has the
@@ -124,7 +126,9 @@ their zone.`,
 
 func newComposeMachinesCommand(e cli.Env) *cobra.Command {
 	var zones []string
-	work := func(c lab.Composed, ctx context.Context, log *slog.Logger) error { return c.Machines(ctx, log, zones) }
+	work := func(c compose.Dir, ctx context.Context, log *slog.Logger) error {
+		return c.Machines(ctx, log, zones)
+	}
 	cmd := composeWork(e, work, cobra.Command{
 		Use:   "machines",
 		Short: "Run a real machine for each instance in some zones",
@@ -142,13 +146,13 @@ end, and the next start boots them again. If it is stopped, it shuts them down.`
 
 // composeWork returns cmd with a RunE function that calls work. It is for services that run until
 // a signal stops them.
-func composeWork(e cli.Env, work func(lab.Composed, context.Context, *slog.Logger) error, cmd cobra.Command) *cobra.Command {
+func composeWork(e cli.Env, work func(compose.Dir, context.Context, *slog.Logger) error, cmd cobra.Command) *cobra.Command {
 	var dir string
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		log := logging.New(e.Stderr, slog.LevelInfo, logging.Text)
 		logging.Klog(log)
-		return work(lab.Composed(dir), cmd.Context(), log)
+		return work(compose.Dir(dir), cmd.Context(), log)
 	}
 	composedFlag(cmd.Flags(), &dir)
 	return &cmd
@@ -165,7 +169,7 @@ nodes: hollow nodes have addresses on loopback, real nodes in a network of the c
 	cmd.Example = `  allinone compose cloud --nodes real --data-dir /data`
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		var errs []error
-		for name, value := range lab.ComposedCloudFlags(nodes) {
+		for name, value := range compose.CloudFlags(nodes) {
 			errs = append(errs, cmd.Flags().Set(name, value))
 		}
 		return errors.Join(errs...)
@@ -184,7 +188,7 @@ container of the host that has the node's machine.`,
 		Example: `  docker compose exec node-sim-1a allinone compose enter node-1`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return enter(lab.Composed(dir), args[0], args[1:])
+			return enter(compose.Dir(dir), args[0], args[1:])
 		},
 	}
 	composedFlag(cmd.Flags(), &dir)
@@ -202,7 +206,7 @@ definitions and the storage classes.`,
 		Example: `  allinone compose addons --dir /lab`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := lab.Composed(dir).InstallAddons(cmd.Context()); err != nil {
+			if err := compose.Dir(dir).InstallAddons(cmd.Context()); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintln(e.Stdout, "the cluster has a name server and storage classes")
@@ -235,7 +239,7 @@ shell. The command fails unless the answer is 200.`,
 			if client != "" && ca == "" {
 				return errors.New("--client needs --ca, because client certificates need TLS")
 			}
-			return lab.Probe(cmd.Context(), args[0], ca, client)
+			return lab.ProbeURL(cmd.Context(), args[0], ca, client)
 		},
 	}
 	fl := cmd.Flags()

@@ -14,14 +14,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
-	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // news is a message from a detached lab to the process that started the lab. A message has
 // exactly one of the three fields.
 type news struct {
-	Line  string      `json:"line,omitempty"`
-	Ready *lab.Report `json:"ready,omitempty"`
+	Line  string          `json:"line,omitempty"`
+	Ready *process.Report `json:"ready,omitempty"`
 	// Errors contains the text of each error of the lab. A text may have several lines.
 	Errors []string `json:"errors,omitempty"`
 }
@@ -35,7 +35,7 @@ type message struct {
 
 func (m message) progress(line string) { _ = m.out.Encode(news{Line: line}) }
 func (m message) failed(err error)     { _ = m.out.Encode(news{Errors: cli.ErrorsOf(err)}) }
-func (m message) ready(r lab.Report) {
+func (m message) ready(r process.Report) {
 	_ = m.out.Encode(news{Ready: &r})
 	_ = m.pipe.Close()
 }
@@ -43,7 +43,7 @@ func (m message) ready(r lab.Report) {
 // runDetached starts this program again in a new session, where it runs the lab. runDetached
 // returns when the lab is ready or has failed.
 func (f *upFlags) runDetached(ctx context.Context, e cli.Env, fl *pflag.FlagSet) error {
-	log, err := lab.OpenLog(f.DataDir)
+	log, err := process.OpenLog(f.DataDir)
 	if err != nil {
 		return err
 	}
@@ -96,12 +96,12 @@ func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
 // w. When the lab is ready, listen returns the report about the lab. If the lab failed, listen
 // returns the errors of the lab. If the lab ended without a report or errors, listen returns
 // io.EOF.
-func listen(hear io.Reader, w io.Writer) (lab.Report, error) {
+func listen(hear io.Reader, w io.Writer) (process.Report, error) {
 	d := json.NewDecoder(hear)
 	for {
 		var n news
 		if err := d.Decode(&n); err != nil {
-			return lab.Report{}, err
+			return process.Report{}, err
 		}
 		switch {
 		case n.Ready != nil:
@@ -112,7 +112,7 @@ func listen(hear io.Reader, w io.Writer) (lab.Report, error) {
 			for _, e := range n.Errors {
 				errs = append(errs, errors.New(e))
 			}
-			return lab.Report{}, errors.Join(errs...)
+			return process.Report{}, errors.Join(errs...)
 		default:
 			fmt.Fprintln(w, n.Line)
 		}

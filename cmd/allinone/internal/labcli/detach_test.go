@@ -12,7 +12,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
-	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // TestDetachedErrors proves that 'allinone up --detach' prints the same errors as 'allinone up'
@@ -34,16 +34,16 @@ func TestDetachedErrors(t *testing.T) {
 // Ready.
 func TestDetachedUnready(t *testing.T) {
 	for _, tc := range []struct {
-		nodes lab.NodesReport
+		nodes process.NodesReport
 		want  string
 	}{
-		{lab.NodesReport{Ready: 3, Total: 3}, ""},
-		{lab.NodesReport{Ready: 1, Total: 3, NotReady: []lab.NotReady{{Reason: "the condition Ready is Unknown: NodeStatusUnknown", Count: 2, Examples: []string{"node-2", "node-3"}}}},
+		{process.NodesReport{Ready: 3, Total: 3}, ""},
+		{process.NodesReport{Ready: 1, Total: 3, NotReady: []process.NotReady{{Reason: "the condition Ready is Unknown: NodeStatusUnknown", Count: 2, Examples: []string{"node-2", "node-3"}}}},
 			"1 of 3 nodes are Ready; not Ready: 2 × the condition Ready is Unknown: NodeStatusUnknown (node-2, node-3)"},
-		{lab.NodesReport{Error: "no route to host"}, "it is unknown which nodes are Ready: no route to host"},
+		{process.NodesReport{Error: "no route to host"}, "it is unknown which nodes are Ready: no route to host"},
 	} {
 		var pipe, said bytes.Buffer
-		message{out: json.NewEncoder(&pipe), pipe: io.NopCloser(&pipe)}.ready(lab.Report{Machines: &tc.nodes})
+		message{out: json.NewEncoder(&pipe), pipe: io.NopCloser(&pipe)}.ready(process.Report{Machines: &tc.nodes})
 		report, err := listen(&pipe, &said)
 		if err != nil {
 			t.Fatal(err)

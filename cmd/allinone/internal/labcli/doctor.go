@@ -11,11 +11,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // NewDoctorCommand returns the command "allinone doctor".
 func NewDoctorCommand(e cli.Env) *cobra.Command {
-	f := upFlags{Config: lab.Default()}
+	f := upFlags{Config: process.Default()}
 	var o cli.Output
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -38,7 +39,7 @@ changes nothing. It fails if the kind of nodes in --nodes lacks a requirement.`,
 			}
 			f.Kube = filepath.Join(filepath.Dir(f.Self), "kube")
 			f.MachineDir = filepath.Join(filepath.Dir(f.Self), "machine")
-			checks := lab.Doctor(f.Config)
+			checks := process.Doctor(f.Config)
 			if err := checkPrinter(e, o).List(checks); err != nil {
 				return err
 			}
@@ -55,10 +56,10 @@ changes nothing. It fails if the kind of nodes in --nodes lacks a requirement.`,
 }
 
 // diagnosis returns an error if a lab with these nodes cannot run on this machine.
-func diagnosis(nodes lab.Nodes, checks []lab.Check) error {
+func diagnosis(nodes lab.Nodes, checks []process.Check) error {
 	missing := 0
 	for _, c := range checks {
-		if c.State == lab.CheckMissing && (c.For == lab.ForLab || nodes == lab.Real) {
+		if c.State == process.CheckMissing && (c.For == process.ForLab || nodes == lab.Real) {
 			missing++
 		}
 	}
@@ -68,15 +69,15 @@ func diagnosis(nodes lab.Nodes, checks []lab.Check) error {
 	return nil
 }
 
-func checkPrinter(e cli.Env, o cli.Output) cli.Printer[lab.Check] {
-	return cli.Printer[lab.Check]{
+func checkPrinter(e cli.Env, o cli.Output) cli.Printer[process.Check] {
+	return cli.Printer[process.Check]{
 		Output: o, Writer: e.Stdout,
-		ID: func(c lab.Check) string { return c.Name },
-		Columns: []cli.Column[lab.Check]{
-			{Head: "CHECK", Cell: func(c lab.Check) string { return c.Name }},
-			{Head: "FOR", Cell: func(c lab.Check) string { return c.For }},
-			{Head: "STATE", Cell: func(c lab.Check) string { return string(c.State) }},
-			{Head: "PROBLEM", Cell: func(c lab.Check) string {
+		ID: func(c process.Check) string { return c.Name },
+		Columns: []cli.Column[process.Check]{
+			{Head: "CHECK", Cell: func(c process.Check) string { return c.Name }},
+			{Head: "FOR", Cell: func(c process.Check) string { return c.For }},
+			{Head: "STATE", Cell: func(c process.Check) string { return string(c.State) }},
+			{Head: "PROBLEM", Cell: func(c process.Check) string {
 				if c.Problem == "" {
 					return ""
 				}

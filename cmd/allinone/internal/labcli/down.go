@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
-	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // stopTimeout is the default time limit for the stop of a lab. The processes of a lab stop one
@@ -31,7 +31,7 @@ terminal, and wait until all of its processes have ended. The data dir stays, an
 			if err != nil {
 				return err
 			}
-			stopped, err := lab.Down(cmd.Context(), dir, timeout)
+			stopped, err := process.Down(cmd.Context(), dir, timeout)
 			switch {
 			case err != nil:
 				return err

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 	"github.com/cloudsim-dev/allinone/docs/labs"
-	"github.com/cloudsim-dev/allinone/lab"
 	"github.com/cloudsim-dev/allinone/lab/course"
+	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // verifyTimeout is the time for which verify repeats its checks before it reports a failure. A
@@ -59,8 +59,8 @@ The data dir holds your progress.`,
 // course, and the progress of the user.
 type pupil struct {
 	*labCLI
-	dir      lab.Dir
-	report   lab.Report
+	dir      process.Dir
+	report   process.Report
 	labs     []course.Lab
 	progress course.Progress
 }
@@ -78,7 +78,7 @@ func (c *labCLI) pupil() (*pupil, error) {
 	if p.progress, err = course.ReadProgress(raw); err != nil {
 		return nil, fmt.Errorf("%w; delete %s to start again", err, dir.CourseFile())
 	}
-	if p.report, err = lab.Status(dir); err != nil {
+	if p.report, err = process.Status(dir); err != nil {
 		return nil, err
 	}
 	p.labs, err = course.Read(labs.Pages)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
-	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // NewResetCommand returns the command "allinone reset".
@@ -30,7 +30,7 @@ lab.`,
 			if !yes {
 				return cloudsim.Errorf(cloudsim.Invalid, "the command deletes the cluster and the cloud in %s and cannot be undone: add --yes", dir)
 			}
-			if err := lab.Reset(cmd.Context(), dir, stopTimeout); err != nil {
+			if err := process.Reset(cmd.Context(), dir, stopTimeout); err != nil {
 				return err
 			}
 			fmt.Fprintf(e.Stdout, "The lab in %s is deleted.\n", dir)

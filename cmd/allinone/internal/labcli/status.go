@@ -10,7 +10,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
-	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // NewStatusCommand returns the command "allinone status".
@@ -35,7 +35,7 @@ If no lab runs, the exit code is 10, with every output format.`,
 			if err != nil {
 				return err
 			}
-			r, err := lab.Status(dir)
+			r, err := process.Status(dir)
 			if err != nil {
 				return err
 			}
@@ -49,7 +49,7 @@ If no lab runs, the exit code is 10, with every output format.`,
 
 // printStatus prints a report about the lab. If no lab runs, it returns an error. If the format
 // is JSON or YAML, it prints the report even if no lab runs.
-func printStatus(w io.Writer, o cli.Output, r lab.Report) error {
+func printStatus(w io.Writer, o cli.Output, r process.Report) error {
 	p := componentPrinter(w, o)
 	switch {
 	case o.Format == cli.FormatJSON || o.Format == cli.FormatYAML:
@@ -72,29 +72,29 @@ func printStatus(w io.Writer, o cli.Output, r lab.Report) error {
 }
 
 // noLab returns the error for a data dir without a running lab.
-func noLab(r lab.Report) error {
+func noLab(r process.Report) error {
 	return cloudsim.Errorf(cloudsim.Unavailable, "no lab runs in %s; start one with 'allinone up'", r.DataDir)
 }
 
-func componentPrinter(w io.Writer, o cli.Output) cli.Printer[lab.ComponentReport] {
-	return cli.Printer[lab.ComponentReport]{
+func componentPrinter(w io.Writer, o cli.Output) cli.Printer[process.ComponentReport] {
+	return cli.Printer[process.ComponentReport]{
 		Output: o, Writer: w,
-		ID: func(c lab.ComponentReport) string { return c.Name },
-		Columns: []cli.Column[lab.ComponentReport]{
-			{Head: "COMPONENT", Cell: func(c lab.ComponentReport) string { return c.Name }},
+		ID: func(c process.ComponentReport) string { return c.Name },
+		Columns: []cli.Column[process.ComponentReport]{
+			{Head: "COMPONENT", Cell: func(c process.ComponentReport) string { return c.Name }},
 			{Head: "STATE", Cell: componentState},
-			{Head: "ADDRESS", Cell: func(c lab.ComponentReport) string { return c.Address }},
-			{Head: "PID", Cell: func(c lab.ComponentReport) string { return strings.TrimPrefix(strconv.Itoa(c.PID), "0") }},
-			{Head: "MEMORY", Cell: func(c lab.ComponentReport) string { return memoryCell(c.Proportional) }},
-			{Head: "RESIDENT", Wide: true, Cell: func(c lab.ComponentReport) string { return memoryCell(c.Resident) }},
-			{Head: "RESTARTS", Wide: true, Cell: func(c lab.ComponentReport) string { return strconv.Itoa(c.Restarts) }},
-			{Head: "AGE", Cell: func(c lab.ComponentReport) string { return cli.Age(c.Since) }},
-			{Head: "LOG", Cell: func(c lab.ComponentReport) string { return c.Log }},
+			{Head: "ADDRESS", Cell: func(c process.ComponentReport) string { return c.Address }},
+			{Head: "PID", Cell: func(c process.ComponentReport) string { return strings.TrimPrefix(strconv.Itoa(c.PID), "0") }},
+			{Head: "MEMORY", Cell: func(c process.ComponentReport) string { return memoryCell(c.Proportional) }},
+			{Head: "RESIDENT", Wide: true, Cell: func(c process.ComponentReport) string { return memoryCell(c.Resident) }},
+			{Head: "RESTARTS", Wide: true, Cell: func(c process.ComponentReport) string { return strconv.Itoa(c.Restarts) }},
+			{Head: "AGE", Cell: func(c process.ComponentReport) string { return cli.Age(c.Since) }},
+			{Head: "LOG", Cell: func(c process.ComponentReport) string { return c.Log }},
 		},
 	}
 }
 
-func componentState(c lab.ComponentReport) string {
+func componentState(c process.ComponentReport) string {
 	switch {
 	case c.PID == 0:
 		return "down"

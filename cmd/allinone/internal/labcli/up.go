@@ -21,11 +21,12 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // upFlags contains the flags of the up command.
 type upFlags struct {
-	lab.Config
+	process.Config
 	dataDir   string
 	portBase  int
 	detach    bool
@@ -36,7 +37,7 @@ type upFlags struct {
 
 // NewUpCommand returns the command "allinone up".
 func NewUpCommand(e cli.Env) *cobra.Command {
-	f := upFlags{Config: lab.Default(), logFormat: logging.Text}
+	f := upFlags{Config: process.Default(), logFormat: logging.Text}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a cluster on a simulated cloud",
@@ -75,7 +76,7 @@ The data dir holds the cluster and the cloud. The next 'up' continues with both.
 	fl.IntVar(&f.Instances, "instances", f.Instances, "number of instances that the first start of a data dir creates")
 	fl.StringVar(&f.Profile, "profile", f.Profile, "durations of the cloud's operations: instant or realistic")
 	fl.StringVar(&f.Catalogue, "catalogue", "", "`FILE` with the regions, zones and types of the cloud; see 'allinone cloudsim'")
-	fl.IntVar(&f.portBase, "port-base", lab.DefaultPortBase, "first port of the lab; 0 chooses free ports (default: the ports of the last start)")
+	fl.IntVar(&f.portBase, "port-base", process.DefaultPortBase, "first port of the lab; 0 chooses free ports (default: the ports of the last start)")
 	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with Kubernetes' own binaries, instead of bin/kube")
 	fl.StringVar(&f.Archives, "image-archives", "", "folder with images for real nodes: OCI or Docker archives, *.tar")
 	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "let kube-apiserver reach nodes through the lab's network proxy")
@@ -99,12 +100,12 @@ func dataDirFlag(fl *pflag.FlagSet, dir *string, e cli.Env) {
 	fl.StringVar(dir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder of the lab (CLOUDSIM_DATA_DIR)")
 }
 
-// labDir converts the flag to a lab.Dir. It returns an error if dir is empty.
-func labDir(dir string) (lab.Dir, error) {
+// labDir converts the flag to a process.Dir. It returns an error if dir is empty.
+func labDir(dir string) (process.Dir, error) {
 	if dir == "" {
 		return "", errors.New("--data-dir is required: there is no home directory to keep the lab in")
 	}
-	return lab.DirAt(dir)
+	return process.DirAt(dir)
 }
 
 // complete validates the flags. It adds the path of this binary, and the paths of the other
@@ -152,14 +153,14 @@ func (f *upFlags) run(ctx context.Context, e cli.Env) error {
 	if err != nil && ctx.Err() == nil {
 		tell.failed(err)
 	}
-	if errors.Is(err, lab.ErrNodesNotReady) {
+	if errors.Is(err, process.ErrNodesNotReady) {
 		return cloudsim.Errorf(cloudsim.Unavailable, "%w", err)
 	}
 	return err
 }
 
 func (f *upFlags) runTelling(ctx context.Context, tell teller) error {
-	file, err := lab.OpenLog(f.DataDir)
+	file, err := process.OpenLog(f.DataDir)
 	if err != nil {
 		return err
 	}
@@ -167,13 +168,13 @@ func (f *upFlags) runTelling(ctx context.Context, tell teller) error {
 	log := logging.New(file, logging.Level(f.verbose), f.logFormat)
 	logging.Klog(log)
 	f.Progress, f.OnReady = tell.progress, tell.ready
-	return lab.Run(ctx, log, f.Config)
+	return process.Run(ctx, log, f.Config)
 }
 
 // A teller gets messages about the start of a lab.
 type teller interface {
 	progress(line string)
-	ready(lab.Report)
+	ready(process.Report)
 	failed(error)
 }
 
@@ -184,12 +185,12 @@ type person struct {
 	dataDir string
 }
 
-func (p person) progress(line string) { fmt.Fprintln(p.w, line) }
-func (p person) failed(error)         {}
-func (p person) ready(r lab.Report)   { summarise(p.w, r, true) }
+func (p person) progress(line string)   { fmt.Fprintln(p.w, line) }
+func (p person) failed(error)           {}
+func (p person) ready(r process.Report) { summarise(p.w, r, true) }
 
 // summarise prints the running components and the next commands for the user.
-func summarise(w io.Writer, r lab.Report, foreground bool) {
+func summarise(w io.Writer, r process.Report, foreground bool) {
 	heading := "The lab is ready."
 	if unready := unreadyNodes(r); unready != nil {
 		heading = "The lab runs, but it is not ready: " + r.Machines.String() + "."
@@ -234,7 +235,7 @@ Three things to try:
 
 // unreadyNodes returns an error if the lab in the report runs but some of its nodes are not
 // Ready.
-func unreadyNodes(r lab.Report) error {
+func unreadyNodes(r process.Report) error {
 	if r.Machines == nil || r.Machines.AllReady() {
 		return nil
 	}

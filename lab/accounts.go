@@ -1,0 +1,121 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// Account is the service account of a component. Its role allows only the calls that
+// the component makes.
+type Account struct {
+	Name string
+	Role cloudsim.RoleName
+}
+
+// nodeAccount is the service account of instances that are real machines. The metadata
+// service gives these machines the account's identity.
+const nodeAccount = "node"
+
+// accounts returns the accounts of a lab's components.
+func (n Nodes) accounts() []Account {
+	all := []Account{{"ccm", cloudsim.RoleCCM}, {"hypervisor", cloudsim.RoleHypervisor}}
+	if n == Real {
+		all = append(all, Account{"metadata", cloudsim.RoleMetadata}, Account{"csi", cloudsim.RoleCSI}, Account{"csi-node", cloudsim.RoleCSINode})
+	}
+	return all
+}
+
+// ensureAccount makes sure that a service account exists and has its role.
+func ensureAccount(ctx context.Context, c *client.Client, want Account) (cloudsim.ServiceAccount, error) {
+	a, err := c.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: want.Name})
+	if err != nil {
+		return a, err
+	}
+	_, err = c.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: want.Name, Role: want.Role, ServiceAccount: string(a.ID)})
+	return a, err
+}
+
+// EnsureToken makes sure that a service account has its role, and that the file at the
+// path in the argument file contains a valid token of the account. The cloud shows the
+// secret of a token only once. If the file is lost, or the process died before it wrote
+// the file, EnsureToken creates a new token and revokes the account's older tokens.
+func EnsureToken(ctx context.Context, c *client.Client, want Account, file string) error {
+	a, err := ensureAccount(ctx, c, want)
+	if err != nil {
+		return err
+	}
+	as := *c
+	as.Token, as.Project = client.TokenFile(file), ""
+	if me, err := as.WhoAmI(ctx); err == nil && me.ServiceAccount == a.ID {
+		return nil
+	} else if err != nil && !errors.Is(err, cloudsim.Unauthenticated) {
+		return err
+	}
+	old, _, err := cloudsim.All(ctx, c.ListTokens, cloudsim.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, t := range old {
+		if t.ServiceAccount != a.ID {
+			continue
+		}
+		if err := c.DeleteToken(ctx, t.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
+			return err
+		}
+	}
+	t, err := c.CreateToken(ctx, cloudsim.CreateToken{ServiceAccount: string(a.ID)})
+	if err != nil {
+		return err
+	}
+	return WriteFile(file, []byte(t.Secret+"\n"))
+}
+
+// Seed creates the components' service accounts, and writes their tokens to the files
+// that tokenFile names. If first is true, it also creates the instances. Creation of an
+// instance is idempotent by name, so an interrupted seed can run again.
+func Seed(ctx context.Context, c *client.Client, tokenFile func(component string) string, nodes Nodes, instances int, first bool) error {
+	for _, a := range nodes.accounts() {
+		if err := EnsureToken(ctx, c, a, tokenFile(a.Name)); err != nil {
+			return fmt.Errorf("service account of %s: %w", a.Name, err)
+		}
+	}
+	carried := ""
+	if nodes == Real {
+		carried = nodeAccount
+		if _, err := ensureAccount(ctx, c, Account{carried, cloudsim.RoleNode}); err != nil {
+			return fmt.Errorf("service account of the nodes: %w", err)
+		}
+	}
+	if !first {
+		return nil
+	}
+	zones, _, err := cloudsim.All(ctx, c.ListZones, cloudsim.ListOptions{})
+	if err != nil {
+		return err
+	}
+	if instances > 0 && len(zones) == 0 {
+		return errors.New("the cloud has no zone for the first instances: create a zone, or start with --instances 0")
+	}
+	for _, r := range firstInstances(instances, zones, carried) {
+		if _, err := c.CreateInstance(ctx, r); err != nil {
+			return fmt.Errorf("instance %s: %w", r.Name, err)
+		}
+	}
+	return nil
+}
+
+// firstInstances returns requests for n small instances. The requests spread the
+// instances over the zones. Each instance gets the service account if account is not
+// "".
+func firstInstances(n int, zones []cloudsim.Zone, account string) []cloudsim.CreateInstance {
+	small := cloudsim.DefaultCatalogue().InstanceTypes[0].Name // each catalogue has this type
+	all := make([]cloudsim.CreateInstance, n)
+	for i := range all {
+		all[i] = cloudsim.CreateInstance{Name: fmt.Sprintf("node-%d", i+1), Zone: zones[i%len(zones)].Name, Type: small, ServiceAccount: account}
+	}
+	return all
+}

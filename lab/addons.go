@@ -1,0 +1,135 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed rbac.yaml
+var rbacObjects []byte
+
+//go:embed dns.yaml
+var dnsObjects []byte
+
+// InstallRoles applies the RBAC objects of the lab's components.
+func InstallRoles(ctx context.Context, k *kubernetes.Clientset) error {
+	return apply(ctx, k, rbacObjects)
+}
+
+// InstallRealAddons applies the objects for real machines: a name server, the permission to
+// pull images, and volumes. An empty crds means no volumes.
+func InstallRealAddons(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string, pulls []byte) error {
+	if crds != "" {
+		if err := installVolumeAddons(ctx, k, crds, serveAs); err != nil {
+			return err
+		}
+	}
+	return errors.Join(apply(ctx, k, dnsObjects), apply(ctx, k, pulls))
+}
+
+// apply applies the objects of a YAML file with server-side apply.
+func apply(ctx context.Context, k *kubernetes.Clientset, file []byte) error {
+	for _, doc := range bytes.Split(file, []byte("\n---\n")) {
+		var o metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal(doc, &o); err != nil {
+			return fmt.Errorf("an object to apply: %w", err)
+		}
+		if o.Kind == "" { // the document contains only comments
+			continue
+		}
+		apply := func(ctx context.Context) error {
+			return k.Discovery().RESTClient().Patch(types.ApplyYAMLPatchType).
+				AbsPath(pathOf(o)).
+				Param("fieldManager", "cloudsim").Param("force", "true").
+				Body(doc).Do(ctx).Error()
+		}
+		if err := retryUntilServed(ctx, apply); err != nil {
+			return fmt.Errorf("%s %s: %w", o.Kind, o.Name, err)
+		}
+	}
+	return nil
+}
+
+// pathOf returns the API path of an object.
+func pathOf(o metav1.PartialObjectMetadata) string {
+	elem := []string{"apis", o.APIVersion}
+	if o.APIVersion == "v1" {
+		elem[0] = "api"
+	}
+	if o.Namespace != "" {
+		elem = append(elem, "namespaces", o.Namespace)
+	}
+	plural := strings.ToLower(o.Kind) + "s"
+	if strings.HasSuffix(o.Kind, "s") {
+		plural = strings.ToLower(o.Kind) + "es"
+	}
+	return "/" + strings.Join(append(elem, plural, o.Name), "/")
+}
+
+// retryUntilServed retries f on errors that a new API server may return for a moment. For example,
+// namespaces like kube-node-lease are created a little after the server is ready.
+func retryUntilServed(ctx context.Context, f func(context.Context) error) error {
+	for {
+		err := f(ctx)
+		if err == nil || !apierrors.IsNotFound(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsServiceUnavailable(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+//go:embed volumes.yaml
+var volumeObjects []byte
+
+// installVolumeAddons applies the definitions of snapshots from the folder crds, the storage
+// classes, and a CSIDriver object for each legacy name.
+func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string) error {
+	files, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
+	if err != nil {
+		return err
+	}
+	slices.Sort(files)
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		if err := apply(ctx, k, raw); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(f), err)
+		}
+	}
+	if err := apply(ctx, k, volumeObjects); err != nil {
+		return err
+	}
+	for _, name := range serveAs {
+		legacy := fmt.Sprintf("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: %s}\nspec: {attachRequired: true, podInfoOnMount: false, fsGroupPolicy: File, seLinuxMount: true}\n", name)
+		if err := apply(ctx, k, []byte(legacy)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// VolumeDriver is the name of the CSI driver. volumes.yaml contains the same name.
+const VolumeDriver = "csi.cloudsim.dev"
+
+//go:embed kwok.yaml
+var KwokConfig []byte

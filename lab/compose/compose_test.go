@@ -1,0 +1,247 @@
+package compose
+
+import (
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// composeFile holds the parts of docker-compose.yaml that the tests read.
+type composeFile struct {
+	Services map[string]composeService
+	Volumes  map[string]any
+}
+
+type composeService struct {
+	Command     []string
+	Volumes     []string
+	NetworkMode string `json:"network_mode"`
+	User        string
+	ReadOnly    bool     `json:"read_only"`
+	CapDrop     []string `json:"cap_drop"`
+	CapAdd      []string `json:"cap_add"`
+	SecurityOpt []string `json:"security_opt"`
+
+	DeviceCgroupRules []string `json:"device_cgroup_rules"`
+
+	Privileged bool
+	Profiles   []string
+}
+
+func readCompose(t *testing.T) composeFile {
+	t.Helper()
+	raw, err := os.ReadFile("../../docker-compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f composeFile
+	if err := yaml.Unmarshal(raw, &f); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// mounts returns the volumes of a service by mount path.
+func (s composeService) mounts(t *testing.T) map[string]string {
+	t.Helper()
+	m := map[string]string{}
+	for _, v := range s.Volumes {
+		parts := strings.Split(v, ":")
+		if len(parts) < 2 || strings.HasPrefix(parts[0], "/") || strings.HasPrefix(parts[0], ".") {
+			t.Errorf("%s is no volume", v)
+			continue
+		}
+		m[parts[1]] = parts[0]
+	}
+	return m
+}
+
+// The files that a service's flags name are in volumes of that service.
+func TestComposeFilesAreThere(t *testing.T) {
+	dir := Dir(t.TempDir())
+	if _, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil {
+		t.Fatal(err)
+	}
+	written := []string{"/lab/cloudsim/admin.token", "/lab/ccm/cloud.token", "/lab/csi/cloud.token"} // the cloud and Seed write these files later
+	for name, s := range readCompose(t).Services {
+		mounts := s.mounts(t)
+		for _, a := range s.Command {
+			_, file, _ := strings.Cut(a, "=")
+			if !strings.HasPrefix(file, "/lab/") {
+				continue
+			}
+			if mounts[filepath.Dir(file)] == "" {
+				t.Errorf("%s has no volume for %s", name, a)
+			}
+			info, err := os.Stat(filepath.Join(string(dir), strings.TrimPrefix(file, "/lab")))
+			switch {
+			case slices.Contains(written, file):
+			case err != nil:
+				t.Errorf("%s has the argument %s, but no service writes this file: %v", name, a, err)
+			case info.Mode().Perm() != 0o600:
+				t.Errorf("%s has mode %v", file, info.Mode())
+			}
+		}
+	}
+}
+
+// The image contains a folder with the right owner for each volume. A folder that
+// Docker creates would belong to root.
+func TestComposeVolumes(t *testing.T) {
+	raw, err := os.ReadFile("../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, made, _ := strings.Cut(string(raw), "for s in ")
+	made, _, _ = strings.Cut(made, ";")
+	folders := []string{"/data", "/cloud", "/run/proxy", "/run/proxy-admin", "/run/csi"}
+	for _, s := range strings.Fields(made) {
+		folders = append(folders, "/lab/"+s)
+	}
+	f := readCompose(t)
+	for name, s := range f.Services {
+		for at, volume := range s.mounts(t) {
+			if _, ok := f.Volumes[volume]; !ok {
+				t.Errorf("%s: volume %s is not declared", name, volume)
+			}
+			if !slices.Contains(folders, at) {
+				t.Errorf("%s: the Dockerfile makes no folder %s", name, at)
+			}
+			if volume == "init" && name != "init" {
+				t.Errorf("%s sees the keys of all", name)
+			}
+		}
+	}
+	init := f.Services["init"].mounts(t)
+	for _, s := range services {
+		if init["/lab/"+s.name] != s.name {
+			t.Errorf("init has no volume for the files that %s reads", s.name)
+		}
+	}
+}
+
+// The file .dockerignore excludes no source files that the image builds need.
+func TestBuildContextIsWhole(t *testing.T) {
+	raw, err := os.ReadFile("../../.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		err := filepath.WalkDir(filepath.Join("../..", line), func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && (filepath.Ext(path) == ".go" || filepath.Base(path) == "go.mod") {
+				t.Errorf("%s is missing in the build context, because of the line %s in .dockerignore", path, line)
+			}
+			return nil // an ignored path that does not exist excludes no files
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Each zone of the default catalogue has a host of machines with its own disk.
+func TestComposeHasAHostInEachZone(t *testing.T) {
+	services := readCompose(t).Services
+	disks := map[string]string{}
+	for _, z := range cloudsim.DefaultCatalogue().Zones {
+		name := "node-" + z.Name
+		s := services[name]
+		if want := []string{"allinone", "compose", "machines", "--zone=" + z.Name}; !slices.Equal(s.Command, want) {
+			t.Errorf("%s runs %v, want %v", name, s.Command, want)
+		}
+		disk := s.mounts(t)["/data"]
+		if other := disks[disk]; disk == "" || other != "" {
+			t.Errorf("%s has the disk %q, which %s has", name, disk, other)
+		}
+		disks[disk] = name
+	}
+}
+
+// Only the services for real machines get capabilities. The test recognises these services by
+// their names.
+func TestComposeGivesNoRights(t *testing.T) {
+	for name, s := range readCompose(t).Services {
+		if s.Privileged || !slices.Contains(s.CapDrop, "ALL") || !s.ReadOnly {
+			t.Errorf("permissions of %s: privileged %v, dropped capabilities %v, writable %v", name, s.Privileged, s.CapDrop, !s.ReadOnly)
+		}
+		if name == "router" || strings.HasPrefix(name, "node-") {
+			if d := cmp.Diff([]string{"real"}, s.Profiles); d != "" || len(s.CapAdd) == 0 {
+				t.Errorf("%s is in profiles %v, may %v", name, s.Profiles, s.CapAdd)
+			}
+			if name == "router" && (len(s.CapAdd) > 4 || len(s.DeviceCgroupRules) > 0) {
+				t.Errorf("the router has the capabilities %v and devices %v", s.CapAdd, s.DeviceCgroupRules)
+			}
+			continue
+		}
+		if s.User != "65532:65532" || len(s.CapAdd) > 0 || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
+			t.Errorf("%s is user %s, may %v, %v", name, s.User, s.CapAdd, s.SecurityOpt)
+		}
+	}
+}
+
+// The kind of nodes of a composed lab cannot change, because the addresses of the instances
+// depend on this kind.
+func TestComposeKeepsItsNodes(t *testing.T) {
+	dir := Dir(t.TempDir())
+	for _, step := range []struct {
+		nodes lab.Nodes
+		want  string
+	}{
+		{"both", `nodes must be hollow or real, got "both"`},
+		{"", `nodes must be hollow or real, got ""`},
+		{lab.Hollow, ""},
+		{lab.Hollow, ""},
+		{lab.Real, "the nodes of this cluster are hollow"},
+		{lab.Hollow, ""},
+	} {
+		_, err := dir.Init("https://127.0.0.1:8181", step.nodes)
+		if step.want == "" && err != nil || step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)) {
+			t.Errorf("%q: %v, want %q", step.nodes, err, step.want)
+		}
+	}
+	for what, err := range map[string]error{
+		"machines": dir.Machines(t.Context(), slog.New(slog.DiscardHandler), nil),
+		"a router": dir.Route(t.Context(), slog.New(slog.DiscardHandler)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "COMPOSE_PROFILES=real") {
+			t.Errorf("%s of a cluster of hollow nodes: %v", what, err)
+		}
+	}
+}
+
+func TestComposedKeysAreKeptApart(t *testing.T) {
+	dir := Dir(t.TempDir())
+	made, err := dir.Init("https://127.0.0.1:8181", lab.Real)
+	if err != nil || len(made) == 0 {
+		t.Fatal(made, err)
+	}
+	if again, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil || len(again) > 0 {
+		t.Errorf("the second run created %v, %v", again, err)
+	}
+	signs := map[string]bool{}
+	for _, ca := range []string{lab.ClusterCA, lab.EtcdCA, lab.FrontProxyCA, lab.ProxyCA} {
+		found, err := filepath.Glob(filepath.Join(string(dir), "*", ca+".key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found {
+			signs[filepath.Base(filepath.Dir(f))] = true
+		}
+	}
+	if d := cmp.Diff(map[string]bool{"kube-controller-manager": true, "hypervisor": true, "machines": true}, signs); d != "" {
+		t.Errorf("services with the key of a certificate authority (-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,231 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/credprovider/node"
+	"github.com/cloudsim-dev/allinone/internal/flock"
+	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/real"
+)
+
+// Settings of a composed lab with real machines. The lab has its own network
+// namespace, so it does not conflict with other labs.
+const (
+	vpcLink       = "vpc"
+	apiPort       = 6443
+	cloudPort     = 8180
+	proxyPort     = 8091
+	registryPort  = 5000
+	machinesDir   = "/data"          // volume of each host of machines, with the machines' disks
+	nameFile      = "/data/name"     // file with the name of the hypervisor's cgroup
+	routerDir     = "/tmp"           // folder with the router's network namespace
+	cloudDir      = "/cloud"         // the cloud's volume in the hosts: disks and the registry's certificate authority
+	componentsDir = "/opt/cloudsim"  // components of machines in the image
+	binDir        = "/usr/local/bin" // folder for programs in all images
+)
+
+// networksOf returns the address ranges of a cloud for this kind of nodes.
+// Hollow nodes use 127/8, which a container answers without extra capabilities. A VPC
+// needs the capability to create networks.
+func networksOf(nodes lab.Nodes) lab.Networks {
+	if nodes != lab.Real {
+		return lab.HollowNetworks(lab.FirstHollowNetwork)
+	}
+	n := lab.RealNetworks(lab.FirstVPC)
+	n.Pods = lab.PodRange
+	return n
+}
+
+// vpc returns the VPC. Its bridge is in the network namespace that the router and
+// all hosts of machines share.
+func vpc() real.Network {
+	n := networksOf(lab.Real).VPCNetwork(vpcLink)
+	n.BridgeOnHost = true
+	return n
+}
+
+// CloudFlags returns the flags of the cloud, by name, that set the address
+// ranges of instances and load balancers. For real nodes, the result also contains
+// the flag that sets the registry's address.
+func CloudFlags(nodes lab.Nodes) map[string]string {
+	n := networksOf(nodes)
+	flags := map[string]string{"instance-range": n.Instances, "load-balancer-range": n.LoadBalancers, "load-balancer-range6": ""}
+	if nodes == lab.Real {
+		flags["registry-listen"] = hostAt(registryPort)
+	}
+	return flags
+}
+
+// hostAt returns the host's address in the VPC with this port.
+func hostAt(port int) string {
+	return net.JoinHostPort(vpc().Host.String(), strconv.Itoa(port))
+}
+
+// machinesCloudURL returns the URL at which machines call the cloud.
+func machinesCloudURL() string { return "http://" + hostAt(cloudPort) }
+
+// keepNodes records the kind of nodes for the services that run with real nodes only.
+// It returns an error if the kind differs from the kind of nodes at the first start.
+func (c Dir) keepNodes(nodes lab.Nodes) error {
+	if nodes != lab.Hollow && nodes != lab.Real {
+		return fmt.Errorf("nodes must be %s or %s, got %q: set COMPOSE_PROFILES to one of them", lab.Hollow, lab.Real, nodes)
+	}
+	file := c.file("init", "nodes")
+	before, err := lab.ReadIfThere(file)
+	if err != nil {
+		return err
+	}
+	if was := lab.Nodes(before); was != "" && was != nodes {
+		return fmt.Errorf("the nodes of this cluster are %s, and its instances have addresses for this kind: start it with COMPOSE_PROFILES=%s, delete it with `docker compose down --volumes`, or give the new cluster its own --project-name", was, was)
+	}
+	errs := []error{lab.WriteFile(file, []byte(nodes))}
+	for _, service := range []string{"router", "machines"} {
+		errs = append(errs, os.MkdirAll(c.file(service, ""), 0o700), lab.WriteFile(c.file(service, "nodes"), []byte(nodes)))
+	}
+	return errors.Join(errs...)
+}
+
+// openReal prepares the container of a service that runs with real nodes only. It
+// returns an error if the cluster has another kind of nodes.
+func (c Dir) openReal(service string) error {
+	nodes, err := os.ReadFile(c.file(service, "nodes"))
+	if err != nil {
+		return err
+	}
+	if lab.Nodes(nodes) != lab.Real {
+		return fmt.Errorf("the nodes of this cluster are %s: start it with COMPOSE_PROFILES=%s in the environment, which all services see, and not with --profile", nodes, lab.Real)
+	}
+	return real.OpenContainer()
+}
+
+// Route creates the VPC to which the hosts of all zones connect their machines. It
+// runs the VPC's router until ctx ends.
+func (c Dir) Route(ctx context.Context, log *slog.Logger) error {
+	if err := c.openReal("router"); err != nil {
+		return err
+	}
+	return real.Route(ctx, log, real.RouterConfig{
+		Cloud: lab.ComponentClient("router", cloudURL, c.token("router")),
+		Dir:   routerDir, Network: vpc(),
+		Services: real.Services{
+			Metadata: lab.ComponentClient("metadata", cloudURL, c.metadataToken()),
+			// The cloud runs in this network namespace. It listens directly on the address
+			// that the host has in the VPC. The map therefore does not contain the cloud.
+			Endpoints: map[int]string{apiPort: strings.TrimPrefix(apiURL, "https://"), proxyPort: proxyAddress},
+		},
+	})
+}
+
+// Machines runs the hypervisor of real machines for the instances in these zones until
+// ctx ends. No zones means all zones.
+func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string) error {
+	if err := c.openReal("machines"); err != nil {
+		return err
+	}
+	volume, err := os.Open(machinesDir)
+	if err != nil {
+		return err
+	}
+	defer volume.Close()
+	if locked, err := flock.Try(volume); err != nil {
+		return err
+	} else if !locked {
+		return errors.New("another host has its machines in this volume: give each host its own volume and zones")
+	}
+	k, err := lab.Connect(c.file("machines", "kubeconfig"), lab.HypervisorAgent)
+	if err != nil {
+		return err
+	}
+	keys := lab.PKI{Dir: c.file("machines", ""), Now: time.Now()}
+	name, err := c.machineName(zones)
+	if err != nil {
+		return err
+	}
+	if err := lab.WriteFile(nameFile, []byte(name)); err != nil {
+		return err
+	}
+	pulls, err := lab.PullFiles(machinesCloudURL(), hostAt(registryPort))
+	if err != nil {
+		return err
+	}
+	self, kube := filepath.Join(binDir, "allinone"), filepath.Join(binDir, "kube")
+	return real.Run(ctx, log, lab.InCluster(k, keys, apiPort, real.Config{
+		Cloud: lab.ComponentClient("hypervisor", cloudURL, c.machineToken("hypervisor")), Zones: zones,
+		Dir: machinesDir, Name: name, Network: vpc(),
+		Registry: real.Registry{Name: hostAt(registryPort), CA: filepath.Join(cloudDir, "registry", "ca.crt"), Kubelet: pulls},
+		Programs: lab.RealPrograms(filepath.Join(componentsDir, "machine"), self, func(string) string { return kube }),
+		Volumes: &real.Volumes{
+			Disks: filepath.Join(cloudDir, "disks"), TokenFile: c.machineToken("csi-node"), Name: lab.VolumeDriver,
+			URL: machinesCloudURL(),
+		},
+		ClusterDNS:   lab.ClusterDNS.String(),
+		NetworkProxy: keys.NetworkProxy(hostAt(proxyPort)),
+		Say:          func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
+	}))
+}
+
+// tokens returns a function that names the token file for an account. A token goes to
+// the service with the account's name. With real nodes, the token of the metadata
+// service goes to the service router. The tokens of the hypervisor and of the CSI
+// node driver go to the service machines.
+func (c Dir) tokens(nodes lab.Nodes) func(account string) string {
+	return func(account string) string {
+		switch {
+		case nodes == lab.Real && account == "metadata":
+			return c.metadataToken()
+		case nodes == lab.Real && (account == "hypervisor" || account == "csi-node"):
+			return c.machineToken(account)
+		}
+		return c.token(account)
+	}
+}
+
+func (c Dir) machineToken(account string) string { return c.file("machines", account+".token") }
+
+func (c Dir) metadataToken() string { return c.file("router", "metadata.token") }
+
+// MachinePID returns the pid of the first process of a real node's machine. The
+// pid is valid in the container of the host that runs the machine.
+func (c Dir) MachinePID(node string) (int, error) {
+	name, err := os.ReadFile(nameFile)
+	if err != nil {
+		return 0, err
+	}
+	return real.First(machinesDir, string(name), node)
+}
+
+// machineName returns the hypervisor's Name on this host: the name of its cgroup and of
+// its folder for disks. The name contains a hash of the zones, because two hosts may share
+// a kernel. The hash includes the cluster's CA, because two composed labs may share a kernel.
+func (c Dir) machineName(zones []string) (string, error) {
+	ca, err := os.ReadFile(c.file("machines", "ca.crt"))
+	if err != nil {
+		return "", err
+	}
+	return "cloudsim-" + lab.Hash(string(ca)+strings.Join(slices.Sorted(slices.Values(zones)), " ")), nil
+}
+
+// InstallAddons applies the objects that machines and volumes need in the cluster: the name
+// server, the permission to pull images, snapshot definitions and storage classes.
+func (c Dir) InstallAddons(ctx context.Context) error {
+	k, err := lab.Connect(c.file("toolbox", "kubeconfig"), "")
+	if err != nil {
+		return err
+	}
+	pulls, err := lab.PullFiles(machinesCloudURL(), hostAt(registryPort))
+	if err != nil {
+		return err
+	}
+	return lab.InstallRealAddons(ctx, k, filepath.Join(componentsDir, "csi", "crds"), nil, pulls[node.RBACFile])
+}

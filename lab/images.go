@@ -1,0 +1,35 @@
+package lab
+
+import (
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/credprovider"
+	"github.com/cloudsim-dev/allinone/credprovider/node"
+	"github.com/cloudsim-dev/allinone/lab/real"
+)
+
+// Settings for pulls as a node or as a service account.
+const (
+	// pullAudience is the audience of the service account tokens that the kubelet
+	// presents to the cloud.
+	pullAudience = "registry.cloudsim"
+	// PullAnnotation is an annotation of a service account. The account's pods then pull
+	// images with the account's own identity. The cloud must trust the account: see
+	// `allinone cloud workload-trusts`.
+	PullAnnotation = "cloudsim.dev/pull-as-itself"
+)
+
+// PullFiles returns the files that a machine's kubelet needs to pull from the registry, by
+// name, and the RBAC objects for the cluster as the file node.RBACFile. The argument cloud
+// is the URL of the cloud, and registry is the host:port of its registry.
+func PullFiles(cloud, registry string) (map[string][]byte, error) {
+	return node.Config{
+		Config: credprovider.Config{
+			CloudURL: cloud, MetadataURL: client.DefaultMetadataURL, Registries: []string{registry},
+			CacheDir: "/var/lib/cloudsim/credprovider", OptInAnnotation: PullAnnotation,
+		},
+		Dir: real.CredentialDir, Audience: pullAudience, Optional: true,
+	}.Files()
+}
+
+// TestImage is an image that every real machine has: Kubernetes' test server.
+const TestImage = real.TestImage

@@ -1,0 +1,168 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/credprovider/node"
+	"github.com/cloudsim-dev/allinone/internal/cert"
+	"github.com/cloudsim-dev/allinone/lab/real"
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// InCluster adds the functions that make machines nodes of a cluster. The machines call
+// the API server at the host's address in the VPC and at the given port.
+func InCluster(k kubernetes.Interface, keys PKI, port int, c real.Config) real.Config {
+	server := "https://" + net.JoinHostPort(c.Network.Host.String(), strconv.Itoa(port))
+	c.Identify = func(dir, host string, address netip.Addr) error {
+		return keys.identifyMachine(dir, server, host, address)
+	}
+	c.NodeOf = func(ctx context.Context, name string) (string, error) {
+		node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		return node.Spec.ProviderID, nil
+	}
+	c.NotReady = func(ctx context.Context, name, providerID string) error {
+		return notReadyNode(ctx, k, name, providerID)
+	}
+	return c
+}
+
+// notReadyNode sets a machine's Node to NotReady, because the kubelet has no time to do this itself.
+func notReadyNode(ctx context.Context, k kubernetes.Interface, name, providerID string) error {
+	node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && node.Spec.ProviderID != providerID {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now := metav1.Now()
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": node.UID},
+		"status": map[string]any{"conditions": []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: "node is shutting down",
+			LastHeartbeatTime: now, LastTransitionTime: now,
+		}}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = k.CoreV1().Nodes().PatchStatus(ctx, name, patch)
+	return err
+}
+
+// RealPrograms returns the programs of a machine. The argument dir is the folder with the
+// components of machines, self is the path of allinone, and find returns the path of a
+// Kubernetes program.
+func RealPrograms(dir, self string, find func(program string) string) real.Programs {
+	return real.Programs{
+		Machine: dir, Images: filepath.Join(dir, "images"),
+		Plugin: filepath.Join(filepath.Dir(self), node.Plugin), Allinone: self,
+		Kubelet: find("kubelet"), Proxy: find("kube-proxy"), Kubectl: find("kubectl"),
+	}
+}
+
+// identifyMachine writes the certificates, the CA and the kubeconfigs of a machine. It
+// runs on each boot, because the machine's address may have changed.
+func (p PKI) identifyMachine(dir, server, name string, address netip.Addr) error {
+	ca, err := p.load(ClusterCA)
+	if err != nil {
+		return err
+	}
+	machine := PKI{Dir: dir, Now: p.Now}
+	raw, err := os.ReadFile(p.CertFile(ClusterCA))
+	if err != nil {
+		return err
+	}
+	if err := WriteFile(machine.CertFile(ClusterCA), raw); err != nil {
+		return err
+	}
+	for _, l := range []leaf{
+		{name: "kubelet", user: "system:node:" + name, group: []string{"system:nodes"}, use: asServer, dns: []string{name}, ips: []net.IP{address.AsSlice()}},
+		{name: "kubelet-client", user: "system:node:" + name, group: []string{"system:nodes"}, use: asClient},
+	} {
+		if _, err := machine.ensureLeaf(l, ca); err != nil {
+			return fmt.Errorf("certificate %s: %w", l.name, err)
+		}
+	}
+	return errors.Join(
+		machine.WriteKubeconfig(filepath.Join(dir, "kubelet.kubeconfig"), server, "kubelet-client"),
+		p.WriteKubeconfig(filepath.Join(dir, "kube-proxy.kubeconfig"), server, "kube-proxy"))
+}
+
+// NetworkProxy returns the settings of the agents on machines. The argument server is the
+// address, as host:port, of the proxy server that the agents call.
+func (p PKI) NetworkProxy(server string) *real.NetworkProxy {
+	return &real.NetworkProxy{Server: server, CA: p.CertFile(ProxyCA), Issue: p.issueAgent}
+}
+
+// issueAgent signs the certificate of a machine's agent. The certificate grants the
+// names, addresses and pod ranges of the instance, so an agent cannot receive the
+// connections of other nodes. The agent learns these identifiers from the metadata service.
+func (p PKI) issueAgent(i cloudsim.Instance) (certPEM, keyPEM []byte, err error) {
+	ca, err := p.load(ProxyCA)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "proxy-agent:" + i.Name}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: asClient,
+	}
+	agentOf(i).Grant(template)
+	pair, err := cert.Sign(template, ca, time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	keyPEM, err = cert.KeyPEM(pair.Key)
+	return pair.CertPEM(), keyPEM, err
+}
+
+// agentOf returns the identifiers of the agent on an instance.
+func agentOf(i cloudsim.Instance) wire.Identifiers {
+	id := wire.Identifiers{Host: []string{i.Name}}
+	for _, a := range i.Addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		switch {
+		case err != nil:
+			id.Host = append(id.Host, a.Address) // a host name
+		case ip.Is4():
+			id.IPv4 = append(id.IPv4, ip)
+		default:
+			id.IPv6 = append(id.IPv6, ip)
+		}
+	}
+	for _, r := range i.PodRanges {
+		if p, err := netip.ParsePrefix(r); err == nil {
+			id.CIDR = append(id.CIDR, p.Masked())
+		}
+	}
+	return id
+}
+
+// Hash returns a hash of eight hexadecimal digits, for names on the host.
+func Hash(of string) string {
+	sum := sha256.Sum256([]byte(of))
+	return hex.EncodeToString(sum[:4])
+}

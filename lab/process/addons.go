@@ -1,0 +1,33 @@
+package process
+
+import (
+	"context"
+	_ "embed"
+	"path/filepath"
+
+	"github.com/cloudsim-dev/allinone/credprovider/node"
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// installAddons applies the objects that the cluster needs at its start. It runs each time the
+// API server becomes ready, before the components that need the roles start. If the
+// API server forbids a component's first request, the component backs off for seconds.
+// Only real nodes get a name server, because hollow nodes run no containers.
+func (p *plan) installAddons(ctx context.Context) error {
+	k, err := p.kubernetes()
+	if err != nil {
+		return err
+	}
+	if err := lab.InstallRoles(ctx, k); err != nil || p.Nodes != lab.Real {
+		return err
+	}
+	pulls, err := p.registryFiles()
+	if err != nil {
+		return err
+	}
+	crds := ""
+	if p.hasVolumes() {
+		crds = filepath.Join(p.CSIDir, "crds")
+	}
+	return lab.InstallRealAddons(ctx, k, crds, p.ServeAs, pulls[node.RBACFile])
+}

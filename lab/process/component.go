@@ -1,0 +1,65 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"github.com/cloudsim-dev/allinone/lab"
+	"os"
+	"path/filepath"
+)
+
+// component is one row of the lab's table: a program that the supervisor keeps
+// running, or a part of this process. The table is a graph. The field named after
+// lists other components. The component starts when all these components are
+// ready. It stops before these components stop.
+type component struct {
+	name    string
+	address string // address for people, "" if the component does not listen
+	program program
+	args    []string
+	run     func(context.Context) error // runs instead of a program and returns when its context ends
+	after   []string
+	before  func(context.Context) error // called before each start
+	ready   lab.Probe                   // nil means ready as soon as the component runs
+	then    func(context.Context) error // called each time the component is ready, before dependent components start
+}
+
+// program is a file to execute. Kubernetes' multi-call binary chooses its program by
+// the zeroth argument. The field name holds this argument.
+type program struct {
+	path string
+	name string
+}
+
+// programs finds Kubernetes' programs. It prefers a separate binary in binDir, then the
+// multi-call binary in binDir, then the multi-call binary at the path in the field
+// kube.
+type programs struct {
+	kube   string
+	binDir string // "" means none
+}
+
+func (p programs) find(name string) program {
+	if p.binDir != "" {
+		for _, own := range []string{name, "kube"} {
+			if path := filepath.Join(p.binDir, own); isExecutable(path) == nil {
+				return program{path, name}
+			}
+		}
+	}
+	return program{p.kube, name}
+}
+
+// isExecutable returns an error with the reason if a file cannot be executed.
+func isExecutable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fmt.Errorf("%s is a folder", path)
+	case info.Mode()&0o111 == 0:
+		return fmt.Errorf("%s is not executable", path)
+	}
+	return nil
+}

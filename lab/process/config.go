@@ -1,0 +1,99 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"github.com/cloudsim-dev/allinone/lab"
+	"path/filepath"
+	"time"
+)
+
+// Limits of a Config.
+const (
+	maxInstances = 5000 // the pod network allows more, a laptop usually does not
+	maxPort      = 65535
+)
+
+// Config holds the settings of a lab. The zero value is not valid. Default returns the
+// defaults of the command line.
+type Config struct {
+	DataDir    Dir       // absolute path
+	Self       string    // path of the allinone executable, for components that run as processes
+	Kube       string    // path of Kubernetes' multi-call binary
+	KubeBinDir string    // folder with Kubernetes' separate binaries, preferred to Kube, "" means none
+	MachineDir string    // folder with the components of real machines, needed for real nodes only
+	Archives   string    // folder of *.tar files with more images for real machines, "" means none
+	PortBase   *int      // first port, 0 picks free ports, nil keeps the last start's ports
+	Nodes      lab.Nodes // kind of nodes
+	Instances  int       // number of instances that the first start of a data dir creates
+	Profile    string    // speed of the cloud's hardware: realistic or instant
+	Catalogue  string    // absolute path of a file with regions, zones and instance types, "" means the default catalogue
+	// NetworkProxy makes kube-apiserver reach nodes through a network proxy (KEP-1281).
+	// Without it, kube-apiserver dials nodes directly.
+	NetworkProxy bool
+	// EgressConfig is the absolute path of an EgressSelectorConfiguration for
+	// kube-apiserver. It replaces the lab's own network proxy. "" means none.
+	EgressConfig string
+	// Volumes lets pods on real machines have volumes. CSIDir must then hold the output of
+	// `make csi`: the sidecars and the CustomResourceDefinitions of snapshots.
+	Volumes bool
+	CSIDir  string
+	// ServeAs lists names of legacy drivers under which the CSI driver also answers (KEP-625).
+	ServeAs []string
+	Timeout time.Duration // limit until all components are ready
+	Grace   time.Duration // time between SIGTERM and SIGKILL
+
+	// Progress is called with one line for each step until the lab is ready, and for
+	// each restart of a component. Calls do not overlap. Progress may be nil.
+	Progress func(line string)
+	// OnReady is called once with a report when the lab is ready. It may be nil.
+	OnReady func(Report)
+}
+
+// Default returns the Config of a lab with three hollow nodes.
+func Default() Config {
+	return Config{
+		Nodes: lab.Hollow, Instances: 3, Profile: "realistic", NetworkProxy: true, Volumes: true,
+		Timeout: 2 * time.Minute, Grace: 10 * time.Second,
+	}
+}
+
+// Validate returns one error that lists all invalid fields.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !filepath.IsAbs(string(c.DataDir)) {
+		bad("data dir must be an absolute path, got %q", c.DataDir)
+	}
+	if c.Self == "" {
+		bad("the allinone executable is not known")
+	}
+	if c.Kube == "" {
+		bad("the kube executable is not known")
+	}
+	if c.Nodes != lab.Hollow && c.Nodes != lab.Real && c.Nodes != lab.None {
+		bad("nodes must be %s, %s or %s, got %q", lab.Hollow, lab.Real, lab.None, c.Nodes)
+	}
+	if c.Instances < 0 || c.Instances > maxInstances {
+		bad("instances must be between 0 and %d, got %d", maxInstances, c.Instances)
+	}
+	if c.Profile != "realistic" && c.Profile != "instant" {
+		bad("profile must be realistic or instant, got %q", c.Profile)
+	}
+	if c.Catalogue != "" && !filepath.IsAbs(c.Catalogue) {
+		bad("catalogue must be an absolute path, got %q", c.Catalogue)
+	}
+	if c.EgressConfig != "" && !filepath.IsAbs(c.EgressConfig) {
+		bad("egress selector config file must be an absolute path, got %q", c.EgressConfig)
+	}
+	if c.PortBase != nil && *c.PortBase != 0 && (*c.PortBase < 1024 || *c.PortBase+len(portNames)-1 > maxPort) {
+		bad("port base must be 0 or between 1024 and %d, got %d", maxPort+1-len(portNames), *c.PortBase)
+	}
+	if c.Timeout <= 0 {
+		bad("timeout must be positive, got %s", c.Timeout)
+	}
+	if c.Grace < 0 {
+		bad("grace must not be negative, got %s", c.Grace)
+	}
+	return errors.Join(errs...)
+}

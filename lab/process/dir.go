@@ -1,0 +1,147 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cloudsim-dev/allinone/internal/flock"
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// Dir is the absolute path of a lab's data dir. The lab's resources on the host get
+// their names from this path, so each folder must always have the same Dir: see DirAt.
+type Dir string
+
+// DirAt returns the Dir for a path. It resolves the symbolic links in the part of the
+// path that exists.
+func DirAt(path string) (Dir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	for there, rest := path, ""; ; there, rest = filepath.Dir(there), filepath.Join(filepath.Base(there), rest) {
+		if resolved, err := filepath.EvalSymlinks(there); err == nil {
+			return Dir(filepath.Join(resolved, rest)), nil
+		}
+		if there == filepath.Dir(there) {
+			return Dir(path), nil
+		}
+	}
+}
+
+// Marker file of a data dir.
+const (
+	markerFile = "CLOUDSIM_LAB"
+	markerText = "This folder holds a cloudsim lab. `allinone reset` empties it.\n"
+)
+
+func (d Dir) path(elem ...string) string {
+	return filepath.Join(append([]string{string(d)}, elem...)...)
+}
+
+// Kubeconfig returns the path of the cluster administrator's kubeconfig.
+func (d Dir) Kubeconfig() string { return d.path("kubeconfig") }
+
+// EnvFile returns the path of a shell script that sets the variables for kubectl and the cloud's CLI.
+func (d Dir) EnvFile() string { return d.path("env") }
+
+// Bin returns the folder with links to kubectl and allinone.
+func (d Dir) Bin() string { return d.path("bin") }
+
+// AdminToken returns the path of the cloud administrator's token.
+func (d Dir) AdminToken() string { return d.path("cloud", "admin.token") }
+
+// CourseFile returns the path of the file with the user's progress in the docs' course.
+func (d Dir) CourseFile() string { return d.path("course.json") }
+
+// CourseProgress returns the bytes that the last call of KeepCourseProgress saved. It returns
+// nil if no progress was saved.
+func (d Dir) CourseProgress() ([]byte, error) { return lab.ReadIfThere(d.CourseFile()) }
+
+// KeepCourseProgress saves the progress of the course.
+func (d Dir) KeepCourseProgress(raw []byte) error { return lab.WriteFile(d.CourseFile(), raw) }
+
+// LogFile returns the path of a component's log.
+func (d Dir) LogFile(component string) string { return d.path("logs", component+".log") }
+
+func (d Dir) configFile(name string) string { return d.path("config", name) }
+
+// isOurs reports whether the folder contains the lab's marker file.
+func (d Dir) isOurs() bool {
+	_, err := os.Stat(d.path(markerFile))
+	return err == nil
+}
+
+// claim makes the folder a data dir. It refuses a non-empty folder without the marker,
+// because Reset would delete all files in the folder.
+func (d Dir) claim() error {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return fmt.Errorf("data dir %s not created: %w; choose another with --data-dir", d, errors.Unwrap(err))
+	}
+	if !d.isOurs() {
+		there, err := os.ReadDir(string(d))
+		if err != nil {
+			return fmt.Errorf("data dir %s cannot be read: %w; choose another with --data-dir", d, errors.Unwrap(err))
+		}
+		if len(there) > 0 {
+			return fmt.Errorf("data dir %s is not empty and does not belong to a lab; choose another with --data-dir", d)
+		}
+	}
+	// The write on each start also checks that the folder is writable.
+	if err := lab.WriteFile(d.path(markerFile), []byte(markerText)); err != nil {
+		return fmt.Errorf("data dir %s is not writable: %w; choose another with --data-dir", d, errors.Unwrap(err))
+	}
+	for _, sub := range []string{"bin", "pki", "config", "logs", "etcd", "cloud"} {
+		if err := os.MkdirAll(d.path(sub), 0o700); err != nil {
+			return fmt.Errorf("data dir: %w", err)
+		}
+	}
+	return d.ensureSocketDir()
+}
+
+// errLocked is returned when another process has locked the folder.
+var errLocked = errors.New("the data dir is in use")
+
+// lock locks the folder for this process until unlock is called. It returns errLocked if
+// another process holds the lock. The lock is on the folder itself, so it leaves no lock
+// file. The kernel releases the lock when the process dies.
+func (d Dir) lock() (unlock func(), err error) {
+	f, err := os.Open(string(d))
+	if err != nil {
+		return nil, err
+	}
+	locked, err := flock.Try(f)
+	if err != nil {
+		err = fmt.Errorf("locking %s: %w", d, err)
+	} else if !locked {
+		err = errLocked
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
+
+// empty deletes the contents of the folder. It deletes the marker last, so an
+// interrupted reset can be repeated. It refuses a folder without the marker.
+func (d Dir) empty() error {
+	if !d.isOurs() {
+		return fmt.Errorf("%s is not the data dir of a lab (it has no %s): nothing was deleted", d, markerFile)
+	}
+	there, err := os.ReadDir(string(d))
+	if err != nil {
+		return err
+	}
+	for _, e := range there {
+		if e.Name() == markerFile {
+			continue
+		}
+		if err := os.RemoveAll(d.path(e.Name())); err != nil {
+			return err
+		}
+	}
+	return os.Remove(d.path(markerFile))
+}

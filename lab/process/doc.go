@@ -1,0 +1,24 @@
+// Package process runs a lab as processes of this machine: the simulated cloud, etcd, the
+// Kubernetes control plane, kwok, the cloud controller manager and the hypervisor that
+// turns instances into nodes. It starts independent components in parallel, restarts
+// components that die, and stops them in reverse order. No process of a lab outlives
+// the lab. The lab needs Linux. Only real nodes need root.
+//
+// The data dir is the folder with all files of a lab:
+//
+//	CLOUDSIM_LAB   marks the folder as a data dir; Reset empties no other folder
+//	lab.json       kept for the next start: ports, networks and whether the
+//	               first instances were created
+//	run.json       the running components; deleted on a clean stop
+//	kubeconfig     for people, mode 0600
+//	env            the same settings as shell variables: . DATADIR/env
+//	cloud.yaml     for the cloud's CLI: URL and token file
+//	bin/           links to kubectl and allinone
+//	pki/           keys and certificates, mode 0600
+//	config/        files for components: kubeconfigs, kwok's stages
+//	logs/          the current and the previous log of each component
+//	etcd/ cloud/   the data of the cluster and of the cloud, and tokens
+//
+// Command lines and environments of components contain no secrets. See controlplane.go
+// for the detection of dead nodes.
+package process

@@ -1,0 +1,21 @@
+package process
+
+import (
+	"fmt"
+	"strings"
+)
+
+// envScript returns a shell script that sets the variables of the lab.
+func envScript(d Dir, cloudURL string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# . %s\n", quote(d.EnvFile()))
+	fmt.Fprintf(&b, "export KUBECONFIG=%s\n", quote(d.Kubeconfig()))
+	fmt.Fprintf(&b, "export CLOUDSIM_URL=%s\n", quote(cloudURL))
+	fmt.Fprintf(&b, "export CLOUDSIM_TOKEN_FILE=%s\n", quote(d.AdminToken()))
+	fmt.Fprintf(&b, "export CLOUDSIM_DATA_DIR=%s\n", quote(string(d)))
+	fmt.Fprintf(&b, "export PATH=%s:\"$PATH\"\n", quote(d.Bin()))
+	return b.String()
+}
+
+// quote returns s as one quoted word for a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -1,0 +1,225 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// uninitializedTaint is on a node until the cloud controller manager has initialised
+// the node (KEP-2392).
+const uninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
+
+// NodesReport counts the instances that should run, and how many of these instances have a
+// Ready node. It lists the reasons why the other instances have no Ready node.
+type NodesReport struct {
+	Ready    int        `json:"ready"`
+	Total    int        `json:"total"`
+	NotReady []NotReady `json:"notReady,omitempty"` // the most frequent reason first
+	Error    string     `json:"error,omitempty"`    // why the nodes could not be read
+}
+
+// NotReady is a reason, with the number of instances that it affects.
+type NotReady struct {
+	Reason   string   `json:"reason"`
+	Count    int      `json:"count"`
+	Examples []string `json:"examples"` // names, at most three
+}
+
+const maxExamples = 3
+
+// add counts an instance. The reason is "" if the instance's node is Ready.
+func (r *NodesReport) add(name, reason string) {
+	r.Total++
+	if reason == "" {
+		r.Ready++
+		return
+	}
+	i := slices.IndexFunc(r.NotReady, func(n NotReady) bool { return n.Reason == reason })
+	if i < 0 {
+		i = len(r.NotReady)
+		r.NotReady = append(r.NotReady, NotReady{Reason: reason})
+	}
+	n := &r.NotReady[i]
+	if n.Count++; len(n.Examples) < maxExamples {
+		n.Examples = append(n.Examples, name)
+	}
+}
+
+// AllReady reports whether every instance that should run has a Ready node.
+func (r NodesReport) AllReady() bool { return r.Error == "" && r.Ready == r.Total }
+
+// String returns one line with the counts and then each reason with examples.
+func (r NodesReport) String() string {
+	if r.Error != "" {
+		return "it is unknown which nodes are Ready: " + r.Error
+	}
+	line := fmt.Sprintf("%d of %d nodes are Ready", r.Ready, r.Total)
+	for i, n := range r.NotReady {
+		sep := ", "
+		if i == 0 {
+			sep = "; not Ready: "
+		}
+		examples := strings.Join(n.Examples, ", ")
+		if n.Count > len(n.Examples) {
+			examples += ", …"
+		}
+		line += fmt.Sprintf("%s%d × %s (%s)", sep, n.Count, n.Reason, examples)
+	}
+	return line
+}
+
+// awaitNodes waits until every running instance has a node that is Ready, initialised,
+// and known to the scheduler as Ready. When all nodes are in this state, the scheduler
+// spreads new pods over all nodes. awaitNodes returns the last report when all nodes
+// are ready or when ctx ends. Between two reads it pauses at least for the duration in
+// the argument least.
+func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport, error) {
+	k, err := p.kubernetes()
+	if err != nil {
+		return NodesReport{}, err
+	}
+	c := p.cloudClient()
+	last := NodesReport{Error: "the Nodes were not read in time"}
+	for {
+		began := time.Now()
+		r, err := reportNodes(ctx, k, c, p.began)
+		switch {
+		case err == nil:
+			last = r
+		case ctx.Err() == nil:
+			last = NodesReport{Error: err.Error()}
+		}
+		if last.AllReady() {
+			return last, nil
+		}
+		// Reading thousands of nodes must not take CPU time from the components that
+		// make the nodes Ready.
+		pause := max(least, 5*time.Since(began))
+		select {
+		case <-ctx.Done():
+			return last, nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// reportNodes reads the cloud and the cluster once. It ignores a node with a Lease
+// that was not renewed after the time in the argument named began. The condition
+// Ready of such a node is from an earlier run.
+func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, began time.Time) (r NodesReport, err error) {
+	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
+	if err != nil {
+		return r, err
+	}
+	zones, _, err := cloudsim.All(ctx, c.ListZones, cloudsim.ListOptions{})
+	if err != nil {
+		return r, err
+	}
+	dark := map[string]bool{}
+	for _, z := range zones {
+		dark[z.Name] = z.Dark()
+	}
+	list, err := k.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return r, err
+	}
+	leases, err := k.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return r, err
+	}
+	alive := map[string]bool{}
+	for _, l := range leases.Items {
+		alive[l.Name] = l.Spec.RenewTime != nil && l.Spec.RenewTime.After(began)
+	}
+	nodes := map[string]corev1.Node{}
+	for _, n := range list.Items {
+		if alive[n.Name] {
+			nodes[n.Spec.ProviderID] = n
+		}
+	}
+	for _, i := range instances {
+		switch i.State {
+		case cloudsim.InstanceProvisioning, cloudsim.InstanceStarting, cloudsim.InstanceRebooting:
+			r.add(i.Name, "the instance is "+string(i.State))
+		case cloudsim.InstanceRunning:
+			reason := notServing(nodes, i)
+			switch {
+			case reason != "" && i.Crashed != nil:
+				reason = "the instance crashed"
+			case reason != "" && dark[i.Zone]:
+				reason = "a fault makes zone " + i.Zone + " dark"
+			}
+			r.add(i.Name, reason)
+		}
+	}
+	slices.SortStableFunc(r.NotReady, func(a, b NotReady) int { return b.Count - a.Count })
+	return r, nil
+}
+
+// notServing returns the reason why the scheduler places no pods on an instance's node.
+// It returns "" if the scheduler places pods on the node.
+func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
+	n, ok := nodes[i.ProviderID]
+	if !ok {
+		return "no Node has its provider id and a new Lease"
+	}
+	at := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	switch {
+	case at < 0:
+		return "no kubelet has reported yet"
+	case n.Status.Conditions[at].Status != corev1.ConditionTrue:
+		return fmt.Sprintf("the condition Ready is %s: %s", n.Status.Conditions[at].Status, n.Status.Conditions[at].Reason)
+	}
+	for _, t := range n.Spec.Taints {
+		switch {
+		case t.Key == uninitializedTaint:
+			return "the cloud controller manager has not initialised the Node"
+		case t.Key == corev1.TaintNodeNotReady && t.Effect == corev1.TaintEffectNoSchedule:
+			return "the Node is Ready, but does not accept pods yet"
+		}
+	}
+	return ""
+}
+
+// releaseLeases deletes the node Leases that an earlier kwok holds. A lab runs one kwok,
+// so the holder is dead. A new kwok has another identity and would wait until the
+// Leases expire. releaseLeases keeps the Leases of kubelets. The holder identity of such a
+// Lease is the node's name.
+func (p *plan) releaseLeases(ctx context.Context) error {
+	k, err := p.kubernetes()
+	if err != nil {
+		return err
+	}
+	leases := k.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	held, err := leases.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(16)
+	for _, l := range held.Items {
+		if holder := l.Spec.HolderIdentity; holder != nil && *holder == l.Name {
+			continue
+		}
+		work.Go(func() error {
+			err := leases.Delete(ctx, l.Name, metav1.DeleteOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+	}
+	return work.Wait()
+}

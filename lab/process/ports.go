@@ -1,0 +1,100 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/cloudsim-dev/allinone/internal/freeport"
+)
+
+// DefaultPortBase is the first of a lab's ports.
+const DefaultPortBase = 8180
+
+// portNames lists the ports in order: a port is the base plus its index in this list.
+// Ports that people use come first. New ports are appended, so printed instructions
+// stay correct.
+var portNames = []string{
+	"cloudsim", "kube-apiserver", "etcd", "etcd-peer",
+	"kube-controller-manager", "kube-scheduler", "kwok", "ccm",
+	"proxy-agents", "proxy-health", "proxy-admin", "proxy-agent", "registry",
+	"csi", "csi-sidecars",
+}
+
+// host is the address on which all components listen. It is on loopback, so other
+// machines cannot reach a lab.
+const host = "127.0.0.1"
+
+// ports holds the port of each component by name.
+type ports map[string]int
+
+func (p ports) addr(name string) string { return net.JoinHostPort(host, strconv.Itoa(p[name])) }
+
+func (p ports) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
+
+// choosePorts returns consecutive ports that begin at *base. If *base is 0, it returns
+// the ports of the last start. If the last start used the default ports, or if there
+// was no last start, it returns free ports instead. If base is nil, it returns the
+// ports of the last start, or the default ports if there was no last start.
+func choosePorts(base *int, last ports) (ports, error) {
+	complete := !slices.ContainsFunc(portNames, func(n string) bool { return last[n] == 0 })
+	switch {
+	case base == nil && complete:
+		return last, nil
+	case base == nil:
+		return portsFrom(DefaultPortBase), nil
+	case *base == 0 && complete && last[portNames[0]] != DefaultPortBase:
+		return last, nil // these ports are also from an earlier choice of free ports
+	case *base == 0:
+		return freePorts()
+	}
+	return portsFrom(*base), nil
+}
+
+func portsFrom(base int) ports {
+	p := ports{}
+	for i, n := range portNames {
+		p[n] = base + i
+	}
+	return p
+}
+
+// freePorts returns ports on which no program listens.
+func freePorts() (ports, error) {
+	free, err := freeport.Choose(len(portNames))
+	if err != nil {
+		return nil, err
+	}
+	p := ports{}
+	for i, n := range portNames {
+		p[n] = free[i]
+	}
+	return p, nil
+}
+
+// taken returns an error with one line for each port on which another program listens.
+func (p ports) taken() error {
+	var errs []error
+	for _, n := range portNames {
+		l, err := net.Listen("tcp4", p.addr(n))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("port %d for %s cannot be used: %w; stop the program that uses it, or choose other ports with --port-base", p[n], n, rootCause(err)))
+			continue
+		}
+		l.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// rootCause returns the innermost error, because the caller's message already has the rest.
+func rootCause(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}

@@ -1,0 +1,130 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/lab"
+	"golang.org/x/sys/unix"
+)
+
+// upstream lists the Kubernetes programs that every lab runs.
+var upstream = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
+
+// minFiles is the number of files that a process of the lab may need to have open. The
+// API server holds a socket for each watch, and the hypervisor several for each node.
+const minFiles = 4096
+
+// minSpace is the minimum free disk space in bytes. etcd allocates 128 MiB in advance,
+// and fails with a stack trace if it cannot.
+const minSpace = 256 << 20
+
+// preflight checks for problems that would stop the lab during its start. It returns one
+// error with all problems. Each problem is one line and includes advice.
+func preflight(c Config, p ports) error {
+	return errors.Join(checkPrograms(c), checkMachines(c), checkEgress(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.taken())
+}
+
+func checkPrograms(c Config) error {
+	var errs []error
+	if err := isExecutable(c.Self); err != nil {
+		errs = append(errs, fmt.Errorf("program allinone is missing at %s: %w; run `make build`", c.Self, rootCause(err)))
+	}
+	if c.KubeBinDir != "" && !slices.ContainsFunc(append(upstream, "kube"), func(name string) bool {
+		return isExecutable(filepath.Join(c.KubeBinDir, name)) == nil
+	}) {
+		errs = append(errs, fmt.Errorf("--kube-bin-dir %s has none of the Kubernetes programs: %s", c.KubeBinDir, strings.Join(upstream, ", ")))
+	}
+	missing := map[string][]string{} // program names by the path of the missing file
+	all := programs{c.Kube, c.KubeBinDir}
+	for _, name := range upstream {
+		if path := all.find(name).path; isExecutable(path) != nil {
+			missing[path] = append(missing[path], name)
+		}
+	}
+	for path, names := range missing {
+		errs = append(errs, fmt.Errorf("program for %s is missing at %s: %w; run `make build`, or set --kube-bin-dir to a folder with Kubernetes' own programs",
+			strings.Join(names, ", "), path, rootCause(isExecutable(path))))
+	}
+	return errors.Join(errs...)
+}
+
+// checkEgress checks that the egress configuration can be read. kube-apiserver checks
+// its content.
+func checkEgress(c Config) error {
+	if c.EgressConfig == "" {
+		return nil
+	}
+	f, err := os.Open(c.EgressConfig)
+	if err != nil {
+		return fmt.Errorf("--egress-selector-config-file: %w; `allinone proxy config` writes one", err)
+	}
+	return f.Close()
+}
+
+// checkMachines checks the basic needs of real machines. Doctor checks more.
+func checkMachines(c Config) error {
+	if c.Nodes != lab.Real {
+		return nil
+	}
+	var errs []error
+	if os.Geteuid() != 0 {
+		errs = append(errs, errors.New("real nodes need root: run it with sudo, or use --nodes hollow"))
+	}
+	if info, err := os.Stat(c.Archives); c.Archives != "" && (err != nil || !info.IsDir()) {
+		errs = append(errs, fmt.Errorf("--image-archives %s is not a folder", c.Archives))
+	}
+	missing := map[string]error{}
+	for name, path := range c.realPrograms().Required() {
+		if err := isExecutable(path); err != nil {
+			missing[name] = err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		errs = append(errs, fmt.Errorf("%s for real nodes is missing: %w; run `make machine`", name, missing[name]))
+	}
+	return errors.Join(errs...)
+}
+
+// checkFileLimit checks the hard limit, because programs in Go raise their soft limit to
+// the hard limit.
+func checkFileLimit() error {
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		return fmt.Errorf("reading the limit of open files: %w", err)
+	}
+	if lim.Max < minFiles {
+		return fmt.Errorf("the limit of open files is %d: raise it to %d with `ulimit -Hn %d`", lim.Max, minFiles, minFiles)
+	}
+	return nil
+}
+
+// checkSpace checks the disk space that a user without root privileges may fill. This space is
+// smaller than the whole free space.
+func checkSpace(d Dir, need uint64) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(string(d), &fs); err != nil {
+		return fmt.Errorf("looking for free space in data dir %s: %w", d, err)
+	}
+	if free := fs.Bavail * uint64(fs.Bsize); free < need {
+		return fmt.Errorf("data dir %s has %d MiB of free space; a lab needs %d MiB: free some, or choose another with --data-dir", d, free>>20, need>>20)
+	}
+	return nil
+}
+
+// link makes bin/NAME a symbolic link to target. It replaces an older link.
+func (d Dir) link(name, target string) error {
+	at := d.path("bin", name)
+	if now, err := os.Readlink(at); err == nil && now == target {
+		return nil
+	}
+	if err := os.Remove(at); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(target, at)
+}

@@ -1,0 +1,163 @@
+package process
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func executable(t *testing.T, path string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestPreflight(t *testing.T) {
+	base := t.TempDir()
+	self, kube := executable(t, filepath.Join(base, "bin", "allinone")), executable(t, filepath.Join(base, "bin", "kube"))
+	for _, name := range upstream {
+		executable(t, filepath.Join(base, "upstream", name))
+	}
+	executable(t, filepath.Join(base, "some", "etcd"))
+	executable(t, filepath.Join(base, "multi", "kube"))
+	if err := os.WriteFile(filepath.Join(base, "plain"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(base, "none"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	busy, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	nowhere := filepath.Join(base, "nowhere")
+
+	for _, tc := range []struct {
+		name               string
+		self, kube, binDir string
+		takePort           string
+		want               []string // one per line, in order
+	}{
+		{name: "all is well", self: self, kube: kube},
+		{name: "upstream's own", self: self, kube: nowhere, binDir: filepath.Join(base, "upstream")},
+		{name: "one of upstream's", self: self, kube: kube, binDir: filepath.Join(base, "some")},
+		{name: "another multi-call binary", self: self, kube: nowhere, binDir: filepath.Join(base, "multi")},
+		{name: "not built", self: self, kube: nowhere, want: []string{
+			"program for etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok is missing at " + nowhere + ": no such file or directory; run `make build`, or",
+		}},
+		{name: "not executable", self: self, kube: filepath.Join(base, "plain"), want: []string{"is not executable; run `make build`"}},
+		{name: "an empty folder", self: self, kube: kube, binDir: filepath.Join(base, "none"), want: []string{"--kube-bin-dir " + filepath.Join(base, "none") + " has none of the Kubernetes programs: etcd"}},
+		{name: "all at once", self: nowhere, kube: nowhere, takePort: "etcd", want: []string{
+			"program allinone is missing at " + nowhere, "program for etcd, ", "for etcd cannot be used: address already in use; stop the program that uses it, or choose other ports with --port-base",
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := freePorts()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.takePort != "" {
+				p[tc.takePort] = busy.Addr().(*net.TCPAddr).Port
+			}
+			got := ""
+			if err := preflight(Config{DataDir: Dir(base), Self: tc.self, Kube: tc.kube, KubeBinDir: tc.binDir}, p); err != nil {
+				got = err.Error()
+			}
+			said := strings.Split(got, "\n")
+			if got == "" {
+				said = nil
+			}
+			if len(said) != len(tc.want) {
+				t.Fatalf("%d lines, want %d:\n%s", len(said), len(tc.want), got)
+			}
+			for i, want := range tc.want {
+				if !strings.Contains(said[i], want) {
+					t.Errorf("line %d is %q, want %q", i+1, said[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestChoosePorts(t *testing.T) {
+	last := portsFrom(20000)
+	incomplete := portsFrom(20000)
+	delete(incomplete, "ccm")
+	for _, tc := range []struct {
+		name string
+		base *int
+		last ports
+		want ports // nil means any free ports
+	}{
+		{"no ports chosen before", nil, nil, portsFrom(DefaultPortBase)},
+		{"ports of the last start", nil, last, last},
+		{"incomplete ports of an older release", nil, incomplete, portsFrom(DefaultPortBase)},
+		{"given port base", new(30000), last, portsFrom(30000)},
+		{"free ports", new(0), nil, nil},
+		{"free ports instead of default ports", new(0), portsFrom(DefaultPortBase), nil},
+		{"free ports of the last start", new(0), last, last},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := choosePorts(tc.base, tc.last)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.want == nil {
+				tc.want = got
+				seen := map[int]bool{}
+				for _, port := range got {
+					seen[port] = true
+				}
+				if len(seen) != len(portNames) || seen[DefaultPortBase] {
+					t.Errorf("equal ports in %v", got)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if got := portsFrom(8180).url("https", "kube-apiserver"); got != "https://127.0.0.1:"+strconv.Itoa(8181) {
+		t.Error(got)
+	}
+}
+
+func TestConfigSaysAllThatIsWrong(t *testing.T) {
+	good := Default()
+	good.DataDir, good.Self, good.Kube = "/somewhere", "/bin/allinone", "/bin/kube"
+	if err := good.Validate(); err != nil {
+		t.Errorf("default ports: %v", err)
+	}
+	bad := Config{DataDir: "relative", Nodes: "virtual", Instances: -1, Profile: "slow", PortBase: new(65530), Grace: -1}
+	err := bad.Validate()
+	if err == nil {
+		t.Fatal("got no error")
+	}
+	for _, want := range []string{"data dir", "allinone executable", "kube executable", `nodes must be hollow, real or none, got "virtual"`, "instances", "profile", fmt.Sprintf("port base must be 0 or between 1024 and %d", maxPort+1-len(portNames)), "timeout", "grace"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in the error %v", want, err)
+		}
+	}
+}
+
+func TestCheckSpace(t *testing.T) {
+	d := newDir(t)
+	if err := checkSpace(d, 1); err != nil {
+		t.Error(err)
+	}
+	if err := checkSpace(d, 1<<62); err == nil || !strings.Contains(err.Error(), "free space") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,142 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/real"
+)
+
+// vpc returns the network of this lab's machines.
+func (p *plan) vpc() real.Network { return p.networks.VPCNetwork(p.dir.cable()) }
+
+// hash returns a short hash of the data dir. Names on the host contain it, so labs do not conflict.
+func (d Dir) hash() string { return lab.Hash(string(d)) }
+
+func (d Dir) machines() string    { return d.path("real") }
+func (d Dir) machineName() string { return "cloudsim-" + d.hash() }
+func (d Dir) cable() string       { return "csim-" + d.hash() }
+
+// MachinePID returns the pid of the first process of a real node's machine.
+func (d Dir) MachinePID(node string) (int, error) {
+	return real.First(d.machines(), d.machineName(), node)
+}
+
+// sweepMachines ends the machines that an earlier run left and appends "machines" to swept if there were any.
+func (d Dir) sweepMachines(ctx context.Context, swept []string) ([]string, error) {
+	left, err := real.Runs(d.machines(), d.machineName(), d.cable())
+	if err != nil || !left {
+		return swept, err
+	}
+	if err := real.Clean(ctx, d.machines(), d.machineName(), d.cable()); err != nil {
+		return swept, fmt.Errorf("ending the machines of an earlier run: %w", err)
+	}
+	return append(swept, "machines"), nil
+}
+
+// layNetwork creates the VPC. The lab calls it before the cloud starts, because the
+// cloud's data plane listens on addresses in the VPC.
+func (p *plan) layNetwork(context.Context) error {
+	return real.Lay(p.dir.machines(), p.vpc())
+}
+
+// endpointFlags returns flags for the address of the API server that pods use. Without a
+// VPC the Service "kubernetes" has no endpoint, because a Service may not have a loopback
+// address as its endpoint. With a VPC the API server also resolves Services for webhooks
+// and aggregated APIs to pod addresses itself. The reason is that no kube-proxy
+// translates Service addresses on the host, because the host is not a node.
+func (p *plan) endpointFlags() []string {
+	if p.Nodes != lab.Real {
+		return []string{"--advertise-address=" + host, "--endpoint-reconciler-type=none"}
+	}
+	return []string{"--advertise-address=" + p.vpc().Host.String(), "--enable-aggregator-routing"}
+}
+
+// serverIPs returns the addresses at which machines find the servers of the control plane.
+func (p *plan) serverIPs() []net.IP {
+	if p.Nodes != lab.Real {
+		return nil
+	}
+	return []net.IP{p.vpc().Host.AsSlice()}
+}
+
+// podFlags returns flags for the assignment of pod ranges and for the routes to these
+// ranges. For hollow nodes kube-controller-manager assigns the ranges, and there are no
+// routes. For real nodes the cloud's network assigns a range to each new instance. The
+// cloud controller manager then writes the range into the Node and a route into the
+// cloud's route table.
+func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
+	if p.Nodes != lab.Real {
+		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil
+	}
+	pods := "--cluster-cidr=" + p.networks.Pods
+	return []string{"--pod-range=" + p.networks.Pods}, []string{"--allocate-node-cidrs=false", pods},
+		[]string{"--allocate-node-cidrs", "--cidr-allocator-type=CloudAllocator", "--configure-cloud-routes", pods, "--route-reconciliation-period=10s"}
+}
+
+// clientFlags returns flags that keep the client's address on connections through load
+// balancers, as Kubernetes' rules for external traffic expect.
+func (p *plan) clientFlags() []string {
+	if p.Nodes != lab.Real {
+		return nil
+	}
+	return []string{"--show-clients"}
+}
+
+// ipMode returns "VIP" if kube-proxy may send the traffic of pods to a load balancer's
+// address directly to the Service. This is correct for real nodes, because their load
+// balancers keep the client's address.
+func (p *plan) ipMode() string {
+	if p.Nodes == lab.Real {
+		return "VIP"
+	}
+	return "Proxy"
+}
+
+// realHypervisor returns the component that runs instances as machines. It is a part of this process.
+func (p *plan) realHypervisor(log *slog.Logger) component {
+	return component{
+		name: "hypervisor",
+		run: func(ctx context.Context) error {
+			k, err := lab.Connect(p.dir.configFile("hypervisor.kubeconfig"), lab.HypervisorAgent)
+			if err != nil {
+				return err
+			}
+			c, err := p.realConfig(k)
+			if err != nil {
+				return err
+			}
+			return real.Run(ctx, log.With("component", "hypervisor"), c)
+		},
+		after: []string{"cloudsim", "kube-apiserver"},
+	}
+}
+
+func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {
+	n := p.vpc()
+	files, err := p.registryFiles()
+	api, cloud := p.ports["kube-apiserver"], p.ports["cloudsim"]
+	return lab.InCluster(k, p.pki, api, real.Config{
+		Cloud: p.hypervisorClient(), Dir: p.dir.machines(), Name: p.dir.machineName(), Network: n,
+		Registry: real.Registry{Name: p.registryName(), CA: p.dir.path("cloud", "registry", "ca.crt"), Kubelet: files},
+		Programs: p.realPrograms(), ClusterDNS: lab.ClusterDNS.String(),
+		Router: &real.Services{
+			Metadata:  p.componentClient("metadata"),
+			Endpoints: map[int]string{api: p.ports.addr("kube-apiserver"), cloud: p.ports.addr("cloudsim")},
+		},
+		Say: p.say, Volumes: p.realVolumes(), NetworkProxy: p.realNetworkProxy(),
+	}), err
+}
+
+// realPrograms returns the programs of this lab's machines.
+func (c Config) realPrograms() real.Programs {
+	all := programs{c.Kube, c.KubeBinDir}
+	found := lab.RealPrograms(c.MachineDir, c.Self, func(name string) string { return all.find(name).path })
+	found.Archives = c.Archives
+	return found
+}

@@ -1,0 +1,122 @@
+package process
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/real"
+)
+
+// layVPC creates the network that a killed lab of real machines leaves behind. It
+// returns the file on which the network namespace is mounted.
+func layVPC(t *testing.T, d Dir) (mounted string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("short mode: the test creates a network")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("the test needs root")
+	}
+	n, release, err := lab.ClaimRealNetworks(t.Context(), lab.Networks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
+	t.Cleanup(func() {
+		if err := real.Clean(context.WithoutCancel(t.Context()), d.machines(), d.machineName(), d.cable()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := real.Lay(d.machines(), n.VPCNetwork(d.cable())); err != nil {
+		t.Fatal(err)
+	}
+	return d.path("real", "vpc.netns")
+}
+
+// left lists the parts of a lab's network that are still on the host.
+func (d Dir) left(t *testing.T) (what []string) {
+	t.Helper()
+	if _, err := net.InterfaceByName(d.cable()); err == nil {
+		what = append(what, "link")
+	}
+	if _, err := os.Stat(d.path("real", "vpc.netns")); err == nil {
+		what = append(what, "namespace")
+	}
+	return what
+}
+
+// Down ends the machines of a lab by their names on the host, so it needs no readable run.json.
+func TestDownWithADamagedRecordEndsMachines(t *testing.T) {
+	d := newDir(t)
+	layVPC(t, d)
+	if err := os.WriteFile(d.path("run.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if stopped, err := Down(t.Context(), d, time.Minute); !stopped || err != nil {
+		t.Errorf("Down = %v, %v", stopped, err)
+	}
+	if left := d.left(t); len(left) > 0 {
+		t.Errorf("Down did not remove %v", left)
+	}
+	if stopped, err := Down(t.Context(), d, time.Minute); stopped || err != nil {
+		t.Errorf("second Down = %v, %v; want false", stopped, err)
+	}
+}
+
+// A lab ends the machines that an earlier lab left, even if the new lab stops
+// before its hypervisor takes over these machines.
+func TestMachinesWithoutAHypervisorEnd(t *testing.T) {
+	d := newDir(t)
+	layVPC(t, d)
+	c := Default()
+	c.DataDir, c.Nodes, c.Self, c.Kube, c.Volumes = d, lab.Real, "allinone", "kube", false
+	ports, err := freePorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, release, err := lab.ClaimRealNetworks(t.Context(), lab.Networks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	p := &plan{Config: c, dir: d, ports: ports, networks: n, say: t.Logf, pki: lab.PKI{Dir: d.path("pki"), Now: time.Now()}}
+	if _, err := p.pki.Ensure(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if err := p.supervise(ctx, slog.New(slog.DiscardHandler), t.Logf); err != nil {
+		t.Error(err)
+	}
+	if left := d.left(t); len(left) > 0 {
+		t.Errorf("Reset did not remove %v", left)
+	}
+}
+
+// Reset deletes no files while a part of the lab cannot be ended.
+func TestResetKeepsDataOfRunningParts(t *testing.T) {
+	d := newDir(t)
+	file := layVPC(t, d)
+	if err := unix.Mount(file, file, "", unix.MS_BIND, ""); err != nil { // the mount prevents the immediate removal of the file
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(file, unix.MNT_DETACH) })
+	if err := os.WriteFile(d.path("run.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Reset(t.Context(), d, time.Minute); err == nil {
+		t.Error("Reset returned no error although the network exists")
+	}
+	for _, sub := range []string{"bin", "cloud", "config", "etcd", markerFile} {
+		if _, err := os.Stat(d.path(sub)); err != nil {
+			t.Errorf("Reset deleted the data directory although the network exists: %v", err)
+		}
+	}
+}

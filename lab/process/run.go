@@ -1,0 +1,315 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/internal/backoff"
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// Run runs a lab until ctx ends. It stops all components before it returns, and returns
+// nil after a clean stop. An error means an invalid Config, a failed check of the
+// machine (see preflight) or a component that does not start.
+//
+// The lab restarts components that die. If the calling process dies, by a second Ctrl-C
+// or by SIGKILL, the kernel kills all programs of the lab.
+func Run(ctx context.Context, log *slog.Logger, c Config) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	began := time.Now()
+	say := c.narrator(log, began)
+	unlock, err := open(ctx, c.DataDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	swept, err := c.DataDir.sweep(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Nodes != lab.Real { // the hypervisor of real nodes takes the machines over
+		swept, err = c.DataDir.sweepMachines(ctx, swept)
+	}
+	if err != nil {
+		return err
+	}
+	if len(swept) > 0 {
+		say("ended processes of an earlier run: %s", strings.Join(swept, ", "))
+	}
+	p, err := prepare(ctx, c, say)
+	if err != nil {
+		return err
+	}
+	defer p.releaseNetworks()
+	return p.supervise(ctx, log, say)
+}
+
+// narrator returns a function that reports a step to Progress and to the log.
+func (c Config) narrator(log *slog.Logger, began time.Time) func(format string, args ...any) {
+	var saying sync.Mutex
+	return func(format string, args ...any) {
+		line := fmt.Sprintf(format, args...)
+		log.Info(line)
+		if c.Progress != nil {
+			saying.Lock()
+			defer saying.Unlock()
+			c.Progress(fmt.Sprintf("%6.1fs  %s", time.Since(began).Seconds(), line))
+		}
+	}
+}
+
+// lockRelease is the maximum time for which a killed lab may still hold its lock. The
+// kernel releases the lock when the last thread of the process has ended.
+const lockRelease = time.Second
+
+// open claims the folder and takes its lock. It waits up to lockRelease for the lock.
+func open(ctx context.Context, d Dir) (unlock func(), err error) {
+	if err := d.claim(); err != nil {
+		return nil, err
+	}
+	unlock, err = d.lock()
+	for end := time.Now().Add(lockRelease); errors.Is(err, errLocked) && time.Now().Before(end) && ctx.Err() == nil; unlock, err = d.lock() {
+		backoff.Sleep(ctx, lockRelease/50)
+	}
+	if errors.Is(err, errLocked) {
+		pid := "another process"
+		if r, err := d.record(); err == nil && r.Supervisor.runs() {
+			pid = fmt.Sprintf("pid %d", r.Supervisor.PID)
+		}
+		return nil, fmt.Errorf("a lab runs in %s already (%s); stop it with `allinone down --data-dir %s`", d, pid, quote(string(d)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := d.forgetDamaged(); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// prepare checks the machine, claims networks, and writes all files that the components
+// read. The caller releases the networks.
+func prepare(ctx context.Context, c Config, say func(string, ...any)) (*plan, error) {
+	m, err := c.DataDir.memory()
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{Config: c, dir: c.DataDir, began: time.Now(), programs: programs{c.Kube, c.KubeBinDir}, say: say}
+	if p.ports, err = choosePorts(c.PortBase, m.Ports); err != nil {
+		return nil, err
+	}
+	claim := lab.ClaimHollowNetworks
+	if c.Nodes == lab.Real {
+		claim = lab.ClaimRealNetworks
+	}
+	p.networks, p.releaseNetworks, err = claim(ctx, m.Networks)
+	if err := errors.Join(preflight(c, p.ports), err); err != nil {
+		if p.releaseNetworks != nil {
+			p.releaseNetworks()
+		}
+		return nil, err
+	}
+	if err := p.write(m); err != nil {
+		p.releaseNetworks()
+		return nil, err
+	}
+	return p, nil
+}
+
+// write records the ports and networks in the memory of the data directory, creates missing
+// keys and certificates, and writes the files of the components.
+func (p *plan) write(m memory) error {
+	m.Ports, m.Networks = p.ports, p.networks
+	if err := p.DataDir.remember(m); err != nil {
+		return err
+	}
+	p.pki = lab.PKI{Dir: p.DataDir.path("pki"), Now: time.Now(), Servers: p.serverIPs()}
+	made, err := p.pki.Ensure()
+	if err != nil {
+		return err
+	}
+	if len(made) > 0 {
+		p.say("made %d keys and certificates in %s", len(made), p.pki.Dir)
+	}
+	return p.writeFiles()
+}
+
+// writeFiles writes the files that people and components read.
+func (p *plan) writeFiles() error {
+	server := p.ports.url("https", "kube-apiserver")
+	for _, user := range []string{"kube-controller-manager", "kube-scheduler", "ccm", "kwok", "hypervisor", "csi-sidecars"} {
+		if err := p.pki.WriteKubeconfig(p.dir.configFile(user+".kubeconfig"), server, user); err != nil {
+			return fmt.Errorf("kubeconfig of %s: %w", user, err)
+		}
+	}
+	if err := p.pki.WriteKubeconfig(p.dir.Kubeconfig(), server, "admin"); err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	links := map[string]string{"allinone": p.Self}
+	if kubectl := p.programs.find("kubectl"); isExecutable(kubectl.path) == nil {
+		links["kubectl"] = kubectl.path
+	}
+	for name, target := range links {
+		if err := p.dir.link(name, target); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		lab.WriteFile(p.dir.configFile("kwok.yaml"), lab.KwokConfig),
+		lab.WriteFile(p.dir.EnvFile(), []byte(envScript(p.dir, p.ports.url("http", "cloudsim")))),
+		p.writeEgress(), p.writeWhereCloud())
+}
+
+// writeWhereCloud writes the cloud's URL and token file for the cloud's CLI.
+func (p *plan) writeWhereCloud() error {
+	raw, err := yaml.Marshal(map[string]string{"url": p.ports.url("http", "cloudsim"), "tokenFile": p.dir.AdminToken()})
+	if err != nil {
+		return err
+	}
+	return lab.WriteFile(p.dir.path("cloud.yaml"), raw)
+}
+
+// supervise runs the components, reports when all are ready, and waits until they stop.
+func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string, ...any)) error {
+	table, err := p.components(log)
+	if err != nil {
+		return err
+	}
+	units, err := newUnits(table)
+	if err != nil {
+		return err
+	}
+	d := &diary{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Nodes: p.Nodes, Since: p.began}}
+	for _, c := range table {
+		file := c.name
+		if c.run != nil {
+			file = labLog // parts of this process write to the lab's log
+		}
+		d.now.Components = append(d.now.Components, running{Name: c.name, Address: c.address, Log: p.dir.LogFile(file)})
+	}
+	if err := d.note(func(*record) {}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &supervisor{dir: p.dir, diary: d, say: say, grace: p.Grace}
+	var background sync.WaitGroup
+	var late, unready error
+	background.Go(func() {
+		nodes, err := p.announce(ctx, units, d, say)
+		if late = err; late != nil {
+			cancel(late)
+		}
+		if late == nil && !nodes.AllReady() {
+			unready = p.awaitLateNodes(ctx, nodes, say)
+		}
+		<-ctx.Done()
+		say("stopping everything")
+	})
+	if p.ownProxy() {
+		background.Go(func() { p.renewProxy(ctx, log) })
+	}
+	err = s.run(ctx, units)
+	cancel(nil)
+	background.Wait()
+	var left error
+	if p.Nodes == lab.Real { // machines that the hypervisor did not take over
+		_, left = p.dir.sweepMachines(context.WithoutCancel(ctx), nil)
+	}
+	say("everything has stopped")
+	return errors.Join(err, late, unready, left, d.close())
+}
+
+// announce waits until all components are ready and reports this. A component that is
+// not ready in time is an error and ends the lab. Nodes that are not Ready in time are
+// only reported. The lab continues, so the user can look for the cause.
+func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(string, ...any)) (nodes NodesReport, err error) {
+	deadline, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
+	for _, u := range units {
+		select {
+		case <-u.ready:
+		case <-deadline.Done():
+			if ctx.Err() != nil {
+				return nodes, nil
+			}
+			return nodes, notReady(ctx, p, u)
+		}
+	}
+	if p.Nodes != lab.None {
+		nodes, err = p.awaitNodes(deadline, 100*time.Millisecond)
+		if err != nil {
+			return nodes, err
+		}
+		if ctx.Err() != nil {
+			return NodesReport{}, nil
+		}
+		if nodes.AllReady() {
+			say("every instance has a Ready node")
+		} else {
+			say("%s after %s", nodes, p.Timeout)
+		}
+	}
+	if err := d.note(func(r *record) { r.Ready = true }); err != nil {
+		return nodes, err
+	}
+	if p.OnReady != nil {
+		report, err := Status(p.dir)
+		if err != nil {
+			return nodes, err
+		}
+		report.Machines = &nodes
+		p.OnReady(report)
+	}
+	return nodes, nil
+}
+
+// ErrNodesNotReady means that some nodes were not Ready in time, and were still not Ready when
+// the lab ended.
+var ErrNodesNotReady = errors.New("not all nodes are Ready")
+
+// awaitLateNodes waits until all nodes are Ready and reports this. If ctx ends before
+// all nodes are Ready, it returns ErrNodesNotReady with the last report.
+func (p *plan) awaitLateNodes(ctx context.Context, last NodesReport, say func(string, ...any)) error {
+	nodes, err := p.awaitNodes(ctx, 2*time.Second)
+	if err != nil {
+		return err
+	}
+	if !nodes.AllReady() {
+		if nodes.Error == "" {
+			last = nodes
+		}
+		return fmt.Errorf("%w: %s", ErrNodesNotReady, last)
+	}
+	say("every instance has a Ready node")
+	return nil
+}
+
+// notReady returns the error for a unit that is not ready in time. If the unit waits
+// for another unit, the error names that unit. notReady calls the probe of the
+// component once more to get the reason.
+func notReady(ctx context.Context, p *plan, u *unit) error {
+	for _, need := range u.needs {
+		if !isClosed(need.ready) {
+			return notReady(ctx, p, need)
+		}
+	}
+	reason := errors.New("the component gave no reason")
+	if u.component.ready != nil {
+		if err := u.component.ready(ctx); err != nil {
+			reason = err
+		}
+	}
+	return fmt.Errorf("%s is not ready after %s: %w; see %s", u.name, p.Timeout, reason, p.dir.LogFile(u.name))
+}

@@ -1,0 +1,207 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/lab"
+	"golang.org/x/sys/unix"
+)
+
+// memory is the content of lab.json, which the next start reads.
+type memory struct {
+	// Ports by component. The next start keeps them, so printed instructions stay correct.
+	Ports map[string]int `json:"ports"`
+	// Networks of the cloud, in which instances have addresses.
+	Networks lab.Networks `json:"networks"`
+	// Seeded is true after the first instances were created. The lab creates these
+	// instances only once, so an instance that the user deletes stays deleted.
+	Seeded bool `json:"seeded"`
+}
+
+func (d Dir) memory() (memory, error) {
+	var m memory
+	raw, err := lab.ReadIfThere(d.path("lab.json"))
+	if err != nil || raw == nil {
+		return m, err
+	}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return m, fmt.Errorf("%s is damaged: %w; `allinone reset` deletes the lab", d.path("lab.json"), err)
+	}
+	return m, nil
+}
+
+func (d Dir) remember(m memory) error {
+	raw, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return lab.WriteDurably(d.path("lab.json"), append(raw, '\n'))
+}
+
+// process identifies a process, also when its pid is reused later.
+type process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // clock ticks after boot
+	Boot  string `json:"boot"`  // id of the boot
+}
+
+// identify returns the process that has this pid now, or the zero process if none has.
+func identify(pid int) process {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return process{}
+	}
+	// The second field is the command in parentheses and may hold any characters.
+	// Field 3 is the state and field 22 the start time: proc(5).
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	// A zombie counts as ended, unless some of its threads (field 20) still run,
+	// because they hold its files and ports.
+	if len(fields) < 20 || fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
+		return process{}
+	}
+	start, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return process{}
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return process{}
+	}
+	return process{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}
+}
+
+// runs reports whether this process still runs.
+func (p process) runs() bool { return p.PID > 0 && identify(p.PID) == p }
+
+// signal sends sig to the process, or to its process group if group is true. A process
+// that no longer runs is no error.
+func (p process) signal(sig unix.Signal, group bool) error {
+	if !p.runs() {
+		return nil
+	}
+	to := p.PID
+	if group {
+		to = -to
+	}
+	if err := unix.Kill(to, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("pid %d: %w", p.PID, err)
+	}
+	return nil
+}
+
+// running is the entry of a component in run.json.
+type running struct {
+	Name     string    `json:"name"`
+	Address  string    `json:"address,omitempty"`
+	Log      string    `json:"log,omitempty"`
+	Process  process   `json:"process"`
+	Since    time.Time `json:"since"`
+	Restarts int       `json:"restarts"`
+	Ready    bool      `json:"ready"`
+}
+
+// record is the content of run.json: the running components.
+type record struct {
+	Supervisor process   `json:"supervisor"`
+	Nodes      lab.Nodes `json:"nodes"`
+	Since      time.Time `json:"since"`
+	Ready      bool      `json:"ready"`
+	Components []running `json:"components"` // in the order of the table
+}
+
+func (d Dir) record() (record, error) {
+	var r record
+	raw, err := lab.ReadIfThere(d.path("run.json"))
+	if err != nil || raw == nil {
+		return r, err
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return record{}, fmt.Errorf("%w: %w; `allinone down` removes it", damagedRecord(d.path("run.json")), err)
+	}
+	return r, nil
+}
+
+// damagedRecord is the error for an unreadable run.json. Its value is the path.
+type damagedRecord string
+
+func (e damagedRecord) Error() string { return string(e) + " is damaged" }
+
+// forgetDamaged removes an unreadable run.json, so that it does not prevent a new start.
+// The caller holds the lock. So no lab runs, and the processes of a killed lab have died
+// with their supervisor.
+func (d Dir) forgetDamaged() error {
+	_, err := d.record()
+	if damaged, ok := errors.AsType[damagedRecord](err); ok {
+		return os.Remove(string(damaged))
+	}
+	return err
+}
+
+// diary keeps run.json up to date while the lab runs.
+type diary struct {
+	dir Dir
+
+	mu  sync.Mutex
+	now record
+}
+
+// note changes the record and writes it to run.json.
+func (d *diary) note(change func(*record)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change(&d.now)
+	raw, err := json.MarshalIndent(d.now, "", "  ")
+	if err != nil {
+		return err
+	}
+	return lab.WriteFile(d.dir.path("run.json"), append(raw, '\n'))
+}
+
+// noteComponent changes the entry of one component.
+func (d *diary) noteComponent(name string, change func(*running)) error {
+	return d.note(func(r *record) {
+		for i := range r.Components {
+			if r.Components[i].Name == name {
+				change(&r.Components[i])
+			}
+		}
+	})
+}
+
+func (d *diary) close() error { return os.Remove(d.dir.path("run.json")) }
+
+// sweep kills the processes that a killed supervisor left, and returns their names.
+// Normally the kernel kills these processes together with their supervisor. sweep handles
+// a process that was just being started, and a kernel that failed to kill a process.
+func (d Dir) sweep(ctx context.Context) (swept []string, err error) {
+	r, err := d.record()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range r.Components {
+		if !c.Process.runs() || c.Process.PID == os.Getpid() {
+			continue
+		}
+		swept = append(swept, c.Name)
+		if err := c.Process.signal(unix.SIGKILL, true); err != nil {
+			return swept, fmt.Errorf("ending the %s of an earlier run: %w", c.Name, err)
+		}
+		if err := c.Process.awaitEnd(ctx, sweepPatience); err != nil {
+			return swept, fmt.Errorf("the %s of an earlier run does not end: %w", c.Name, err)
+		}
+	}
+	return swept, nil
+}
+
+// sweepPatience is the time that a killed process may take to end.
+const sweepPatience = 5 * time.Second

@@ -1,0 +1,127 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/backoff"
+)
+
+// Down stops the lab that runs in a data dir and waits until all its processes have ended.
+// It kills a lab that does not stop within the timeout. If a lab is just starting and has
+// not written its pid yet, Down waits up to the timeout for the pid. It reports whether
+// there was a lab to stop.
+func Down(ctx context.Context, d Dir, timeout time.Duration) (stopped bool, err error) {
+	stopped, unlock, err := d.stop(ctx, timeout)
+	if err == nil {
+		unlock()
+	}
+	return stopped, err
+}
+
+// stop does the work of Down and returns with the lock held.
+func (d Dir) stop(ctx context.Context, timeout time.Duration) (stopped bool, unlock func(), err error) {
+	stopped, unlock, err = d.seize(ctx, timeout)
+	if err != nil {
+		return stopped, nil, err
+	}
+	swept, err := d.sweepAll(ctx)
+	if err != nil {
+		unlock()
+	}
+	return stopped || len(swept) > 0, unlock, err
+}
+
+// sweepAll ends the processes and machines that a killed supervisor left, also if
+// run.json is unreadable. The caller holds the lock.
+func (d Dir) sweepAll(ctx context.Context) (swept []string, err error) {
+	if err := d.forgetDamaged(); err != nil {
+		return nil, err
+	}
+	if swept, err = d.sweep(ctx); err != nil {
+		return swept, err
+	}
+	return d.sweepMachines(ctx, swept)
+}
+
+// seize ends the running lab and takes its lock. A starting lab holds the lock for a
+// while before it writes run.json, so seize retries in this time.
+func (d Dir) seize(ctx context.Context, timeout time.Duration) (stopped bool, unlock func(), err error) {
+	for began := time.Now(); ; backoff.Sleep(ctx, seizeEvery) {
+		r, unread := d.record()
+		_, damaged := errors.AsType[damagedRecord](unread)
+		if unread != nil && !damaged {
+			return stopped, nil, unread
+		}
+		if r.Supervisor.runs() {
+			stopped = true
+			if err := errors.Join(r.Supervisor.signal(unix.SIGTERM, false), r.Supervisor.awaitEnd(ctx, timeout)); err != nil {
+				return true, nil, err
+			}
+			began = time.Now()
+		}
+		unlock, err := d.lock()
+		waited := time.Since(began)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // no lab can start in a folder that does not exist
+			return stopped, func() {}, nil
+		case !errors.Is(err, errLocked):
+			return stopped, unlock, err
+		case ctx.Err() != nil:
+			return stopped, nil, fmt.Errorf("waiting for the process that holds %s: %w", d, context.Cause(ctx))
+		case damaged && waited > lockRelease: // a lab holds the lock, so the file was damaged after its start
+			return stopped, nil, fmt.Errorf("%w, but a lab runs there: stop its `allinone up` yourself", unread)
+		case waited > timeout:
+			return stopped, nil, fmt.Errorf("a lab is starting in %s, or another `allinone down` runs; try again later, or end that process", d)
+		}
+	}
+}
+
+// seizeEvery is the interval between two attempts of seize.
+const seizeEvery = 20 * time.Millisecond
+
+// awaitEnd waits for a process to end and kills the process after the timeout. It
+// returns an error if the process still runs when the timeout has passed a second
+// time after the kill.
+func (p process) awaitEnd(ctx context.Context, timeout time.Duration) error {
+	over := time.NewTimer(timeout)
+	defer over.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for killed := false; p.runs(); {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("pid %d is still stopping: %w", p.PID, context.Cause(ctx))
+		case <-over.C:
+			if killed {
+				return fmt.Errorf("pid %d cannot be killed", p.PID)
+			}
+			killed = true
+			over.Reset(timeout)
+			if err := p.signal(unix.SIGKILL, false); err != nil {
+				return err
+			}
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// Reset stops the lab of a data dir and deletes all files in the folder after all parts
+// of the lab have ended. It refuses a folder that is not a data dir.
+func Reset(ctx context.Context, d Dir, timeout time.Duration) error {
+	if !d.isOurs() {
+		return fmt.Errorf("%s is not the data dir of a lab (it has no %s): nothing was deleted", d, markerFile)
+	}
+	_, unlock, err := d.stop(ctx, timeout)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return d.empty()
+}

@@ -1,0 +1,269 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	firstBackoff = 200 * time.Millisecond
+	maxBackoff   = 10 * time.Second
+	// calm is the run time after which a component counts as stable. If a component
+	// has run longer than calm, its next restart waits only firstBackoff.
+	calm = time.Minute
+	// maxFalseStarts is the number of deaths after which the supervisor does not
+	// restart a component that was never ready. More attempts would not help.
+	maxFalseStarts = 4
+)
+
+// supervisor keeps components running until its context ends, and then stops them in
+// reverse order.
+type supervisor struct {
+	dir   Dir
+	diary *diary
+	say   func(format string, args ...any) // progress, for people
+	grace time.Duration                    // between SIGTERM and SIGKILL
+}
+
+// unit is a component with its state and its place in the graph.
+type unit struct {
+	component
+	needs  []*unit // units that this unit starts after
+	needed []*unit // units that start after this unit
+
+	once    sync.Once
+	ready   chan struct{} // closed when the unit is ready for the first time
+	stopped chan struct{} // closed when the unit will not run again
+}
+
+// newUnits links the rows of a table. It returns an error if a row depends on a row
+// that is not above it in the table.
+func newUnits(table []component) ([]*unit, error) {
+	byName := map[string]*unit{}
+	var units []*unit
+	for _, c := range table {
+		u := &unit{component: c, ready: make(chan struct{}), stopped: make(chan struct{})}
+		for _, name := range c.after {
+			need, ok := byName[name]
+			if !ok {
+				return nil, fmt.Errorf("component %s depends on %s, which is not above it in the table", c.name, name)
+			}
+			u.needs = append(u.needs, need)
+			need.needed = append(need.needed, u)
+		}
+		byName[c.name] = u
+		units = append(units, u)
+	}
+	return units, nil
+}
+
+// run starts the units and returns when all have stopped. It returns nil if ctx ended
+// the run, or else the errors of the units that cannot run.
+func (s *supervisor) run(ctx context.Context, units []*unit) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	failed := make([]error, len(units))
+	var wg sync.WaitGroup
+	for i, u := range units {
+		wg.Go(func() {
+			defer close(u.stopped)
+			if failed[i] = s.keep(ctx, u); failed[i] != nil {
+				cancel(failed[i])
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(failed...)
+}
+
+// keep runs a unit and restarts it with a backoff until ctx ends. It returns an error if the unit never becomes ready.
+func (s *supervisor) keep(ctx context.Context, u *unit) error {
+	// The kernel kills the unit's programs when this thread ends: see Dir.start.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for _, need := range u.needs {
+		select {
+		case <-need.ready:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	wait, deaths := firstBackoff, 0
+	for {
+		began := time.Now()
+		err := s.runOnce(ctx, u)
+		if ctx.Err() != nil {
+			return nil
+		}
+		deaths++
+		if deaths >= maxFalseStarts && !isClosed(u.ready) {
+			return fmt.Errorf("%s does not start: %w; the end of %s is:\n%s", u.name, err, s.dir.LogFile(u.name), s.dir.lastWords(u.name))
+		}
+		if time.Since(began) > calm {
+			wait = firstBackoff
+		}
+		s.say("%s died: %v; starting it again in %s", u.name, err, wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil
+		}
+		wait = min(2*wait, maxBackoff)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// runOnce runs a unit until the unit exits, and returns the reason. If ctx ends, runOnce
+// waits until all units that need this unit have stopped. Then runOnce stops this unit.
+func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
+	if u.before != nil {
+		if err := u.before(ctx); err != nil {
+			return fmt.Errorf("before it starts: %w", err)
+		}
+	}
+	began := time.Now()
+	life, err := s.begin(ctx, u)
+	if err != nil {
+		return err
+	}
+	var settling sync.WaitGroup
+	settled := make(chan error, 1)
+	probing, stopProbing := context.WithCancel(ctx)
+	settling.Go(func() { settled <- s.settle(probing, u, life.pid, began) })
+	defer settling.Wait()
+	defer stopProbing()
+
+	select {
+	case <-life.exited:
+		return life.why
+	case err := <-settled:
+		if err != nil && ctx.Err() == nil {
+			s.end(u, life)
+			return fmt.Errorf("once it was ready: %w", err)
+		}
+	}
+	select {
+	case <-life.exited:
+		return life.why
+	case <-ctx.Done():
+	}
+	for _, dependent := range u.needed {
+		<-dependent.stopped
+	}
+	s.end(u, life)
+	return nil
+}
+
+// settle waits until a unit that just started is ready. It calls u.then and releases the
+// units that wait for this unit.
+func (s *supervisor) settle(ctx context.Context, u *unit, pid int, began time.Time) error {
+	if !u.component.ready.Await(ctx) {
+		return nil // the unit exits or the lab stops; runOnce handles both
+	}
+	if u.then != nil {
+		if err := u.then(ctx); err != nil {
+			return err
+		}
+	}
+	again := ""
+	if isClosed(u.ready) {
+		again = " again"
+	}
+	who := "in this process"
+	if u.run == nil {
+		who = fmt.Sprintf("pid %d", pid)
+	}
+	s.say("%s is ready%s after %.1fs (%s)", u.name, again, time.Since(began).Seconds(), who)
+	err := s.diary.noteComponent(u.name, func(r *running) { r.Ready = true })
+	u.once.Do(func() { close(u.ready) })
+	return err
+}
+
+// life is one run of a unit.
+type life struct {
+	pid    int
+	exited chan struct{} // closed when the unit has exited
+	why    error         // reason of the exit, not nil after exited is closed
+	stop   func() error  // asks the unit to exit
+	kill   func() error  // forces the unit to exit
+}
+
+func (l *life) over(err error) {
+	if l.why = err; err == nil {
+		l.why = errors.New("it exited")
+	}
+	close(l.exited)
+}
+
+func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
+	l := &life{exited: make(chan struct{})}
+	if u.run != nil {
+		// The unit outlives ctx until its dependent units have stopped.
+		inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		l.stop = func() error { cancel(); return nil }
+		l.kill = l.stop
+		l.pid = unix.Getpid()
+		go func() {
+			err := u.run(inner)
+			cancel() // stops goroutines that the unit may have left
+			l.over(err)
+		}()
+	} else {
+		cmd, err := s.dir.start(u.component)
+		if err != nil {
+			return l, err
+		}
+		l.pid = cmd.Process.Pid
+		l.stop = func() error { return killGroup(l.pid, unix.SIGTERM) }
+		l.kill = func() error { return killGroup(l.pid, unix.SIGKILL) }
+		go func() {
+			err := cmd.Wait()
+			l.over(errors.Join(err, l.kill())) // kills processes that the program may have left
+		}()
+	}
+	who := identify(l.pid)
+	err := s.diary.noteComponent(u.name, func(r *running) {
+		if r.Process.PID != 0 {
+			r.Restarts++
+		}
+		r.Process, r.Since, r.Ready = who, time.Now(), false
+	})
+	if err != nil {
+		s.end(u, l)
+	}
+	return l, err
+}
+
+// end stops a unit and waits for its exit. It kills the unit if the unit still runs after the
+// grace period.
+func (s *supervisor) end(u *unit, l *life) {
+	if err := l.stop(); err != nil {
+		s.say("%s: stop signal not sent: %v", u.name, err)
+	}
+	grace := time.NewTimer(s.grace)
+	defer grace.Stop()
+	select {
+	case <-l.exited:
+		return
+	case <-grace.C:
+		s.say("%s does not stop within %s and is killed", u.name, s.grace)
+	}
+	if err := l.kill(); err != nil {
+		s.say("%s cannot be killed: %v", u.name, err)
+	}
+	<-l.exited
+}

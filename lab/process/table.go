@@ -1,0 +1,133 @@
+package process
+
+import (
+	"context"
+	"crypto/tls"
+	_ "embed"
+	"fmt"
+	"log/slog"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/hollow"
+)
+
+// components returns the table of components. Each component is below the
+// components that must start before it. The command 'allinone status' shows the
+// components in the same order.
+func (p *plan) components(log *slog.Logger) ([]component, error) {
+	etcdTLS, err := p.pki.ClientTLS(lab.EtcdCA, "kube-apiserver-etcd-client")
+	if err != nil {
+		return nil, err
+	}
+	clusterTLS, err := p.pki.ClientTLS(lab.ClusterCA, "admin")
+	if err != nil {
+		return nil, err
+	}
+	apiServer := p.apiServer(clusterTLS)
+	apiServer.then = p.installAddons
+	table := []component{
+		p.cloud(), p.etcd(etcdTLS), apiServer,
+		p.controllerManager(clusterTLS), p.scheduler(clusterTLS), p.ccm(clusterTLS),
+	}
+	if p.ownProxy() {
+		table = append(table, p.proxyServer())
+	}
+	if p.ownProxy() && p.Nodes != lab.Real {
+		table = append(table, p.proxyAgent())
+	}
+	switch p.Nodes {
+	case lab.Hollow:
+		table = append(table, p.kwok(), p.hypervisor(log))
+	case lab.Real:
+		table[0].before = p.layNetwork
+		if p.hasVolumes() {
+			table = append(table, p.csiController(), p.csiSidecars())
+		}
+		table = append(table, p.realHypervisor(log))
+	}
+	return table, nil
+}
+
+// cloud runs the simulated cloud. It does not depend on the cluster, so the first
+// instances boot while the control plane starts.
+func (p *plan) cloud() component {
+	url := p.ports.url("http", "cloudsim")
+	more, _, _ := p.podFlags()
+	if p.Catalogue != "" {
+		more = append(more, "--catalogue="+p.Catalogue)
+	}
+	return component{
+		name: "cloudsim", address: url, program: program{p.Self, "allinone"},
+		args: append([]string{
+			"cloudsim", "--listen=" + p.ports.addr("cloudsim"), "--data-dir=" + p.dir.path("cloud"),
+			"--admin-token-file=" + p.dir.AdminToken(), "--profile=" + p.Profile,
+			"--instance-range=" + p.networks.Instances, "--load-balancer-range=" + p.networks.LoadBalancers,
+			"--load-balancer-range6=" + p.networks.LoadBalancers6(),
+		}, append(append(more, p.registryFlags()...), p.clientFlags()...)...),
+		ready: lab.HTTPProbe(url+"/readyz", nil),
+		then:  p.seed,
+	}
+}
+
+// ccm runs the cloud controller manager: Kubernetes' controllers with this project's
+// provider. For each node that is not Ready, the CCM asks the cloud every second
+// whether the instance is deleted or stopped. The default interval is five seconds.
+// The CCM does not ask about Ready nodes, so the short interval causes few requests.
+func (p *plan) ccm(conf *tls.Config) component {
+	url := p.ports.url("https", "ccm")
+	_, _, pods := p.podFlags()
+	return component{
+		name: "ccm", address: url, program: program{p.Self, "allinone"},
+		args: append(append(append([]string{"ccm"}, p.secure("ccm")...), pods...),
+			"--cloud-url="+p.ports.url("http", "cloudsim"), "--cloud-token-file="+p.dir.tokenFile("ccm"),
+			"--cluster-name=lab", "--load-balancer-ip-mode="+p.ipMode(), "--leader-elect=false", "--profiling=false", "--node-monitor-period=1s",
+		),
+		after: []string{"cloudsim", "kube-apiserver"},
+		ready: lab.HTTPProbe(url+"/healthz", conf),
+	}
+}
+
+// kwok renews the Leases of the nodes that have kwok's label, and simulates the pods of
+// these nodes. The hypervisor sets this label. The port of kwok answers only health
+// checks, because logs and exec would read files and run commands on the machine that
+// runs kwok.
+func (p *plan) kwok() component {
+	url := p.ports.url("http", "kwok")
+	return component{
+		name: "kwok", address: url, program: p.programs.find("kwok"),
+		args: []string{
+			"--config=" + p.dir.configFile("kwok.yaml"), "--kubeconfig=" + p.dir.configFile("kwok.kubeconfig"),
+			"--server-address=" + p.ports.addr("kwok"), fmt.Sprintf("--node-lease-duration-seconds=%d", leaseSeconds),
+		},
+		after:  []string{"kube-apiserver"},
+		before: p.releaseLeases,
+		ready:  lab.HTTPProbe(url+"/healthz", nil),
+	}
+}
+
+// hypervisor returns the component that makes hollow nodes from instances. It is a part of this process.
+func (p *plan) hypervisor(log *slog.Logger) component {
+	conf := hollow.Config{Cloud: p.hypervisorClient(), Kubeconfig: p.dir.configFile("hypervisor.kubeconfig"), Kubelet: p.pki.KubeletTLS}
+	return component{
+		name:  "hypervisor",
+		run:   func(ctx context.Context) error { return hollow.Run(ctx, log.With("component", "hypervisor"), conf) },
+		after: []string{"cloudsim", "kube-apiserver"},
+	}
+}
+
+// hypervisorClient returns a client with the hypervisor's token.
+func (p *plan) hypervisorClient() *client.Client { return p.componentClient("hypervisor") }
+
+// componentClient returns a client with the token of a component's own account.
+func (p *plan) componentClient(name string) *client.Client {
+	return lab.ComponentClient(name, p.ports.url("http", "cloudsim"), p.dir.tokenFile(name))
+}
+
+// kubernetes returns a client that has the credentials of the cluster's administrator. It
+// connects on the first request.
+func (p *plan) kubernetes() (*kubernetes.Clientset, error) {
+	return lab.Connect(p.dir.Kubeconfig(), "")
+}
