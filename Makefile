@@ -112,7 +112,7 @@ generated: generate ## fail if docs/reference is stale
 	@git diff --exit-code -- docs/reference || { echo "docs/reference is stale: run make generate and commit"; exit 1; }
 
 bench: build konnectivity ## run the benchmarks, each with its limit in the same run
-	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./test/e2e && $(GO) test -run '^$$' -bench . -benchtime 60x ./credprovider
+	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./test/bench && $(GO) test -run '^$$' -bench . -benchtime 60x ./credprovider
 
 check: test lint vuln generated e2e e2e-upstream ## run all CI checks except fuzz, compose-test and vm-test (as root)
 

@@ -61,11 +61,13 @@ var mayImport = map[string][]string{
 	"lab/real":            {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "internal/hostnet", "internal/loop", "internal/backoff", "lab/real/boot"},
 	"lab/real/boot":       {},
 	"cmd/machine":         {"lab/real/boot"},
+	"test/bench":          {},
 	"test/e2e":            {},
+	"test/proxylab":       {"internal/eventually", "internal/freeport", "netproxy/certs"}, // for tests only
 	"test/restfuzz":       {},
 	"internal/cert":       {},
 	"internal/fsync":      {},
-	"internal/eventually": {}, // no package may import it: it is for tests only
+	"internal/eventually": {}, // for tests only
 	"internal/flock":      {},
 	"internal/freeport":   {},
 	"internal/hostnet":    {},
@@ -117,8 +119,8 @@ var onlyIn = map[string][]string{
 	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
 	"k8s.io/client-go":                    {"ccm", "internal/queue", "lab", "lab/hollow", "lab/process", "netproxy/kube"},
 	"net/http/httptest":                   {"cloudsim/cloudtest"},
-	"testing":                             {"cloudsim/cloudtest"},
-	"os/exec":                             {"lab/course", "lab/process", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},
+	"testing":                             {"cloudsim/cloudtest", "test/proxylab"},
+	"os/exec":                             {"test/proxylab", "lab/course", "lab/process", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},
 	"github.com/vishvananda":              {"cloudsim/dataplane", "internal/hostnet", "lab/real"},
 	"google.golang.org/grpc":              {"csidriver", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},

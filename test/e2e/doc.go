@@ -1,3 +1,3 @@
-// Package e2e contains the tests and benchmarks of the whole system. The tests use the programs in
+// Package e2e contains the tests of the whole system. The tests use the programs in
 // bin, real Kubernetes components and real clients. The package has no other code.
 package e2e

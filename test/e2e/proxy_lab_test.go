@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"github.com/cloudsim-dev/allinone/test/proxylab"
 	"os"
 	"os/exec"
 	"strconv"
@@ -54,21 +55,21 @@ func (l *labRun) testTokensAndLeases(t *testing.T) {
 	l.says("created", "-n", "kube-system", "create", "serviceaccount", "proxy-agent")
 	token := l.kubectl("-n", "kube-system", "create", "token", "proxy-agent", "--audience=network-proxy")
 	other := l.kubectl("-n", "default", "create", "token", "default", "--audience=network-proxy")
-	p := newProxyLab(t)
-	p.server(ours, "grpc", "--kubeconfig="+l.dir+"/kubeconfig", "--agent-namespace=kube-system", "--agent-service-account=proxy-agent",
+	p := proxylab.New(t)
+	p.Server(proxylab.Ours, "grpc", "--kubeconfig="+l.dir+"/kubeconfig", "--agent-namespace=kube-system", "--agent-service-account=proxy-agent",
 		"--authentication-audience=network-proxy", "--enable-lease-controller", "--server-id=counted", "--server-count=1")
 	for name, text := range map[string]string{"good": token, "other": other} {
-		if err := os.WriteFile(p.file(name+".token"), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(p.File(name+".token"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l.says("konnectivity-proxy-server-counted", "-n", "kube-system", "get", "leases")
-	wrong := p.start(ours, "agent", "--proxy-server-host=127.0.0.1:"+strconv.Itoa(p.agentPort), "--agent-id=wrong",
-		"--ca-cert="+p.file("agents-ca.crt"), "--agent-cert="+p.file("agent.crt"), "--agent-key="+p.file("agent.key"),
-		"--health-server-port=0", "--admin-server-port=0", "--service-account-token-path="+p.file("other.token"))
-	p.agent(ours, "--agent-id=good", "--service-account-token-path="+p.file("good.token"),
+	wrong := p.Start(proxylab.Ours, "agent", "--proxy-server-host=127.0.0.1:"+strconv.Itoa(p.AgentPort), "--agent-id=wrong",
+		"--ca-cert="+p.File("agents-ca.crt"), "--agent-cert="+p.File("agent.crt"), "--agent-key="+p.File("agent.key"),
+		"--health-server-port=0", "--admin-server-port=0", "--service-account-token-path="+p.File("other.token"))
+	p.Agent(proxylab.Ours, "--agent-id=good", "--service-account-token-path="+p.File("good.token"),
 		"--count-server-leases", "--kubeconfig="+l.dir+"/kubeconfig")
-	if err := p.through(upstream, "dial", p.socket, "hello"); err != nil {
+	if err := p.Through(proxylab.UpstreamProgram, "dial", p.Socket, "hello"); err != nil {
 		t.Error(err)
 	}
 	if err := wrong.Kill(); err != nil {

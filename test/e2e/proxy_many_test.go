@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
+	"github.com/cloudsim-dev/allinone/test/proxylab"
 )
 
 // TestLabTunnelOfMany proves that kube-apiserver reaches kubelets, a webhook and an aggregated API
@@ -113,21 +113,21 @@ func (l *labRun) hostAddress() string {
 }
 
 func (l *labRun) throughMany(what tunnelled) {
-	t, p := l.t, newProxyLab(l.t)
-	servers, agentPorts := p.many(2)
+	t, p := l.t, proxylab.New(l.t)
+	servers, agentPorts := p.Many(2)
 	config, err := egress.Selector{
 		URL:      "https://" + failover(t, servers),
-		CABundle: p.file(certs.FrontendCA + ".crt"), ClientCert: p.file(certs.Client + ".crt"), ClientKey: p.file(certs.Client + ".key"),
+		CABundle: p.File(certs.FrontendCA + ".crt"), ClientCert: p.File(certs.Client + ".crt"), ClientKey: p.File(certs.Client + ".key"),
 	}.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.file("egress.yaml"), config, 0o600); err != nil {
+	if err := os.WriteFile(p.File("egress.yaml"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	agent := func(id string) *os.Process {
-		return p.start(ours, "agent", "--agent-id="+id, "--proxy-server-host="+agentPorts, "--sync-interval-cap=1s",
-			"--ca-cert="+p.file("agents-ca.crt"), "--agent-cert="+p.file("agent.crt"), "--agent-key="+p.file("agent.key"),
+		return p.Start(proxylab.Ours, "agent", "--agent-id="+id, "--proxy-server-host="+agentPorts, "--sync-interval-cap=1s",
+			"--ca-cert="+p.File("agents-ca.crt"), "--agent-cert="+p.File("agent.crt"), "--agent-key="+p.File("agent.key"),
 			"--health-server-port=0", "--admin-server-port=0", "--dial-local") // hollow nodes have loopback addresses
 	}
 	kill := func(all ...*os.Process) {
@@ -138,13 +138,13 @@ func (l *labRun) throughMany(what tunnelled) {
 		}
 	}
 	agents := []*os.Process{agent("a"), agent("b"), agent("c")}
-	l.must(l.allinone, append([]string{"up", "--detach", "--port-base", "0", "--profile", "instant", "--egress-selector-config-file", p.file("egress.yaml")}, what.up...)...)
+	l.must(l.allinone, append([]string{"up", "--detach", "--port-base", "0", "--profile", "instant", "--egress-selector-config-file", p.File("egress.yaml")}, what.up...)...)
 	l.says("created", what.pod...)
 	l.kubectl("wait", "pod", "web", "--for=condition=Ready", "--timeout=90s")
 	l.extend(what)
 
 	l.carries("with all", what)
-	kill(p.running[0])
+	kill(p.Running[0])
 	l.carries("without a server", what)
 	kill(agents[0], agents[1])
 	l.carries("with one of each", what)
@@ -163,22 +163,6 @@ func (l *labRun) carries(when string, what tunnelled) {
 	what.carries(l)
 	l.says("the webhook was asked", "create", "configmap", "refused")
 	l.says(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
-}
-
-// many starts n servers with the same certificate. It returns the addresses at which the servers
-// accept clients. It also returns the addresses at which they accept agents, separated by commas.
-func (l *proxyLab) many(n int) (clients []string, agents string) {
-	l.Helper()
-	for i := range n {
-		client, agent := fmt.Sprintf("127.0.0.1:%d", freePort(l)), freePort(l)
-		l.running = append(l.running, l.start(ours, append(l.forAgents(agent),
-			"--server-id=server-"+strconv.Itoa(i), "--server-count="+strconv.Itoa(n), "--frontend=http-connect@"+client,
-			"--server-cert="+l.file(certs.Frontend+".crt"), "--server-key="+l.file(certs.Frontend+".key"), "--server-ca-cert="+l.file(certs.FrontendCA+".crt"),
-			"--health-port=0", "--admin-port=0")...))
-		clients = append(clients, client)
-		agents += fmt.Sprintf(",127.0.0.1:%d", agent)
-	}
-	return clients, agents[1:]
 }
 
 // failover listens at one address and forwards each connection to the first reachable server. It

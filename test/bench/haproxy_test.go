@@ -1,7 +1,8 @@
-package e2e
+package bench
 
 import (
 	"fmt"
+	"github.com/cloudsim-dev/allinone/test/proxylab"
 	"io"
 	"net"
 	"os"
@@ -140,7 +141,7 @@ func benchLoadBalancer(b *testing.B) (lb, target string) {
 
 func benchHAProxy(b *testing.B, path, target string) (address string) {
 	b.Helper()
-	address = "127.0.0.1:" + strconv.Itoa(freePort(b))
+	address = "127.0.0.1:" + strconv.Itoa(proxylab.FreePort(b))
 	file := filepath.Join(b.TempDir(), "haproxy.cfg")
 	if err := os.WriteFile(file, fmt.Appendf(nil, haproxyConfig, address, target), 0o600); err != nil {
 		b.Fatal(err)

@@ -1,4 +1,4 @@
-package e2e
+package bench
 
 import (
 	"crypto/ecdsa"
@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"github.com/cloudsim-dev/allinone/test/proxylab"
 	"net/http"
 	"os"
 	"os/exec"
@@ -82,7 +83,7 @@ func BenchmarkCloudsim(b *testing.B) {
 	var ready time.Duration
 	var anonymous float64
 	for range b.N {
-		addr := "127.0.0.1:" + strconv.Itoa(freePort(b))
+		addr := "127.0.0.1:" + strconv.Itoa(proxylab.FreePort(b))
 		pid, stop := background(b, bin, "cloudsim", "--listen", addr, "--data-dir", b.TempDir())
 		ready += untilOK(b, "http://"+addr+"/readyz")
 		time.Sleep(2 * time.Second) // wait until the cloud is idle
@@ -144,7 +145,17 @@ func BenchmarkUp(b *testing.B) {
 	b.ReportMetric(total/n, "MiB-lab")
 }
 
-func upAndServe(b *testing.B, bin string) (time.Duration, labStatus) {
+// benchStatus is the part of `allinone status -o json` that the benchmark needs.
+type benchStatus struct {
+	Components []struct {
+		Name                   string
+		Resident, Proportional int64
+	}
+}
+
+// upAndServe starts a lab and serves a Service through a load balancer. It returns the time until
+// the first answer, and the lab's status.
+func upAndServe(b *testing.B, bin string) (time.Duration, benchStatus) {
 	b.Helper()
 	dir := b.TempDir()
 	run := func(name string, args ...string) string {
@@ -167,7 +178,7 @@ func upAndServe(b *testing.B, bin string) (time.Duration, labStatus) {
 	untilOK(b, "http://"+run(kubectl, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")+":8080/")
 	took := time.Since(begin)
 	run(kubectl, "wait", "node", "--all", "--for=condition=Ready", "--timeout=0")
-	var s labStatus
+	var s benchStatus
 	if err := json.Unmarshal([]byte(run(bin, "status", "-o", "json")), &s); err != nil {
 		b.Fatal(err)
 	}
@@ -191,7 +202,7 @@ func apiServerAlone(b *testing.B, kube string) time.Duration {
 	if err := os.WriteFile(sa, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	etcd, port := "http://127.0.0.1:"+strconv.Itoa(freePort(b)), strconv.Itoa(freePort(b))
+	etcd, port := "http://127.0.0.1:"+strconv.Itoa(proxylab.FreePort(b)), strconv.Itoa(proxylab.FreePort(b))
 	_, stopEtcd := background(b, kube, "etcd", "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcd,
 		"--advertise-client-urls", etcd, "--listen-peer-urls", "http://127.0.0.1:0")
 	defer stopEtcd()

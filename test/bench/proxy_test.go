@@ -1,4 +1,4 @@
-package e2e
+package bench
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudsim-dev/allinone/test/proxylab"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
@@ -51,13 +52,13 @@ type way struct {
 func startWays(b *testing.B, mode string) (us, them way) {
 	b.Helper()
 	var out [2]way
-	for i, s := range []side{ours, theirs} {
-		l := newProxyLab(b)
-		server := l.server(s, mode)
-		agent := l.agent(s)
-		out[i] = way{name: s.name, pids: []int{server.Pid, agent.Pid}, dial: func(addr string) (net.Conn, error) { return benchConnect(l.socket, addr) }}
+	for i, s := range []proxylab.Side{proxylab.Ours, proxylab.Theirs} {
+		l := proxylab.New(b)
+		server := l.Server(s, mode)
+		agent := l.Agent(s)
+		out[i] = way{name: s.Name, pids: []int{server.Pid, agent.Pid}, dial: func(addr string) (net.Conn, error) { return benchConnect(l.Socket, addr) }}
 		if mode == "grpc" {
-			out[i].dial = func(addr string) (net.Conn, error) { return benchTunnel(l.socket, addr) }
+			out[i].dial = func(addr string) (net.Conn, error) { return benchTunnel(l.Socket, addr) }
 		}
 	}
 	return out[0], out[1]
