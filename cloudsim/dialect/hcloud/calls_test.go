@@ -249,6 +249,8 @@ func networkCalls(t *testing.T, w *world) {
 	w.wait(t, a, resp, err)
 	_, _, err = w.Network.DeleteRoute(ctx, n, sdk.NetworkDeleteRouteOpts{Route: route})
 	fails(t, err, sdk.ErrorCodeNotFound)
+	a, resp, err = w.Network.AddRoute(ctx, n, sdk.NetworkAddRouteOpts{Route: route})
+	w.wait(t, a, resp, err)
 	n, resp, err = w.Network.Update(ctx, n, sdk.NetworkUpdateOpts{Labels: map[string]string{"a": "c"}})
 	if must(t, n, resp, err); n.Labels["a"] != "c" || n.Name != "Cluster" {
 		t.Errorf("after the update: %+v", n)
@@ -260,6 +262,11 @@ func networkCalls(t *testing.T, w *world) {
 	fails(t, err, sdk.ErrorCodeResourceInUse)
 	gone, resp, err := w.Server.DeleteWithResult(ctx, s)
 	w.wait(t, must(t, gone, resp, err).Action, nil, nil)
+	if n, resp, err = w.Network.GetByID(ctx, n.ID); must(t, n, resp, err) == nil || len(n.Routes) != 1 || !n.Routes[0].Gateway.Equal(route.Gateway) {
+		t.Errorf("the routes over a deleted server = %+v, want the route with its gateway", n.Routes)
+	}
+	a, resp, err = w.Network.DeleteRoute(ctx, n, sdk.NetworkDeleteRouteOpts{Route: n.Routes[0]})
+	w.wait(t, a, resp, err)
 	_, err = w.Network.Delete(ctx, n)
 	must(t, 0, nil, err)
 	all, err := w.Network.All(ctx)

@@ -3,6 +3,7 @@ package hcloud
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -289,7 +290,7 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
-// change changes a load balancer. If another caller changes it at the same time, change
+// change changes a load balancer. A change to the present values makes no call. If another caller changes it at the same time, change
 // reads the load balancer again and repeats the change.
 func change(r *dialect.Request, l cloudsim.LoadBalancer, fn func(*cloudsim.LoadBalancer) error) (out cloudsim.LoadBalancer, err error) {
 	for range attempts {
@@ -298,6 +299,9 @@ func change(r *dialect.Request, l cloudsim.LoadBalancer, fn func(*cloudsim.LoadB
 		changed.Listeners, changed.Targets = slices.Clone(l.Listeners), slices.Clone(l.Targets)
 		if err := fn(&changed); err != nil {
 			return l, err
+		}
+		if changed.Same(l.LoadBalancerSpec) && maps.Equal(changed.Labels, l.Labels) {
+			return l, nil // Hetzner's cloud controller manager often sends the present values
 		}
 		out, err = r.Cloud.UpdateLoadBalancer(r.Context(), l.ID, cloudsim.UpdateLoadBalancer{Labels: changed.Labels, LoadBalancerSpec: changed.LoadBalancerSpec}, l.Revision)
 		if !errors.Is(err, cloudsim.Stale) {

@@ -1,6 +1,7 @@
 package hcloud
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -10,6 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
+
+// labelGateway is the label with the gateway of a route. The gateway is the address of the next
+// hop. It stays known after the deletion of the next hop.
+const labelGateway = dialect.LabelPrefix + "gateway"
 
 // parts holds the resources that belong to networks.
 type parts struct {
@@ -65,9 +70,10 @@ func networkOf(n cloudsim.Network, p parts) network {
 		}
 	}
 	for _, t := range p.routes {
-		// A route without its next hop has no gateway. It drops packets until a caller deletes it.
 		if t.Network == n.ID && t.State != cloudsim.RouteDeleting {
-			out.Routes = append(out.Routes, networkRoute{Destination: t.Destination, Gateway: addresses[t.NextHop]})
+			// The cloud keeps a route if its next hop is deleted, until a caller deletes the route.
+			gateway := cmp.Or(addresses[t.NextHop], t.Labels[labelGateway], "0.0.0.0")
+			out.Routes = append(out.Routes, networkRoute{Destination: t.Destination, Gateway: gateway})
 		}
 	}
 	for _, l := range p.loadBalancers {
@@ -364,7 +370,7 @@ func (a *api) addRoute(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	t, err := r.Cloud.CreateRoute(r.Context(), cloudsim.CreateRoute{
-		Name: rangeName(n.ID, in.Destination), Network: n.ID, Destination: in.Destination, NextHop: hop, Labels: map[string]string{labelRequest: r.ID},
+		Name: rangeName(n.ID, in.Destination), Network: n.ID, Destination: in.Destination, NextHop: hop, Labels: map[string]string{labelRequest: r.ID, labelGateway: in.Gateway},
 	})
 	if err != nil {
 		return 0, nil, err
