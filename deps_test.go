@@ -45,12 +45,12 @@ var mayImport = map[string][]string{
 	// Package lab has the parts that all labs share. Package process runs a lab as
 	// processes of this machine, and package compose runs it in containers. These two
 	// packages do not import each other.
-	"lab":                 {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/real", "netproxy/wire", "internal/cert", "internal/backoff"},
-	"lab/process":         {"cloudsim", "cloudsim/client", "credprovider/node", "lab", "lab/hollow", "lab/real", "netproxy/egress", "internal/backoff", "internal/flock", "internal/freeport"},
+	"lab":                 {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/real", "netproxy/wire", "internal/cert", "internal/backoff", "internal/providerid"},
+	"lab/process":         {"cloudsim", "cloudsim/client", "credprovider/node", "lab", "lab/hollow", "lab/real", "netproxy/egress", "internal/backoff", "internal/flock", "internal/freeport", "internal/providerid"},
 	"lab/compose":         {"cloudsim", "credprovider/node", "lab", "lab/hollow", "lab/real", "netproxy/egress", "internal/flock"},
 	"lab/course":          {},
 	"docs/labs":           {},
-	"lab/hollow":          {"cloudsim", "cloudsim/client", "cloudsim/informer", "internal/backoff", "internal/queue", "internal/run"},
+	"lab/hollow":          {"cloudsim", "cloudsim/client", "cloudsim/informer", "internal/backoff", "internal/providerid", "internal/queue", "internal/run"},
 	"netproxy/wire":       {},
 	"netproxy/socket":     {},
 	"netproxy/certs":      {"internal/cert"},
@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"netproxy/server":     {"internal/run", "netproxy/socket", "netproxy/wire"},
 	"netproxy/agent":      {"netproxy/socket", "netproxy/wire"},
 	"netproxy/kube":       {"netproxy/server", "netproxy/wire"},
-	"lab/real":            {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "internal/hostnet", "internal/loop", "internal/backoff", "lab/real/boot"},
+	"lab/real":            {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "internal/hostnet", "internal/loop", "internal/backoff", "internal/providerid", "lab/real/boot"},
 	"lab/real/boot":       {},
 	"cmd/machine":         {"lab/real/boot"},
 	"test/bench":          {},

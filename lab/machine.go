@@ -19,6 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/credprovider/node"
 	"github.com/cloudsim-dev/allinone/internal/cert"
+	"github.com/cloudsim-dev/allinone/internal/providerid"
 	"github.com/cloudsim-dev/allinone/lab/real"
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 	corev1 "k8s.io/api/core/v1"
@@ -53,7 +54,7 @@ func InCluster(k kubernetes.Interface, keys PKI, port int, c real.Config) real.C
 // notReadyNode sets a machine's Node to NotReady, because the kubelet has no time to do this itself.
 func notReadyNode(ctx context.Context, k kubernetes.Interface, name, providerID string) error {
 	node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && node.Spec.ProviderID != providerID {
+	if apierrors.IsNotFound(err) || err == nil && !providerid.Same(node.Spec.ProviderID, providerID) {
 		return nil
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ package providerid
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -43,4 +44,20 @@ func Parse(s string) (ID, error) {
 		return ID{}, fmt.Errorf("provider id %q is damaged: want %s://REGION/ZONE/INSTANCE", s, Scheme)
 	}
 	return ID{Region: parts[0], Zone: parts[1], Instance: parts[2]}, nil
+}
+
+// Same reports whether the provider id of a Node names an instance, whose own provider id
+// is the parameter own. It accepts the own id, and the ids that cloud controller managers
+// of other providers write through a dialect: hcloud://42 for the instance i-00002a.
+func Same(node, own string) bool {
+	if node == own {
+		return true
+	}
+	id, err := Parse(own)
+	if err != nil {
+		return false
+	}
+	_, hex, _ := strings.Cut(id.Instance, "-")
+	n, err := strconv.ParseInt(hex, 16, 64)
+	return err == nil && node == fmt.Sprintf("hcloud://%d", n)
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
 const (
@@ -42,7 +43,7 @@ func handed(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 // belong to any machine with the Node's name, because a kubelet uses an existing Node of its
 // name.
 func belongs(n *corev1.Node, m machine) bool {
-	return n.Spec.ProviderID == "" || n.Spec.ProviderID == m.ProviderID
+	return n.Spec.ProviderID == "" || providerid.Same(n.Spec.ProviderID, m.ProviderID)
 }
 
 // kubeletLabels returns the labels that a kubelet sets itself.

@@ -5,7 +5,18 @@ import (
 	"fmt"
 	"github.com/cloudsim-dev/allinone/lab"
 	"path/filepath"
+	"slices"
 	"time"
+)
+
+// CCM is the cloud controller manager of a lab.
+type CCM string
+
+const (
+	// OwnCCM is this project's cloud controller manager.
+	OwnCCM CCM = "own"
+	// NoCCM starts no cloud controller manager. The user starts another one.
+	NoCCM CCM = "none"
 )
 
 // Limits of a Config.
@@ -25,9 +36,12 @@ type Config struct {
 	Archives   string    // folder of *.tar files with more images for real machines, "" means none
 	PortBase   *int      // first port, 0 picks free ports, nil keeps the last start's ports
 	Nodes      lab.Nodes // kind of nodes
-	Instances  int       // number of instances that the first start of a data dir creates
-	Profile    string    // speed of the cloud's hardware: realistic or instant
-	Catalogue  string    // absolute path of a file with regions, zones and instance types, "" means the default catalogue
+	CCM        CCM       // cloud controller manager; "" means OwnCCM
+	// Dialects lists the dialects that the cloud serves. Each dialect has its own port.
+	Dialects  []string
+	Instances int    // number of instances that the first start of a data dir creates
+	Profile   string // speed of the cloud's hardware: realistic or instant
+	Catalogue string // absolute path of a file with regions, zones and instance types, "" means the default catalogue
 	// NetworkProxy makes kube-apiserver reach nodes through a network proxy (KEP-1281).
 	// Without it, kube-apiserver dials nodes directly.
 	NetworkProxy bool
@@ -53,7 +67,7 @@ type Config struct {
 // Default returns the Config of a lab with three hollow nodes.
 func Default() Config {
 	return Config{
-		Nodes: lab.Hollow, Instances: 3, Profile: "realistic", NetworkProxy: true, Volumes: true,
+		Nodes: lab.Hollow, CCM: OwnCCM, Instances: 3, Profile: "realistic", NetworkProxy: true, Volumes: true,
 		Timeout: 2 * time.Minute, Grace: 10 * time.Second,
 	}
 }
@@ -73,6 +87,14 @@ func (c Config) Validate() error {
 	}
 	if c.Nodes != lab.Hollow && c.Nodes != lab.Real && c.Nodes != lab.None {
 		bad("nodes must be %s, %s or %s, got %q", lab.Hollow, lab.Real, lab.None, c.Nodes)
+	}
+	if c.CCM != "" && c.CCM != OwnCCM && c.CCM != NoCCM {
+		bad("ccm must be %s or %s, got %q", OwnCCM, NoCCM, c.CCM)
+	}
+	for _, d := range c.Dialects {
+		if !slices.Contains(portNames, dialectPort(d)) {
+			bad("no dialect is named %q", d)
+		}
 	}
 	if c.Instances < 0 || c.Instances > maxInstances {
 		bad("instances must be between 0 and %d, got %d", maxInstances, c.Instances)

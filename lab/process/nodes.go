@@ -15,6 +15,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
 // uninitializedTaint is on a node until the cloud controller manager has initialised
@@ -146,7 +147,7 @@ func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, 
 	nodes := map[string]corev1.Node{}
 	for _, n := range list.Items {
 		if alive[n.Name] {
-			nodes[n.Spec.ProviderID] = n
+			nodes[n.Name] = n
 		}
 	}
 	for _, i := range instances {
@@ -171,8 +172,8 @@ func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, 
 // notServing returns the reason why the scheduler places no pods on an instance's node.
 // It returns "" if the scheduler places pods on the node.
 func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
-	n, ok := nodes[i.ProviderID]
-	if !ok {
+	n, ok := nodes[i.Name]
+	if !ok || !providerid.Same(n.Spec.ProviderID, i.ProviderID) {
 		return "no Node has its provider id and a new Lease"
 	}
 	at := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })

@@ -33,7 +33,7 @@ func TestNotServing(t *testing.T) {
 		"cordoned":  {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}, ""},
 	} {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: "id", Taints: tc.taints}, Status: corev1.NodeStatus{Conditions: tc.conditions}}
-		if got := notServing(map[string]corev1.Node{"id": n}, cloudsim.Instance{ProviderID: "id"}); got != tc.want {
+		if got := notServing(map[string]corev1.Node{name: n}, cloudsim.Instance{Meta: cloudsim.Meta{Name: name}, ProviderID: "id"}); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}

@@ -20,8 +20,11 @@ var portNames = []string{
 	"cloudsim", "kube-apiserver", "etcd", "etcd-peer",
 	"kube-controller-manager", "kube-scheduler", "kwok", "ccm",
 	"proxy-agents", "proxy-health", "proxy-admin", "proxy-agent", "registry",
-	"csi", "csi-sidecars",
+	"csi", "csi-sidecars", dialectPort("hcloud"),
 }
+
+// dialectPort returns the name of a dialect's port.
+func dialectPort(dialect string) string { return "dialect-" + dialect }
 
 // host is the address on which all components listen. It is on loopback, so other
 // machines cannot reach a lab.

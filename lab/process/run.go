@@ -171,9 +171,18 @@ func (p *plan) writeFiles() error {
 		p.writeEgress(), p.writeWhereCloud())
 }
 
-// writeWhereCloud writes the cloud's URL and token file for the cloud's CLI.
+// writeWhereCloud writes the URL and the token file of the cloud and of its dialects, for the
+// commands that call them.
 func (p *plan) writeWhereCloud() error {
-	raw, err := yaml.Marshal(map[string]string{"url": p.ports.url("http", "cloudsim"), "tokenFile": p.dir.AdminToken()})
+	where := map[string]any{"url": p.ports.url("http", "cloudsim"), "tokenFile": p.dir.AdminToken()}
+	dialects := map[string]any{}
+	for _, d := range p.Dialects {
+		dialects[d] = map[string]string{"url": p.ports.url("http", dialectPort(d)), "tokenFile": p.dir.tokenFile(d)}
+	}
+	if len(dialects) > 0 {
+		where["dialects"] = dialects
+	}
+	raw, err := yaml.Marshal(where)
 	if err != nil {
 		return err
 	}
@@ -247,7 +256,7 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(s
 			return nodes, notReady(ctx, p, u)
 		}
 	}
-	if p.Nodes != lab.None {
+	if p.Nodes != lab.None && p.CCM != NoCCM {
 		nodes, err = p.awaitNodes(deadline, 100*time.Millisecond)
 		if err != nil {
 			return nodes, err

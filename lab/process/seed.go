@@ -2,7 +2,9 @@ package process
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/lab"
 )
@@ -17,6 +19,12 @@ func (d Dir) tokenFile(component string) string { return d.path("cloud", compone
 
 // seed creates the objects that the lab needs in its cloud.
 func (p *plan) seed(ctx context.Context) error {
+	for _, d := range p.Dialects {
+		// The programs of another provider have one token for all their calls.
+		if err := lab.EnsureToken(ctx, p.cloudClient(), lab.Account{Name: d, Role: cloudsim.RoleWriter}, p.dir.tokenFile(d)); err != nil {
+			return fmt.Errorf("service account of the dialect %s: %w", d, err)
+		}
+	}
 	m, err := p.dir.memory()
 	if err != nil {
 		return err

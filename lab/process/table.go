@@ -30,7 +30,10 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 	apiServer.then = p.installAddons
 	table := []component{
 		p.cloud(), p.etcd(etcdTLS), apiServer,
-		p.controllerManager(clusterTLS), p.scheduler(clusterTLS), p.ccm(clusterTLS),
+		p.controllerManager(clusterTLS), p.scheduler(clusterTLS),
+	}
+	if p.CCM != NoCCM {
+		table = append(table, p.ccm(clusterTLS))
 	}
 	if p.ownProxy() {
 		table = append(table, p.proxyServer())
@@ -56,6 +59,9 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 func (p *plan) cloud() component {
 	url := p.ports.url("http", "cloudsim")
 	more, _, _ := p.podFlags()
+	for _, d := range p.Dialects {
+		more = append(more, "--dialect="+d+"="+p.ports.addr(dialectPort(d)))
+	}
 	if p.Catalogue != "" {
 		more = append(more, "--catalogue="+p.Catalogue)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/informer"
+	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
 // follow watches the cloud until ctx ends. Each keeper manages one machine. follow sends
@@ -84,7 +85,7 @@ func (h *hypervisor) awaitName(ctx context.Context, i cloudsim.Instance) error {
 		if err != nil {
 			return err
 		}
-		if other == "" || other == i.ProviderID {
+		if other == "" || providerid.Same(other, i.ProviderID) {
 			return nil
 		}
 		if !said {

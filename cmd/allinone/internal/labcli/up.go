@@ -73,6 +73,8 @@ The data dir holds the cluster and the cloud. The next 'up' continues with both.
 	fl := cmd.Flags()
 	dataDirFlag(fl, &f.dataDir, e)
 	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "kind of nodes: hollow (kwok keeps the Node alive), real (a machine with a kubelet; needs Linux and root) or none (only a record in the cloud)")
+	fl.StringVar((*string)(&f.CCM), "ccm", string(f.CCM), "cloud controller manager: own, or none, so that you can start another one; with none, 'up' does not wait for nodes")
+	fl.StringSliceVar(&f.Dialects, "dialect", nil, "`NAME` of another cloud's API to serve, for the programs of that cloud: "+cli.Join(cli.DialectNames())+"; may be repeated; see 'allinone dialect env'")
 	fl.IntVar(&f.Instances, "instances", f.Instances, "number of instances that the first start of a data dir creates")
 	fl.StringVar(&f.Profile, "profile", f.Profile, "durations of the cloud's operations: instant or realistic")
 	fl.StringVar(&f.Catalogue, "catalogue", "", "`FILE` with the regions, zones and types of the cloud; see 'allinone cloudsim'")
@@ -91,6 +93,8 @@ The data dir holds the cluster and the cloud. The next 'up' continues with both.
 	fl.IntVar(&f.reportTo, "report-to", 0, "")
 	_ = fl.MarkHidden("report-to") // error only for an unknown flag name
 	_ = cmd.RegisterFlagCompletionFunc("nodes", cli.Fixed(lab.Hollow, lab.Real, lab.None))
+	_ = cmd.RegisterFlagCompletionFunc("ccm", cli.Fixed(process.OwnCCM, process.NoCCM))
+	_ = cmd.RegisterFlagCompletionFunc("dialect", cli.Fixed(cli.DialectNames()...))
 	_ = cmd.RegisterFlagCompletionFunc("profile", cli.Fixed("instant", "realistic"))
 	return cmd
 }
