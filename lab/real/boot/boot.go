@@ -45,7 +45,7 @@ func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 		return err
 	}
 	log.Info("booting", "host", s.Hostname)
-	m := &machine{log: log, env: s.Env, waiting: map[int]chan unix.WaitStatus{}, dead: map[int]unix.WaitStatus{}}
+	m := &machine{log: log, env: s.Env, waiting: map[int]chan unix.WaitStatus{}}
 	var reaping, running sync.WaitGroup
 	empty := make(chan struct{})
 	done, finish := context.WithCancel(context.WithoutCancel(ctx))
@@ -67,9 +67,10 @@ type machine struct {
 	log *slog.Logger
 	env []string
 
+	// mu is held while a program starts, and while a child process is reaped. So reapAll
+	// cannot miss a program that ends immediately.
 	mu      sync.Mutex
 	waiting map[int]chan unix.WaitStatus // receivers of exit statuses, by pid
-	dead    map[int]unix.WaitStatus      // exit statuses of processes that ended before the method start registered a receiver
 }
 
 // keep runs a program until ctx ends. It restarts the program each time that the program ends.
@@ -135,6 +136,8 @@ func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 		return nil, err
 	}
 	defer null.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	child, err := os.StartProcess(p.Path, append([]string{p.Name}, p.Args...), &os.ProcAttr{
 		Dir: "/", Env: m.env, Files: []*os.File{null, out, out},
 		Sys: &unix.SysProcAttr{Setsid: true},
@@ -147,13 +150,6 @@ func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 		return nil, err
 	}
 	end := make(chan unix.WaitStatus, 1)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if status, ok := m.dead[pid]; ok {
-		delete(m.dead, pid)
-		end <- status
-		return end, nil
-	}
 	m.waiting[pid] = end
 	return end, nil
 }
@@ -183,9 +179,11 @@ func (m *machine) reap(done, stopping context.Context, empty chan<- struct{}) {
 	}
 }
 
-// reapAll records the exit statuses of all children that have ended. It reports whether no
+// reapAll sends the exit statuses of all children that have ended to their receivers. It reports whether no
 // child is left.
 func (m *machine) reapAll() (none bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
@@ -197,21 +195,12 @@ func (m *machine) reapAll() (none bool) {
 		case err != nil || pid == 0:
 			return false
 		}
-		m.mu.Lock()
-		if end, ok := m.waiting[pid]; ok {
+		if end, ok := m.waiting[pid]; ok { // an orphan has no receiver
 			delete(m.waiting, pid)
 			end <- status
-		} else if len(m.dead) < maxDead {
-			m.dead[pid] = status
-		} else {
-			clear(m.dead) // most entries are of orphans, which have no receiver
 		}
-		m.mu.Unlock()
 	}
 }
-
-// maxDead is the maximum number of entries in machine.dead.
-const maxDead = 64
 
 // end sends SIGTERM to all processes in the machine. Then it waits until reap closes the
 // channel in the parameter empty, but not longer than the duration in the parameter grace.
