@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"netproxy/server":     {"internal/run", "netproxy/socket", "netproxy/wire"},
 	"netproxy/agent":      {"netproxy/socket", "netproxy/wire"},
 	"netproxy/kube":       {"netproxy/server", "netproxy/wire"},
-	"lab/real":            {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "internal/hostnet", "internal/loop", "internal/backoff", "internal/providerid", "lab/real/boot"},
+	"lab/real":            {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "internal/cert", "internal/hostnet", "internal/loop", "internal/backoff", "internal/providerid", "lab/real/boot"},
 	"lab/real/boot":       {},
 	"cmd/machine":         {"lab/real/boot"},
 	"test/bench":          {},

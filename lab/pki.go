@@ -19,10 +19,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// renewWhen is the remaining life of a certificate below which the next start makes a
-// new certificate.
-const renewWhen = 30 * 24 * time.Hour
-
 // Names of the certificate authorities. Each server trusts only its own authority. So
 // etcd refuses a client certificate of the cluster, and no server accepts this
 // certificate as the certificate of the aggregator.
@@ -141,7 +137,7 @@ func (p PKI) load(name string) (*cert.Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	if left := pair.Cert.NotAfter.Sub(p.Now); left < renewWhen {
+	if left := pair.Cert.NotAfter.Sub(p.Now); left < cert.RenewBefore {
 		return nil, fmt.Errorf("it expires in %s", left)
 	}
 	return pair, nil

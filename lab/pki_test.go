@@ -194,12 +194,12 @@ func (p PKI) handshake(t *testing.T, server, serverCA, client, clientCA string) 
 }
 
 func TestUsersHaveRBACRules(t *testing.T) {
-	for _, user := range []string{UserCCM, UserKwok, UserHypervisor} {
+	for _, user := range []string{UserCCM, UserKwok, UserHypervisor, userSidecars} {
 		if !slices.ContainsFunc((PKI{}).leaves(), func(l leaf) bool { return l.user == user }) {
 			t.Errorf("%s has no certificate", user)
 		}
-		if !strings.Contains(string(rbacObjects), "kind: User, name: "+user+"}") {
-			t.Errorf("rbac.yaml has no role for %s", user)
+		if !strings.Contains(string(rbacObjects)+string(volumeObjects), "name: "+user+"}") {
+			t.Errorf("rbac.yaml and volumes.yaml have no role for %s", user)
 		}
 	}
 }

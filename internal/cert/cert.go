@@ -22,6 +22,9 @@ const (
 	leafLife      = 365 * 24 * time.Hour
 )
 
+// RenewBefore is the remaining lifetime at which a lab replaces a certificate.
+const RenewBefore = 30 * 24 * time.Hour
+
 // Pair is a certificate and its key.
 type Pair struct {
 	Cert *x509.Certificate

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/cert"
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
@@ -70,9 +71,6 @@ func (f folder) identifyAgent(i cloudsim.Instance, n *NetworkProxy) error {
 	return nil
 }
 
-// renewBefore is the remaining validity at which renewAgent renews an agent's certificate.
-const renewBefore = 30 * 24 * time.Hour
-
 // renewAgent replaces the certificate of a running machine's agent if the certificate
 // expires soon or cannot be read. The agent reads the new files on its next connection to
 // the proxy server. The server checks a certificate only when an agent connects.
@@ -80,7 +78,7 @@ func (f folder) renewAgent(i cloudsim.Instance, n *NetworkProxy, now time.Time) 
 	if n == nil {
 		return nil
 	}
-	if end, err := f.agentCertificateEnd(); err == nil && end.Sub(now) > renewBefore {
+	if end, err := f.agentCertificateEnd(); err == nil && end.Sub(now) > cert.RenewBefore {
 		return nil
 	}
 	return f.identifyAgent(i, n)
