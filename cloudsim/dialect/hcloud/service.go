@@ -22,11 +22,19 @@ const (
 func serviceOf(spec cloudsim.LoadBalancerSpec, l cloudsim.Listener) service {
 	return service{
 		Protocol: string(l.Protocol), ListenPort: l.Port, DestinationPort: l.TargetPort, Proxyprotocol: l.ProxyProtocol != "",
-		HealthCheck: healthCheckOf(spec.HealthCheck, l),
+		HealthCheck: healthCheckOf(effectiveCheck(spec, l), l),
 	}
 }
 
-// healthCheckOf returns the health check of a listener.
+// effectiveCheck returns the health check that applies to a listener.
+func effectiveCheck(spec cloudsim.LoadBalancerSpec, l cloudsim.Listener) cloudsim.HealthCheck {
+	if l.HealthCheck != nil {
+		return *l.HealthCheck
+	}
+	return spec.HealthCheck
+}
+
+// healthCheckOf returns the health check h of a listener in Hetzner's format.
 func healthCheckOf(h cloudsim.HealthCheck, l cloudsim.Listener) *healthCheck {
 	h = h.WithDefaults([]cloudsim.Listener{l})
 	out := &healthCheck{
@@ -193,8 +201,7 @@ func (r healthCheckRequest) applyTo(h *cloudsim.HealthCheck) error {
 	return nil
 }
 
-// addService adds a service to a load balancer. The first service decides the health
-// check of the load balancer.
+// addService adds a service to a load balancer. Each service has its own health check.
 func addService(l *cloudsim.LoadBalancer, s serviceRequest) error {
 	t := typeOf(*l)
 	if len(l.Listeners) >= t.MaxServices {
@@ -214,10 +221,8 @@ func addService(l *cloudsim.LoadBalancer, s serviceRequest) error {
 	if findListener(l, li.Port) >= 0 {
 		return coded("source_port_already_used", fmt.Sprintf("a service with the listen_port %d exists already", li.Port))
 	}
+	li.HealthCheck = &h
 	l.Listeners = append(l.Listeners, li)
-	if len(l.Listeners) == 1 {
-		l.HealthCheck = h
-	}
 	return nil
 }
 
@@ -238,12 +243,12 @@ func updateService(l *cloudsim.LoadBalancer, s serviceRequest) error {
 	if i < 0 {
 		return errNoService(*s.ListenPort)
 	}
-	h := l.HealthCheck
+	h := effectiveCheck(l.LoadBalancerSpec, l.Listeners[i])
 	if err := s.applyTo(&l.Listeners[i], &h); err != nil {
 		return err
 	}
-	if i == 0 {
-		l.HealthCheck = h
+	if s.HealthCheck != nil {
+		l.Listeners[i].HealthCheck = &h
 	}
 	return nil
 }

@@ -20,13 +20,13 @@ var healthOf = map[cloudsim.TargetHealth]string{
 // targetOf returns a target with its health for each service.
 func targetOf(l cloudsim.LoadBalancer, t cloudsim.Target) lbTarget {
 	out := lbTarget{Type: "server", Server: &targetServer{dialect.Number(t.Instance)}, UsePrivateIP: t.IP != "", HealthStatus: []targetHealth{}}
-	status := "unknown"
-	for _, s := range l.Status.Targets {
-		if s.Key() == t.Key() {
-			status = healthOf[s.Health]
-		}
-	}
 	for _, li := range l.Listeners {
+		status := "unknown"
+		for _, s := range l.Status.Targets {
+			if s.Instance == t.Instance && s.IP == t.IP && (s.Listener == "" || s.Listener == fmt.Sprintf("%s/%d", li.Protocol, li.Port)) {
+				status = healthOf[s.Health]
+			}
+		}
 		out.HealthStatus = append(out.HealthStatus, targetHealth{ListenPort: li.Port, Status: status})
 	}
 	return out

@@ -1,0 +1,78 @@
+package hcloud_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Debian's package hcloud-cli calls the API like Hetzner's newer programs, but also reads
+// the fields of the older API.
+func TestCommandLine(t *testing.T) {
+	cli, err := exec.LookPath("hcloud")
+	if err != nil {
+		t.Skip("NOT RUN: the program hcloud of Debian's package hcloud-cli is not installed")
+	}
+	w := start(t)
+	w.instance(t, "node-1")
+	secret := secretOf(t, w)
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(cli, args...)
+		cmd.Env = append(os.Environ(), "HCLOUD_ENDPOINT="+w.url+"/v1", "HCLOUD_TOKEN="+secret, "HOME="+t.TempDir())
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("hcloud %s: %v: %s%s", strings.Join(args, " "), err, &errs, &out)
+		}
+		return out.String()
+	}
+	for _, step := range []struct {
+		command string
+		want    []string
+	}{
+		{"location list", []string{"sim-1a", "sim-1b"}},
+		{"datacenter list", []string{"sim-1a-dc1"}},
+		{"server-type list", []string{"small", "large"}},
+		{"image list", []string{"ubuntu-24.04"}},
+		{"load-balancer-type list", []string{"lb11"}},
+		{"server list", []string{"node-1", "running", "sim-1a-dc1"}},
+		{"server describe node-1", []string{"Name:", "node-1", "small"}},
+		{"server create --name worker --type small --image debian-13 --location sim-1b", []string{"created"}},
+		{"server poweroff worker", []string{"stopped"}},
+		{"server poweron worker", []string{"started"}},
+		{"server add-label worker a=b", []string{"added"}},
+		{"server list --selector a=b", []string{"worker"}},
+		{"volume create --name data --size 10 --server node-1", []string{"created"}},
+		{"volume list", []string{"data", "node-1"}},
+		{"volume describe data", []string{"scsi-0HC_Volume_1"}},
+		{"volume detach data", []string{"detached"}},
+		{"volume resize data --size 20", []string{"resized"}},
+		{"volume attach data --server node-1", []string{"attached"}},
+		{"volume detach data", []string{"detached"}},
+		{"volume delete data", []string{"deleted"}},
+		{"load-balancer create --name web --type lb11 --location sim-1a", []string{"created"}},
+		{"load-balancer add-service web --protocol tcp --listen-port 80 --destination-port 30080", []string{"added"}},
+		{"load-balancer add-target web --server node-1", []string{"added"}},
+		{"load-balancer list", []string{"web", "lb11"}},
+		{"load-balancer describe web", []string{"30080", "node-1"}},
+		{"load-balancer remove-target web --server node-1", []string{"removed"}},
+		{"load-balancer delete web", []string{"deleted"}},
+		{"network create --name n --ip-range 10.30.0.0/16", []string{"created"}},
+		{"network add-subnet n --type cloud --network-zone sim-1 --ip-range 10.30.1.0/24", []string{"added"}},
+		{"network list", []string{"10.30.0.0/16"}},
+		{"network describe n", []string{"10.30.1.0/24"}},
+		{"network delete n", []string{"deleted"}},
+		{"server delete worker", []string{"deleted"}},
+		{"ssh-key list", nil}, {"firewall list", nil}, {"certificate list", nil}, {"placement-group list", nil}, {"floating-ip list", nil}, {"primary-ip list", nil},
+	} {
+		out := run(strings.Fields(step.command)...)
+		for _, want := range step.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("hcloud %s prints no %q:\n%s", step.command, want, out)
+			}
+		}
+	}
+}
