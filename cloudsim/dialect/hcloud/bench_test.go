@@ -1,0 +1,116 @@
+package hcloud_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+)
+
+// inProcess is a transport that calls the API in this process, like the cloud's own.
+type inProcess struct{ http.Handler }
+
+func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// benchWorld is a world whose dialect runs in the process of the cloud.
+func benchWorld(b *testing.B) *world {
+	b.Helper()
+	var api http.Handler
+	began := make(chan struct{})
+	w := &world{cloud: cloudtest.Start(b, cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+		api = httpapi.New(slog.New(slog.DiscardHandler), e, httpapi.Config{Metrics: prometheus.NewRegistry()})
+		close(began)
+		<-ctx.Done()
+		return nil
+	}))}
+	<-began
+	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), hcloud.New(), dialect.Config{URL: "http://cloud", Transport: inProcess{api}, Project: w.cloud.Project}))
+	b.Cleanup(srv.Close)
+	w.url = srv.URL
+	w.Client = w.as(b, w.cloud)
+	return w
+}
+
+// median returns the median duration of n calls.
+func median(b *testing.B, n int, call func() error) time.Duration {
+	b.Helper()
+	all := make([]time.Duration, n)
+	for i := range all {
+		begin := time.Now()
+		if err := call(); err != nil {
+			b.Fatal(err)
+		}
+		all[i] = time.Since(begin)
+	}
+	slices.Sort(all)
+	return all[n/2]
+}
+
+// BenchmarkDialect compares calls through the dialect, by Hetzner's client, with the same
+// calls of the cloud. It fails if a call through the dialect takes more than twice as long,
+// or a list of 1,000 servers more than three times as long. For a server, the dialect also
+// lists the disks, because a server contains its volumes.
+func BenchmarkDialect(b *testing.B) {
+	ctx := context.Background()
+	w := benchWorld(b)
+	for i := range 1000 {
+		if _, err := w.cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: fmt.Sprintf("node-%d", i), Zone: "sim-1a", Type: "small"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if _, err := w.cloud.CreateDisk(ctx, cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "balanced", SizeGiB: 10}); err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct {
+		name         string
+		n            int
+		most         float64
+		ours, theirs func() error
+	}{
+		{"volume", 400, 2, func() error { _, err := w.cloud.GetDisk(ctx, "disk-000001"); return err }, func() error { _, _, err := w.Volume.GetByID(ctx, 1); return err }},
+		{"server", 400, 3, func() error { _, err := w.cloud.GetInstance(ctx, "i-000007"); return err }, func() error { _, _, err := w.Server.GetByID(ctx, 7); return err }},
+		{
+			"list", 15, 3, func() error {
+				_, _, err := cloudsim.All(ctx, w.cloud.ListInstances, cloudsim.ListOptions{})
+				return err
+			},
+			func() error { _, err := w.Server.All(ctx); return err },
+		},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var ratio float64
+			for b.Loop() {
+				median(b, c.n/5, c.theirs) // warm up
+				ours := median(b, c.n, c.ours)
+				theirs := median(b, c.n, c.theirs)
+				ratio = float64(theirs) / float64(ours)
+				b.ReportMetric(float64(ours.Microseconds()), "cloud-us")
+				b.ReportMetric(float64(theirs.Microseconds()), "dialect-us")
+			}
+			b.ReportMetric(ratio, "ratio")
+			if ratio > c.most {
+				b.Errorf("the dialect takes %.2f times as long as the cloud, want at most %.0f", ratio, c.most)
+			}
+		})
+	}
+}
