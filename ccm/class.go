@@ -50,7 +50,7 @@ func classView(class string, serveUnclassed bool, whose *finalizers) cache.Trans
 			}
 			return svc, nil
 		}
-		ours := wantsOurs(svc, class, serveUnclassed)
+		ours := isServed(svc, class, serveUnclassed)
 		whose.set(svc, ours)
 		switch {
 		case ours:
@@ -65,8 +65,8 @@ func classView(class string, serveUnclassed bool, whose *finalizers) cache.Trans
 	}
 }
 
-// wantsOurs reports whether this provider serves a Service of type LoadBalancer.
-func wantsOurs(svc *v1.Service, class string, serveUnclassed bool) bool {
+// isServed reports whether this provider serves a Service of type LoadBalancer.
+func isServed(svc *v1.Service, class string, serveUnclassed bool) bool {
 	c := svc.Spec.LoadBalancerClass
 	return c == nil && serveUnclassed || c != nil && *c == cmp.Or(class, DefaultLoadBalancerClass)
 }

@@ -254,15 +254,15 @@ func (r *runner) config() (Config, error) {
 		}
 		cfg = cfg.Over(file)
 	}
-	r.insist(&cfg)
+	r.applyFlags(&cfg)
 	return cfg, cfg.Validate()
 }
 
-// insist writes into cfg the value of each flag that the user set explicitly,
+// applyFlags writes into cfg the value of each flag that the user set explicitly,
 // except the flags for the URL, the token file and the CA file. The method Over
 // does not copy a flag with an empty string, false or 0, because Over treats
 // such a value as not set.
-func (r *runner) insist(cfg *Config) {
+func (r *runner) applyFlags(cfg *Config) {
 	for flag, set := range map[string]func(){
 		"cloud-project":            func() { cfg.Project = r.flagged.Project },
 		"cloud-region":             func() { cfg.Region = r.flagged.Region },

@@ -38,22 +38,22 @@ type instances struct {
 	seen atomic.Pointer[place] // where this process last found an instance of this cluster
 
 	mu     sync.Mutex
-	last   sighting
+	last   observation
 	absent map[nodeKey]absence // empty if NodeDeletionGrace is 0
 }
 
-// sighting stores the instance that the last call of InstanceExists found. For
+// observation stores the instance that the last call of InstanceExists found. For
 // every Node that is not ready, the framework calls InstanceExists every few
 // seconds. It then calls InstanceShutdown for the same Node. InstanceShutdown
-// uses the sighting instead of a call to the cloud. It uses a sighting only
+// uses the observation instead of a call to the cloud. It uses an observation only
 // once, and only within a second, so the state is never old.
-type sighting struct {
+type observation struct {
 	node     nodeKey
 	instance cloudsim.Instance
 	at       time.Time
 }
 
-const sightingLasts = time.Second
+const observationTTL = time.Second
 
 // place is a cloud and a project with an instance of this cluster.
 type place struct {
@@ -112,7 +112,7 @@ func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.absent, keyOf(node))
-	s.last = sighting{keyOf(node), i, time.Now()}
+	s.last = observation{keyOf(node), i, time.Now()}
 	return true, nil
 }
 
@@ -156,7 +156,7 @@ func awaitsCloud(node *v1.Node) bool {
 // an absent instance the result is false, because InstanceExists handles absent
 // instances.
 func (s *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
-	i, found := s.sighted(node)
+	i, found := s.lastObservation(node)
 	if !found {
 		ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 		defer cancel()
@@ -168,15 +168,15 @@ func (s *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, 
 	return i.State == cloudsim.InstanceStopping || i.State == cloudsim.InstanceStopped, nil
 }
 
-// sighted returns the instance of the last sighting. The result is false if the
-// sighting is too old or belongs to another Node. In all cases sighted removes
-// the sighting.
-func (s *instances) sighted(node *v1.Node) (cloudsim.Instance, bool) {
+// lastObservation returns the instance of the last observation. The result is false if the
+// observation is too old or belongs to another Node. In all cases lastObservation removes
+// the observation.
+func (s *instances) lastObservation(node *v1.Node) (cloudsim.Instance, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.last
-	s.last = sighting{}
-	return l.instance, l.node == keyOf(node) && time.Since(l.at) < sightingLasts
+	s.last = observation{}
+	return l.instance, l.node == keyOf(node) && time.Since(l.at) < observationTTL
 }
 
 // InstanceMetadata returns the cloud's data about the Node's instance. If the

@@ -175,7 +175,7 @@ func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, erro
 // Upstream's controller then marks the network of the Node as unavailable.
 func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) error {
 	for _, to := range ranges {
-		a.p.routes.hasten(to, node.Name)
+		a.p.routes.addEarly(to, node.Name)
 		err := a.p.routes.CreateRoute(ctx, a.routes, "", &cloudprovider.Route{TargetNode: types.NodeName(node.Name), DestinationCIDR: to})
 		if err == nil {
 			continue

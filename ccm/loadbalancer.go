@@ -94,7 +94,7 @@ func (b *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, svc
 	case err != nil:
 		return nil, false, err
 	case !found:
-		return nil, false, b.finalizers.doubt(svc)
+		return nil, false, b.finalizers.removeFinalizer(svc)
 	}
 	b.finalizers.set(svc, true)
 	return status(svc, lb), true, nil
@@ -358,7 +358,7 @@ func (b *loadBalancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (c
 		return lb.Reported() || polls > b.unreported, nil
 	})
 	switch {
-	case err != nil && !ranOut(err):
+	case err != nil && !isTimeout(err):
 		return lb, fmt.Errorf("load balancer %s: waiting until it is active: %w", lb.ID, err)
 	case lb.State == cloudsim.LoadBalancerActive, lb.State == cloudsim.LoadBalancerUpdating:
 		return lb, nil
@@ -366,10 +366,10 @@ func (b *loadBalancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (c
 	return lb, api.NewRetryError(fmt.Sprintf("load balancer %s (%s) is %s", lb.ID, lb.IP, lb.State), retryAfter)
 }
 
-// ranOut reports whether a wait reached its time limit although the cloud
+// isTimeout reports whether a wait reached its time limit although the cloud
 // answered all calls. A call without an answer also ends with a deadline error,
 // but for such an error the result is false.
-func ranOut(err error) bool {
+func isTimeout(err error) bool {
 	return wait.Interrupted(err) && cloudsim.KindOf(err) != cloudsim.Unavailable
 }
 
@@ -386,7 +386,7 @@ func (b *loadBalancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) erro
 	switch {
 	case err == nil:
 		return nil
-	case ranOut(err):
+	case isTimeout(err):
 		return api.NewRetryError(fmt.Sprintf("load balancer %s is still being deleted", lb.ID), retryAfter)
 	}
 	return fmt.Errorf("load balancer %s: waiting until it is deleted: %w", lb.ID, err)

@@ -50,7 +50,7 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 		return err
 	case !found:
 		return fmt.Errorf("load balancer %s %w", loadBalancerName(svc), errMissing)
-	case strays(lb, svc):
+	case leavesShared(lb, svc):
 		return errShares(lb, svc)
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
@@ -92,9 +92,9 @@ func (b *loadBalancers) setTargets(ctx context.Context, svc *v1.Service, lb clou
 // errMissing is the error for the update of a load balancer that does not exist.
 var errMissing = errors.New("does not exist (yet)")
 
-// strays reports whether svc uses the shared load balancer lb although the
+// leavesShared reports whether svc uses the shared load balancer lb although the
 // annotation of svc no longer names lb.
-func strays(lb cloudsim.LoadBalancer, svc *v1.Service) bool {
+func leavesShared(lb cloudsim.LoadBalancer, svc *v1.Service) bool {
 	return shared(lb) && lb.Labels[LabelShared] != svc.Namespace+"/"+svc.Annotations[AnnotationLoadBalancerShared]
 }
 
@@ -120,7 +120,7 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 			return err
 		case !found:
 			return fmt.Errorf("load balancer %s %w", want.Name, errMissing)
-		case strays(lb, svc):
+		case leavesShared(lb, svc):
 			return errShares(lb, svc)
 		case lb.State == cloudsim.LoadBalancerDeleting, same(lb, want):
 			return nil

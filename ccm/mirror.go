@@ -39,8 +39,8 @@ type mirror struct {
 	api *client.Client
 
 	mu        sync.RWMutex
-	instances shelf[cloudsim.InstanceID, cloudsim.Instance]
-	balancers shelf[cloudsim.LoadBalancerID, cloudsim.LoadBalancer]
+	instances mirrored[cloudsim.InstanceID, cloudsim.Instance]
+	balancers mirrored[cloudsim.LoadBalancerID, cloudsim.LoadBalancer]
 	heard     time.Time          // time of the watch's last message; zero while no watch works
 	failed    error              // the error of the last watch
 	cancel    context.CancelFunc // ends the current list or watch
@@ -65,7 +65,7 @@ func (m *mirror) run(ctx context.Context) {
 		m.mu.Unlock()
 		informer.Run(following, m.api.Watch, m, backoff.Backoff{First: 100 * time.Millisecond, Most: mirrorRetry})
 		cancel()
-		m.distrust(nil)
+		m.setUnusable(nil)
 	}
 }
 
@@ -74,7 +74,7 @@ func (m *mirror) run(ctx context.Context) {
 // configuration, because the new configuration may contain the URL of another
 // cloud. Callers do not use the mirror until the new lists are complete.
 func (m *mirror) again() {
-	m.distrust(nil)
+	m.setUnusable(nil)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.cancel != nil {
@@ -96,9 +96,9 @@ func (m *mirror) health() error {
 	return errors.New("the cloud has not answered yet, or not for some time")
 }
 
-// distrust prevents callers from using the mirror until the watch works again.
+// setUnusable prevents callers from using the mirror until the watch works again.
 // Callers then ask the API. The argument is the reason, which may be nil.
-func (m *mirror) distrust(because error) {
+func (m *mirror) setUnusable(because error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.heard, m.failed = time.Time{}, because
@@ -108,7 +108,7 @@ func (m *mirror) distrust(because error) {
 // from using the mirror, so callers ask the API. If the argument news is true,
 // OnError also logs err.
 func (m *mirror) OnError(err error, news bool) {
-	m.distrust(err)
+	m.setUnusable(err)
 	if news {
 		m.log.Warn("the watch of the cloud failed; the CCM calls the API for each question until the watch works", "err", err)
 	}
@@ -181,7 +181,7 @@ func (m *mirror) Take(_ context.Context, e cloudsim.Event) error {
 	return nil
 }
 
-func applyTo[ID ~string, T cloudsim.Resource](m *mirror, s *shelf[ID, T], e cloudsim.Event) (T, error) {
+func applyTo[ID ~string, T cloudsim.Resource](m *mirror, s *mirrored[ID, T], e cloudsim.Event) (T, error) {
 	var v T
 	if err := json.Unmarshal(e.Object, &v); err != nil {
 		return v, err
@@ -252,24 +252,24 @@ func (m *mirror) subscribe(change func(cloudsim.LoadBalancer), fresh func()) {
 	m.onChange, m.onFresh = append(m.onChange, change), append(m.onFresh, fresh)
 }
 
-// shelf stores resources of one kind and finds them by id or by name.
-type shelf[ID ~string, T cloudsim.Resource] struct {
+// mirrored stores resources of one kind and finds them by id or by name.
+type mirrored[ID ~string, T cloudsim.Resource] struct {
 	id     func(T) ID
 	byID   map[ID]T
 	byName map[string]map[ID]bool
 }
 
-func (s *shelf[ID, T]) reset(all []T) {
+func (s *mirrored[ID, T]) reset(all []T) {
 	s.byID, s.byName = make(map[ID]T, len(all)), make(map[string]map[ID]bool, len(all))
 	for _, v := range all {
 		s.put(v)
 	}
 }
 
-// put stores the resource v. If the shelf already has a newer revision of this
+// put stores the resource v. If the store already has a newer revision of this
 // resource, put does nothing. This can happen because a list may be newer than
 // the first events of the watch.
-func (s *shelf[ID, T]) put(v T) {
+func (s *mirrored[ID, T]) put(v T) {
 	id := s.id(v)
 	if have, ok := s.byID[id]; ok {
 		if have.Head().Revision > v.Head().Revision {
@@ -285,7 +285,7 @@ func (s *shelf[ID, T]) put(v T) {
 	s.byName[name][id] = true
 }
 
-func (s *shelf[ID, T]) drop(id ID) {
+func (s *mirrored[ID, T]) drop(id ID) {
 	v, ok := s.byID[id]
 	if !ok {
 		return
@@ -297,7 +297,7 @@ func (s *shelf[ID, T]) drop(id ID) {
 	}
 }
 
-func (s *shelf[ID, T]) named(name string) (v T, ok bool) {
+func (s *mirrored[ID, T]) named(name string) (v T, ok bool) {
 	if ids := s.byName[name]; len(ids) == 1 {
 		for id := range ids {
 			v, ok = s.byID[id]

@@ -100,7 +100,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	})
 	var errs []error
 	for o, lb := range alone {
-		errs = append(errs, s.meet(ctx, o, lb))
+		errs = append(errs, s.handleOrphan(ctx, o, lb))
 	}
 	maps.DeleteFunc(s.since, func(o orphan, _ time.Time) bool {
 		_, still := alone[o]
@@ -121,7 +121,7 @@ func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	switch {
 	case svc.Spec.Type != v1.ServiceTypeLoadBalancer:
 		return servicehelpers.HasLBFinalizer(svc)
-	case wantsOurs(svc, cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass), lb.State != cloudsim.LoadBalancerActive:
+	case isServed(svc, cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass), lb.State != cloudsim.LoadBalancerActive:
 		return true
 	}
 	return slices.ContainsFunc(svc.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool {
@@ -129,10 +129,10 @@ func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	})
 }
 
-// meet handles an orphan. If the orphan is new, meet reports it. If
-// DeleteOrphans is set and the orphan is older than OrphanGrace, meet deletes
+// handleOrphan handles an orphan. If the orphan is new, handleOrphan reports it. If
+// DeleteOrphans is set and the orphan is older than OrphanGrace, it deletes
 // the orphan.
-func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
+func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
 	cfg := s.p.settings.Get()
 	since, known := s.since[o]
 	of := &v1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid)}

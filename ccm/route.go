@@ -39,11 +39,11 @@ type routes struct {
 	early map[string]string // Node name by destination, for routes that the CCM creates before the Node has the range
 }
 
-// hasten records that the allocator creates the route to destination before the
+// addEarly records that the allocator creates the route to destination before the
 // Node has this pod range. ListRoutes omits such a route until settle removes
 // the record. Without the record the framework would delete the route, because
 // no Node has the range.
-func (r *routes) hasten(destination, node string) {
+func (r *routes) addEarly(destination, node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.early[destination] = node
@@ -57,7 +57,7 @@ func (r *routes) settle(node string) {
 	maps.DeleteFunc(r.early, func(_, of string) bool { return of == node })
 }
 
-func (r *routes) hastened(destination string) bool {
+func (r *routes) isEarly(destination string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, early := r.early[destination]
@@ -86,7 +86,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	}
 	out := make([]*cloudprovider.Route, 0, len(all))
 	for _, route := range all {
-		if route.State == cloudsim.RouteDeleting || route.State == cloudsim.RouteDeleted || r.hastened(route.Destination) {
+		if route.State == cloudsim.RouteDeleting || route.State == cloudsim.RouteDeleted || r.isEarly(route.Destination) {
 			continue // the framework must not see this route; it creates the route again if necessary
 		}
 		node, gone, err := r.nodeOf(ctx, route.NextHop)
@@ -177,9 +177,9 @@ func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists 
 // route does not exist, DeleteRoute returns nil. The framework deletes and
 // creates routes at the same time, so a new route may have replaced the listed
 // route. The new route has another id, so DeleteRoute does not delete the new
-// route. DeleteRoute also does not delete a route that hasten has recorded.
+// route. DeleteRoute also does not delete a route that addEarly has recorded.
 func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
-	if r.hastened(route.DestinationCIDR) {
+	if r.isEarly(route.DestinationCIDR) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
@@ -214,7 +214,7 @@ func (r *routes) await(ctx context.Context, have cloudsim.Route) error {
 		}
 		return have.State != cloudsim.RouteCreating, nil
 	})
-	if ranOut(err) || err == nil && have.State == cloudsim.RouteDeleting {
+	if isTimeout(err) || err == nil && have.State == cloudsim.RouteDeleting {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, have.Name, fmt.Errorf("it is %s", have.State))
 	}
 	return err
@@ -228,7 +228,7 @@ func (r *routes) gone(ctx context.Context, id cloudsim.RouteID) error {
 		}
 		return false, err
 	})
-	if ranOut(err) {
+	if isTimeout(err) {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, string(id), errors.New("it is still being deleted"))
 	}
 	return err

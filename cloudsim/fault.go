@@ -208,7 +208,7 @@ func (f Fault) Strikes(n uint64) bool {
 		return false
 	}
 	p := f.When.Probability
-	return p == nil || f.dice("hit", n) < *p
+	return p == nil || f.pseudoRandom("hit", n) < *p
 }
 
 // Latency returns the delay of the n-th matching call. The delay is 0 unless f
@@ -217,14 +217,14 @@ func (f Fault) Latency(n uint64) time.Duration {
 	if f.Effect.Type != FaultLatency {
 		return 0
 	}
-	jitter := f.dice("jitter", n) * float64(f.Effect.JitterMillis)
+	jitter := f.pseudoRandom("jitter", n) * float64(f.Effect.JitterMillis)
 	return time.Duration(f.Effect.LatencyMillis)*time.Millisecond + time.Duration(jitter*float64(time.Millisecond))
 }
 
-// dice returns a pseudo-random number in [0, 1). It uses a hash instead of a
+// pseudoRandom returns a pseudo-random number in [0, 1). It uses a hash instead of a
 // random number generator. A hash needs no state, and gives the same result in
 // every version of Go.
-func (f Fault) dice(use string, n uint64) float64 {
+func (f Fault) pseudoRandom(use string, n uint64) float64 {
 	b := binary.BigEndian.AppendUint64(nil, f.When.Seed)
 	b = binary.BigEndian.AppendUint64(b, n)
 	b = append(append(b, use...), f.ID...)

@@ -37,12 +37,12 @@ import (
 type Option func(*options)
 
 type options struct {
-	cfg    engine.Config
-	log    *slog.Logger
-	parts  []func(context.Context, *engine.Engine) error
-	tape   io.Writer
-	pipes  *pipes // nil for TCP
-	socket bool   // Unix socket instead of TCP
+	cfg          engine.Config
+	log          *slog.Logger
+	parts        []func(context.Context, *engine.Engine) error
+	transcriptTo io.Writer
+	pipes        *pipes // nil for TCP
+	socket       bool   // Unix socket instead of TCP
 }
 
 // WithProfile sets how long the work of the simulated hardware takes. By default this work takes no
@@ -66,7 +66,7 @@ func WithConfig(change func(*engine.Config)) Option { return func(o *options) { 
 
 // WithTranscript records every call, and writes the records to w. The client's Replay can send the
 // calls to another cloud with the same options.
-func WithTranscript(w io.Writer) Option { return func(o *options) { o.tape = w } }
+func WithTranscript(w io.Writer) Option { return func(o *options) { o.transcriptTo = w } }
 
 // WithLog sets the logger of the cloud.
 func WithLog(log *slog.Logger) Option { return func(o *options) { o.log = log } }
@@ -186,14 +186,14 @@ func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 // option.
 func (o *options) transcript(tb testing.TB, e *engine.Engine) *httpapi.Transcript {
 	tb.Helper()
-	if o.tape == nil {
+	if o.transcriptTo == nil {
 		return nil
 	}
 	head, err := e.TranscriptHead()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	t, err := httpapi.NewTranscript(o.log, o.tape, head)
+	t, err := httpapi.NewTranscript(o.log, o.transcriptTo, head)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func (f *forwarder) leave(e *entry) {
 		l.ask(func() {
 			for _, w := range l.watched {
 				if w, ok := w.(*endpoint); ok {
-					w.conn.forsake(e.socket)
+					w.conn.endWaiting(e.socket)
 				}
 			}
 		})

@@ -17,14 +17,14 @@ import (
 // target. When all targets are down, there may be thousands of such clients in a second.
 const lostEvery = 10 * time.Second
 
-// balancer forwards for one load balancer. Only the plane's goroutine calls apply, steer and
+// balancer forwards for one load balancer. Only the plane's goroutine calls apply, applyMachine and
 // stop. mu protects the state that these methods share with the balancer's own goroutines.
 type balancer struct {
 	id     cloudsim.LoadBalancerID
 	log    *slog.Logger
 	cfg    Config
 	prober *prober
-	probes portion // part of the prober's slots that this balancer uses
+	probes probeShare // part of the prober's slots that this balancer uses
 	cloud  Cloud
 
 	forwarder *forwarder
@@ -101,7 +101,7 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	for _, s := range sockets {
 		b.setSocket(ctx, s)
 	}
-	b.expel()
+	b.cutExcluded()
 	b.settleAll()
 	b.news()
 	if b.stopReport == nil {
@@ -190,20 +190,20 @@ func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.Instanc
 			b.several = b.several || key.IP != "" || key.Listener != ""
 			t.listed, t.weight = true, p.Targets[i].Share()
 			b.order = append(b.order, t)
-			b.steerTarget(ctx, t, machines[key.Instance])
+			b.updateProbes(ctx, t, machines[key.Instance])
 		}
 	}
 	for key, t := range b.targets {
 		if !t.listed {
-			b.steerTarget(ctx, t, machines[key.Instance])
+			b.updateProbes(ctx, t, machines[key.Instance])
 			b.forgetIfUnused(t)
 		}
 	}
 }
 
-// steer applies the new state m of an instance. If an instance may have several targets, steer
+// applyMachine applies the new state m of an instance. If an instance may have several targets, applyMachine
 // scans all targets. If it finds a target of the instance, it also scans all sessions.
-func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine) {
+func (b *balancer) applyMachine(ctx context.Context, id cloudsim.InstanceID, m machine) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var its []*target
@@ -218,7 +218,7 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 		}
 	}
 	for _, t := range its {
-		b.steerTarget(ctx, t, m)
+		b.updateProbes(ctx, t, m)
 	}
 	if len(its) > 0 {
 		b.settleAll()
@@ -226,11 +226,11 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 	}
 }
 
-// steerTarget starts and stops the probes of t. Probes run only while t is in the spec, its
+// updateProbes starts and stops the probes of t. Probes run only while t is in the spec, its
 // machine runs, and a listener uses its pool. Without probes, t takes no new connections. If the
-// health check changes, steerTarget replaces the probes. The old verdict stays in force until the
+// health check changes, updateProbes replaces the probes. The old verdict stays in force until the
 // new probes change it.
-func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
+func (b *balancer) updateProbes(ctx context.Context, t *target, m machine) {
 	m = m.at(t.key)
 	reachable, in := m.on() && m.ip() != "", b.pools[t.key.Listener]
 	probe, probed := t.listed && reachable && in.used, t.stopProbe != nil
@@ -252,14 +252,14 @@ func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 	if probe && t.stopProbe == nil {
 		ctx, t.stopProbe = context.WithCancel(ctx)
 		b.work.Go(func() {
-			b.prober.run(ctx, &b.probes, in.check, m.ip(), func(found error) { b.judge(ctx, t, found) })
+			b.prober.run(ctx, &b.probes, in.check, m.ip(), func(found error) { b.recordProbe(ctx, t, found) })
 		})
 	}
-	b.seat(t)
+	b.updateSlots(t)
 }
 
-// judge updates the verdict of t with the result of one probe.
-func (b *balancer) judge(ctx context.Context, t *target, found error) {
+// recordProbe updates the verdict of t with the result of one probe.
+func (b *balancer) recordProbe(ctx context.Context, t *target, found error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ctx.Err() != nil {
@@ -273,7 +273,7 @@ func (b *balancer) judge(ctx context.Context, t *target, found error) {
 	b.news()
 	if t.health != before.health {
 		b.log.Info("target is "+string(t.health), "target", t.key, "reason", t.reason)
-		b.seat(t)
+		b.updateSlots(t)
 		b.settleAll()
 	}
 }

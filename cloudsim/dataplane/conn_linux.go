@@ -87,7 +87,7 @@ func (c *conn) start() {
 	c.front.readable = n == 0 || n == len(c.loop.buf) // if more bytes come, epoll reports an event
 	if c.front.id, err = c.loop.watch(c.front.fd, reads, &c.front); err != nil {
 		c.b.abandon(c.l, c.choice)
-		c.vanish()
+		c.reset()
 		return
 	}
 	c.dial()
@@ -147,7 +147,7 @@ func (c *conn) another(err error) bool {
 	to, ok := c.b.retry(c.l, c.client, c.choice, c.tried, err)
 	if !ok {
 		c.b.discharge(c.l)
-		c.vanish()
+		c.reset()
 		return false
 	}
 	c.choice = to
@@ -285,11 +285,11 @@ func (c *conn) cutSoon() {
 	})
 }
 
-// forsake ends the connection if it still waits for a target and its client came through s.
-func (c *conn) forsake(s *socket) {
+// endWaiting ends the connection if it still waits for a target and its client came through s.
+func (c *conn) endWaiting(s *socket) {
 	if c.phase == dialling && c.socket == s {
 		c.b.abandon(c.l, c.choice)
-		c.vanish()
+		c.reset()
 	}
 }
 
@@ -300,8 +300,8 @@ func (c *conn) end(reset bool) {
 	c.b.work.Done()
 }
 
-// vanish resets a connection that has no session.
-func (c *conn) vanish() {
+// reset resets a connection that has no session.
+func (c *conn) reset() {
 	c.close(true)
 	c.b.work.Done()
 }

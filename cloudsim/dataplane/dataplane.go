@@ -200,7 +200,7 @@ func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
 	m := machineOf(i)
 	m.dark = p.dark[m.zone]
 	p.machines[i.ID] = m
-	p.steer(ctx, i.ID, m)
+	p.applyMachine(ctx, i.ID, m)
 }
 
 // putZone applies the present state of a zone. While a zone is dark, its machines are out of
@@ -214,7 +214,7 @@ func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 		if m.zone == z.Name {
 			m.dark = z.Dark()
 			p.machines[id] = m
-			p.steer(ctx, id, m)
+			p.applyMachine(ctx, id, m)
 		}
 	}
 }
@@ -234,12 +234,12 @@ func (p *plane) forgetRevisions() {
 
 func (p *plane) deleteInstance(ctx context.Context, id cloudsim.InstanceID) {
 	delete(p.machines, id)
-	p.steer(ctx, id, machine{})
+	p.applyMachine(ctx, id, machine{})
 }
 
-func (p *plane) steer(ctx context.Context, id cloudsim.InstanceID, m machine) {
+func (p *plane) applyMachine(ctx context.Context, id cloudsim.InstanceID, m machine) {
 	for _, b := range p.balancers {
-		b.steer(ctx, id, m)
+		b.applyMachine(ctx, id, m)
 	}
 }
 

@@ -21,14 +21,14 @@ const (
 
 // prober runs the health checks of targets. All load balancers share it.
 type prober struct {
-	slots ration // one slot per running probe
+	slots probeSlots // one slot per running probe
 	dials *dialPolicy
 	http  *http.Transport
 }
 
 func newProber(most int, dials *dialPolicy) *prober {
 	return &prober{
-		slots: ration{free: most},
+		slots: probeSlots{free: most},
 		dials: dials,
 		http: &http.Transport{
 			DialContext: (&net.Dialer{}).DialContext,
@@ -49,7 +49,7 @@ func newProber(most int, dials *dialPolicy) *prober {
 // the next probe, so probes of one target never overlap. A probe runs only while it has a slot,
 // and the load balancers share the slots fairly. If many targets of a load balancer do not
 // answer, only the probes of this load balancer are late.
-func (p *prober) run(ctx context.Context, own *portion, check cloudsim.HealthCheck, ip string, tell func(error)) {
+func (p *prober) run(ctx context.Context, own *probeShare, check cloudsim.HealthCheck, ip string, tell func(error)) {
 	beat := time.NewTicker(check.Interval())
 	defer beat.Stop()
 	for {

@@ -40,11 +40,11 @@ func TestProbesAreShared(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				var work sync.WaitGroup
 				var silent, healthy atomic.Int64
-				probe := func(own *portion, ip string, tell func(error)) {
+				probe := func(own *probeShare, ip string, tell func(error)) {
 					work.Go(func() { p.run(ctx, own, check, ip, tell) })
 				}
 				for range greedy {
-					own := new(portion)
+					own := new(probeShare)
 					for range mute {
 						probe(own, "192.0.2.1", func(error) { silent.Add(1) })
 					}
@@ -52,7 +52,7 @@ func TestProbesAreShared(t *testing.T) {
 				time.Sleep(500 * time.Millisecond) // until the greedy load balancers have all slots that they can get
 				for n := range 2 * slots {
 					due := time.Now()
-					probe(new(portion), fmt.Sprint("10.0.0.", n), func(err error) {
+					probe(new(probeShare), fmt.Sprint("10.0.0.", n), func(err error) {
 						if late := time.Since(due); late != 0 || err != nil {
 							t.Errorf("a probe of a healthy target ended %v late: %v", late, err)
 						}
@@ -114,12 +114,12 @@ func TestRation(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, all, got := &ration{free: tc.size}, map[string]*portion{}, ""
+				r, all, got := &probeSlots{free: tc.size}, map[string]*probeShare{}, ""
 				back := false
 				for _, letter := range tc.story {
 					who := strings.ToLower(string(letter))
 					if all[who] == nil {
-						all[who] = new(portion)
+						all[who] = new(probeShare)
 					}
 					ctx, leave := context.WithCancel(t.Context())
 					switch {

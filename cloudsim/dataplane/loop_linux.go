@@ -181,7 +181,7 @@ func (l *loop) run() {
 			}
 		}
 		l.answer()
-		l.goOn()
+		l.continueConns()
 		if n < len(events) && l.now >= l.next { // sockets that are ready have priority over deadlines
 			l.look()
 		}
@@ -234,8 +234,8 @@ func (l *loop) answer() {
 	}
 }
 
-// goOn continues the connections that had more bytes to move than one quantum allows.
-func (l *loop) goOn() {
+// continueConns continues the connections that had more bytes to move than one quantum allows.
+func (l *loop) continueConns() {
 	busy := l.busy
 	l.busy = nil
 	for _, c := range busy {

@@ -144,10 +144,10 @@ func (b *balancer) release(l *listener, s *slot) {
 	b.forgetIfUnused(s.target)
 }
 
-// seat makes a slot for t in every listener that uses the pool of t. It adds the slots to the
+// updateSlots makes a slot for t in every listener that uses the pool of t. It adds the slots to the
 // queues or removes them, depending on whether t takes connections. If a listener now uses another
-// pool, seat removes the slot of t from the listener's queue. It takes O(listeners · log targets).
-func (b *balancer) seat(t *target) {
+// pool, updateSlots removes the slot of t from the listener's queue. It takes O(listeners · log targets).
+func (b *balancer) updateSlots(t *target) {
 	for _, l := range b.listeners {
 		s, member := l.slots[t], l.pool == t.key.Listener
 		if s == nil {

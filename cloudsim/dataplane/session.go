@@ -107,7 +107,7 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 func (b *balancer) join(s *session) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.stopped || !b.admits(s.client) || b.fate(s) != keep {
+	if b.stopped || !b.admits(s.client) || b.effectOn(s) != keep {
 		return false
 	}
 	b.sessions[s] = struct{}{}
@@ -133,9 +133,9 @@ func (b *balancer) admits(client netip.Addr) bool {
 	return len(b.sources) == 0 || slices.ContainsFunc(b.sources, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
-// expel cuts the sessions of clients that the source ranges no longer allow. It takes O(sessions
+// cutExcluded cuts the sessions of clients that the source ranges no longer allow. It takes O(sessions
 // × ranges), so b calls it only after a change of the rules.
-func (b *balancer) expel() {
+func (b *balancer) cutExcluded() {
 	for s := range b.sessions {
 		if !b.admits(s.client) {
 			s.cut()
@@ -143,17 +143,17 @@ func (b *balancer) expel() {
 	}
 }
 
-// fate is the effect of the present rules on a session. It depends on the listener and the target,
+// sessionEffect is the effect of the present rules on a session. It depends on the listener and the target,
 // not on the client.
-type fate int
+type sessionEffect int
 
 const (
-	keep  fate = iota
-	drain      // the session may finish within the drain timeout
-	cut        // the target has lost the connection
+	keep  sessionEffect = iota
+	drain               // the session may finish within the drain timeout
+	cut                 // the target has lost the connection
 )
 
-func (b *balancer) fate(s *session) fate {
+func (b *balancer) effectOn(s *session) sessionEffect {
 	elsewhere := b.sockets[s.socket.key] != s.socket || s.l.spec.TargetPort != s.port
 	t := b.present(s)
 	switch {
@@ -181,10 +181,10 @@ func (b *balancer) present(s *session) *target {
 	return &target{verdict: verdict{health: cloudsim.TargetUnhealthy}}
 }
 
-// settleAll keeps, drains or cuts each session according to its fate. It takes O(sessions).
+// settleAll keeps, drains or cuts each session according to its sessionEffect. It takes O(sessions).
 func (b *balancer) settleAll() {
 	for s := range b.sessions {
-		switch b.fate(s) {
+		switch b.effectOn(s) {
 		case keep:
 			s.undrain()
 		case drain:

@@ -85,7 +85,7 @@ func newChooser(t *testing.T, weights map[cloudsim.InstanceID]int) chooser {
 
 func (c chooser) add(id cloudsim.InstanceID, weight int) {
 	c.targets[cloudsim.TargetKey{Instance: id}] = &target{key: cloudsim.TargetKey{Instance: id}, listed: true, weight: weight, verdict: verdict{health: cloudsim.TargetHealthy}}
-	c.seat(c.of(id))
+	c.updateSlots(c.of(id))
 }
 
 func (c chooser) of(id cloudsim.InstanceID) *target {
@@ -94,7 +94,7 @@ func (c chooser) of(id cloudsim.InstanceID) *target {
 
 func (c chooser) health(id cloudsim.InstanceID, h cloudsim.TargetHealth) {
 	c.of(id).health = h
-	c.seat(c.of(id))
+	c.updateSlots(c.of(id))
 }
 
 func (c chooser) pick(client netip.Addr) choice {
@@ -132,7 +132,7 @@ func TestPick(t *testing.T) {
 	c.health("c", cloudsim.TargetHealthy)
 	got += c.take(1, true) // c, which waited longest
 	c.of("a").listed = false
-	c.seat(c.of("a"))
+	c.updateSlots(c.of("a"))
 	c.add("d", 1)
 	got += c.take(3, true) // d c d: a was removed
 	if want := "abcabcacaacdcd"; got != want {

@@ -165,7 +165,7 @@ func (c *Call) choose(tx *store.Tx, chosen string) error {
 		c.Project = p.ID
 		return nil
 	}
-	return cloudsim.Errorf(cloudsim.Denied, "%s is for the project %s only, and has no role in %q", c.who(), c.Project, chosen)
+	return cloudsim.Errorf(cloudsim.Denied, "%s is for the project %s only, and has no role in %q", c.caller(), c.Project, chosen)
 }
 
 // authenticate returns the token of a secret, and a credential with which the

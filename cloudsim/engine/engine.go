@@ -308,7 +308,7 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) follow(ctx context.Context) error {
 	for {
 		changed := e.store.Changed() // before reading: see Store.Changed
-		now, err := e.agenda()
+		now, err := e.nextWork()
 		if err != nil {
 			return err
 		}
@@ -330,16 +330,16 @@ func (e *Engine) follow(ctx context.Context) error {
 	}
 }
 
-// agenda describes the next work of the loop in Run.
-type agenda struct {
+// schedule describes the next work of the loop in Run.
+type schedule struct {
 	due  bool          // work is due now
 	wait time.Duration // time until the next work is due; at most an hour
 	long bool          // the journal is too long and needs compaction
 }
 
-// agenda reads the due list and the length of the journal. The loop calls
-// agenda again after each commit.
-func (e *Engine) agenda() (a agenda, err error) {
+// nextWork reads the due list and the length of the journal. The loop calls
+// nextWork again after each commit.
+func (e *Engine) nextWork() (a schedule, err error) {
 	a.wait = time.Hour
 	used := e.store.Used()
 	err = e.store.View(func(tx *store.Tx) error {

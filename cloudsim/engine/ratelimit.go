@@ -103,7 +103,7 @@ func (ac *access) throttle(c Call, class Access) error {
 	}
 	return &cloudsim.Error{
 		Kind: cloudsim.Exhausted, RetryAfter: wait,
-		Msg: c.who() + " calls more often than its " + word + " rate limit allows; retry after " + wait.String() + ", or raise it: PUT /v1/rate-limits, or 'allinone cloud rate-limits set'",
+		Msg: c.caller() + " calls more often than its " + word + " rate limit allows; retry after " + wait.String() + ", or raise it: PUT /v1/rate-limits, or 'allinone cloud rate-limits set'",
 	}
 }
 

@@ -268,7 +268,7 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 func (im *images) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
 		if c.claims.PullOnly || len(c.claims.Only) > 0 {
-			return r, cloudsim.Errorf(cloudsim.Denied, "the password of %s was not made for the names of all repositories", c.call.who())
+			return r, cloudsim.Errorf(cloudsim.Denied, "the password of %s was not made for the names of all repositories", c.call.caller())
 		}
 		return r, c.call.allowed(cloudsim.RegistryCatalog, Admin, name)
 	}
@@ -277,7 +277,7 @@ func (im *images) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action stri
 		return r, cloudsim.Errorf(cloudsim.Denied, "the registry knows no %s:%s", kind, action)
 	}
 	if c.claims.PullOnly && action != "pull" || len(c.claims.Only) > 0 && !slices.Contains(c.claims.Only, name) {
-		return r, cloudsim.Errorf(cloudsim.Denied, "the password of %s was not made for %s of %s", c.call.who(), action, name)
+		return r, cloudsim.Errorf(cloudsim.Denied, "the password of %s was not made for %s of %s", c.call.caller(), action, name)
 	}
 	r, err = findRepository(tx, name)
 	missing := errors.Is(err, cloudsim.NotFound)

@@ -154,8 +154,8 @@ func (c *Call) authorize(operation string, class Access) error {
 	return nil
 }
 
-// who describes the caller for messages.
-func (c Call) who() string {
+// caller describes the caller for messages.
+func (c Call) caller() string {
 	if c.account != "" {
 		return "service account \"" + c.Caller + "\" (" + string(c.account) + ")"
 	}
@@ -166,7 +166,7 @@ func (c Call) who() string {
 // of a service account have the same id.
 func Principal(ctx context.Context) (id, who string) {
 	c, _ := CallOf(ctx)
-	return string(c.tokenOrAccount()), c.who()
+	return string(c.tokenOrAccount()), c.caller()
 }
 
 // suggestion contains a predefined role for each access class of operations.
@@ -199,7 +199,7 @@ func (c Call) denied(operation string, class Access) error {
 	if c.account != "" {
 		help = "bind a role with this permission to the service account, such as " + string(suggestion[class]) + ": POST /v1/role-bindings, or 'allinone cloud role-bindings create'"
 	}
-	return cloudsim.Errorf(cloudsim.Denied, "%s lacks the permission %s %s: %s; %s", c.who(), missing, scope, holds, help)
+	return cloudsim.Errorf(cloudsim.Denied, "%s lacks the permission %s %s: %s; %s", c.caller(), missing, scope, holds, help)
 }
 
 // mayRead reports whether the call may read all resources of a kind.
@@ -235,7 +235,7 @@ func (c Call) mayGive(g cloudsim.Grant) error {
 			return own.Resource == "" && (own.Project == "" || own.Project == g.Project) &&
 				slices.ContainsFunc(own.Permissions, func(have cloudsim.Permission) bool { return have.Includes(p) })
 		}) {
-			return cloudsim.Errorf(cloudsim.Denied, "%s may not give role %s: it lacks its permission %s there itself", c.who(), g.Role, p)
+			return cloudsim.Errorf(cloudsim.Denied, "%s may not give role %s: it lacks its permission %s there itself", c.caller(), g.Role, p)
 		}
 	}
 	return nil
@@ -263,7 +263,7 @@ func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 // onlyFor returns the Denied error for a resource to which the call's
 // permission does not apply.
 func (c Call) onlyFor(operation string) error {
-	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only", c.who(), operation, strings.Join(c.limited, ", "))
+	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only", c.caller(), operation, strings.Join(c.limited, ", "))
 }
 
 // Allowed returns Denied if the call of ctx may not do the operation on the
@@ -288,7 +288,7 @@ func (c Call) allowed(operation string, class Access, resource string) error {
 	if slices.ContainsFunc(call.limited, func(pattern string) bool { return cloudsim.Glob(pattern, resource) }) {
 		return nil
 	}
-	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only, not for %s", call.who(), operation, strings.Join(call.limited, ", "), resource)
+	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only, not for %s", call.caller(), operation, strings.Join(call.limited, ", "), resource)
 }
 
 // WhoAmI returns the caller and its grants.

@@ -55,7 +55,7 @@ func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrNam
 		return "", err
 	}
 	if a.Project != project && !call.mayEverywhere("tokens.create", Manage) {
-		return "", cloudsim.Errorf(cloudsim.Denied, "%s may not assign the service account %s of another project: it lacks the permission tokens.create in all projects", call.who(), a.ID)
+		return "", cloudsim.Errorf(cloudsim.Denied, "%s may not assign the service account %s of another project: it lacks the permission tokens.create in all projects", call.caller(), a.ID)
 	}
 	return a.ID, mayBe(tx, call, a)
 }
@@ -84,7 +84,7 @@ func carries(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) bool
 func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
 	v, err := get(tx, call, t, id)
 	if err == nil && t.Meta(&v).Project == "" && !call.mayEverywhere(call.Operation, call.access) {
-		return v, cloudsim.Errorf(cloudsim.Denied, "%s may not delete %s %s, which is for all projects: it lacks the permission %s in all of them", call.who(), t.Kind, id, call.Operation)
+		return v, cloudsim.Errorf(cloudsim.Denied, "%s may not delete %s %s, which is for all projects: it lacks the permission %s in all of them", call.caller(), t.Kind, id, call.Operation)
 	}
 	return v, err
 }

@@ -87,13 +87,13 @@ func (s *story) read(tx *store.Tx) error {
 		case ev.Kind == cloudsim.KindOperation:
 			return s.operated(ev)
 		case ev.Kind == cloudsim.KindFault && slices.Contains(strings.Fields(ev.Cause), s.why.ID):
-			s.struck(ev)
+			s.addFault(ev)
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
-	if err := s.strikes(tx); err != nil {
+	if err := s.addFaultsOfCreation(tx); err != nil {
 		return err
 	}
 	slices.SortStableFunc(s.why.Steps, func(a, b cloudsim.WhyStep) int { return int(int64(a.Rev) - int64(b.Rev)) })
@@ -104,14 +104,14 @@ func (s *story) read(tx *store.Tx) error {
 	return nil
 }
 
-// strikes adds steps for the faults that hit calls which created the object.
+// addFaultsOfCreation adds steps for the faults that hit calls which created the object.
 // The events of these faults do not contain the object's id. They have the same
 // request id as the events of the object.
-func (s *story) strikes(tx *store.Tx) error {
+func (s *story) addFaultsOfCreation(tx *store.Tx) error {
 	delete(s.requests, "")
 	return tx.Mentions(`"kind":"`+string(cloudsim.KindFault)+`"`, func(ev cloudsim.Event) error {
 		if ev.Kind == cloudsim.KindFault && s.requests[ev.RequestID] && s.hears(ev) {
-			s.struck(ev)
+			s.addFault(ev)
 		}
 		return nil
 	})
@@ -196,8 +196,8 @@ func (s *story) operated(ev cloudsim.Event) error {
 	return nil
 }
 
-// struck adds a step for a fault that affected a call about the object.
-func (s *story) struck(ev cloudsim.Event) {
+// addFault adds a step for a fault that affected a call about the object.
+func (s *story) addFault(ev cloudsim.Event) {
 	var f cloudsim.Fault
 	if json.Unmarshal(ev.Object, &f) == nil && f.Hits > 0 && ev.RequestID != "" && ev.Type == cloudsim.EventPut {
 		s.add(ev, fmt.Sprintf("fault %s (%s) changed the call: %s", f.ID, f.Name, f.Effect.Type))

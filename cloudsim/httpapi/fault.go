@@ -94,7 +94,7 @@ func before(ctx context.Context, hit engine.Strike) error {
 	x.fault = string(hit.Fault.ID)
 	switch hit.Fault.Effect.Type {
 	case cloudsim.FaultError, cloudsim.FaultThrottle, cloudsim.FaultQuota, cloudsim.FaultStockOut, cloudsim.FaultZoneOutage:
-		return struck(ctx, hit.Fault)
+		return injectedFault(ctx, hit.Fault)
 	case cloudsim.FaultHang:
 		backoff.Sleep(ctx, cloudsim.MaxFaultHang) // also drop the connection if the caller has disconnected
 		drop()
@@ -114,7 +114,7 @@ func after(ctx context.Context, hit engine.Strike, failed error) error {
 	case hit.Fault.Effect.Type == cloudsim.FaultLoseReply:
 		drop()
 	case hit.Fault.Effect.Type == cloudsim.FaultErrorAfterCommit && failed == nil:
-		return struck(ctx, hit.Fault)
+		return injectedFault(ctx, hit.Fault)
 	}
 	return nil
 }
@@ -124,8 +124,8 @@ func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 }
 
-// struckKind contains the error kind of each effect for a fault that sets no kind.
-var struckKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
+// faultKind contains the error kind of each effect for a fault that sets no kind.
+var faultKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultError:            cloudsim.Unavailable,
 	cloudsim.FaultThrottle:         cloudsim.Exhausted,
 	cloudsim.FaultErrorAfterCommit: cloudsim.Internal,
@@ -134,11 +134,11 @@ var struckKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
 }
 
-// struck returns the error of a fault's effect. The caller gets the message of the fault unchanged,
+// injectedFault returns the error of a fault's effect. The caller gets the message of the fault unchanged,
 // even for the kind internal, because the author of the fault wrote the message for the caller.
-func struck(ctx context.Context, f *cloudsim.Fault) *problem {
+func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
-	kind := struckKind[e.Type]
+	kind := faultKind[e.Type]
 	if e.Kind != "" {
 		kind, _ = cloudsim.ParseKind(e.Kind)
 	}

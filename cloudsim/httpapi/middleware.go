@@ -26,7 +26,7 @@ type exchange struct {
 	token       cloudsim.TokenID // of the caller
 	dialectCall string           // call of a dialect that made the call; "": none
 
-	fault     string // id of the fault that struck the call; "": none
+	fault     string // id of the fault that affected the call; "": none
 	target    string // id in the path
 	outcome   string // kind of the error that was sent; "": no error
 	throttled bool

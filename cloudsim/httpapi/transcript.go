@@ -79,7 +79,7 @@ func (t *Transcript) transcribe(next http.Handler) http.Handler {
 		}
 		asked := &listener{ReadCloser: r.Body}
 		r.Body = asked
-		said := &taped{ResponseWriter: w}
+		said := &recordedResponse{ResponseWriter: w}
 		ended := false
 		defer func() {
 			if !ended {
@@ -92,7 +92,7 @@ func (t *Transcript) transcribe(next http.Handler) http.Handler {
 	})
 }
 
-func (t *Transcript) callOf(r *http.Request, asked *listener, said *taped) cloudsim.TranscriptCall {
+func (t *Transcript) callOf(r *http.Request, asked *listener, said *recordedResponse) cloudsim.TranscriptCall {
 	x := exchangeOf(r.Context())
 	c := cloudsim.TranscriptCall{
 		RequestID: x.requestID, Caller: x.caller, Token: x.token, Project: r.Header.Get("Cloud-Project"),
@@ -144,20 +144,20 @@ func (l *listener) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// taped stores the status and the beginning of an answer.
-type taped struct {
+// recordedResponse stores the status and the beginning of an answer.
+type recordedResponse struct {
 	http.ResponseWriter
 	status int
 	heard  bytes.Buffer
 	over   bool
 }
 
-func (w *taped) WriteHeader(code int) {
+func (w *recordedResponse) WriteHeader(code int) {
 	w.status = cmp.Or(w.status, code)
 	w.ResponseWriter.WriteHeader(code)
 }
 
-func (w *taped) Write(b []byte) (int, error) {
+func (w *recordedResponse) Write(b []byte) (int, error) {
 	w.status = cmp.Or(w.status, http.StatusOK)
 	if w.over = w.over || w.heard.Len()+len(b) > maxRecordedAnswer; !w.over {
 		w.heard.Write(b)
@@ -166,4 +166,4 @@ func (w *taped) Write(b []byte) (int, error) {
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (w *taped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *recordedResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -13,17 +13,17 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// struck is the error of a request that a fault affects.
-type struck struct {
+// injectedFault is the error of a request that a fault affects.
+type injectedFault struct {
 	fault *cloudsim.Fault
 }
 
-func (e *struck) Error() string {
+func (e *injectedFault) Error() string {
 	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) changed this call", e.fault.ID, e.fault.Name))
 }
 
 // write answers the request in the error format of the specification.
-func (e *struck) write(w http.ResponseWriter) {
+func (e *injectedFault) write(w http.ResponseWriter) {
 	effect := e.fault.Effect
 	code, name := http.StatusServiceUnavailable, "UNAVAILABLE"
 	switch effect.Type {
@@ -39,10 +39,10 @@ func (e *struck) write(w http.ResponseWriter) {
 	reply(w, cmp.Or(effect.Status, code), map[string]any{"errors": []map[string]string{{"code": name, "message": e.Error()}}})
 }
 
-// strike checks the fault rules for a request, at most once. A request that
+// checkFaults checks the fault rules for a request, at most once. A request that
 // uses two repositories is still one call for the fault rules, because the
 // client sends one request.
-func (g *guard) strike(ctx context.Context, s *session, operation, target string) error {
+func (g *guard) checkFaults(ctx context.Context, s *session, operation, target string) error {
 	if s.asked {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (g *guard) strike(ctx context.Context, s *session, operation, target string
 	}
 	switch hit.Fault.Effect.Type {
 	case cloudsim.FaultError, cloudsim.FaultThrottle:
-		return &struck{hit.Fault}
+		return &injectedFault{hit.Fault}
 	case cloudsim.FaultHang:
 		backoff.Sleep(ctx, cloudsim.MaxFaultHang) // returns earlier if the client leaves
 		drop()
@@ -79,10 +79,10 @@ func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // only this panic closes the connection in every protocol version of net/http
 }
 
-// afterwards wraps a ResponseWriter. If a fault takes effect after the work of
-// the request, the type afterwards replaces or suppresses the reply. It also
+// faultyResponse wraps a ResponseWriter. If a fault takes effect after the work of
+// the request, faultyResponse replaces or suppresses the reply. It also
 // extends the write deadline before each write.
-type afterwards struct {
+type faultyResponse struct {
 	http.ResponseWriter
 	s    *session
 	done bool
@@ -92,9 +92,9 @@ type afterwards struct {
 }
 
 // lives sets the write deadline for the next part of the reply.
-func (w *afterwards) lives() { _ = w.conn.SetWriteDeadline(time.Now().Add(w.stall)) }
+func (w *faultyResponse) lives() { _ = w.conn.SetWriteDeadline(time.Now().Add(w.stall)) }
 
-func (w *afterwards) WriteHeader(code int) {
+func (w *faultyResponse) WriteHeader(code int) {
 	w.lives()
 	if w.done {
 		return
@@ -105,14 +105,14 @@ func (w *afterwards) WriteHeader(code int) {
 		case cloudsim.FaultLoseReply:
 			drop()
 		case cloudsim.FaultErrorAfterCommit:
-			(&struck{f}).write(w.ResponseWriter)
+			(&injectedFault{f}).write(w.ResponseWriter)
 			return
 		}
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
-func (w *afterwards) Write(p []byte) (int, error) {
+func (w *faultyResponse) Write(p []byte) (int, error) {
 	if w.s.after != nil && !w.done {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -124,4 +124,4 @@ func (w *afterwards) Write(p []byte) (int, error) {
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (w *afterwards) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *faultyResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }

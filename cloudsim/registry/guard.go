@@ -30,7 +30,7 @@ type session struct {
 	bad       error // why the caller is unknown; nil if the bearer token is valid
 	allowed   []access
 	project   cloudsim.ProjectID // project of the most recently allowed repository
-	asked     bool               // strike has already checked the fault rules
+	asked     bool               // checkFaults has already checked the fault rules
 	noNames   bool               // the request asks for a list of zero names, which must not return all names
 	after     *cloudsim.Fault
 	unwritten error // the cause of a failed blob write; the library keeps only its text
@@ -101,7 +101,7 @@ func (g *guard) allow(ctx context.Context, repo, action string) error {
 	if err := g.files.own(repo, record, g.engine.Repositories); err != nil {
 		return err
 	}
-	if err := g.strike(ctx, s, "registry."+action, repo); err != nil {
+	if err := g.checkFaults(ctx, s, "registry."+action, repo); err != nil {
 		return err
 	}
 	s.allowed, s.project = append(s.allowed, access{repo, action}), record.Project
@@ -114,7 +114,7 @@ func (g *guard) allowCatalog(ctx context.Context) error {
 	if _, err := g.ask(s, "registry", "catalog", "*", "registry:catalog:*"); err != nil {
 		return err
 	}
-	return g.strike(ctx, s, cloudsim.RegistryCatalog, "")
+	return g.checkFaults(ctx, s, cloudsim.RegistryCatalog, "")
 }
 
 func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repository, error) {

@@ -185,7 +185,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		run.Authenticated(r.Context())
 	}
 	r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, about))
-	w = &afterwards{ResponseWriter: w, s: about, conn: conn, stall: s.cfg.StallTimeout}
+	w = &faultyResponse{ResponseWriter: w, s: about, conn: conn, stall: s.cfg.StallTimeout}
 	if (r.URL.Path == "/v2/" || r.URL.Path == "/v2") && about.bad != nil {
 		s.writeError(w, r, challengeOf(about.bad, ""))
 		return
@@ -336,7 +336,7 @@ func (l *lively) Close() error { return l.body.Close() }
 // specification and no HTTP status, writeError logs it and sends the client
 // only a general message.
 func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
-	if e, ok := errors.AsType[*struck](err); ok {
+	if e, ok := errors.AsType[*injectedFault](err); ok {
 		e.write(w)
 		return
 	}

@@ -113,8 +113,8 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 	ctx, cancel := context.WithTimeout(r.Context(), cloudsim.MaxFaultHang)
 	defer cancel()
 	about := &session{requestID: id, caller: caller}
-	if err := s.guard.strike(ctx, about, cloudsim.RegistryToken, ""); err != nil {
-		e, ok := errors.AsType[*struck](err)
+	if err := s.guard.checkFaults(ctx, about, cloudsim.RegistryToken, ""); err != nil {
+		e, ok := errors.AsType[*injectedFault](err)
 		switch {
 		case ok:
 			e.write(w)
@@ -143,7 +143,7 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 		case cloudsim.FaultLoseReply:
 			drop()
 		case cloudsim.FaultErrorAfterCommit:
-			(&struck{f}).write(w)
+			(&injectedFault{f}).write(w)
 			return
 		case cloudsim.FaultCorruptToken:
 			b.Token = corrupt(b.Token)

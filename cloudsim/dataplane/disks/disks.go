@@ -90,7 +90,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	if files == nil {
 		files = NewFiles(cfg.Dir)
 	}
-	k := &keeper{log: log, dir: cfg.Dir, files: files, cloud: cloud}
+	k := &manager{log: log, dir: cfg.Dir, files: files, cloud: cloud}
 	for ctx.Err() == nil {
 		if err := files.follow(ctx, k.follow); err != nil {
 			log.Warn("cannot follow the cloud's disks; asking again", "error", err)
@@ -100,8 +100,8 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	return nil
 }
 
-// keeper is the state of Run.
-type keeper struct {
+// manager is the state of Run.
+type manager struct {
 	log   *slog.Logger
 	dir   string
 	files *Files
@@ -117,7 +117,7 @@ type keeper struct {
 // follow lists disks and snapshots, deletes the files without a record, and then watches the
 // cloud. It returns the error that ended the watch. Each call begins with a full list, so follow
 // keeps no state from the previous call.
-func (k *keeper) follow(ctx context.Context) error {
+func (k *manager) follow(ctx context.Context) error {
 	k.failed = map[cloudsim.DiskID]cloudsim.Disk{}
 	k.members = map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot{}
 	k.jobs, k.reports = newJobs(), newReports()
@@ -155,7 +155,7 @@ func (k *keeper) follow(ctx context.Context) error {
 	return cloudsim.Errorf(cloudsim.Unavailable, "the watch ended")
 }
 
-func (k *keeper) handle(ctx context.Context, e cloudsim.Event) error {
+func (k *manager) handle(ctx context.Context, e cloudsim.Event) error {
 	switch {
 	case e.Type == cloudsim.EventBookmark:
 		for _, d := range k.failed {
@@ -183,14 +183,14 @@ func (k *keeper) handle(ctx context.Context, e cloudsim.Event) error {
 
 // forget stops the job that writes the file of a deleted disk or snapshot, and
 // deletes the file.
-func (k *keeper) forget(job, path string) {
+func (k *manager) forget(job, path string) {
 	k.stop(job)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.log.Error("cannot delete the data of a deleted resource; it is deleted at the next start", "id", job, "error", reason(err))
 	}
 }
 
-func (k *keeper) setFailed(d cloudsim.Disk, failed bool) {
+func (k *manager) setFailed(d cloudsim.Disk, failed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if failed {
@@ -202,7 +202,7 @@ func (k *keeper) setFailed(d cloudsim.Disk, failed bool) {
 
 // put makes or grows the file of d, and queues a report if the status has changed. For a disk
 // with a source it starts the copy instead.
-func (k *keeper) put(ctx context.Context, d cloudsim.Disk) {
+func (k *manager) put(ctx context.Context, d cloudsim.Disk) {
 	k.setFailed(d, false)
 	switch {
 	case d.State == cloudsim.DiskDeleting:
@@ -227,7 +227,7 @@ func (k *keeper) put(ctx context.Context, d cloudsim.Disk) {
 	}
 }
 
-func (k *keeper) reportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.DiskStatus) error {
+func (k *manager) reportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.DiskStatus) error {
 	if err := k.cloud.ReportDisk(ctx, id, s); err != nil && !errors.Is(err, cloudsim.NotFound) {
 		return err
 	}
@@ -235,7 +235,7 @@ func (k *keeper) reportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.
 }
 
 // fill starts the copy of the source's data into the file of d. The job ends with a report.
-func (k *keeper) fill(ctx context.Context, d cloudsim.Disk) {
+func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 	c := copying{from: Path(k.dir, d.SourceDisk), to: Path(k.dir, d.ID), bytes: int64(d.SizeGiB) << 30, mode: made}
 	if d.SourceSnapshot != "" {
 		c.from = SnapshotPath(k.dir, d.SourceSnapshot)
@@ -255,7 +255,7 @@ func (k *keeper) fill(ctx context.Context, d cloudsim.Disk) {
 }
 
 // unmade reports whether a disk has no file yet because the last attempt to make it failed.
-func (k *keeper) unmade(id cloudsim.DiskID) bool {
+func (k *manager) unmade(id cloudsim.DiskID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	d, failed := k.failed[id]
@@ -266,7 +266,7 @@ var errLost = errors.New("its data is lost: its file does not exist any more")
 
 // make creates the file of d, or grows it to the size of d. For most events, the file already
 // has this size, and make only calls Lstat.
-func (k *keeper) make(d cloudsim.Disk) error {
+func (k *manager) make(d cloudsim.Disk) error {
 	path, want := Path(k.dir, d.ID), int64(d.SizeGiB)<<30
 	info, err := os.Lstat(path)
 	switch {
@@ -319,7 +319,7 @@ func reason(err error) string {
 // sweep deletes incomplete copies and the spare files of earlier versions. It
 // also deletes the files of disks and snapshots that were deleted while the data
 // plane did not run.
-func (k *keeper) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
+func (k *manager) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	known := map[string]bool{}
 	for _, d := range ds {
 		known[string(d.ID)+suffix] = true

@@ -12,7 +12,7 @@ import (
 const atOnce = 2
 
 // jobs are the running and waiting copies, by the id of the disk, snapshot or group that they
-// make. They end together with the call of keeper.follow that started them.
+// make. They end together with the call of manager.follow that started them.
 type jobs struct {
 	turns   chan struct{}
 	running sync.WaitGroup
@@ -79,7 +79,7 @@ func (j *jobs) within(ctx context.Context, do func() error) error {
 // and told does not report the result again. told returns nil if the job is finished, and an
 // error if the job must try again. The job tries again after a failed report, and after a failed
 // copy unless the source is lost.
-func (k *keeper) told(ctx context.Context, of any, failed error, before bool, report func() error, lost bool) error {
+func (k *manager) told(ctx context.Context, of any, failed error, before bool, report func() error, lost bool) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the job was stopped, so its error has no meaning
 	}

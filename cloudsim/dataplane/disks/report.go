@@ -21,7 +21,7 @@ const (
 	gather = 100 * time.Millisecond
 )
 
-// reports are the disk statuses that keeper has not sent to the cloud yet. A separate goroutine
+// reports are the disk statuses that the manager has not sent to the cloud yet. A separate goroutine
 // sends them, because each report waits until the cloud has committed it. Concurrent reports of
 // several disks share a commit. For each disk, the goroutine sends only the latest status, and
 // never two statuses at a time.
@@ -62,7 +62,7 @@ func (r *reports) take() map[cloudsim.DiskID]cloudsim.DiskStatus {
 
 // send sends reports until ctx ends or a report fails. It returns the error of ctx or of the
 // report.
-func (k *keeper) send(ctx context.Context) error {
+func (k *manager) send(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():

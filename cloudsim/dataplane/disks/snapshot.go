@@ -20,7 +20,7 @@ func pending(s cloudsim.SnapshotState) bool {
 // putSnapshots starts the copies of all pending snapshots. The members of a group are copied
 // together. For each ready snapshot, it checks whether the file still exists. If the result
 // has changed, it reports the result to the cloud.
-func (k *keeper) putSnapshots(ctx context.Context, ss []cloudsim.Snapshot) error {
+func (k *manager) putSnapshots(ctx context.Context, ss []cloudsim.Snapshot) error {
 	for _, s := range ss {
 		if err := k.putSnapshot(ctx, s); err != nil {
 			return err
@@ -32,7 +32,7 @@ func (k *keeper) putSnapshots(ctx context.Context, ss []cloudsim.Snapshot) error
 	return nil
 }
 
-func (k *keeper) putSnapshot(ctx context.Context, s cloudsim.Snapshot) error {
+func (k *manager) putSnapshot(ctx context.Context, s cloudsim.Snapshot) error {
 	switch {
 	case pending(s.State) && s.Group != "":
 		if k.members[s.Group] == nil {
@@ -56,7 +56,7 @@ func (k *keeper) putSnapshot(ctx context.Context, s cloudsim.Snapshot) error {
 	return k.cloud.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: status}})
 }
 
-func (k *keeper) handleSnapshot(ctx context.Context, e cloudsim.Event) error {
+func (k *manager) handleSnapshot(ctx context.Context, e cloudsim.Event) error {
 	var s cloudsim.Snapshot
 	if err := json.Unmarshal(e.Object, &s); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (k *keeper) handleSnapshot(ctx context.Context, e cloudsim.Event) error {
 
 // handleGroup starts the copies of a pending group. The event of the group comes after the
 // events of its members.
-func (k *keeper) handleGroup(ctx context.Context, e cloudsim.Event) error {
+func (k *manager) handleGroup(ctx context.Context, e cloudsim.Event) error {
 	var g cloudsim.SnapshotGroup
 	if err := json.Unmarshal(e.Object, &g); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (k *keeper) handleGroup(ctx context.Context, e cloudsim.Event) error {
 	return nil
 }
 
-func (k *keeper) takeGroup(ctx context.Context, id cloudsim.SnapshotGroupID) {
+func (k *manager) takeGroup(ctx context.Context, id cloudsim.SnapshotGroupID) {
 	ids := slices.Sorted(maps.Keys(k.members[id]))
 	all := make([]cloudsim.Snapshot, len(ids))
 	for i, s := range ids {
@@ -102,7 +102,7 @@ func (k *keeper) takeGroup(ctx context.Context, id cloudsim.SnapshotGroupID) {
 
 // take starts a job that copies the disks of all snapshots at one instant. The job ends with one
 // report for all snapshots.
-func (k *keeper) take(ctx context.Context, name string, all []cloudsim.Snapshot) {
+func (k *manager) take(ctx context.Context, name string, all []cloudsim.Snapshot) {
 	var cs []copying
 	var said []cloudsim.SnapshotReport
 	for _, s := range all {

@@ -6,29 +6,29 @@ import (
 	"sync"
 )
 
-// ration limits the total number of slots in use, and shares the slots fairly between load
+// probeSlots limits the total number of slots in use, and shares the slots fairly between load
 // balancers. A load balancer gets another slot only while the number of its slots is less than
 // the number of free slots. So n load balancers with long probes leave 1/(n+1) of the slots to a
 // further load balancer. As a disadvantage, a single load balancer gets only half of the slots. A
 // free slot goes to the waiting load balancer with the fewest slots. If several waiting load
 // balancers have this number of slots, the free slot goes to the load balancer that has waited
 // longest. Each grant takes O(waiting load balancers).
-type ration struct {
+type probeSlots struct {
 	mu      sync.Mutex
 	free    int
-	waiting []*portion // each portion once, oldest first by the time of its last slot; no portion has fewer slots than are free
+	waiting []*probeShare // each share once, oldest first by the time of its last slot; no share has fewer slots than are free
 }
 
-// portion is the share of one load balancer. The zero value holds no slots. The ration's mu
+// probeShare is the share of one load balancer. The zero value holds no slots. The mu of probeSlots
 // protects it.
-type portion struct {
+type probeShare struct {
 	taken int
 	queue []chan struct{} // one channel per waiting call of take, closed when the call gets a slot; first call first
 }
 
 // take waits for one slot for p. It reports whether it got the slot before ctx ended. If so,
 // the caller must later call give.
-func (r *ration) take(ctx context.Context, p *portion) bool {
+func (r *probeSlots) take(ctx context.Context, p *probeShare) bool {
 	served := make(chan struct{})
 	r.mu.Lock()
 	if p.queue = append(p.queue, served); len(p.queue) == 1 {
@@ -48,13 +48,13 @@ func (r *ration) take(ctx context.Context, p *portion) bool {
 		return true // a slot was granted at the same moment
 	}
 	if p.queue = slices.Delete(p.queue, i, i+1); len(p.queue) == 0 {
-		r.waiting = slices.DeleteFunc(r.waiting, func(w *portion) bool { return w == p })
+		r.waiting = slices.DeleteFunc(r.waiting, func(w *probeShare) bool { return w == p })
 	}
 	return false
 }
 
 // give makes one slot of p free again.
-func (r *ration) give(p *portion) {
+func (r *probeSlots) give(p *probeShare) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p.taken--
@@ -63,7 +63,7 @@ func (r *ration) give(p *portion) {
 }
 
 // serve grants free slots to the waiting load balancers.
-func (r *ration) serve() {
+func (r *probeSlots) serve() {
 	for len(r.waiting) > 0 {
 		next := 0
 		for i, p := range r.waiting {
