@@ -131,7 +131,7 @@ func known(name string) bool {
 func (t *Tx) checkShape() error {
 	meta := t.read(bucketMeta)
 	if have := meta.Get(keySchema); string(have) != schema {
-		return fmt.Errorf("it has schema %.20q; this program reads schema %s", have, schema)
+		return fmt.Errorf("it has schema %.20q and this version of allinone reads schema %s: load it with the version that saved it", have, schema)
 	}
 	for _, k := range [][]byte{keyFloor, keyEpoch} {
 		if v := meta.Get(k); v != nil && len(v) != 8 {

@@ -160,7 +160,8 @@ func (s *Store) stamp(path string) (err error) {
 		return err
 	}
 	if have != "" {
-		return fmt.Errorf("%s has schema %s; this program reads schema %s", path, have, schema)
+		return fmt.Errorf("open %s: the file has schema %.20q and this version of allinone reads schema %s: start the version that wrote the file, "+
+			"or move the file away to start with an empty cloud", path, have, schema)
 	}
 	return s.db.Update(func(tx *bolt.Tx) error {
 		b, err := tx.CreateBucketIfNotExists(bucketMeta)

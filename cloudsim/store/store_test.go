@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
@@ -479,6 +481,28 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	if _, err := store.Open(filepath.Join(path, "below-a-file")); err == nil {
 		t.Error("opened below a file")
+	}
+}
+
+// TestOpenRefusesOtherSchema proves that Open refuses a file of a version with another schema,
+// and that the error contains the next step.
+func TestOpenRefusesOtherSchema(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cloud.db")
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucket([]byte("meta"))
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte("schema"), []byte("0"))
+	}), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(path); err == nil || !strings.Contains(err.Error(), "start the version that wrote the file") {
+		t.Errorf("got error %v", err)
 	}
 }
 
