@@ -18,25 +18,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cloudcli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/componentcli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/dialectcli"
-	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/labcli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/proxycli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/servecli"
 )
 
-// commands contains the constructors of all commands, in the order of the help. To add a command,
-// write its constructor and add a line here.
-var commands = []struct {
+// constructor creates a command and names the command's group in the help.
+type constructor struct {
 	group string
 	make  func(cli.Env) *cobra.Command
-}{
-	{groupLab, labcli.NewUpCommand},
-	{groupLab, labcli.NewStatusCommand},
-	{groupLab, labcli.NewEnterCommand},
-	{groupLab, labcli.NewDownCommand},
-	{groupLab, labcli.NewResetCommand},
-	{groupLab, labcli.NewDoctorCommand},
-	{groupLab, labcli.NewLabCommand},
-	{groupLab, labcli.NewComposeCommand},
+}
+
+// commands contains the constructors of all commands after labCommands, in the order of the help. To
+// add a command, write its constructor and add a line here.
+var commands = []constructor{
 	{groupCloud, servecli.NewCloudsimCommand},
 	{groupCloud, servecli.NewCertificatesCommand},
 	{groupCloud, cloudcli.NewCloudCommand},

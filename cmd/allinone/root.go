@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,7 +49,7 @@ proxy. Its lab starts the cloud and a cluster together.`,
 		&cobra.Group{ID: groupSubsystems, Title: "The Kubernetes components:"},
 		&cobra.Group{ID: groupOther, Title: "More:"},
 	)
-	for _, c := range commands {
+	for _, c := range append(slices.Clip(labCommands), commands...) {
 		cmd := c.make(e)
 		cmd.GroupID = c.group
 		root.AddCommand(cmd)

@@ -1,3 +1,5 @@
+//go:build unix
+
 package run
 
 import "syscall"
@@ -10,3 +12,6 @@ func Descriptors() int {
 	}
 	return int(min(limit.Cur, 1<<20)) // unlimited is larger than an int
 }
+
+// setMode sets the permissions of an open file.
+func setMode(fd uintptr, mode uint32) error { return syscall.Fchmod(int(fd), mode) }

@@ -28,7 +28,7 @@ func Socket(ctx context.Context, path string) (net.Listener, error) {
 	}
 	var late error
 	mode := func(_, _ string, c syscall.RawConn) error { // sets the mode before the socket has a name, if the system supports this
-		return c.Control(func(fd uintptr) { late = syscall.Fchmod(int(fd), 0o600) })
+		return c.Control(func(fd uintptr) { late = setMode(fd, 0o600) })
 	}
 	ln, err := (&net.ListenConfig{Control: mode}).Listen(ctx, "unix", path)
 	if err != nil || late == nil {

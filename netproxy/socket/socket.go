@@ -39,7 +39,7 @@ const (
 type Reader struct {
 	conn net.Conn
 	most int
-	raw  syscall.RawConn // nil: conn is not a plain socket, for example TLS
+	raw  syscall.RawConn // nil: conn is not a plain socket, for example TLS, or the system is not Unix
 	try  func(fd uintptr) bool
 	buf  *[]byte
 	n    int
@@ -56,7 +56,7 @@ func NewReader(conn net.Conn, most int) *Reader {
 	case *net.UDPConn:
 		r.own = make([]byte, datagram)
 	case syscall.Conn:
-		if raw, err := c.SyscallConn(); err == nil {
+		if raw, err := c.SyscallConn(); err == nil && canAttempt {
 			r.raw, r.try = raw, r.attempt
 		}
 	}
@@ -80,33 +80,6 @@ func (r *Reader) Read() (mem.Buffer, error) {
 		return nil, r.err
 	}
 	return take(r.buf, r.n), nil
-}
-
-// attempt reads without waiting. It returns false if there are no bytes yet.
-func (r *Reader) attempt(fd uintptr) bool {
-	size := firstRead
-	if r.busy {
-		size = r.most
-	}
-	buf := Pool.Get(size)
-	for {
-		n, err := syscall.Read(int(fd), *buf)
-		if n > 0 {
-			r.buf, r.n, r.busy = buf, n, n >= firstRead
-			return true
-		}
-		if errors.Is(err, syscall.EINTR) {
-			continue
-		}
-		Pool.Put(buf)
-		if errors.Is(err, syscall.EAGAIN) {
-			return false
-		}
-		if r.err = err; err == nil {
-			r.err = io.EOF
-		}
-		return true
-	}
 }
 
 // readThrough reads from a connection that needs its buffer before bytes arrive. The buffer is

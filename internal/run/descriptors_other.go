@@ -1,0 +1,11 @@
+//go:build !unix
+
+package run
+
+import "errors"
+
+// Descriptors returns 16384, because this system has no limit that a process can read.
+func Descriptors() int { return 16384 }
+
+// setMode returns errors.ErrUnsupported, because this system has no permissions of open files.
+func setMode(uintptr, uint32) error { return errors.ErrUnsupported }

@@ -1,0 +1,39 @@
+//go:build unix
+
+package socket
+
+import (
+	"errors"
+	"io"
+	"syscall"
+)
+
+// canAttempt is true if the system can read from a socket without waiting.
+const canAttempt = true
+
+// attempt reads without waiting. It returns false if there are no bytes yet.
+func (r *Reader) attempt(fd uintptr) bool {
+	size := firstRead
+	if r.busy {
+		size = r.most
+	}
+	buf := Pool.Get(size)
+	for {
+		n, err := syscall.Read(int(fd), *buf)
+		if n > 0 {
+			r.buf, r.n, r.busy = buf, n, n >= firstRead
+			return true
+		}
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		Pool.Put(buf)
+		if errors.Is(err, syscall.EAGAIN) {
+			return false
+		}
+		if r.err = err; err == nil {
+			r.err = io.EOF
+		}
+		return true
+	}
+}
