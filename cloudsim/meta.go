@@ -116,6 +116,8 @@ type ListOptions struct {
 
 	Network NetworkID // only resources in this network, for kinds with a network
 	Kind    string    // only records of this kind
+	Target  string    // only operations on the resource with this id
+	State   string    // only operations in this state
 }
 
 // Resource gives access to the Meta of any resource.

@@ -17,6 +17,11 @@ const (
 	OperationCancelled OperationState = "cancelled" // Error names the caller that cancelled the operation
 )
 
+// OperationStates lists every state, for tests and help.
+func OperationStates() []OperationState {
+	return []OperationState{OperationPending, OperationRunning, OperationDone, OperationFailed, OperationCancelled}
+}
+
 // Verb is an action on a resource.
 type Verb string
 

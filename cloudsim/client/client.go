@@ -203,6 +203,8 @@ func listQuery(o cloudsim.ListOptions) string {
 	set("source", o.Source)
 	set("network", string(o.Network))
 	set("kind", o.Kind)
+	set("target", o.Target)
+	set("state", o.State)
 	set("after", o.After)
 	if o.Limit != 0 {
 		q.Set("limit", strconv.Itoa(o.Limit))

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -147,6 +149,9 @@ func (e *Engine) GetOperation(ctx context.Context, id cloudsim.OperationID) (clo
 // ListOperations returns one page of operations. Finished operations are kept
 // for a day.
 func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Operation], error) {
+	if o.State != "" && !slices.Contains(cloudsim.OperationStates(), cloudsim.OperationState(o.State)) {
+		return cloudsim.List[cloudsim.Operation]{}, cloudsim.InvalidField("query.state", fmt.Sprintf("must be pending, running, done, failed or cancelled, got %q", clip(o.State)))
+	}
 	l, err := listPage(ctx, e.core, operations, o, nil)
 	now := e.Now()
 	for i := range l.Items {

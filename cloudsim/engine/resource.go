@@ -89,6 +89,12 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 				return false
 			}
 		}
+		if o.Target != "" || o.State != "" {
+			op, ok := any(*v).(cloudsim.Operation)
+			if !ok || o.Target != "" && op.Target != o.Target || o.State != "" && string(op.State) != o.State {
+				return false
+			}
+		}
 		m := t.Meta(v)
 		if !call.sees(m) || o.Name != "" && m.Name != o.Name || o.Zone != "" && (zone == nil || zone(v) != o.Zone) {
 			return false

@@ -15,9 +15,9 @@ import (
 
 var operations = kind[cloudsim.Operation, cloudsim.OperationID]{
 	kind: cloudsim.KindOperation, noun: "operation", plural: "operations", command: "operations", prefix: "op-",
-	sample: "op-000001",
-	id:     func(o cloudsim.Operation) string { return string(o.ID) },
-	state:  func(o cloudsim.Operation) string { return string(o.State) },
+	sample: "op-000001", worked: true,
+	id:    func(o cloudsim.Operation) string { return string(o.ID) },
+	state: func(o cloudsim.Operation) string { return string(o.State) },
 	columns: []cli.Column[cloudsim.Operation]{
 		{Head: "ID", Cell: func(o cloudsim.Operation) string { return string(o.ID) }},
 		{Head: "VERB", Cell: func(o cloudsim.Operation) string { return string(o.Verb) }},

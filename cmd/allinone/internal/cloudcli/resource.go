@@ -27,6 +27,7 @@ type kind[T cloudsim.Resource, ID ~string] struct {
 	sourced bool   // the list command can filter by source
 
 	networked bool // the list command can filter by network
+	worked    bool // the list command can filter by target and state of an operation
 	kinded    bool // the list command can filter by the kind of a record
 
 	id    func(T) string
@@ -187,6 +188,11 @@ func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
 	if k.sourced {
 		f.StringVar(&source, "source", "", "only resources that were created from this `DISK`, or from the snapshot with this id")
 		_ = cmd.RegisterFlagCompletionFunc("source", names(c, disks))
+	}
+	if k.worked {
+		f.StringVar(&where.Target, "target", "", "only operations on the resource with this `ID`")
+		f.StringVar(&where.State, "state", "", "only operations in this state: pending, running, done, failed or cancelled")
+		_ = cmd.RegisterFlagCompletionFunc("state", cli.Fixed(cloudsim.OperationStates()...))
 	}
 	if k.kinded {
 		f.StringVar(&where.Kind, "kind", "", "only records of this `KIND`")

@@ -165,7 +165,7 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 			return false
 		}
 	}
-	if w.where.Zone == "" && w.where.Source == "" && w.where.Network == "" && w.where.Kind == "" {
+	if o := w.where; o.Zone == "" && o.Source == "" && o.Network == "" && o.Kind == "" && o.Target == "" && o.State == "" {
 		return true
 	}
 	var in struct {
@@ -176,6 +176,8 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 		SourceSnapshot string   `json:"sourceSnapshot"`
 		Network        string   `json:"network"`
 		Kind           string   `json:"kind"`
+		Target         string   `json:"target"`
+		State          string   `json:"state"`
 	}
 	if err := json.Unmarshal(ev.Object, &in); err != nil {
 		return false
@@ -184,7 +186,9 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 	ofSource := w.where.Source == "" || slices.Contains([]string{in.Disk, in.SourceDisk, in.SourceSnapshot}, w.where.Source)
 	inNetwork := w.where.Network == "" || in.Network == string(w.where.Network)
 	ofKind := w.where.Kind == "" || in.Kind == w.where.Kind
-	return inZone && ofSource && inNetwork && ofKind
+	onTarget := w.where.Target == "" || in.Target == w.where.Target
+	inState := w.where.State == "" || in.State == w.where.State
+	return inZone && ofSource && inNetwork && ofKind && onTarget && inState
 }
 
 // stream prints objects one after the other, as the command gets them.
