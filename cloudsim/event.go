@@ -90,11 +90,22 @@ func CheckKinds(kinds []ResourceKind) error {
 	return nil
 }
 
+// EventOptions select the newest events. The zero value selects the last
+// DefaultPageSize events that the caller may see.
+type EventOptions struct {
+	Kinds     []ResourceKind // only these kinds; empty means all
+	ID        string         // only events of the resource with this id
+	RequestID string         // only events that the request with this id caused
+	Before    uint64         // only events before this revision; 0 means all events
+	Limit     int            // page size; 0 means DefaultPageSize, at most MaxPageSize
+}
+
 // WatchOptions select the events of a watch. The zero value selects all events
 // that the caller may see and that are still in the journal.
 type WatchOptions struct {
 	Since uint64         // only events after this revision; 0 means all events in the journal
 	Kinds []ResourceKind // only these kinds; empty means all
+	ID    string         // only events of the resource with this id; empty means all
 	// Bookmark is the period of bookmarks; 0 means no bookmarks. The watch
 	// sends a bookmark when it has read the whole journal, and then after each
 	// period without an event. For a remote client the cloud chooses the

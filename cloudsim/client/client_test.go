@@ -129,6 +129,13 @@ func TestEveryVerb(t *testing.T) {
 	if w := must(c.Why(ctx, "instance/held"))(t); !w.Gone || len(w.Steps) == 0 {
 		t.Errorf("why: %+v", w)
 	}
+	newest := must(c.ListNewestEvents(ctx, cloudsim.EventOptions{ID: string(i.ID), Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}, Limit: 1}))(t)
+	if len(newest.Items) != 1 || newest.Items[0].Type != cloudsim.EventDelete || newest.Next == "" {
+		t.Errorf("newest event of the instance: %+v", newest)
+	}
+	if l := must(c.ListNewestEvents(ctx, cloudsim.EventOptions{RequestID: newest.Items[0].RequestID}))(t); len(l.Items) == 0 {
+		t.Error("no events of the request that deleted the instance")
+	}
 	f := must(c.CreateFault(ctx, cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
 		Match: cloudsim.FaultMatch{Operation: "zones.get"}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultThrottle},
 	}}))(t)

@@ -30,10 +30,7 @@ var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent not
 // repeated.
 func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
-		q := url.Values{"since": {strconv.FormatUint(o.Since, 10)}}
-		for _, k := range o.Kinds {
-			q.Add("kind", string(k))
-		}
+		q := watchQuery(o)
 		heard, hangUp := context.WithCancelCause(ctx)
 		defer hangUp(nil)
 		silent := time.AfterFunc(maxSilence, func() { hangUp(errSilent) })
@@ -86,13 +83,42 @@ type watchLine struct {
 	Problem *cloudsim.Problem `json:"problem"`
 }
 
-// ListEvents returns a page of the events after o.Since. Pass the Revision of the page as
-// Since to get the next page. It returns Gone in the same cases as Watch. See AllEvents.
-func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloudsim.List[cloudsim.Event], error) {
+// watchQuery returns the query parameters for o.
+func watchQuery(o cloudsim.WatchOptions) url.Values {
 	q := url.Values{"since": {strconv.FormatUint(o.Since, 10)}}
 	for _, k := range o.Kinds {
 		q.Add("kind", string(k))
 	}
+	if o.ID != "" {
+		q.Set("id", o.ID)
+	}
+	return q
+}
+
+// ListNewestEvents returns a page of the newest events, newest first. For the next page, set
+// o.Before to the number in Next of this page.
+func (c *Client) ListNewestEvents(ctx context.Context, o cloudsim.EventOptions) (cloudsim.List[cloudsim.Event], error) {
+	q := url.Values{}
+	for _, k := range o.Kinds {
+		q.Add("kind", string(k))
+	}
+	for key, n := range map[string]uint64{"before": o.Before, "limit": uint64(max(o.Limit, 0))} {
+		if n != 0 {
+			q.Set(key, strconv.FormatUint(n, 10))
+		}
+	}
+	for key, word := range map[string]string{"id": o.ID, "requestId": o.RequestID} {
+		if word != "" {
+			q.Set(key, word)
+		}
+	}
+	return call[cloudsim.List[cloudsim.Event]](ctx, c, http.MethodGet, "/v1/events/newest?"+q.Encode(), nil)
+}
+
+// ListEvents returns a page of the events after o.Since. Pass the Revision of the page as
+// Since to get the next page. It returns Gone in the same cases as Watch. See AllEvents.
+func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloudsim.List[cloudsim.Event], error) {
+	q := watchQuery(o)
 	return call[cloudsim.List[cloudsim.Event]](ctx, c, http.MethodGet, "/v1/events?"+q.Encode(), nil)
 }
 
@@ -106,7 +132,7 @@ func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]clou
 		page, err := c.ListEvents(ctx, o)
 		switch {
 		case errors.Is(err, cloudsim.Gone) && from == 0 && o.Since > 0:
-			return c.untilNow(ctx, cloudsim.WatchOptions{Kinds: o.Kinds})
+			return c.untilNow(ctx, cloudsim.WatchOptions{Kinds: o.Kinds, ID: o.ID})
 		case err != nil:
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -35,7 +36,7 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 			if share.wait(ctx) != nil {
 				return // ctx ended
 			}
-			evs, next, end, err := e.events(ctx, rev, &epoch, o.Kinds)
+			evs, next, end, err := e.events(ctx, rev, &epoch, o)
 			if err != nil {
 				yield(cloudsim.Event{}, err)
 				return
@@ -92,10 +93,52 @@ func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l clo
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
 	}
-	l.Items, l.Revision, _, err = e.events(ctx, o.Since, new(uint64), o.Kinds)
+	l.Items, l.Revision, _, err = e.events(ctx, o.Since, new(uint64), o)
 	if l.Items == nil {
 		l.Items = []cloudsim.Event{}
 	}
+	return l, err
+}
+
+// ListNewestEvents returns a page of the newest events that the call may see,
+// newest first. Next is the value of o.Before for the next page. It reads the
+// journal backwards until the page is full.
+func (e *Engine) ListNewestEvents(ctx context.Context, o cloudsim.EventOptions) (l cloudsim.List[cloudsim.Event], err error) {
+	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
+		return l, err
+	}
+	call, err := callOf(ctx)
+	if err != nil {
+		return l, err
+	}
+	limit := o.Limit
+	if limit <= 0 {
+		limit = cloudsim.DefaultPageSize
+	}
+	limit = min(limit, cloudsim.MaxPageSize)
+	var words []string // texts that each selected event has in its JSON
+	for _, word := range []string{o.ID, o.RequestID} {
+		if word != "" {
+			words = append(words, word)
+		}
+	}
+	l.Items = []cloudsim.Event{}
+	err = e.store.View(func(tx *store.Tx) error {
+		l.Revision = tx.Revision()
+		hears := call.eventFilter()
+		return tx.Newest(o.Before, words, func(ev cloudsim.Event) bool {
+			switch {
+			case !hears(ev), o.ID != "" && ev.ID != o.ID, o.RequestID != "" && ev.RequestID != o.RequestID,
+				len(o.Kinds) > 0 && !slices.Contains(o.Kinds, ev.Kind):
+				return true
+			case len(l.Items) == limit:
+				l.Next = strconv.FormatUint(l.Items[limit-1].Rev, 10)
+				return false
+			}
+			l.Items = append(l.Items, ev)
+			return true
+		})
+	})
 	return l, err
 }
 
@@ -103,7 +146,7 @@ func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l clo
 // last revision that events has read. The result end is the newest revision in
 // the journal. events checks the epoch (see sameEpoch) and the caller's
 // permissions in the same transaction.
-func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []cloudsim.ResourceKind) (evs []cloudsim.Event, next, end uint64, err error) {
+func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, o cloudsim.WatchOptions) (evs []cloudsim.Event, next, end uint64, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
 		return nil, 0, 0, err
@@ -121,14 +164,14 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []
 			rev = tx.Floor() // read all events of the journal
 		}
 		end = tx.Revision()
-		if evs, next, err = tx.Since(rev, cloudsim.DefaultPageSize, kinds...); err != nil {
+		if evs, next, err = tx.Since(rev, cloudsim.DefaultPageSize, o.Kinds...); err != nil {
 			return err
 		}
 		if next, err = overGap(tx, next); err != nil {
 			return err
 		}
 		hears := call.eventFilter()
-		evs = slices.DeleteFunc(evs, func(ev cloudsim.Event) bool { return !hears(ev) })
+		evs = slices.DeleteFunc(evs, func(ev cloudsim.Event) bool { return !hears(ev) || o.ID != "" && ev.ID != o.ID })
 		return nil
 	})
 	return evs, next, end, err

@@ -9,12 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
@@ -240,5 +243,56 @@ func TestWatchReadsLoadedState(t *testing.T) {
 	}
 	if read != saved {
 		t.Errorf("the watch received %d of %d events", read, saved)
+	}
+}
+
+// TestNewestEvents proves that pages of the newest events contain, newest
+// first, the same events as the forward list, and that filters and permissions
+// apply.
+func TestNewestEvents(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	cloud := engine.AsCloud(t.Context())
+	must(e.CreateProject(cloud, cloudsim.CreateProject{Name: "shop"}))(t)
+	ctx, other := enter(t, e, "secret", engine.DefaultProject), enter(t, e, "secret", "shop")
+	a, b := mustCreate(t, e, ctx, "a"), mustCreate(t, e, ctx, "b")
+	must(e.DeleteInstance(ctx, a.ID))(t)
+
+	want := must(e.ListEvents(ctx, cloudsim.WatchOptions{}))(t).Items
+	slices.Reverse(want)
+	var got []cloudsim.Event
+	for o := (cloudsim.EventOptions{Limit: 3}); ; {
+		page := must(e.ListNewestEvents(ctx, o))(t)
+		if got = append(got, page.Items...); page.Next == "" {
+			break
+		}
+		o.Before = must(strconv.ParseUint(page.Next, 10, 64))(t)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	for name, tc := range map[string]struct {
+		o    cloudsim.EventOptions
+		want func(cloudsim.Event) bool
+	}{
+		"resource": {cloudsim.EventOptions{ID: string(a.ID)}, func(ev cloudsim.Event) bool { return ev.ID == string(a.ID) }},
+		"kind":     {cloudsim.EventOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindOperation}}, func(ev cloudsim.Event) bool { return ev.Kind == cloudsim.KindOperation }},
+		"request":  {cloudsim.EventOptions{RequestID: "none"}, func(cloudsim.Event) bool { return false }},
+		"beyond":   {cloudsim.EventOptions{Before: 1 << 60}, func(cloudsim.Event) bool { return true }},
+	} {
+		got := must(e.ListNewestEvents(ctx, tc.o))(t)
+		expected := slices.DeleteFunc(slices.Clone(want), func(ev cloudsim.Event) bool { return !tc.want(ev) })
+		if d := cmp.Diff(expected, got.Items, cmpopts.EquateEmpty()); d != "" || got.Next != "" {
+			t.Errorf("%s: next %q, %s", name, got.Next, d)
+		}
+	}
+	if l := must(e.ListNewestEvents(other, cloudsim.EventOptions{ID: string(b.ID)}))(t); len(l.Items) != 0 {
+		t.Errorf("another project sees %+v", l.Items)
+	}
+	if l := must(e.ListEvents(ctx, cloudsim.WatchOptions{ID: string(b.ID)}))(t); len(l.Items) == 0 || l.Items[0].ID != string(b.ID) {
+		t.Errorf("events of one resource: %+v", l.Items)
+	}
+	if _, err := e.ListNewestEvents(ctx, cloudsim.EventOptions{Kinds: []cloudsim.ResourceKind{"cow"}}); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("unknown kind: %v, want Invalid", err)
 	}
 }

@@ -74,10 +74,27 @@ func (w *watches) enter(ctx context.Context) (leave func(), err error) {
 type eventsInput struct {
 	Since uint64                  `query:"since" doc:"Only events after this revision; 0 for all events in the journal"`
 	Kind  []cloudsim.ResourceKind `query:"kind,explode" maxItems:"16" doc:"Only events of this kind; may be repeated"`
+	ID    string                  `query:"id" maxLength:"128" doc:"Only events of the resource with this id"`
 }
 
 func (in eventsInput) options() cloudsim.WatchOptions {
-	return cloudsim.WatchOptions{Since: in.Since, Kinds: in.Kind}
+	return cloudsim.WatchOptions{Since: in.Since, Kinds: in.Kind, ID: in.ID}
+}
+
+type newestEventsInput struct {
+	Kind      []cloudsim.ResourceKind `query:"kind,explode" maxItems:"16" doc:"Only events of this kind; may be repeated"`
+	ID        string                  `query:"id" maxLength:"128" doc:"Only events of the resource with this id"`
+	RequestID string                  `query:"requestId" maxLength:"128" doc:"Only events that this request caused"`
+	Before    uint64                  `query:"before" doc:"Only events before this revision: the value of next in the previous page; 0 or absent for the newest events"`
+	Limit     int                     `query:"limit" minimum:"0" maximum:"5000" doc:"Page size; 0 or absent for 500"`
+}
+
+func (a *api) listNewestEvents(ctx context.Context, in *newestEventsInput) (*listed[cloudsim.Event], error) {
+	l, err := a.engine.ListNewestEvents(ctx, cloudsim.EventOptions{Kinds: in.Kind, ID: in.ID, RequestID: in.RequestID, Before: in.Before, Limit: in.Limit})
+	if err != nil {
+		return nil, err
+	}
+	return &listed[cloudsim.Event]{l}, nil
 }
 
 func (a *api) listEvents(ctx context.Context, in *eventsInput) (*listed[cloudsim.Event], error) {

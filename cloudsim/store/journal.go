@@ -105,6 +105,39 @@ func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
 	})
 }
 
+// Newest calls fn, newest first, for each event before the revision in the
+// parameter before that has all the given texts in its JSON. If before is 0, it
+// begins with the newest event. Newest decodes only these events, and stops when
+// fn returns false.
+func (t *Tx) Newest(before uint64, words []string, fn func(cloudsim.Event) bool) error {
+	b := t.read(bucketJournal)
+	if b == nil {
+		return nil
+	}
+	c := b.Cursor()
+	k, raw := c.Last()
+	if before != 0 {
+		if k, raw = c.Seek(u64(before)); k == nil { // before is beyond the end of the journal
+			k, raw = c.Last()
+		} else {
+			k, raw = c.Prev()
+		}
+	}
+	for ; k != nil; k, raw = c.Prev() {
+		if slices.ContainsFunc(words, func(word string) bool { return !bytes.Contains(raw, []byte(word)) }) {
+			continue
+		}
+		var e cloudsim.Event
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return fmt.Errorf("event %d is damaged: %w", fromU64(k), err)
+		}
+		if !fn(e) {
+			return nil
+		}
+	}
+	return nil
+}
+
 // Events returns the number of events in the journal. It does not read the events.
 func (t *Tx) Events() (uint64, error) {
 	last, floor := t.Revision(), t.Floor()

@@ -44,6 +44,7 @@ func newEventsCommand(c *cli.Connection) *cobra.Command {
 		watching bool
 		kinds    []string
 		where    cloudsim.WatchOptions
+		newest   cloudsim.EventOptions
 	)
 	cmd := &cobra.Command{
 		Use: "events", Aliases: []string{"event"}, Short: "List the changes of all resources, in order",
@@ -51,8 +52,11 @@ func newEventsCommand(c *cli.Connection) *cobra.Command {
 counts the changes of the whole cloud. To continue later, give the last revision to
 --since.
 
-With --watch, the command prints new events until you interrupt it.`,
+With --last, print only the newest events, newest first. With --watch, the command
+prints new events until you interrupt it.`,
 		Example: `  allinone cloud events --kind instance
+  allinone cloud events --last 20 --id i-000001
+  allinone cloud events --last 20 --request req-0123456789abcdef
   allinone cloud events --since 120 --watch -o json`,
 		Args: cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) (err error) {
@@ -62,6 +66,13 @@ With --watch, the command prints new events until you interrupt it.`,
 			p := cli.Printer[cloudsim.Event]{
 				Output: o, Writer: c.Stdout, Columns: eventColumns,
 				ID: func(e cloudsim.Event) string { return e.ID },
+			}
+			if newest.RequestID != "" && newest.Limit == 0 {
+				return cloudsim.Errorf(cloudsim.Invalid, "--request needs --last")
+			}
+			if newest.Limit != 0 {
+				newest.Kinds, newest.ID = where.Kinds, where.ID
+				return printNewest(ctx, c, cl, p, newest)
 			}
 			if watching {
 				if err := cl.Ready(ctx); err != nil {
@@ -84,8 +95,40 @@ With --watch, the command prints new events until you interrupt it.`,
 	o.Flags(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&watching, "watch", "w", false, "then print new events until Ctrl-C")
+	f.IntVar(&newest.Limit, "last", 0, "only the newest `N` events, newest first")
+	f.StringVar(&newest.RequestID, "request", "", "with --last, only events that the request with this `ID` caused")
+	f.StringVar(&where.ID, "id", "", "only events of the resource with this `ID`")
 	f.Uint64Var(&where.Since, "since", 0, "only events after this `REVISION`")
 	f.StringSliceVar(&kinds, "kind", nil, "only events of this `KIND` of resource; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("kind", cli.Fixed(cloudsim.ResourceKinds()...))
+	cmd.MarkFlagsMutuallyExclusive("last", "watch")
+	cmd.MarkFlagsMutuallyExclusive("last", "since")
 	return cmd
+}
+
+// printNewest prints the newest o.Limit events. It reads several pages if o.Limit is larger than a
+// page.
+func printNewest(ctx context.Context, c *cli.Connection, cl *client.Client, p cli.Printer[cloudsim.Event], o cloudsim.EventOptions) error {
+	if o.Limit < 0 {
+		return cli.BadFlag("last", strconv.Itoa(o.Limit), "a positive number")
+	}
+	var all []cloudsim.Event
+	for want := o.Limit; ; {
+		o.Limit = min(want-len(all), cloudsim.MaxPageSize)
+		page, err := cl.ListNewestEvents(ctx, o)
+		if err != nil {
+			return err
+		}
+		if all = append(all, page.Items...); page.Next == "" || len(all) >= want {
+			break
+		}
+		if o.Before, err = strconv.ParseUint(page.Next, 10, 64); err != nil {
+			return err
+		}
+	}
+	if len(all) == 0 && (p.Format == cli.FormatTable || p.Format == cli.FormatWide) {
+		fmt.Fprintln(c.Stderr, "no events")
+		return nil
+	}
+	return p.List(all)
 }
