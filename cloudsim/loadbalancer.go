@@ -402,6 +402,14 @@ type LoadBalancerStats struct {
 	Targets   []TargetStats   `json:"targets" doc:"One entry for each target, in the order of status.targets. After them, targets that drain"`
 }
 
+// LoadBalancerTraffic contains the counters of a load balancer in a list.
+type LoadBalancerTraffic struct {
+	ID      LoadBalancerID `json:"id" example:"lb-000001"`
+	Name    string         `json:"name" example:"shop"`
+	Project ProjectID      `json:"project" example:"proj-000001"`
+	LoadBalancerStats
+}
+
 // ListenerStats counts the connections, or UDP flows, of one listener.
 type ListenerStats struct {
 	Protocol Protocol `json:"protocol" enum:"tcp,udp"`

@@ -94,6 +94,9 @@ func TestEveryVerb(t *testing.T) {
 	if _, err := c.LoadBalancerStats(ctx, lb.ID); !errors.Is(err, cloudsim.Unavailable) {
 		t.Errorf("counters of a cloud that forwards nothing: %v", err)
 	}
+	if l := must(c.ListLoadBalancerStats(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
+		t.Errorf("counters of all load balancers of such a cloud: %+v", l.Items)
+	}
 	must(c.DeleteLoadBalancer(ctx, lb.ID))(t)
 
 	a := must(c.CreateAddress(ctx, cloudsim.CreateAddress{Name: "front"}))(t)

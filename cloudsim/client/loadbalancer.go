@@ -44,3 +44,9 @@ func (c *Client) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancer
 func (c *Client) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID) (cloudsim.LoadBalancer, error) {
 	return call[cloudsim.LoadBalancer](ctx, c, "DELETE", "/v1/load-balancers/"+seg(id), nil)
 }
+
+// ListLoadBalancerStats returns the counters of the load balancers of one page. It leaves out load
+// balancers for which no data plane forwards.
+func (c *Client) ListLoadBalancerStats(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancerTraffic], error) {
+	return call[cloudsim.List[cloudsim.LoadBalancerTraffic]](ctx, c, "GET", "/v1/load-balancers/stats"+listQuery(o), nil)
+}

@@ -350,6 +350,25 @@ func (e *Engine) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancer
 	return s, nil
 }
 
+// ListLoadBalancerStats returns the counters of the load balancers of one page.
+// It leaves out load balancers for which no data plane forwards.
+func (e *Engine) ListLoadBalancerStats(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.LoadBalancerTraffic], err error) {
+	page, err := e.ListLoadBalancers(ctx, o)
+	if err != nil {
+		return l, err
+	}
+	l = cloudsim.List[cloudsim.LoadBalancerTraffic]{Items: []cloudsim.LoadBalancerTraffic{}, Revision: page.Revision, Next: page.Next}
+	for _, lb := range page.Items {
+		if e.cfg.Meter == nil {
+			break // the cloud has no data plane
+		}
+		if s, ok := e.cfg.Meter.LoadBalancerStats(lb.ID); ok {
+			l.Items = append(l.Items, cloudsim.LoadBalancerTraffic{ID: lb.ID, Name: lb.Name, Project: lb.Project, LoadBalancerStats: s})
+		}
+	}
+	return l, nil
+}
+
 // ReportLoadBalancer records the status that the data plane reports. A report
 // without changes writes no event.
 func (e *Engine) ReportLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, s cloudsim.LoadBalancerStatus) error {

@@ -224,3 +224,33 @@ func TestListenerTargets(t *testing.T) {
 		t.Errorf("targets %+v, status %+v; want one target and no status", got.Targets, got.Status.Targets)
 	}
 }
+
+// meter counts one connection for each load balancer that it contains.
+type meter map[cloudsim.LoadBalancerID]bool
+
+func (m meter) LoadBalancerStats(id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
+	return cloudsim.LoadBalancerStats{Targets: []cloudsim.TargetStats{{Connections: 1}}}, m[id]
+}
+
+// TestListLoadBalancerStats proves that the list has the counters of all load
+// balancers that forward and that the caller may see, page by page.
+func TestListLoadBalancerStats(t *testing.T) {
+	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Meter = meter{"lb-000001": true, "lb-000003": true, "lb-000004": true} })
+	defer down()
+	must(e.CreateProject(engine.AsCloud(t.Context()), cloudsim.CreateProject{Name: "other"}))(t)
+	ctx := enter(t, e, "secret", engine.DefaultProject)
+	for _, name := range []string{"a", "b", "c"} {
+		must(e.CreateLoadBalancer(ctx, loadBalancer(name)))(t)
+	}
+	must(e.CreateLoadBalancer(enter(t, e, "secret", "other"), loadBalancer("d")))(t)
+	all, _, err := cloudsim.All(ctx, e.ListLoadBalancerStats, cloudsim.ListOptions{Limit: 1})
+	var got []string
+	for _, l := range all {
+		if l.Targets[0].Connections == 1 {
+			got = append(got, l.Name)
+		}
+	}
+	if d := cmp.Diff([]string{"a", "c"}, got); err != nil || d != "" {
+		t.Errorf("%v\n%s", err, d)
+	}
+}

@@ -69,6 +69,7 @@ func (a *api) routes() {
 
 	handle(a, op{id: "loadBalancers.create", method: post, path: "/v1/load-balancers", summary: "Make a load balancer", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createLoadBalancer)
 	lists(a, "loadBalancers", "/v1/load-balancers", "load balancers", engine.Read, e.ListLoadBalancers)
+	a.loadBalancerStatsRoute()
 	gets(a, "loadBalancers", "/v1/load-balancers/{id}", "a load balancer", engine.Read, e.GetLoadBalancer, revOf[cloudsim.LoadBalancer])
 	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace labels, listeners, targets, health check and rules, and change families and static addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
 	handle(a, op{id: "loadBalancers.setTargets", method: http.MethodPut, path: "/v1/load-balancers/{id}/targets", summary: "Replace the whole set of targets", status: http.StatusAccepted, access: engine.Write}, a.setTargets)
@@ -236,6 +237,23 @@ func (a *api) setTargets(ctx context.Context, in *struct {
 	}
 	v, err := a.engine.SetLoadBalancerTargets(ctx, cloudsim.LoadBalancerID(in.ID), in.Body, rev)
 	return answer(v, v.Revision, err)
+}
+
+// loadBalancerStatsRoute registers the list of counters. The router must know its path before the
+// path of a load balancer.
+func (a *api) loadBalancerStatsRoute() {
+	handle(a, op{id: "loadBalancers.listStats", method: http.MethodGet, path: "/v1/load-balancers/stats", summary: "List the traffic counters of all load balancers that forward", access: engine.Read},
+		func(ctx context.Context, in *listInput) (*listed[cloudsim.LoadBalancerTraffic], error) {
+			o, err := in.options()
+			if err != nil {
+				return nil, err
+			}
+			l, err := a.engine.ListLoadBalancerStats(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			return &listed[cloudsim.LoadBalancerTraffic]{l}, nil
+		})
 }
 
 func (a *api) loadBalancerStats(ctx context.Context, in *ByID) (*struct{ Body cloudsim.LoadBalancerStats }, error) {

@@ -15,6 +15,7 @@ import (
 
 // statsRow contains the counters of one listener or one target of a load balancer.
 type statsRow struct {
+	name                string // of the load balancer
 	what                string
 	connections, failed uint64
 	active              int
@@ -32,17 +33,19 @@ var statsColumns = []cli.Column[statsRow]{
 	{Head: "WHY-FAILED", Wide: true, Cell: func(r statsRow) string { return r.why }},
 }
 
-func statsRows(s cloudsim.LoadBalancerStats) []statsRow {
+func statsRows(name string, s cloudsim.LoadBalancerStats) []statsRow {
 	var rows []statsRow
 	for _, l := range s.Listeners {
 		r := l.Refused
 		rows = append(rows, statsRow{
+			name: name,
 			what: fmt.Sprintf("%s:%d", l.Protocol, l.Port), connections: l.Accepted, active: l.Active,
 			failed: r.SourceRange + r.NoHealthyTarget + r.DialFailed + r.TooManyConnections, why: refusalWords(r),
 		})
 	}
 	for _, t := range s.Targets {
 		rows = append(rows, statsRow{
+			name: name,
 			what: t.Key().String(), connections: t.Connections, active: t.Active, failed: t.FailedDials,
 			bytes: [2]string{strconv.FormatUint(t.BytesIn, 10), strconv.FormatUint(t.BytesOut, 10)},
 		})
@@ -66,14 +69,37 @@ func refusalWords(r cloudsim.Refusals) string {
 func newLoadBalancerStatsCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "stats NAME", Short: "Show the traffic counters of a load balancer",
+		Use: "stats [NAME]", Short: "Show the traffic counters of one load balancer, or of all",
 		Long: `Show the traffic counters of a load balancer, by listener and by target, since the
 data plane began to forward for it. FAILED counts the connections that a
-listener refused, and the failed dials of a target; -o wide shows the reasons.`,
+listener refused, and the failed dials of a target; -o wide shows the reasons.
+
+Without NAME, show the counters of all load balancers that forward.`,
 		Example: `  allinone cloud load-balancers stats shop
+  allinone cloud load-balancers stats
   allinone cloud load-balancers stats shop -o json`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, loadBalancers)),
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: firstOnly(names(c, loadBalancers)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			p := cli.Printer[statsRow]{Output: o, Writer: c.Stdout, ID: func(r statsRow) string { return r.what }, Columns: statsColumns}
+			encoded := o.Format == cli.FormatJSON || o.Format == cli.FormatYAML
+			if len(args) == 0 {
+				all, _, err := cloudsim.All(ctx, cl.ListLoadBalancerStats, cloudsim.ListOptions{})
+				switch {
+				case err != nil:
+					return err
+				case encoded:
+					return p.Encode(all)
+				case len(all) == 0:
+					fmt.Fprintln(c.Stderr, "no load balancer forwards")
+					return nil
+				}
+				p.Columns = append([]cli.Column[statsRow]{{Head: "LOAD-BALANCER", Cell: func(r statsRow) string { return r.name }}}, statsColumns...)
+				var rows []statsRow
+				for _, l := range all {
+					rows = append(rows, statsRows(l.Name, l.LoadBalancerStats)...)
+				}
+				return p.List(rows)
+			}
 			l, err := loadBalancers.resolve(ctx, cl, args[0])
 			if err != nil {
 				return err
@@ -82,11 +108,10 @@ listener refused, and the failed dials of a target; -o wide shows the reasons.`,
 			if err != nil {
 				return err
 			}
-			p := cli.Printer[statsRow]{Output: o, Writer: c.Stdout, ID: func(r statsRow) string { return r.what }, Columns: statsColumns}
-			if o.Format == cli.FormatJSON || o.Format == cli.FormatYAML {
+			if encoded {
 				return p.Encode(s)
 			}
-			return p.List(statsRows(s))
+			return p.List(statsRows(l.Name, s))
 		}),
 	}
 	o.Flags(cmd)
