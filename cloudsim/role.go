@@ -51,6 +51,7 @@ const (
 	RoleAdmin          RoleName = "admin"
 	RoleWriter         RoleName = "writer"
 	RoleReader         RoleName = "reader"
+	RoleViewer         RoleName = "viewer"
 	RoleCCM            RoleName = "ccm"
 	RoleCSI            RoleName = "csi"
 	RoleCSINode        RoleName = "csi-node"
@@ -71,6 +72,8 @@ func PredefinedRoles() []Role {
 		role(RoleAdmin, "Everything", PermitAll),
 		role(RoleWriter, "Read and change the resources of a project", PermitRead, PermitWrite),
 		role(RoleReader, "Read the resources of a project", PermitRead),
+		role(RoleViewer, "Read everything that is no secret, also faults, holds, saved states, audit trail and bill, and change nothing",
+			PermitRead, "faults.get", "faults.list", "faults.targets", "holds.get", "holds.list", "states.list", "states.diff", "audit.list", "bill.get"),
 		role(RoleCCM, "A cloud controller manager: instances followed, load balancers and routes kept",
 			"events.watch",
 			"instances.get", "instances.list", "regions.list",

@@ -472,3 +472,43 @@ func TestAdminTokenStays(t *testing.T) {
 		t.Errorf("the administrator's token: got %+v, %v", got, err)
 	}
 }
+
+// TestViewer proves that the role viewer permits the reads of a whole cloud,
+// except of secrets, and no change.
+func TestViewer(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	secret := account(t, e, admin, "screen", cloudsim.CreateRoleBinding{Role: cloudsim.RoleViewer, AllProjects: true})
+	for operation, tc := range map[string]struct {
+		class engine.Access
+		may   bool
+	}{
+		"instances.list":     {engine.Read, true},
+		"events.watch":       {engine.Read, true},
+		"faults.list":        {engine.Admin, true},
+		"holds.get":          {engine.Admin, true},
+		"states.list":        {engine.Admin, true},
+		"audit.list":         {engine.Admin, true},
+		"bill.get":           {engine.Admin, true},
+		"instances.stop":     {engine.Write, false},
+		"instances.userData": {engine.Write, false},
+		"faults.create":      {engine.Admin, false},
+		"states.export":      {engine.Admin, false},
+		"bill.reset":         {engine.Admin, false},
+		"tokens.list":        {engine.Manage, false},
+		"metadataTrees.set":  {engine.Admin, false},
+	} {
+		_, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Operation: operation, Access: tc.class})
+		if tc.may && err != nil || !tc.may && !errors.Is(err, cloudsim.Denied) {
+			t.Errorf("%s: %v, want permitted: %v", operation, err, tc.may)
+		}
+	}
+	ctx := must(e.Authorize(t.Context(), engine.Request{Secret: secret, Operation: "events.list", Access: engine.Read}))(t)
+	must(e.CreateFault(admin, cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "zones.get"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError},
+	}}))(t)
+	if l := must(e.ListEvents(ctx, cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindFault}}))(t); len(l.Items) != 1 {
+		t.Errorf("events of faults: got %d, want 1", len(l.Items))
+	}
+}
