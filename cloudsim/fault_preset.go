@@ -5,9 +5,14 @@ import "slices"
 // FaultPreset is a named incident: a set of faults that together simulate a
 // typical cloud failure.
 type FaultPreset struct {
-	Name   string
-	About  string // description of the incident in a sentence
-	Faults []CreateFault
+	Name   string        `json:"name" example:"lost-reply"`
+	About  string        `json:"about" doc:"Description of the incident, for people"`
+	Faults []CreateFault `json:"faults" doc:"Faults of the preset. To use the preset, create each of them. In a fault with a zone, the client may choose another zone"`
+}
+
+// FaultPresetList lists the presets, least severe first.
+type FaultPresetList struct {
+	Items []FaultPreset `json:"items"`
 }
 
 // PresetZone is the zone that presets affect unless InZone sets another zone.

@@ -152,6 +152,9 @@ func TestEveryVerb(t *testing.T) {
 		t.Errorf("faults: %+v", l.Items)
 	}
 	must(c.FaultTargets(ctx))(t)
+	if d := cmp.Diff(cloudsim.FaultPresets(), must(c.FaultPresets(ctx))(t)); d != "" {
+		t.Error(d)
+	}
 	if err := c.DeleteFault(ctx, f.ID); err != nil {
 		t.Error(err)
 	}

@@ -183,5 +183,9 @@ func (a *api) faultTargets(context.Context, *none) (*struct{ Body cloudsim.Fault
 	return &struct{ Body cloudsim.FaultTargets }{cloudsim.FaultTargets{Items: all}}, nil
 }
 
+func (a *api) faultPresets(context.Context, *none) (*struct{ Body cloudsim.FaultPresetList }, error) {
+	return &struct{ Body cloudsim.FaultPresetList }{cloudsim.FaultPresetList{Items: cloudsim.FaultPresets()}}, nil
+}
+
 // wanted returns the object that a create request asks for.
 func (c *create[R]) wanted() any { return &c.Body }

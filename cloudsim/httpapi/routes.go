@@ -88,6 +88,7 @@ func (a *api) routes() {
 	handle(a, op{id: "faults.create", method: post, path: "/v1/faults", summary: "Create a fault, which changes matching calls", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createFault)
 	lists(a, "faults", "/v1/faults", "faults with their counters", engine.Admin, e.ListFaults)
 	handle(a, op{id: "faults.targets", method: http.MethodGet, path: "/v1/faults/targets", summary: "List the operations that faults can change", access: engine.Admin}, a.faultTargets)
+	handle(a, op{id: "faults.presets", method: http.MethodGet, path: "/v1/faults/presets", summary: "List the fault presets, least severe first", access: engine.Read}, a.faultPresets)
 	gets(a, "faults", "/v1/faults/{id}", "a fault with its counters", engine.Admin, e.GetFault, revOf[cloudsim.Fault])
 	deletes(a, "faults", "/v1/faults/{id}", "Remove a fault", engine.Admin, e.DeleteFault)
 
