@@ -178,8 +178,8 @@ func TestAddressTargets(t *testing.T) {
 }
 
 // TestListenerTargets proves that the engine checks, stores and removes the
-// targets of a listener like the targets of the load balancer, and that a
-// listener keeps an empty list of targets.
+// targets of a listener like the targets of the load balancer. A listener keeps
+// an empty list of targets.
 func TestListenerTargets(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	path := file(t)
