@@ -1,6 +1,5 @@
-// Package lab has the parts that all labs share: the keys and certificates of a cluster,
-// the objects that a cluster needs, the accounts and first instances in the cloud, and the
-// address ranges. Package process runs a lab as processes of this machine. Package compose
+// Package lab has the parts that all labs share: keys and certificates, objects of the
+// cluster, address ranges, and the accounts and first instances in the cloud. Package process runs a lab as processes of this machine. Package compose
 // runs its components in containers. Packages hollow and real turn the cloud's instances
 // into nodes.
 //

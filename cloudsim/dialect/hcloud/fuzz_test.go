@@ -10,8 +10,8 @@ import (
 )
 
 // FuzzService applies any two service requests to a load balancer. If the dialect accepts
-// them, the cloud's own check finds no error in the field of a health check's codes, and
-// the shown service can be sent again without a change.
+// them, the cloud's own check accepts the codes of the health check. A client can send the
+// shown service again without a change.
 func FuzzService(f *testing.F) {
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":30080}`), []byte(`{"listen_port":80,"proxyprotocol":true}`))
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":1,"health_check":{"protocol":"http","port":2,"interval":3,"timeout":1,"retries":2,"http":{"path":"/x","status_codes":["2??","30?","404"],"tls":true}}}`),
