@@ -200,7 +200,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 	if s.dialect.IDHeader != "" {
 		w.Header().Set(s.dialect.IDHeader, req.ID)
 	}
-	defer func() {
+	defer func() { //nolint:contextcheck // the function uses the context of the request
 		p := recover()
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(p) //nolint:forbidigo // net/http then closes the connection without a log line
@@ -215,7 +215,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 		s.log.DebugContext(r.Context(), "request", "dialect", s.dialect.Name, "call", c.Name, "status", out.status, "took", time.Since(begin), "requestId", req.ID)
 	}()
 	to := &transport{next: s.cfg.Transport, id: req.ID, call: s.dialect.Name + "." + c.Name}
-	status, body, err := s.do(req, to, c)
+	status, body, err := s.do(req, to, c) //nolint:contextcheck // req has the context
 	if err != nil && to.dropped {
 		// The cloud closed the connection, e.g. because of a fault. The caller of the dialect
 		// then also gets no reply.

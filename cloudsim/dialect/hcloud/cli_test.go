@@ -11,6 +11,9 @@ import (
 // Debian's package hcloud-cli calls the API like Hetzner's newer programs, but also reads
 // the fields of the older API.
 func TestCommandLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds, because the program waits half a second for each action")
+	}
 	cli, err := exec.LookPath("hcloud")
 	if err != nil {
 		t.Skip("NOT RUN: the program hcloud of Debian's package hcloud-cli is not installed")

@@ -298,7 +298,7 @@ func (f *cloudsimFlags) limits(cfg *engine.Config) error {
 }
 
 func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
-	cfg, err := f.config()
+	cfg, err := f.config() //nolint:contextcheck // the calls of a dialect have the contexts of their requests
 	if err != nil {
 		return cloudsim.Misuse(err)
 	}
@@ -413,7 +413,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		defer func() { _ = further.Close() }() // this has an effect only if a later step fails, because Serve closes the listener
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, further, api, run.Limits{}) })
 	}
-	served, err := f.serveDialects(log, api, metrics)
+	served, err := f.serveDialects(log, api, metrics) //nolint:contextcheck // each request has its own context
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
