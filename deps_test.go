@@ -78,14 +78,19 @@ var mayImport = map[string][]string{
 	"internal/providerid": {},
 	"internal/queue":      {},
 
+	"console":      {"cloudsim", "cloudsim/client", "cloudsim/informer", "internal/backoff", "internal/providerid", "internal/run"},
+	"console/kube": {"console", "internal/backoff"},
+
 	// The package of a command imports the package cli, but not the package of
 	// another command. The exception is labcli. Its command compose runs the
 	// command that serves the cloud, so labcli also imports servecli.
 	"cmd/allinone": {
-		"cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli",
+		"cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/consolecli", "cmd/allinone/internal/dialectcli",
+		"cmd/allinone/internal/labcli",
 		"cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli",
 	},
 	"cmd/allinone/internal/cli":        {"cloudsim", "cloudsim/client", "cloudsim/dialect", "cloudsim/dialect/hcloud", "netproxy/wire"},
+	"cmd/allinone/internal/consolecli": {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/client", "cloudsim/httpapi", "console", "console/kube", "internal/logging", "internal/run"},
 	"cmd/allinone/internal/dialectcli": {"cloudsim", "cloudsim/dialect", "cmd/allinone/internal/cli", "internal/logging", "netproxy/certs"},
 	"cmd/allinone/internal/cloudcli":   {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/metadata"},
 	"cmd/allinone/internal/componentcli": {
@@ -99,7 +104,7 @@ var mayImport = map[string][]string{
 	},
 	"cmd/allinone/internal/servecli": {
 		"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/dialect", "cloudsim/engine",
-		"cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store", "internal/cert", "internal/hostnet", "internal/logging", "internal/run", "netproxy/certs",
+		"cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store", "console", "internal/cert", "internal/hostnet", "internal/logging", "internal/run", "netproxy/certs",
 	},
 }
 
@@ -116,11 +121,11 @@ var onlyIn = map[string][]string{
 	"k8s.io/cloud-provider":               {"ccm"},
 	"k8s.io/controller-manager":           {"ccm"},
 	"k8s.io/klog":                         {"ccm", "internal/logging"},
-	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
-	"k8s.io/client-go":                    {"ccm", "internal/queue", "lab", "lab/hollow", "lab/process", "netproxy/kube"},
+	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/consolecli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
+	"k8s.io/client-go":                    {"ccm", "console/kube", "internal/queue", "lab", "lab/hollow", "lab/process", "netproxy/kube"},
 	"net/http/httptest":                   {"cloudsim/cloudtest"},
 	"testing":                             {"cloudsim/cloudtest", "test/proxylab"},
-	"os/exec":                             {"test/proxylab", "lab/course", "lab/process", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},
+	"os/exec":                             {"cmd/allinone/internal/consolecli", "test/proxylab", "lab/course", "lab/process", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},
 	"github.com/vishvananda":              {"cloudsim/dataplane", "internal/hostnet", "lab/real"},
 	"google.golang.org/grpc":              {"csidriver", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},

@@ -17,6 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cloudcli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/componentcli"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/consolecli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/dialectcli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/proxycli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/servecli"
@@ -34,6 +35,7 @@ var commands = []constructor{
 	{groupCloud, servecli.NewCloudsimCommand},
 	{groupCloud, servecli.NewCertificatesCommand},
 	{groupCloud, cloudcli.NewCloudCommand},
+	{groupCloud, consolecli.NewConsoleCommand},
 	{groupCloud, servecli.NewMetadataCommand},
 	{groupCloud, dialectcli.NewDialectCommand},
 	{groupSubsystems, componentcli.NewCCMCommand},

@@ -56,6 +56,7 @@ func (c *Connection) ConnectionFlags(cmd *cobra.Command) {
 type whereCloud struct {
 	URL       string                  `json:"url"`
 	TokenFile string                  `json:"tokenFile"`
+	Console   string                  `json:"console,omitempty"`  // URL of the console that also shows the cluster
 	Dialects  map[string]whereDialect `json:"dialects,omitempty"` // by name
 }
 
@@ -71,6 +72,20 @@ type whereDialect struct {
 func (c *Connection) DialectOfLab(name string) (url, tokenFile string, err error) {
 	w, err := c.lab()
 	return w.Dialects[name].URL, w.Dialects[name].TokenFile, err
+}
+
+// ConsoleOfLab returns the URL of the console of the running lab, or "" if the command uses another
+// cloud or if the lab has no console of its own.
+func (c *Connection) ConsoleOfLab() (string, error) {
+	w, err := c.lab()
+	at := c.URL
+	if c.DataDir == "" {
+		at = cmp.Or(at, c.Getenv("CLOUDSIM_URL"))
+	}
+	if at != "" && at != w.URL {
+		return "", err
+	}
+	return w.Console, err
 }
 
 func (c *Connection) lab() (w whereCloud, err error) {

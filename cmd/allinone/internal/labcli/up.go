@@ -233,6 +233,10 @@ Three things to try:
   allinone cloud instances stop node-1
   kubectl get nodes --watch
 
+Open the web console of the cloud:
+
+  allinone console open
+
 %s
 `, cli.ShellWord(r.Kubeconfig), cli.ShellWord(r.EnvFile), image, stop)
 }

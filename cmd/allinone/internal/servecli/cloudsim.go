@@ -398,12 +398,16 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 			return errors.Join(fmt.Errorf("--apply: %w", err), ln.Close())
 		}
 	}
+	pages, webConsole, err := f.withConsole(log.With("component", "console"), api, secret, apiCfg.Hosts)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
 	parts := []func(context.Context) error{
-		eng.Run,
-		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, api, run.Limits{}) },
+		eng.Run, webConsole.Run,
+		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, pages, run.Limits{}) },
 	}
 	if socket != nil {
-		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, socket, api, run.Limits{}) })
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, socket, pages, run.Limits{}) })
 	}
 	for _, addr := range f.listen[1:] {
 		further, err := f.open(log, addr)
@@ -411,7 +415,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 			return errors.Join(err, ln.Close())
 		}
 		defer func() { _ = further.Close() }() // this has an effect only if a later step fails, because Serve closes the listener
-		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, further, api, run.Limits{}) })
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, further, pages, run.Limits{}) })
 	}
 	served, err := f.serveDialects(log, api, metrics) //nolint:contextcheck // each request has its own context
 	if err != nil {
@@ -456,7 +460,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		parts = append(parts, part)
 	}
 	url := f.url(ln)
-	log.Info("cloud is up", "url", url, "reference", url+"/docs", "data", f.dataDir, "profile", cfg.Profile.Name)
+	log.Info("cloud is up", "url", url, "reference", url+"/docs", "console", url+"/console/", "data", f.dataDir, "profile", cfg.Profile.Name)
 	if f.readyFile != "" {
 		part := f.readyFile + ".part" // a complete file is renamed, so that a program that waits for the ready file never reads a part of it
 		if err := errors.Join(os.WriteFile(part, []byte(url+"\n"), 0o600), os.Rename(part, f.readyFile)); err != nil {

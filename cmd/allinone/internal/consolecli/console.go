@@ -1,0 +1,245 @@
+// Package consolecli contains the commands of the web console.
+package consolecli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/console"
+	"github.com/cloudsim-dev/allinone/console/kube"
+	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/internal/run"
+)
+
+// defaultListen is the address of a console outside of the cloud.
+const defaultListen = "127.0.0.1:8190"
+
+// redirectLife is the time for which the file with a link exists. A browser reads it at once.
+const redirectLife = 10 * time.Second
+
+// consoleFlags contains the flags of the command console.
+type consoleFlags struct {
+	cli.Connection
+	listen, kubeconfig string
+	hosts              []string
+	logFormat          logging.Format
+	verbose            bool
+}
+
+// NewConsoleCommand returns the command "allinone console".
+func NewConsoleCommand(e cli.Env) *cobra.Command {
+	f := consoleFlags{Connection: cli.Connection{Env: e}, logFormat: logging.Text}
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "Serve the web console, or print a link to it",
+		Long: `Serve the web console of a cloud. Every cloud also serves its own console at the path
+/console/ of its URL, but that console does not know a cluster.
+
+With --kubeconfig, the console shows the cluster beside the cloud and marks the
+differences. It needs the permission to list and watch nodes, pods, services,
+persistentvolumes and volumeattachments.
+
+The token of --token-file reads the cloud for all viewers. Each viewer makes calls
+with its own token, and sees only what this token may read.`,
+		Example: `  # Open the console of the running lab
+  allinone console open
+
+  # A console for a cloud and a cluster
+  allinone console --cloud-url http://127.0.0.1:8180 --token-file admin.token --kubeconfig ~/.kube/config &
+  allinone console link --console-url http://127.0.0.1:8190`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), logging.New(e.Stderr, logging.Level(f.verbose), f.logFormat))
+		},
+	}
+	f.ConnectionFlags(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&f.listen, "listen", defaultListen, "address to listen on, HOST:PORT; port 0 chooses a free port")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; empty: the console shows the cloud alone")
+	fl.StringSliceVar(&f.hosts, "console-host", nil, "additional host name in the URL of the console; may be repeated")
+	fl.Var(&f.logFormat, "log-format", "log as text or json")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "verbose logging")
+	cmd.AddCommand(newLinkCommand(&f.Connection, "open", "Open the console in a browser"), newLinkCommand(&f.Connection, "link", "Print a link to the console"))
+	return cmd
+}
+
+func (f *consoleFlags) run(ctx context.Context, log *slog.Logger) error {
+	cl, err := f.Client()
+	if err != nil {
+		return err
+	}
+	if cl.Token == nil {
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the console needs a token of the cloud: set --token-file")
+	}
+	cl.Project = cmp.Or(cl.Project, "*")
+	cl.UserAgent = "console/" + cli.Version()
+	cfg := console.Config{Cloud: cl}
+	if f.kubeconfig != "" {
+		w, err := kube.New(log, f.kubeconfig, cl.UserAgent)
+		if err != nil {
+			return err
+		}
+		cfg.Cluster = w.Run
+	}
+	c, err := console.New(log, cfg)
+	if err != nil {
+		return err
+	}
+	h, err := c.Standalone()
+	if err != nil {
+		return err
+	}
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	log.Info("console is up", "url", "http://"+ln.Addr().String()+"/console/", "cloud", cl.URL)
+	return run.All(ctx, c.Run, func(ctx context.Context) error {
+		return httpapi.Serve(ctx, ln, httpapi.CheckHost(h, f.hosts...), run.Limits{})
+	})
+}
+
+// linkFlags contains the flags of the commands open and link.
+type linkFlags struct {
+	url      string
+	readOnly bool
+	ttl      time.Duration
+}
+
+func newLinkCommand(c *cli.Connection, name, short string) *cobra.Command {
+	var f linkFlags
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: short,
+		Long: short + `. The link signs in one browser, and is valid for two minutes and for
+one use. The link of an administrator without --project can change everything. With
+--project, the link can change the resources of one project. With --read-only, it can
+only read one project.`,
+		Example: `  allinone console ` + name + `
+  allinone console ` + name + ` --read-only --ttl 4h --project default`,
+		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
+			at, err := f.make(ctx, c, cl)
+			if err != nil || name == "link" {
+				if err == nil {
+					fmt.Fprintln(c.Stdout, at)
+				}
+				return err
+			}
+			return open(ctx, c.Stdout, at)
+		}),
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.url, "console-url", "", "URL of the console without a path (default that of the lab, or the cloud's own URL)")
+	fl.BoolVar(&f.readOnly, "read-only", false, "make a link that can only read")
+	fl.DurationVar(&f.ttl, "ttl", 12*time.Hour, "time for which the browser stays signed in")
+	return cmd
+}
+
+// make returns the URL of a new link.
+func (f *linkFlags) make(ctx context.Context, c *cli.Connection, cl *client.Client) (string, error) {
+	if f.ttl < time.Second {
+		return "", cloudsim.Misuse(cli.BadFlag("ttl", f.ttl.String(), "at least 1s"))
+	}
+	at := f.url
+	if at == "" {
+		lab, err := c.ConsoleOfLab()
+		if err != nil {
+			return "", err
+		}
+		at = cmp.Or(lab, cl.URL)
+	}
+	u, err := url.Parse(at)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", cloudsim.Misuse(cli.BadFlag("console-url", at, "a URL such as http://127.0.0.1:8180; a browser cannot use a socket"))
+	}
+	in, err := json.Marshal(console.CreateLink{ReadOnly: f.readOnly, TTLSeconds: int64(f.ttl / time.Second), Project: cl.Project})
+	if err != nil {
+		return "", err
+	}
+	base := u.Scheme + "://" + u.Host
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/console/links", strings.NewReader(string(in)))
+	if err != nil {
+		return "", err
+	}
+	if cl.Token != nil {
+		secret, err := cl.Token()
+		if err != nil {
+			return "", err
+		}
+		req.Header.Set("Authorization", "Bearer "+secret)
+	}
+	resp, err := cl.HTTP.Do(req)
+	if err != nil {
+		return "", cloudsim.Errorf(cloudsim.Unavailable, "no console answers at %s: %w; start a cloud, or set --console-url", base, errors.Unwrap(err))
+	}
+	defer resp.Body.Close()
+	var out struct {
+		console.Link
+		Detail string        `json:"detail"`
+		Kind   cloudsim.Kind `json:"kind"`
+	}
+	body := io.LimitReader(resp.Body, 1<<20)
+	if err := json.NewDecoder(body).Decode(&out); err != nil {
+		return "", cloudsim.Errorf(cloudsim.Unavailable, "%s/console/links answered %s: is it a console?", base, resp.Status)
+	}
+	if resp.StatusCode != http.StatusCreated {
+		return "", cloudsim.Errorf(out.Kind, "%s", out.Detail)
+	}
+	return base + out.Path, nil
+}
+
+// open opens the link in a browser. The arguments of a program are visible to other users, so the
+// browser gets the path of a file with the link instead. Only the user can read this file.
+func open(ctx context.Context, w io.Writer, link string) error {
+	for _, name := range []string{"xdg-open", "open"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		dir, err := os.MkdirTemp("", "console-") // mode 0700
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		file := filepath.Join(dir, "open.html")
+		page := `<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=` + html.EscapeString(link) + `"><title>Console</title>`
+		if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
+			return err
+		}
+		if err := exec.CommandContext(ctx, path, file).Run(); err != nil {
+			continue
+		}
+		u, _, _ := strings.Cut(link, "#")
+		fmt.Fprintln(w, "Opened the console at", u)
+		t := time.NewTimer(redirectLife)
+		defer t.Stop()
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		return nil
+	}
+	fmt.Fprintf(w, "This machine has no program that opens a browser. Open this link within two minutes:\n\n  %s\n", link)
+	return nil
+}

@@ -1,0 +1,102 @@
+// Actions: each has a call of the API, a command of the CLI that does the same, and sometimes an undo.
+import { html } from './vendor/htm-preact.js';
+import { signal } from './vendor/signals.js';
+import { call, can, get } from './store.js';
+import { tell, Command } from './parts.js';
+
+/** word quotes an argument of a shell command. */
+export const word = (s) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(s) ? s : `'${String(s).replaceAll("'", `'\\''`)}'`);
+
+const projectName = (id) => get('project', id)?.name ?? id;
+const inProject = (o) => (o.project && projectName(o.project) !== 'default' ? ` --project ${word(projectName(o.project))}` : '');
+
+const verbs = {
+  start: { label: 'Start', undo: 'stop', primary: true },
+  stop: { label: 'Stop', undo: 'start' },
+  reboot: { label: 'Reboot' },
+  crash: { label: 'Crash', undo: 'reboot', title: 'Cut the power. The cloud still calls the instance running' },
+};
+
+function instanceAction(i, verb, list) {
+  const { label, undo, primary, title } = verbs[verb];
+  return {
+    id: `instances.${verb}`, label, primary, title,
+    command: `allinone cloud instances ${verb} ${word(i.name)}${inProject(i)}`,
+    run: () => call('POST', `/v1/instances/${i.id}/${verb}`, undefined, i.project),
+    said: `${label}: ${i.name}`,
+    undo: list && undo ? () => perform(instanceAction(i, undo)) : undefined,
+  };
+}
+
+const cli = { instance: 'instances', loadBalancer: 'load-balancers', disk: 'disks', snapshot: 'snapshots', fault: 'faults', hold: 'holds', address: 'addresses', route: 'routes', subnet: 'subnets', network: 'networks' };
+export const apiNoun = { instance: 'instances', loadBalancer: 'loadBalancers', disk: 'disks', snapshot: 'snapshots', fault: 'faults', hold: 'holds', address: 'addresses', route: 'routes', subnet: 'subnets', network: 'networks' };
+
+function deletion(kind, o) {
+  const global = kind === 'fault' || kind === 'hold';
+  return {
+    id: `${apiNoun[kind]}.delete`, label: global ? 'Remove' : 'Delete…', danger: true,
+    command: `allinone cloud ${cli[kind]} delete ${word(o.name)}${global ? '' : inProject(o)}`,
+    run: () => call('DELETE', `/v1/${cli[kind]}/${encodeURIComponent(o.id)}`, undefined, global ? undefined : o.project),
+    said: `Deleted ${o.name}`,
+    confirm: global ? undefined : o.name,
+  };
+}
+
+/** actionsFor returns the actions that an object allows in its present state. */
+export function actionsFor(kind, o) {
+  const list = [];
+  if (kind === 'instance') {
+    if (o.state === 'stopped') list.push('start');
+    if (o.state === 'running') list.push('stop', 'reboot', 'crash');
+    const out = list.map((v) => instanceAction(o, v, true));
+    if (!['terminating', 'terminated'].includes(o.state)) out.push(deletion(kind, o));
+    return out;
+  }
+  if (kind === 'operation') {
+    const out = [];
+    if (o.state === 'running' && o.heldBy) out.push({ id: 'holds.release', label: 'Release', primary: true, command: `allinone cloud operations release ${o.id}`, run: () => call('POST', `/v1/operations/${o.id}/release`), said: `Released ${o.id}` });
+    if (o.state === 'running') out.push({ id: 'operations.cancel', label: 'Cancel', command: `allinone cloud operations cancel ${o.id}${inProject(o)}`, run: () => call('POST', `/v1/operations/${o.id}/cancel`, undefined, o.project), said: `Cancelled ${o.id}` });
+    return out;
+  }
+  if (kind === 'disk') {
+    const out = (o.attachments ?? []).filter((a) => a.state === 'attached').map((a) => ({
+      id: 'disks.detach', label: `Detach from ${get('instance', a.instance)?.name ?? a.instance}`,
+      command: `allinone cloud disks detach ${word(o.name)} ${word(get('instance', a.instance)?.name ?? a.instance)}${inProject(o)}`,
+      run: () => call('POST', `/v1/disks/${o.id}/detach`, { instance: a.instance }, o.project), said: `Detached ${o.name}`,
+    }));
+    return [...out, deletion(kind, o)];
+  }
+  return apiNoun[kind] ? [deletion(kind, o)] : [];
+}
+
+export const asking = signal(null); // the action that waits for a confirmation
+export const busy = signal(false);
+
+/** perform runs an action and reports the result. */
+export async function perform(action) {
+  busy.value = true;
+  try {
+    await action.run();
+    tell(action.said, 'ok', action.undo);
+    return true;
+  } catch (e) {
+    tell(`${action.label}: ${e.message}`, 'bad');
+    return false;
+  } finally {
+    busy.value = false;
+  }
+}
+
+const shown = signal(''); // the command of the button with the focus or the pointer
+
+/** Actions shows a button for each action, and the equivalent command. */
+export function Actions({ list, children }) {
+  const allowed = list.filter((a) => can(a.id));
+  if (!allowed.length) return list.length ? html`<p class="muted small">Your link can only read. The commands need another token.</p>` : null;
+  const current = allowed.find((a) => a.command === shown.value) ?? allowed[0];
+  return html`<div class="actions"><div class="row wrap">
+    ${allowed.map((a) => html`<button key=${a.label} class=${a.primary ? 'primary' : a.danger ? 'danger' : ''} title=${a.title} disabled=${busy.value}
+      onMouseEnter=${() => (shown.value = a.command)} onFocus=${() => (shown.value = a.command)}
+      onClick=${() => (a.confirm ? (asking.value = a) : perform(a))}>${a.label}</button>`)}${children}</div>
+    <${Command} text=${current.command} /></div>`;
+}

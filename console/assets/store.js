@@ -1,0 +1,277 @@
+// The store keeps the browser's copy of the scene: all objects by kind, and the state of the stream.
+import { signal } from './vendor/signals.js';
+
+export const version = signal(0); // grows with each change of the objects
+export const link = signal({ state: 'connecting' }); // of the stream: connecting, live, lost, signedOut
+export const head = signal(null); // of the newest line
+export const events = signal([]); // newest last
+export const notice = signal('');
+export const route = signal([]); // the parts of the fragment's path
+export const selected = signal(null); // {kind, id}
+export const identity = signal(null);
+export const project = signal(''); // only objects of this project; '' for all
+export const now = signal(Date.now()); // grows each second
+
+const objects = new Map(); // kind -> Map of id -> object
+let token = '';
+let channel = null;
+
+export const signedIn = signal(false);
+export const signInError = signal('');
+
+export const idOf = (o) => o.id || (o.namespace ? `${o.namespace}/${o.name}` : o.name);
+
+/** all returns the objects of a kind that are in the chosen project. */
+export function all(kind) {
+  version.value;
+  const list = [...(objects.get(kind)?.values() ?? [])];
+  return project.value ? list.filter((o) => !o.project || o.project === project.value) : list;
+}
+
+export function get(kind, id) {
+  version.value;
+  return objects.get(kind)?.get(id);
+}
+
+export function count(kind) {
+  version.value;
+  return objects.get(kind)?.size ?? 0;
+}
+
+/** cloudNow returns the cloud's time in milliseconds, from the last read of its clock. */
+export function cloudNow() {
+  const c = head.value?.clock;
+  if (!c) return now.value;
+  return Date.parse(c.now) + (serverNow() - Date.parse(c.readAt)) * c.rate;
+}
+
+let skew = 0; // the machine's clock minus the browser's clock
+export const serverNow = () => now.value + skew;
+
+function apply(line) {
+  if (line.type === 'signedOut') return signOut('Your access has ended. Run "allinone console open" for a new link.');
+  if (line.type === 'snapshot') objects.clear();
+  for (const [kind, list] of Object.entries(line.put ?? {})) {
+    let m = objects.get(kind);
+    if (!m) objects.set(kind, (m = new Map()));
+    for (const o of list) m.set(idOf(o), o);
+  }
+  for (const [kind, ids] of Object.entries(line.delete ?? {})) for (const id of ids) objects.get(kind)?.delete(id);
+  if (line.type === 'snapshot') events.value = line.events ?? [];
+  else if (line.events?.length) events.value = [...events.value, ...line.events].slice(-300);
+  if (line.notice && line.notice !== head.value?.notice) notice.value = line.notice;
+  const { put, delete: gone, events: fresh, ...rest } = line;
+  skew = Date.parse(line.now) - Date.now();
+  head.value = rest;
+  if (put || gone || line.type === 'snapshot') version.value++;
+  link.value = { state: 'live', at: Date.now() };
+}
+
+function snapshotLine() {
+  const put = {};
+  for (const [kind, m] of objects) put[kind] = [...m.values()];
+  return { ...head.value, type: 'snapshot', put, events: events.value };
+}
+
+export class Problem extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+/** call sends a request to the API and returns the decoded answer. */
+export async function call(method, path, body, ofProject) {
+  const headers = { Authorization: `Bearer ${token}` };
+  if (ofProject) headers['Cloud-Project'] = ofProject;
+  if (body !== undefined) headers['Content-Type'] = 'application/json';
+  let resp;
+  try {
+    resp = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), credentials: 'omit', cache: 'no-store' });
+  } catch {
+    throw new Problem(0, 'The cloud did not answer. The call may have had an effect: look before you repeat it.');
+  }
+  const text = await resp.text();
+  let answer = null;
+  try {
+    answer = text ? JSON.parse(text) : null;
+  } catch {
+    // A proxy answered. The status tells the reason.
+  }
+  if (!resp.ok) {
+    if (resp.status === 401) signOut('The token is not valid any more. Run "allinone console open" for a new link.');
+    const fields = (answer?.errors ?? []).map((e) => `${e.field} ${e.reason}`).join('; ');
+    throw new Problem(resp.status, [answer?.detail ?? resp.statusText, fields].filter(Boolean).join(': '));
+  }
+  return answer;
+}
+
+export function signOut(why) {
+  token = '';
+  sessionStorage.removeItem('token');
+  signInError.value = why ?? '';
+  signedIn.value = false;
+  identity.value = null;
+  objects.clear();
+  head.value = null;
+  stop?.();
+  link.value = { state: 'signedOut' };
+}
+
+let stop = null;
+
+async function signInWith(secret) {
+  token = secret;
+  sessionStorage.setItem('token', secret);
+  signInError.value = '';
+  signedIn.value = true;
+  try {
+    identity.value = await call('GET', '/v1/whoami');
+  } catch (e) {
+    if (e.status === 401) return;
+  }
+  startStream();
+}
+
+/** usePastedToken signs in with a token that the user has typed. */
+export const usePastedToken = (secret) => signInWith(secret.trim());
+
+/** begin signs in with the code in the fragment, or with the token of this browser. */
+export async function begin() {
+  const code = new URLSearchParams(location.hash.slice(1)).get('c');
+  if (code) {
+    history.replaceState(null, '', '#/map'); // first, so that the code is in no history
+    readRoute();
+    try {
+      const resp = await fetch('session', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code }), credentials: 'omit' });
+      const answer = await resp.json();
+      if (resp.ok) {
+        sessionStorage.setItem('token', answer.token);
+        location.reload(); // so that no performance entry has the code
+        return;
+      }
+      signInError.value = answer.detail;
+    } catch {
+      signInError.value = 'The console did not answer. Is the cloud running?';
+    }
+    return;
+  }
+  const own = sessionStorage.getItem('token');
+  if (own) return signInWith(own);
+  const other = await askOtherTabs();
+  if (other && !token) return signInWith(other);
+}
+
+// A new tab gets the token from a tab of the same origin. The token is in no cookie and no URL.
+const tabs = new BroadcastChannel('console-session');
+tabs.onmessage = ({ data }) => {
+  if (data.want && token) tabs.postMessage({ token });
+};
+
+function askOtherTabs() {
+  return new Promise((resolve) => {
+    const ask = new BroadcastChannel('console-session');
+    const done = (t) => {
+      ask.close();
+      resolve(t);
+    };
+    ask.onmessage = ({ data }) => data.token && done(data.token);
+    ask.postMessage({ want: true });
+    setTimeout(() => done(null), 300);
+  });
+}
+
+function hash(s) {
+  let h = 0;
+  for (const c of s) h = (Math.imul(h, 31) + c.charCodeAt(0)) | 0;
+  return h.toString(36);
+}
+
+// One tab of a browser reads the stream and passes the lines to the other tabs. Web Locks elect this
+// tab. Where they are missing (plain HTTP on another host), each tab reads its own stream.
+function startStream() {
+  stop?.();
+  const ended = new AbortController();
+  stop = () => ended.abort();
+  const name = `console-${hash(token)}`;
+  channel = new BroadcastChannel(name);
+  let leads = false;
+  channel.onmessage = ({ data }) => {
+    if (data.want && leads && head.value) channel.postMessage({ to: data.want, line: snapshotLine() });
+    if (data.line && !leads && (!data.to || data.to === me)) apply(data.line);
+    if (data.lost && !leads) link.value = data.lost;
+  };
+  const me = crypto.getRandomValues(new Uint32Array(2)).join('-');
+  ended.signal.addEventListener('abort', () => channel.close());
+  const lead = async () => {
+    leads = true;
+    await read(ended.signal);
+  };
+  if (!navigator.locks) {
+    lead();
+    return;
+  }
+  channel.postMessage({ want: me });
+  navigator.locks.request(name, { signal: ended.signal }, lead).catch(() => {}); // aborted by stop
+}
+
+async function read(signal) {
+  for (let wait = 250; !signal.aborted; wait = Math.min(wait * 2, 2000)) {
+    try {
+      const watchdog = new AbortController();
+      signal.addEventListener('abort', () => watchdog.abort(), { once: true });
+      let timer = setTimeout(() => watchdog.abort(), 8000); // the console sends a line every two seconds
+      const resp = await fetch('scene', { headers: { Authorization: `Bearer ${token}` }, signal: watchdog.signal, credentials: 'omit', cache: 'no-store' });
+      if (resp.status === 401) return signOut('The token is not valid any more. Run "allinone console open" for a new link.');
+      if (resp.status === 403) return signOut((await resp.json()).detail);
+      if (!resp.ok) throw new Error(resp.statusText);
+      const lines = resp.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = '';
+      for (;;) {
+        const { value, done } = await lines.read();
+        if (done) break;
+        clearTimeout(timer);
+        timer = setTimeout(() => watchdog.abort(), 8000);
+        const parts = (rest + value).split('\n');
+        rest = parts.pop();
+        for (const p of parts) {
+          const line = JSON.parse(p);
+          wait = 250;
+          apply(line);
+          channel.postMessage({ line });
+        }
+      }
+      clearTimeout(timer);
+    } catch {
+      // the loop connects again
+    }
+    if (signal.aborted) return;
+    if (link.value.state !== 'lost') link.value = { state: 'lost', at: link.value.at ?? Date.now() };
+    channel.postMessage({ lost: link.value });
+    await new Promise((r) => setTimeout(r, wait));
+  }
+}
+
+setInterval(() => {
+  now.value = Date.now();
+  const l = link.value; // a line arrives every two seconds
+  if (l.state === 'live' && now.value - l.at > 8000) link.value = { state: 'lost', at: l.at };
+}, 1000);
+
+// A page that the browser keeps after a navigation must not keep the lock.
+addEventListener('pagehide', () => stop?.());
+addEventListener('pageshow', (e) => e.persisted && token && startStream());
+
+function readRoute() {
+  route.value = location.hash.replace(/^#\/?/, '').split('/').map((p) => {
+    try {
+      return decodeURIComponent(p);
+    } catch {
+      return p;
+    }
+  });
+}
+addEventListener('hashchange', readRoute);
+readRoute();
+
+export const can = (operation) => (identity.value?.grants ?? []).some((g) => g.permissions.some((p) => p === '*' || p === operation || (p === '@write' && !/^(faults|holds|clock|states)\./.test(operation))));

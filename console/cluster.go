@@ -1,0 +1,54 @@
+package console
+
+// These kinds are objects of the cluster. They are not kinds of the cloud's API.
+const (
+	KindNode             = "node"
+	KindService          = "service"
+	KindVolumeAttachment = "volumeAttachment"
+)
+
+// Sink receives the objects of the cluster. Its functions may be called from several goroutines.
+type Sink struct {
+	// Put adds or replaces an object: a Node, Service or VolumeAttachment.
+	Put func(kind, id string, object any)
+	// Delete removes an object.
+	Delete func(kind, id string)
+	// State reports whether the watch of the cluster works. An empty text means that it works.
+	State func(problem string)
+}
+
+// Node is the part of a Kubernetes Node that the console shows.
+type Node struct {
+	Name       string        `json:"name"`
+	ProviderID string        `json:"providerID,omitempty"`
+	Zone       string        `json:"zone,omitempty"` // label topology.kubernetes.io/zone
+	Ready      string        `json:"ready"`          // True, False or Unknown
+	Reason     string        `json:"reason,omitempty"`
+	Addresses  []NodeAddress `json:"addresses,omitempty"`
+	Taints     []string      `json:"taints,omitempty"` // KEY:EFFECT
+	Pods       int           `json:"pods"`
+	Cordoned   bool          `json:"cordoned,omitempty"`
+}
+
+// NodeAddress is an address of a Node.
+type NodeAddress struct {
+	Type    string `json:"type"`
+	Address string `json:"address"`
+}
+
+// Service is the part of a Kubernetes Service of type LoadBalancer that the console shows. Its id is
+// NAMESPACE/NAME.
+type Service struct {
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	UID       string   `json:"uid"`
+	Ingress   []string `json:"ingress,omitempty"`
+}
+
+// VolumeAttachment is the part of a Kubernetes VolumeAttachment that the console shows.
+type VolumeAttachment struct {
+	Name     string `json:"name"`
+	Node     string `json:"node"`
+	Disk     string `json:"disk,omitempty"` // volume handle of the PersistentVolume
+	Attached bool   `json:"attached"`
+}

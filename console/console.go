@@ -1,0 +1,143 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// Config configures a console.
+type Config struct {
+	// Cloud is a client whose token may read all projects. The hub uses it for its watch.
+	Cloud *client.Client
+	// Cluster watches a cluster and calls the function in its argument for each change until ctx ends.
+	// If Cluster is nil, the console shows the cloud alone.
+	Cluster func(ctx context.Context, sink Sink)
+	// Name is the name of the cloud in the header of the page.
+	Name string
+}
+
+// Console serves the console. Call Run, and use the Console as an http.Handler for the paths below
+// /console/.
+type Console struct {
+	log    *slog.Logger
+	cfg    Config
+	assets map[string]asset
+	codes  codes
+	hub    *hub
+	mux    *http.ServeMux
+}
+
+// New returns a console. It does not call the cloud.
+func New(log *slog.Logger, cfg Config) (*Console, error) {
+	assets, err := loadAssets()
+	if err != nil {
+		return nil, err
+	}
+	c := &Console{
+		log: log, cfg: cfg, assets: assets, hub: newHub(log, cfg), mux: http.NewServeMux(),
+		codes: codes{open: map[[32]byte]pending{}, wrong: make(chan struct{}, maxWrong)},
+	}
+	c.mux.HandleFunc("GET /console/", c.serveAsset)
+	c.mux.HandleFunc("GET /console", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/console/", http.StatusMovedPermanently)
+	})
+	c.mux.HandleFunc("POST /console/session", c.createSession)
+	c.mux.HandleFunc("POST /console/links", c.createLink)
+	c.mux.HandleFunc("GET /console/scene", c.serveScene)
+	return c, nil
+}
+
+// Run watches the cloud and the cluster until ctx ends.
+func (c *Console) Run(ctx context.Context) error { return c.hub.run(ctx) }
+
+// ServeHTTP implements http.Handler.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.mux.ServeHTTP(w, r) }
+
+// Standalone returns a handler that serves the console, and passes the calls below /v1/ to the cloud
+// with the caller's own token.
+func (c *Console) Standalone() (http.Handler, error) {
+	u, err := url.Parse(c.cfg.Cloud.URL)
+	if err != nil {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: %w", c.cfg.Cloud.URL, err)
+	}
+	if u.Scheme == "unix" {
+		u = &url.URL{Scheme: "http", Host: "cloud"}
+	}
+	pass := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(u)
+			r.Out.Header.Del("Cookie")
+		},
+		Transport:     c.cfg.Cloud.HTTP.Transport,
+		FlushInterval: -1,
+		ErrorLog:      slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			refuse(w, cloudsim.Unavailable, "the cloud does not answer: "+err.Error())
+		},
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/console/", c)
+	mux.Handle("/v1/", pass)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
+	return mux, nil
+}
+
+// access contains the rights of a viewer that decide which objects it gets.
+type access struct {
+	project       cloudsim.ProjectID // "": all projects
+	read          bool
+	faults, holds bool
+}
+
+// accessOf returns the rights of an identity. A grant for single resources gives no access, because
+// the console shows lists.
+func accessOf(me cloudsim.Identity) access {
+	may := func(operation string) bool {
+		for _, g := range me.Grants {
+			if g.Resource != "" {
+				continue
+			}
+			for _, p := range g.Permissions {
+				if p.Names(operation) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	a := access{project: me.Project, faults: may("faults.list"), holds: may("holds.list")}
+	for _, g := range me.Grants {
+		for _, p := range g.Permissions {
+			a.read = a.read || g.Resource == "" && (p == cloudsim.PermitRead || p == cloudsim.PermitAll)
+		}
+	}
+	return a
+}
+
+// sees reports whether a viewer may see an object of the kind in the project.
+func (a access) sees(kind string, project cloudsim.ProjectID) bool {
+	switch cloudsim.ResourceKind(kind) {
+	case cloudsim.KindFault:
+		return a.faults
+	case cloudsim.KindHold:
+		return a.holds
+	}
+	return a.project == "" || project == "" || project == a.project
+}
+
+// projectOf returns the project of an object of the API.
+func projectOf(raw json.RawMessage) cloudsim.ProjectID {
+	var m struct {
+		Project cloudsim.ProjectID `json:"project"`
+	}
+	_ = json.Unmarshal(raw, &m) // an object without a project is shared
+	return m.Project
+}

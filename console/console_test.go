@@ -1,0 +1,398 @@
+package console_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/console"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
+)
+
+// start serves a console of the cloud until the test ends.
+func start(t *testing.T, cloud *client.Client, cluster func(context.Context, console.Sink)) string {
+	t.Helper()
+	hub := *cloud
+	hub.Project = "*"
+	c, err := console.New(slog.New(slog.DiscardHandler), console.Config{Cloud: &hub, Cluster: cluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := c.Standalone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { _ = c.Run(ctx) })
+	srv := httptest.NewServer(h)
+	t.Cleanup(func() {
+		cancel()
+		srv.CloseClientConnections()
+		srv.Close()
+		done.Wait()
+	})
+	return srv.URL
+}
+
+func post(t *testing.T, url, secret, body string) (status int, answer map[string]any) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if secret != "" {
+		req.Header.Set("Authorization", "Bearer "+secret)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	_ = json.NewDecoder(resp.Body).Decode(&answer)
+	return resp.StatusCode, answer
+}
+
+func secretOf(t *testing.T, c *client.Client) string {
+	t.Helper()
+	s, err := c.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// viewer reads the stream of a console and keeps its objects by kind and id.
+type viewer struct {
+	mu          sync.Mutex
+	objects     map[string]map[string]json.RawMessage
+	differences []console.Difference
+	lines       int
+}
+
+func watch(t *testing.T, url, secret string) *viewer {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/console/scene", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+secret)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("scene: %s", resp.Status)
+	}
+	v := &viewer{objects: map[string]map[string]json.RawMessage{}}
+	var done sync.WaitGroup
+	done.Go(func() {
+		defer resp.Body.Close()
+		s := bufio.NewScanner(resp.Body)
+		s.Buffer(nil, 16<<20)
+		for s.Scan() {
+			v.take(s.Bytes())
+		}
+	})
+	t.Cleanup(func() { cancel(); done.Wait() })
+	return v
+}
+
+func (v *viewer) take(raw []byte) {
+	var l struct {
+		Type        string
+		Put         map[string][]json.RawMessage
+		Delete      map[string][]string
+		Differences []console.Difference
+	}
+	_ = json.Unmarshal(raw, &l)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.lines++
+	if l.Type == "snapshot" {
+		v.objects = map[string]map[string]json.RawMessage{}
+	}
+	for kind, list := range l.Put {
+		if v.objects[kind] == nil {
+			v.objects[kind] = map[string]json.RawMessage{}
+		}
+		for _, o := range list {
+			var h struct{ ID, Name string }
+			_ = json.Unmarshal(o, &h)
+			v.objects[kind][h.ID+h.Name] = o
+		}
+	}
+	for kind, ids := range l.Delete {
+		for _, id := range ids {
+			for k := range v.objects[kind] {
+				if strings.HasPrefix(k, id) {
+					delete(v.objects[kind], k)
+				}
+			}
+		}
+	}
+	v.differences = l.Differences
+}
+
+func (v *viewer) has(kind, part string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for k, o := range v.objects[kind] {
+		if strings.Contains(k, part) || strings.Contains(string(o), part) {
+			return true
+		}
+	}
+	return false
+}
+
+// rules returns the ids of the rules with a difference.
+func (v *viewer) rules() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var all []string
+	for _, d := range v.differences {
+		all = append(all, d.Rule)
+	}
+	return strings.Join(all, " ")
+}
+
+// A code is valid once. A wrong code is refused. The cloud decides who may make a link.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	cloud := cloudtest.Start(t)
+	url := start(t, cloud, nil)
+	if status, _ := post(t, url+"/console/links", "", `{}`); status != http.StatusUnauthorized {
+		t.Errorf("link without a token: status %d", status)
+	}
+	reader := cloudtest.As(t, cloud, "reader", cloudsim.RoleReader)
+	if status, _ := post(t, url+"/console/links", secretOf(t, reader), `{}`); status != http.StatusForbidden {
+		t.Errorf("link of a reader: status %d", status)
+	}
+	if status, a := post(t, url+"/console/links", secretOf(t, cloud), `{"ttlSeconds":-1}`); status != http.StatusBadRequest {
+		t.Errorf("link with a negative ttl: status %d, %v", status, a)
+	}
+	status, link := post(t, url+"/console/links", secretOf(t, cloud), `{"readOnly":true,"project":"`+string(cloud.Project)+`"}`)
+	if status != http.StatusCreated {
+		t.Fatalf("link: status %d, %v", status, link)
+	}
+	_, code, _ := strings.Cut(link["path"].(string), "#c=")
+	status, session := post(t, url+"/console/session", "", `{"code":"`+code+`"}`)
+	if status != http.StatusOK {
+		t.Fatalf("session: status %d, %v", status, session)
+	}
+	as := *cloud
+	as.Token, as.Project = client.StaticToken(session["token"].(string)), ""
+	if me, err := as.WhoAmI(t.Context()); err != nil || me.Grants[0].Role != cloudsim.RoleViewer {
+		t.Errorf("identity of the link: %v, %v", me, err)
+	}
+	for _, c := range []string{code, "wrong", ""} {
+		if status, _ := post(t, url+"/console/session", "", `{"code":"`+c+`"}`); status != http.StatusUnauthorized {
+			t.Errorf("code %q: status %d", c, status)
+		}
+	}
+}
+
+// A viewer gets the objects of its project, and the faults only with the permission to list them.
+func TestSceneShowsOnlyReadableObjects(t *testing.T) {
+	t.Parallel()
+	cloud := cloudtest.Start(t)
+	other, err := cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := start(t, cloud, nil)
+	admin := watch(t, url, secretOf(t, cloud))
+	reader := watch(t, url, secretOf(t, cloudtest.As(t, cloud, "reader", cloudsim.RoleReader)))
+	create := func(name string, project cloudsim.ProjectID) cloudsim.Instance {
+		t.Helper()
+		c := *cloud
+		c.Project = project
+		i, err := c.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	create("hidden", other.ID)
+	if _, err := cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "secret-fault", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: "disks.create"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError}}}); err != nil {
+		t.Fatal(err)
+	}
+	shown := create("shown", cloud.Project)
+	eventually.True(t, "both viewers see the instance", func() bool { return admin.has("instance", "shown") && reader.has("instance", "shown") })
+	if !admin.has("instance", "hidden") || !admin.has("fault", "secret-fault") {
+		t.Error("the administrator does not see all objects")
+	}
+	if reader.has("instance", "hidden") || reader.has("fault", "secret-fault") {
+		t.Error("the reader sees objects of another project, or faults")
+	}
+	if _, err := cloud.DeleteInstance(t.Context(), shown.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "the deletion arrives", func() bool { return !reader.has("instance", "shown") })
+}
+
+// Each rule finds its difference, and finds nothing after the repair.
+func TestDifferences(t *testing.T) {
+	t.Parallel()
+	cloud := cloudtest.Start(t)
+	made, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sinks := make(chan console.Sink, 1)
+	url := start(t, cloud, func(ctx context.Context, s console.Sink) { sinks <- s; <-ctx.Done() })
+	sink := <-sinks
+	sink.State("")
+	v := watch(t, url, secretOf(t, cloud))
+	expect := func(rules string) {
+		t.Helper()
+		eventually.True(t, "the differences are "+rules, func() bool { return v.rules() == rules })
+	}
+	good := func() console.Node {
+		return console.Node{Name: "node-1", ProviderID: made.ProviderID, Zone: "sim-1a", Ready: "True", Addresses: []console.NodeAddress{{Type: "InternalIP", Address: made.InternalIP()}}}
+	}
+	put := func(change func(*console.Node)) {
+		n := good()
+		change(&n)
+		sink.Put(console.KindNode, "node-1", n)
+	}
+	none := func(*console.Node) {}
+	expect("no-node")
+	put(none)
+	expect("")
+	for rule, change := range map[string]func(*console.Node){
+		"uninitialized": func(n *console.Node) {
+			n.Taints = []string{"node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"}
+		},
+		"taint-without-stop": func(n *console.Node) { n.Taints = []string{"node.cloudprovider.kubernetes.io/shutdown:NoSchedule"} },
+		"running-not-ready":  func(n *console.Node) { n.Ready = "Unknown" },
+		"zone":               func(n *console.Node) { n.Zone = "sim-1b" },
+		"address":            func(n *console.Node) { n.Addresses[0].Address = "192.0.2.1" },
+		"provider-id":        func(n *console.Node) { n.ProviderID = "cloudsim://sim-1/sim-1a/i-999999" },
+	} {
+		put(change)
+		expect(rule)
+		put(none)
+		expect("")
+	}
+	sink.Put(console.KindNode, "node-9", console.Node{Name: "node-9", Ready: "True"})
+	expect("no-instance")
+	sink.Delete(console.KindNode, "node-9")
+	expect("")
+
+	if _, err := cloud.StopInstance(t.Context(), made.ID); err != nil {
+		t.Fatal(err)
+	}
+	expect("stopped-without-taint")
+	put(func(n *console.Node) { n.Taints = []string{"node.cloudprovider.kubernetes.io/shutdown:NoSchedule"} })
+	expect("")
+	if _, err := cloud.StartInstance(t.Context(), made.ID); err != nil {
+		t.Fatal(err)
+	}
+	put(none)
+	expect("")
+	if _, err := cloud.CrashInstance(t.Context(), made.ID); err != nil {
+		t.Fatal(err)
+	}
+	expect("crashed-but-ready")
+	put(func(n *console.Node) { n.Ready = "Unknown" })
+	expect("")
+
+	disk, err := cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "balanced", SizeGiB: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink.Put(console.KindVolumeAttachment, "csi-1", console.VolumeAttachment{Name: "csi-1", Node: "node-1", Disk: string(disk.ID), Attached: true})
+	expect("attachment")
+	sink.Delete(console.KindVolumeAttachment, "csi-1")
+	expect("")
+
+	lb := cloudsim.CreateLoadBalancer{Name: "shop", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}, Labels: map[string]string{"kubernetes.io/service-uid": "u-1"}}
+	if _, err := cloud.CreateLoadBalancer(t.Context(), lb); err != nil {
+		t.Fatal(err)
+	}
+	expect("no-service")
+	sink.Put(console.KindService, "default/shop", console.Service{Namespace: "default", Name: "shop", UID: "u-1"})
+	expect("")
+	sink.State("the cluster does not answer")
+	sink.Delete(console.KindNode, "node-1") // without a live cluster, the differences stay
+	expect("")
+}
+
+// The vendored libraries are the recorded files.
+func TestVendoredFiles(t *testing.T) {
+	t.Parallel()
+	sums, err := os.ReadFile("assets/vendor/SHA256SUMS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := os.ReadDir("assets/vendor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Count(string(sums), "\n") + 2; len(there) != want { // README.md and SHA256SUMS have no sum
+		t.Errorf("got %d files, want %d", len(there), want)
+	}
+	for line := range strings.Lines(string(sums)) {
+		want, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		raw, err := os.ReadFile("assets/vendor/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sha256.Sum256(raw); hex.EncodeToString(got[:]) != want {
+			t.Errorf("%s is not the recorded file", name)
+		}
+	}
+}
+
+// The first load has at most 80 KB. All files have the headers that protect the page, and no file names
+// another origin.
+func TestAssets(t *testing.T) {
+	t.Parallel()
+	url := start(t, cloudtest.Start(t), nil)
+	total := 0
+	for _, name := range []string{
+		"", "console.css", "app.js", "store.js", "parts.js", "actions.js", "map.js", "tables.js", "object.js", "tools.js",
+		"vendor/preact.js", "vendor/hooks.js", "vendor/htm.js", "vendor/htm-preact.js", "vendor/signals.js", "vendor/signals-core.js",
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/console/"+name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept-Encoding", "gzip")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := bufio.NewReader(resp.Body).WriteTo(discard{})
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != "gzip" {
+			t.Fatalf("%s: %s, %v", name, resp.Status, err)
+		}
+		if p := resp.Header.Get("Content-Security-Policy"); !strings.Contains(p, "default-src 'none'") || !strings.Contains(p, "require-trusted-types-for 'script'") {
+			t.Errorf("%s: policy %q", name, p)
+		}
+		total += int(n)
+	}
+	t.Logf("first load: %d bytes", total)
+	if total > 80_000 {
+		t.Errorf("first load: %d bytes, want at most 80000", total)
+	}
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }

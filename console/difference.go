@@ -1,0 +1,224 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/providerid"
+)
+
+// These taints and labels are set by controllers of k8s.io/cloud-provider and by the CCM.
+const (
+	taintShutdown      = "node.cloudprovider.kubernetes.io/shutdown"
+	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+	labelServiceUID    = "kubernetes.io/service-uid"
+)
+
+// Difference is a difference between the cloud and the cluster.
+type Difference struct {
+	Rule     string    `json:"rule"`
+	Kind     string    `json:"kind"` // of the object: instance, node, loadBalancer or disk
+	ID       string    `json:"id"`
+	Name     string    `json:"name"`
+	Node     string    `json:"node,omitempty"`     // name of the Node of the pair
+	Label    string    `json:"label"`              // a few words for the map
+	Text     string    `json:"text"`               // the facts in a sentence
+	Expected string    `json:"expected,omitempty"` // the next step that ends the difference
+	Missing  bool      `json:"missing,omitempty"`  // one side does not exist
+	Since    time.Time `json:"since"`              // first observation, on the machine's clock
+	project  cloudsim.ProjectID
+}
+
+// pair is an instance and the Node that stands for it. One of the two can be absent.
+type pair struct {
+	instance *cloudsim.Instance
+	node     *Node
+}
+
+// rule finds a difference in a pair. It returns false if the pair has no such difference.
+type rule struct {
+	id    string
+	check func(pair) (Difference, bool)
+}
+
+// pairRules are the rules for instances and Nodes.
+var pairRules = []rule{
+	{"no-node", func(p pair) (d Difference, ok bool) {
+		if p.node != nil || p.instance.State != cloudsim.InstanceRunning {
+			return d, false
+		}
+		return Difference{
+			Label: "no Node", Missing: true, Text: "The cloud runs this instance, but the cluster has no Node for it.",
+			Expected: "The kubelet of the instance registers a Node.",
+		}, true
+	}},
+	{"no-instance", func(p pair) (d Difference, ok bool) {
+		if p.instance != nil {
+			return d, false
+		}
+		d = Difference{Label: "no instance", Missing: true, Text: "The cluster has this Node, but the cloud has no instance for it.", Expected: "The CCM deletes the Node when its kubelet no longer reports."}
+		if p.node.ProviderID == "" {
+			d.Text, d.Expected = "The cluster has this Node without a provider id, and the cloud has no instance with its name.", "A person deletes the Node, or creates an instance with this name."
+		}
+		return d, true
+	}},
+	{"uninitialized", func(p pair) (d Difference, ok bool) {
+		if p.instance == nil || p.node == nil || !p.node.tainted(taintUninitialized) {
+			return d, false
+		}
+		return Difference{Label: "uninitialized", Text: "The Node still has the taint " + taintUninitialized + ".", Expected: "The CCM reads the instance, sets the provider id and the addresses, and removes the taint."}, true
+	}},
+	{"stopped-without-taint", func(p pair) (d Difference, ok bool) {
+		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceStopped || p.node.tainted(taintShutdown) {
+			return d, false
+		}
+		return Difference{Label: "differs", Text: "The instance is stopped, but the Node has no shutdown taint.", Expected: "The CCM adds the taint " + taintShutdown + " when the kubelet no longer reports."}, true
+	}},
+	{"taint-without-stop", func(p pair) (d Difference, ok bool) {
+		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceRunning || !p.node.tainted(taintShutdown) {
+			return d, false
+		}
+		return Difference{Label: "differs", Text: "The instance runs, but the Node still has the shutdown taint.", Expected: "The CCM removes the taint when the kubelet reports again."}, true
+	}},
+	{"crashed-but-ready", func(p pair) (d Difference, ok bool) {
+		if p.instance == nil || p.node == nil || p.node.Ready != "True" || p.instance.Crashed == nil {
+			return d, false
+		}
+		return Difference{Label: "differs", Text: "The instance has no power, but the cluster still takes the Node as Ready.", Expected: "The node lifecycle controller marks the Node NotReady when its Lease is 40 s old."}, true
+	}},
+	{"running-not-ready", func(p pair) (d Difference, ok bool) {
+		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceRunning || p.instance.Crashed != nil || p.node.Ready == "True" || p.node.tainted(taintShutdown) {
+			return d, false
+		}
+		return Difference{Label: "NotReady", Text: "The instance runs, but its Node is not Ready.", Expected: "The kubelet reports again, or a person looks at the instance."}, true
+	}},
+	{"provider-id", func(p pair) (d Difference, ok bool) {
+		if p.instance == nil || p.node == nil || p.node.ProviderID == "" || p.node.ProviderID == p.instance.ProviderID {
+			return d, false
+		}
+		return Difference{Label: "provider id", Text: fmt.Sprintf("The Node has the provider id %q, but the instance with its name has %q.", p.node.ProviderID, p.instance.ProviderID), Expected: "The CCM deletes the Node, and the kubelet registers it again."}, true
+	}},
+	{"zone", func(p pair) (d Difference, ok bool) {
+		if p.instance == nil || p.node == nil || p.node.Zone == "" || p.node.Zone == p.instance.Zone {
+			return d, false
+		}
+		return Difference{Label: "zone", Text: fmt.Sprintf("The zone label of the Node is %q, but the instance is in %q.", p.node.Zone, p.instance.Zone), Expected: "The CCM corrects the label."}, true
+	}},
+	{"address", func(p pair) (d Difference, ok bool) {
+		if p.instance == nil || p.node == nil || p.node.tainted(taintUninitialized) {
+			return d, false
+		}
+		want := p.instance.InternalIP()
+		have := slices.IndexFunc(p.node.Addresses, func(a NodeAddress) bool { return a.Type == "InternalIP" && a.Address == want })
+		if want == "" || have >= 0 || len(p.node.Addresses) == 0 {
+			return d, false
+		}
+		return Difference{Label: "address", Text: "The Node does not have the internal address " + want + " of the instance.", Expected: "The CCM corrects the addresses within five minutes."}, true
+	}},
+}
+
+func (n *Node) tainted(key string) bool {
+	return slices.ContainsFunc(n.Taints, func(t string) bool { return strings.HasPrefix(t, key+":") })
+}
+
+// compare returns the differences between the cloud and the cluster, in the order of their objects.
+func compare(objects map[key]entry) []Difference {
+	byID, byName := map[string]*pair{}, map[string]*pair{}
+	var pairs []*pair
+	for _, e := range objects {
+		if i, ok := e.value.(cloudsim.Instance); ok {
+			p := &pair{instance: &i}
+			pairs = append(pairs, p)
+			byID[string(i.ID)], byName[i.Name] = p, p
+		}
+	}
+	services := map[string]bool{}
+	attached := map[[2]string]bool{} // disk and node name
+	for _, e := range objects {
+		switch o := e.value.(type) {
+		case Node:
+			p := byName[o.Name]
+			if id, err := providerid.Parse(o.ProviderID); err == nil {
+				if p = byID[id.Instance]; p == nil && byName[o.Name] != nil {
+					p = byName[o.Name]
+				}
+			}
+			if p == nil || p.node != nil {
+				p = &pair{}
+				pairs = append(pairs, p)
+			}
+			p.node = &o
+		case Service:
+			services[o.UID] = true
+		case VolumeAttachment:
+			if o.Attached && o.Disk != "" {
+				attached[[2]string{o.Disk, o.Node}] = true
+			}
+		}
+	}
+	var all []Difference
+	for _, p := range pairs {
+		all = append(all, p.differences()...)
+	}
+	for _, e := range objects {
+		switch o := e.value.(type) {
+		case cloudsim.LoadBalancer:
+			if uid := o.Labels[labelServiceUID]; uid != "" && !services[uid] && o.State != cloudsim.LoadBalancerDeleting {
+				all = append(all, Difference{
+					Rule: "no-service", Kind: string(cloudsim.KindLoadBalancer), ID: string(o.ID), Name: o.Name, project: o.Project, Label: "no Service", Missing: true,
+					Text: "The Service of this load balancer does not exist.", Expected: "The CCM deletes the load balancer.",
+				})
+			}
+		case cloudsim.Disk:
+			all = append(all, diskDifferences(o, byID, attached)...)
+		}
+	}
+	slices.SortFunc(all, func(a, b Difference) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Rule, b.Rule))
+	})
+	return all
+}
+
+func (p *pair) differences() (found []Difference) {
+	for _, r := range pairRules {
+		if p.node == nil && r.id != "no-node" {
+			continue
+		}
+		d, ok := r.check(*p)
+		if !ok {
+			continue
+		}
+		d.Rule = r.id
+		if p.node != nil {
+			d.Kind, d.ID, d.Name, d.Node = KindNode, p.node.Name, p.node.Name, p.node.Name
+		}
+		if i := p.instance; i != nil {
+			d.Kind, d.ID, d.Name, d.project = string(cloudsim.KindInstance), string(i.ID), i.Name, i.Project
+		}
+		found = append(found, d)
+	}
+	return found
+}
+
+// diskDifferences compares the VolumeAttachments of a disk with its attachments in the cloud.
+func diskDifferences(disk cloudsim.Disk, instances map[string]*pair, attached map[[2]string]bool) (found []Difference) {
+	for k := range attached {
+		if k[0] != string(disk.ID) {
+			continue
+		}
+		if !slices.ContainsFunc(disk.Attachments, func(a cloudsim.Attachment) bool {
+			p := instances[string(a.Instance)]
+			return p != nil && (p.instance.Name == k[1] || p.node != nil && p.node.Name == k[1])
+		}) {
+			found = append(found, Difference{
+				Rule: "attachment", Kind: string(cloudsim.KindDisk), ID: string(disk.ID), Name: disk.Name, project: disk.Project, Label: "not attached",
+				Text: "The cluster takes this disk as attached to " + k[1] + ", but the cloud has not attached it there.", Expected: "The attach/detach controller calls the CSI driver again.",
+			})
+		}
+	}
+	return found
+}

@@ -1,0 +1,461 @@
+package console
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/informer"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
+)
+
+const (
+	mergeFor   = 100 * time.Millisecond
+	heartbeat  = 2 * time.Second
+	ringSize   = 100 // number of frames that a slow viewer can catch up
+	keptEvents = 300
+	retryMost  = 2 * time.Second
+)
+
+// listed contains the kinds that the hub watches, with the paths of their lists.
+var listed = []struct {
+	kind cloudsim.ResourceKind
+	path string
+}{
+	{cloudsim.KindZone, "/v1/zones"},
+	{cloudsim.KindInstance, "/v1/instances"},
+	{cloudsim.KindLoadBalancer, "/v1/load-balancers"},
+	{cloudsim.KindDisk, "/v1/disks"},
+	{cloudsim.KindSnapshot, "/v1/snapshots"},
+	{cloudsim.KindNetwork, "/v1/networks"},
+	{cloudsim.KindSubnet, "/v1/subnets"},
+	{cloudsim.KindRoute, "/v1/routes"},
+	{cloudsim.KindAddress, "/v1/addresses"},
+	{cloudsim.KindOperation, "/v1/operations"},
+	{cloudsim.KindFault, "/v1/faults"},
+	{cloudsim.KindHold, "/v1/holds"},
+	{cloudsim.KindProject, "/v1/projects"},
+}
+
+// key identifies an object of the scene.
+type key struct{ kind, id string }
+
+// entry is an object of the scene: its JSON text, and its value if the rules for differences use it.
+type entry struct {
+	project cloudsim.ProjectID
+	raw     json.RawMessage
+	value   any
+}
+
+// hub keeps one copy of the cloud and of the cluster for all viewers.
+type hub struct {
+	log   *slog.Logger
+	cfg   Config
+	kick  chan struct{} // a change waits for the next frame
+	boot  string
+	cloud *client.Client
+
+	mu          sync.Mutex
+	objects     map[key]entry
+	dirty       map[key]cloudsim.ProjectID // changed objects, with their project
+	events      []Event                    // newest last
+	fresh       []Event                    // events that no frame has
+	rev         uint64
+	cloudState  Connection
+	cluster     *Connection // nil: no cluster
+	clock       *Clock
+	differences []Difference
+	since       map[string]time.Time // first time of each difference, by its key
+	viewers     int
+	synced      bool
+	reset       bool // the next frame is a snapshot for all viewers
+	notice      string
+
+	frames  []*frame // newest last; at most ringSize
+	seq     uint64   // sequence number of the newest frame
+	changed chan struct{}
+}
+
+// Event is an event of the cloud's journal, without the object.
+type Event struct {
+	Rev       uint64                `json:"rev"`
+	Time      time.Time             `json:"time"`
+	Kind      cloudsim.ResourceKind `json:"kind"`
+	ID        string                `json:"id"`
+	Name      string                `json:"name,omitempty"`
+	State     string                `json:"state,omitempty"`
+	Deleted   bool                  `json:"deleted,omitempty"`
+	Caller    string                `json:"caller,omitempty"`
+	Cause     string                `json:"cause,omitempty"`
+	RequestID string                `json:"requestId,omitempty"`
+	project   cloudsim.ProjectID
+}
+
+// Connection is the state of the hub's watch of the cloud or of the cluster.
+type Connection struct {
+	Live    bool      `json:"live"`
+	Since   time.Time `json:"since"` // on the machine's clock
+	Problem string    `json:"problem,omitempty"`
+}
+
+// Clock is the cloud's clock with the machine's time at the read.
+type Clock struct {
+	cloudsim.Clock
+	ReadAt time.Time `json:"readAt"`
+}
+
+func newHub(log *slog.Logger, cfg Config) *hub {
+	raw := make([]byte, 8)
+	_, _ = rand.Read(raw) // crypto/rand.Read never fails
+	h := &hub{
+		log: log, cfg: cfg, kick: make(chan struct{}, 1), boot: hex.EncodeToString(raw), cloud: cfg.Cloud,
+		objects: map[key]entry{}, dirty: map[key]cloudsim.ProjectID{}, seq: 1, since: map[string]time.Time{}, changed: make(chan struct{}),
+		cloudState: Connection{Since: time.Now(), Problem: "the console has not yet read the cloud"},
+	}
+	if cfg.Cluster != nil {
+		h.cluster = &Connection{Since: time.Now(), Problem: "the console has not yet read the cluster"}
+	}
+	return h
+}
+
+func (h *hub) run(ctx context.Context) error {
+	var all sync.WaitGroup
+	all.Go(func() {
+		informer.Run(ctx, h.cloud.Watch, (*cloudHandler)(h), backoff.Backoff{First: 100 * time.Millisecond, Most: retryMost})
+	})
+	all.Go(func() { h.pollClock(ctx) })
+	all.Go(func() { h.publish(ctx) })
+	if h.cfg.Cluster != nil {
+		all.Go(func() {
+			h.cfg.Cluster(ctx, Sink{Put: h.putCluster, Delete: h.deleteCluster, State: h.setCluster})
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+// wake makes publish build a frame. The caller may hold mu.
+func (h *hub) wake() {
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
+
+// cloudHandler implements informer.Handler for the hub.
+type cloudHandler hub
+
+// List implements informer.Handler.
+func (c *cloudHandler) List(ctx context.Context) (informer.Listed, error) {
+	h := (*hub)(c)
+	revs := informer.Listed{}
+	objects := map[key]entry{}
+	rev := uint64(0)
+	for _, l := range listed {
+		for after := ""; ; {
+			raw, err := h.cloud.Do(ctx, http.MethodGet, l.path+"?limit=5000&after="+url.QueryEscape(after), nil)
+			if err != nil {
+				return nil, err
+			}
+			var page cloudsim.List[json.RawMessage]
+			if err := json.Unmarshal(raw, &page); err != nil {
+				return nil, cloudsim.Errorf(cloudsim.Unavailable, "%s: %w", l.path, err)
+			}
+			if after == "" {
+				revs[l.kind] = page.Revision
+				rev = max(rev, page.Revision)
+			}
+			for _, o := range page.Items {
+				id, e, err := decodeObject(l.kind, o)
+				if err != nil {
+					return nil, err
+				}
+				objects[key{string(l.kind), id}] = e
+			}
+			if after = page.Next; after == "" {
+				break
+			}
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for k, e := range h.objects { // the cluster's objects stay
+		switch k.kind {
+		case KindNode, KindService, KindVolumeAttachment:
+			objects[k] = e
+		}
+	}
+	if h.synced {
+		h.notice = "The cloud was replaced or its journal was compacted. This page shows the new state."
+	}
+	h.objects, h.rev, h.synced = objects, rev, true
+	h.dirty, h.events, h.fresh, h.reset = map[key]cloudsim.ProjectID{}, nil, nil, true
+	h.wake()
+	return revs, nil
+}
+
+// decodeObject returns the id and the entry of an object of the API.
+func decodeObject(kind cloudsim.ResourceKind, raw json.RawMessage) (string, entry, error) {
+	var head struct {
+		ID      string             `json:"id"`
+		Name    string             `json:"name"`
+		Project cloudsim.ProjectID `json:"project"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return "", entry{}, cloudsim.Errorf(cloudsim.Internal, "%s: %w", kind, err)
+	}
+	e := entry{project: head.Project, raw: raw}
+	var err error
+	switch kind {
+	case cloudsim.KindInstance:
+		e.value, err = decodeAs[cloudsim.Instance](raw)
+	case cloudsim.KindLoadBalancer:
+		e.value, err = decodeAs[cloudsim.LoadBalancer](raw)
+	case cloudsim.KindDisk:
+		e.value, err = decodeAs[cloudsim.Disk](raw)
+	}
+	if head.ID == "" {
+		head.ID = head.Name // zones have no id
+	}
+	return head.ID, e, err
+}
+
+func decodeAs[T any](raw json.RawMessage) (any, error) {
+	var v T
+	err := json.Unmarshal(raw, &v)
+	return v, err
+}
+
+// Take implements informer.Handler.
+func (c *cloudHandler) Take(_ context.Context, e cloudsim.Event) error {
+	h := (*hub)(c)
+	ev := Event{Rev: e.Rev, Time: e.Time, Kind: e.Kind, ID: e.ID, Deleted: e.Type == cloudsim.EventDelete, Caller: e.Caller, Cause: e.Cause, RequestID: e.RequestID, project: e.Project}
+	var head struct {
+		Name  string `json:"name"`
+		State string `json:"state"`
+	}
+	if len(e.Object) > 0 {
+		if err := json.Unmarshal(e.Object, &head); err != nil {
+			return err
+		}
+	}
+	ev.Name, ev.State = head.Name, head.State
+	k := key{string(e.Kind), e.ID}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ev.Deleted {
+		if old, ok := h.objects[k]; ok && old.project != "" {
+			ev.project = old.project
+		}
+		delete(h.objects, k)
+	} else {
+		_, o, err := decodeObject(e.Kind, e.Object)
+		if err != nil {
+			return err
+		}
+		o.project = e.Project
+		h.objects[k] = o
+	}
+	h.dirty[k] = ev.project
+	h.rev = e.Rev
+	h.fresh = append(h.fresh, ev)
+	h.wake()
+	return nil
+}
+
+// OnSync implements informer.Handler.
+func (c *cloudHandler) OnSync(bool) {
+	h := (*hub)(c)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.cloudState.Live {
+		h.cloudState = Connection{Live: true, Since: time.Now()}
+		h.wake()
+	}
+}
+
+// OnError implements informer.Handler.
+func (c *cloudHandler) OnError(err error, news bool) {
+	h := (*hub)(c)
+	if news {
+		h.log.Warn("the console's watch of the cloud ended", "err", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cloudState.Live || h.cloudState.Problem != err.Error() {
+		since := h.cloudState.Since
+		if h.cloudState.Live {
+			since = time.Now()
+		}
+		h.cloudState = Connection{Since: since, Problem: err.Error()}
+		h.wake()
+	}
+}
+
+func (h *hub) putCluster(kind, id string, object any) {
+	raw, err := json.Marshal(object)
+	if err != nil {
+		h.log.Error("object of the cluster not encoded", "kind", kind, "id", id, "err", err)
+		return
+	}
+	k := key{kind, id}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if old, ok := h.objects[k]; ok && string(old.raw) == string(raw) {
+		return
+	}
+	h.objects[k] = entry{raw: raw, value: object}
+	h.dirty[k] = ""
+	h.wake()
+}
+
+func (h *hub) deleteCluster(kind, id string) {
+	k := key{kind, id}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.objects, k)
+	h.dirty[k] = ""
+	h.wake()
+}
+
+func (h *hub) setCluster(problem string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if live := problem == ""; live != h.cluster.Live || problem != h.cluster.Problem {
+		h.cluster = &Connection{Live: live, Since: time.Now(), Problem: problem}
+		h.wake()
+	}
+}
+
+// pollClock reads the cloud's clock every second while there are viewers. The clock has no events.
+func (h *hub) pollClock(ctx context.Context) {
+	for ctx.Err() == nil {
+		h.mu.Lock()
+		watched := h.viewers > 0
+		h.mu.Unlock()
+		if watched {
+			if c, err := h.cloud.GetClock(ctx); err == nil {
+				h.mu.Lock()
+				h.clock = &Clock{c, time.Now()}
+				h.wake()
+				h.mu.Unlock()
+			}
+		}
+		backoff.Sleep(ctx, time.Second)
+	}
+}
+
+// publish builds a frame of all changes at most every mergeFor.
+func (h *hub) publish(ctx context.Context) {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+		case <-h.kick:
+			backoff.Sleep(ctx, mergeFor)
+		}
+		h.mu.Lock()
+		h.build()
+		h.mu.Unlock()
+	}
+}
+
+// build appends a frame and wakes all viewers. The caller must hold mu.
+func (h *hub) build() {
+	select {
+	case <-h.kick: // this frame contains the changes
+	default:
+	}
+	h.findDifferences(time.Now())
+	f := &frame{reset: h.reset, changes: make([]change, 0, len(h.dirty)), events: h.fresh, encoded: map[access][]byte{}, head: h.head("delta")}
+	for k, project := range h.dirty {
+		e, ok := h.objects[k]
+		if !ok {
+			e.project = project
+		}
+		f.changes = append(f.changes, change{k, e, !ok})
+	}
+	slices.SortFunc(f.changes, func(a, b change) int {
+		return strings.Compare(a.key.kind+" "+a.key.id, b.key.kind+" "+b.key.id)
+	})
+	h.events = append(h.events, h.fresh...)
+	if n := len(h.events) - keptEvents; n > 0 {
+		h.events = slices.Clone(h.events[n:])
+	}
+	clear(h.dirty)
+	h.fresh, h.reset = nil, false
+	h.frames = append(h.frames, f)
+	if n := len(h.frames) - ringSize; n > 0 {
+		h.frames = slices.Clone(h.frames[n:])
+	}
+	h.seq++
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+func (h *hub) head(kind string) head {
+	return head{
+		Type: kind, Boot: h.boot, Rev: h.rev, Now: time.Now(), Name: h.cfg.Name, Cloud: h.cloudState, Cluster: h.cluster, Clock: h.clock,
+		Viewers: h.viewers, Notice: h.notice, differences: h.differences,
+	}
+}
+
+// findDifferences compares the cloud with the cluster. The caller must hold mu.
+func (h *hub) findDifferences(now time.Time) {
+	if h.cluster == nil || !h.cluster.Live || !h.cloudState.Live {
+		return // a comparison with an old copy would be wrong
+	}
+	found := compare(h.objects)
+	since := map[string]time.Time{}
+	for i, d := range found {
+		k := d.Rule + " " + d.Kind + " " + d.ID
+		at, ok := h.since[k]
+		if !ok {
+			at = now
+		}
+		since[k] = at
+		found[i].Since = at
+	}
+	h.since, h.differences = since, found
+}
+
+// next returns the frames after the frame with the number seen, and the number of the last frame. If
+// frames are missing, it returns a snapshot instead.
+func (h *hub) next(seen uint64) (frames []*frame, snapshot *frame, last uint64, changed <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	behind := h.seq - seen
+	if seen == 0 || behind > uint64(len(h.frames)) {
+		return nil, h.snapshot(), h.seq, h.changed
+	}
+	frames = slices.Clone(h.frames[uint64(len(h.frames))-behind:])
+	if slices.ContainsFunc(frames, func(f *frame) bool { return f.reset }) {
+		return nil, h.snapshot(), h.seq, h.changed
+	}
+	return frames, nil, h.seq, h.changed
+}
+
+// snapshot returns a frame with all objects. The caller must hold mu.
+func (h *hub) snapshot() *frame {
+	f := &frame{events: slices.Clone(h.events), encoded: map[access][]byte{}, head: h.head("snapshot")}
+	for _, k := range slices.SortedFunc(maps.Keys(h.objects), func(a, b key) int {
+		return strings.Compare(a.kind+" "+a.id, b.kind+" "+b.id)
+	}) {
+		f.changes = append(f.changes, change{key: k, entry: h.objects[k]})
+	}
+	return f
+}

@@ -1,0 +1,216 @@
+package console
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/run"
+)
+
+const (
+	recheck     = 5 * time.Second  // interval between two checks of a viewer's token
+	lineTimeout = 10 * time.Second // maximum time in which a viewer must read a line
+	maxViewers  = 1000
+)
+
+// head contains the members of a line that do not depend on the changes.
+type head struct {
+	Type        string       `json:"type"` // snapshot or delta
+	Boot        string       `json:"boot"` // changes when the console restarts
+	Rev         uint64       `json:"rev"`  // revision of the cloud's journal
+	Now         time.Time    `json:"now"`  // the machine's time
+	Name        string       `json:"name"`
+	Cloud       Connection   `json:"cloud"`
+	Cluster     *Connection  `json:"cluster,omitempty"` // absent: there is no cluster
+	Clock       *Clock       `json:"clock,omitempty"`
+	Viewers     int          `json:"viewers"`
+	Notice      string       `json:"notice,omitempty"`
+	Differences []Difference `json:"differences"`
+
+	differences []Difference // of all projects
+}
+
+// line is one line of the stream. In a snapshot, Put has all objects. In a delta, it has the changed
+// objects.
+type line struct {
+	head
+	Put    map[string][]json.RawMessage `json:"put,omitempty"` // by kind
+	Delete map[string][]string          `json:"delete,omitempty"`
+	Events []Event                      `json:"events,omitempty"`
+}
+
+type change struct {
+	key     key
+	entry   entry
+	deleted bool
+}
+
+// frame contains the changes of about 100 ms. Viewers with the same access share its encoding.
+type frame struct {
+	head    head
+	reset   bool // viewers need a snapshot instead
+	changes []change
+	events  []Event
+
+	mu      sync.Mutex
+	encoded map[access][]byte
+}
+
+// encode returns the line for a viewer.
+func (f *frame) encode(a access) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if raw, ok := f.encoded[a]; ok {
+		return raw, nil
+	}
+	l := line{head: f.head, Put: map[string][]json.RawMessage{}, Delete: map[string][]string{}}
+	l.Differences = []Difference{}
+	for _, d := range f.head.differences {
+		if a.project == "" || d.project == "" || d.project == a.project {
+			l.Differences = append(l.Differences, d)
+		}
+	}
+	for _, c := range f.changes {
+		switch {
+		case !a.sees(c.key.kind, c.entry.project):
+		case c.deleted:
+			l.Delete[c.key.kind] = append(l.Delete[c.key.kind], c.key.id)
+		default:
+			l.Put[c.key.kind] = append(l.Put[c.key.kind], c.entry.raw)
+		}
+	}
+	for _, e := range f.events {
+		if a.sees(string(e.Kind), e.project) {
+			l.Events = append(l.Events, e)
+		}
+	}
+	raw, err := json.Marshal(l)
+	if err != nil {
+		return nil, err
+	}
+	raw = append(raw, '\n')
+	f.encoded[a] = raw
+	return raw, nil
+}
+
+// serveScene streams the scene: a snapshot, and then changes. The stream ends when the viewer's token
+// ends.
+func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
+	as := c.as(r)
+	if as == nil {
+		refuse(w, cloudsim.Unauthenticated, "the request has no bearer token: run 'allinone console open'")
+		return
+	}
+	me, err := as.WhoAmI(r.Context())
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	a := accessOf(me)
+	if !a.read {
+		refuse(w, cloudsim.Denied, "the token may not read all resources of a project: use a token with the role reader")
+		return
+	}
+	run.Authenticated(r.Context())
+	if !c.hub.enter() {
+		refuse(w, cloudsim.Exhausted, "too many viewers")
+		return
+	}
+	defer c.hub.leave()
+	h := w.Header()
+	h.Set("Content-Type", "application/x-ndjson")
+	h.Set("Cache-Control", "no-store")
+	out := stream{rc: http.NewResponseController(w), w: w}
+	if acceptsGzip(r) {
+		h.Set("Content-Encoding", "gzip")
+		out.zip = gzip.NewWriter(w)
+		out.w = out.zip
+	}
+	w.WriteHeader(http.StatusOK)
+	check := time.NewTicker(recheck)
+	defer check.Stop()
+	for seen := uint64(0); ; {
+		frames, snapshot, last, changed := c.hub.next(seen)
+		if snapshot != nil {
+			frames = []*frame{snapshot}
+		}
+		if err := out.send(frames, a); err != nil {
+			return // the viewer has left, or is too slow
+		}
+		seen = max(last, 1)
+		select {
+		case <-r.Context().Done():
+			return
+		case <-changed:
+		case <-check.C:
+			me, err := as.WhoAmI(r.Context())
+			if k := cloudsim.KindOf(err); err != nil && (k == cloudsim.Unauthenticated || k == cloudsim.Denied) {
+				_ = out.raw([]byte(`{"type":"signedOut"}` + "\n")) // the stream ends in any case
+				return
+			}
+			if err == nil && accessOf(me) != a {
+				return // the browser reconnects with its new access
+			}
+		}
+	}
+}
+
+// stream writes lines to a viewer.
+type stream struct {
+	rc  *http.ResponseController
+	w   io.Writer
+	zip *gzip.Writer // nil: no compression
+}
+
+func (s stream) send(frames []*frame, a access) error {
+	for _, f := range frames {
+		raw, err := f.encode(a)
+		if err != nil {
+			return err
+		}
+		if err := s.raw(raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s stream) raw(b []byte) error {
+	if err := s.rc.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if _, err := s.w.Write(b); err != nil {
+		return err
+	}
+	if s.zip != nil {
+		if err := s.zip.Flush(); err != nil {
+			return err
+		}
+	}
+	return s.rc.Flush()
+}
+
+// enter counts a viewer. It returns false if there are too many viewers.
+func (h *hub) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.viewers >= maxViewers {
+		return false
+	}
+	h.viewers++
+	h.wake()
+	return true
+}
+
+func (h *hub) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.viewers--
+	h.wake()
+}

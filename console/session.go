@@ -1,0 +1,241 @@
+package console
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+const (
+	codeLife    = 2 * time.Minute // after this time a code is invalid
+	wrongDelay  = time.Second     // delay of the answer to a wrong code
+	maxWrong    = 8               // number of wrong codes that wait at the same time
+	maxCodes    = 1000            // number of unused codes
+	defaultTTL  = 12 * time.Hour  // lifetime of a session
+	maxTTL      = 30 * 24 * time.Hour
+	maxFormBody = 4 << 10
+)
+
+// CreateLink is a request for a link to the console.
+type CreateLink struct {
+	ReadOnly   bool               `json:"readOnly,omitempty"`
+	TTLSeconds int64              `json:"ttlSeconds,omitempty"` // lifetime of the session; 0: 12 hours
+	Project    cloudsim.ProjectID `json:"project,omitempty"`    // absent: the caller's project
+}
+
+// Link is a link that signs in one browser. Its code is valid for two minutes and for one use.
+type Link struct {
+	Path      string    `json:"path"` // path and fragment of the URL
+	ExpiresAt time.Time `json:"expiresAt"`
+}
+
+// Session is the answer to a valid code.
+type Session struct {
+	Token string `json:"token"`
+}
+
+// codes contains the unused codes of links, by their SHA-256. The code itself is not kept.
+type codes struct {
+	mu    sync.Mutex
+	open  map[[32]byte]pending
+	wrong chan struct{}
+}
+
+type pending struct {
+	session Session
+	until   time.Time
+}
+
+// add returns a new code for the session.
+func (c *codes) add(s Session, now time.Time) (string, error) {
+	raw := make([]byte, 16)
+	if _, err := rand.Read(raw); err != nil {
+		return "", err
+	}
+	code := base64.RawURLEncoding.EncodeToString(raw)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, p := range c.open {
+		if now.After(p.until) {
+			delete(c.open, k)
+		}
+	}
+	if len(c.open) >= maxCodes {
+		return "", cloudsim.Errorf(cloudsim.Exhausted, "%d links are unused: wait two minutes", maxCodes)
+	}
+	c.open[sha256.Sum256([]byte(code))] = pending{s, now.Add(codeLife)}
+	return code, nil
+}
+
+// take returns the session of a code, and makes the code invalid.
+func (c *codes) take(code string, now time.Time) (Session, bool) {
+	key := sha256.Sum256([]byte(code))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok := c.open[key]
+	delete(c.open, key)
+	return p.session, ok && !now.After(p.until)
+}
+
+// createLink makes a token with the rights of the request, and answers with a code for it. The cloud
+// decides whether the caller may make the token.
+func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
+	as := c.as(r)
+	if as == nil {
+		refuse(w, cloudsim.Unauthenticated, "the request has no bearer token")
+		return
+	}
+	if _, err := as.WhoAmI(r.Context()); err != nil { // before the body is read
+		refuseError(w, err)
+		return
+	}
+	var in CreateLink
+	if err := decode(w, r, &in); err != nil {
+		refuse(w, cloudsim.Invalid, err.Error())
+		return
+	}
+	if most := int64(maxTTL / time.Second); in.TTLSeconds < 0 || in.TTLSeconds > most {
+		refuse(w, cloudsim.Invalid, "ttlSeconds must be between 0 and 2592000 (30 days)")
+		return
+	}
+	secret, err := mint(r.Context(), as, in)
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	now := time.Now()
+	code, err := c.codes.add(Session{Token: secret}, now)
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	answer(w, http.StatusCreated, Link{Path: "/console/#c=" + code, ExpiresAt: now.Add(codeLife)})
+}
+
+// mint makes the token of a session. A session that may write and has no project is an
+// administrator's: only an administrator can change faults and the clock.
+func mint(ctx context.Context, as *client.Client, in CreateLink) (string, error) {
+	raw := make([]byte, 4)
+	if _, err := rand.Read(raw); err != nil {
+		return "", err
+	}
+	t := cloudsim.CreateToken{
+		Name: "console-" + hex.EncodeToString(raw), Role: cloudsim.RoleAdmin, TTLSeconds: in.TTLSeconds,
+	}
+	if in.Project != "" { // the header accepts the name or the id of a project
+		as.Project = in.Project
+	}
+	switch {
+	case in.ReadOnly:
+		t.Role = cloudsim.RoleViewer
+	case in.Project != "":
+		t.Role = cloudsim.RoleWriter
+	}
+	if t.TTLSeconds == 0 {
+		t.TTLSeconds = int64(defaultTTL / time.Second)
+	}
+	made, err := as.CreateToken(ctx, t)
+	return made.Secret, err
+}
+
+// createSession exchanges a code for the token of its session.
+func (c *Console) createSession(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
+		refuse(w, cloudsim.Denied, "the request comes from a page of another site")
+		return
+	}
+	var in struct {
+		Code string `json:"code"`
+	}
+	if err := decode(w, r, &in); err != nil {
+		refuse(w, cloudsim.Invalid, err.Error())
+		return
+	}
+	if s, ok := c.codes.take(in.Code, time.Now()); ok {
+		answer(w, http.StatusOK, s)
+		return
+	}
+	select {
+	case c.codes.wrong <- struct{}{}:
+		defer func() { <-c.codes.wrong }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		refuse(w, cloudsim.Exhausted, "too many wrong codes: try again later")
+		return
+	}
+	t := time.NewTimer(wrongDelay)
+	defer t.Stop()
+	select {
+	case <-r.Context().Done():
+	case <-t.C:
+		refuse(w, cloudsim.Unauthenticated, "the code is wrong, used, or older than two minutes: run 'allinone console open' for a new one")
+	}
+}
+
+// as returns a client of the cloud with the bearer token of a request. It returns nil if the request
+// has no token.
+func (c *Console) as(r *http.Request) *client.Client {
+	const scheme = "Bearer "
+	h := r.Header.Get("Authorization")
+	if len(h) <= len(scheme) || h[:len(scheme)] != scheme {
+		return nil
+	}
+	as := *c.cfg.Cloud
+	as.Token, as.Retries = client.StaticToken(h[len(scheme):]), 0
+	as.Project = cloudsim.ProjectID(r.Header.Get("Cloud-Project"))
+	return &as
+}
+
+// decode reads a JSON body of at most maxFormBody bytes.
+func decode(w http.ResponseWriter, r *http.Request, into any) error {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxFormBody))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil && !errors.Is(err, io.EOF) {
+		return errors.New("the body is not the expected JSON: " + err.Error())
+	}
+	return nil
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // an error means that the caller has left
+}
+
+// statuses maps the kinds of errors that the console passes on to statuses. All other kinds are 502.
+var statuses = map[cloudsim.Kind]int{
+	cloudsim.Unauthenticated: http.StatusUnauthorized,
+	cloudsim.Denied:          http.StatusForbidden,
+	cloudsim.Invalid:         http.StatusBadRequest,
+	cloudsim.NotFound:        http.StatusNotFound,
+	cloudsim.Exhausted:       http.StatusTooManyRequests,
+	cloudsim.Unavailable:     http.StatusServiceUnavailable,
+}
+
+// refuse answers with a problem document, like the cloud's API.
+func refuse(w http.ResponseWriter, kind cloudsim.Kind, detail string) {
+	status, ok := statuses[kind]
+	if !ok {
+		status = http.StatusBadGateway
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(cloudsim.Problem{ // an error means that the caller has left
+		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Kind: kind,
+	})
+}
+
+func refuseError(w http.ResponseWriter, err error) { refuse(w, cloudsim.KindOf(err), err.Error()) }
