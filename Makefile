@@ -3,37 +3,45 @@ SHELL       := /bin/bash
 GO          ?= go
 KUBERNETES  := v1.36.3
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+BIN         ?= bin
+VERSION     ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null)
+BUILD       := build -trimpath -buildvcs=false
+ALLINONE_LD  = -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
+               -X github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli.Release=$(VERSION)
 KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/pkg/version,\
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz nightly conformance compose compose-test vm vm-test lint prose vuln pin generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench check clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: allinone kube ## build bin/allinone and bin/kube
 
-allinone:
-	@hack/with-progress bin/allinone $(GO) build -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)' \
-		-o bin/allinone ./cmd/allinone
-	@CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o bin/allinone-credprovider ./cmd/allinone-credprovider
+allinone: ## build only bin/allinone, the cloud and its CLI, in one or two minutes
+	@mkdir -p $(BIN)
+	@hack/with-progress $(BIN)/allinone $(GO) $(BUILD) -ldflags '$(ALLINONE_LD)' -o $(BIN)/ ./cmd/allinone
+	@CGO_ENABLED=0 $(GO) $(BUILD) -ldflags '-s -w' -o $(BIN)/ ./cmd/allinone-credprovider
 
 kube: ## build bin/kube: Kubernetes, etcd and kwok in one file
-	@[ -x bin/kube ] || echo "building bin/kube from source, once: about 12 minutes on 2 cores"
-	@hack/with-progress bin/kube $(GO) -C kube build -trimpath -ldflags '$(KUBE_LD)' -o ../bin/kube .
+	@[ -x $(BIN)/kube ] || echo "building $(BIN)/kube from source, once: about 12 minutes on 2 cores"
+	@mkdir -p $(BIN)
+	@hack/with-progress $(BIN)/kube $(GO) -C kube $(BUILD) -ldflags '$(KUBE_LD)' -o $(abspath $(BIN))/kube .
 
 konnectivity: ## build Kubernetes' network proxy and its clients, for tests and benchmarks
 	@hack/with-progress bin/konnectivity $(GO) -C netproxy/interop build -o ../../bin/konnectivity .
 	@hack/with-progress bin/konnectivity-0.37 $(GO) -C netproxy/interop build -modfile=go37.mod -o ../../bin/konnectivity-0.37 .
 
 machine: ## build bin/machine: the components of real nodes (see docs/real-nodes.md)
-	@hack/with-progress bin/machine hack/build-machine bin/machine
+	@hack/with-progress $(BIN)/machine hack/build-machine $(BIN)/machine
 
 csi: ## build bin/csi: Kubernetes' CSI sidecars in one file (see docs/howto/volumes.md)
-	@hack/with-progress bin/csi hack/build-csi bin/csi
+	@hack/with-progress $(BIN)/csi hack/build-csi $(BIN)/csi
 
-up: build ## start a cluster on a simulated cloud; Ctrl-C stops it
+up: allinone ## start a cluster on a simulated cloud; Ctrl-C stops it
+	@[ -x bin/kube ] || echo "bin/allinone is ready: while Kubernetes compiles, try bin/allinone cloudsim in another terminal"
+	@$(MAKE) --no-print-directory kube
 	@bin/allinone up $(ARGS)
 
 down: allinone ## stop a cluster that runs in the background
@@ -87,9 +95,21 @@ vm: bin/vm/root.img ## build bin/vm: a virtual machine from Debian's packages (n
 vm-test: build machine csi vm ## run tests that need cgroup v2, SELinux and all capabilities in a virtual machine
 	hack/vm-test
 
-lint: ## run the static checks
+release: ## build the archives, images and checksums of a release into bin/release (VERSION=v1.2.3)
+	@VERSION=$(VERSION) hack/release/build $(ARGS)
+
+release-test: build ## unpack the archive for this machine elsewhere, start a lab, and compare a second build
+	@VERSION=$(VERSION) hack/release/test $(ARGS)
+
+# go list -export compiles without linking. The target build compiles for linux/amd64.
+cross: ## compile allinone for macOS and Windows
+	@for t in darwin/arm64 windows/amd64; do \
+		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) list -export -deps -f '' ./cmd/allinone ./cmd/allinone-credprovider || \
+		{ echo "$$t does not compile: put code that needs Linux into files with build tags"; exit 1; }; done
+
+lint: cross ## run the static checks
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath . ./credprovider && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause
-	$(GO) -C csidriver/sanity vet . && $(GO) -C csidriver/sidecars vet . && $(GO) -C netproxy/interop vet .
+	$(GO) -C hack/release vet ./... && $(GO) -C csidriver/sanity vet . && $(GO) -C csidriver/sidecars vet . && $(GO) -C netproxy/interop vet .
 	$(GO) run $(GOLANGCI) run ./...
 	@$(MAKE) --no-print-directory prose
 
