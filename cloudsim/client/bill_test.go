@@ -28,23 +28,23 @@ func TestBill(t *testing.T) {
 	b := must(cloud.Bill(ctx, cloudsim.AuditOptions{Caller: "mine"}))(t)
 	if b.Total.Calls != 5 || b.Total.Denied != 1 || b.Total.Throttled != 1 || b.Total.Faults != 1 || b.Total.Failed != 3 ||
 		b.Total.Errors["not_found"] != 1 || b.Total.Errors["denied"] != 1 || b.Total.Errors["exhausted"] != 1 || !b.Complete {
-		t.Errorf("bill: %+v", b)
+		t.Errorf("totals of the bill: got %+v, want 5 calls, 3 of them failed, each with a different error", b)
 	}
 	if len(b.Rows) != 4 || b.Rows[2].Operation != "instances.list" || b.Rows[2].Calls != 2 || b.Rows[2].Bytes == 0 {
-		t.Errorf("rows: %+v", b.Rows)
+		t.Errorf("rows of the bill: got %+v, want 4 rows, the third with 2 calls of instances.list", b.Rows)
 	}
 	if since := must(cloud.Bill(ctx, cloudsim.AuditOptions{Caller: "mine", Since: b.From}))(t); since.Total.Calls != 5 {
-		t.Errorf("since the reset: %+v", since.Total)
+		t.Errorf("bill since the start of the first bill: got %+v, want 5 calls", since.Total)
 	}
 	trail := must(cloud.Audit(ctx, cloudsim.AuditOptions{Caller: "mine", Operation: "zones.*"}))(t)
 	if len(trail.Items) != 1 || trail.Items[0].Fault != f.ID || trail.Items[0].Outcome != "exhausted" || trail.Items[0].Status != 429 || trail.Items[0].RequestID == "" {
-		t.Errorf("audit: %+v", trail)
+		t.Errorf("audit trail of zones.*: got %+v, want 1 entry with the fault and status 429", trail)
 	}
 	if err := cloud.ResetBill(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if b := must(cloud.Bill(ctx, cloudsim.AuditOptions{Caller: "mine"}))(t); b.Total.Calls != 0 {
-		t.Errorf("after a reset: %+v", b)
+		t.Errorf("bill after the reset: got %+v, want 0 calls", b)
 	}
 }
 
@@ -62,13 +62,13 @@ func TestRateLimits(t *testing.T) {
 	_, err := mine.ListZones(ctx, cloudsim.ListOptions{})
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Exhausted || e.RetryAfter != 2*time.Second {
-		t.Fatalf("the third: %#v", err)
+		t.Fatalf("third call: got error %#v, want Exhausted and a retry after 2s", err)
 	}
 	must(other.ListZones(ctx, cloudsim.ListOptions{}))(t)
 	must(cloud.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: 2}))(t)
 	must(mine.ListZones(ctx, cloudsim.ListOptions{}))(t)
 	if _, err := mine.ListZones(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Exhausted) {
-		t.Errorf("only one came back: %v", err)
+		t.Errorf("second call after the wait: got error %v, want Exhausted", err)
 	}
 	must(cloud.SetClock(ctx, cloudsim.SetClock{Real: true}))(t)
 	must(cloud.SetRateLimits(ctx, cloudsim.RateLimits{Read: cloudsim.Rate{PerSecond: 20, Burst: 1}}))(t)
@@ -78,7 +78,7 @@ func TestRateLimits(t *testing.T) {
 		must(patient.ListZones(ctx, cloudsim.ListOptions{}))(t)
 	}
 	if _, err := cloud.SetRateLimits(ctx, cloudsim.RateLimits{Read: cloudsim.Rate{PerSecond: 1}}); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("a rate without a burst: %v", err)
+		t.Errorf("rate limit without a burst: got error %v, want Invalid", err)
 	}
 	must(cloud.SetRateLimits(ctx, cloudsim.RateLimits{}))(t)
 }

@@ -48,13 +48,13 @@ func TestEveryVerb(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 
 	if l := must(c.ListRegions(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 {
-		t.Errorf("regions: %+v", l.Items)
+		t.Errorf("regions: got %+v, want 1", l.Items)
 	}
 	if z := must(c.GetZone(ctx, "sim-1b"))(t); z.Region != "sim-1" {
-		t.Errorf("zone: %+v", z)
+		t.Errorf("zone sim-1b: got %+v, want region sim-1", z)
 	}
 	if ty := must(c.GetInstanceType(ctx, "small"))(t); ty.CPUs != 2 {
-		t.Errorf("type: %+v", ty)
+		t.Errorf("instance type small: got %+v, want 2 CPUs", ty)
 	}
 	must(c.GetRegion(ctx, "sim-1"))(t)
 	must(c.ListZones(ctx, cloudsim.ListOptions{}))(t)
@@ -62,10 +62,10 @@ func TestEveryVerb(t *testing.T) {
 
 	i := must(c.CreateInstance(ctx, instance("a")))(t)
 	if diff := cmp.Diff(i, must(c.GetInstance(ctx, i.ID))(t)); diff != "" {
-		t.Errorf("get differs from create: %s", diff)
+		t.Errorf("GetInstance differs from CreateInstance: %s", diff)
 	}
 	if op := must(c.WaitOperation(ctx, i.Operation))(t); op.State != cloudsim.OperationDone || op.Target != string(i.ID) {
-		t.Errorf("operation: %+v", op)
+		t.Errorf("operation: got %+v, want done, with the instance as its target", op)
 	}
 	must(c.ListOperations(ctx, cloudsim.ListOptions{}))(t)
 	for _, act := range []func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error){c.StopInstance, c.StartInstance, c.CrashInstance, c.RebootInstance} {
@@ -81,18 +81,18 @@ func TestEveryVerb(t *testing.T) {
 	upd.Listeners[0].Port = 81
 	lb2 := must(c.UpdateLoadBalancer(ctx, lb.ID, cloudsim.UpdateLoadBalancer{LoadBalancerSpec: upd.LoadBalancerSpec}, lb.Revision))(t)
 	if lb2.Listeners[0].Port != 81 || len(lb2.Targets) != 0 || lb2.IP != lb.IP {
-		t.Errorf("updated: %+v", lb2)
+		t.Errorf("updated load balancer: got %+v, want port 81, no targets and the same IP", lb2)
 	}
 	if _, err := c.UpdateLoadBalancer(ctx, lb.ID, cloudsim.UpdateLoadBalancer{LoadBalancerSpec: balancer("").LoadBalancerSpec}, lb.Revision); !errors.Is(err, cloudsim.Stale) {
-		t.Errorf("an update decided on an old revision: %v", err)
+		t.Errorf("update with an old revision: got error %v, want Stale", err)
 	}
 	if lb3 := must(c.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: []cloudsim.Target{{Instance: i.ID}}}))(t); len(lb3.Targets) != 1 {
-		t.Errorf("targets: %+v", lb3.Targets)
+		t.Errorf("targets of the load balancer: got %+v, want 1", lb3.Targets)
 	}
 	must(c.GetLoadBalancer(ctx, lb.ID))(t)
 	must(c.ListLoadBalancers(ctx, cloudsim.ListOptions{}))(t)
 	if _, err := c.LoadBalancerStats(ctx, lb.ID); !errors.Is(err, cloudsim.Unavailable) {
-		t.Errorf("counters of a cloud that forwards nothing: %v", err)
+		t.Errorf("statistics without a data plane: got error %v, want Unavailable", err)
 	}
 	if l := must(c.ListLoadBalancerStats(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
 		t.Errorf("counters of all load balancers of such a cloud: %+v", l.Items)
@@ -109,7 +109,7 @@ func TestEveryVerb(t *testing.T) {
 	everyMetadataTreeVerb(t, c)
 	must(c.DeleteInstance(ctx, i.ID))(t)
 	if _, err := c.GetInstance(ctx, i.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("after the deletion: %v", err)
+		t.Errorf("GetInstance after the deletion: got error %v, want NotFound", err)
 	}
 
 	p := must(c.CreateProject(ctx, cloudsim.CreateProject{Name: "shop"}))(t)
@@ -130,7 +130,7 @@ func TestEveryVerb(t *testing.T) {
 	everyHoldVerb(t, c)
 	everyStateVerb(t, c)
 	if w := must(c.Why(ctx, "instance/held"))(t); !w.Gone || len(w.Steps) == 0 {
-		t.Errorf("why: %+v", w)
+		t.Errorf("why: got %+v, want steps of a deleted instance", w)
 	}
 	newest := must(c.ListNewestEvents(ctx, cloudsim.EventOptions{ID: string(i.ID), Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}, Limit: 1}))(t)
 	if len(newest.Items) != 1 || newest.Items[0].Type != cloudsim.EventDelete || newest.Next == "" {
@@ -143,13 +143,13 @@ func TestEveryVerb(t *testing.T) {
 		Match: cloudsim.FaultMatch{Operation: "zones.get"}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultThrottle},
 	}}))(t)
 	if _, err := c.GetZone(ctx, "sim-1b"); !errors.Is(err, cloudsim.Exhausted) {
-		t.Errorf("throttled: %v", err)
+		t.Errorf("GetZone with a fault: got error %v, want Exhausted", err)
 	}
 	if f = must(c.GetFault(ctx, f.ID))(t); f.Hits != 1 || f.Seen != 1 {
-		t.Errorf("fault: %+v", f)
+		t.Errorf("fault: got %+v, want 1 hit of 1 matching call", f)
 	}
 	if l := must(c.ListFaults(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 {
-		t.Errorf("faults: %+v", l.Items)
+		t.Errorf("faults: got %+v, want 1", l.Items)
 	}
 	must(c.FaultTargets(ctx))(t)
 	if d := cmp.Diff(cloudsim.FaultPresets(), must(c.FaultPresets(ctx))(t)); d != "" {
@@ -174,11 +174,11 @@ func TestListPagesAndFilters(t *testing.T) {
 	}
 	all, rev, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{Limit: 7})
 	if err != nil || len(all) != 25 || rev == 0 {
-		t.Fatalf("%d in pages of 7 at revision %d, %v", len(all), rev, err)
+		t.Fatalf("list in pages of 7: got %d instances at revision %d, error %v; want 25 instances and a revision", len(all), rev, err)
 	}
 	for i := 1; i < len(all); i++ {
 		if all[i-1].ID >= all[i].ID {
-			t.Errorf("%s before %s", all[i-1].ID, all[i].ID)
+			t.Errorf("list is not sorted: %s precedes %s", all[i-1].ID, all[i].ID)
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -198,7 +198,7 @@ func TestListPagesAndFilters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, _, err := cloudsim.All(ctx, c.ListInstances, tc.o)
 			if err != nil || len(got) != tc.want {
-				t.Errorf("%d, %v; want %d", len(got), err, tc.want)
+				t.Errorf("got %d instances, error %v; want %d", len(got), err, tc.want)
 			}
 		})
 	}
@@ -229,7 +229,7 @@ func TestWatchResumes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if e.Rev <= rev {
-				t.Fatalf("revision %d after %d", e.Rev, rev)
+				t.Fatalf("event has revision %d, want more than %d", e.Rev, rev)
 			}
 			rev = e.Rev
 			seen++
@@ -241,7 +241,7 @@ func TestWatchResumes(t *testing.T) {
 	wg.Wait()
 	evs, err := c.ListEvents(ctx, cloudsim.WatchOptions{Since: rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}})
 	if err != nil || len(evs.Items) != 0 {
-		t.Errorf("%d more events, %v", len(evs.Items), err)
+		t.Errorf("got %d more events, error %v; want 0", len(evs.Items), err)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 		}
 	}
 	if !errors.Is(last, cloudsim.Unauthenticated) {
-		t.Errorf("it ended with %v", last)
+		t.Errorf("watch ended with error %v, want Unauthenticated", last)
 	}
 }
 
@@ -282,10 +282,10 @@ func TestAllEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(before, must(c.AllEvents(ctx, addresses))(t)); diff != "" || len(before) == 0 {
-		t.Errorf("%d events before, and after a load (-want +got):\n%s", len(before), diff)
+		t.Errorf("the events of the state (%d) differ after the load (-want +got):\n%s", len(before), diff)
 	}
 	if _, err := c.AllEvents(ctx, cloudsim.WatchOptions{Since: before[0].Rev}); !errors.Is(err, cloudsim.Gone) {
-		t.Errorf("after a revision of before: %v", err)
+		t.Errorf("events since a revision before the load: got error %v, want Gone", err)
 	}
 }
 
@@ -293,22 +293,22 @@ func TestWatchSaysGone(t *testing.T) {
 	c := cloudtest.Start(t)
 	for _, err := range c.Watch(t.Context(), cloudsim.WatchOptions{Since: 1 << 40}) {
 		if !errors.Is(err, cloudsim.Gone) {
-			t.Fatalf("%v; want gone", err)
+			t.Fatalf("watch since a future revision: got error %v, want Gone", err)
 		}
 		return
 	}
-	t.Fatal("the watch ended without a word")
+	t.Fatal("watch since a future revision ended without an error")
 }
 
 func TestWaitOperationWaits(t *testing.T) {
 	c, ctx := cloudtest.Start(t, cloudtest.WithProfile(engine.Profile{Provision: 300 * time.Millisecond})), t.Context()
 	i := must(c.CreateInstance(ctx, instance("a")))(t)
 	if i.State != cloudsim.InstanceProvisioning {
-		t.Fatalf("created %s", i.State)
+		t.Fatalf("created instance: got state %s, want provisioning", i.State)
 	}
 	must(c.WaitOperation(ctx, i.Operation))(t)
 	if i = must(c.GetInstance(ctx, i.ID))(t); i.State != cloudsim.InstanceRunning {
-		t.Errorf("after the wait: %s", i.State)
+		t.Errorf("instance after the wait: got state %s, want running", i.State)
 	}
 }
 
@@ -317,25 +317,25 @@ func TestErrorsTravel(t *testing.T) {
 	_, err := c.CreateLoadBalancer(ctx, balancer("lb", "i-ffffff"))
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "targets[0].instance" {
-		t.Errorf("%#v", err)
+		t.Errorf("got error %#v, want Invalid with the field targets[0].instance", err)
 	}
 	nobody := *c
 	nobody.Token = nil
 	if _, err := nobody.ListInstances(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unauthenticated) {
-		t.Errorf("without a token: %v", err)
+		t.Errorf("list without a token: got error %v, want Unauthenticated", err)
 	}
 	broken := *c
 	broken.Token = func() (string, error) { return "", errors.New("no such file") }
 	if _, err := broken.ListInstances(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unauthenticated) {
-		t.Errorf("without a token file: %v", err)
+		t.Errorf("list without a token file: got error %v, want Unauthenticated", err)
 	}
 	gone := client.Client{URL: "http://127.0.0.1:1", HTTP: &http.Client{}}
 	if _, err := gone.ListInstances(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unavailable) {
-		t.Errorf("no server: %v", err)
+		t.Errorf("list without a server: got error %v, want Unavailable", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := c.ListInstances(ended, cloudsim.ListOptions{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("list with a cancelled context: got error %v, want context.Canceled", err)
 	}
 }

@@ -13,17 +13,17 @@ import (
 func everyClockVerb(t *testing.T, c *client.Client) {
 	ctx := t.Context()
 	if k := must(c.GetClock(ctx))(t); k.Mode != cloudsim.ClockReal || k.Rate != 1 {
-		t.Errorf("a new cloud's clock: %+v", k)
+		t.Errorf("clock of a new cloud: got %+v, want real with rate 1", k)
 	}
 	at := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 	if k := must(c.SetClock(ctx, cloudsim.SetClock{Time: &at, Rate: new(0.0)}))(t); k.Mode != cloudsim.ClockFrozen || !k.Now.Equal(at) {
-		t.Errorf("frozen: %+v", k)
+		t.Errorf("frozen clock: got %+v, want mode frozen at 2040-01-01", k)
 	}
 	if k := must(c.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: 1.5}))(t); !k.Now.Equal(at.Add(1500 * time.Millisecond)) {
-		t.Errorf("advanced: %+v", k)
+		t.Errorf("advanced clock: got %+v, want 1.5s later", k)
 	}
 	if k := must(c.SetClock(ctx, cloudsim.SetClock{Real: true}))(t); k.Mode != cloudsim.ClockReal || k.AheadSeconds != 0 {
-		t.Errorf("real again: %+v", k)
+		t.Errorf("clock set to real time: got %+v, want mode real, 0s ahead", k)
 	}
 }
 
@@ -42,7 +42,7 @@ func TestTokenExpiresOnTheClouds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := brief.ListZones(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unauthenticated) {
-		t.Errorf("an hour later: %v", err)
+		t.Errorf("list after the token expired: got error %v, want Unauthenticated", err)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestBadClock(t *testing.T) {
 		_, err := c.SetClock(ctx, req)
 		e, _ := errors.AsType[*cloudsim.Error](err)
 		if e == nil || e.Kind != cloudsim.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != want {
-			t.Errorf("%s: %v", want, err)
+			t.Errorf("got error for another field than %s: %v", want, err)
 		}
 	}
 	for range 25 { // ten years each, until the clock reaches its end

@@ -99,12 +99,12 @@ func TestSameCallsSameJournal(t *testing.T) {
 			a, b := bytes.Split(first, []byte("\n")), bytes.Split(second, []byte("\n"))
 			for i := range a {
 				if i >= len(b) || !bytes.Equal(a[i], b[i]) {
-					t.Fatalf("the first difference, in line %d:\n%s\n%s", i, a[i], b[min(i, len(b)-1)])
+					t.Fatalf("the histories differ first in line %d:\n%s\n%s", i, a[i], b[min(i, len(b)-1)])
 				}
 			}
 		}
 		if other := history(t, steps, 8); bytes.Equal(first, other) {
-			t.Error("another seed makes no difference")
+			t.Error("histories of two seeds are equal")
 		}
 	}
 }

@@ -128,7 +128,7 @@ func TestEveryPreset(t *testing.T) {
 				saw, err = look(ctx, c)
 			}
 			if !saw {
-				t.Errorf("it is not to be seen: %v", err)
+				t.Errorf("the preset has no visible effect: last error %v", err)
 			}
 			for _, id := range faults {
 				if err := c.DeleteFault(ctx, id); err != nil {
@@ -136,7 +136,7 @@ func TestEveryPreset(t *testing.T) {
 				}
 			}
 			if _, err := c.ListInstances(ctx, cloudsim.ListOptions{}); err != nil {
-				t.Errorf("it is over, and still: %v", err)
+				t.Errorf("list after the preset ended: got error %v", err)
 			}
 		})
 	}

@@ -37,7 +37,7 @@ func FuzzWatch(f *testing.F) {
 		var ended error
 		for _, err := range talksTo(answers{http.StatusOK, stream}).Watch(t.Context(), cloudsim.WatchOptions{}) {
 			if ended != nil {
-				t.Fatalf("it goes on after %v", ended)
+				t.Fatalf("the watch continues after error %v", ended)
 			}
 			ended = err
 		}
@@ -55,7 +55,7 @@ func FuzzProblem(f *testing.F) {
 	f.Add(500, []byte(`{"status":500,"kind":"from a newer cloud"}`))
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
 		if status < 400 || status > 599 {
-			t.Skip("not an error")
+			t.Skip("the status is no error")
 		}
 		_, err := talksTo(answers{status, body}).GetInstance(t.Context(), "i-000001")
 		checkError(t, err)
@@ -65,6 +65,6 @@ func FuzzProblem(f *testing.F) {
 func checkError(t *testing.T, err error) {
 	t.Helper()
 	if e, ok := errors.AsType[*cloudsim.Error](err); !ok || e.Error() == "" {
-		t.Fatalf("%#v", err)
+		t.Fatalf("got %#v, want a cloudsim.Error with a text", err)
 	}
 }

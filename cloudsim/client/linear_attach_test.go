@@ -90,7 +90,7 @@ func TestAttachmentsAreLinearizable(t *testing.T) {
 		}
 	}
 	if porcupine.CheckOperationsTimeout(plugModel(), history, time.Minute) != porcupine.Illegal {
-		t.Error("a wrong answer is not found")
+		t.Error("the checker accepts a wrong answer")
 	}
 }
 
@@ -123,7 +123,7 @@ func doPlug(t *testing.T, c *client.Client, in plug) plugged {
 	}
 	if err != nil {
 		if kind := cloudsim.KindOf(err); kind != cloudsim.Unavailable && kind != cloudsim.Conflict {
-			t.Errorf("%+v: %v", in, err)
+			t.Errorf("%+v: got error %v, want Unavailable or Conflict", in, err)
 		}
 		return plugged{err: cloudsim.KindOf(err)}
 	}

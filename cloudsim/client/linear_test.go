@@ -69,7 +69,7 @@ func TestLinearizable(t *testing.T) {
 		}
 	}
 	if model := registerModel(); porcupine.CheckOperationsTimeout(model, history, time.Minute) != porcupine.Illegal {
-		t.Error("a wrong answer is not found")
+		t.Error("the checker accepts a wrong answer")
 	}
 }
 
@@ -168,7 +168,7 @@ func (k *caller) do(t *testing.T, in input) output {
 	}
 	if err != nil {
 		if cloudsim.KindOf(err) == cloudsim.Internal {
-			t.Errorf("%+v: %v", in, err)
+			t.Errorf("%+v: got the internal error %v", in, err)
 		}
 		return output{err: cloudsim.KindOf(err)}
 	}

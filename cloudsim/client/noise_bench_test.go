@@ -38,7 +38,7 @@ func openWatches(t testing.TB, ctx context.Context, c *client.Client, n int) int
 			return i
 		}
 		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("watch %d: %s", i, resp.Status)
+			t.Fatalf("watch %d: got status %s, want 200", i, resp.Status)
 		}
 		t.Cleanup(func() { resp.Body.Close() })
 		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()

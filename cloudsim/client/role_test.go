@@ -19,7 +19,7 @@ func TestEveryIdentityVerb(t *testing.T) {
 	r := must(c.CreateRole(ctx, cloudsim.CreateRole{Name: "looker", Permissions: []cloudsim.Permission{"instances.get"}}))(t)
 	must(c.GetRole(ctx, cloudsim.RoleName(r.Name)))(t)
 	if l := must(c.ListRoles(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != len(cloudsim.PredefinedRoles())+1 {
-		t.Errorf("roles: %+v", l.Items)
+		t.Errorf("roles: got %+v, want the predefined roles and 1 role more", l.Items)
 	}
 	b := must(c.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "b", Role: "looker", ServiceAccount: "ci", Resource: "web"}))(t)
 	must(c.GetRoleBinding(ctx, b.ID))(t)
@@ -29,7 +29,7 @@ func TestEveryIdentityVerb(t *testing.T) {
 	as := *c
 	as.Token, as.Project = client.StaticToken(tok.Secret), ""
 	if me := must(as.WhoAmI(ctx))(t); me.Caller != "ci" || me.ServiceAccount != a.ID || len(me.Grants) != 1 || me.Grants[0].Resource != "web" {
-		t.Errorf("whoami: %+v", me)
+		t.Errorf("whoami: got %+v, want caller ci with 1 grant for web", me)
 	}
 	web, db := must(c.CreateInstance(ctx, instance("web")))(t), must(c.CreateInstance(ctx, instance("db")))(t)
 	must(as.GetInstance(ctx, web.ID))(t)
@@ -39,14 +39,14 @@ func TestEveryIdentityVerb(t *testing.T) {
 		"elsewhere": second(as.ListTokens(ctx, cloudsim.ListOptions{})),
 	} {
 		if !errors.Is(err, cloudsim.Denied) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want Denied", name, err)
 		}
 	}
 	if err := errors.Join(c.DeleteRoleBinding(ctx, b.ID), c.DeleteRole(ctx, cloudsim.RoleName(r.Name)), c.DeleteServiceAccount(ctx, a.ID)); err != nil {
 		t.Error(err)
 	}
 	if _, err := as.WhoAmI(ctx); !errors.Is(err, cloudsim.Unauthenticated) {
-		t.Errorf("after the account is gone: %v", err)
+		t.Errorf("whoami after the deletion of the account: got error %v, want Unauthenticated", err)
 	}
 }
 
@@ -55,14 +55,14 @@ func TestEveryQuotaVerb(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	one := int64(1)
 	if q := must(c.SetQuota(ctx, cloudsim.QuotaInstances, cloudsim.SetQuota{Limit: &one}))(t); q.Limit != 1 || *q.Used != 0 {
-		t.Errorf("set: %+v", q)
+		t.Errorf("quota: got %+v, want limit 1 and 0 used", q)
 	}
 	must(c.CreateInstance(ctx, instance("a")))(t)
 	if _, err := c.CreateInstance(ctx, instance("b")); !errors.Is(err, cloudsim.Exhausted) {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("instance beyond the quota: got error %v, want Exhausted", err)
 	}
 	if all := must(c.ListQuotas(ctx))(t); len(all) != len(cloudsim.QuotaNames()) {
-		t.Errorf("quotas: %+v", all)
+		t.Errorf("quotas: got %+v, want every quota", all)
 	}
 }
 

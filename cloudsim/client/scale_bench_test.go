@@ -55,7 +55,7 @@ func BenchmarkScale(b *testing.B) {
 		"byName": func(ctx context.Context, c *client.Client) error {
 			l, err := c.ListDisks(ctx, cloudsim.ListOptions{Name: "d-7"})
 			if err == nil && len(l.Items) != 1 {
-				return fmt.Errorf("%d disks named d-7", len(l.Items))
+				return fmt.Errorf("got %d disks named d-7, want 1", len(l.Items))
 			}
 			return err
 		},
@@ -123,7 +123,7 @@ func BenchmarkStates(b *testing.B) {
 		rounds++
 	}
 	if l, err := c.ListInstances(b.Context(), cloudsim.ListOptions{Limit: 1}); err != nil || len(l.Items) != 1 {
-		b.Fatalf("after the load: %+v, %v", l, err)
+		b.Fatalf("instances after the state was loaded: got %+v, error %v; want 1", l, err)
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(2, "s-limit")
@@ -255,7 +255,7 @@ func watched(b *testing.B, c *client.Client, n int) func() time.Duration {
 			select {
 			case <-saw:
 			case <-time.After(time.Minute):
-				b.Fatal("a watcher saw nothing")
+				b.Fatal("the watch delivered no event within a minute")
 			}
 		}
 		return time.Since(begin)

@@ -15,10 +15,10 @@ func everyStateVerb(t *testing.T, c *client.Client) {
 	ctx := t.Context()
 	must(c.SaveState(ctx, cloudsim.SaveState{Name: "s", RecordsOnly: true}))(t)
 	if l := must(c.ListStates(ctx))(t); len(l.Items) != 1 || l.Items[0].Name != "s" || l.Items[0].Bytes == 0 {
-		t.Errorf("states: %+v", l.Items)
+		t.Errorf("states: got %+v, want state s with more than 0 bytes", l.Items)
 	}
 	if d := must(c.DiffStates(ctx, "s", ""))(t); len(d.Items) != 0 {
-		t.Errorf("diff: %+v", d.Items)
+		t.Errorf("differences between state s and the cloud: got %+v, want none", d.Items)
 	}
 	var file bytes.Buffer
 	if err := c.ExportState(ctx, "s", &file); err != nil {
@@ -38,16 +38,16 @@ func TestStateRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.SaveState(ctx, cloudsim.SaveState{Name: "s"}); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("disks with data in another place: %v", err)
+		t.Errorf("state with the contents of external disks: got error %v, want Conflict", err)
 	}
 	if _, err := c.SaveState(ctx, cloudsim.SaveState{Name: "../s", RecordsOnly: true}); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("a name that is a path: %v", err)
+		t.Errorf("state name with a path: got error %v, want Invalid", err)
 	}
 	if err := c.LoadState(ctx, "..", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Invalid) && !errors.Is(err, cloudsim.NotFound) && !errors.Is(err, cloudsim.Unavailable) {
-		t.Errorf("a name that is a path: %v", err)
+		t.Errorf("load of a state name with a path: got error %v, want Invalid, NotFound or Unavailable", err)
 	}
 	if _, err := c.ImportState(ctx, "s", bytes.NewReader([]byte("no"))); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("no state: %v", err)
+		t.Errorf("import of an invalid state: got error %v, want Invalid", err)
 	}
 	if err := c.ResetState(ctx); err != nil {
 		t.Error(err)

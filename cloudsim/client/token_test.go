@@ -21,19 +21,19 @@ func TestTokenFile(t *testing.T) {
 		}
 	}
 	if _, err := source(); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("missing file: %v; want an error that names it", err)
+		t.Errorf("missing file: got error %v, want an error that contains the file's path", err)
 	}
 	for _, want := range []string{"first", "other"} { // the two tokens have the same length
 		write(want + "\n")
 		if got, err := source(); err != nil || got != want {
-			t.Errorf("got %q, %v; want %q", got, err, want)
+			t.Errorf("token: got %q, error %v; want %q", got, err, want)
 		}
 	}
 	for name, content := range map[string]string{"empty": " \n", "two lines": "hush1\nhush2", "binary": "hush\x00"} {
 		write(content)
 		_, err := source()
 		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "hush") {
-			t.Errorf("%s: %v; want an error that names the file and not its content", name, err)
+			t.Errorf("%s: got error %v, want an error with the file's path and without its content", name, err)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func tape(t *testing.T) (transcript []byte, secret string) {
 		Effect: cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply},
 	}}))(t)
 	if _, err := c.StopInstance(ctx, "i-000001"); !errors.Is(err, cloudsim.Unavailable) {
-		t.Fatalf("a call that is dropped: %v", err)
+		t.Fatalf("call with a dropped reply: got error %v, want Unavailable", err)
 	}
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) randomCall {
 		return randomCall{rapid.IntRange(0, 14).Draw(t, "call"), rapid.IntRange(1, 8).Draw(t, "which")}
@@ -77,15 +77,15 @@ func replayed(t *testing.T, transcript []byte, opts ...cloudtest.Option) (client
 func TestReplay(t *testing.T) {
 	transcript, secret := tape(t)
 	if bytes.Contains(transcript, []byte(secret)) {
-		t.Error("a secret is in the transcript")
+		t.Error("the transcript contains a secret")
 	}
 	done, err := replayed(t, transcript)
 	if err != nil || done.Calls < 110 || done.Full {
-		t.Errorf("%+v: %v", done, err)
+		t.Errorf("replay: got %+v, error %v; want at least 110 calls", done, err)
 	}
 	torn, err := replayed(t, append(bytes.Clone(transcript), `{"requestId": "r`...))
 	if err != nil || torn.Calls != done.Calls {
-		t.Errorf("of a cloud that was killed: %+v: %v", torn, err)
+		t.Errorf("replay of a transcript with an incomplete last line: got %+v, error %v", torn, err)
 	}
 }
 
@@ -113,10 +113,10 @@ func TestReplayFindsDifferences(t *testing.T) {
 			changed[at] = must(json.Marshal(call))(t)
 			done, err := replayed(t, bytes.Join(changed, []byte("\n")))
 			if want := fmt.Sprintf("line %d, POST /v1/instances of admin: ", at+1); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("%v; want %s…%s", err, want, tc.want)
+				t.Errorf("got error %v, want %s…%s", err, want, tc.want)
 			}
 			if done.Calls != at-1 {
-				t.Errorf("%d calls were made before it", done.Calls)
+				t.Errorf("replay made %d calls before the error", done.Calls)
 			}
 		})
 	}
@@ -127,15 +127,15 @@ func TestReplayFindsDifferences(t *testing.T) {
 func TestReplayWantsTheSameCloud(t *testing.T) {
 	transcript, _ := tape(t)
 	if _, err := replayed(t, transcript, cloudtest.WithConfig(func(c *engine.Config) { c.Catalogue.Zones = c.Catalogue.Zones[:1] })); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("another cloud: %v", err)
+		t.Errorf("replay in a cloud with other zones: got error %v, want Conflict", err)
 	}
 	c := cloudtest.Start(t)
 	if _, err := c.Replay(t.Context(), bytes.NewReader(transcript)); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "frozen at 2030-01-01T00:00:00Z; this cloud's is real") {
-		t.Errorf("another clock: %v", err)
+		t.Errorf("replay in a cloud with another clock: got error %v, want Conflict", err)
 	}
 	for _, bad := range []string{"", "{}\n", "hello\n", `{"format":"cloudsim-transcript","version":3}` + "\n"} {
 		if _, err := c.Replay(t.Context(), strings.NewReader(bad)); !errors.Is(err, cloudsim.Invalid) {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("transcript %q: got error %v, want Invalid", bad, err)
 		}
 	}
 }
@@ -149,6 +149,6 @@ func TestReplayWithoutTimes(t *testing.T) {
 	must(c.StopInstance(ctx, i.ID))(t)
 	must(c.GetInstance(ctx, i.ID))(t)
 	if done, err := cloudtest.Start(t).Replay(ctx, &out); err != nil || done.Calls != 3 {
-		t.Errorf("%+v: %v", done, err)
+		t.Errorf("replay: got %+v, error %v; want 3 calls", done, err)
 	}
 }

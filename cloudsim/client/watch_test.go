@@ -55,10 +55,10 @@ func TestWatchOfACloudThatHangs(t *testing.T) {
 					}
 				}
 				if took := time.Since(begin); !errors.Is(last, cloudsim.Unavailable) || !strings.Contains(last.Error(), "nothing") || took != 90*time.Second {
-					t.Errorf("after %s: %v", took, last)
+					t.Errorf("after %s: got error %v, want Unavailable after 1m30s", took, last)
 				}
 				if want := 3; lines != "" && revs != want {
-					t.Errorf("revisions add up to %d, want %d", revs, want)
+					t.Errorf("sum of the revisions: got %d, want %d", revs, want)
 				}
 			})
 		})
