@@ -80,7 +80,7 @@ func TestApplyTwice(t *testing.T) {
 	lists := map[string]bool{}
 	for what, result := range first {
 		if result != "created " {
-			t.Errorf("%s: %s", what, result)
+			t.Errorf("%s: got result %q, want created", what, result)
 		}
 	}
 	for _, kind := range appliable {
@@ -94,18 +94,18 @@ func TestApplyTwice(t *testing.T) {
 		delete(lists, i.list)
 	}
 	if len(lists) > 0 {
-		t.Errorf("the file has none of %v", lists)
+		t.Errorf("the manifest has no object in the lists %v", lists)
 	}
 	before := revision(t, cl)
 	for _, dryRun := range []bool{false, true} {
 		for what, result := range applyText(t, cl, everyKind, dryRun) {
 			if result != "unchanged " && (!dryRun || what != "networks shop") { // maxRoutes asks for a default that only the cloud knows
-				t.Errorf("again, %s: %s", what, result)
+				t.Errorf("second apply of %s: got result %q, want unchanged", what, result)
 			}
 		}
 	}
 	if now := revision(t, cl); now != before {
-		t.Errorf("the journal went from %d to %d", before, now)
+		t.Errorf("second apply changed the journal from revision %d to %d", before, now)
 	}
 }
 
@@ -116,14 +116,14 @@ func TestApplyZero(t *testing.T) {
 	const name, zero = "loadBalancers:\n- name: web\n  region: sim-1\n", "  drainTimeoutSeconds: 0\n  healthCheck: {protocol: http, path: \"\"}\n"
 	applyText(t, cl, name+"  listeners: [{protocol: tcp, port: 80, targetPort: 1}]\n  drainTimeoutSeconds: 60\n  healthCheck: {protocol: http, path: /ready}\n", false)
 	if got := applyText(t, cl, name+zero, false)["loadBalancers web"]; got != "updated drainTimeoutSeconds, healthCheck" {
-		t.Errorf("to zero: %s", got)
+		t.Errorf("apply of zero values: got %q, want an update of drainTimeoutSeconds and healthCheck", got)
 	}
 	if got := applyText(t, cl, name+zero, false)["loadBalancers web"]; got != "unchanged " {
-		t.Errorf("again: %s", got)
+		t.Errorf("second apply of zero values: got %q, want unchanged", got)
 	}
 	lb, err := cl.GetLoadBalancer(t.Context(), "lb-000001")
 	if err != nil || lb.DrainTimeoutSeconds != 0 || lb.HealthCheck.Path != "" {
-		t.Errorf("%+v, %v", lb, err)
+		t.Errorf("load balancer after zero values: got %+v, error %v; want no drain timeout and no health check path", lb, err)
 	}
 }
 
@@ -135,16 +135,16 @@ func TestApplyDocuments(t *testing.T) {
 	got := applyText(t, cl, "---\nholds:\n- {name: h, kind: instance, verb: stop, target: b}\n---\ninstances: [{name: a, zone: sim-1a, type: small}]\n---\n# none\n---\ninstances: [{name: b, zone: sim-1a, type: small}]\n", false)
 	for _, what := range []string{"instances a", "instances b", "holds h"} {
 		if got[what] != "created " {
-			t.Errorf("%s: %q of %v", what, got[what], got)
+			t.Errorf("%s: got result %q, want created; all results: %v", what, got[what], got)
 		}
 	}
 	h, err := cl.GetHold(t.Context(), "hold-000001")
 	if err != nil || h.Target != "i-000002" {
-		t.Errorf("%+v, %v", h, err)
+		t.Errorf("hold: got %+v, error %v; want target i-000002", h, err)
 	}
 	_, err = parseApply("f", []byte("instances: []\ninstances: [{name: c}]\n"))
 	if err == nil || !strings.Contains(err.Error(), "f:2: instances is there already") {
-		t.Errorf("a list twice: %v", err)
+		t.Errorf("manifest with the same list twice: got error %v", err)
 	}
 }
 
@@ -170,15 +170,15 @@ func TestApplyChecksFirst(t *testing.T) {
 		for _, dryRun := range []bool{true, false} {
 			done, err := All(t.Context(), cl, wanted, dryRun)
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s, dry run %t: %v, want %q", text, dryRun, err, want)
+				t.Errorf("%s, dry run %t: got error %v, want %q", text, dryRun, err, want)
 			}
 			if len(done) > 0 {
-				t.Errorf("%s, dry run %t: %v", text, dryRun, done)
+				t.Errorf("%s, dry run %t: got results %v, want none", text, dryRun, done)
 			}
 		}
 	}
 	if l, err := cl.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items) > 0 {
-		t.Errorf("there are %v, %v", l.Items, err)
+		t.Errorf("instances: got %v, error %v; want none", l.Items, err)
 	}
 }
 
@@ -194,7 +194,7 @@ faults: [{name: f, match: {operation: disks.attach, target: same}, effect: {type
 `, false)
 	h, err := cl.GetHold(t.Context(), "hold-000001")
 	if err != nil || h.Target != "disk-000001" {
-		t.Errorf("%+v, %v", h, err)
+		t.Errorf("hold: got %+v, error %v; want target disk-000001", h, err)
 	}
 	applyText(t, cl, `
 instances: [{name: web-0a1b2c, zone: sim-1a, type: small}]
@@ -205,12 +205,12 @@ holds:
 `, false)
 	for id, want := range map[cloudsim.HoldID]string{"hold-000002": "i-000002", "hold-000003": "i-000001", "hold-000004": "i-0000ff"} {
 		if h, err := cl.GetHold(t.Context(), id); err != nil || h.Target != want {
-			t.Errorf("%s: %+v, %v, want %s", id, h, err, want)
+			t.Errorf("hold %s: got %+v, error %v; want target %s", id, h, err, want)
 		}
 	}
 	f, err := cl.GetFault(t.Context(), "fault-000001")
 	if err != nil || f.Match.Target != "disk-000001" {
-		t.Errorf("%+v, %v", f, err)
+		t.Errorf("fault: got %+v, error %v; want target disk-000001", f, err)
 	}
 }
 
@@ -249,7 +249,7 @@ func FuzzApply(f *testing.F) {
 				}
 			}
 			if !strings.Contains(err.Error(), "cloud.yaml:") {
-				t.Errorf("no place in the file: %v", err)
+				t.Errorf("got error %v, want an error with the position in cloud.yaml", err)
 			}
 			return nil, err
 		}
@@ -258,11 +258,11 @@ func FuzzApply(f *testing.F) {
 		}
 		again, err := apply()
 		if err != nil && !strings.Contains(string(raw), "faults") {
-			t.Errorf("again: %v", err)
+			t.Errorf("second apply: got error %v", err)
 		}
 		for _, a := range again {
 			if a.Result != "unchanged" {
-				t.Errorf("again: %+v", a)
+				t.Errorf("second apply: got %+v, want unchanged", a)
 			}
 		}
 	})
