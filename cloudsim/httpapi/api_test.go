@@ -119,25 +119,25 @@ func TestBadInput(t *testing.T) {
 			resp, raw := send(t, c, tc.method, tc.path, tc.body, tc.headers...)
 			var p cloudsim.Problem
 			if err := json.Unmarshal(raw, &p); err != nil {
-				t.Fatalf("%s: not a problem: %.300s", resp.Status, raw)
+				t.Fatalf("%s: the body is no problem document: %.300s", resp.Status, raw)
 			}
 			if resp.StatusCode != tc.status || p.Status != tc.status || p.Kind != tc.kind {
-				t.Errorf("%s, kind %s: %s; want %d, %s", resp.Status, p.Kind, p.Detail, tc.status, tc.kind)
+				t.Errorf("got status %s, kind %s: %s; want %d, %s", resp.Status, p.Kind, p.Detail, tc.status, tc.kind)
 			}
 			if ct := resp.Header.Get("Content-Type"); ct != "application/problem+json" {
-				t.Errorf("Content-Type %s", ct)
+				t.Errorf("got Content-Type %s, want application/problem+json", ct)
 			}
 			if p.RequestID == "" || p.RequestID != resp.Header.Get("X-Request-Id") {
-				t.Errorf("request id %q, in the header %q", p.RequestID, resp.Header.Get("X-Request-Id"))
+				t.Errorf("got request ID %q in the body and %q in the header, want equal IDs", p.RequestID, resp.Header.Get("X-Request-Id"))
 			}
 			if !bytes.Contains(raw, []byte(tc.says)) {
-				t.Errorf("does not say %q: %s", tc.says, raw)
+				t.Errorf("the error does not contain %q: %s", tc.says, raw)
 			}
 			if len(raw) > 4096 {
-				t.Errorf("an error of %d bytes", len(raw))
+				t.Errorf("got an error of %d bytes, want at most 4096", len(raw))
 			}
 			if after := rev(); after != before {
-				t.Errorf("something was done: revision %d after %d", after, before)
+				t.Errorf("the invalid call changed the cloud: got revision %d, want %d", after, before)
 			}
 		})
 	}
@@ -150,11 +150,11 @@ func TestAuditedTargetIsShort(t *testing.T) {
 	send(t, c, "GET", "/v1/instances/"+strings.Repeat("x", 60_000), "")
 	trail, err := c.Audit(t.Context(), cloudsim.AuditOptions{})
 	if err != nil || len(trail.Items) == 0 {
-		t.Fatalf("%+v, %v", trail, err)
+		t.Fatalf("audit trail: got %+v, error %v; want entries", trail, err)
 	}
 	for _, e := range trail.Items {
 		if len(e.Target) > 128 {
-			t.Errorf("%s kept a target of %d bytes", e.Operation, len(e.Target))
+			t.Errorf("the entry of %s has a target of %d bytes, want at most 128", e.Operation, len(e.Target))
 		}
 	}
 }
@@ -163,7 +163,7 @@ func TestHeaders(t *testing.T) {
 	c := cloudtest.Start(t)
 	resp, raw := send(t, c, "POST", "/v1/instances", `{"name":"a","zone":"sim-1a","type":"small"}`, "X-Request-Id", "mine-1")
 	if resp.StatusCode != http.StatusCreated || resp.Header.Get("X-Request-Id") != "mine-1" {
-		t.Fatalf("%s %v: %s", resp.Status, resp.Header, raw)
+		t.Fatalf("creation with a request ID: got %s %v: %s; want 201 and the same ID", resp.Status, resp.Header, raw)
 	}
 	var i cloudsim.Instance
 	if err := json.Unmarshal(raw, &i); err != nil {
@@ -171,22 +171,22 @@ func TestHeaders(t *testing.T) {
 	}
 	evs, err := c.ListEvents(t.Context(), cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}})
 	if err != nil || len(evs.Items) == 0 || evs.Items[0].RequestID != "mine-1" {
-		t.Errorf("the journal does not name the request: %+v, %v", evs.Items, err)
+		t.Errorf("events of the creation: got %+v, error %v; want request ID mine-1", evs.Items, err)
 	}
 	resp, _ = send(t, c, "GET", "/v1/instances/"+string(i.ID), "", "X-Request-Id", "not\tone")
 	if id := resp.Header.Get("X-Request-Id"); !strings.HasPrefix(id, "req-") {
-		t.Errorf("a request id with a tab came back as %q", id)
+		t.Errorf("request ID with a tab: got %q, want a generated ID", id)
 	}
 	if resp.Header.Get("ETag") == "" {
-		t.Error("no ETag")
+		t.Error("the reply has no ETag")
 	}
 	resp, _ = send(t, c, "PATCH", "/v1/instances", "{}")
 	if allow := resp.Header.Get("Allow"); allow != "GET, POST" {
-		t.Errorf("405 allows %q", allow)
+		t.Errorf("reply 405: got Allow %q, want GET, POST", allow)
 	}
 	resp, _ = send(t, c, "GET", "/v1/instances", "", "Authorization", "")
 	if resp.Header.Get("WWW-Authenticate") == "" {
-		t.Error("401 without WWW-Authenticate")
+		t.Error("reply 401 has no WWW-Authenticate header")
 	}
 }
 
@@ -207,23 +207,23 @@ func TestDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(doc.OpenAPI, "3.1") || len(doc.Paths) < 20 {
-		t.Errorf("OpenAPI %s with %d paths", doc.OpenAPI, len(doc.Paths))
+		t.Errorf("got OpenAPI %s with %d paths, want 3.1 with at least 20 paths", doc.OpenAPI, len(doc.Paths))
 	}
 	if p := doc.Components.Schemas["Token"].Properties; p["hash"] != nil || p["secret"] == nil {
-		t.Errorf("the document shows what no answer has, or hides what one has: %v", p)
+		t.Errorf("schema of Token: got properties %v, want secret and not hash", p)
 	}
 	_, page := send(t, c, "GET", "/docs", "")
 	for path := range doc.Paths {
 		if !bytes.Contains(page, []byte(path)) {
-			t.Errorf("the reference page lacks %s", path)
+			t.Errorf("the reference page does not contain %s", path)
 		}
 	}
 	for _, ref := range []string{"http://", "https://", "<script"} {
 		if bytes.Contains(page, []byte(ref)) {
-			t.Errorf("the reference page loads something: %s", ref)
+			t.Errorf("the reference page contains %s, want no external references", ref)
 		}
 	}
 	if _, metrics := send(t, c, "GET", "/metrics", ""); !bytes.Contains(metrics, []byte(`cloudsim_api_requests_total{code="200"`)) {
-		t.Errorf("metrics: %.300s", metrics)
+		t.Errorf("metrics: got %.300s, want cloudsim_api_requests_total", metrics)
 	}
 }

@@ -66,7 +66,7 @@ func hammer(b *testing.B, hc *http.Client, url, secret string, n int) time.Durat
 				_, err = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
 				if err != nil || resp.StatusCode != http.StatusOK {
-					b.Errorf("%s: %v", resp.Status, err)
+					b.Errorf("got status %s, error %v; want 200", resp.Status, err)
 					return
 				}
 			}

@@ -24,23 +24,23 @@ func TestFaultShortages(t *testing.T) {
 		return err
 	}
 	if err := make("a", "sim-1a", "small"); !errors.Is(err, cloudsim.Exhausted) || !strings.Contains(err.Error(), "no capacity for type small in zone sim-1a") {
-		t.Errorf("no stock: %v", err)
+		t.Errorf("instance with a stock fault: got error %v, want Exhausted", err)
 	}
 	if err := errors.Join(make("b", "sim-1b", "small"), make("c", "sim-1a", "medium")); err != nil {
-		t.Errorf("another zone, another type: %v", err)
+		t.Errorf("instance of another zone or type than the fault's: got error %v", err)
 	}
 	if err := c.DeleteFault(ctx, out.ID); err != nil {
 		t.Fatal(err)
 	}
 	breaks(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultQuota}, cloudsim.FaultWhen{Max: 1})
 	if _, err := c.ListInstances(ctx, cloudsim.ListOptions{}); err != nil {
-		t.Errorf("a list meets a quota: %v", err)
+		t.Errorf("list with a quota fault: got error %v", err)
 	}
 	if err := make("d", "sim-1a", "small"); !errors.Is(err, cloudsim.Exhausted) || !strings.Contains(err.Error(), "quota instances") {
-		t.Errorf("no quota: %v", err)
+		t.Errorf("instance with a quota fault: got error %v, want Exhausted", err)
 	}
 	if err := make("d", "sim-1a", "small"); err != nil {
-		t.Errorf("after its max: %v", err)
+		t.Errorf("instance after the fault's last hit: got error %v", err)
 	}
 }
 
@@ -55,14 +55,14 @@ func TestFaultDuplicates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.StopInstance(ctx, i.ID); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("the second stop: %v", err)
+		t.Errorf("duplicated stop: got error %v, want Conflict", err)
 	}
 	l, err := c.ListInstances(ctx, cloudsim.ListOptions{})
 	if err != nil || len(l.Items) != 1 || l.Items[0].State != cloudsim.InstanceStopped {
-		t.Errorf("%+v, %v; want one, stopped", l.Items, err)
+		t.Errorf("instances: got %+v, error %v; want 1 stopped instance", l.Items, err)
 	}
 	if f, err = c.GetFault(ctx, f.ID); err != nil || f.Hits != 2 || f.Seen != 2 {
-		t.Errorf("hits %d of %d, %v: reads are no duplicates", f.Hits, f.Seen, err)
+		t.Errorf("got %d hits of %d matching calls, error %v; want 2 of 2", f.Hits, f.Seen, err)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestFaultCorruptsTokens(t *testing.T) {
 		as := *c
 		as.Token = client.StaticToken(tok.Secret)
 		if _, err := as.ListZones(ctx, cloudsim.ListOptions{}); !errors.Is(err, tc.want) {
-			t.Errorf("%s: %v; want %v", tc.name, err, tc.want)
+			t.Errorf("%s: got error %v, want %v", tc.name, err, tc.want)
 		}
 	}
 }
@@ -93,6 +93,6 @@ func TestFaultThatBreaksNothingIsRefused(t *testing.T) {
 		Match: cloudsim.FaultMatch{Operation: "zones.list"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultStockOut},
 	}})
 	if !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("stock that is out for a list: %v", err)
+		t.Errorf("stock fault for list calls: got error %v, want Invalid", err)
 	}
 }

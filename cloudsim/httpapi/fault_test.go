@@ -51,7 +51,7 @@ func noReply(t *testing.T, c *client.Client) {
 	req.Header.Set("Content-Type", "application/json")
 	if resp, err := c.HTTP.Do(req); err == nil {
 		resp.Body.Close()
-		t.Errorf("the reply is %s; want none", resp.Status)
+		t.Errorf("got reply %s, want none", resp.Status)
 	}
 }
 
@@ -78,12 +78,12 @@ func TestFaultErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			if resp.StatusCode != tc.status || p.Kind != tc.kind || resp.Header.Get("Retry-After") != tc.retry || !strings.Contains(p.Detail, tc.says) {
-				t.Errorf("%s, Retry-After %q, %s", resp.Status, resp.Header.Get("Retry-After"), raw)
+				t.Errorf("got %s, Retry-After %q, %s", resp.Status, resp.Header.Get("Retry-After"), raw)
 			}
 		})
 	}
 	if resp, raw := send(t, c, "GET", zonesOf, ""); resp.StatusCode != http.StatusOK {
-		t.Errorf("after the faults: %s %s", resp.Status, raw)
+		t.Errorf("call after the fault ended: got %s %s, want 200", resp.Status, raw)
 	}
 }
 
@@ -95,19 +95,19 @@ func TestFaultLosesTheReply(t *testing.T) {
 	f := breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply}, cloudsim.FaultWhen{Max: 2})
 	req := cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}
 	if _, err := c.CreateInstance(ctx, req); !errors.Is(err, cloudsim.Unavailable) {
-		t.Fatalf("the reply was not lost: %v", err)
+		t.Fatalf("creation with a lost reply: got error %v, want Unavailable", err)
 	}
 	noReply(t, c)
 	l, err := c.ListInstances(ctx, cloudsim.ListOptions{})
 	if err != nil || len(l.Items) != 1 {
-		t.Fatalf("in the store: %+v, %v; want what was made", l.Items, err)
+		t.Fatalf("instances: got %+v, error %v; want the created instance", l.Items, err)
 	}
 	again, err := c.CreateInstance(ctx, req)
 	if err != nil || again.ID != l.Items[0].ID {
-		t.Errorf("asked again: %s, %v; want %s", again.ID, err, l.Items[0].ID)
+		t.Errorf("repeated creation: got instance %s, error %v; want %s", again.ID, err, l.Items[0].ID)
 	}
 	if f, err := c.GetFault(ctx, f.ID); err != nil || f.Hits != 2 {
-		t.Errorf("%d hits, %v", f.Hits, err)
+		t.Errorf("fault: got %d hits, error %v; want 2", f.Hits, err)
 	}
 	requests := map[cloudsim.ResourceKind]string{}
 	evs, err := c.ListEvents(ctx, cloudsim.WatchOptions{Since: f.Revision, Kinds: []cloudsim.ResourceKind{cloudsim.KindFault, cloudsim.KindInstance}})
@@ -120,10 +120,10 @@ func TestFaultLosesTheReply(t *testing.T) {
 		}
 	}
 	if requests[cloudsim.KindFault] == "" || requests[cloudsim.KindFault] != requests[cloudsim.KindInstance] {
-		t.Errorf("the hit and what was made name different requests: %v", requests)
+		t.Errorf("the events of the fault and of the instance have different request IDs: %v", requests)
 	}
 	if log.Len() > 0 {
-		t.Errorf("a lost reply is logged as a defect: %s", log.String())
+		t.Errorf("the log reports a lost reply: %s", log.String())
 	}
 }
 
@@ -131,14 +131,14 @@ func TestFaultErrorAfterCommit(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	breaks(t, c, "instances.*", cloudsim.FaultEffect{Type: cloudsim.FaultErrorAfterCommit}, cloudsim.FaultWhen{Max: 2})
 	if _, err := c.GetInstance(ctx, "i-000fff"); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("a call that failed by itself: %v", err)
+		t.Errorf("GetInstance of a missing instance: got error %v, want NotFound", err)
 	}
 	req := cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}
 	if _, err := c.CreateInstance(ctx, req); !errors.Is(err, cloudsim.Internal) {
-		t.Errorf("create: %v", err)
+		t.Errorf("creation with an error after the commit: got error %v, want Internal", err)
 	}
 	if l, err := c.ListInstances(ctx, cloudsim.ListOptions{}); err != nil || len(l.Items) != 1 {
-		t.Errorf("in the store: %+v, %v", l.Items, err)
+		t.Errorf("instances: got %+v, error %v; want 1", l.Items, err)
 	}
 }
 
@@ -148,10 +148,10 @@ func TestFaultDrops(t *testing.T) {
 	breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, cloudsim.FaultWhen{Max: 2})
 	noReply(t, c)
 	if _, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Unavailable) {
-		t.Fatalf("create: %v", err)
+		t.Fatalf("creation with a dropped request: got error %v, want Unavailable", err)
 	}
 	if l, err := c.ListInstances(ctx, cloudsim.ListOptions{}); err != nil || len(l.Items) != 0 {
-		t.Errorf("in the store: %+v, %v", l.Items, err)
+		t.Errorf("instances: got %+v, error %v; want 0", l.Items, err)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestFaultLatency(t *testing.T) {
 	breaks(t, c, "zones.list", cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: int(late.Milliseconds())}, cloudsim.FaultWhen{Max: 1})
 	begin := time.Now()
 	if resp, raw := send(t, c, "GET", zonesOf, ""); resp.StatusCode != http.StatusOK || time.Since(begin) < late {
-		t.Errorf("%s after %s: %s", resp.Status, time.Since(begin), raw)
+		t.Errorf("got %s after %s: %s; want 200 after the delay", resp.Status, time.Since(begin), raw)
 	}
 }
 
@@ -179,21 +179,21 @@ func TestFaultsLetGo(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				if _, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, context.Canceled) {
-					t.Errorf("cancelled client: got error %v", err)
+					t.Errorf("call of a cancelled client: got error %v, want context.Canceled", err)
 				}
 			})
-			eventually.True(t, "the hit", func() bool {
+			eventually.True(t, "fault is hit", func() bool {
 				f, err := c.GetFault(t.Context(), f.ID)
 				return err == nil && f.Hits == 1
 			})
 			leave()
 			wg.Wait()
-			eventually.True(t, "the end of the call", func() bool {
+			eventually.True(t, "call ends", func() bool {
 				_, metrics := send(t, c, "GET", "/metrics", "")
 				return bytes.Contains(metrics, []byte(`cloudsim_api_request_duration_seconds_count{operation="instances.create"} 1`))
 			})
 			if l, err := c.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items) != 0 {
-				t.Errorf("in the store: %+v, %v", l.Items, err)
+				t.Errorf("instances: got %+v, error %v; want 0", l.Items, err)
 			}
 		})
 	}
@@ -219,7 +219,7 @@ func TestFaultMaxOverTheWire(t *testing.T) {
 		}
 	}
 	if l, err := c.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil || refused != most || len(l.Items) != callers-most {
-		t.Errorf("%d refused and %d made, %v; want %d and %d", refused, len(l.Items), err, most, callers-most)
+		t.Errorf("got %d refused calls and %d instances, error %v; want %d and %d", refused, len(l.Items), err, most, callers-most)
 	}
 }
 
@@ -229,30 +229,30 @@ func TestFaultTargets(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	targets, err := c.FaultTargets(ctx)
 	if err != nil || len(targets) < 25 {
-		t.Fatalf("%d targets, %v", len(targets), err)
+		t.Fatalf("got %d fault targets, error %v; want at least 25", len(targets), err)
 	}
 	f := breaks(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultError}, cloudsim.FaultWhen{})
 	for _, target := range targets {
 		if strings.HasPrefix(target.Operation, "faults.") {
-			t.Errorf("%s can be broken", target.Operation)
+			t.Errorf("fault targets: got %s, want no operation of faults", target.Operation)
 		}
 		if target.Method != http.MethodGet && target.Method != http.MethodDelete {
 			continue // needs a body, and the API checks the body first
 		}
 		path := strings.ReplaceAll(target.Path, "{id}", "x-000001")
 		if resp, raw := send(t, c, target.Method, path, ""); resp.StatusCode != http.StatusServiceUnavailable {
-			t.Errorf("%s passes: %s %s", target.Operation, resp.Status, raw)
+			t.Errorf("%s with a fault: got %s %s, want 503", target.Operation, resp.Status, raw)
 		}
 	}
 	if _, err := c.GetFault(ctx, f.ID); err != nil {
-		t.Errorf("faults.get: %v", err)
+		t.Errorf("faults.get with a fault for every operation: got error %v", err)
 	}
 	_, err = c.CreateFault(ctx, cloudsim.CreateFault{Name: "typo", FaultSpec: cloudsim.FaultSpec{
 		Match: cloudsim.FaultMatch{Operation: "instance.*"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultDrop},
 	}})
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "match.operation" {
-		t.Errorf("a pattern that matches nothing: %v", err)
+		t.Errorf("fault that matches no operation: got error %v, want Invalid with the field match.operation", err)
 	}
 }
 
@@ -268,9 +268,9 @@ func TestFaultsAreTheAdmins(t *testing.T) {
 	ccm := *c
 	ccm.Token, ccm.Project = client.StaticToken(tok.Secret), ""
 	if _, err := ccm.ListFaults(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Denied) {
-		t.Errorf("list: %v", err)
+		t.Errorf("list of faults: got error %v, want Denied", err)
 	}
 	if l, err := ccm.ListEvents(ctx, cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindFault}}); err != nil || len(l.Items) != 0 {
-		t.Errorf("events: %+v, %v", l.Items, err)
+		t.Errorf("events of faults: got %+v, error %v; want none", l.Items, err)
 	}
 }

@@ -52,7 +52,7 @@ func FuzzRouter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method, target, header, value, body string) {
 		r, err := http.NewRequest(method, "http://cloud"+target, strings.NewReader(body))
 		if err != nil {
-			t.Skip("no such request reaches a server")
+			t.Skip("the input is no valid HTTP request")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond) // ends a watch
 		defer cancel()
@@ -86,7 +86,7 @@ func everyRoute(f *testing.F, api http.Handler) (all [][5]string) {
 		}
 	}
 	if len(all) < 100 {
-		f.Fatalf("%d routes", len(all))
+		f.Fatalf("got %d routes, want at least 100", len(all))
 	}
 	slices.SortFunc(all, func(a, b [5]string) int { return slices.Compare(a[:], b[:]) })
 	return all
@@ -166,7 +166,7 @@ func open(f *testing.F) http.Handler {
 	f.Cleanup(func() {
 		stop()
 		if err := errors.Join(<-done, e.Check(), st.Close()); err != nil {
-			f.Errorf("the cloud's file is damaged: %v", err)
+			f.Errorf("the cloud's store is damaged: %v", err)
 		}
 	})
 	return httpapi.New(log, e, httpapi.Config{Version: "test", Metrics: prometheus.NewRegistry()})
@@ -178,13 +178,13 @@ func checkAnswer(t *testing.T, w *httptest.ResponseRecorder) {
 		return
 	}
 	if w.Code >= 500 {
-		t.Fatalf("%d: %s", w.Code, w.Body)
+		t.Fatalf("got status %d: %s; want less than 500", w.Code, w.Body)
 	}
 	if ct := w.Header().Get("Content-Type"); ct != "application/problem+json" {
-		t.Fatalf("%d is %q: %s", w.Code, ct, w.Body)
+		t.Fatalf("status %d has Content-Type %q: %s", w.Code, ct, w.Body)
 	}
 	var p cloudsim.Problem
 	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Status != w.Code || p.Kind == cloudsim.Internal || p.Detail == "" || p.RequestID == "" {
-		t.Fatalf("%d: %s (%v)", w.Code, w.Body, err)
+		t.Fatalf("status %d: the body is no complete problem document: %s (%v)", w.Code, w.Body, err)
 	}
 }

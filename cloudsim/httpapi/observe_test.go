@@ -93,11 +93,11 @@ func (o *observed) run(t *testing.T) {
 func TestReady(t *testing.T) {
 	o := observe(t, nil)
 	if code, body := o.ask("GET", "/readyz", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]recovered failed: work that fell due") || !strings.Contains(body, "[+]store-commit ok") {
-		t.Errorf("before it recovered: %d %s", code, body)
+		t.Errorf("readyz before the recovery: got %d %s, want 503", code, body)
 	}
 	for _, path := range []string{"/livez", "/healthz", "/readyz?exclude=recovered"} {
 		if code, body := o.ask("GET", path, ""); code != http.StatusOK || body != "ok\n" {
-			t.Errorf("%s: %d %s", path, code, body)
+			t.Errorf("%s: got %d %s, want 200", path, code, body)
 		}
 	}
 	o.run(t)
@@ -106,7 +106,7 @@ func TestReady(t *testing.T) {
 		return code == http.StatusOK
 	})
 	if _, body := o.ask("GET", "/readyz?verbose", ""); body != "[+]ping ok\n[+]store-read ok\n[+]store-commit ok\n[+]recovered ok\nreadyz check passed\n" {
-		t.Errorf("verbose: %s", body)
+		t.Errorf("verbose readyz: got %s", body)
 	}
 	now := time.Now().Add(time.Hour) // later than any cached result of a check
 	o.store.Now = func() time.Time { return now }
@@ -115,7 +115,7 @@ func TestReady(t *testing.T) {
 	}
 	for path, want := range map[string]int{"/livez": 200, "/healthz": 503, "/readyz": 503, "/healthz?exclude=store-read": 503} {
 		if code, body := o.ask("GET", path, ""); code != want || want != 200 && !strings.Contains(body, "[-]store-commit failed") {
-			t.Errorf("with the store gone, %s: %d %s", path, code, body)
+			t.Errorf("%s with a closed store: got %d %s, want %d", path, code, body, want)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func TestMetrics(t *testing.T) {
 		`cloudsim_api_throttled_requests_total{operation="regions.list",reason="rate_limit"} 2`,
 	} {
 		if !strings.Contains(page, line+"\n") {
-			t.Errorf("no %s", line)
+			t.Errorf("the metrics do not contain %s", line)
 		}
 	}
 	if t.Failed() {
@@ -201,16 +201,16 @@ func TestRequestLogAndTrace(t *testing.T) {
 		}
 		k := key{l.RequestID, l.Status}
 		if l.line != want[k] || l.Took <= 0 {
-			t.Errorf("%+v, want %+v", l, want[k])
+			t.Errorf("access log: got %+v, want %+v", l, want[k])
 		}
 		delete(want, k)
 	}
 	if len(want) > 0 {
-		t.Errorf("no line of %v", want)
+		t.Errorf("the access log does not contain %v", want)
 	}
 	spans := o.spans.Ended()
 	if len(spans) != 5 || spans[1].Name() != "GET /v1/zones/{id}" || spans[1].Parent().TraceID().String() != parent || spans[4].Status().Code != codes.Error {
-		t.Fatalf("spans: %+v", spans)
+		t.Fatalf("spans: got %+v, want 5", spans)
 	}
 	said := attribute.NewSet(spans[1].Attributes()...)
 	for k, v := range map[attribute.Key]string{
@@ -218,7 +218,7 @@ func TestRequestLogAndTrace(t *testing.T) {
 		"cloudsim.request_id": "r-2", "cloudsim.caller": "admin", "cloudsim.operation": "zones.get", "cloudsim.target": "sim-1a",
 	} {
 		if got, ok := said.Value(k); !ok || got.Emit() != v {
-			t.Errorf("span: %s is %s, want %s", k, got.Emit(), v)
+			t.Errorf("span attribute %s: got %s, want %s", k, got.Emit(), v)
 		}
 	}
 	for _, s := range spans {
@@ -229,6 +229,6 @@ func TestRequestLogAndTrace(t *testing.T) {
 		text += string(raw)
 	}
 	if strings.Contains(text, "hush") || strings.Contains(text, "secret") {
-		t.Errorf("it says a secret: %s", text)
+		t.Errorf("the log contains a secret: %s", text)
 	}
 }

@@ -47,7 +47,7 @@ func TestPaths(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 		if resp.StatusCode != want.status || resp.Header.Get("Location") != want.says {
-			t.Errorf("%s: %s, to %q; want %d, to %q", path, resp.Status, resp.Header.Get("Location"), want.status, want.says)
+			t.Errorf("%s: got status %s and location %q, want %d and %q", path, resp.Status, resp.Header.Get("Location"), want.status, want.says)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func TestDocumentedLimits(t *testing.T) {
 						}
 						resp, answer := send(t, c, method, strings.ReplaceAll(path, "{id}", "x"), string(raw))
 						if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(answer), fmt.Sprintf("%q:%q", "field", l.member)) {
-							t.Errorf("%s: %.300s", resp.Status, answer)
+							t.Errorf("got status %s, want 400 for the field: %.300s", resp.Status, answer)
 						}
 					}
 				})
@@ -89,7 +89,7 @@ func TestDocumentedLimits(t *testing.T) {
 		}
 	}
 	if limits < 100 {
-		t.Errorf("only %d limits were found", limits)
+		t.Errorf("got %d documented limits, want at least 100", limits)
 	}
 }
 
@@ -100,7 +100,7 @@ func refused(t *testing.T, request reflect.Type, raw []byte) (members []string) 
 	if err := json.Unmarshal(raw, v.Interface()); err != nil {
 		wrong, ok := errors.AsType[*json.UnmarshalTypeError](err) // e.g. a negative number for an unsigned integer
 		if !ok {
-			t.Fatalf("%v: %.300s", err, raw)
+			t.Fatalf("got error %v, want an UnmarshalTypeError: %.300s", err, raw)
 		}
 		return []string{strings.TrimPrefix(wrong.Field, "FaultSpec.")}
 	}

@@ -50,7 +50,7 @@ func sendAll(t *testing.T, address, request string) string {
 	}
 	raw, err := io.ReadAll(c)
 	if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // io.ReadAll does not wrap
-		t.Fatalf("the server still holds the connection after %.40q", request)
+		t.Fatalf("the server keeps the connection open after %.40q", request)
 	}
 	return string(raw)
 }
@@ -74,7 +74,7 @@ func TestHalfARequest(t *testing.T) {
 		t.Run(request, func(t *testing.T) {
 			t.Parallel()
 			if got := sendAll(t, address, request); !strings.HasPrefix(got, want) {
-				t.Errorf("%q; want %s", got, want)
+				t.Errorf("got %q, want prefix %s", got, want)
 			}
 		})
 	}
@@ -94,7 +94,7 @@ func TestRequestsOfForeignPages(t *testing.T) {
 			w := httptest.NewRecorder()
 			o.ServeHTTP(w, r)
 			if w.Code != want {
-				t.Errorf("%s of %s: %d; want %d", path, host, w.Code, want)
+				t.Errorf("%s with host %s: got status %d, want %d", path, host, w.Code, want)
 			}
 		}
 		for origin, want := range map[string]int{"http://127.0.0.1:8180": 200, "http://evil.example": 403, "null": 403} {
@@ -104,7 +104,7 @@ func TestRequestsOfForeignPages(t *testing.T) {
 			w := httptest.NewRecorder()
 			o.ServeHTTP(w, r)
 			if w.Code != want {
-				t.Errorf("%s from a page of %s: %d; want %d", path, origin, w.Code, want)
+				t.Errorf("%s with origin %s: got status %d, want %d", path, origin, w.Code, want)
 			}
 		}
 	}
@@ -115,11 +115,11 @@ func TestReferenceIsCached(t *testing.T) {
 	o := observe(t, nil)
 	get := func() {
 		if code, page := o.ask(http.MethodGet, "http://localhost/docs", ""); code != 200 || len(page) < 100_000 {
-			t.Fatalf("%d, %d bytes", code, len(page))
+			t.Fatalf("reference page: got status %d and %d bytes, want 200 and at least 100,000 bytes", code, len(page))
 		}
 	}
 	get()
 	if n := testing.AllocsPerRun(10, get); n > 1000 {
-		t.Errorf("%v allocations for a request after the first", n)
+		t.Errorf("second request: got %v allocations, want at most 1000", n)
 	}
 }

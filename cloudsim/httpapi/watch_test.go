@@ -58,20 +58,20 @@ func manyWatches(t *testing.T, most int, refusal string) {
 			secret = token(fmt.Sprint("more-", n)) // each token is another caller of the project
 		}
 		if last = watch(secret); last.StatusCode != http.StatusOK {
-			t.Fatalf("watch %d: %s", n+1, last.Status)
+			t.Fatalf("watch %d: got status %s, want 200", n+1, last.Status)
 		}
 	}
 	more := watch(own)
 	if text, _ := io.ReadAll(more.Body); more.StatusCode != http.StatusTooManyRequests || more.Header.Get("Retry-After") == "" || !strings.Contains(string(text), refusal) {
-		t.Fatalf("watch %d: %s: %s", most+1, more.Status, text)
+		t.Fatalf("watch %d: got %s: %s; want 429", most+1, more.Status, text)
 	}
 	if resp := watch(other); resp.StatusCode != http.StatusOK {
-		t.Errorf("of another caller: %s", resp.Status)
+		t.Errorf("watch of another caller: got status %s, want 200", resp.Status)
 	}
 	last.Body.Close()
 	for watch(own).StatusCode != http.StatusOK { // the cloud notices the end a moment later
 		if t.Context().Err() != nil {
-			t.Fatal("there is no room again")
+			t.Fatal("no watch can start after a watch ended")
 		}
 	}
 }
