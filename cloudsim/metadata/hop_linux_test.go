@@ -33,9 +33,9 @@ func TestRepliesCrossNoRouter(t *testing.T) {
 		return err
 	}
 	if err := dial(1, time.Minute); err != nil {
-		t.Fatalf("within a hop: %v", err)
+		t.Fatalf("dial with one hop: got error %v", err)
 	}
 	if err := dial(2, 500*time.Millisecond); err == nil {
-		t.Error("a reply could cross a router")
+		t.Error("a reply passed a router")
 	}
 }

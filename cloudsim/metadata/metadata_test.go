@@ -39,7 +39,7 @@ func serve(t *testing.T, cl metadata.Cloud, cfg metadata.Config) string {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("metadata: %v", err)
+			t.Errorf("Serve: got error %v", err)
 		}
 	})
 	return "http://" + ln.Addr().String()
@@ -84,7 +84,7 @@ func session(t *testing.T, hc *http.Client, url string) func(path string) (int, 
 	t.Helper()
 	code, token := send(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
 	if code != 200 {
-		t.Fatalf("session: %d %s", code, token)
+		t.Fatalf("token of a session: got %d %s, want 200", code, token)
 	}
 	return func(path string) (int, string) {
 		t.Helper()
@@ -125,7 +125,7 @@ func TestAnInstanceReadsAllAboutItself(t *testing.T) {
 		"/v1/instance/notices":            "[]\n",
 	} {
 		if code, got := get(path); code != 200 || got != want {
-			t.Errorf("%s: %d %q; want %q", path, code, got, want)
+			t.Errorf("%s: got %d %q, want %q", path, code, got, want)
 		}
 	}
 	_, whole := get("/v1/instance/")
@@ -138,7 +138,7 @@ func TestAnInstanceReadsAllAboutItself(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/instance/notices/preemption", "/v1/instance/labels/none", "/v1/instance/nothing", "/"} {
 		if code, got := get(path); code != 404 {
-			t.Errorf("%s: %d %q", path, code, got)
+			t.Errorf("%s: got %d %q, want 404", path, code, got)
 		}
 	}
 	_, list := get("/v1/")
@@ -183,18 +183,18 @@ func TestRefusedCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if code, got := send(t, hc, tc.method, url+tc.path, tc.headers...); code != tc.want {
-				t.Errorf("%d %q; want %d", code, got, tc.want)
+				t.Errorf("got %d %q, want %d", code, got, tc.want)
 			}
 		})
 	}
-	eventually.True(t, "the short session ends", func() bool {
+	eventually.True(t, "short session ends", func() bool {
 		code, _ := send(t, hc, "GET", url+"/v1/instance/id", "Metadata-Token", short)
 		return code == 401
 	})
 	b := instance(t, cl, "b")
 	other := serve(t, cl, metadata.Config{Instance: b.ID})
 	if code, got := send(t, hc, "GET", other+"/v1/instance/id", "Metadata-Token", token); code != 401 {
-		t.Errorf("a token of another instance: %d %q", code, got)
+		t.Errorf("token of another instance: got %d %q, want 401", code, got)
 	}
 }
 
@@ -207,31 +207,31 @@ func TestInstancesThatShareALoopback(t *testing.T) {
 	url := serve(t, cl, metadata.Config{})
 	for _, i := range []cloudsim.Instance{a, b} {
 		if code, got := session(t, from(t, i.InternalIP()), url)("/v1/instance/id"); code != 200 || got != string(i.ID) {
-			t.Errorf("%s: %d %q", i.ID, code, got)
+			t.Errorf("id of %s: got %d %q", i.ID, code, got)
 		}
 	}
 	_, token := send(t, from(t, a.InternalIP()), "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
 	if code, got := send(t, from(t, b.InternalIP()), "GET", url+"/v1/instance/id", "Metadata-Token", token); code != 401 {
-		t.Errorf("a's token from b: %d %q", code, got)
+		t.Errorf("request from b with the token of a: got %d %q, want 401", code, got)
 	}
 	if code, got := send(t, from(t, "127.0.0.1"), "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60"); code != 403 {
-		t.Errorf("from an address of no instance: got %d %q", code, got)
+		t.Errorf("request from the address of no instance: got %d %q, want 403", code, got)
 	}
 	if _, err := cl.DeleteInstance(t.Context(), a.ID); err != nil {
 		t.Fatal(err)
 	}
 	if code, got := send(t, from(t, a.InternalIP()), "GET", url+"/v1/instance/id", "Metadata-Token", token); code != 403 {
-		t.Errorf("after a is gone: %d %q", code, got)
+		t.Errorf("request from the address of the deleted instance a: got %d %q, want 403", code, got)
 	}
 	heir := cloudsim.Instance{}
 	for n := 0; heir.InternalIP() != a.InternalIP(); n++ {
 		heir = instance(t, cl, fmt.Sprintf("heir-%d", n))
 		if n > 300 {
-			t.Skip("the address is not given out again")
+			t.Skip("the cloud did not assign the address again")
 		}
 	}
 	if code, got := session(t, from(t, a.InternalIP()), url)("/v1/instance/id"); code != 200 || got != string(heir.ID) {
-		t.Errorf("the heir of the address: %d %q; want %s", code, got, heir.ID)
+		t.Errorf("request from an address that was assigned again: got %d %q, want %s", code, got, heir.ID)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestIdentity(t *testing.T) {
 	}
 	if claims.Issuer != cl.URL || claims.Audience != "vault" || claims.Instance.ID != i.ID || claims.Instance.ProviderID != i.ProviderID ||
 		claims.Expires-claims.IssuedAt != 3600 || claims.Subject != "instance:"+string(i.ID) {
-		t.Errorf("%+v", claims)
+		t.Errorf("claims of the identity document: got %+v", claims)
 	}
 	if _, err := cl.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyIdentity, OverlapSeconds: 60}); err != nil {
 		t.Fatal(err)
@@ -256,17 +256,17 @@ func TestIdentity(t *testing.T) {
 	_, after := get("/v1/instance/identity?audience=vault")
 	for name, doc := range map[string]string{"before": before, "after": after} {
 		if err := verified(t, cl, doc, &claims); err != nil {
-			t.Errorf("what was signed %s the rotation: %v", name, err)
+			t.Errorf("identity document from %s the rotation: got error %v", name, err)
 		}
 	}
 	if _, err := cl.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyIdentity}); err != nil {
 		t.Fatal(err)
 	}
 	if err := verified(t, cl, after, &claims); err == nil {
-		t.Error("a key that was rotated without overlap is still published")
+		t.Error("the key set still contains a key that was rotated without overlap")
 	}
 	if err := verified(t, cl, before, &claims); err != nil {
-		t.Errorf("its overlap is not over: %v", err)
+		t.Errorf("identity document during the overlap of its key: got error %v", err)
 	}
 }
 
@@ -277,11 +277,11 @@ func verified(t *testing.T, cl *client.Client, doc string, claims any) error {
 	_, raw := send(t, http.DefaultClient, "GET", cl.URL+"/.well-known/openid-configuration")
 	var conf cloudsim.OpenIDConfiguration
 	if err := json.Unmarshal([]byte(raw), &conf); err != nil || conf.Issuer != cl.URL {
-		t.Fatalf("%v: %s", err, raw)
+		t.Fatalf("OpenID configuration: got error %v, document %s", err, raw)
 	}
 	_, raw = send(t, http.DefaultClient, "GET", conf.JWKSURI)
 	if strings.Contains(raw, `"d"`) {
-		t.Fatalf("private keys are published: %s", raw)
+		t.Fatalf("the key set contains private keys: %s", raw)
 	}
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal([]byte(raw), &set); err != nil {
@@ -294,7 +294,7 @@ func verified(t *testing.T, cl *client.Client, doc string, claims any) error {
 	for _, k := range set.Key(token.Headers[0].KeyID) {
 		return token.Claims(k.Key.(*ecdsa.PublicKey), claims)
 	}
-	return fmt.Errorf("no key %s", token.Headers[0].KeyID)
+	return fmt.Errorf("the key set does not contain key %s", token.Headers[0].KeyID)
 }
 
 func TestNotices(t *testing.T) {
@@ -309,16 +309,16 @@ func TestNotices(t *testing.T) {
 	_, raw := get("/v1/instance/notices")
 	var notices []cloudsim.Notice
 	if err := json.Unmarshal([]byte(raw), &notices); err != nil || len(notices) != 2 || notices[0].Type != "preemption" {
-		t.Errorf("%v %s", err, raw)
+		t.Errorf("notices: got error %v, %s; want 2, the first of type preemption", err, raw)
 	}
 	if _, err := cl.WithdrawNotice(t.Context(), i.ID, "maintenance"); err != nil {
 		t.Error(err)
 	}
 	if code, _ := get("/v1/instance/notices/maintenance"); code != 404 {
-		t.Errorf("withdrawn: %d", code)
+		t.Errorf("withdrawn notice: got %d, want 404", code)
 	}
 	if code, raw := get("/v1/instance/notices/preemption"); code != 200 || !strings.Contains(raw, `"at":`) {
-		t.Errorf("%d %s", code, raw)
+		t.Errorf("preemption notice: got %d %s, want 200", code, raw)
 	}
 }
 
@@ -348,10 +348,10 @@ func TestHalfARequest(t *testing.T) {
 			}
 			raw, err := io.ReadAll(c)
 			if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // io.ReadAll does not wrap
-				t.Fatal("the service still holds the connection")
+				t.Fatal("the service keeps the connection open")
 			}
 			if !strings.HasPrefix(string(raw), want) {
-				t.Errorf("%q; want %s", raw, want)
+				t.Errorf("got %q, want prefix %s", raw, want)
 			}
 		})
 	}
@@ -368,16 +368,16 @@ func TestLoopbackGetsNoSecrets(t *testing.T) {
 	get := session(t, hc, serve(t, cl, metadata.Config{}))
 	for _, path := range secrets {
 		if code, got := get(path); code != 403 || !strings.Contains(got, "--trust-loopback") {
-			t.Errorf("%s: %d %q", path, code, got)
+			t.Errorf("%s: got %d %q, want 403", path, code, got)
 		}
 	}
 	if code, got := get("/v1/instance/id"); code != 200 || got != string(i.ID) {
-		t.Errorf("the id: %d %q", code, got)
+		t.Errorf("instance id: got %d %q, want 200", code, got)
 	}
 	get = session(t, hc, serve(t, cl, metadata.Config{TrustLoopback: true}))
 	for _, path := range secrets {
 		if code, got := get(path); code == 403 {
-			t.Errorf("%s of a service that trusts loopback: %d %q", path, code, got)
+			t.Errorf("%s with --trust-loopback: got %d %q", path, code, got)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestMetadataTree(t *testing.T) {
 	url := serve(t, cl, metadata.Config{Instance: last.ID})
 	get := func(path string) (int, string) { return send(t, http.DefaultClient, "GET", url+path) }
 	if code, text := get("/hetzner/v1/metadata/instance-id"); code != 404 {
-		t.Errorf("before the tree is set: %d %q, want 404", code, text)
+		t.Errorf("path of a missing tree: got %d %q, want 404", code, text)
 	}
 	tree := cloudsim.SetMetadataTree{MetadataTreeSpec: cloudsim.MetadataTreeSpec{
 		Prefix: "/hetzner/v1/metadata",
@@ -57,7 +57,7 @@ func TestMetadataTree(t *testing.T) {
 		"/hetzner/v1/metadata/doc":               `{"cost":"$5","tier":"a\"b"}`,
 	} {
 		if code, got := get(path); code != 200 || got != want {
-			t.Errorf("%s: %d %q; want %q", path, code, got, want)
+			t.Errorf("%s: got %d %q, want %q", path, code, got, want)
 		}
 	}
 	for path, want := range map[string]int{
@@ -68,20 +68,20 @@ func TestMetadataTree(t *testing.T) {
 		"/v1/instance/id":                  401, // the service's own paths still need a session
 	} {
 		if code, got := get(path); code != want {
-			t.Errorf("%s: %d %q; want %d", path, code, got, want)
+			t.Errorf("%s: got %d %q, want %d", path, code, got, want)
 		}
 	}
 	if code, got := send(t, http.DefaultClient, "POST", url+"/hetzner/v1/metadata/instance-id"); code != 405 {
-		t.Errorf("POST: %d %q, want 405", code, got)
+		t.Errorf("POST: got %d %q, want 405", code, got)
 	}
 	if code, got := send(t, http.DefaultClient, "GET", url+"/hetzner/v1/metadata/instance-id", "X-Forwarded-For", "10.0.0.1"); code != 403 {
-		t.Errorf("through a proxy: %d %q, want 403", code, got)
+		t.Errorf("request with X-Forwarded-For: got %d %q, want 403", code, got)
 	}
 	if err := admin.DeleteMetadataTree(ctx, "hetzner"); err != nil {
 		t.Fatal(err)
 	}
 	if code, text := get("/hetzner/v1/metadata/instance-id"); code != 404 {
-		t.Errorf("after the deletion: %d %q, want 404", code, text)
+		t.Errorf("path of a deleted tree: got %d %q, want 404", code, text)
 	}
 }
 
@@ -101,23 +101,23 @@ func TestMetadataTreeSession(t *testing.T) {
 	url := serve(t, cl, metadata.Config{Instance: a.ID})
 	const path, header = "/latest/meta-data/instance-id", "X-aws-ec2-metadata-token"
 	if code, got := send(t, http.DefaultClient, "GET", url+path); code != 401 || !strings.Contains(got, "PUT /latest/api/token") || !strings.Contains(got, header) {
-		t.Errorf("without a token: %d %q, want 401 with the path and the header of tokens", code, got)
+		t.Errorf("request without a token: got %d %q, want 401 with the path and the header of tokens", code, got)
 	}
 	if code, got := send(t, http.DefaultClient, "PUT", url+"/latest/api/token"); code != 400 {
-		t.Errorf("without a lifetime: %d %q, want 400", code, got)
+		t.Errorf("token request without a lifetime: got %d %q, want 400", code, got)
 	}
 	token := func(url string) string {
 		code, token := send(t, http.DefaultClient, "PUT", url+"/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60")
 		if code != 200 {
-			t.Fatalf("%d %q", code, token)
+			t.Fatalf("token request: got %d %q, want 200", code, token)
 		}
 		return token
 	}
 	if code, got := send(t, http.DefaultClient, "GET", url+path, header, token(url)); code != 200 || got != "i-00000000000000001" {
-		t.Errorf("%d %q", code, got)
+		t.Errorf("request with a token: got %d %q, want 200 with the instance id", code, got)
 	}
 	if code, got := send(t, http.DefaultClient, "GET", url+path, header, token(serve(t, cl, metadata.Config{Instance: b.ID}))); code != 401 {
-		t.Errorf("with the token of another instance: %d %q, want 401", code, got)
+		t.Errorf("request with the token of another instance: got %d %q, want 401", code, got)
 	}
 }
 
@@ -139,14 +139,14 @@ func TestMetadataTreesDoNotOverlap(t *testing.T) {
 	}
 	again, err := admin.SetMetadataTree(ctx, "first", tree("/latest/meta-data", "/latest/api/token"))
 	if err != nil || again.Revision != first.Revision {
-		t.Errorf("the same tree again: revision %d, %v; want %d", again.Revision, err, first.Revision)
+		t.Errorf("same tree again: got revision %d, error %v; want revision %d", again.Revision, err, first.Revision)
 	}
 	for _, other := range []cloudsim.SetMetadataTree{
 		tree("/latest/meta-data", ""), tree("/latest", ""), tree("/latest/meta-data/x", ""), tree("/latest/api", ""),
 		tree("/x", "/latest/api/token"), tree("/x", "/latest/meta-data/token"),
 	} {
 		if _, err := admin.SetMetadataTree(ctx, "second", other); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("%+v: %v, want Conflict", other.MetadataTreeSpec, err)
+			t.Errorf("%+v: got error %v, want Conflict", other.MetadataTreeSpec, err)
 		}
 	}
 	if _, err := admin.SetMetadataTree(ctx, "second", tree("/latest/meta-data-2", "")); err != nil {
@@ -154,14 +154,14 @@ func TestMetadataTreesDoNotOverlap(t *testing.T) {
 	}
 	for _, bad := range []cloudsim.SetMetadataTree{tree("/v1", ""), tree("/v1/x", ""), tree("/x", "/v1/token"), tree("x", ""), tree("/x/", ""), tree("/x/../y", "")} {
 		if _, err := admin.SetMetadataTree(ctx, "third", bad); !errors.Is(err, cloudsim.Invalid) {
-			t.Errorf("%+v: %v, want Invalid", bad.MetadataTreeSpec, err)
+			t.Errorf("%+v: got error %v, want Invalid", bad.MetadataTreeSpec, err)
 		}
 	}
 	for _, text := range []string{"${secret}", "${id.hex0}", "${name.number}", "${id", "${labels.}"} {
 		bad := tree("/x", "")
 		bad.Leaves[0].Text = text
 		if _, err := admin.SetMetadataTree(ctx, "third", bad); !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), "leaves[0].text") {
-			t.Errorf("text %q: %v, want Invalid of leaves[0].text", text, err)
+			t.Errorf("text %q: got error %v, want Invalid with the field leaves[0].text", text, err)
 		}
 	}
 }
