@@ -66,6 +66,6 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 		return ""
 	})
 	if len(log) > 0 {
-		t.Errorf("second log line: %q", <-log)
+		t.Errorf("got the second log line %q, want one line", <-log)
 	}
 }

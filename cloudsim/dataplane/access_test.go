@@ -56,11 +56,11 @@ func TestSourceRanges(t *testing.T) {
 		}
 	}
 	if who := dialUDP(t, f.address()).tryAsk("x"); who != "" {
-		t.Error("a datagram of 127.0.0.1 was accepted")
+		t.Error("a datagram of the excluded client 127.0.0.1 got an answer")
 	}
 	s, _ := counters.LoadBalancerStats(lbID)
 	if s.Listeners[0].Refused.SourceRange != 2 || s.Listeners[1].Refused.SourceRange != 1 {
-		t.Errorf("refused %+v", s.Listeners)
+		t.Errorf("refused clients: got %+v, want 2 and 1", s.Listeners)
 	}
 	enter := func(ip string) (client, udpClient) {
 		tcp, err := from(ip).Dial("tcp", f.address())
@@ -91,13 +91,13 @@ func TestSourceRanges(t *testing.T) {
 	})
 	expelled.wasReset()
 	if who := expelledFlow.tryAsk("y"); who != "" {
-		t.Errorf("the flow of an excluded client is answered by %s", who)
+		t.Errorf("flow of an excluded client: got an answer of %s, want none", who)
 	}
 	kept.alive()
 	keptFlow.ask("y")
 	s, _ = counters.LoadBalancerStats(lbID)
 	if n := s.Listeners[1].Accepted - s.Listeners[1].Refused.SourceRange; n != 2 {
-		t.Errorf("%d flows began, want 2", n)
+		t.Errorf("got %d accepted flows, want 2", n)
 	}
 	f.lb.SourceRanges = nil
 	f.cloud.putLB(f.lb)
@@ -140,7 +140,7 @@ func TestProxyProtocol(t *testing.T) {
 			want = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(want, me.Port()), port)
 		}
 		if d := cmp.Diff(want, <-heard); d != "" {
-			t.Errorf("%s: %s", version, d)
+			t.Errorf("addresses of %s differ: %s", version, d)
 		}
 		if version == cloudsim.ProxyV2 {
 			c.alive()
@@ -154,7 +154,7 @@ func TestProxyProtocol(t *testing.T) {
 func TestDualStack(t *testing.T) {
 	t.Parallel()
 	if ln, err := net.Listen("tcp", "[::1]:0"); err != nil {
-		t.Skip("no IPv6 here: ", err)
+		t.Skip("IPv6 is not available: ", err)
 	} else {
 		ln.Close()
 	}
@@ -166,7 +166,7 @@ func TestDualStack(t *testing.T) {
 	f.up(t, dataplane.Config{})
 	for _, ip := range []string{f.lb.IP, "::1"} {
 		if word, refused := ask(t, net.JoinHostPort(ip, fmt.Sprint(spare.port))); word != "i-000001" {
-			t.Errorf("on %s: %q, refused %v", ip, word, refused)
+			t.Errorf("address %s: got answer %q, refused %v; want i-000001", ip, word, refused)
 		}
 	}
 	open := dial(t, net.JoinHostPort(f.lb.IP, fmt.Sprint(spare.port)))
@@ -180,10 +180,10 @@ func TestDualStack(t *testing.T) {
 		return ""
 	})
 	if s.Listeners[0].Error != "" || !strings.Contains(s.Listeners[1].Error, "ip route add local 2001:db8::7 dev lo") || !strings.Contains(s.Reason, s.Listeners[1].Error) {
-		t.Errorf("status %+v; want the reason and what to do at the second address, and nothing at the first", s)
+		t.Errorf("status: got %+v, want an error with the ip command for the second address and no error for the first", s)
 	}
 	if _, err := open.Write([]byte("x")); err != nil {
-		t.Errorf("a connection on the address that stayed: %v", err)
+		t.Errorf("connection on the first address: got error %v", err)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestPublishedPort(t *testing.T) {
 	}
 	f.cloud.await(t, lbID, ready)
 	if word, _ := ask(t, fmt.Sprintf("%s:%d", host, taken.port)); word != "i-000001" {
-		t.Errorf("the published port leads to %q", word)
+		t.Errorf("published port: got answer %q, want i-000001", word)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestClientAffinity(t *testing.T) {
 	who := first.line()
 	for range 5 {
 		if word, _ := ask(t, f.address()); word != who {
-			t.Fatalf("reached %s, and then %s", who, word)
+			t.Fatalf("got answers of %s and %s, want the same target", who, word)
 		}
 	}
 	f.lb.Affinity = cloudsim.AffinityNone

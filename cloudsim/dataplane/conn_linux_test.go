@@ -53,11 +53,11 @@ func TestSilentTarget(t *testing.T) {
 	counters := dataplane.NewCounters()
 	f.up(t, dataplane.Config{Counters: counters})
 	if word, refused := ask(t, f.address()); refused || word != "i-000002" {
-		t.Errorf("reached %q, refused %v", word, refused)
+		t.Errorf("got answer %q, refused %v; want i-000002", word, refused)
 	}
 	s, _ := counters.LoadBalancerStats(lbID)
 	if s.Targets[0].FailedDials != 1 || s.Targets[1].BytesIn != uint64(len("ping\n")) {
-		t.Errorf("counted %+v", s.Targets)
+		t.Errorf("counters: got %+v, want 1 failed dial of the first target", s.Targets)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestListenerGoesWhileDialling(t *testing.T) {
 	f.cloud.putLB(f.lb)
 	c.wasReset()
 	if s := stats(); s.Targets[0].FailedDials != 0 || s.Targets[0].Active != 0 {
-		t.Errorf("got statistics %+v; want a reset because no target answered", s.Targets[0])
+		t.Errorf("counters: got %+v, want no failed and no active connection", s.Targets[0])
 	}
 }
 

@@ -40,11 +40,11 @@ func TestDialPolicy(t *testing.T) {
 		"8.8.8.8":         false,
 	} {
 		if err := p.check(netip.MustParseAddr(ip)); (err == nil) != want {
-			t.Errorf("%s: %v; want it allowed: %t", ip, err, want)
+			t.Errorf("%s: got error %v, want it allowed: %t", ip, err, want)
 		}
 	}
 	if err := newDialPolicy(Config{}).check(netip.MustParseAddr("127.64.0.1")); err == nil {
-		t.Error("127.64.0.1 is allowed without ranges")
+		t.Error("the policy without ranges allows 127.64.0.1")
 	}
 }
 
@@ -63,7 +63,7 @@ func TestDialPolicyReadsAgain(t *testing.T) {
 	host = prefixesOf("10.0.0.5/32")
 	p.until = time.Now()
 	if err := p.check(ip); err == nil {
-		t.Error("allowed after this machine got the address")
+		t.Error("the policy allows a local address of this machine")
 	}
 	host, failure = nil, errors.New("no routes")
 	p.until = time.Now()

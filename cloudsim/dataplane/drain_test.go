@@ -32,7 +32,7 @@ func TestDrainingIsVisible(t *testing.T) {
 	b.alive()
 	s, _ := counters.LoadBalancerStats(lbID)
 	if len(s.Targets) != 2 || s.Targets[1].Instance != instance(2) || s.Targets[1].Active != 1 {
-		t.Errorf("counted %+v; want the draining target, too", s.Targets)
+		t.Errorf("counters: got %+v, want the draining target with 1 active connection", s.Targets)
 	}
 	a.Close()
 	b.Close()
@@ -60,7 +60,7 @@ func TestProbeOfAnEndlessAnswer(t *testing.T) {
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, IntervalMillis: 300_000, TimeoutMillis: 5000}
 	f.up(t, dataplane.Config{})
 	if n := <-sent; n == 0 || n > 32<<20 { // bytes; more than the socket buffers hold
-		t.Errorf("the target sent %d bytes to a probe, want more than 0 and at most 32 MiB", n)
+		t.Errorf("the target sent %d bytes to a health check, want more than 0 and at most 32 MiB", n)
 	}
 }
 
@@ -109,6 +109,6 @@ func TestAnEndRestartsIdle(t *testing.T) {
 	time.Sleep(idle * 3 / 5)
 	_ = c.CloseWrite()
 	if all, err := io.ReadAll(c); string(all) != "late" || err != nil {
-		t.Errorf("after the end: %q, %v", all, err)
+		t.Errorf("got rest %q, error %v; want late", all, err)
 	}
 }

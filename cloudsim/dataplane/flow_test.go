@@ -119,7 +119,7 @@ func TestUDP(t *testing.T) {
 	counters := dataplane.NewCounters()
 	f.up(t, dataplane.Config{Counters: counters})
 	if word, _ := ask(t, f.address()); word == "" {
-		t.Error("no answer over TCP")
+		t.Error("got no answer over TCP")
 	}
 	seen := map[string]int{}
 	for range 6 {
@@ -127,20 +127,20 @@ func TestUDP(t *testing.T) {
 		who := c.ask("first")
 		for range 5 {
 			if again := c.ask("again"); again != who {
-				t.Fatalf("a client's datagrams reached %s and %s", who, again)
+				t.Fatalf("datagrams of one client: got answers of %s and %s, want the same target", who, again)
 			}
 		}
 		seen[who]++
 	}
 	if d := cmp.Diff(map[string]int{"i-000001": 3, "i-000002": 3}, seen); d != "" {
-		t.Errorf("clients by target: %s", d)
+		t.Errorf("number of clients of each target differs: %s", d)
 	}
 	c := dialUDP(t, f.address())
 	c.ask("")
 	c.ask(string(bytes.Repeat([]byte("x"), 60_000)))
 	s, ok := counters.LoadBalancerStats(lbID)
 	if l := s.Listeners[1]; !ok || l.Active != 7 || l.Accepted != 7 || l.Refused != (cloudsim.Refusals{}) {
-		t.Errorf("counted %+v, %v", l, ok)
+		t.Errorf("counters: got %+v, %v; want 7 active and 7 accepted flows", l, ok)
 	}
 	// A target can answer before the data plane has counted the datagram.
 	eventually.True(t, "the bytes of all datagrams are counted", func() bool {
@@ -175,7 +175,7 @@ func TestFlowExpires(t *testing.T) {
 	eventually.Empty(t, func() string {
 		speaks.ask("still here")
 		if n := flows(); n != 1 {
-			return fmt.Sprintf("%d flows", n)
+			return fmt.Sprintf("got %d flows, want 1", n)
 		}
 		return ""
 	})
@@ -183,17 +183,17 @@ func TestFlowExpires(t *testing.T) {
 		speaks.ask("still here")
 		g, d := runtime.NumGoroutine(), openDescriptors(t)
 		if g > goroutines || d > descriptors {
-			return fmt.Sprintf("%d goroutines, %d descriptors; %d and %d before", g, d, goroutines, descriptors)
+			return fmt.Sprintf("got %d goroutines and %d descriptors, want at most %d and %d", g, d, goroutines, descriptors)
 		}
 		return ""
 	})
 	s, _ := counters.LoadBalancerStats(lbID)
 	if s.Listeners[1].Accepted != 21 {
-		t.Errorf("%d flows began, want 21", s.Listeners[1].Accepted)
+		t.Errorf("got %d accepted flows, want 21", s.Listeners[1].Accepted)
 	}
 	eventually.Empty(t, func() string {
 		if n := flows(); n != 0 {
-			return fmt.Sprintf("%d flows", n)
+			return fmt.Sprintf("got %d flows, want 0", n)
 		}
 		return ""
 	})
@@ -213,7 +213,7 @@ func TestFlowMovesOn(t *testing.T) {
 				return n
 			}
 		}
-		t.Fatalf("answered by %q", who)
+		t.Fatalf("got an answer of %q, want an answer of a target", who)
 		return 0
 	}
 	movesFrom := func(who string) string {
@@ -237,7 +237,7 @@ func TestFlowMovesOn(t *testing.T) {
 		failed += target.FailedDials
 	}
 	if failed == 0 {
-		t.Error("no failed dial was counted")
+		t.Error("counters: got no failed dial, want at least 1")
 	}
 	ill := at(who)
 	f.servers[ill].close()
@@ -245,7 +245,7 @@ func TestFlowMovesOn(t *testing.T) {
 		if n != ill && n != first {
 			who = movesFrom(who)
 			if who != string(instance(n+1)) {
-				t.Errorf("went to %s, want %s", who, instance(n+1))
+				t.Errorf("got target %s, want %s", who, instance(n+1))
 			}
 		}
 	}

@@ -32,11 +32,11 @@ func TestWatchResumes(t *testing.T) {
 		f.cloud.breakWatches()
 		f.cloud.await(t, lbID, ready)
 		if word, _ := ask(t, f.address()); word != string(targets[i%2].Instance) {
-			t.Fatalf("round %d reached %q, want %s", i, word, targets[i%2].Instance)
+			t.Fatalf("round %d: got answer %q, want %s", i, word, targets[i%2].Instance)
 		}
 	}
 	if f.cloud.lists != 1 {
-		t.Errorf("listed %d times, want once", f.cloud.lists)
+		t.Errorf("got %d list calls, want 1", f.cloud.lists)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestCloudAwayAndGone(t *testing.T) {
 	kept.alive()
 	for _, s := range f.cloud.told("lb-000003") {
 		if s.Listeners[0].Error != "" {
-			t.Errorf("the address was still in use: %s", s.Listeners[0].Error)
+			t.Errorf("listener of the second load balancer: got error %s", s.Listeners[0].Error)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 	}
 	want := []string{f.address(), fmt.Sprintf("%s:%d", last.IP, port)}
 	if diff := cmp.Diff(want, asked); diff != "" {
-		t.Errorf("listened on (-want +got):\n%s", diff)
+		t.Errorf("listen addresses differ (-want +got):\n%s", diff)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestCloudThatBeganAnew(t *testing.T) {
 	f.cloud.fail(nil)
 	f.cloud.await(t, lbID, ready)
 	if word, _ := ask(t, f.address()); word != string(instance(1)) {
-		t.Errorf("reached %q, want the server of the second instance", word)
+		t.Errorf("got answer %q, want the server of the second instance", word)
 	}
 }
 
@@ -238,13 +238,13 @@ func TestShutdownGrace(t *testing.T) {
 	polite.alive()
 	_ = polite.CloseWrite()
 	if rest, err := io.ReadAll(polite); len(rest) != 0 || err != nil {
-		t.Errorf("a connection that ends within the grace: %q, %v", rest, err)
+		t.Errorf("connection that ends in the grace period: got rest %q, error %v", rest, err)
 	}
 	stays.wasReset()
 	drains.wasReset()
 	<-done
 	if took := time.Since(begin); took < grace || took > grace+testTimeout/2 {
-		t.Errorf("stopped after %v, want %v", took, grace)
+		t.Errorf("Run returned after %v, want %v", took, grace)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestFirstContact(t *testing.T) {
 	cloud := newMemory()
 	cloud.fail(cloudsim.Errorf(cloudsim.Unauthenticated, "no such token"))
 	if err := dataplane.Run(ctx, log, dataplane.Config{}, cloud); !errors.Is(err, cloudsim.Unauthenticated) {
-		t.Errorf("Run = %v, want Unauthenticated", err)
+		t.Errorf("Run: got error %v, want Unauthenticated", err)
 	}
 	f := newFleet(t, 1, each(echo))
 	f.cloud.putLB(f.lb)
@@ -284,7 +284,7 @@ func TestValidate(t *testing.T) {
 			got = err.Error()
 		}
 		if got != tc.want {
-			t.Errorf("Run with %+v = %q, want %q", tc.cfg, got, tc.want)
+			t.Errorf("Run with %+v: got %q, want %q", tc.cfg, got, tc.want)
 		}
 	}
 }

@@ -35,14 +35,14 @@ func TestSpreads(t *testing.T) {
 		got[word]++
 		eventually.Empty(t, func() string { // the balancer may see the end later than the client
 			if n := sum(t, reg, "cloudsim_lb_active_connections"); n != 0 {
-				return fmt.Sprintf("%v connections are open", n)
+				return fmt.Sprintf("got %v open connections, want 0", n)
 			}
 			return ""
 		})
 	}
 	want := map[string]int{"i-000001": rounds, "i-000002": rounds, "i-000003": rounds}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("requests by target (-want +got):\n%s", diff)
+		t.Errorf("number of requests of each target differs (-want +got):\n%s", diff)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestLeastConnections(t *testing.T) {
 		held[c.line()] = c
 	}
 	if len(held) != 3 {
-		t.Fatalf("three connections went to %d targets", len(held))
+		t.Fatalf("three connections: got %d different targets, want 3", len(held))
 	}
 	for _, free := range []string{"i-000002", "i-000001", "i-000002", "i-000003"} {
 		held[free].Close()
@@ -74,7 +74,7 @@ func TestLeastConnections(t *testing.T) {
 
 // The client or the target may end its half of a connection. The other half stays open.
 func TestHalfClose(t *testing.T) {
-	t.Run("client first", func(t *testing.T) {
+	t.Run("client ends first", func(t *testing.T) {
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {
 			all, err := io.ReadAll(c)
 			fmt.Fprintf(c, "%s %v\n", all, err)
@@ -88,10 +88,10 @@ func TestHalfClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := c.line(); got != "question <nil>" {
-			t.Errorf("answer after the end of the question: %q", got)
+			t.Errorf("got answer %q, want question", got)
 		}
 	})
-	t.Run("target first", func(t *testing.T) {
+	t.Run("target ends first", func(t *testing.T) {
 		heard := make(chan string, 100) // large enough for probes, which are connections too
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {
 			_, _ = io.WriteString(c, "answer")
@@ -104,14 +104,14 @@ func TestHalfClose(t *testing.T) {
 		<-heard
 		c := dial(t, f.address())
 		if all, err := io.ReadAll(c); string(all) != "answer" || err != nil {
-			t.Fatalf("answer: %q, %v", all, err)
+			t.Fatalf("got answer %q, error %v; want answer", all, err)
 		}
 		if _, err := io.WriteString(c, "late"); err != nil {
 			t.Fatal(err)
 		}
 		c.Close()
 		if got := <-heard; got != "late <nil>" {
-			t.Errorf("target heard %q", got)
+			t.Errorf("target received %q, want late", got)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func TestAnswerOutlivesItsTarget(t *testing.T) {
 	}
 	eventually.Empty(t, func() string {
 		if n := said().BytesOut; n != size {
-			return fmt.Sprintf("%d bytes of the answer came", n)
+			return fmt.Sprintf("data plane counted %d bytes", n)
 		}
 		return ""
 	})
@@ -155,7 +155,7 @@ func TestAnswerOutlivesItsTarget(t *testing.T) {
 		return ""
 	})
 	if n, err := io.Copy(io.Discard, c); n != size || err != nil {
-		t.Errorf("got %d of %d bytes: %v", n, size, err)
+		t.Errorf("got %d of %d bytes: error %v", n, size, err)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestResetTravels(t *testing.T) {
 		_ = c.SetLinger(0)
 		c.Close()
 		if err := <-ended; !isReset(err) {
-			t.Errorf("target read %v, want a reset", err)
+			t.Errorf("target: got read error %v, want a reset", err)
 		}
 	})
 }
@@ -220,7 +220,7 @@ func TestBigTransferBothWays(t *testing.T) {
 		})
 		got, n, err := digest(c)
 		if err != nil || got != want[receive] {
-			return fmt.Errorf("stream %d: %d of %d bytes, sum %x, want %x: %w", receive, n, size, got, want[receive], err)
+			return fmt.Errorf("stream %d: got %d of %d bytes with sum %x, want %x: %w", receive, n, size, got, want[receive], err)
 		}
 		return nil
 	}
@@ -237,10 +237,10 @@ func TestBigTransferBothWays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := exchange(c.TCPConn, 2, 1); err != nil {
-		t.Errorf("client: %v", err)
+		t.Errorf("client: got error %v", err)
 	}
 	if err := <-target; err != nil {
-		t.Errorf("target: %v", err)
+		t.Errorf("target: got error %v", err)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestBigTransferBothWays(t *testing.T) {
 func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
-		t.Skip("on this platform a waiting connection does not notice that its client left")
+		t.Skip("this platform does not report the end of the client of a waiting connection")
 	}
 	release := make(chan struct{})
 	f := newFleet(t, 1, each(func(*net.TCPConn) { <-release })) // reads nothing
@@ -259,7 +259,7 @@ func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 		t.Helper()
 		eventually.Empty(t, func() string {
 			if s, _ := counters.LoadBalancerStats(lbID); s.Listeners[0].Active != want {
-				return fmt.Sprintf("%d connections", s.Listeners[0].Active)
+				return fmt.Sprintf("got %d active connections", s.Listeners[0].Active)
 			}
 			return ""
 		})
@@ -287,7 +287,7 @@ func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 func TestSlowReaderDoesNotSlowOthers(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
-		t.Skip("this version counts a slow reader as silent")
+		t.Skip("this platform treats a slow reader as an idle connection")
 	}
 	const size = 32 << 20 // bytes; more than the socket buffers hold
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
@@ -311,7 +311,7 @@ func TestSlowReaderDoesNotSlowOthers(t *testing.T) {
 		c.Close()
 	}
 	if n, err := io.Copy(io.Discard, slow); n != size || err != nil {
-		t.Errorf("the slow reader got %d of %d bytes: %v", n, size, err)
+		t.Errorf("slow reader: got %d of %d bytes, error %v", n, size, err)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestSlowReaderDoesNotSlowOthers(t *testing.T) {
 func TestLateReaderGetsTheEnd(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
-		t.Skip("this version counts a slow reader as silent")
+		t.Skip("this platform treats a slow reader as an idle connection")
 	}
 	const size, idle = 1 << 20, 2 * time.Second // size: bytes, more than the client's socket buffer holds
 	ended := make(chan struct{}, 100)
@@ -338,7 +338,7 @@ func TestLateReaderGetsTheEnd(t *testing.T) {
 	<-ended
 	time.Sleep(2 * idle)
 	if n, err := io.Copy(io.Discard, c); n != size || err != nil {
-		t.Errorf("got %d of %d bytes: %v", n, size, err)
+		t.Errorf("got %d of %d bytes, error %v", n, size, err)
 	}
 }
 
@@ -384,7 +384,7 @@ func TestIdleTimeoutChanges(t *testing.T) {
 	begin := time.Now()
 	c.wasReset()
 	if took := time.Since(begin); took > 15*time.Second {
-		t.Errorf("reset after %v", took)
+		t.Errorf("got a reset after %v, want at most 15s", took)
 	}
 }
 
@@ -424,7 +424,7 @@ func TestMaxOpen(t *testing.T) {
 		first.line()
 		second.line()
 		if word, refused := ask(t, f.address()); !refused {
-			t.Errorf("a third connection of %d reached %s", maxOpen, word)
+			t.Errorf("connection beyond the limit of %d: got answer %s, want a reset", maxOpen, word)
 		}
 		first.Close()
 		eventually.Empty(t, func() string {
@@ -445,7 +445,7 @@ func TestMaxConnections(t *testing.T) {
 	first.line()
 	second.line()
 	if word, refused := ask(t, f.address()); !refused {
-		t.Fatalf("a third connection reached %s", word)
+		t.Fatalf("third connection: got answer %s, want a reset", word)
 	}
 	first.Close()
 	eventually.Empty(t, func() string {
@@ -474,22 +474,22 @@ func TestDialFailureTriesAnother(t *testing.T) {
 	f.cloud.await(t, lbID, ready)
 	for range 9 {
 		if word, refused := ask(t, f.address()); refused || word != "i-000002" {
-			t.Fatalf("reached %q, refused %v; want i-000002", word, refused)
+			t.Fatalf("got answer %q, refused %v; want i-000002", word, refused)
 		}
 	}
 	f.servers[1].close()
 	for range 3 {
 		if word, refused := ask(t, f.address()); !refused {
-			t.Errorf("reached %q, want a reset", word)
+			t.Errorf("got answer %q, want a reset", word)
 		}
 	}
 	if len(log) != 1 {
-		t.Fatalf("%d log lines about refused clients, want 1", len(log))
+		t.Fatalf("got %d log lines about refused clients, want 1", len(log))
 	}
 	line := <-log
 	for _, want := range []string{"a client was refused", "i-000001", "i-000002", "i-000003", syscall.ECONNREFUSED.Error()} {
 		if !strings.Contains(line, want) {
-			t.Errorf("log line %q, want %q in it", line, want)
+			t.Errorf("log line: got %q, want a line with %q", line, want)
 		}
 	}
 	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetHealthy))
@@ -521,7 +521,7 @@ func TestAddressesBehindAnInstance(t *testing.T) {
 		t.Error(d)
 	}
 	if n := series(t, reg)["cloudsim_lb_connections_total{instance=i-000001,ip="+b.ip+",listener=,load_balancer=lb-000001}"]; n != 2 {
-		t.Errorf("%v connections are counted for b, want 2", n)
+		t.Errorf("target b: got %v connections, want 2", n)
 	}
 	b.close()
 	cloud.await(t, lbID, healths("healthy", "unhealthy"))
@@ -530,7 +530,7 @@ func TestAddressesBehindAnInstance(t *testing.T) {
 	cloud.putLB(lb)
 	a.close()
 	if word, refused := ask(t, address); !refused {
-		t.Errorf("got the answer %q from a load balancer without targets", word)
+		t.Errorf("load balancer without targets: got answer %q, want a reset", word)
 	}
 	cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
 		return cmp.Diff(cloudsim.TargetStatus{Instance: instance(1), IP: a.ip, Health: cloudsim.TargetHealthy}, s.Targets[0])

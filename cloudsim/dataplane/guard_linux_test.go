@@ -31,7 +31,7 @@ func inOwnNetwork(t *testing.T) {
 // program, stays.
 func TestClaimOfExistingRoutes(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, for a network namespace of its own")
+		t.Skip("needs root to create a network namespace")
 	}
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	inOwnNetwork(t)
@@ -49,7 +49,7 @@ func TestClaimOfExistingRoutes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !isLocal(tc.ip) {
-				t.Fatalf("%s is not local", tc.ip)
+				t.Fatalf("%s is not local, want local", tc.ip)
 			}
 			return release
 		}
@@ -66,7 +66,7 @@ func TestClaimOfExistingRoutes(t *testing.T) {
 			}
 			take()()
 			if isLocal(tc.ip) != left.stays {
-				t.Errorf("route %s of protocol %d stays: %v, want %v", tc.claimed, left.by, !left.stays, left.stays)
+				t.Errorf("route %s of protocol %d exists: %v, want %v", tc.claimed, left.by, !left.stays, left.stays)
 			}
 			if left.stays {
 				if err := netlink.RouteDel(r); err != nil {

@@ -48,7 +48,7 @@ func TestOwnReportsAreNoNews(t *testing.T) {
 // interface has the address. After the release, no server can listen on the address.
 func TestClaim(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, for a network namespace of its own")
+		t.Skip("needs root to create a network namespace")
 	}
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	inOwnNetwork(t)
@@ -75,7 +75,7 @@ func TestClaim(t *testing.T) {
 		}
 		release()
 		if _, err := (Config{}).open(t.Context(), cloudsim.TCP, tc.ip, 8080); err == nil || isLocal(tc.ip) {
-			t.Errorf("%s is local after the release: %v", tc.ip, err)
+			t.Errorf("%s is local after the release: open returned error %v", tc.ip, err)
 		}
 	}
 }

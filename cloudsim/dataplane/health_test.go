@@ -30,7 +30,7 @@ func TestProbesAreShared(t *testing.T) {
 					p.slots.mu.Lock()
 					defer p.slots.mu.Unlock()
 					if p.slots.free < 0 {
-						t.Errorf("%d more probes than there are slots", -p.slots.free)
+						t.Errorf("%d more health checks run than the slots allow", -p.slots.free)
 					}
 					near, far := net.Pipe()
 					go answer(far, strings.HasPrefix(address, "10."))
@@ -54,7 +54,7 @@ func TestProbesAreShared(t *testing.T) {
 					due := time.Now()
 					probe(new(probeShare), fmt.Sprint("10.0.0.", n), func(err error) {
 						if late := time.Since(due); late != 0 || err != nil {
-							t.Errorf("a probe of a healthy target ended %v late: %v", late, err)
+							t.Errorf("health check of a healthy target ended %v late with error %v", late, err)
 						}
 						due = due.Add(check.Interval())
 						healthy.Add(1)
@@ -64,13 +64,13 @@ func TestProbesAreShared(t *testing.T) {
 				stop()
 				work.Wait()
 				if n, want := healthy.Load(), int64(seconds*2*slots); n < want {
-					t.Errorf("healthy targets were probed %d times, want %d", n, want)
+					t.Errorf("got %d health checks of healthy targets, want at least %d", n, want)
 				}
 				if n, want := silent.Load(), int64(seconds/10*slots/(greedy+1)*greedy); n < want {
-					t.Errorf("silent targets were probed %d times, want %d", n, want)
+					t.Errorf("got %d health checks of silent targets, want at least %d", n, want)
 				}
 				if p.slots.free != slots || len(p.slots.waiting) != 0 {
-					t.Errorf("in the end %d slots are free and %d load balancers wait", p.slots.free, len(p.slots.waiting))
+					t.Errorf("after the test: %d slots are free and %d load balancers wait; want all slots free and 0 waiting", p.slots.free, len(p.slots.waiting))
 				}
 			})
 		})
@@ -143,7 +143,7 @@ func TestRation(t *testing.T) {
 					defer leave()
 				}
 				if got != tc.got {
-					t.Errorf("after %s of %d: %s, want %s", tc.story, tc.size, got, tc.got)
+					t.Errorf("after %s of %d: got %s, want %s", tc.story, tc.size, got, tc.got)
 				}
 			})
 		})

@@ -26,7 +26,7 @@ func TestLeavesNothing(t *testing.T) {
 	dial(t, f.address()).Close()
 	settled := func() string {
 		if n := sum(t, reg, "cloudsim_lb_active_connections"); n != 0 {
-			return fmt.Sprintf("%v connections are active", n)
+			return fmt.Sprintf("got %v active connections, want 0", n)
 		}
 		return ""
 	}
@@ -56,25 +56,25 @@ func TestLeavesNothing(t *testing.T) {
 	eventually.Empty(t, settled)
 	eventually.Empty(t, func() string {
 		if n := runtime.NumGoroutine(); n > goroutines {
-			return fmt.Sprintf("%d goroutines, %d before", n, goroutines)
+			return fmt.Sprintf("got %d goroutines, want at most %d", n, goroutines)
 		}
 		return ""
 	})
 	eventually.Empty(t, func() string {
 		runtime.GC() // closes the runtime's spare splice pipes
 		if n := openDescriptors(t); n > descriptors {
-			return fmt.Sprintf("%d descriptors, %d before", n, descriptors)
+			return fmt.Sprintf("got %d descriptors, want at most %d", n, descriptors)
 		}
 		return ""
 	})
 	if n := sum(t, reg, "cloudsim_lb_connections_total"); n < clients*times*9/10 {
-		t.Errorf("only %v of %d connections were forwarded", n, clients*times)
+		t.Errorf("got only %v of %d connections forwarded", n, clients*times)
 	}
 	held := dial(t, f.address())
 	held.line()
 	stop()
 	if s := stacks(); strings.Contains(s, "dataplane.") {
-		t.Errorf("goroutines of the data plane are left when Run has returned:\n%s", s)
+		t.Errorf("goroutines of the data plane run after Run returned:\n%s", s)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestWaitingHoldsNoPipes(t *testing.T) {
 	eventually.Empty(t, func() string {
 		runtime.GC() // closes the runtime's spare pipes
 		if more := openDescriptors(t) - before; more > 4*n {
-			return fmt.Sprintf("%d descriptors for %d connections, their clients and their targets", more, n)
+			return fmt.Sprintf("got %d descriptors for %d connections, want at most 4 each", more, n)
 		}
 		return ""
 	})
@@ -110,7 +110,7 @@ func openDescriptors(t testing.TB) int {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Skip("not Linux: ", err)
+		t.Skip("cannot count file descriptors: ", err)
 	}
 	return len(fds)
 }

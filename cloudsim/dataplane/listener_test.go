@@ -36,14 +36,14 @@ func TestPortTakenThenFreed(t *testing.T) {
 	})
 	want := fmt.Sprintf("another program listens on %s or on port %d of all addresses; trying again until it is free", f.address(), port)
 	if l := s.Listeners[0]; l.Endpoint != "" || l.Error != want {
-		t.Errorf("listener on a taken port: %+v, want error %q", l, want)
+		t.Errorf("listener on a used port: got %+v, want error %q", l, want)
 	}
 	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy))
 	dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+1)).alive()
 	other.close()
 	s = f.cloud.await(t, lbID, ready)
 	if l := s.Listeners[0]; l.Endpoint != f.address() || l.Error != "" {
-		t.Errorf("listener on a freed port: %+v", l)
+		t.Errorf("listener on a free port: got %+v, want no error", l)
 	}
 	dial(t, f.address()).alive()
 }
@@ -64,7 +64,7 @@ func TestLowPortFallsBack(t *testing.T) {
 	s := f.cloud.await(t, lbID, ready)
 	start, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err != nil {
-		t.Skip("not Linux: ", err)
+		t.Skip("cannot read the first unprivileged port: ", err)
 	}
 	want := cloudsim.ListenerStatus{
 		Protocol: cloudsim.TCP, Port: 80, IP: f.lb.IP, Endpoint: f.lb.IP + ":10080",
@@ -137,7 +137,7 @@ func TestReportsAreFew(t *testing.T) {
 	f.up(t, dataplane.Config{})
 	told := len(f.cloud.told(lbID))
 	if told > 1+1+3 { // one report for the socket and one report per target; an idle machine sends one report for all
-		t.Errorf("%d reports until all targets were healthy: %+v", told, f.cloud.told(lbID))
+		t.Errorf("got %d reports until all targets were healthy: %+v", told, f.cloud.told(lbID))
 	}
 	f.cloud.breakWatches()
 	for i := range 3 { // events of the instances, but no change of the load balancer
@@ -145,7 +145,7 @@ func TestReportsAreFew(t *testing.T) {
 	}
 	time.Sleep(200 * time.Millisecond) // time in which an unexpected report would be sent
 	if n := len(f.cloud.told(lbID)); n != told {
-		t.Errorf("%d reports without a change", n-told)
+		t.Errorf("got %d reports without a change, want 0", n-told)
 	}
 
 	begin := time.Now()
@@ -156,6 +156,6 @@ func TestReportsAreFew(t *testing.T) {
 		}
 	}
 	if n, most := len(f.cloud.told(lbID))-told, 2+int(time.Since(begin)/(100*time.Millisecond)); n > most {
-		t.Errorf("%d reports in %v, want at most %d", n, time.Since(begin), most)
+		t.Errorf("got %d reports in %v, want at most %d", n, time.Since(begin), most)
 	}
 }

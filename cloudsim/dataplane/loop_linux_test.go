@@ -31,11 +31,11 @@ func TestStoppedTimeIsLost(t *testing.T) {
 		before := l.now
 		l.tick(tc.allowed)
 		if got := l.now - before; got < tc.passed || got > tc.passed+time.Second {
-			t.Errorf("%s: %s passed, want %s", tc.name, got, tc.passed)
+			t.Errorf("%s: loop clock advanced by %s, want %s", tc.name, got, tc.passed)
 		}
 		l.tick(0)
 		if late := l.now - before - tc.passed; late > time.Second {
-			t.Errorf("%s: the clock jumped by %s afterwards", tc.name, late)
+			t.Errorf("%s: next tick advanced the loop clock by %s, want less than 1s", tc.name, late)
 		}
 	}
 }
@@ -70,17 +70,17 @@ func TestBusyLoopIsNotWaitedFor(t *testing.T) {
 		return err
 	}
 	if err := refused(); !errors.Is(err, syscall.ECONNRESET) {
-		t.Fatalf("with all loops: %v", err)
+		t.Fatalf("connection with all loops: got error %v, want a reset", err)
 	}
 	if len(f.loops) == 1 {
-		t.Skip("there is one processor")
+		t.Skip("needs more than one processor")
 	}
 	for i, l := range f.loops {
 		busy, free := make(chan struct{}), make(chan struct{})
 		l.do(func() { close(busy); <-free })
 		<-busy
 		if err := refused(); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("without loop %d: %v", i, err)
+			t.Errorf("connection without loop %d: got error %v, want a reset", i, err)
 		}
 		close(free)
 	}
@@ -106,11 +106,11 @@ func TestLoopsShare(t *testing.T) {
 	for _, l := range f.loops {
 		open = append(open, l.open.Load())
 		if n := l.open.Load(); n < 2*imbalance-imbalance || n > 3*imbalance {
-			t.Errorf("a loop has %d connections of %d", n, 3*2*imbalance)
+			t.Errorf("loop: got %d of %d connections, want about a third of them", n, 3*2*imbalance)
 		}
 	}
 	if open[0] < imbalance {
-		t.Errorf("%v: the loop passed on its first connections", open)
+		t.Errorf("open connections: got %v, want the first connections in the loop that accepted them", open)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestLoopsShare(t *testing.T) {
 func TestEventNumbers(t *testing.T) {
 	for _, id := range []uint64{0, 1, 1<<31 + 5, 1<<32 - 1, 1 << 32, 1<<63 + 7} {
 		if got := number(*event(id, reads)); got != id {
-			t.Errorf("id %d after the conversion is %d", id, got)
+			t.Errorf("event of id %d: got id %d", id, got)
 		}
 	}
 }

@@ -56,17 +56,17 @@ func TestMetrics(t *testing.T) {
 	c := dial(t, f.address())
 	c.alive()
 	if n := sum(t, reg, "cloudsim_lb_active_connections"); n != 1 {
-		t.Errorf("%v connections are active, want 1", n)
+		t.Errorf("got %v active connections, want 1", n)
 	}
 	c.Close()
 	f.servers[0].close()
 	if _, refused := ask(t, f.address()); !refused {
-		t.Error("connected to a closed target")
+		t.Error("connection to a closed target was accepted")
 	}
 	probed.close()
 	f.cloud.await(t, lbID, healths("unhealthy"))
 	if _, refused := ask(t, f.address()); !refused {
-		t.Error("connected to an unhealthy target")
+		t.Error("connection to an unhealthy target was accepted")
 	}
 	const target = "{instance=i-000001,ip=,listener=,load_balancer=lb-000001}"
 	want := map[string]float64{

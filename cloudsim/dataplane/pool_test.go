@@ -29,7 +29,7 @@ func answers(t *testing.T, address string, n int) {
 	t.Helper()
 	eventually.Empty(t, func() string {
 		if word, refused := ask(t, address); refused || word != string(instance(n)) {
-			return fmt.Sprintf("%s answers %q, refused: %v; want %s", address, word, refused, instance(n))
+			return fmt.Sprintf("%s: got answer %q, refused: %v; want %s", address, word, refused, instance(n))
 		}
 		return ""
 	})
@@ -47,10 +47,10 @@ func TestListenerTargets(t *testing.T) {
 	f.up(t, dataplane.Config{Counters: counters, Registry: reg})
 	for range 4 {
 		if word, _ := ask(t, f.address()); word != string(instance(1)) {
-			t.Errorf("the first listener forwards to %q", word)
+			t.Errorf("first listener: got answer %q, want the first target", word)
 		}
 		if word, _ := ask(t, f.second()); word != string(instance(2)) {
-			t.Errorf("the second listener forwards to %q", word)
+			t.Errorf("second listener: got answer %q, want the second target", word)
 		}
 	}
 	const key = "tcp/8081"
@@ -61,10 +61,10 @@ func TestListenerTargets(t *testing.T) {
 	})
 	s, _ := counters.LoadBalancerStats(lbID)
 	if len(s.Targets) != 2 || s.Targets[0].Connections != 4 || s.Targets[1].Connections != 4 || s.Targets[1].Listener != key {
-		t.Errorf("statistics %+v; want 4 connections for each listener", s.Targets)
+		t.Errorf("statistics: got %+v, want 4 connections for each listener", s.Targets)
 	}
 	if n := series(t, reg)["cloudsim_lb_connections_total{instance=i-000002,ip=,listener="+key+",load_balancer=lb-000001}"]; n != 4 {
-		t.Errorf("metric of the second listener's target: %v, want 4", n)
+		t.Errorf("metric of the second listener's target: got %v, want 4", n)
 	}
 
 	f.withSecond(append(own, f.lb.Targets...), nil) // the same instance is a target of both listeners
@@ -81,7 +81,7 @@ func TestListenerTargets(t *testing.T) {
 	f.cloud.putLB(f.lb)
 	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy))
 	if word, refused := ask(t, f.second()); !refused {
-		t.Errorf("a listener without targets forwards to %q", word)
+		t.Errorf("listener without targets: got answer %q, want a reset", word)
 	}
 	f.withSecond(nil, nil) // the targets of the load balancer
 	f.cloud.putLB(f.lb)
@@ -101,7 +101,7 @@ func TestListenerHealthCheck(t *testing.T) {
 	probed.close()
 	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
 	if word, refused := ask(t, f.second()); !refused {
-		t.Errorf("the second listener forwards to %q, whose health check fails", word)
+		t.Errorf("listener with an unhealthy target: got answer %q, want a reset", word)
 	}
 	answers(t, f.address(), 1)
 

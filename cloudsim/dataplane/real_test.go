@@ -43,7 +43,7 @@ func TestThroughARealCloud(t *testing.T) {
 	s := status(ready)
 	address := fmt.Sprintf("%s:%d", lb.IP, lb.Listeners[0].Port)
 	if got := s.Listeners[0].Endpoint; got != address {
-		t.Errorf("endpoint %q, want %q", got, address)
+		t.Errorf("got endpoint %q, want %q", got, address)
 	}
 	seen := map[string]bool{}
 	for range 6 {
@@ -51,7 +51,7 @@ func TestThroughARealCloud(t *testing.T) {
 		seen[word] = true
 	}
 	if diff := cmp.Diff(map[string]bool{"a": true, "b": true}, seen); diff != "" {
-		t.Errorf("answering targets (-want +got):\n%s", diff)
+		t.Errorf("answering targets differ (-want +got):\n%s", diff)
 	}
 
 	held := dial(t, address)
@@ -66,14 +66,14 @@ func TestThroughARealCloud(t *testing.T) {
 		return cmp.Diff([]cloudsim.TargetStatus{{Instance: targets[1].Instance, Health: cloudsim.TargetHealthy}}, s.Targets)
 	})
 	if word, refused := ask(t, address); word != "b" || refused {
-		t.Errorf("reached %q, refused %v; want b", word, refused)
+		t.Errorf("got answer %q, refused %v; want b", word, refused)
 	}
 	if _, err := cloud.DeleteLoadBalancer(ctx, lb.ID); err != nil {
 		t.Fatal(err)
 	}
 	eventually.Empty(t, func() string {
 		if _, err := cloud.GetLoadBalancer(ctx, lb.ID); !errors.Is(err, cloudsim.NotFound) {
-			return fmt.Sprintf("the load balancer is still there: %v", err)
+			return fmt.Sprintf("load balancer after its deletion: got error %v, want NotFound", err)
 		}
 		if listens(address) {
 			return "the load balancer still listens"
@@ -107,7 +107,7 @@ func TestDarkZone(t *testing.T) {
 	address := fmt.Sprintf("%s:%d", lb.IP, lb.Listeners[0].Port)
 	held := dial(t, address)
 	if word := held.line(); word != "a" && word != "b" {
-		t.Fatalf("reached %q", word)
+		t.Fatalf("got answer %q, want a or b", word)
 	}
 	dark, err := cloud.CreateFault(ctx, cloudsim.CreateFault{Name: "dark", FaultSpec: cloudsim.FaultSpec{
 		Match:  cloudsim.FaultMatch{Operation: "*", Zone: "sim-1a"},
@@ -119,14 +119,14 @@ func TestDarkZone(t *testing.T) {
 	held.wasReset()
 	health(cloudsim.TargetUnhealthy, "zone sim-1a does not answer")
 	if i, err := cloud.GetInstance(ctx, targets[0].Instance); err != nil || i.State != cloudsim.InstanceRunning {
-		t.Errorf("the cloud says %s, %v; want running", i.State, err)
+		t.Errorf("instance: got state %s, error %v; want running", i.State, err)
 	}
 	if err := cloud.DeleteFault(ctx, dark.ID); err != nil {
 		t.Fatal(err)
 	}
 	health(cloudsim.TargetHealthy, "")
 	if word, refused := ask(t, address); refused {
-		t.Errorf("reached %q, refused %v", word, refused)
+		t.Errorf("got answer %q, refused %v", word, refused)
 	}
 }
 

@@ -72,20 +72,20 @@ func TestTargetsAreNotTheHost(t *testing.T) {
 					return ""
 				})
 				if word, refused := ask(t, f.address()); !refused {
-					t.Errorf("connected to %s: %q", ip, word)
+					t.Errorf("target %s: got answer %q, want a reset", ip, word)
 				}
 				c := dialUDP(t, f.address())
 				for range 3 {
 					if answer := c.tryAsk("where"); answer != "" {
-						t.Errorf("a datagram was answered: %q", answer)
+						t.Errorf("datagram: got answer %q, want none", answer)
 					}
 				}
 				_ = datagrams.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 				if n, from, err := datagrams.ReadFrom(make([]byte, 10)); err == nil {
-					t.Errorf("%d bytes came from %s", n, from)
+					t.Errorf("host received %d bytes from %s, want none", n, from)
 				}
 				if n := reached.Load(); n != 0 {
-					t.Errorf("%d connections arrived at the host", n)
+					t.Errorf("host accepted %d connections, want 0", n)
 				}
 			})
 		}
@@ -175,11 +175,11 @@ func TestWriterCannotLeaveItsNetworks(t *testing.T) {
 		"load balancer target outside the cloud":   {balance(ctx, evil, cloudsim.Target{Instance: mine.ID, IP: "169.254.169.254"}), cloudsim.Invalid},
 	} {
 		if !errors.Is(tc.err, tc.kind) {
-			t.Errorf("%s: %v, want %s", name, tc.err, tc.kind)
+			t.Errorf("%s: got error %v, want %s", name, tc.err, tc.kind)
 		}
 	}
 	if err := route(mine.PodRanges[0]); err != nil {
-		t.Errorf("a route to the next hop's own pods: %v", err)
+		t.Errorf("route to the pod range of its own next hop: got error %v", err)
 	}
 	took := 0
 	for i := range 256 {
@@ -190,7 +190,7 @@ func TestWriterCannotLeaveItsNetworks(t *testing.T) {
 		}
 	}
 	if took != 16 {
-		t.Errorf("one project took %d networks of a /16, want 16: together they are a /12", took)
+		t.Errorf("one project has %d networks of size /16, want 16", took)
 	}
 }
 

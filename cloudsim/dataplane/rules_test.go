@@ -26,7 +26,7 @@ func TestStatesOfALoadBalancer(t *testing.T) {
 	run(t, f.cloud, dataplane.Config{})
 	f.cloud.await(t, "lb-000002", ready)
 	if listens(f.address()) {
-		t.Fatal("a provisioning load balancer listens")
+		t.Fatal("a provisioning load balancer accepts connections")
 	}
 	f.lb.State = cloudsim.LoadBalancerUpdating
 	f.cloud.putLB(f.lb)
@@ -40,7 +40,7 @@ func TestStatesOfALoadBalancer(t *testing.T) {
 	f.cloud.putLB(f.lb)
 	c.wasReset()
 	if listens(f.address()) {
-		t.Fatal("a deleting load balancer listens")
+		t.Fatal("a deleted load balancer accepts connections")
 	}
 }
 
@@ -59,7 +59,7 @@ func TestDeletedFreesItsPorts(t *testing.T) {
 		f.cloud.await(t, f.lb.ID, ready)
 		for _, s := range f.cloud.told(f.lb.ID) {
 			if why := s.Listeners[0].Error; why != "" {
-				t.Fatalf("lb %d: %s", n, why)
+				t.Fatalf("load balancer %d: got listener error %s", n, why)
 			}
 		}
 	}
@@ -83,15 +83,15 @@ func TestHealthUpAndDown(t *testing.T) {
 	probed.close()
 	s := f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy, cloudsim.TargetHealthy))
 	if want := fmt.Sprintf("tcp %s:%d: connection refused", first.ip, probed.port); s.Targets[0].Reason != want {
-		t.Errorf("reason %q, want %q", s.Targets[0].Reason, want)
+		t.Errorf("got reason %q, want %q", s.Targets[0].Reason, want)
 	}
 	for range 4 {
 		if word, _ := ask(t, f.address()); word != string(instance(2)) {
-			t.Fatalf("reached the unhealthy %s", word)
+			t.Fatalf("got an answer of the unhealthy target %s", word)
 		}
 	}
 	if _, err := held.Write([]byte("still here")); err != nil {
-		t.Errorf("connection to a target that turned unhealthy: %v", err)
+		t.Errorf("connection to a target that became unhealthy: got error %v", err)
 	}
 	held.Close()
 	serve(t, first.ip, probed.port, says("ok"))
@@ -183,10 +183,10 @@ func TestInstanceStates(t *testing.T) {
 			}
 			s := f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy))
 			if s.Targets[0].Reason != reason {
-				t.Errorf("reason %q, want %q", s.Targets[0].Reason, reason)
+				t.Errorf("got reason %q, want %q", s.Targets[0].Reason, reason)
 			}
 			if _, refused := ask(t, f.address()); !refused {
-				t.Error("the instance still takes connections")
+				t.Error("the unhealthy instance still accepts connections")
 			}
 			if tc.keeps {
 				c.alive()
@@ -226,13 +226,13 @@ func TestUpdateInPlace(t *testing.T) {
 	f.cloud.await(t, lbID, ready)
 	gone.wasReset() // its listener was removed, and the drain timeout is over
 	if listens(gone.RemoteAddr().String()) {
-		t.Error("the removed listener still listens")
+		t.Error("the removed listener still accepts connections")
 	}
 	dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+2)).alive()
 	c.alive()
 	for _, s := range f.cloud.told(lbID)[before:] {
 		if s.Targets[0].Health != cloudsim.TargetHealthy {
-			t.Errorf("an update made a healthy target %s: %+v", s.Targets[0].Health, s)
+			t.Errorf("healthy target after an update: got health %s in %+v", s.Targets[0].Health, s)
 		}
 	}
 }
@@ -280,7 +280,7 @@ func TestRemovedTargetDrains(t *testing.T) {
 		_, err := a.Read(make([]byte, 1))
 		cut = isReset(err)
 		if took := time.Since(begin); cut && took < drain || took > drain+testTimeout/2 {
-			t.Fatalf("%v after %v, want a reset after %v", err, took, drain)
+			t.Fatalf("got error %v after %v, want a reset after %v", err, took, drain)
 		}
 	}
 	b.wasReset()

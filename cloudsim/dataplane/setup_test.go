@@ -62,7 +62,7 @@ func runLogged(t testing.TB, log slog.Handler, cloud dataplane.Cloud, cfg datapl
 		select {
 		case err := <-done:
 			if err != nil {
-				t.Errorf("Run = %v", err)
+				t.Errorf("Run: got error %v", err)
 			}
 		case <-time.After(testTimeout):
 			t.Error("Run did not return")
@@ -234,7 +234,7 @@ func dial(t testing.TB, address string) client {
 	t.Helper()
 	c, refused := tryDial(t, address)
 	if refused {
-		t.Fatalf("%s: reset", address)
+		t.Fatalf("connection to %s: got a reset", address)
 	}
 	return c
 }
@@ -263,7 +263,7 @@ func (c client) line() string {
 	var line []byte
 	for b := make([]byte, 1); ; line = append(line, b...) {
 		if _, err := io.ReadFull(c, b); err != nil {
-			c.t.Fatalf("after %q: %v", line, err)
+			c.t.Fatalf("read after %q: got error %v", line, err)
 		}
 		if b[0] == '\n' {
 			return string(line)
@@ -278,7 +278,7 @@ func (c client) alive() {
 		c.t.Fatal(err)
 	}
 	if got := c.line(); got != "ping" {
-		c.t.Fatalf("echo is %q", got)
+		c.t.Fatalf("got echo %q, want ping", got)
 	}
 }
 
@@ -286,7 +286,7 @@ func (c client) alive() {
 func (c client) wasReset() {
 	c.t.Helper()
 	if _, err := io.Copy(io.Discard, c); !isReset(err) {
-		c.t.Fatalf("read: %v, want a reset", err)
+		c.t.Fatalf("read: got error %v, want a reset", err)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestClientAddressesAtTargets(t *testing.T) {
 		{dataplane.Config{}, "198.51.100.2", false},
 	} {
 		if got := tc.cfg.Source(netip.MustParseAddr(tc.client)); got.IsValid() != tc.shown || tc.shown && got.Addr().String() != "198.51.100.2" {
-			t.Errorf("a target sees %s as %v", tc.client, got)
+			t.Errorf("source address for the client %s: got %v", tc.client, got)
 		}
 	}
 }

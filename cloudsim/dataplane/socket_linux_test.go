@@ -19,7 +19,7 @@ import (
 // take no ports from connections to another target.
 func TestPortsArePerTarget(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, for a network namespace of its own")
+		t.Skip("needs root to create a network namespace")
 	}
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	inOwnNetwork(t)

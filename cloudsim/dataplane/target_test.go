@@ -53,14 +53,14 @@ func TestVerdict(t *testing.T) {
 				v = v.after(found, check)
 				got.WriteByte(v.health[0])
 				if v.health == cloudsim.TargetHealthy && v.reason != "" {
-					t.Errorf("healthy, because %q", v.reason)
+					t.Errorf("healthy target: got reason %q, want none", v.reason)
 				}
 				if v.health == cloudsim.TargetUnhealthy && v.reason != "no" {
-					t.Errorf("unhealthy, because %q", v.reason)
+					t.Errorf("unhealthy target: got reason %q, want no", v.reason)
 				}
 			}
 			if got.String() != tc.want {
-				t.Errorf("after %s: %s, want %s", tc.probes, got.String(), tc.want)
+				t.Errorf("after %s: got %s, want %s", tc.probes, got.String(), tc.want)
 			}
 		})
 	}
@@ -136,13 +136,13 @@ func TestPick(t *testing.T) {
 	c.add("d", 1)
 	got += c.take(3, true) // d c d: a was removed
 	if want := "abcabcacaacdcd"; got != want {
-		t.Errorf("picked %s, want %s", got, want)
+		t.Errorf("got targets %s, want %s", got, want)
 	}
 	if p, ok := c.balancer.pick(c.l, netip.Addr{}, slices.Collect(maps.Values(c.targets))); ok {
 		t.Errorf("pick returned target %s, which was already tried", p.target.key.Instance)
 	}
 	if got := c.take(2, true); got != "cd" && got != "dc" {
-		t.Errorf("picked %s after all targets were tried, want c and d", got)
+		t.Errorf("got targets %s after all targets were tried, want c and d", got)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestWeights(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		c := newChooser(t, map[cloudsim.InstanceID]int{"a": 3, "b": 1})
 		if d := cmp.Diff(map[rune]int{'a': 30, 'b': 10}, count(c.take(40, ends))); d != "" {
-			t.Errorf("ends at once: %v: %s", ends, d)
+			t.Errorf("connections end at once: %v: targets differ: %s", ends, d)
 		}
 	}
 	c := newChooser(t, map[cloudsim.InstanceID]int{"a": 3, "b": 1})
@@ -168,7 +168,7 @@ func TestWeights(t *testing.T) {
 	c.take(1000, true)
 	c.health("b", cloudsim.TargetHealthy)
 	if n := count(c.take(40, true))['b']; n < 10 || n > 11 {
-		t.Errorf("b got %d of 40 connections after it was healthy again, want 10 or 11", n)
+		t.Errorf("got %d of 40 connections for the recovered target b, want 10 or 11", n)
 	}
 }
 
@@ -189,17 +189,17 @@ func TestAffinity(t *testing.T) {
 		for range 5 {
 			time.Sleep(50 * time.Second)
 			if now := visit(ann); now != first {
-				t.Fatalf("went to %s and then to %s", first, now)
+				t.Fatalf("got target %s and then %s, want the same target", first, now)
 			}
 		}
 		if other := visit(bob); other == first {
-			t.Errorf("two clients went to %s, with two targets idle", other)
+			t.Errorf("two clients: got target %s for both, want an idle target for the second", other)
 		}
 		c.health(first, cloudsim.TargetUnhealthy)
 		second := visit(ann)
 		c.health(first, cloudsim.TargetHealthy)
 		if now := visit(ann); second == first || now != second {
-			t.Errorf("after %s became unhealthy: %s and then %s", first, second, now)
+			t.Errorf("after target %s became unhealthy: got %s and then %s, want the second target again", first, second, now)
 		}
 		time.Sleep(61 * time.Second)
 		seen := map[cloudsim.InstanceID]bool{}
@@ -208,16 +208,16 @@ func TestAffinity(t *testing.T) {
 			time.Sleep(61 * time.Second)
 		}
 		if len(seen) < 2 {
-			t.Errorf("visits after the affinity timeout went to %v only", seen)
+			t.Errorf("visits after the affinity timeout: got targets %v only", seen)
 		}
 		for n := range maxKept + 10 {
 			visit(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}))
 		}
 		if n := len(c.kept.byClient); n != maxKept || c.kept.recent.Len() != n {
-			t.Errorf("%d clients are remembered, %d in order; want %d", n, c.kept.recent.Len(), maxKept)
+			t.Errorf("affinity: got %d clients, %d of them in order; want %d", n, c.kept.recent.Len(), maxKept)
 		}
 		if c.kept.set(0); len(c.kept.byClient) != 0 {
-			t.Error("clients are remembered without affinity")
+			t.Error("got stored clients without affinity")
 		}
 	})
 }
@@ -245,7 +245,7 @@ func TestReach(t *testing.T) {
 	} {
 		m := machineOf(tc.of)
 		if got4, got6 := m.reach(v4), m.reach(v6); got4 != tc.from4 || got6 != tc.from6 {
-			t.Errorf("%v: reached at %q and %q, want %q and %q", tc.of.Addresses, got4, got6, tc.from4, tc.from6)
+			t.Errorf("%v: got addresses %q and %q, want %q and %q", tc.of.Addresses, got4, got6, tc.from4, tc.from6)
 		}
 	}
 }

@@ -71,27 +71,27 @@ func TestFileFollowsDisk(t *testing.T) {
 	c, run := start(t, dir)
 	defer run()()
 	d := create(t, c, "data", 2)
-	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 2 })
+	eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 2 })
 	path := disks.Path(dir, d.ID)
 	info, err := os.Stat(path)
 	if err != nil || info.Size() != 2<<30 || info.Mode().Perm() != 0o600 {
-		t.Fatalf("%v, %v", info, err)
+		t.Fatalf("disk file: got %v, error %v; want 2 GiB and mode 0600", info, err)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Blocks*512 > 1<<20 {
-		t.Errorf("an empty disk takes %d bytes", st.Blocks*512)
+		t.Errorf("empty disk: got %d allocated bytes, want at most 1 MiB", st.Blocks*512)
 	}
 	write(t, path, 1<<30, "kept")
 	if _, err := c.ResizeDisk(t.Context(), d.ID, cloudsim.ResizeDisk{SizeGiB: 3}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the growth", func() bool { return status(t, c, d.ID).SizeGiB == 3 })
+	eventually.True(t, "disk file has the new size", func() bool { return status(t, c, d.ID).SizeGiB == 3 })
 	if info, err = os.Stat(path); err != nil || info.Size() != 3<<30 || read(t, path, 1<<30) != "kept" {
-		t.Errorf("grown: %v, %v, %q", info, err, read(t, path, 1<<30))
+		t.Errorf("resized disk: got %v, error %v, data %q; want 3 GiB and the same data", info, err, read(t, path, 1<<30))
 	}
 	if _, err := c.DeleteDisk(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the removal", func() bool { return gone(path) })
+	eventually.True(t, "disk file is removed", func() bool { return gone(path) })
 }
 
 // Earlier versions kept the files of deleted disks as spare-*.img. The start of the
@@ -106,9 +106,9 @@ func TestStartDeletesSpareFiles(t *testing.T) {
 	c, run := start(t, dir)
 	defer run()()
 	d := create(t, c, "data", 1)
-	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	if got, want := names(t, dir), string(d.ID)+".img spare-.img spare-1.txt"; got != want {
-		t.Errorf("the folder has %s, want %s", got, want)
+		t.Errorf("folder: got %s, want %s", got, want)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	defer run()()
 	d, source := create(t, c, "data", 1), create(t, c, "source", 1)
 	for _, disk := range []cloudsim.DiskID{d.ID, source.ID} {
-		eventually.True(t, "the file", func() bool { return status(t, c, disk).SizeGiB == 1 })
+		eventually.True(t, "disk file exists", func() bool { return status(t, c, disk).SizeGiB == 1 })
 	}
 	if err := errors.Join(os.Remove(disks.Path(dir, d.ID)), os.Symlink(outside, disks.Path(dir, d.ID))); err != nil {
 		t.Fatal(err)
@@ -132,15 +132,15 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	if _, err := c.ResizeDisk(t.Context(), d.ID, cloudsim.ResizeDisk{SizeGiB: 2}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the error of the disk", func() bool { return strings.Contains(status(t, c, d.ID).Error, "regular file") })
+	eventually.True(t, "disk reports an error", func() bool { return strings.Contains(status(t, c, d.ID).Error, "regular file") })
 
 	read, err := c.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "read", Zone: "sim-1a", Type: "balanced", SizeGiB: 2, SourceDisk: d.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the error of the copy", func() bool { return strings.Contains(status(t, c, read.ID).Error, "regular file") })
+	eventually.True(t, "copy reports an error", func() bool { return strings.Contains(status(t, c, read.ID).Error, "regular file") })
 	if !gone(disks.Path(dir, read.ID)) {
-		t.Error("the target of the link was copied")
+		t.Error("the data plane copied the target of a symbolic link")
 	}
 
 	next := cloudsim.DiskID("disk-000004")
@@ -149,17 +149,17 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	}
 	written, err := c.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "written", Zone: "sim-1a", Type: "balanced", SizeGiB: 1, SourceDisk: source.ID})
 	if err != nil || written.ID != next {
-		t.Fatalf("the copy is %s, %v; the test needs %s", written.ID, err, next)
+		t.Fatalf("copy: got disk %s, error %v; want disk %s", written.ID, err, next)
 	}
-	eventually.True(t, "the copy", func() bool { return status(t, c, written.ID).SizeGiB == 1 })
+	eventually.True(t, "copy exists", func() bool { return status(t, c, written.ID).SizeGiB == 1 })
 
 	if _, err := c.DeleteDisk(t.Context(), read.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the end of the copy", func() bool { _, err := c.DeleteDisk(t.Context(), d.ID); return err == nil })
-	eventually.True(t, "the deletion", func() bool { return names(t, dir) == string(source.ID)+".img "+string(next)+".img" })
+	eventually.True(t, "disk can be deleted after the copy", func() bool { _, err := c.DeleteDisk(t.Context(), d.ID); return err == nil })
+	eventually.True(t, "disk file is removed", func() bool { return names(t, dir) == string(source.ID)+".img "+string(next)+".img" })
 	if raw, err := os.ReadFile(outside); err != nil || string(raw) != "secret" {
-		t.Errorf("the target of the links holds %.20q, %v", raw, err)
+		t.Errorf("target of the symbolic links: got %.20q, error %v; want it unchanged", raw, err)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestAfterRestart(t *testing.T) {
 	stop := run()
 	grows, goes, lost := create(t, c, "grows", 1), create(t, c, "goes", 1), create(t, c, "lost", 1)
 	for _, d := range []cloudsim.Disk{grows, goes, lost} {
-		eventually.True(t, "a file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+		eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	}
 	stop()
 	write(t, disks.Path(dir, grows.ID), 100, "kept")
@@ -227,11 +227,11 @@ func TestAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer run()()
-	eventually.True(t, "the growth", func() bool { return status(t, c, grows.ID).SizeGiB == 2 })
-	eventually.True(t, "the removal", func() bool { return gone(disks.Path(dir, goes.ID)) })
-	eventually.True(t, "the error", func() bool { return strings.Contains(status(t, c, lost.ID).Error, "its data is lost") })
+	eventually.True(t, "disk file has the new size", func() bool { return status(t, c, grows.ID).SizeGiB == 2 })
+	eventually.True(t, "disk file is removed", func() bool { return gone(disks.Path(dir, goes.ID)) })
+	eventually.True(t, "disk reports lost data", func() bool { return strings.Contains(status(t, c, lost.ID).Error, "its data is lost") })
 	if read(t, disks.Path(dir, grows.ID), 100) != "kept" || gone(foreign) {
-		t.Error("the data plane changed other data")
+		t.Error("the data plane changed the data of the grown disk or removed a foreign file")
 	}
 }
 

@@ -57,7 +57,7 @@ func TestStatesHaveData(t *testing.T) {
 	done(t, c, shot)
 	s, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "then"})
 	if err != nil || !s.DiskData || s.Bytes < 6*4096 || s.Bytes > 1<<20 {
-		t.Fatalf("saved: %+v, %v", s, err)
+		t.Fatalf("saved state: got %+v, error %v; want disk data of at most 1 MiB", s, err)
 	}
 	var out bytes.Buffer
 	ok(t, c.ExportState(t.Context(), "then", &out))
@@ -67,17 +67,17 @@ func TestStatesHaveData(t *testing.T) {
 	whole(t, c, b.ID, 1)
 	ok(t, c.LoadState(t.Context(), "then", cloudsim.LoadState{}))
 	if !gone(disks.Path(dir, b.ID)) {
-		t.Error("the load kept the data of a later disk")
+		t.Error("the load kept the file of a disk that is not in the state")
 	}
 	isThen(t, c, dir, a.ID, shot.ID)
 
 	ok(t, c.ResetState(t.Context()))
 	if !gone(disks.Path(dir, a.ID)) || !gone(disks.SnapshotPath(dir, shot.ID)) {
-		t.Error("an empty cloud still has disk data")
+		t.Error("disk files exist after the reset")
 	}
 	fresh := create(t, c, "fresh", 2)
 	if fresh.ID != a.ID {
-		t.Fatalf("ids do not begin anew: %s", fresh.ID)
+		t.Fatalf("first disk after the reset: got ID %s, want the first ID again", fresh.ID)
 	}
 	whole(t, c, fresh.ID, 2)
 	if got := read(t, disks.Path(dir, fresh.ID), 2<<30-4); got == "then" {
@@ -92,7 +92,7 @@ func TestStatesHaveData(t *testing.T) {
 	ok(t, other.LoadState(t.Context(), "moved", cloudsim.LoadState{}))
 	isThen(t, other, dir2, a.ID, shot.ID)
 	if left, _ := filepath.Glob(filepath.Join(dir2, ".*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("temporary files exist: %v", left)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	save := func(name string) {
 		t.Helper()
 		if s, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: name}); err != nil || !s.DiskData || s.Damage != "" {
-			t.Fatalf("saved: %+v, %v", s, err)
+			t.Fatalf("saved state: got %+v, error %v; want disk data without damage", s, err)
 		}
 	}
 	holds := func(want string) {
@@ -114,7 +114,7 @@ func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 		info, err := os.Stat(path)
 		ok(t, err)
 		if got := read(t, path, 0); got != want || info.Size() != 1<<30 {
-			t.Errorf("the disk holds %q in %d bytes; want %q in 1 GiB", got, info.Size(), want)
+			t.Errorf("disk: got data %q in %d bytes, want %q in 1 GiB", got, info.Size(), want)
 		}
 	}
 	save("before")
@@ -129,7 +129,7 @@ func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	holds("then")
 	ok(t, c.LoadState(t.Context(), "before", cloudsim.LoadState{}))
 	if !gone(path) {
-		t.Error("a disk without data has a file before the data plane created the file")
+		t.Error("the load created a file for a disk without data")
 	}
 }
 
@@ -153,7 +153,7 @@ func TestRecordsLeaveData(t *testing.T) {
 	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}))
 	for _, path := range paths {
 		if got := read(t, path, 0); got != "late" {
-			t.Errorf("%s holds %q", filepath.Base(path), got)
+			t.Errorf("%s: got data %q, want late", filepath.Base(path), got)
 		}
 	}
 }
@@ -177,19 +177,19 @@ func TestLateData(t *testing.T) {
 		t.Fatal("the load succeeded")
 	}
 	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "between"}); !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "not in place yet") {
-		t.Errorf("save: %v; want Unavailable", err)
+		t.Errorf("save after a failed load: got error %v, want Unavailable", err)
 	}
 	b := create(t, c, "b", 1)
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
 		t.Fatal("the second load succeeded")
 	}
 	if !gone(disks.Path(dir, b.ID)) {
-		t.Error("the data plane serves a disk before the data of the load is in place")
+		t.Error("the data plane created a disk file before the data of the load was in place")
 	}
 	ok(t, os.RemoveAll(inTheWay))
 	whole(t, c, b.ID, 1)
 	if got := read(t, disks.Path(dir, a.ID), 0); got != "then" {
-		t.Errorf("the disk holds %q", got)
+		t.Errorf("disk: got data %q, want then", got)
 	}
 	_, err = c.SaveState(t.Context(), cloudsim.SaveState{Name: "after"})
 	ok(t, err)
@@ -201,22 +201,22 @@ func isThen(t *testing.T, c *client.Client, dir string, d cloudsim.DiskID, s clo
 	for _, path := range []string{disks.Path(dir, d), disks.SnapshotPath(dir, s)} {
 		for at, want := range map[int64]string{0: "then", 1<<30 + 5: "then", 2<<30 - 4: "then", 1 << 20: "\x00\x00\x00\x00"} {
 			if got := read(t, path, at); got != want {
-				t.Errorf("%s holds %q at %d; want %q", filepath.Base(path), got, at, want)
+				t.Errorf("%s: got data %q at %d, want %q", filepath.Base(path), got, at, want)
 			}
 		}
 		info, err := os.Stat(path)
 		if err != nil || info.Size() != 2<<30 {
-			t.Fatalf("%v, %v", info, err)
+			t.Fatalf("file: got %v, error %v; want 2 GiB", info, err)
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Blocks*512 > 1<<20 {
-			t.Errorf("%s takes %d bytes", filepath.Base(path), st.Blocks*512)
+			t.Errorf("%s: got %d allocated bytes, want at most 1 MiB", filepath.Base(path), st.Blocks*512)
 		}
 	}
 	whole(t, c, d, 2)
 	restored := copyOf(t, c, cloudsim.CreateDisk{Name: "restored", SourceSnapshot: s})
 	done(t, c, restored)
 	if got := read(t, disks.Path(dir, restored.ID), 1<<30+5); got != "then" {
-		t.Errorf("a disk of the snapshot holds %q", got)
+		t.Errorf("disk of the snapshot: got data %q, want then", got)
 	}
 }
 
@@ -236,21 +236,21 @@ func TestLoadWhileAttached(t *testing.T) {
 	write(t, disks.Path(dir, d.ID), 0, "now.")
 	err = c.LoadState(t.Context(), "s", cloudsim.LoadState{})
 	if !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), string(d.ID)) || !strings.Contains(err.Error(), "recordsOnly") {
-		t.Errorf("loaded: %v", err)
+		t.Errorf("load without disk data: got error %v, want Conflict with the disk ID", err)
 	}
 	if got, err := c.GetInstance(t.Context(), i.ID); err != nil || got.Name != "i" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("instance after the refused load: got %+v, error %v", got, err)
 	}
 	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}))
 	if _, err := c.GetInstance(t.Context(), i.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("the instance: %v", err)
+		t.Errorf("instance after the load: got error %v, want NotFound", err)
 	}
 	whole(t, c, d.ID, 1)
 	if got := read(t, disks.Path(dir, d.ID), 0); got != "now." {
-		t.Errorf("the disk holds %q", got)
+		t.Errorf("disk: got data %q, want now.", got)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("temporary files exist: %v", left)
 	}
 }
 
@@ -267,11 +267,11 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	whole(t, c, create(t, c, "e", 1).ID, 1)
 	ok(t, os.Remove(disks.Path(dir, d.ID)))
 	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "gone"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "recordsOnly") {
-		t.Errorf("save without the file of a disk: %v", err)
+		t.Errorf("save without the file of a disk: got error %v, want Conflict", err)
 	}
 	s, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "records", RecordsOnly: true})
 	if err != nil || s.DiskData {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("state without disk data: got %+v, error %v", s, err)
 	}
 }
 
@@ -294,19 +294,19 @@ func TestDamagedData(t *testing.T) {
 		bad[at] ^= 1
 		for what, bad := range map[string][]byte{"flipped": bad, "cut": good[:at]} {
 			if _, err := c.ImportState(t.Context(), "bad", bytes.NewReader(bad)); !errors.Is(err, cloudsim.Invalid) {
-				t.Fatalf("%s at %d of %d: import: %v; want Invalid", what, at, len(good), err)
+				t.Fatalf("%s at byte %d of %d: import: got error %v, want Invalid", what, at, len(good), err)
 			}
 			ok(t, os.WriteFile(path, bad, 0o600))
 			if err := c.LoadState(t.Context(), "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Invalid) {
-				t.Fatalf("%s at %d of %d: load: %v; want Invalid", what, at, len(good), err)
+				t.Fatalf("%s at byte %d of %d: load: got error %v, want Invalid", what, at, len(good), err)
 			}
 		}
 	}
 	if got := read(t, disks.Path(dir, d.ID), 4096); got != "now." {
-		t.Errorf("the disk holds %q", got)
+		t.Errorf("disk: got data %q, want now.", got)
 	}
 	if l, err := c.ListStates(t.Context()); err != nil || len(l.Items) != 1 {
-		t.Errorf("states: %+v, %v; want s", l.Items, err)
+		t.Errorf("states: got %+v, error %v; want 1", l.Items, err)
 	}
 	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}), c.DeleteState(t.Context(), "s"))
 }
@@ -332,18 +332,18 @@ func TestDataAfterAKill(t *testing.T) {
 	stage()
 	swap(cloudsim.StagedData{})
 	if read(t, disks.Path(dir, a), 0) != "now." || gone(disks.Path(dir, b)) {
-		t.Error("data that was not committed is in place")
+		t.Error("uncommitted data is in place")
 	}
 	s := stage()
 	ok(t, os.Rename(filepath.Join(dir, s.Folder, string(a)+".img"), disks.Path(dir, a))) // as if the process was killed during the swap
 	swap(s)
 	if read(t, disks.Path(dir, a), 0) != "then" || !gone(disks.Path(dir, b)) {
-		t.Error("data that was committed is not in place")
+		t.Error("committed data is not in place")
 	}
 	ok(t, os.WriteFile(disks.Path(dir, b), []byte("new."), 0o600))
 	swap(s)
 	if gone(disks.Path(dir, b)) {
-		t.Error("the second swap removed a disk that was made after the load")
+		t.Error("the second swap removed a disk that was created after the load")
 	}
 	refused := errors.New("refused")
 	stage()
@@ -351,6 +351,6 @@ func TestDataAfterAKill(t *testing.T) {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("temporary files exist: %v", left)
 	}
 }

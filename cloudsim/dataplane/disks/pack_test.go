@@ -63,10 +63,10 @@ func TestHostileData(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		if _, err := disks.NewFiles(dir).Stage(t.Context(), dataOf(t, bad...), nil); !errors.Is(err, cloudsim.Invalid) {
-			t.Errorf("%s: %v; want Invalid", what, err)
+			t.Errorf("%s: got error %v, want Invalid", what, err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
-			t.Errorf("%s: left behind: %v", what, left)
+			t.Errorf("%s: temporary files exist: %v", what, left)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func done(t *testing.T, c *client.Client, of cloudsim.Resource) {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	if op, err := c.WaitOperation(ctx, of.Head().Operation); err != nil || op.State != cloudsim.OperationDone {
-		t.Fatalf("%+v, %v", op, err)
+		t.Fatalf("operation: got %+v, error %v; want done", op, err)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestCopies(t *testing.T) {
 	c, run := start(t, dir)
 	defer run()()
 	d := create(t, c, "data", 2)
-	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 2 })
+	eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 2 })
 	path := disks.Path(dir, d.ID)
 	for _, at := range []int64{0, 1 << 30, 2<<30 - 4} {
 		write(t, path, at, "then")
@@ -67,10 +67,10 @@ func TestCopies(t *testing.T) {
 	write(t, path, 1<<30, "late")
 	info, err := os.Stat(disks.SnapshotPath(dir, s.ID))
 	if err != nil || info.Size() != 2<<30 || info.Mode().Perm() != 0o400 {
-		t.Fatalf("%v, %v", info, err)
+		t.Fatalf("snapshot file: got %v, error %v; want 2 GiB and mode 0400", info, err)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Blocks*512 > 1<<20 {
-		t.Errorf("three blocks take %d bytes", st.Blocks*512)
+		t.Errorf("snapshot of three blocks: got %d allocated bytes, want at most 1 MiB", st.Blocks*512)
 	}
 	restored := copyOf(t, c, cloudsim.CreateDisk{Name: "restored", SourceSnapshot: s.ID, SizeGiB: 3})
 	copied := copyOf(t, c, cloudsim.CreateDisk{Name: "copied", SourceDisk: d.ID})
@@ -83,33 +83,33 @@ func TestCopies(t *testing.T) {
 		path := disks.Path(dir, tc.d.ID)
 		info, err := os.Stat(path)
 		if err != nil || info.Size() != tc.size<<30 || info.Mode().Perm() != 0o600 {
-			t.Fatalf("%s: %v, %v", what, info, err)
+			t.Fatalf("%s: got %v, error %v; want the wanted size and mode 0600", what, info, err)
 		}
 		for at, want := range map[int64]string{0: "then", 1 << 30: tc.mid, 2<<30 - 4: "then"} {
 			if got := read(t, path, at); got != want {
-				t.Errorf("%s holds %q at %d; want %q", what, got, at, want)
+				t.Errorf("%s: got data %q at %d, want %q", what, got, at, want)
 			}
 		}
 		write(t, path, 0, "own.")
 	}
 	if read(t, path, 0) != "then" || read(t, disks.SnapshotPath(dir, s.ID), 0) != "then" {
-		t.Error("a copy writes to its source")
+		t.Error("a write to a copy changed its source")
 	}
 	if _, err := c.DeleteDisk(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the removal", func() bool { return gone(path) })
+	eventually.True(t, "disk file is removed", func() bool { return gone(path) })
 	again := copyOf(t, c, cloudsim.CreateDisk{Name: "again", SourceSnapshot: s.ID})
 	done(t, c, again)
 	if got := read(t, disks.Path(dir, again.ID), 1<<30); got != "then" {
-		t.Errorf("restored without the disk: %q", got)
+		t.Errorf("disk of the snapshot: got data %q, want then", got)
 	}
 	if _, err := c.DeleteSnapshot(t.Context(), s.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the removal", func() bool { return gone(disks.SnapshotPath(dir, s.ID)) })
+	eventually.True(t, "snapshot file is removed", func() bool { return gone(disks.SnapshotPath(dir, s.ID)) })
 	if left, err := filepath.Glob(filepath.Join(dir, "*.part")); err != nil || len(left) != 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("partial files: got %v, error %v; want none", left, err)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestCopyOfNothing(t *testing.T) {
 	c, run := start(t, dir)
 	defer run()()
 	d := create(t, c, "data", 1)
-	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	kept := snapshot(t, c, "kept", d.ID)
 	done(t, c, kept)
 	if err := errors.Join(os.Remove(disks.Path(dir, d.ID)), os.Remove(disks.SnapshotPath(dir, kept.ID))); err != nil {
@@ -131,7 +131,7 @@ func TestCopyOfNothing(t *testing.T) {
 	for _, id := range []cloudsim.OperationID{s.Operation, r.Operation} {
 		op, err := c.WaitOperation(t.Context(), id)
 		if err != nil || op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "its data is lost") || strings.Contains(op.Error.Detail, dir) {
-			t.Errorf("%+v, %v", op, err)
+			t.Errorf("operation: got %+v, error %v; want failed because the data is lost", op, err)
 		}
 	}
 	if _, err := c.DeleteDisk(t.Context(), r.ID); err != nil {
@@ -141,7 +141,7 @@ func TestCopyOfNothing(t *testing.T) {
 		t.Error(err)
 	}
 	if !gone(disks.Path(dir, r.ID)) || !gone(disks.SnapshotPath(dir, s.ID)) {
-		t.Error("files of failed copies are left")
+		t.Error("files of failed copies exist")
 	}
 }
 
@@ -153,7 +153,7 @@ func TestCopiesAfterRestart(t *testing.T) {
 	c, run := start(t, dir)
 	stop := run()
 	d := create(t, c, "data", 1)
-	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	write(t, disks.Path(dir, d.ID), 100, "kept")
 	old, lost := snapshot(t, c, "old", d.ID), snapshot(t, c, "lost", d.ID)
 	done(t, c, old)
@@ -177,15 +177,15 @@ func TestCopiesAfterRestart(t *testing.T) {
 	done(t, c, g)
 	for _, id := range []cloudsim.SnapshotID{s.ID, g.Snapshots[0]} {
 		if got := read(t, disks.SnapshotPath(dir, id), 100); got != "kept" {
-			t.Errorf("%s holds %q", id, got)
+			t.Errorf("snapshot %s: got data %q, want kept", id, got)
 		}
 	}
-	eventually.True(t, "the loss", func() bool {
+	eventually.True(t, "snapshot reports lost data", func() bool {
 		now, err := c.GetSnapshot(t.Context(), lost.ID)
 		return err == nil && now.Status.Lost
 	})
 	if !gone(part) || !gone(stray) || !gone(disks.SnapshotPath(dir, old.ID)) {
-		t.Error("incomplete or deleted copies are left")
+		t.Error("files of incomplete or deleted copies exist")
 	}
 }
 
@@ -240,7 +240,7 @@ func TestGroupIsOneInstant(t *testing.T) {
 	a, b := create(t, c, "a", 1), create(t, c, "b", 1)
 	bulk := bytes.Repeat([]byte("data"), 8<<20)
 	for _, d := range []cloudsim.Disk{a, b} {
-		eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+		eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 		write(t, disks.Path(dir, d.ID), 4096, string(bulk))
 	}
 	// If the file system cannot clone files, the data plane copies a disk only in a pause
@@ -254,14 +254,14 @@ func TestGroupIsOneInstant(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually.True(t, "the group", func() bool {
+		eventually.True(t, "snapshot group is ready", func() bool {
 			pause.Add(int64(time.Millisecond))
 			now, err := c.GetSnapshotGroup(t.Context(), g.ID)
 			return err == nil && now.ReadyToUse
 		})
 		first, second := counted(t, disks.SnapshotPath(dir, g.Snapshots[0])), counted(t, disks.SnapshotPath(dir, g.Snapshots[1]))
 		if first != second && first != second+1 {
-			t.Errorf("at one instant the disks were at %d and %d", first, second)
+			t.Errorf("one snapshot group: got counters %d and %d, want a difference of at most 1", first, second)
 		}
 		if _, err := c.DeleteSnapshotGroup(t.Context(), g.ID); err != nil {
 			t.Fatal(err)
@@ -274,16 +274,16 @@ func TestGroupIsOneInstant(t *testing.T) {
 // makes the snapshot.
 func TestBusyDiskWaits(t *testing.T) {
 	if testing.Short() {
-		t.Skip("the time limit takes half a minute")
+		t.Skip("needs half a minute for the time limit")
 	}
 	dir := t.TempDir()
 	c, run := start(t, dir)
 	defer run()()
 	d := create(t, c, "data", 1)
-	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	stop := counter(t, func() time.Duration { return time.Microsecond }, disks.Path(dir, d.ID))
 	s := snapshot(t, c, "snap", d.ID)
-	eventually.True(t, "the time limit, or a clone", func() bool {
+	eventually.True(t, "copy fails at the time limit, or is a clone", func() bool {
 		now, err := c.GetSnapshot(t.Context(), s.ID)
 		return err == nil && (now.ReadyToUse || strings.Contains(now.Status.Error, "programs write to it all the time"))
 	})
