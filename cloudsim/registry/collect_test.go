@@ -94,7 +94,7 @@ func (d *disk) collects(want int) {
 	d.t.Helper()
 	n, err := d.collect(d.t.Context(), grace, d.records)
 	if err != nil || n != want {
-		d.t.Errorf("collect = %d, %v; want %d, nil", n, err, want)
+		d.t.Errorf("collect: got %d files, error %v; want %d files and no error", n, err, want)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestOwnerOfNow(t *testing.T) {
 	d.ok(d.own("a/web", d.ids["a/web"], d.records))
 	d.image("a/web", "v1", "layer")
 	if err := d.own("a/web", before, d.records); !errors.Is(err, oci.ErrNameUnknown) {
-		t.Errorf("own with an outdated record = %v; want ErrNameUnknown", err)
+		t.Errorf("own with an outdated record: got error %v, want ErrNameUnknown", err)
 	}
 	if !d.has("a/web", "layer") {
 		t.Error("own deleted the images of the current repository")
@@ -149,10 +149,10 @@ func TestCollectBesideDamage(t *testing.T) {
 			d.age()
 			n, err := d.collect(t.Context(), grace, d.records)
 			if err == nil || !strings.Contains(err.Error(), "repository a/web") {
-				t.Errorf("collect = %v; want an error that names repository a/web", err)
+				t.Errorf("collect: got error %v, want an error with the name of repository a/web", err)
 			}
 			if n == 0 || d.has("b/api", "of no image") || !d.has("a/web", "layer of a") {
-				t.Errorf("collect removed %d files: it kept an unreferenced blob of b/api, or removed a blob of the damaged repository", n)
+				t.Errorf("collect removed %d files: an unreferenced blob of b/api exists, or a blob of the damaged repository is missing", n)
 			}
 		})
 	}
@@ -173,14 +173,14 @@ func TestCollect(t *testing.T) {
 	d.age()
 	d.collects(4) // the unreferenced content, the repository's link to this content, the upload and the temporary file
 	if d.has("a/web", "of no image") || !d.has("a/web", "shared layer") {
-		t.Error("collect removed a referenced blob, or kept an unreferenced blob")
+		t.Error("collect removed a referenced blob or kept an unreferenced blob")
 	}
 
 	d.ok(d.untag("a/web", "v1"))
 	d.age()
 	d.collects(0)
 	if _, err := d.manifest("a/web", first.Digest); err != nil {
-		t.Errorf("an image without a tag cannot be pulled by its digest: %v", err)
+		t.Errorf("pull of an image without a tag by its digest: got error %v", err)
 	}
 	d.ok(d.forget("a/web", first.Digest))
 	d.age()
@@ -192,7 +192,7 @@ func TestCollect(t *testing.T) {
 	d.age()
 	d.collects(5)
 	if all, err := os.ReadDir(filepath.Join(d.dir, "blobs")); err != nil || len(all) > 0 {
-		t.Errorf("blobs without a repository: got %v, error %v", all, err)
+		t.Errorf("blobs after the last repository was deleted: got %v, error %v; want none", all, err)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestCollectKeepsAnIndex(t *testing.T) {
 	d.age()
 	d.collects(0)
 	if !d.has("a/web", "for amd64") {
-		t.Error("collect removed the layer")
+		t.Error("collect removed the layer of an image index")
 	}
 }
 
@@ -220,12 +220,12 @@ func TestCollectADeletedRepository(t *testing.T) {
 	d.image("a/web", "v2", string(bytes.Repeat([]byte("large"), 1<<20)))
 	delete(d.ids, "a/web")
 	if names, err := d.owned(d.ids); err != nil || fmt.Sprint(names) != "[b/api]" {
-		t.Errorf("owned = %v, %v; want b/api", names, err)
+		t.Errorf("owned: got %v, error %v; want b/api", names, err)
 	}
 	d.age()
 	d.collects(4) // the folder; the manifest, config and layer of v2
 	if n := d.bytes(); n > 4096 || !d.has("b/api", "shared layer") {
-		t.Errorf("the disk has %d bytes; want at most 4096, with the layer of b/api", n)
+		t.Errorf("disk usage: got %d bytes, want at most 4096 and the layer of b/api", n)
 	}
 }
 
@@ -239,10 +239,10 @@ func TestCollectKeepsUnreadableRepositories(t *testing.T) {
 	d.ok(os.Mkdir(d.repo("a/web", "owner"), 0o700))
 	d.age()
 	if n, err := d.collect(t.Context(), grace, d.records); err == nil {
-		t.Errorf("collect removed %d files without an error", n)
+		t.Errorf("collect removed %d files and returned no error", n)
 	}
 	if _, err := d.tag("a/web", "v1"); err != nil {
-		t.Errorf("tag after collect: %v", err)
+		t.Errorf("tag after collect: got error %v", err)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestCollectWhileAPushRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !d.has("a/web", fmt.Sprintf("layer %d", n)) {
-			t.Fatalf("push %d lost its layer", n)
+			t.Fatalf("push %d: collect removed its layer", n)
 		}
 		d.ok(d.forget("a/web", desc.Digest))
 	}

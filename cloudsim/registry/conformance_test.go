@@ -38,7 +38,7 @@ func (c *conformance) call(t *testing.T, want int, method, path, body string, he
 	t.Helper()
 	resp, got := c.do(t, method, path, c.bearer, body, headers...)
 	if resp.StatusCode != want {
-		t.Errorf("%s %s: %d %s; want %d", method, path, resp.StatusCode, got, want)
+		t.Errorf("%s %s: got %d %s, want %d", method, path, resp.StatusCode, got, want)
 	}
 	return resp, got
 }
@@ -55,7 +55,7 @@ func (c *conformance) refused(t *testing.T, status int, code, method, path, body
 		return
 	}
 	if err := json.Unmarshal([]byte(got), &e); err != nil || len(e.Errors) != 1 || e.Errors[0].Code != code || e.Errors[0].Message == "" {
-		t.Errorf("%s %s: %s; want the code %s", method, path, got, code)
+		t.Errorf("%s %s: got %s, want one error with the code %s", method, path, got, code)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestConformanceBase(t *testing.T) {
 	c.call(t, 200, "GET", "/v2/", "")
 	resp, _ := c.do(t, "GET", "/v2/", "", "")
 	if resp.StatusCode != 401 || !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer realm=") {
-		t.Errorf("without a token: %d %v", resp.StatusCode, resp.Header)
+		t.Errorf("request without a token: got %d %v, want 401", resp.StatusCode, resp.Header)
 	}
 }
 
@@ -117,11 +117,11 @@ func TestConformanceBlobs(t *testing.T) {
 	for _, method := range []string{"HEAD", "GET"} {
 		resp, body := c.call(t, 200, method, path, "")
 		if resp.Header.Get("Docker-Content-Digest") != d.String() || resp.ContentLength != 10 || method == "GET" && body != "0123456789" {
-			t.Errorf("%s: %q %v", method, body, resp.Header)
+			t.Errorf("%s: got %q with headers %v", method, body, resp.Header)
 		}
 	}
 	if resp, body := c.call(t, 206, "GET", path, "", "Range", "bytes=2-5"); body != "2345" || resp.Header.Get("Content-Range") != "bytes 2-5/10" {
-		t.Errorf("a part: %q %v", body, resp.Header)
+		t.Errorf("range 2-5: got %q with headers %v", body, resp.Header)
 	}
 	c.call(t, 416, "GET", path, "", "Range", "bytes=20-30")
 	none := "/v2/team-a/web/blobs/" + digest.FromString("none").String()
@@ -142,7 +142,7 @@ func TestConformanceUploads(t *testing.T) {
 	d := digest.FromString(content)
 	resp, _ := c.call(t, 201, "POST", uploads+"?digest="+d.String(), content, "Content-Type", "application/octet-stream")
 	if !strings.HasSuffix(at(resp), "/v2/team-a/web/blobs/"+d.String()) || resp.Header.Get("Docker-Content-Digest") != d.String() {
-		t.Errorf("%v", resp.Header)
+		t.Errorf("blob upload: got headers %v", resp.Header)
 	}
 	c.call(t, 200, "GET", at(resp), "")
 
@@ -155,11 +155,11 @@ func TestConformanceUploads(t *testing.T) {
 		resp, _ = c.call(t, 202, "PATCH", at(resp), chunk, "Content-Type", "application/octet-stream", "Content-Range", fmt.Sprintf("%d-%d", sent, last))
 		sent = last + 1
 		if got := resp.Header.Get("Range"); got != fmt.Sprintf("0-%d", last) {
-			t.Errorf("after chunk %d: %q", n, got)
+			t.Errorf("Range header after chunk %d: got %q", n, got)
 		}
 		status, _ := c.call(t, 204, "GET", at(resp), "")
 		if got := status.Header.Get("Range"); got != fmt.Sprintf("0-%d", last) || at(status) == "" {
-			t.Errorf("asked after chunk %d: %v", n, status.Header)
+			t.Errorf("upload status after chunk %d: got headers %v", n, status.Header)
 		}
 	}
 	c.call(t, 416, "PATCH", at(begin), "again", "Content-Type", "application/octet-stream", "Content-Range", "0-4")
@@ -169,7 +169,7 @@ func TestConformanceUploads(t *testing.T) {
 	c.refused(t, 400, "DIGEST_INVALID", "POST", uploads+"?digest="+d.String(), "else", "Content-Type", "application/octet-stream")
 	resp, _ = c.call(t, 201, "PUT", finish(resp, d), "")
 	if _, body := c.call(t, 200, "GET", at(resp), ""); body != strings.Join(chunks, "") {
-		t.Errorf("%q", body)
+		t.Errorf("blob: got %q, want all chunks", body)
 	}
 	c.refused(t, 404, "BLOB_UPLOAD_UNKNOWN", "PUT", finish(begin, d), "")
 }
@@ -184,13 +184,13 @@ func TestConformanceManifests(t *testing.T) {
 	for _, ref := range []string{"v1", d.String()} {
 		resp, _ := c.call(t, 201, "PUT", path+ref, raw, "Content-Type", ociImage)
 		if resp.Header.Get("Docker-Content-Digest") != d.String() || at(resp) == "" {
-			t.Errorf("%v", resp.Header)
+			t.Errorf("manifest upload: got headers %v", resp.Header)
 		}
 		for _, method := range []string{"HEAD", "GET"} {
 			resp, body := c.call(t, 200, method, path+ref, "", "Accept", ociImage)
 			if method == "GET" && body != raw || resp.Header.Get("Content-Type") != ociImage || resp.Header.Get("Docker-Content-Digest") != d.String() ||
 				resp.Header.Get("Content-Length") != strconv.Itoa(len(raw)) {
-				t.Errorf("%s %s: %v", method, ref, resp.Header)
+				t.Errorf("%s %s: got headers %v", method, ref, resp.Header)
 			}
 		}
 	}
@@ -233,7 +233,7 @@ func TestConformanceTags(t *testing.T) {
 			Tags []string
 		}
 		if err := json.Unmarshal([]byte(body), &l); err != nil || l.Name != "team-a/web" {
-			t.Errorf("%s: %v", body, err)
+			t.Errorf("tag list %s: got error %v", body, err)
 		}
 		return l.Tags, resp
 	}
@@ -243,7 +243,7 @@ func TestConformanceTags(t *testing.T) {
 	}
 	two, resp := list(path + "?n=2")
 	if link := resp.Header.Get("Link"); !slices.Equal(two, []string{"a", "b"}) || !strings.Contains(link, `rel="next"`) {
-		t.Errorf("%v %q", two, link)
+		t.Errorf("first 2 tags: got %v with link %q", two, link)
 	}
 	if next, _ := list(path + "?n=2&last=b"); !slices.Equal(next, []string{"c", "d"}) {
 		t.Error(next)
@@ -260,7 +260,7 @@ func TestConformanceMount(t *testing.T) {
 	d := c.blob(t, "team-b/api", "shared")
 	resp, _ := c.call(t, 201, "POST", "/v2/team-a/web/blobs/uploads/?mount="+d.String()+"&from=team-b/api", "")
 	if !strings.HasSuffix(at(resp), "/v2/team-a/web/blobs/"+d.String()) {
-		t.Errorf("%v", resp.Header)
+		t.Errorf("blob mount: got headers %v", resp.Header)
 	}
 	c.call(t, 200, "HEAD", "/v2/team-a/web/blobs/"+d.String(), "")
 	other := digest.FromString("not there")
@@ -283,7 +283,7 @@ func TestConformanceReferrers(t *testing.T) {
 		raw, of := c.manifest(t, "team-a/web", kind, map[string]any{"artifactType": kind, "subject": subject, "annotations": map[string]string{"by": "ci"}})
 		resp, _ := c.call(t, 201, "PUT", "/v2/team-a/web/manifests/"+of.String(), raw, "Content-Type", ociImage)
 		if resp.Header.Get("OCI-Subject") != d.String() {
-			t.Errorf("OCI-Subject is missing: %v", resp.Header)
+			t.Errorf("manifest with a subject: got headers %v, want OCI-Subject", resp.Header)
 		}
 		want[kind] = of
 	}
@@ -299,13 +299,13 @@ func TestConformanceReferrers(t *testing.T) {
 			}
 		}
 		if err := json.Unmarshal([]byte(body), &l); err != nil || l.MediaType != ociIndex || resp.Header.Get("Content-Type") != ociIndex {
-			t.Errorf("%s: %v", body, err)
+			t.Errorf("referrers %s: got error %v", body, err)
 		}
 		got := map[string]digest.Digest{}
 		for _, m := range l.Manifests {
 			got[m.ArtifactType] = m.Digest
 			if m.Annotations["by"] != "ci" {
-				t.Errorf("the annotations are missing: %v", m)
+				t.Errorf("referrer: got %v, want its annotations", m)
 			}
 		}
 		return got

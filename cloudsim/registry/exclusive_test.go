@@ -65,7 +65,7 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 	}
 	resp, got := w.do(t, "PUT", at+"?digest="+url.QueryEscape(string(d)), bearer, content[11:])
 	if resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
-		t.Errorf("second request on an open upload: %d %s; want 416", resp.StatusCode, got)
+		t.Errorf("second request on an open upload: got %d %s, want 416", resp.StatusCode, got)
 	}
 	if _, err := io.WriteString(slow, "EVIL"); err != nil {
 		t.Error(err)
@@ -75,7 +75,7 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp, got := w.do(t, "GET", "/v2/team-b/api/blobs/"+string(d), bearer, ""); resp.StatusCode == http.StatusOK {
-		t.Errorf("the upload with a wrong digest became the blob %.30q", got)
+		t.Errorf("upload with a wrong digest: got the blob %.30q, want none", got)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestCatalogOfALimitedPassword(t *testing.T) {
 		cred, _ := w.password(t, w.Client, c.limits)
 		resp, body := w.do(t, "GET", "/v2/_catalog", w.bearer(t, cred.Password, "registry:catalog:*"), "")
 		if got := resp.StatusCode; got != c.want && (c.want == http.StatusOK || got == http.StatusOK) {
-			t.Errorf("%s: %d %s", name, got, body)
+			t.Errorf("catalog for %s: got %d %s", name, got, body)
 		}
 	}
 }
@@ -144,10 +144,10 @@ func TestIDsAreGivenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again.ID != first.ID {
-		t.Fatalf("the new repository has id %s; the test needs id %s again", again.ID, first.ID)
+		t.Fatalf("new repository: got ID %s, want the reused ID %s", again.ID, first.ID)
 	}
 	if _, err := w.pull(t, "secret/app:v1", all); err == nil {
-		t.Error("a new repository has the images of a deleted repository")
+		t.Error("the new repository contains the images of the deleted repository")
 	}
 }
 
@@ -161,7 +161,7 @@ func TestStalledClients(t *testing.T) {
 	content := strings.Repeat("0123456789abcdef", 2<<20)
 	d := digest.FromString(content)
 	if resp, body := w.do(t, "POST", "/v2/team-a/web/blobs/uploads/?digest="+url.QueryEscape(string(d)), bearer, content); resp.StatusCode != http.StatusCreated {
-		t.Fatalf("%d %s", resp.StatusCode, body)
+		t.Fatalf("blob upload: got %d %s, want 201", resp.StatusCode, body)
 	}
 	for name, tc := range map[string]struct {
 		request string
@@ -185,7 +185,7 @@ func TestStalledClients(t *testing.T) {
 			}
 			n, err := io.Copy(io.Discard, conn)
 			if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() || n >= int64(len(content)) {
-				t.Errorf("after %d bytes: %v", n, err)
+				t.Errorf("connection ended after %d bytes with error %v", n, err)
 			}
 		})
 	}

@@ -18,11 +18,11 @@ import (
 func small(t *testing.T, reserve int64) (c *conformance, free func() int64) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("a small disk needs root")
+		t.Skip("needs root to mount a small filesystem")
 	}
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64m"); err != nil {
-		t.Skipf("no small disk: %v", err)
+		t.Skipf("cannot mount a small filesystem: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -71,10 +71,10 @@ func TestPushWithoutEnd(t *testing.T) {
 		}
 		resp, got := c.do(t, how, path, c.bearer, endless, "Content-Type", "application/octet-stream")
 		if resp.StatusCode != http.StatusInsufficientStorage || !strings.Contains(got, "and 24 MiB are reserved for other data") {
-			t.Errorf("%s: %d %s", how, resp.StatusCode, got)
+			t.Errorf("upload with %s: got %d %s, want 507", how, resp.StatusCode, got)
 		}
 		if n := free(); n < reserve {
-			t.Errorf("%s left %d bytes", how, n)
+			t.Errorf("after the upload with %s: got %d free bytes, want at least the reserve", how, n)
 		}
 	}
 	c.fill(t, free()-reserve-1<<20)
@@ -92,13 +92,13 @@ func TestPushToAFullDisk(t *testing.T) {
 		return r.StatusCode, got
 	}
 	if code, got := blob(1 << 20); code != 202 {
-		t.Fatalf("%d %s", code, got)
+		t.Fatalf("push to an empty disk: got %d %s, want 202", code, got)
 	}
 	c.fill(t, free()-20<<20)
 	if code, got := blob(12 << 20); code != 202 {
-		t.Errorf("push with enough space: %d %s; want 202", code, got)
+		t.Errorf("push with enough space: got %d %s, want 202", code, got)
 	}
 	if code, got := blob(12 << 20); code != 507 || !strings.Contains(got, "disk is full") {
-		t.Errorf("push without enough space: %d %s; want 507 and disk is full", code, got)
+		t.Errorf("push without enough space: got %d %s, want 507 and disk is full", code, got)
 	}
 }

@@ -61,11 +61,11 @@ func TestManifestIsAuthorizedUnread(t *testing.T) {
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: got error %v", what, err)
 		}
 		raw, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != c.want {
-			t.Errorf("%s: %d %s %v; want %d", what, resp.StatusCode, raw, err, c.want)
+			t.Errorf("%s: got %d %s, error %v; want %d", what, resp.StatusCode, raw, err, c.want)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestHalfARequest(t *testing.T) {
 		}
 		got, err := io.ReadAll(conn)
 		if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() || !strings.HasPrefix(string(got), want) {
-			t.Errorf("after %q: %q %v; want %s", request, got, err, want)
+			t.Errorf("after %q: got %q, error %v; want %s", request, got, err, want)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestHTTP2Settings(t *testing.T) {
 	}
 	const streams, window, frame = 3, 4, 5
 	if got[streams] != 32 || got[window] != 64<<10 || got[frame] != 16<<10 {
-		t.Errorf("type %d, settings %v", head[3], got)
+		t.Errorf("HTTP/2 frame: got type %d with settings %v", head[3], got)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestConformanceSuffixRange(t *testing.T) {
 	for asked, want := range map[string]string{"bytes=-3": "789", "bytes=-10": "0123456789", "bytes=-500": "0123456789"} {
 		resp, body := c.call(t, 206, "GET", path, "", "Range", asked)
 		if first := 10 - len(want); body != want || resp.Header.Get("Content-Range") != fmt.Sprintf("bytes %d-9/10", first) {
-			t.Errorf("%s: %q %v", asked, body, resp.Header)
+			t.Errorf("range %s: got %q with headers %v", asked, body, resp.Header)
 		}
 	}
 	for _, bad := range []string{"bytes=-0", "bytes=-", "bytes=--1", "bytes=-x"} {
@@ -135,7 +135,7 @@ func TestConformanceSuffixRange(t *testing.T) {
 	}
 	c.refused(t, 404, "BLOB_UNKNOWN", "GET", "/v2/team-a/web/blobs/"+digest.FromString("none").String(), "", "Range", "bytes=-3")
 	if resp, _ := c.do(t, "GET", path, "", "", "Range", "bytes=-3"); resp.StatusCode != 401 {
-		t.Errorf("without a token: %d", resp.StatusCode)
+		t.Errorf("range request without a token: got %d, want 401", resp.StatusCode)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestForeignRepositoriesDoNotShow(t *testing.T) {
 			}
 		}
 		if here := strings.ReplaceAll(answers["hidden/here"], "hidden/here", "hidden/none"); here != answers["hidden/none"] {
-			t.Errorf("%s: answers for an existing repository:\n%sanswers for a missing repository:\n%s", role, here, answers["hidden/none"])
+			t.Errorf("%s: answers differ for an existing repository:\n%sand a missing repository:\n%s", role, here, answers["hidden/none"])
 		}
 	}
 }

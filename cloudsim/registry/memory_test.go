@@ -37,6 +37,6 @@ func TestMemoryOfAnonymousConnections(t *testing.T) {
 		}
 	}
 	if cost := memory() - before; cost > 200<<20 {
-		t.Errorf("1,000 connections cost %d MiB", cost>>20)
+		t.Errorf("1,000 connections: got %d MiB of memory, want at most 200 MiB", cost>>20)
 	}
 }

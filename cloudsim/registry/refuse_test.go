@@ -63,29 +63,29 @@ func TestTooManyTokens(t *testing.T) {
 	cred, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
 	for n := range 5 {
 		if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 200 {
-			t.Fatalf("request %d of a burst: %d %s", n, resp.StatusCode, body)
+			t.Fatalf("request %d of a burst: got %d %s, want 200", n, resp.StatusCode, body)
 		}
 	}
 	for _, method := range []string{"GET", "POST"} {
 		resp, body := w.do(t, method, "/token", "", "")
 		if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "2" || !strings.Contains(body, "TOOMANYREQUESTS") {
-			t.Errorf("%s after the burst: %d, Retry-After %q, %s", method, resp.StatusCode, resp.Header.Get("Retry-After"), body)
+			t.Errorf("%s after the burst: got %d, Retry-After %q, %s; want 429", method, resp.StatusCode, resp.Header.Get("Retry-After"), body)
 		}
 	}
 	all := w.decisions(t, 0)
 	if last := all[len(all)-1]; last.Allowed || !strings.Contains(last.Reason, "too many requests for tokens from address 127.0.0.1: wait 2 s") {
-		t.Errorf("the audit trail says %+v", last)
+		t.Errorf("audit trail: got %+v, want the refused request", last)
 	}
 	there := *w
 	there.http = &http.Client{Transport: from(w.http.Transport, "127.0.0.2")}
 	defer there.http.CloseIdleConnections()
 	resp, body := there.get(t, cred.Password, "")
 	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "2" || !strings.Contains(body, "from caller ci") {
-		t.Errorf("from another address: %d %s", resp.StatusCode, body)
+		t.Errorf("request from another address: got %d %s, want 429", resp.StatusCode, body)
 	}
 	w.advance(t, 2*time.Second)
 	if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 200 {
-		t.Errorf("after the wait: %d %s", resp.StatusCode, body)
+		t.Errorf("request after the wait: got %d %s, want 200", resp.StatusCode, body)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestFaults(t *testing.T) {
 	const scope = "scope=repository:team-a/web:pull"
 	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultThrottle, RetryAfterSeconds: 7}, func() {
 		if resp, body := w.get(t, cred.Password, scope); resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "7" {
-			t.Errorf("a throttled token endpoint: %d %q %s", resp.StatusCode, resp.Header.Get("Retry-After"), body)
+			t.Errorf("throttled token endpoint: got %d, Retry-After %q, %s; want 429 and 7", resp.StatusCode, resp.Header.Get("Retry-After"), body)
 		}
 	})
 	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: 600_000}, func() {
@@ -145,12 +145,12 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		if answer, err := io.ReadAll(conn); err != nil || len(answer) > 0 {
-			t.Errorf("the token endpoint answered a client that has left: %q, %v", answer, err)
+			t.Errorf("token endpoint after the client left: got answer %q, error %v; want none", answer, err)
 		}
 	})
 	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultCorruptToken}, func() {
 		if resp, body := w.do(t, "GET", "/v2/", w.bearer(t, cred.Password), ""); resp.StatusCode != 401 || !strings.Contains(body, "signature") {
-			t.Errorf("a bearer with a wrong signature: %d %s", resp.StatusCode, body)
+			t.Errorf("bearer token with a wrong signature: got %d %s, want 401", resp.StatusCode, body)
 		}
 	})
 	broken(cloudsim.RegistryChallenge, cloudsim.FaultEffect{Type: cloudsim.FaultCorruptToken}, func() {
@@ -160,7 +160,7 @@ func TestFaults(t *testing.T) {
 	broken(cloudsim.RegistryPull, cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, func() {
 		resp, body := w.do(t, "GET", "/v2/team-a/web/manifests/v1", w.bearer(t, cred.Password, "repository:team-a/web:pull"), "")
 		if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "1" || !strings.Contains(body, "TOOMANYREQUESTS") {
-			t.Errorf("a throttled pull: %d %s", resp.StatusCode, body)
+			t.Errorf("throttled pull: got %d %s, want 429", resp.StatusCode, body)
 		}
 	})
 	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry}); err != nil { // without an overlap, the old key becomes invalid at once
@@ -170,7 +170,7 @@ func TestFaults(t *testing.T) {
 	says(t, "an expired key", err, "a key that the cloud does not have")
 	_, fresh := w.password(t, ci, cloudsim.CreateRegistryCredential{})
 	if _, err := w.pull(t, "team-a/web:v1", fresh); err != nil {
-		t.Errorf("without a fault: %v", err)
+		t.Errorf("pull without a fault: got error %v", err)
 	}
 }
 
@@ -227,11 +227,11 @@ func TestForgedTokens(t *testing.T) {
 		"too long":           parts[0] + "." + strings.Repeat("A", 20<<10) + "." + parts[2],
 	} {
 		if resp, body := w.do(t, "GET", "/v2/", token, ""); resp.StatusCode != 401 {
-			t.Errorf("%s: %d %s", what, resp.StatusCode, body)
+			t.Errorf("%s: got %d %s, want 401", what, resp.StatusCode, body)
 		}
 	}
 	if resp, _ := w.do(t, "GET", "/v2/", good, ""); resp.StatusCode != 200 {
-		t.Errorf("the cloud's own token: %d", resp.StatusCode)
+		t.Errorf("bearer token of the cloud: got %d, want 200", resp.StatusCode)
 	}
 }
 
@@ -254,31 +254,31 @@ func TestRotation(t *testing.T) {
 	}
 	after := w.bearer(t, cred.Password)
 	if set, err = w.KeySet(t.Context()); err != nil || len(set.Keys) != had+1 {
-		t.Errorf("%d keys are published, want %d: %v", len(set.Keys), had+1, err)
+		t.Errorf("published keys: got %d, want %d; error %v", len(set.Keys), had+1, err)
 	}
 	for what, bearer := range map[string]string{"before": before, "after": after} {
 		if resp, body := w.do(t, "GET", "/v2/", bearer, ""); resp.StatusCode != 200 {
-			t.Errorf("a bearer token from %s the rotation: %d %s", what, resp.StatusCode, body)
+			t.Errorf("bearer token from %s the rotation: got %d %s, want 200", what, resp.StatusCode, body)
 		}
 	}
 	w.advance(t, 5*time.Minute-time.Second)
 	if resp, _ := w.do(t, "GET", "/v2/", after, ""); resp.StatusCode != 200 {
-		t.Errorf("a bearer token one second before its expiry: %d", resp.StatusCode)
+		t.Errorf("bearer token one second before its expiry: got %d, want 200", resp.StatusCode)
 	}
 	w.advance(t, time.Second)
 	if resp, body := w.do(t, "GET", "/v2/", after, ""); resp.StatusCode != 401 || !strings.Contains(body, "it expired at 2026-01-01T00:05:00Z") {
-		t.Errorf("a bearer token at its expiry: %d %s", resp.StatusCode, body)
+		t.Errorf("bearer token at its expiry: got %d %s, want 401", resp.StatusCode, body)
 	}
 	w.advance(t, 8*time.Minute) // two minutes of the password's lifetime are left
 	var short struct {
 		ExpiresIn int `json:"expires_in"`
 	}
 	if _, body := w.get(t, cred.Password, ""); json.Unmarshal([]byte(body), &short) != nil || short.ExpiresIn != 120 {
-		t.Errorf("a bearer token expires after its password: %s", body)
+		t.Errorf("token endpoint: got %s, want a bearer token that expires with its password", body)
 	}
 	w.advance(t, 50*time.Minute) // the overlap has ended
 	if set, err = w.KeySet(t.Context()); err != nil || len(set.Keys) != had {
-		t.Errorf("%d keys are published: %v", len(set.Keys), err)
+		t.Errorf("published keys after the overlap: got %d, error %v", len(set.Keys), err)
 	}
 }
 
@@ -315,10 +315,10 @@ func TestDeletedAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp, body := w.do(t, "GET", "/v2/", bearer, ""); resp.StatusCode != 401 || !strings.Contains(body, "does not exist any more") {
-		t.Errorf("bearer token of a deleted account: %d %s", resp.StatusCode, body)
+		t.Errorf("bearer token of a deleted account: got %d %s, want 401", resp.StatusCode, body)
 	}
 	if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 401 || !strings.Contains(body, "does not exist any more") {
-		t.Errorf("password of a deleted account: %d %s", resp.StatusCode, body)
+		t.Errorf("password of a deleted account: got %d %s, want 401", resp.StatusCode, body)
 	}
 }
 
@@ -392,11 +392,11 @@ func TestAudit(t *testing.T) {
 		t.Error(diff)
 	}
 	if id := w.decisions(t, n)[0].RequestID; len(id) != 128 {
-		t.Errorf("the request id in the trail has %d characters, want 128", len(id))
+		t.Errorf("request ID in the trail: got %d characters, want 128", len(id))
 	}
 	for _, line := range got {
 		if strings.HasSuffix(line, "no: ") {
-			t.Errorf("decision without a reason: %s", line)
+			t.Errorf("the decision has no reason: %s", line)
 		}
 	}
 	log.mu.Lock()
@@ -425,12 +425,12 @@ func TestOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	eventually.True(t, "the unused file is collected", func() bool {
+	eventually.True(t, "unused file is collected", func() bool {
 		_, err := os.Stat(given)
 		return errors.Is(err, fs.ErrNotExist)
 	})
 	if _, auth := w.password(t, w.user(t, "ci", cloudsim.RoleRegistryWriter, ""), cloudsim.CreateRegistryCredential{}); w.push(t, "team-a/web:v1", auth) != nil {
-		t.Error("push failed")
+		t.Error("push after the collection failed")
 	}
 	if err := filepath.WalkDir(w.dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -438,7 +438,7 @@ func TestOnDisk(t *testing.T) {
 		}
 		info, err := e.Info()
 		if err == nil && info.Mode().Perm()&0o077 != 0 && path != w.dir && e.Name() != registry.CAFile {
-			t.Errorf("%s has mode %04o", path, info.Mode().Perm())
+			t.Errorf("%s: got mode %04o, want no access for group and others", path, info.Mode().Perm())
 		}
 		return err
 	}); err != nil {

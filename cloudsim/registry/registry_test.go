@@ -149,7 +149,7 @@ func says(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	for _, word := range words {
 		if err == nil || !strings.Contains(err.Error(), word) {
-			t.Errorf("%s: %v; want %q", what, err, word)
+			t.Errorf("%s: got error %v, want %q", what, err, word)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestPushAndPull(t *testing.T) {
 	says(t, "with a guess", err, "UNAUTHORIZED", "not a token signed with ES256")
 	tags, err := remote.List(w.ref(t, "team-a/web").Context(), asNode, w.wire(t))
 	if err != nil || len(tags) != 1 || tags[0] != "v1" {
-		t.Errorf("tags: %v %v", tags, err)
+		t.Errorf("tags: got %v, error %v; want v1", tags, err)
 	}
 	_, err = remote.Catalog(t.Context(), w.ref(t, "team-a/web").Context().Registry, asCI, w.wire(t))
 	says(t, "a catalog without its scope", err, "DENIED", "registry.catalog")
@@ -187,7 +187,7 @@ func TestPushAndPull(t *testing.T) {
 	}
 	names, err := remote.Catalog(t.Context(), w.ref(t, "team-a/web").Context().Registry, remote.WithAuth(&authn.Basic{Username: "any", Password: secret}), w.wire(t))
 	if err != nil || strings.Join(names, " ") != "team-a/web" {
-		t.Errorf("catalog of an admin: %v %v", names, err)
+		t.Errorf("catalog of an admin: got %v, error %v; want team-a/web", names, err)
 	}
 	l, err := w.ListRegistryDecisions(t.Context())
 	if err != nil {
@@ -198,7 +198,7 @@ func TestPushAndPull(t *testing.T) {
 		refused = refused || !d.Allowed && d.Caller == "node" && strings.Contains(d.Reason, "not made for push")
 	}
 	if !refused {
-		t.Errorf("the audit trail does not say why the node may not push: %+v", l.Items)
+		t.Errorf("audit trail: got %+v, want the reason of the refused push", l.Items)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestEndsOfCredentials(t *testing.T) {
 	}
 	w.advance(t, 15*time.Minute-time.Second)
 	if _, err := w.pull(t, "team-a/web:v1", auth); err != nil {
-		t.Errorf("a second before its end: %v", err)
+		t.Errorf("pull one second before the password expires: got error %v", err)
 	}
 	w.advance(t, time.Second)
 	_, err := w.pull(t, "team-a/web:v1", auth)
@@ -228,7 +228,7 @@ func TestEndsOfCredentials(t *testing.T) {
 	_, after := w.password(t, ci, cloudsim.CreateRegistryCredential{})
 	for what, auth := range map[string]remote.Option{"before": before, "after": after} {
 		if _, err := w.pull(t, "team-a/web:v1", auth); err != nil {
-			t.Errorf("signed %s the rotation: %v", what, err)
+			t.Errorf("pull with a password from %s the rotation: got error %v", what, err)
 		}
 	}
 	w.advance(t, time.Minute)
@@ -267,7 +267,7 @@ func (w *world) bearer(t *testing.T, password string, scopes ...string) string {
 		ExpiresIn   int    `json:"expires_in"`
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil || resp.StatusCode != 200 || out.ExpiresIn != 300 {
-		t.Fatalf("%d %+v %v", resp.StatusCode, out, err)
+		t.Fatalf("token: got %d %+v, error %v", resp.StatusCode, out, err)
 	}
 	return out.AccessToken
 }
@@ -344,17 +344,17 @@ func TestIsolation(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			if resp, body := w.do(t, tc.method, tc.path, tc.bearer, ""); resp.StatusCode != tc.want {
-				t.Errorf("%d %s; want %d", resp.StatusCode, body, tc.want)
+				t.Errorf("got %d %s, want %d", resp.StatusCode, body, tc.want)
 			}
 		})
 	}
 	both := w.bearer(t, cred.Password, "repository:team-a/web:pull,push repository:team-b/api:pull")
 	if resp, body := w.do(t, "POST", "/v2/team-a/web/blobs/uploads/?from=team-b/api&mount="+blob.String(), both, ""); resp.StatusCode != 201 {
-		t.Errorf("a mount with pull: %d %s", resp.StatusCode, body)
+		t.Errorf("mount with the permission to pull: got %d %s, want 201", resp.StatusCode, body)
 	}
 	resp, _ := w.do(t, "GET", "/v2/team-a/web/tags/list", "", "")
 	want := fmt.Sprintf(`Bearer realm="https://%s/token",service=%q,scope="repository:team-a/web:pull"`, w.host, w.host)
 	if got := resp.Header.Get("WWW-Authenticate"); got != want {
-		t.Errorf("challenge: %s; want %s", got, want)
+		t.Errorf("challenge: got %s, want %s", got, want)
 	}
 }

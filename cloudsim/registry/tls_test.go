@@ -21,6 +21,6 @@ func TestTLSWithoutKey(t *testing.T) {
 		t.Error("TLS returned no error")
 	}
 	if _, err := os.Stat(filepath.Join(dir, registry.CAFile)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s: got error %v, want that the file does not exist", registry.CAFile, err)
+		t.Errorf("%s: got error %v, want ErrNotExist", registry.CAFile, err)
 	}
 }
