@@ -60,13 +60,13 @@ func unarchive(t testing.TB, state []byte) (again []byte, err error) {
 	s, err := store.Unarchive(r, filepath.Join(t.TempDir(), "x.db"))
 	if err != nil {
 		if !errors.Is(err, cloudsim.Invalid) {
-			t.Errorf("error %v; want Invalid", err)
+			t.Errorf("got error %v, want Invalid", err)
 		}
 		return nil, err
 	}
 	defer s.Close()
 	if err := s.CheckFile(); err != nil {
-		t.Errorf("check the file: %v", err)
+		t.Errorf("file check: got error %v", err)
 	}
 	_ = s.View(func(tx *store.Tx) error { // tables may contain any bytes; a read of a table must not panic
 		tx.NextDue()
@@ -100,11 +100,11 @@ func state(t testing.TB, buckets ...[]string) []byte {
 func TestArchive(t *testing.T) {
 	whole := archived(t, 10)
 	if again, err := unarchive(t, whole); err != nil || !bytes.Equal(again, whole) {
-		t.Fatalf("archived and read again it differs: %v", err)
+		t.Fatalf("an archive of the unarchived store differs, error %v", err)
 	}
 	schema := []string{"meta", "schema", "1"}
 	if _, err := unarchive(t, state(t, schema)); err != nil {
-		t.Fatalf("an empty store: %v", err)
+		t.Fatalf("archive of an empty store: got error %v", err)
 	}
 	for what, bad := range map[string][][]string{
 		"no buckets":                        {},
@@ -119,7 +119,7 @@ func TestArchive(t *testing.T) {
 		"short revision":                    {{"journal", "x", "{}"}, schema},
 	} {
 		if _, err := unarchive(t, state(t, bad...)); err == nil {
-			t.Errorf("%s: accepted", what)
+			t.Errorf("archive with %s: got no error", what)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestCheckComparesIndexes(t *testing.T) {
 		}
 		defer s.Close()
 		if err := s.View(projects.Check); err == nil {
-			t.Errorf("one %s too many: accepted", what)
+			t.Errorf("store with one %s too many: got no error", what)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func FuzzUnarchive(f *testing.F) {
 			return
 		}
 		if _, err := unarchive(t, again); err != nil {
-			t.Errorf("again: %v", err)
+			t.Errorf("archive of the unarchived store: got error %v", err)
 		}
 	})
 }
@@ -231,14 +231,14 @@ func TestReplaceGoesOn(t *testing.T) {
 			}
 			if err := s.View(func(tx *store.Tx) error {
 				if at, epoch := tx.Revision(), tx.Epoch(); at != 10 || epoch != 10 {
-					t.Errorf("revision %d of epoch %d; both journals ended at 9 or before", at, epoch)
+					t.Errorf("got revision %d and epoch %d, want 10 and 10", at, epoch)
 				}
 				return nil
 			}); err != nil {
 				t.Fatal(err)
 			}
 			if p, err := put(s, "after", "red"); err != nil || p.Revision != 11 {
-				t.Errorf("the next revision is %d, %v", p.Revision, err)
+				t.Errorf("next revision: got %d, error %v; want 11", p.Revision, err)
 			}
 		})
 	}

@@ -37,7 +37,7 @@ func wantNotes(t *testing.T, s *Store, keys ...string) {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(keys) {
-		t.Errorf("there are notes %q, want %q", got, keys)
+		t.Errorf("notes: got %q, want %q", got, keys)
 	}
 }
 
@@ -103,12 +103,12 @@ func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	}
 	mend := breakSync(t, path)
 	if err := putNote(s, "lost", "x"); !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "read-only") {
-		t.Errorf("the put with a failed sync: %v", err)
+		t.Errorf("put with a failed sync: got error %v, want Unavailable and read-only", err)
 	}
 	mend()
 	for what, err := range map[string]error{"put": putNote(s, "later", "x"), "probe": s.Probe()} {
 		if !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "read-only") {
-			t.Errorf("a %s after it: %v", what, err)
+			t.Errorf("%s after the failed sync: got error %v, want Unavailable and read-only", what, err)
 		}
 	}
 	wantNotes(t, s, "before")
@@ -118,7 +118,7 @@ func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	s = openStore(t, path)
 	wantNotes(t, s, "before")
 	if err := putNote(s, "again", "x"); err != nil {
-		t.Errorf("a put after a restart: %v", err)
+		t.Errorf("put after a restart: got error %v", err)
 	}
 	if err := errors.Join(s.CheckFile(), s.Close()); err != nil {
 		t.Error(err)
@@ -137,11 +137,11 @@ func TestFailedCommitIsNotShown(t *testing.T) {
 	read := func() error { return s.View(func(*Tx) error { return nil }) }
 	_ = s.fail(last+1, syscall.EIO)
 	if err := read(); err != nil {
-		t.Errorf("a read when bbolt does not show the failed transaction: %v", err)
+		t.Errorf("read without the failed transaction: got error %v", err)
 	}
 	_ = s.fail(last, syscall.EIO)
 	if err := read(); !errors.Is(err, cloudsim.Unavailable) || !errors.Is(err, syscall.EIO) {
-		t.Errorf("a read when bbolt shows the failed transaction: %v", err)
+		t.Errorf("read with the failed transaction: got error %v, want Unavailable and EIO", err)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestDiskFull(t *testing.T) {
 		{fmt.Errorf("%w: nil map", errPanic), false},
 	} {
 		if got := diskFull(fmt.Errorf("commit: %w", c.err)); got != c.want {
-			t.Errorf("diskFull(%v) = %v", c.err, got)
+			t.Errorf("diskFull(%v): got %v", c.err, got)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestDiskIsFullForAWhile(t *testing.T) {
 	large := strings.Repeat("x", 2<<20)
 	for range 3 {
 		if err := putNote(s, "large", large); !errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), "read-only") {
-			t.Errorf("a put to a full disk: %v", err)
+			t.Errorf("put to a full disk: got error %v, want ENOSPC", err)
 		}
 	}
 	wantNotes(t, s, "before")
@@ -199,7 +199,7 @@ func TestDiskIsFullForAWhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := putNote(s, "small", large[:100<<10]); err != nil {
-		t.Errorf("a put when there is space again: %v", err)
+		t.Errorf("put after disk space was freed: got error %v", err)
 	}
 	wantNotes(t, s, "before", "small")
 	if err := errors.Join(s.CheckFile(), s.Close()); err != nil {

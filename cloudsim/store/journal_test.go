@@ -52,12 +52,12 @@ func TestEventIsReadAsWritten(t *testing.T) {
 		got, _, err := tx.Since(0, 10)
 		for i := range got {
 			if n := strings.Count(string(got[i].Object), "createdAt"); n != 1 {
-				t.Errorf("the object of event %d is %s", got[i].Rev, got[i].Object)
+				t.Errorf("event %d: got object %s, want createdAt once", got[i].Rev, got[i].Object)
 			}
 			got[i].Object = nil
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("events (-want +got):\n%s", diff)
+			t.Errorf("events differ (-want +got):\n%s", diff)
 		}
 		return err
 	}); err != nil {
@@ -86,7 +86,7 @@ func TestDamagedEvent(t *testing.T) {
 		mentions := tx.Mentions("word", func(cloudsim.Event) error { return nil })
 		for _, err := range []error{since, mentions} {
 			if !strings.Contains(fmt.Sprint(err), "event 1 is damaged") {
-				t.Errorf("a damaged event: %v", err)
+				t.Errorf("damaged event: got error %v", err)
 			}
 		}
 		return nil
@@ -141,12 +141,12 @@ func TestCompactAfterALoad(t *testing.T) {
 		if err := to.View(func(tx *Tx) error {
 			n, err := tx.Events()
 			if n != want {
-				t.Errorf("there are %d events, want %d", n, want)
+				t.Errorf("event count: got %d, want %d", n, want)
 			}
 			there := 0
 			count := tx.read(bucketJournal).ForEach(func(_, _ []byte) error { there++; return nil })
 			if uint64(there) != want {
-				t.Errorf("the journal has %d, want %d", there, want)
+				t.Errorf("events in the journal: got %d, want %d", there, want)
 			}
 			return errors.Join(err, count, tx.CheckJournal())
 		}); err != nil {
@@ -155,10 +155,10 @@ func TestCompactAfterALoad(t *testing.T) {
 	}
 	wantEvents(10)
 	if forgot := compact(100); forgot != nil {
-		t.Errorf("of 10 events %v are forgotten so that 100 stay", forgot)
+		t.Errorf("compaction of 10 events to 100: got %v deleted events, want none", forgot)
 	}
 	if forgot := compact(3); !slices.Equal(forgot, []int{4, 3}) {
-		t.Errorf("of 10 events %v are forgotten so that 3 stay", forgot)
+		t.Errorf("compaction of 10 events to 3: got %v deleted events, want 4 and 3", forgot)
 	}
 	wantEvents(3)
 	if err := to.Update("", func(tx *Tx) error {
@@ -168,7 +168,7 @@ func TestCompactAfterALoad(t *testing.T) {
 	}
 	wantEvents(4)
 	if forgot := compact(0); !slices.Equal(forgot, []int{4}) {
-		t.Errorf("of 4 events %v are forgotten", forgot)
+		t.Errorf("compaction of 4 events to 0: got %v deleted events, want 4", forgot)
 	}
 	wantEvents(0)
 }
@@ -193,7 +193,7 @@ func TestEventsBetweenGapsThatOverlap(t *testing.T) {
 	}
 	if err := s.View(func(tx *Tx) error {
 		if n, err := tx.Events(); n != 9 || err != nil { // 1, 2 and 13 to 19
-			t.Errorf("there are %d events, %v; want 9", n, err)
+			t.Errorf("event count: got %d, error %v; want 9", n, err)
 		}
 		return nil
 	}); err != nil {

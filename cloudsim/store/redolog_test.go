@@ -36,13 +36,13 @@ func TestOpenRefusesARedoLogWithCommits(t *testing.T) {
 			writeFile(t, path+".redo", killed)
 			_, err := store.Open(path)
 			if err == nil || !strings.Contains(err.Error(), path+".redo") || !strings.Contains(err.Error(), "start that version once") {
-				t.Errorf("open: %v", err)
+				t.Errorf("open: got error %v, want an error that tells to start the earlier version", err)
 			}
 			if got, err := os.ReadFile(path); !bytes.Equal(got, file) || (file == nil) != errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("the file was changed (%v)", err)
+				t.Errorf("open changed the file: %v", err)
 			}
 			if got, err := os.ReadFile(path + ".redo"); !bytes.Equal(got, killed) {
-				t.Errorf("the log was changed (%v)", err)
+				t.Errorf("open changed the redo log: %v", err)
 			}
 		})
 	}
@@ -61,11 +61,11 @@ func TestOpenRemovesARedoLogWithoutCommits(t *testing.T) {
 			writeFile(t, path+".redo", log)
 			s := open(t, path)
 			if _, err := os.Stat(path + ".redo"); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("the log is still there: %v", err)
+				t.Errorf("redo log after open: got error %v, want ErrNotExist", err)
 			}
 			if err := s.View(func(tx *store.Tx) error {
 				if n := projects.Count(tx, "colour", "red", 10); n != 3 {
-					t.Errorf("the file has %d projects, want 3", n)
+					t.Errorf("projects: got %d, want 3", n)
 				}
 				return nil
 			}); err != nil {
@@ -83,10 +83,10 @@ func TestOpenKeepsTheRedoLogOfAnOpenFile(t *testing.T) {
 	settled := header(t, "settled")
 	writeFile(t, path+".redo", settled)
 	if _, err := store.Open(path); err == nil || !strings.Contains(err.Error(), "in use by another cloud") {
-		t.Errorf("open: %v", err)
+		t.Errorf("open: got error %v, want that another cloud uses the file", err)
 	}
 	if got, err := os.ReadFile(path + ".redo"); !bytes.Equal(got, settled) {
-		t.Errorf("the log was changed (%v)", err)
+		t.Errorf("open changed the redo log: %v", err)
 	}
 }
 

@@ -35,7 +35,7 @@ func open(t *testing.T, path string) *store.Store {
 	}
 	t.Cleanup(func() {
 		if err := errors.Join(s.CheckFile(), s.View(projects.Check), s.View((*store.Tx).CheckJournal)); err != nil {
-			t.Errorf("damaged: %v", err)
+			t.Errorf("the store is damaged: %v", err)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -86,30 +86,30 @@ func TestTable(t *testing.T) {
 		return ids
 	}
 	if got := lookup("red"); fmt.Sprint(got) != "[proj-000001 proj-000002]" {
-		t.Errorf("red: %v", got)
+		t.Errorf("objects with red: got %v, want both projects", got)
 	}
 	a.Labels["colour"] = "blue"
 	if err := s.Update("req-2", func(tx *store.Tx) error { return projects.Put(tx, &a) }); err != nil {
 		t.Fatal(err)
 	}
 	if got := lookup("red"); fmt.Sprint(got) != "[proj-000002]" {
-		t.Errorf("red after the change: %v", got)
+		t.Errorf("objects with red after the change: got %v, want 1", got)
 	}
 	if got := lookup("re"); got != nil {
-		t.Errorf("a value that another begins with: %v", got)
+		t.Errorf("objects with a prefix of red: got %v, want none", got)
 	}
 	if err := s.Update("req-3", func(tx *store.Tx) error { return projects.Delete(tx, &a) }); err != nil {
 		t.Fatal(err)
 	}
 	if got := lookup("blue"); got != nil {
-		t.Errorf("blue after the delete: %v", got)
+		t.Errorf("objects with blue after the deletion: got %v, want none", got)
 	}
 	err = s.View(func(tx *store.Tx) error {
 		if _, err := projects.Get(tx, "proj-000001"); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("get after the delete: %v", err)
+			t.Errorf("get after the deletion: got error %v, want NotFound", err)
 		}
 		if b, err := projects.Named(tx, "", "b"); err != nil || b.ID != "proj-000002" {
-			t.Errorf("by name: %v, %v", b, err)
+			t.Errorf("object named b: got %v, error %v", b, err)
 		}
 		return nil
 	})
@@ -118,7 +118,7 @@ func TestTable(t *testing.T) {
 	}
 	// The table does not use an id twice.
 	if c, err := put(s, "c", "red"); err != nil || c.ID != "proj-000003" {
-		t.Errorf("next id: %v, %v", c.ID, err)
+		t.Errorf("next ID: got %v, error %v; want proj-000003", c.ID, err)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 	if err := s.View(func(tx *store.Tx) error {
 		got, err := projects.Named(tx, "", "e")
 		if err != nil || got.Labels["colour"] != "yellow" {
-			t.Errorf("%v, %v", got, err)
+			t.Errorf("got %v, error %v; want colour yellow", got, err)
 		}
 		return nil
 	}); err != nil {
@@ -190,7 +190,7 @@ func TestOneEventOfAnInstant(t *testing.T) {
 			}
 		}
 		if p.Revision != was.Revision+2 || q.Revision != p.Revision+1 {
-			t.Errorf("revisions %d and %d after %d and %d", p.Revision, q.Revision, was.Revision, gone.Revision)
+			t.Errorf("revisions: got %d and %d after %d and %d", p.Revision, q.Revision, was.Revision, gone.Revision)
 		}
 		if err := projects.Delete(tx, &q); err != nil {
 			return err
@@ -214,7 +214,7 @@ func TestOneEventOfAnInstant(t *testing.T) {
 		}
 		want := []string{"3 put proj-000001 true", "4 delete proj-000002 false", "5 put proj-000001 anothertrue", "6 put proj-000001 anothertrue"}
 		if !slices.Equal(got, want) {
-			t.Errorf("events %q, want %q", got, want)
+			t.Errorf("events: got %q, want %q", got, want)
 		}
 		return err
 	}); err != nil {
@@ -260,7 +260,7 @@ func TestBatchIsolatesFailures(t *testing.T) {
 			}
 			var i int
 			if _, err := fmt.Sscan(p.Name, &i); err != nil || i%3 != 0 {
-				t.Errorf("%s was kept", p.Name)
+				t.Errorf("the store contains the project %s of a failed update", p.Name)
 			}
 			kept++
 		}
@@ -270,11 +270,11 @@ func TestBatchIsolatesFailures(t *testing.T) {
 	}
 	for i, err := range errs {
 		if (i%3 == 0) != (err == nil) || i%3 == 1 && !errors.Is(err, boom) || i%3 == 2 && !strings.Contains(fmt.Sprint(err), "a defect") {
-			t.Errorf("%d: %v", i, err)
+			t.Errorf("update %d: got error %v", i, err)
 		}
 	}
 	if kept != 100 {
-		t.Errorf("%d kept; want 100", kept)
+		t.Errorf("got %d projects, want 100", kept)
 	}
 }
 
@@ -296,12 +296,12 @@ func TestJournal(t *testing.T) {
 		return revs, err
 	}
 	if got, err := since(3, 4); fmt.Sprint(got) != "[4 5 6 7]" || err != nil {
-		t.Errorf("since 3: %v, %v", got, err)
+		t.Errorf("events since 3: got %v, error %v", got, err)
 	}
 	if err := s.View(func(tx *store.Tx) error {
 		for kind, want := range map[cloudsim.ResourceKind]int{projects.Kind: 4, "other": 0} {
 			if evs, next, err := tx.Since(3, 4, kind); len(evs) != want || next != 7 || err != nil {
-				t.Errorf("%d events of %s since 3, up to %d, %v", len(evs), kind, next, err)
+				t.Errorf("events since 3: got %d of kind %s up to %d, error %v", len(evs), kind, next, err)
 			}
 		}
 		return nil
@@ -309,19 +309,19 @@ func TestJournal(t *testing.T) {
 		t.Error(err)
 	}
 	if got, err := since(10, 4); got != nil || err != nil {
-		t.Errorf("since the end: %v, %v", got, err)
+		t.Errorf("events since the last revision: got %v, error %v; want none", got, err)
 	}
 	if _, err := since(11, 4); !errors.Is(err, cloudsim.Gone) {
-		t.Errorf("since a revision of another cloud: %v", err)
+		t.Errorf("events since a future revision: got error %v, want Gone", err)
 	}
 	if err := s.Update("", func(tx *store.Tx) error { _, err := tx.Compact(4, 1000); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := since(5, 4); !errors.Is(err, cloudsim.Gone) {
-		t.Errorf("since a compacted revision: %v", err)
+		t.Errorf("events since a compacted revision: got error %v, want Gone", err)
 	}
 	if got, err := since(6, 10); fmt.Sprint(got) != "[7 8 9 10]" || err != nil {
-		t.Errorf("since the floor: %v, %v", got, err)
+		t.Errorf("events since the first kept revision: got %v, error %v", got, err)
 	}
 }
 
@@ -340,7 +340,7 @@ func wantDue(t *testing.T, s *store.Store, want ...string) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("due are %q, want %q", got, want)
+		t.Errorf("due items: got %q, want %q", got, want)
 	}
 }
 
@@ -401,17 +401,17 @@ func TestPoolGivesTheLowest(t *testing.T) {
 	}
 	for want := range uint64(3) {
 		if n, err := take(); n != want || err != nil {
-			t.Fatalf("take = %d, %v; want %d", n, err, want)
+			t.Fatalf("take: got %d, error %v; want %d", n, err, want)
 		}
 	}
 	if _, err := take(); !errors.Is(err, cloudsim.Exhausted) {
-		t.Fatalf("a full pool: %v", err)
+		t.Fatalf("take from a used-up pool: got error %v, want Exhausted", err)
 	}
 	if err := s.Update("", func(tx *store.Tx) error { return errors.Join(tx.Give("pool", 2), tx.Give("pool", 1)) }); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := take(); n != 1 || err != nil {
-		t.Fatalf("take = %d, %v; want the lowest that is free, 1", n, err)
+		t.Fatalf("take: got %d, error %v; want 1, the lowest free number", n, err)
 	}
 }
 
@@ -435,20 +435,20 @@ func TestPoolTakeThis(t *testing.T) {
 		}
 	}
 	if !this(1) || this(1) || !this(2) {
-		t.Error("a number was not given to exactly one caller")
+		t.Error("a number was assigned to no caller or to two callers")
 	}
 	give(2)
 	for _, want := range []uint64{0, 2, 3} {
 		if n, err := take(); n != want || err != nil {
-			t.Errorf("take = %d, %v; want %d", n, err, want)
+			t.Errorf("take: got %d, error %v; want %d", n, err, want)
 		}
 	}
 	if n, err := take(); !errors.Is(err, cloudsim.Exhausted) {
-		t.Errorf("a full pool gives %d, %v", n, err)
+		t.Errorf("take from a used-up pool: got %d, error %v; want Exhausted", n, err)
 	}
 	give(1)
 	if !this(1) || this(3) {
-		t.Error("what was given back can be had again, and nothing else")
+		t.Error("the pool refused a free number or assigned a used number")
 	}
 }
 
@@ -469,7 +469,7 @@ func TestChangedIsClosedAfterTheCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rev := <-seen; rev != 1 {
-		t.Errorf("a reader after the notification saw revision %d; want 1", rev)
+		t.Errorf("read after the notification: got revision %d, want 1", rev)
 	}
 }
 
@@ -477,10 +477,10 @@ func TestOpenRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	open(t, path)
 	if _, err := store.Open(path); err == nil || !strings.Contains(err.Error(), "in use by another cloud") {
-		t.Errorf("a second open: %v", err)
+		t.Errorf("second open: got error %v, want that another cloud uses the file", err)
 	}
 	if _, err := store.Open(filepath.Join(path, "below-a-file")); err == nil {
-		t.Error("opened below a file")
+		t.Error("open of a path below a file: got no error")
 	}
 }
 
@@ -502,7 +502,7 @@ func TestOpenRefusesOtherSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := store.Open(path); err == nil || !strings.Contains(err.Error(), "start the version that wrote the file") {
-		t.Errorf("got error %v", err)
+		t.Errorf("got error %v, want an error that tells to start the newer version", err)
 	}
 }
 
@@ -558,7 +558,7 @@ func TestDamagedFile(t *testing.T) {
 			s, err := store.Open(path)
 			if err != nil {
 				if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, damaged) {
-					t.Errorf("the file was changed (%v)", err)
+					t.Errorf("the damaged file was changed: %v", err)
 				}
 				return
 			}
@@ -566,7 +566,7 @@ func TestDamagedFile(t *testing.T) {
 			_, err = put(s, "late", "red")
 			err = errors.Join(s.View((*store.Tx).CheckJournal), s.View(projects.Check), err)
 			if err == nil && !strings.HasPrefix(name, "page") { // the damaged page may be free
-				t.Error("no error")
+				t.Error("check of the damaged file: got no error")
 			}
 		})
 	}
@@ -593,7 +593,7 @@ func TestPreallocationIsBeyondTheLastPage(t *testing.T) {
 				t.Fatal(err)
 			}
 			if info.Size() <= s.Size() {
-				t.Fatalf("nothing is preallocated: %d of %d bytes are used", s.Size(), info.Size())
+				t.Fatalf("got no preallocated space: %d of %d bytes are used", s.Size(), info.Size())
 			}
 		}
 		if err := s.Close(); err != nil {
@@ -603,7 +603,7 @@ func TestPreallocationIsBeyondTheLastPage(t *testing.T) {
 	s := open(t, path) // the cleanup of open checks the file
 	if err := s.View(func(tx *store.Tx) error {
 		if n := projects.Count(tx, "colour", long, 4*each); n != 3*each {
-			t.Errorf("%d of %d are there", n, 3*each)
+			t.Errorf("objects: got %d, want %d", n, 3*each)
 		}
 		return nil
 	}); err != nil {
