@@ -124,7 +124,7 @@ type WorkDurations struct {
 func (r WorkDurations) Validate() error {
 	var c checks
 	if len(r.Items) > 100 {
-		c.addf("items", "has %d entries; at most 100 are kept", len(r.Items))
+		c.addf("items", "has %d entries, at most 100 are allowed", len(r.Items))
 		return c.err()
 	}
 	for n, d := range r.Items {

@@ -254,7 +254,7 @@ type LoadBalancerSpec struct {
 	HealthCheck            HealthCheck `json:"healthCheck" doc:"Health check of the targets, for listeners without their own health check"`
 	SourceRanges           []string    `json:"sourceRanges,omitempty" maxItems:"200" doc:"Ranges of clients that may connect, in CIDR notation, IPv4 and IPv6. The load balancer refuses all other clients and resets their open connections. Absent or empty: all clients may connect" example:"[\"10.0.0.0/8\"]"`
 	Affinity               Affinity    `json:"affinity,omitempty" enum:"none,clientIP" doc:"clientIP: all connections of a client go to the same target on all listeners, while this target is healthy. Default none"`
-	AffinityTimeoutSeconds int         `json:"affinityTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Time for which the load balancer remembers the target of a client after the begin or end of the client's last connection; default 10800"`
+	AffinityTimeoutSeconds int         `json:"affinityTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Time for which the load balancer remembers the target of a client after the start or end of the client's last connection; default 10800"`
 	DrainTimeoutSeconds    int         `json:"drainTimeoutSeconds,omitempty" minimum:"-1" maximum:"3600" doc:"Time for which connections stay open after the removal of their target or listener; default 30. With -1 the load balancer resets them at once"`
 }
 
@@ -304,8 +304,8 @@ type LoadBalancer struct {
 	State     LoadBalancerState     `json:"state" enum:"provisioning,active,updating,deleting,deleted"`
 	IP        string                `json:"ip" doc:"First address of the load balancer" example:"127.65.0.1"`
 	Addresses []LoadBalancerAddress `json:"addresses" doc:"Addresses of the listeners: one address for each family, in the order of the families"`
-	Published []PublishedPort       `json:"published,omitempty" doc:"Published ports: host ports that clients outside the machine's network can use, one for each listener. Only a cloud with a range of published ports has them, while the range has free ports"`
-	Status    LoadBalancerStatus    `json:"status" doc:"Observations of the data plane. They change without a request"`
+	Published []PublishedPort       `json:"published,omitempty" doc:"Published ports: host ports that clients outside the machine's network can use, one for each listener. Published ports exist only if the cloud has a range of published ports, and the range has free ports"`
+	Status    LoadBalancerStatus    `json:"status" doc:"Observations of the data plane. The data plane can change the status without a request of a client"`
 }
 
 // LoadBalancerAddress is an address of a load balancer.
@@ -317,8 +317,8 @@ type LoadBalancerAddress struct {
 
 // PublishedPort is a port of the cloud's host that forwards to a listener.
 type PublishedPort struct {
-	Protocol      Protocol `json:"protocol" enum:"tcp,udp" doc:"Of the listener"`
-	Port          int      `json:"port" doc:"Of the listener" example:"80"`
+	Protocol      Protocol `json:"protocol" enum:"tcp,udp" doc:"Protocol of the listener"`
+	Port          int      `json:"port" doc:"Port of the listener" example:"80"`
 	Host          string   `json:"host" example:"127.0.0.1"`
 	PublishedPort int      `json:"publishedPort" example:"30080"`
 }

@@ -103,7 +103,7 @@ func (c *checks) standing(families []IPFamily, addresses []string) {
 
 func (c *checks) spec(s LoadBalancerSpec) {
 	if len(s.Listeners) > MaxListeners {
-		c.addf("listeners", "has %d entries; at most %d are kept", len(s.Listeners), MaxListeners)
+		c.addf("listeners", "has %d entries, at most %d are allowed", len(s.Listeners), MaxListeners)
 		return
 	}
 	c.listeners(s.Listeners)
@@ -116,7 +116,7 @@ func (c *checks) spec(s LoadBalancerSpec) {
 			c.healthCheck(fmt.Sprintf("listeners[%d].healthCheck", i), *l.HealthCheck)
 		}
 		if total += len(l.Targets); total > MaxTargets && len(l.Targets) <= MaxTargets {
-			c.addf(fmt.Sprintf("listeners[%d].targets", i), "brings the load balancer to %d targets; at most %d are kept", total, MaxTargets)
+			c.addf(fmt.Sprintf("listeners[%d].targets", i), "brings the load balancer to %d targets, at most %d are allowed", total, MaxTargets)
 			break
 		}
 	}
@@ -194,7 +194,7 @@ func (c *checks) listeners(ls []Listener) {
 
 func (c *checks) targets(field string, ts []Target) {
 	if len(ts) > MaxTargets {
-		c.addf(field, "has %d entries; at most %d are kept", len(ts), MaxTargets)
+		c.addf(field, "has %d entries, at most %d are allowed", len(ts), MaxTargets)
 		return
 	}
 	seen := make(map[TargetKey]int, len(ts))
@@ -275,7 +275,7 @@ func parseCodes(s string) (codes [][2]int, ok bool) {
 
 func (c *checks) sourceRanges(ranges []string) {
 	if len(ranges) > MaxSourceRanges {
-		c.addf("sourceRanges", "has %d entries; at most %d are kept", len(ranges), MaxSourceRanges)
+		c.addf("sourceRanges", "has %d entries, at most %d are allowed", len(ranges), MaxSourceRanges)
 		return
 	}
 	for i, r := range ranges {

@@ -72,7 +72,7 @@ func (c *checks) optionalReference(field, id string) {
 func (c *checks) labels(m map[string]string) {
 	const field = "labels"
 	if len(m) > MaxLabels {
-		c.addf(field, "has %d entries; at most %d are kept", len(m), MaxLabels)
+		c.addf(field, "has %d entries, at most %d are allowed", len(m), MaxLabels)
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {

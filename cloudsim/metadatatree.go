@@ -33,7 +33,7 @@ type MetadataTree struct {
 
 // MetadataTreeSpec describes the paths of a metadata tree.
 type MetadataTreeSpec struct {
-	Prefix  string           `json:"prefix" maxLength:"128" doc:"Common beginning of the paths. The prefixes of two trees must not contain each other, and /v1 is reserved" example:"/hetzner/v1/metadata"`
+	Prefix  string           `json:"prefix" maxLength:"128" doc:"Common prefix of all paths of the tree. The prefixes of two trees must not contain each other, and /v1 is reserved" example:"/hetzner/v1/metadata"`
 	Session *MetadataSession `json:"session,omitempty" doc:"How a caller gets a session token. Absent: callers need no token, so a request forged by an attacker can read the tree"`
 	Leaves  []MetadataLeaf   `json:"leaves" minItems:"1" maxItems:"100" doc:"Paths with their answers"`
 }
@@ -162,7 +162,7 @@ func (r SetMetadataTree) Validate() error {
 		c.header("session.tokenHeader", s.TokenHeader)
 	}
 	if len(r.Leaves) == 0 || len(r.Leaves) > MaxMetadataLeaves {
-		c.addf("leaves", "must be 1 to %d, got %d", MaxMetadataLeaves, len(r.Leaves))
+		c.addf("leaves", "must have 1 to %d entries, got %d", MaxMetadataLeaves, len(r.Leaves))
 		return c.err()
 	}
 	seen := map[string]int{}
@@ -172,7 +172,7 @@ func (r SetMetadataTree) Validate() error {
 			c.metadataPath(at+"path", l.Path)
 		}
 		if first, dup := seen[l.Path]; dup {
-			c.addf(at+"path", "is %q, as is leaves[%d]", clip(l.Path), first)
+			c.addf(at+"path", "is %q, the same path as that of leaves[%d]", clip(l.Path), first)
 		} else {
 			seen[l.Path] = n
 		}
@@ -189,7 +189,7 @@ func (c *checks) metadataPath(field, s string) {
 
 func (c *checks) notReserved(field, s string) {
 	if s == "/v1" || strings.HasPrefix(s, "/v1/") {
-		c.addf(field, "must not be /v1 or below it, where the paths of this cloud are; got %q", clip(s))
+		c.addf(field, "must not be /v1 or a path below /v1, which this cloud reserves; got %q", clip(s))
 	}
 }
 
@@ -207,7 +207,7 @@ func (c *checks) metadataText(field, s string) {
 	}
 	for _, found := range variableRE.FindAllStringSubmatch(s, -1) {
 		if _, ok := metadataVariable(found[1], Instance{}); !ok {
-			c.addf(field, "has the unknown variable %q: there are labels.KEY, %s, and the suffixes .number and .hexN for %s",
+			c.addf(field, "has the unknown variable %q: use labels.KEY or one of %s; the suffixes .number and .hexN are allowed for %s",
 				clip(found[1]), strings.Join(slices.Sorted(maps.Keys(metadataVariables)), ", "), strings.Join(numberedVariables, ", "))
 		}
 	}

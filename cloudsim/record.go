@@ -24,8 +24,8 @@ const (
 type Record struct {
 	ID RecordID `json:"id" example:"rec-000001"`
 	Meta
-	Kind     string          `json:"kind" doc:"Kind of the described object, in the terms of the client. A record's name is unique among the records of its kind and project" example:"security-group"`
-	Document json.RawMessage `json:"document" doc:"JSON document of the client, of any JSON type. The cloud may change its white space and its escape sequences"`
+	Kind     string          `json:"kind" doc:"Kind of the described object. The client chooses the kind. Two records of the same project and kind have different names" example:"security-group"`
+	Document json.RawMessage `json:"document" doc:"JSON document of any JSON type. The cloud may change the white space and the escape sequences of the document"`
 }
 
 // RecordKind returns the kind by which lists of records can filter.
@@ -35,9 +35,9 @@ func (r Record) RecordKind() string { return r.Kind }
 // the same kind and name returns the existing record. A different request with
 // the same kind and name returns Exists.
 type CreateRecord struct {
-	Name     string            `json:"name" minLength:"1" maxLength:"255" doc:"Printable text. Unlike other names, it may have capital letters and spaces" example:"Web servers"`
+	Name     string            `json:"name" minLength:"1" maxLength:"255" doc:"Printable text. Unlike the names of other resources, the name of a record may contain capital letters and spaces" example:"Web servers"`
 	Labels   map[string]string `json:"labels,omitempty"`
-	Kind     string            `json:"kind" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" doc:"Kind of the described object, in the terms of the client. The kind of a record never changes" example:"security-group"`
+	Kind     string            `json:"kind" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" doc:"Kind of the described object. The client chooses the kind. The kind of a record never changes" example:"security-group"`
 	Document json.RawMessage   `json:"document" doc:"JSON document of any JSON type, at most 64 KiB"`
 }
 

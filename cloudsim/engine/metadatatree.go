@@ -32,7 +32,7 @@ func (e *Engine) SetMetadataTree(ctx context.Context, name string, req cloudsim.
 				t = other
 				continue
 			case other.Conflicts(req.MetadataTreeSpec):
-				return cloudsim.Errorf(cloudsim.Conflict, "prefix or session path of %q overlaps those of metadata tree %q (%s): choose other paths, or delete that tree", name, other.Name, other.Prefix)
+				return cloudsim.Errorf(cloudsim.Conflict, "the prefix or session path of %q overlaps the paths of metadata tree %q (%s): choose other paths, or delete that tree", name, other.Name, other.Prefix)
 			}
 			others++
 		}
@@ -40,7 +40,7 @@ func (e *Engine) SetMetadataTree(ctx context.Context, name string, req cloudsim.
 		case t.Name != "" && sameLabels(t.Labels, req.Labels) && t.Same(req.MetadataTreeSpec):
 			return nil
 		case others >= cloudsim.MaxMetadataTrees:
-			return cloudsim.Errorf(cloudsim.Exhausted, "there are %d metadata trees, as many as there may be: delete one first", others)
+			return cloudsim.Errorf(cloudsim.Exhausted, "the cloud has %d metadata trees, which is the maximum: delete a metadata tree first", others)
 		}
 		t.Name, t.Labels, t.MetadataTreeSpec = name, req.Labels, req.MetadataTreeSpec
 		return metadataTrees.Put(tx, &t)

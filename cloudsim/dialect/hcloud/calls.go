@@ -79,7 +79,7 @@ func (a *api) calls() []dialect.Call {
 	actions("disable_public_interface", "Hide the public addresses", loadBalancerCall("disable_public_interface", disablePublic))
 
 	for _, name := range []string{"certificates", "firewalls", "floating_ips", "placement_groups", "primary_ips", "ssh_keys"} {
-		add(name+".list", get, "/"+name, "List nothing: the dialect creates none", a.noneOf(name))
+		add(name+".list", get, "/"+name, "Return an empty list, because the dialect does not support these resources", a.noneOf(name))
 	}
 	return all
 }
