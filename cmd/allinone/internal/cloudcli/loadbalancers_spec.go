@@ -30,7 +30,7 @@ func (s *specFlags) flags(c *cli.Connection, cmd *cobra.Command) {
 	f.StringSliceVar(&s.listeners, "listener", nil, "listener, as protocol, `PORT` and port of the targets, such as tcp:80:30080, or with options, such as udp:53:30053:idle-timeout=1m; may be repeated. Options: "+strings.Join(listenerOptions, ", "))
 	f.StringSliceVar(&s.targets, "target", nil, "target `INSTANCE`, such as node-1, with a weight, such as node-1=3, or with an address of a pod, such as node-1/10.244.0.7; may be repeated")
 	f.StringArrayVar(&s.listenerTargets, "listener-target", nil, "target of only one listener, as `PORT=INSTANCE`, such as 443=node-1, udp/53=node-1=3, or 443= for no targets; may be repeated")
-	f.StringArrayVar(&s.listenerHealth, "listener-health", nil, "health check of only one listener, as `PORT=PROBE`, such as 443=http:10256/healthz; may be repeated. Its other settings are the present settings of the load balancer's health check")
+	f.StringArrayVar(&s.listenerHealth, "listener-health", nil, "health check of only one listener, as `PORT=PROBE`, such as 443=http:10256/healthz; may be repeated. All other settings are copied from the load balancer's health check")
 	f.StringArrayVar(&s.labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	f.StringVar(&s.health, "health", "", "health check `PROBE`, such as http:10256/healthz, https/, tcp:30080 or none (default tcp, to the target port of the first TCP listener)")
 	f.StringVar(&s.codes, "health-codes", "", "HTTP `STATUSES` of healthy targets, such as 200-299,401 (default 200)")

@@ -69,12 +69,12 @@ func refusalWords(r cloudsim.Refusals) string {
 func newLoadBalancerStatsCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "stats [NAME]", Short: "Show the traffic counters of one load balancer, or of all",
+		Use: "stats [NAME]", Short: "Show the traffic counters of one load balancer or of all load balancers",
 		Long: `Show the traffic counters of a load balancer, by listener and by target, since the
 data plane began to forward for it. FAILED counts the connections that a
 listener refused, and the failed dials of a target; -o wide shows the reasons.
 
-Without NAME, show the counters of all load balancers that forward.`,
+Without NAME, show the counters of all load balancers that forward connections.`,
 		Example: `  allinone cloud load-balancers stats shop
   allinone cloud load-balancers stats
   allinone cloud load-balancers stats shop -o json`,
@@ -90,7 +90,7 @@ Without NAME, show the counters of all load balancers that forward.`,
 				case encoded:
 					return p.Encode(all)
 				case len(all) == 0:
-					fmt.Fprintln(c.Stderr, "no load balancer forwards")
+					fmt.Fprintln(c.Stderr, "no load balancer forwards connections")
 					return nil
 				}
 				p.Columns = append([]cli.Column[statsRow]{{Head: "LOAD-BALANCER", Cell: func(r statsRow) string { return r.name }}}, statsColumns...)

@@ -32,7 +32,7 @@ var metadataTrees = kind[cloudsim.MetadataTree, string]{
 }
 
 func newMetadataTreesCommand(c *cli.Connection) *cobra.Command {
-	cmd := metadataTrees.group("Additional paths of the metadata service, such as those of another cloud", "metadata-tree")
+	cmd := metadataTrees.group("Additional paths of the metadata service, such as the paths of another cloud", "metadata-tree")
 	cmd.AddCommand(
 		metadataTrees.listCommand(c),
 		metadataTrees.getCommand(c),
@@ -51,7 +51,7 @@ func newSetMetadataTreeCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set NAME --file FILE", Short: "Create or replace a metadata tree",
 		Long: `Create or replace a metadata tree from a YAML or JSON file. The metadata service
-answers the paths of the tree for every instance. A text can contain variables such as
+serves the paths of the tree to every instance. A text can contain variables such as
 ${id}, ${id.number}, ${zone}, ${internal-ip} and ${labels.KEY}.`,
 		Example: `  # hetzner.yaml
   #   prefix: /hetzner/v1/metadata

@@ -103,7 +103,7 @@ document. The same command again returns the existing record.`,
 				return err
 			}
 			if len(req.Document) == 0 {
-				return cloudsim.Errorf(cloudsim.Invalid, "want --document or --document-file")
+				return cloudsim.Errorf(cloudsim.Invalid, "set --document or --document-file")
 			}
 			if err := req.Validate(); err != nil {
 				return err
@@ -135,7 +135,7 @@ func newUpdateRecordCommand(c *cli.Connection) *cobra.Command {
 		Use: "update NAME", Short: "Change a record",
 		Long: `Change a record. Settings without a flag stay unchanged. If another caller changes
 the record at the same time, the command fails with exit code 6. With --revision, it
-also fails if the record has another revision.`,
+also fails if the record does not have the given revision.`,
 		Example: `  allinone cloud records update web --document '{"ingress":["10.0.0.0/8"]}'
   allinone cloud records update rec-000001 --revision 214 --label team=shop --remove-label old`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, records)),

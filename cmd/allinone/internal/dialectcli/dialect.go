@@ -32,7 +32,7 @@ func NewDialectCommand(e cli.Env) *cobra.Command {
 A dialect translates each call to calls of this cloud, with the token of the caller. So
 permissions, quotas, rate limits, faults, holds and the audit apply.
 
-A dialect can also run inside of the cloud: 'allinone cloudsim --dialect' and
+A dialect can also run in the process of the cloud: 'allinone cloudsim --dialect' and
 'allinone up --dialect'.`,
 		Example: `  # The API of Hetzner Cloud, in front of a running lab
   allinone dialect hcloud &
@@ -60,8 +60,8 @@ func newServeCommand(e cli.Env, d dialect.Dialect) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   d.Name,
 		Short: "Serve the API of " + d.Title,
-		Long: fmt.Sprintf(`Serve the API of %s in front of a cloud. The callers use tokens of the cloud: a
-token of a service account with the role writer can make all calls.
+		Long: fmt.Sprintf(`Serve the API of %s in front of a cloud. Callers use tokens of the cloud. A
+caller with the role writer can make all calls.
 
 The path /readyz reports whether the cloud is ready, and /metrics has metrics for
 Prometheus. 'allinone dialect calls %s' lists the supported calls.`, d.Title, d.Name),
@@ -133,12 +133,13 @@ func newEnvCommand(e cli.Env) *cobra.Command {
 	var url string
 	cmd := &cobra.Command{
 		Use:   "env NAME",
-		Short: "Print the variables with which programs find a dialect",
-		Long: `Print shell commands that set the variables with which the programs of the other cloud
-find the dialect. The token is read from a file when the shell runs the commands.
+		Short: "Print the environment variables for the programs of another cloud",
+		Long: `Print shell commands that set environment variables. The programs of the other cloud read
+the URL of the dialect and the token from these variables. The shell reads the token from
+a file when it runs the commands.
 
-In a lab that was started with --dialect, the URL and the token file are those of the
-lab. Otherwise set --url and --token-file.`,
+By default the command uses the URL and the token file of a lab that was started with
+--dialect. Without such a lab, set --url and --token-file.`,
 		Example: `  eval "$(allinone dialect env hcloud)"`,
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.FixedCompletions(cli.DialectNames(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -162,8 +163,8 @@ lab. Otherwise set --url and --token-file.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&url, "url", "", "URL of the dialect (default that of the lab, or http://"+cli.DefaultDialectAddress+")")
-	fl.StringVar(&f.TokenFile, "token-file", "", "file with a token of the cloud (default that of the lab)")
+	fl.StringVar(&url, "url", "", "URL of the dialect (default the URL of the lab's dialect, or http://"+cli.DefaultDialectAddress+")")
+	fl.StringVar(&f.TokenFile, "token-file", "", "file with a token of the cloud (default the token file of the lab)")
 	fl.StringVar(&f.DataDir, "data-dir", "", "data dir of the lab (CLOUDSIM_DATA_DIR)")
 	return cmd
 }
