@@ -75,19 +75,19 @@ func TestPassesOn(t *testing.T) {
 	})
 	status, id, body := post(t, srv.URL+"/things/node-1", secret, "my-id", "")
 	if status != http.StatusCreated || id != "my-id" || body != "\"i-000001\"\n" {
-		t.Errorf("answer = %d %s %s", status, id, body)
+		t.Errorf("got answer %d %s %s, want 201 with the id my-id", status, id, body)
 	}
 	trail, err := cloud.Audit(context.Background(), cloudsim.AuditOptions{Operation: "instances.create"})
 	if err != nil || len(trail.Items) != 1 || trail.Items[0].RequestID != "my-id" || trail.Items[0].DialectCall != "plain.things.do" {
-		t.Errorf("audit = %+v, %v", trail, err)
+		t.Errorf("audit: got %+v, error %v; want 1 entry with the request id and the call of the dialect", trail, err)
 	}
 	for token, want := range map[string]string{"": "my-id unauthenticated the request has no token\n", "wrong": "my-id unauthenticated the token is not known\n"} {
 		if status, _, body := post(t, srv.URL+"/things/x", token, "my-id", ""); status != http.StatusTeapot || body != want {
-			t.Errorf("token %q: %d %q, want %q", token, status, body, want)
+			t.Errorf("token %q: got %d %q, want %q", token, status, body, want)
 		}
 	}
 	if _, id, _ := post(t, srv.URL+"/things/x", secret, "not valid!", ""); !strings.HasPrefix(id, "req-") {
-		t.Errorf("an invalid id becomes %q", id)
+		t.Errorf("request with an invalid id: got id %q, want a generated id", id)
 	}
 }
 
@@ -101,11 +101,11 @@ func TestPanicAndMetrics(t *testing.T) {
 	defer srv.Close()
 	dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{Metrics: reg}) // a second dialect may share the registry
 	if status, _, body := post(t, srv.URL+"/things/1", "x", "a", ""); status != http.StatusTeapot || !strings.HasPrefix(body, "a internal") {
-		t.Errorf("a panic answers %d %q", status, body)
+		t.Errorf("call that panics: got %d %q", status, body)
 	}
 	for _, path := range []string{"/widgets/1", "/widgets", "/../x y"} {
 		if status, _, body := post(t, srv.URL+strings.ReplaceAll(path, " ", "%20"), "x", "a", ""); status != http.StatusTeapot || !strings.Contains(body, "is not supported") {
-			t.Errorf("%s answers %d %q", path, status, body)
+			t.Errorf("%s: got %d %q, want an error of an unsupported call", path, status, body)
 		}
 	}
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
@@ -122,7 +122,7 @@ cloudsim_dialect_unsupported_total{dialect="plain",resource="widgets"} 2
 	}
 	resp, err := http.Get(srv.URL + "/readyz")
 	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("/readyz without a cloud = %v, %v", resp, err)
+		t.Errorf("/readyz without a cloud: got %v, error %v; want 503", resp, err)
 	}
 }
 
@@ -136,10 +136,10 @@ func TestDroppedReply(t *testing.T) {
 	drops := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer drops.Close()
 	if status, _, body := post(t, serve(t, dialect.Config{URL: drops.URL}, do).URL+"/things/1", "x", "a", ""); status != 0 {
-		t.Errorf("a dropped reply answers %d %s", status, body)
+		t.Errorf("call with a dropped reply: got %d %s, want no reply", status, body)
 	}
 	if status, _, body := post(t, serve(t, dialect.Config{URL: "http://127.0.0.1:1"}, do).URL+"/things/1", "x", "a", ""); status != http.StatusTeapot || !strings.HasPrefix(body, "a unavailable") {
-		t.Errorf("without a cloud: %d %s", status, body)
+		t.Errorf("call without a cloud: got %d %s", status, body)
 	}
 }
 
@@ -147,24 +147,24 @@ func TestDroppedReply(t *testing.T) {
 func TestIDs(t *testing.T) {
 	for id, n := range map[string]int64{"i-000001": 1, "i-00002a": 42, "i-1000000": 1 << 24} {
 		if got := dialect.Number(id); got != n || dialect.ID[string]("i", n) != id {
-			t.Errorf("%s: number %d, id %s", id, got, dialect.ID[string]("i", n))
+			t.Errorf("%s: got number %d and id %s", id, got, dialect.ID[string]("i", n))
 		}
 	}
 	for _, bad := range []string{"", "i", "i-", "i-xyz", "i--1", "i-ffffffffffffffffff"} {
 		if n := dialect.Number(bad); n != 0 {
-			t.Errorf("%q has the number %d", bad, n)
+			t.Errorf("invalid id %q: got number %d, want 0", bad, n)
 		}
 	}
 	seen := map[string]bool{}
 	for _, name := range []string{"node-1", "Node-1", "node_1", "", strings.Repeat("a", 64), strings.Repeat("a", 65), "ä"} {
 		own := dialect.Name(name)
 		if err := (cloudsim.CreateInstance{Name: own, Zone: "z", Type: "t"}).Validate(); err != nil || seen[own] {
-			t.Errorf("%q becomes %q: %v", name, own, err)
+			t.Errorf("%q: got name %q, error %v; want a new valid name", name, own, err)
 		}
 		seen[own] = true
 	}
 	if dialect.Name("node-1") != "node-1" {
-		t.Error("a valid name changes")
+		t.Error("the dialect changed a valid name")
 	}
 }
 
@@ -172,14 +172,14 @@ func TestIDs(t *testing.T) {
 func TestLabels(t *testing.T) {
 	hidden := dialect.LabelPrefix + "type"
 	if got := dialect.Visible(map[string]string{"a": "b", hidden: "c"}); len(got) != 1 || got["a"] != "b" {
-		t.Errorf("visible labels = %v", got)
+		t.Errorf("visible labels: got %v, want a=b", got)
 	}
 	got, err := dialect.WithLabels(map[string]string{"a": "c"}, map[string]string{"a": "b", "d": "e", hidden: "f"})
 	if err != nil || len(got) != 2 || got["a"] != "c" || got[hidden] != "f" {
-		t.Errorf("labels = %v, %v", got, err)
+		t.Errorf("labels: got %v, error %v", got, err)
 	}
 	if _, err := dialect.WithLabels(map[string]string{hidden: "x"}, nil); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("a reserved label: %v", err)
+		t.Errorf("reserved label: got error %v, want Invalid", err)
 	}
 }
 
@@ -196,7 +196,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		err := dialect.Decode(raw, &into)
 		if _, notJSON := errors.AsType[dialect.NotJSON](err); err != nil && !notJSON && !errors.Is(err, cloudsim.Invalid) {
-			t.Errorf("%q: %v", raw, err)
+			t.Errorf("body %q: got error %v, want NotJSON or Invalid", raw, err)
 		}
 	})
 }

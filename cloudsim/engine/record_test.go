@@ -29,53 +29,53 @@ func TestRecords(t *testing.T) {
 	defer down()
 	r, err := e.CreateRecord(ctx, record("security-group", "Web servers <1>", `{"a": 1, "b": ["<x>"]}`))
 	if err != nil || r.ID != "rec-000001" {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("creation: got %+v, error %v; want rec-000001", r, err)
 	}
 	if again, err := e.CreateRecord(ctx, record("security-group", "Web servers <1>", `{"b":["<x>"],"a":1}`)); err != nil || again.ID != r.ID {
-		t.Errorf("the same request again: %+v, %v", again, err)
+		t.Errorf("repeated creation: got %+v, error %v; want the existing record", again, err)
 	}
 	if _, err := e.CreateRecord(ctx, record("security-group", "Web servers <1>", `{}`)); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("another document: %v, want Exists", err)
+		t.Errorf("creation with another document: got error %v, want Exists", err)
 	}
 	other, err := e.CreateRecord(ctx, record("target-group", "Web servers <1>", `[]`))
 	if err != nil || other.ID == r.ID {
-		t.Fatalf("the same name in another kind: %+v, %v", other, err)
+		t.Fatalf("creation with the same name and another kind: got %+v, error %v; want a new record", other, err)
 	}
 
 	same, err := e.UpdateRecord(ctx, r.ID, cloudsim.UpdateRecord{Document: json.RawMessage(`{"b":["<x>"],"a":1}`)}, r.Revision)
 	if err != nil || same.Revision != r.Revision {
-		t.Errorf("an update that changes nothing: revision %d, %v; want %d", same.Revision, err, r.Revision)
+		t.Errorf("update that changes nothing: got revision %d, error %v; want %d", same.Revision, err, r.Revision)
 	}
 	changed, err := e.UpdateRecord(ctx, r.ID, cloudsim.UpdateRecord{Name: "web", Labels: map[string]string{"team": "shop"}, Document: json.RawMessage(`12345678901234567890`)}, r.Revision)
 	if err != nil || changed.Name != "web" || string(changed.Document) != "12345678901234567890" || changed.Labels["team"] != "shop" {
-		t.Errorf("%+v, %v", changed, err)
+		t.Errorf("update: got %+v, error %v", changed, err)
 	}
 	if _, err := e.UpdateRecord(ctx, r.ID, cloudsim.UpdateRecord{Document: json.RawMessage(`1`)}, r.Revision); !errors.Is(err, cloudsim.Stale) {
-		t.Errorf("an update of an old revision: %v, want Stale", err)
+		t.Errorf("update with an old revision: got error %v, want Stale", err)
 	}
 	third, err := e.CreateRecord(ctx, record("security-group", "third", `null`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.UpdateRecord(ctx, third.ID, cloudsim.UpdateRecord{Name: "web", Document: json.RawMessage(`null`)}, 0); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("a name that another record has: %v, want Exists", err)
+		t.Errorf("update to a used name: got error %v, want Exists", err)
 	}
 
 	got, err := e.GetRecord(ctx, r.ID)
 	if diff := cmp.Diff(changed, got); err != nil || diff != "" {
-		t.Errorf("%v\n%s", err, diff)
+		t.Errorf("record differs from the updated record: error %v\n%s", err, diff)
 	}
 	if err := e.DeleteRecord(ctx, r.ID, r.Revision); !errors.Is(err, cloudsim.Stale) {
-		t.Errorf("a deletion of an old revision: %v, want Stale", err)
+		t.Errorf("deletion with an old revision: got error %v, want Stale", err)
 	}
 	if err := e.DeleteRecord(ctx, r.ID, changed.Revision); err != nil {
 		t.Error(err)
 	}
 	if _, err := e.GetRecord(ctx, r.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("after the deletion: %v, want NotFound", err)
+		t.Errorf("GetRecord after the deletion: got error %v, want NotFound", err)
 	}
 	if w, err := e.Why(ctx, string(r.ID)); err != nil || !w.Gone || len(w.Steps) != 3 {
-		t.Errorf("why: %+v, %v; want the creation, the update and the deletion", w, err)
+		t.Errorf("why: got %+v, error %v; want the creation, the update and the deletion", w, err)
 	}
 }
 
@@ -111,11 +111,11 @@ func TestListRecords(t *testing.T) {
 				got = append(got, r.ID)
 			}
 			if err != nil || !slices.Equal(got, tc.want) {
-				t.Errorf("%s: %v, %v; want %v", name, got, err, tc.want)
+				t.Errorf("%s: got %v, error %v; want %v", name, got, err, tc.want)
 			}
 		}
 		if l, err := e.ListInstances(ctx, cloudsim.ListOptions{Kind: "a"}); err != nil || len(l.Items) != 0 {
-			t.Errorf("instances of a record's kind: %v, %v; want none", l.Items, err)
+			t.Errorf("instances with the kind of a record: got %v, error %v; want none", l.Items, err)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func TestRecordCompareAndSwap(t *testing.T) {
 	}
 	all.Wait()
 	if now, err := e.GetRecord(ctx, r.ID); err != nil || string(now.Document) != strconv.Itoa(callers*each) {
-		t.Errorf("counter is %s, %v; want %d", now.Document, err, callers*each)
+		t.Errorf("counter: got %s, error %v; want %d", now.Document, err, callers*each)
 	}
 }
 
@@ -177,16 +177,16 @@ func TestRecordsAreOfAProject(t *testing.T) {
 	ctx := enter(t, e, "secret", "shop")
 	r, err := e.CreateRecord(ctx, record("k", "one", `{}`))
 	if err != nil || r.Project != p.ID {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("creation in the project: got %+v, error %v", r, err)
 	}
 	if _, err := e.CreateRecord(ctx, record("k", "two", `{}`)); !errors.Is(err, cloudsim.Exhausted) {
-		t.Errorf("a record beyond the quota: %v, want Exhausted", err)
+		t.Errorf("creation beyond the quota: got error %v, want Exhausted", err)
 	}
 	if _, err := e.GetRecord(enter(t, e, "secret", engine.DefaultProject), r.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("from another project: %v, want NotFound", err)
+		t.Errorf("GetRecord from another project: got error %v, want NotFound", err)
 	}
 	if err := e.DeleteProject(cloud, p.ID); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "record") {
-		t.Errorf("deletion of the project: %v, want Conflict", err)
+		t.Errorf("deletion of a project with a record: got error %v, want Conflict", err)
 	}
 	if err := e.DeleteRecord(ctx, r.ID, 0); err != nil {
 		t.Error(err)
@@ -213,13 +213,13 @@ func TestStatesContainRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l, err := e.ListRecords(ctx, cloudsim.ListOptions{}); err != nil || len(l.Items) != 0 {
-		t.Errorf("after a reset: %v, %v; want no records", l.Items, err)
+		t.Errorf("records after a reset: got %v, error %v; want none", l.Items, err)
 	}
 	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
 	again, err := e.CreateRecord(ctx, record("k", "one", `{"a":"<é>"}`))
 	if err != nil || again.ID != r.ID || again.Revision != r.Revision {
-		t.Errorf("after a load: %+v, %v; want the record of the state", again, err)
+		t.Errorf("creation after a load: got %+v, error %v; want the record of the state", again, err)
 	}
 }

@@ -58,7 +58,7 @@ func (s composeService) mounts(t *testing.T) map[string]string {
 	for _, v := range s.Volumes {
 		parts := strings.Split(v, ":")
 		if len(parts) < 2 || strings.HasPrefix(parts[0], "/") || strings.HasPrefix(parts[0], ".") {
-			t.Errorf("%s is no volume", v)
+			t.Errorf("mount %s has no named volume", v)
 			continue
 		}
 		m[parts[1]] = parts[0]
@@ -81,15 +81,15 @@ func TestComposeFilesAreThere(t *testing.T) {
 				continue
 			}
 			if mounts[filepath.Dir(file)] == "" {
-				t.Errorf("%s has no volume for %s", name, a)
+				t.Errorf("service %s has no volume for %s", name, a)
 			}
 			info, err := os.Stat(filepath.Join(string(dir), strings.TrimPrefix(file, "/lab")))
 			switch {
 			case slices.Contains(written, file):
 			case err != nil:
-				t.Errorf("%s has the argument %s, but no service writes this file: %v", name, a, err)
+				t.Errorf("service %s has the argument %s, but no service writes this file: %v", name, a, err)
 			case info.Mode().Perm() != 0o600:
-				t.Errorf("%s has mode %v", file, info.Mode())
+				t.Errorf("file %s: got mode %v, want 0600", file, info.Mode())
 			}
 		}
 	}
@@ -112,20 +112,20 @@ func TestComposeVolumes(t *testing.T) {
 	for name, s := range f.Services {
 		for at, volume := range s.mounts(t) {
 			if _, ok := f.Volumes[volume]; !ok {
-				t.Errorf("%s: volume %s is not declared", name, volume)
+				t.Errorf("service %s: volume %s is not declared", name, volume)
 			}
 			if !slices.Contains(folders, at) {
-				t.Errorf("%s: the Dockerfile makes no folder %s", name, at)
+				t.Errorf("service %s: the Dockerfile creates no folder %s", name, at)
 			}
 			if volume == "init" && name != "init" {
-				t.Errorf("%s sees the keys of all", name)
+				t.Errorf("service %s mounts the volume with all keys", name)
 			}
 		}
 	}
 	init := f.Services["init"].mounts(t)
 	for _, s := range services {
 		if init["/lab/"+s.name] != s.name {
-			t.Errorf("init has no volume for the files that %s reads", s.name)
+			t.Errorf("service init has no volume for the files of service %s", s.name)
 		}
 	}
 }
@@ -160,11 +160,11 @@ func TestComposeHasAHostInEachZone(t *testing.T) {
 		name := "node-" + z.Name
 		s := services[name]
 		if want := []string{"allinone", "compose", "machines", "--zone=" + z.Name}; !slices.Equal(s.Command, want) {
-			t.Errorf("%s runs %v, want %v", name, s.Command, want)
+			t.Errorf("service %s: got command %v, want %v", name, s.Command, want)
 		}
 		disk := s.mounts(t)["/data"]
 		if other := disks[disk]; disk == "" || other != "" {
-			t.Errorf("%s has the disk %q, which %s has", name, disk, other)
+			t.Errorf("service %s: got disk %q, which service %s also has", name, disk, other)
 		}
 		disks[disk] = name
 	}
@@ -179,15 +179,15 @@ func TestComposeGivesNoRights(t *testing.T) {
 		}
 		if name == "router" || strings.HasPrefix(name, "node-") {
 			if d := cmp.Diff([]string{"real"}, s.Profiles); d != "" || len(s.CapAdd) == 0 {
-				t.Errorf("%s is in profiles %v, may %v", name, s.Profiles, s.CapAdd)
+				t.Errorf("service %s: got profiles %v and capabilities %v", name, s.Profiles, s.CapAdd)
 			}
 			if name == "router" && (len(s.CapAdd) > 4 || len(s.DeviceCgroupRules) > 0) {
-				t.Errorf("the router has the capabilities %v and devices %v", s.CapAdd, s.DeviceCgroupRules)
+				t.Errorf("service router: got capabilities %v and devices %v", s.CapAdd, s.DeviceCgroupRules)
 			}
 			continue
 		}
 		if s.User != "65532:65532" || len(s.CapAdd) > 0 || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
-			t.Errorf("%s is user %s, may %v, %v", name, s.User, s.CapAdd, s.SecurityOpt)
+			t.Errorf("service %s: got user %s, capabilities %v and security options %v", name, s.User, s.CapAdd, s.SecurityOpt)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func TestComposeKeepsItsNodes(t *testing.T) {
 	} {
 		_, err := dir.Init("https://127.0.0.1:8181", step.nodes)
 		if step.want == "" && err != nil || step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)) {
-			t.Errorf("%q: %v, want %q", step.nodes, err, step.want)
+			t.Errorf("init with %q: got error %v, want %q", step.nodes, err, step.want)
 		}
 	}
 	for what, err := range map[string]error{
@@ -217,7 +217,7 @@ func TestComposeKeepsItsNodes(t *testing.T) {
 		"a router": dir.Route(t.Context(), slog.New(slog.DiscardHandler)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "COMPOSE_PROFILES=real") {
-			t.Errorf("%s of a cluster of hollow nodes: %v", what, err)
+			t.Errorf("%s in a cluster of hollow nodes: got error %v", what, err)
 		}
 	}
 }
@@ -229,7 +229,7 @@ func TestComposedKeysAreKeptApart(t *testing.T) {
 		t.Fatal(made, err)
 	}
 	if again, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil || len(again) > 0 {
-		t.Errorf("the second run created %v, %v", again, err)
+		t.Errorf("second init: got new files %v, error %v; want none", again, err)
 	}
 	signs := map[string]bool{}
 	for _, ca := range []string{lab.ClusterCA, lab.EtcdCA, lab.FrontProxyCA, lab.ProxyCA} {

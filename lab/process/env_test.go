@@ -17,10 +17,10 @@ func TestEnvScriptIsSafeInAShell(t *testing.T) {
 	}
 	out, err := exec.Command("sh", "-c", `. "$1"; printf '%s\n' "$KUBECONFIG" "$CLOUDSIM_URL" "$CLOUDSIM_TOKEN_FILE" "$CLOUDSIM_DATA_DIR" "${PATH%%:*}"`, "sh", dir.EnvFile()).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("sh: %v: %s", err, out)
 	}
 	want := strings.Join([]string{dir.Kubeconfig(), "http://127.0.0.1:8180", dir.AdminToken(), string(dir), dir.Bin(), ""}, "\n")
 	if string(out) != want {
-		t.Errorf("got\n%swant\n%s", out, want)
+		t.Errorf("variables: got\n%swant\n%s", out, want)
 	}
 }

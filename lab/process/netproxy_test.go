@@ -41,7 +41,7 @@ func TestWhereAgentsRun(t *testing.T) {
 		}
 		onMachines := p.Nodes == lab.Real && p.realNetworkProxy() != nil
 		if runs("proxy-server") != tc.server || runs("proxy-agent") != tc.here || onMachines != tc.onMachines {
-			t.Errorf("%+v: runs a server: %v, runs an agent beside the server: %v, runs agents on machines: %v", tc, runs("proxy-server"), runs("proxy-agent"), onMachines)
+			t.Errorf("%+v: got server %v, agent beside the server %v, agents on machines %v", tc, runs("proxy-server"), runs("proxy-agent"), onMachines)
 		}
 	}
 }
@@ -59,17 +59,17 @@ func TestWhereAgentsCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := flagsOf(p.proxyServer().args)["--agent-bind-address"]; got != want {
-			t.Errorf("the server of %s nodes listens at %s, want %s", nodes, got, want)
+			t.Errorf("server for %s nodes: got address %s, want %s", nodes, got, want)
 		}
 		pair, err := tls.LoadX509KeyPair(p.pki.CertFile("proxy-server"), p.pki.KeyFile("proxy-server"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := pair.Leaf.VerifyHostname(want); err != nil {
-			t.Errorf("certificate of the server of %s nodes: %v", nodes, err)
+			t.Errorf("certificate of the server for %s nodes: %v", nodes, err)
 		}
 	}
 	if got := p.realNetworkProxy().Server; got != "10.100.255.2:8188" {
-		t.Errorf("the agents on machines connect to %s", got)
+		t.Errorf("agents on machines: got server %s, want 10.100.255.2:8188", got)
 	}
 }

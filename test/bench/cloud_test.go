@@ -95,7 +95,7 @@ func BenchmarkCloudsim(b *testing.B) {
 	b.ReportMetric(ms, "ms-to-ready")
 	b.ReportMetric(mib, "MiB-anonymous")
 	if mib > maxIdleMiB {
-		b.Errorf("an idle cloud has %.1f MiB of anonymous memory, above the limit of %d", mib, maxIdleMiB)
+		b.Errorf("idle cloud: got %.1f MiB of anonymous memory, want at most %d", mib, maxIdleMiB)
 	}
 }
 

@@ -91,10 +91,10 @@ func BenchmarkHAProxy(b *testing.B) {
 	b.ReportMetric(throughput, "throughput/haproxy")
 	b.ReportMetric(connections, "conns/haproxy")
 	if throughput < minThroughput {
-		b.Errorf("throughput is %.2f of HAProxy's, below the limit of %.2f", throughput, minThroughput)
+		b.Errorf("throughput relative to HAProxy: got %.2f, want at least %.2f", throughput, minThroughput)
 	}
 	if connections < minConnections {
-		b.Errorf("connections a second are %.2f of HAProxy's, below the limit of %.2f", connections, minConnections)
+		b.Errorf("connections per second relative to HAProxy: got %.2f, want at least %.2f", connections, minConnections)
 	}
 }
 

@@ -388,7 +388,7 @@ func reportProxy(b *testing.B, mode string, got map[string]figures, stalled floa
 	limit := func(name string, v float64, ok bool) {
 		b.ReportMetric(v, strings.ReplaceAll(name, " ", "-"))
 		if !ok {
-			b.Errorf("%s: %s is %.2f, beyond its limit", mode, name, v)
+			b.Errorf("%s: %s is %.2f, which is outside its limit", mode, name, v)
 		}
 	}
 	for d, least := range map[string]float64{"d16": minFromTarget, "u16": minToTarget} {

@@ -59,7 +59,7 @@ func TestHetznerCCM(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := h.kubectl("get", "node", name, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`); got != vm.Addresses[0].Address {
-			t.Errorf("the internal address of %s is %q, want %q", name, got, vm.Addresses[0].Address)
+			t.Errorf("node %s: got internal address %q, want %q", name, got, vm.Addresses[0].Address)
 		}
 	}
 	h.untilRoutes(3)
@@ -71,7 +71,7 @@ func TestHetznerCCM(t *testing.T) {
 	url := "http://" + ip + ":8080/"
 	h.answers(url)
 	if nodes := h.spread(url); len(nodes) != 3 {
-		t.Errorf("answers of %v, want three nodes", nodes)
+		t.Errorf("got answers of the nodes %v, want three nodes", nodes)
 	}
 
 	// A restart changes nothing in the cloud.
@@ -90,7 +90,7 @@ func TestHetznerCCM(t *testing.T) {
 	})
 	for _, c := range h.audit(t) {
 		if _, verb, _ := strings.Cut(c.Operation, "."); !h.seen[c.RequestID] && verb != "get" && verb != "list" {
-			t.Errorf("the restarted cloud controller manager made the call %s (%s)", c.Operation, c.DialectCall)
+			t.Errorf("restarted cloud controller manager: got call %s (%s), want only calls that read", c.Operation, c.DialectCall)
 		}
 	}
 
@@ -128,7 +128,7 @@ func TestHetznerCCM(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(metrics, "cloudsim_dialect_requests_total") || strings.Contains(metrics, "cloudsim_dialect_unsupported_total{") {
-		t.Error("the metrics count an unsupported call, or no call")
+		t.Error("metrics: want supported calls and no unsupported call")
 	}
 }
 
@@ -144,7 +144,7 @@ func checkGolden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("the calls are\n%s\nwant (%s)\n%s", got, path, want)
+		t.Errorf("calls: got\n%s\nwant (%s)\n%s", got, path, want)
 	}
 }
 
