@@ -35,7 +35,7 @@ func TestEachCall(t *testing.T) {
 	}
 	for _, c := range hcloud.New().Calls {
 		if tested[c.Name] == 0 {
-			t.Errorf("no test calls %s (%s %s) with Hetzner's client", c.Name, c.Method, c.Path)
+			t.Errorf("no test makes the call %s (%s %s) with Hetzner's client", c.Name, c.Method, c.Path)
 		}
 	}
 }
@@ -55,50 +55,50 @@ func catalogueCalls(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	if got := names(all, func(l *sdk.Location) string { return l.Name }); !slices.Equal(got, []string{"sim-1a", "sim-1b", "sim-1c"}) {
-		t.Errorf("locations = %v", got)
+		t.Errorf("locations: got %v", got)
 	}
 	if one, _, err := w.Location.GetByID(ctx, all[1].ID); err != nil || one == nil || one.Name != "sim-1b" || one.NetworkZone != "sim-1" {
-		t.Errorf("location by id = %+v, %v", one, err)
+		t.Errorf("location by id: got %+v, error %v", one, err)
 	}
 	if one, _, err := w.Location.GetByName(ctx, "sim-1c"); err != nil || one == nil || one.ID != all[2].ID {
-		t.Errorf("location by name = %+v, %v", one, err)
+		t.Errorf("location by name: got %+v, error %v", one, err)
 	}
 	if one, _, err := w.Location.GetByID(ctx, 1); err != nil || one != nil {
-		t.Errorf("an unknown location = %+v, %v", one, err)
+		t.Errorf("location with an unknown id: got %+v, error %v; want none", one, err)
 	}
 	types, err := w.ServerType.All(ctx)
 	if err != nil || len(types) != 3 {
-		t.Fatalf("server types = %v, %v", types, err)
+		t.Fatalf("server types: got %v, error %v", types, err)
 	}
 	small, _, err := w.ServerType.GetByName(ctx, "small")
 	if err != nil || small == nil || small.Cores != 2 || small.Memory != 4 {
-		t.Fatalf("server type small = %+v, %v", small, err)
+		t.Fatalf("server type small: got %+v, error %v", small, err)
 	}
 	if one, _, err := w.ServerType.GetByID(ctx, small.ID); err != nil || one == nil || one.Name != "small" {
-		t.Errorf("server type by id = %+v, %v", one, err)
+		t.Errorf("server type by id: got %+v, error %v", one, err)
 	}
 	lb, _, err := w.LoadBalancerType.GetByName(ctx, "lb11")
 	if err != nil || lb == nil || lb.MaxServices != 5 || lb.MaxTargets != 25 {
-		t.Fatalf("load balancer type = %+v, %v", lb, err)
+		t.Fatalf("load balancer type: got %+v, error %v", lb, err)
 	}
 	if one, _, err := w.LoadBalancerType.GetByID(ctx, lb.ID); err != nil || one == nil || one.Name != "lb11" {
-		t.Errorf("load balancer type by id = %+v, %v", one, err)
+		t.Errorf("load balancer type by id: got %+v, error %v", one, err)
 	}
 	//nolint:staticcheck // older clients call this deprecated part of the API
 	centers, err := w.Datacenter.All(ctx)
 	if err != nil || len(centers) != 3 || centers[0].Location.Name != "sim-1a" {
-		t.Fatalf("datacenters = %+v, %v", centers, err)
+		t.Fatalf("datacenters: got %+v, error %v", centers, err)
 	}
 	//nolint:staticcheck // older clients call this deprecated part of the API
 	if one, _, err := w.Datacenter.GetByID(ctx, centers[0].ID); err != nil || one == nil || one.Name != centers[0].Name {
-		t.Errorf("datacenter by id = %+v, %v", one, err)
+		t.Errorf("datacenter by id: got %+v, error %v", one, err)
 	}
 	img, _, err := w.Image.GetForArchitecture(ctx, "ubuntu-24.04", sdk.ArchitectureX86)
 	if err != nil || img == nil {
-		t.Fatalf("image = %+v, %v", img, err)
+		t.Fatalf("image: got %+v, error %v", img, err)
 	}
 	if one, _, err := w.Image.GetByID(ctx, img.ID); err != nil || one == nil || one.Name != "ubuntu-24.04" {
-		t.Errorf("image by id = %+v, %v", one, err)
+		t.Errorf("image by id: got %+v, error %v", one, err)
 	}
 	for what, list := range map[string]func() (int, error){
 		"certificates":     func() (int, error) { v, err := w.Certificate.All(ctx); return len(v), err },
@@ -109,7 +109,7 @@ func catalogueCalls(t *testing.T, w *world) {
 		"SSH keys":         func() (int, error) { v, err := w.SSHKey.All(ctx); return len(v), err },
 	} {
 		if n, err := list(); n != 0 || err != nil {
-			t.Errorf("%s = %d, %v; want none", what, n, err)
+			t.Errorf("%s: got %d, error %v; want none", what, n, err)
 		}
 	}
 }
@@ -123,27 +123,27 @@ func serverCalls(t *testing.T, w *world) {
 	s := must(t, made, resp, err).Server
 	w.wait(t, made.Action, nil, nil)
 	if one, resp, err := w.Action.GetByID(ctx, made.Action.ID); must(t, one, resp, err) == nil || one.Status != sdk.ActionStatusSuccess {
-		t.Errorf("action = %+v", one)
+		t.Errorf("action: got %+v", one)
 	}
 	if all, err := w.Action.AllWithOpts(ctx, sdk.ActionListOpts{ID: []int64{made.Action.ID, 999999}}); err != nil || len(all) != 1 || all[0].Command != "create_server" {
-		t.Errorf("actions = %+v, %v", all, err)
+		t.Errorf("actions: got %+v, error %v", all, err)
 	}
 	s, resp, err = w.Server.GetByID(ctx, s.ID)
 	must(t, s, resp, err)
 	if s.Name != "Worker_1.Example" || s.Status != sdk.ServerStatusRunning || s.Location.Name != "sim-1b" || s.ServerType.Name != "small" || s.Image.Name != "ubuntu-24.04" || !maps.Equal(s.Labels, map[string]string{"pool": "a"}) {
-		t.Errorf("server = %+v", s)
+		t.Errorf("server: got %+v", s)
 	}
 	if s.PublicNet.IPv4.IP == nil || len(s.PrivateNet) != 1 || s.PrivateNet[0].IP == nil {
-		t.Errorf("addresses = %+v, %+v", s.PublicNet, s.PrivateNet)
+		t.Errorf("addresses: got %+v, %+v", s.PublicNet, s.PrivateNet)
 	}
 	if one, resp, err := w.Server.GetByName(ctx, "Worker_1.Example"); must(t, one, resp, err) == nil || one.ID != s.ID {
-		t.Errorf("by name = %+v", one)
+		t.Errorf("server by name: got %+v", one)
 	}
 	_, _, err = w.Server.Create(ctx, sdk.ServerCreateOpts{Name: "Worker_1.Example", ServerType: &sdk.ServerType{Name: "small"}, Image: &sdk.Image{Name: "ubuntu-24.04"}})
 	fails(t, err, sdk.ErrorCodeUniquenessError)
 	s, resp, err = w.Server.Update(ctx, s, sdk.ServerUpdateOpts{Name: "Worker_1.Example", Labels: map[string]string{"pool": "b"}})
 	if must(t, s, resp, err); s.Labels["pool"] != "b" || s.Name != "Worker_1.Example" {
-		t.Errorf("after the update: %+v", s)
+		t.Errorf("result of the update: got %+v", s)
 	}
 	for _, step := range []struct {
 		do   func(context.Context, *sdk.Server) (*sdk.Action, *sdk.Response, error)
@@ -155,17 +155,17 @@ func serverCalls(t *testing.T, w *world) {
 		a, resp, err := step.do(ctx, s)
 		w.wait(t, a, resp, err)
 		if s, resp, err = w.Server.GetByID(ctx, s.ID); must(t, s, resp, err).Status != step.want {
-			t.Errorf("status = %s, want %s", s.Status, step.want)
+			t.Errorf("status: got %s, want %s", s.Status, step.want)
 		}
 	}
 	off, err := w.Server.AllWithOpts(ctx, sdk.ServerListOpts{Status: []sdk.ServerStatus{sdk.ServerStatusOff}})
 	if err != nil || len(off) != 1 {
-		t.Errorf("servers that are off = %v, %v", off, err)
+		t.Errorf("servers with the status off: got %v, error %v; want 1", off, err)
 	}
 	gone, resp, err := w.Server.DeleteWithResult(ctx, s)
 	w.wait(t, must(t, gone, resp, err).Action, nil, nil)
 	if s, _, err := w.Server.GetByID(ctx, s.ID); s != nil || err != nil {
-		t.Errorf("after the deletion: %+v, %v", s, err)
+		t.Errorf("read after the deletion: got %+v, error %v; want none", s, err)
 	}
 }
 
@@ -176,15 +176,15 @@ func volumeCalls(t *testing.T, w *world) {
 	v := must(t, made, resp, err).Volume
 	w.wait(t, made.Action, nil, nil)
 	if v.LinuxDevice != "/dev/disk/by-id/scsi-0HC_Volume_1" || v.Location.Name != "sim-1a" || v.Size != 10 || v.Labels["app"] != "db" {
-		t.Errorf("volume = %+v", v)
+		t.Errorf("volume: got %+v", v)
 	}
 	a, resp, err := w.Volume.AttachWithOpts(ctx, v, sdk.VolumeAttachOpts{Server: s})
 	w.wait(t, a, resp, err)
 	if v, resp, err = w.Volume.GetByName(ctx, "pvc-1"); must(t, v, resp, err) == nil || v.Server == nil || v.Server.ID != s.ID || v.Status != sdk.VolumeStatusAvailable {
-		t.Errorf("attached volume = %+v", v)
+		t.Errorf("attached volume: got %+v", v)
 	}
 	if s = w.server(t, cloudsim.Instance{ID: "i-000001"}); len(s.Volumes) != 1 || s.Volumes[0].ID != v.ID {
-		t.Errorf("volumes of the server = %+v", s.Volumes)
+		t.Errorf("volumes of the server: got %+v", s.Volumes)
 	}
 	_, _, err = w.Volume.Attach(ctx, v, s)
 	fails(t, err, sdk.ErrorCodeVolumeAlreadyAttached)
@@ -199,16 +199,16 @@ func volumeCalls(t *testing.T, w *world) {
 	_, _, err = w.Volume.Detach(ctx, v)
 	fails(t, err, sdk.ErrorCodeServiceError)
 	if v, resp, err = w.Volume.GetByID(ctx, v.ID); must(t, v, resp, err).Server != nil || v.Size != 20 {
-		t.Errorf("detached volume = %+v", v)
+		t.Errorf("detached volume: got %+v", v)
 	}
 	_, err = w.Volume.Delete(ctx, v)
 	must(t, 0, nil, err)
 	if all, err := w.Volume.All(ctx); err != nil || len(all) != 0 {
-		t.Errorf("after the deletion: %v, %v", all, err)
+		t.Errorf("volumes after the deletion: got %v, error %v; want none", all, err)
 	}
 	made, resp, err = w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: "pvc-2", Size: 10, Server: s})
 	if must(t, made, resp, err); made.Volume.Server == nil || made.Volume.Server.ID != s.ID || len(made.NextActions) != 1 {
-		t.Errorf("volume of a server = %+v", made)
+		t.Errorf("volume of a server: got %+v", made)
 	}
 }
 
@@ -224,7 +224,7 @@ func networkCalls(t *testing.T, w *world) {
 		Subnets: []sdk.NetworkSubnet{{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.20.1.0/24"), NetworkZone: "sim-1"}},
 	})
 	if must(t, n, resp, err); n.Name != "Cluster" || n.IPRange.String() != "10.20.0.0/16" || len(n.Subnets) != 1 || n.Subnets[0].NetworkZone != "sim-1" || n.Labels["a"] != "b" {
-		t.Fatalf("network = %+v", n)
+		t.Fatalf("network: got %+v", n)
 	}
 	a, resp, err := w.Network.AddSubnet(ctx, n, sdk.NetworkAddSubnetOpts{Subnet: sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.20.2.0/24"), NetworkZone: "sim-1"}})
 	w.wait(t, a, resp, err)
@@ -235,7 +235,7 @@ func networkCalls(t *testing.T, w *world) {
 	})
 	s := must(t, made, resp, err).Server
 	if len(s.PrivateNet) != 1 || s.PrivateNet[0].Network.ID != n.ID {
-		t.Fatalf("private network of the server = %+v", s.PrivateNet)
+		t.Fatalf("private network of the server: got %+v", s.PrivateNet)
 	}
 	route := sdk.NetworkRoute{Destination: cidr("10.244.1.0/24"), Gateway: s.PrivateNet[0].IP}
 	a, resp, err = w.Network.AddRoute(ctx, n, sdk.NetworkAddRouteOpts{Route: route})
@@ -243,7 +243,7 @@ func networkCalls(t *testing.T, w *world) {
 	_, _, err = w.Network.AddRoute(ctx, n, sdk.NetworkAddRouteOpts{Route: route})
 	fails(t, err, sdk.ErrorCodeUniquenessError)
 	if n, resp, err = w.Network.GetByName(ctx, "Cluster"); must(t, n, resp, err) == nil || len(n.Routes) != 1 || !n.Routes[0].Gateway.Equal(route.Gateway) || len(n.Servers) != 1 {
-		t.Errorf("network = %+v", n)
+		t.Errorf("network: got %+v", n)
 	}
 	a, resp, err = w.Network.DeleteRoute(ctx, n, sdk.NetworkDeleteRouteOpts{Route: route})
 	w.wait(t, a, resp, err)
@@ -253,17 +253,17 @@ func networkCalls(t *testing.T, w *world) {
 	w.wait(t, a, resp, err)
 	n, resp, err = w.Network.Update(ctx, n, sdk.NetworkUpdateOpts{Labels: map[string]string{"a": "c"}})
 	if must(t, n, resp, err); n.Labels["a"] != "c" || n.Name != "Cluster" {
-		t.Errorf("after the update: %+v", n)
+		t.Errorf("result of the update: got %+v", n)
 	}
 	if one, resp, err := w.Network.GetByID(ctx, n.ID); must(t, one, resp, err) == nil || one.Name != n.Name {
-		t.Errorf("network by id = %+v", one)
+		t.Errorf("network by id: got %+v", one)
 	}
 	_, err = w.Network.Delete(ctx, n)
 	fails(t, err, sdk.ErrorCodeResourceInUse)
 	gone, resp, err := w.Server.DeleteWithResult(ctx, s)
 	w.wait(t, must(t, gone, resp, err).Action, nil, nil)
 	if n, resp, err = w.Network.GetByID(ctx, n.ID); must(t, n, resp, err) == nil || len(n.Routes) != 1 || !n.Routes[0].Gateway.Equal(route.Gateway) {
-		t.Errorf("the routes over a deleted server = %+v, want the route with its gateway", n.Routes)
+		t.Errorf("routes through a deleted server: got %+v, want the route with its gateway", n.Routes)
 	}
 	a, resp, err = w.Network.DeleteRoute(ctx, n, sdk.NetworkDeleteRouteOpts{Route: n.Routes[0]})
 	w.wait(t, a, resp, err)
@@ -271,7 +271,7 @@ func networkCalls(t *testing.T, w *world) {
 	must(t, 0, nil, err)
 	all, err := w.Network.All(ctx)
 	if err != nil || len(all) != 1 || all[0].Name != "default" {
-		t.Errorf("networks = %v, %v; want only the default network", all, err)
+		t.Errorf("networks: got %v, error %v; want only the default network", all, err)
 	}
 }
 
@@ -284,11 +284,11 @@ func loadBalancerCalls(t *testing.T, w *world) {
 	l := must(t, made, resp, err).LoadBalancer
 	w.wait(t, made.Action, nil, nil)
 	if l.PublicNet.IPv4.IP == nil || l.PublicNet.IPv6.IP == nil || l.Location.Name != "sim-1a" || l.LoadBalancerType.Name != "lb11" || len(l.Services) != 0 {
-		t.Errorf("load balancer = %+v", l)
+		t.Errorf("load balancer: got %+v", l)
 	}
 	all, err := w.LoadBalancer.AllWithOpts(ctx, sdk.LoadBalancerListOpts{ListOpts: sdk.ListOpts{LabelSelector: "hcloud-ccm/service-uid==u-1"}})
 	if err != nil || len(all) != 1 || all[0].ID != l.ID {
-		t.Errorf("load balancers of the label = %v, %v", all, err)
+		t.Errorf("load balancers with the label: got %v, error %v", all, err)
 	}
 	a, resp, err := w.LoadBalancer.AddService(ctx, l, sdk.LoadBalancerAddServiceOpts{
 		Protocol: sdk.LoadBalancerServiceProtocolTCP, ListenPort: sdk.Ptr(80), DestinationPort: sdk.Ptr(30080), Proxyprotocol: sdk.Ptr(true),
@@ -303,20 +303,20 @@ func loadBalancerCalls(t *testing.T, w *world) {
 	_, _, err = w.LoadBalancer.AddServerTarget(ctx, l, sdk.LoadBalancerAddServerTargetOpts{Server: s})
 	fails(t, err, sdk.ErrorCodeTargetAlreadyDefined)
 	if l, resp, err = w.LoadBalancer.GetByName(ctx, "a0123"); must(t, l, resp, err) == nil || len(l.Services) != 1 || len(l.Targets) != 1 {
-		t.Fatalf("load balancer = %+v", l)
+		t.Fatalf("load balancer: got %+v", l)
 	}
 	sv := l.Services[0]
 	if sv.ListenPort != 80 || sv.DestinationPort != 30080 || !sv.Proxyprotocol || sv.HealthCheck.Port != 30081 || sv.HealthCheck.Interval != 3*time.Second ||
 		sv.HealthCheck.HTTP == nil || sv.HealthCheck.HTTP.Path != "/healthz" || !slices.Equal(sv.HealthCheck.HTTP.StatusCodes, []string{"2??", "301", "40?"}) {
-		t.Errorf("service = %+v, %+v", sv, sv.HealthCheck.HTTP)
+		t.Errorf("service: got %+v, %+v", sv, sv.HealthCheck.HTTP)
 	}
 	if at := l.Targets[0]; at.Server.Server.ID != s.ID || at.UsePrivateIP || len(at.HealthStatus) != 1 {
-		t.Errorf("target = %+v", at)
+		t.Errorf("target: got %+v", at)
 	}
 	a, resp, err = w.LoadBalancer.UpdateService(ctx, l, 80, sdk.LoadBalancerUpdateServiceOpts{Protocol: sdk.LoadBalancerServiceProtocolTCP, DestinationPort: sdk.Ptr(30090), Proxyprotocol: sdk.Ptr(false)})
 	w.wait(t, a, resp, err)
 	if l, resp, err = w.LoadBalancer.GetByID(ctx, l.ID); must(t, l, resp, err).Services[0].DestinationPort != 30090 || l.Services[0].Proxyprotocol {
-		t.Errorf("after the update: %+v", l.Services[0])
+		t.Errorf("result of the update: got %+v", l.Services[0])
 	}
 	a, resp, err = w.LoadBalancer.RemoveServerTarget(ctx, l, s)
 	w.wait(t, a, resp, err)
@@ -340,7 +340,7 @@ func loadBalancerCalls(t *testing.T, w *world) {
 	w.wait(t, a, resp, err)
 	l, resp, err = w.LoadBalancer.GetByID(ctx, l.ID)
 	if must(t, l, resp, err); l.Algorithm.Type != sdk.LoadBalancerAlgorithmTypeLeastConnections || l.LoadBalancerType.Name != "lb21" || len(l.PrivateNet) != 1 || l.PrivateNet[0].Network.ID != n.ID || !l.Targets[0].UsePrivateIP || l.PublicNet.Enabled {
-		t.Errorf("load balancer = %+v", l)
+		t.Errorf("load balancer: got %+v", l)
 	}
 	a, resp, err = w.LoadBalancer.EnablePublicInterface(ctx, l)
 	w.wait(t, a, resp, err)
@@ -348,11 +348,11 @@ func loadBalancerCalls(t *testing.T, w *world) {
 	w.wait(t, a, resp, err)
 	l, resp, err = w.LoadBalancer.Update(ctx, l, sdk.LoadBalancerUpdateOpts{Name: "a0123", Labels: map[string]string{"x": "y"}})
 	if must(t, l, resp, err); !maps.Equal(l.Labels, map[string]string{"x": "y"}) || l.LoadBalancerType.Name != "lb21" || !l.PublicNet.Enabled || len(l.PrivateNet) != 0 {
-		t.Errorf("after the update: %+v", l)
+		t.Errorf("result of the update: got %+v", l)
 	}
 	_, err = w.LoadBalancer.Delete(ctx, l)
 	must(t, 0, nil, err)
 	if l, _, err := w.LoadBalancer.GetByID(ctx, l.ID); l != nil || err != nil {
-		t.Errorf("after the deletion: %+v, %v", l, err)
+		t.Errorf("read after the deletion: got %+v, error %v; want none", l, err)
 	}
 }

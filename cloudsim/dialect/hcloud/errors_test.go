@@ -52,7 +52,7 @@ func (w *world) raw(tb testing.TB, method, path, secret, body string) (a answer)
 	a.Status, a.ID = resp.StatusCode, resp.Header.Get("X-Correlation-Id")
 	if a.Status >= 400 {
 		if err := json.Unmarshal(raw, &a); err != nil {
-			tb.Errorf("%s %s: the error is %q: %v", method, path, raw, err)
+			tb.Errorf("%s %s: the error %q is not valid JSON: %v", method, path, raw, err)
 		}
 	}
 	return a
@@ -117,15 +117,15 @@ func TestBadRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := w.raw(t, test.method, test.path, test.secret, test.body)
 			if a.Status != test.status || a.Error.Code != test.code || a.Error.Message == "" || a.ID == "" {
-				t.Errorf("answer = %+v, want the status %d and the code %s", a, test.status, test.code)
+				t.Errorf("got answer %+v, want status %d and code %s", a, test.status, test.code)
 			}
 			if test.field != "" && (a.Error.Details == nil || a.Error.Details.Fields[0].Name != test.field) {
-				t.Errorf("details = %+v, want the field %s", a.Error.Details, test.field)
+				t.Errorf("got details %+v, want field %s", a.Error.Details, test.field)
 			}
 		})
 	}
 	if got := w.raw(t, "GET", "/readyz", "", ""); got.Status != 200 {
-		t.Errorf("/readyz answers %d", got.Status)
+		t.Errorf("/readyz: got status %d, want 200", got.Status)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestOtherProject(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := w.raw(t, "GET", fmt.Sprintf("/v1/servers/%d", s.ID), secret, ""); got.Status != 403 && got.Status != 404 {
-		t.Errorf("a server of another project: %+v", got)
+		t.Errorf("server of another project: got %+v, want 403 or 404", got)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestNamesAndRoles(t *testing.T) {
 	made, resp, err := w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: long, Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
 	v := must(t, made, resp, err).Volume
 	if got, resp, err := w.Volume.GetByName(ctx, long); must(t, got, resp, err) == nil || got.ID != v.ID || got.Name != long {
-		t.Errorf("volume = %+v", got)
+		t.Errorf("volume with a long name: got %+v", got)
 	}
 	_, _, err = w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: long, Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
 	fails(t, err, sdk.ErrorCodeUniquenessError)
@@ -186,7 +186,7 @@ func TestLocked(t *testing.T) {
 	lb, resp, err := w.LoadBalancer.Create(ctx, sdk.LoadBalancerCreateOpts{Name: "l", LoadBalancerType: &sdk.LoadBalancerType{Name: "lb11"}, Location: &sdk.Location{Name: "sim-1a"}})
 	must(t, lb, resp, err)
 	if server.Server.Status != sdk.ServerStatusInitializing || !server.Server.Locked {
-		t.Errorf("new server = %+v", server.Server)
+		t.Errorf("new server: got %+v, want status initializing and locked", server.Server)
 	}
 	for what, locked := range map[string]func() error{
 		"server": func() error { _, _, err := w.Server.Poweroff(ctx, server.Server); return err },
@@ -199,24 +199,24 @@ func TestLocked(t *testing.T) {
 		"deletion of the volume":        func() error { _, err := w.Volume.Delete(ctx, volume.Volume); return err },
 	} {
 		if err := locked(); !sdk.IsError(err, sdk.ErrorCodeLocked) {
-			t.Errorf("%s: %v, want locked", what, err)
+			t.Errorf("%s: got error %v, want locked", what, err)
 		}
 	}
 	for _, a := range []*sdk.Action{server.Action, volume.Action, lb.Action} {
 		before, resp, err := w.Action.GetByID(ctx, a.ID)
 		if must(t, before, resp, err); a.Status != sdk.ActionStatusRunning || before.Status != sdk.ActionStatusRunning || before.Progress > 99 || len(before.Resources) != 1 {
-			t.Errorf("action = %+v, then %+v; want running", a, before)
+			t.Errorf("action: got %+v, then %+v; want running", a, before)
 		}
 	}
 	pass()
 	for _, a := range []*sdk.Action{server.Action, volume.Action, lb.Action} {
 		if after, resp, err := w.Action.GetByID(ctx, a.ID); must(t, after, resp, err).Status != sdk.ActionStatusSuccess || after.Progress != 100 {
-			t.Errorf("action = %+v, want success", after)
+			t.Errorf("action: got %+v, want success", after)
 		}
 	}
 	a, resp, err := w.Server.Poweroff(ctx, server.Server)
 	if must(t, a, resp, err); a.Status != sdk.ActionStatusRunning {
-		t.Errorf("action = %+v, want running", a)
+		t.Errorf("action: got %+v, want running", a)
 	}
 }
 
@@ -235,10 +235,10 @@ func TestFaults(t *testing.T) {
 
 	fault("by-call", cloudsim.FaultMatch{Operation: "*", DialectCall: "hcloud.servers.*"}, cloudsim.FaultEffect{Type: cloudsim.FaultError})
 	if _, err := once.Volume.All(ctx); err != nil {
-		t.Errorf("the fault of another call: %v", err)
+		t.Errorf("call that the fault does not match: got error %v", err)
 	}
 	if _, err := w.cloud.ListInstances(ctx, cloudsim.ListOptions{}); err != nil {
-		t.Errorf("the fault of a dialect's call hits a direct call: %v", err)
+		t.Errorf("direct call with a fault for a dialect's call: got error %v", err)
 	}
 	_, err := once.Server.All(ctx)
 	fails(t, err, "unavailable")
@@ -247,24 +247,24 @@ func TestFaults(t *testing.T) {
 	_, err = once.Server.All(ctx)
 	fails(t, err, sdk.ErrorCodeRateLimitExceeded)
 	if e, ok := errors.AsType[sdk.Error](err); !ok || e.Response().Header.Get("RateLimit-Remaining") != "0" || e.Response().Header.Get("Retry-After") != "7" || e.Response().Header.Get("RateLimit-Reset") == "" {
-		t.Errorf("the headers of a rate limit: %v", err)
+		t.Errorf("headers of a rate limit: got error %v", err)
 	}
 
 	fault("lost", cloudsim.FaultMatch{Operation: "disks.create", DialectCall: "hcloud.volumes.create"}, cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply})
 	_, _, err = once.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: "v", Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
 	if err == nil || !strings.Contains(err.Error(), "EOF") {
-		t.Errorf("a lost reply: %v", err)
+		t.Errorf("call with a lost reply: got error %v, want EOF", err)
 	}
 	if all, err := once.Volume.All(ctx); err != nil || len(all) != 1 {
-		t.Errorf("after the lost reply: %v, %v; want the volume", all, err)
+		t.Errorf("volumes after the lost reply: got %v, error %v; want 1", all, err)
 	}
 
 	trail, err := w.cloud.Audit(ctx, cloudsim.AuditOptions{Operation: "disks.create"})
 	if err != nil || len(trail.Items) != 1 || trail.Items[0].DialectCall != "hcloud.volumes.create" {
-		t.Errorf("audit = %+v, %v", trail.Items, err)
+		t.Errorf("audit: got %+v, error %v; want 1 entry of hcloud.volumes.create", trail.Items, err)
 	}
 	if bad := []string{"Hcloud", "a..b", "a b"}; slices.ContainsFunc(bad, cloudsim.ValidDialectCall) {
-		t.Errorf("a name of %v is valid", bad)
+		t.Errorf("ValidDialectCall accepts an invalid name of %v", bad)
 	}
 }
 

@@ -32,16 +32,16 @@ func FuzzService(f *testing.F) {
 		}
 		var again serviceRequest
 		if err := dialect.Decode(raw, &again); err != nil {
-			t.Fatalf("%s: %v", raw, err)
+			t.Fatalf("%s: got error %v", raw, err)
 		}
 		if shown.HealthCheck.Interval > 60 || shown.HealthCheck.Timeout > 60 {
-			t.Fatalf("health check %+v", shown.HealthCheck)
+			t.Fatalf("got health check %+v, want at most 60 seconds", shown.HealthCheck)
 		}
 		if err := updateService(&l, again); err != nil {
-			t.Fatalf("the shown service %s is refused: %v", raw, err)
+			t.Fatalf("update with the shown service %s: got error %v", raw, err)
 		}
 		if second, _ := json.Marshal(loadBalancerOf(l).Services[0]); string(second) != string(raw) {
-			t.Fatalf("%s becomes %s", raw, second)
+			t.Fatalf("service %s after the update: got %s", raw, second)
 		}
 	})
 }
@@ -57,7 +57,7 @@ func FuzzStatusCodes(f *testing.F) {
 			return
 		}
 		if got := statusCodes(codes); !slices.Equal(got, []string{a, b}) {
-			t.Errorf("%q and %q become %q and then %q", a, b, codes, got)
+			t.Errorf("%q and %q: got codes %q and then patterns %q", a, b, codes, got)
 		}
 	})
 }
@@ -75,7 +75,7 @@ func FuzzSelector(f *testing.F) {
 		}
 		for key := range equal {
 			if key == "" {
-				t.Errorf("%q selects an empty key", s)
+				t.Errorf("selector %q: got an empty key", s)
 			}
 		}
 		if keep != nil {
@@ -92,7 +92,7 @@ func FuzzReference(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var o idOrName
 		if err := json.Unmarshal(raw, &o); err == nil && o.id != 0 && o.name != "" {
-			t.Errorf("%q is both %d and %q", raw, o.id, o.name)
+			t.Errorf("%q: got both the id %d and the name %q", raw, o.id, o.name)
 		}
 	})
 }
@@ -102,7 +102,7 @@ func TestCallsAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range New().Calls {
 		if seen[c.Name] || seen[c.Method+c.Path] || !cloudsim.ValidDialectCall(Name+"."+c.Name) || c.Summary == "" {
-			t.Errorf("%+v", c)
+			t.Errorf("invalid or duplicate call: %+v", c)
 		}
 		seen[c.Name], seen[c.Method+c.Path] = true, true
 	}
@@ -112,7 +112,7 @@ func TestCallsAreUnique(t *testing.T) {
 func TestEachKindHasAFailure(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		if f := failures[k]; f.status < 400 || f.code == "" {
-			t.Errorf("%s has no failure", k)
+			t.Errorf("error kind %s has no failure", k)
 		}
 	}
 }

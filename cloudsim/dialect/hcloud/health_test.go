@@ -64,7 +64,7 @@ func TestHealthOfServices(t *testing.T) {
 		}
 		for _, h := range got.Targets[0].HealthStatus {
 			if h.Status != want[h.ListenPort] {
-				return fmt.Sprintf("%+v", got.Targets[0].HealthStatus)
+				return fmt.Sprintf("got health %+v", got.Targets[0].HealthStatus)
 			}
 		}
 		return ""
@@ -76,6 +76,6 @@ func TestHealthOfServices(t *testing.T) {
 	defer c.Close()
 	var hello [5]byte
 	if _, err := c.Read(hello[:]); err != nil || string(hello[:]) != "hello" {
-		t.Errorf("the target answers %q, %v", hello, err)
+		t.Errorf("got answer %q, error %v; want hello", hello, err)
 	}
 }

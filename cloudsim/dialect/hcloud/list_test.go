@@ -31,12 +31,12 @@ func TestPages(t *testing.T) {
 				got = append(got, s.ID)
 			}
 			if p := resp.Meta.Pagination; p.Page != page || p.PerPage != size || p.PreviousPage != page-1 || p.NextPage == 0 && (p.TotalEntries != 7 || p.LastPage != page) {
-				t.Errorf("page %d of size %d: %+v", page, size, p)
+				t.Errorf("page %d of size %d: got %+v", page, size, p)
 			}
 			page = resp.Meta.Pagination.NextPage
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("pages of size %d: %v, want %v", size, got, want)
+			t.Errorf("pages of size %d: got %v, want %v", size, got, want)
 		}
 	}
 	again := start(t)
@@ -45,11 +45,11 @@ func TestPages(t *testing.T) {
 	}
 	all, resp, err := again.Server.List(ctx, sdk.ServerListOpts{ListOpts: sdk.ListOpts{Page: 3, PerPage: 2}})
 	if must(t, all, resp, err); len(all) != 2 || all[0].ID != 5 || resp.Meta.Pagination.TotalEntries != 7 {
-		t.Errorf("page 3 without page 2 = %v, %+v", all, resp.Meta.Pagination)
+		t.Errorf("page 3 without page 2: got %v, %+v; want 2 servers of 7", all, resp.Meta.Pagination)
 	}
 	all, resp, err = again.Server.List(ctx, sdk.ServerListOpts{ListOpts: sdk.ListOpts{Page: 1 << 62, PerPage: 50}})
 	if must(t, all, resp, err); len(all) != 0 {
-		t.Errorf("a page after the last = %v", all)
+		t.Errorf("page after the last page: got %v, want none", all)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestSort(t *testing.T) {
 	for sort, want := range map[string][]string{"id:asc": {"b", "c", "a"}, "id:desc": {"a", "c", "b"}, "name": {"a", "b", "c"}, "name:desc": {"c", "b", "a"}} {
 		all, err := w.Server.AllWithOpts(ctx, sdk.ServerListOpts{Sort: []string{sort}})
 		if got := names(all, func(s *sdk.Server) string { return s.Name }); err != nil || !slices.Equal(got, want) {
-			t.Errorf("sorted by %s: %v, %v; want %v", sort, got, err, want)
+			t.Errorf("sorted by %s: got %v, error %v; want %v", sort, got, err, want)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestSelectors(t *testing.T) {
 		got := names(all, func(s *sdk.Server) string { return s.Name })
 		slices.Sort(got)
 		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("%q selects %v, %v; want %v", s, got, err, want)
+			t.Errorf("selector %q: got %v, error %v; want %v", s, got, err, want)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func (w *world) wait(tb testing.TB, action *sdk.Action, _ *sdk.Response, err err
 func fails(tb testing.TB, err error, code sdk.ErrorCode) {
 	tb.Helper()
 	if !sdk.IsError(err, code) {
-		tb.Errorf("error = %v, want the code %s", err, code)
+		tb.Errorf("got error %v, want code %s", err, code)
 	}
 }
 

@@ -40,7 +40,7 @@ func TestPrograms(t *testing.T) {
 			for step := range 80 {
 				want := m.step(t, w, rng, l, servers)
 				if t.Failed() {
-					t.Fatalf("step %d, which wanted %q", step, want)
+					t.Fatalf("step %d failed; wanted error code %q", step, want)
 				}
 			}
 			_, err = w.LoadBalancer.Delete(context.Background(), l)
@@ -106,7 +106,7 @@ func (m *modelLB) step(t *testing.T, w *world, rng *rand.Rand, l *sdk.LoadBalanc
 		_, _, err = w.LoadBalancer.ChangeType(ctx, l, sdk.LoadBalancerChangeTypeOpts{LoadBalancerType: &sdk.LoadBalancerType{Name: typ}})
 	}
 	if want == "" && err != nil || want != "" && !sdk.IsError(err, want) {
-		t.Errorf("error = %v, want %q", err, want)
+		t.Errorf("got error %v, want code %q", err, want)
 	}
 	m.compare(t, w, l)
 	return want
@@ -117,19 +117,19 @@ func (m *modelLB) compare(t *testing.T, w *world, l *sdk.LoadBalancer) {
 	t.Helper()
 	got, resp, err := w.LoadBalancer.GetByName(context.Background(), l.Name)
 	if must(t, got, resp, err) == nil || got.ID != l.ID {
-		t.Fatalf("load balancer = %+v", got)
+		t.Fatalf("load balancer: got %+v, want the id of the model", got)
 	}
 	if got.LoadBalancerType.Name != m.typ || got.Algorithm.Type != m.algorithm || len(got.Services) != len(m.services) || len(got.Targets) != len(m.targets) {
-		t.Errorf("load balancer = %+v, want %+v", got, m)
+		t.Errorf("load balancer: got %+v, want %+v", got, m)
 	}
 	for _, s := range got.Services {
 		if m.services[s.ListenPort] != s.DestinationPort {
-			t.Errorf("service %+v, want %v", s, m.services)
+			t.Errorf("service: got %+v, want one of %v", s, m.services)
 		}
 	}
 	for _, at := range got.Targets {
 		if !m.targets[at.Server.Server.ID] || len(at.HealthStatus) != len(m.services) {
-			t.Errorf("target %+v, want %v", at, m.targets)
+			t.Errorf("target: got %+v, want one of %v", at, m.targets)
 		}
 	}
 }

@@ -69,16 +69,16 @@ func TestVolumePrograms(t *testing.T) {
 			_, err = w.Volume.Delete(ctx, &sdk.Volume{ID: have.id})
 		}
 		if want == "" && err != nil || want != "" && !sdk.IsError(err, want) {
-			t.Fatalf("step %d: the call %d about %q failed with %v, want %q", step, op, name, err, want)
+			t.Fatalf("step %d, operation %d on volume %q: got error %v, want code %q", step, op, name, err, want)
 		}
 		all, err := w.Volume.All(ctx)
 		if err != nil || len(all) != len(model) {
-			t.Fatalf("step %d: %d volumes, %v; want %d", step, len(all), err, len(model))
+			t.Fatalf("step %d: got %d volumes, error %v; want %d", step, len(all), err, len(model))
 		}
 		for _, v := range all {
 			m := model[v.Name]
 			if m == nil || v.ID != m.id || v.Size != m.size || (v.Server == nil) != (m.server == 0) || v.Server != nil && v.Server.ID != m.server {
-				t.Fatalf("step %d: volume %+v, want %+v", step, v, m)
+				t.Fatalf("step %d: got volume %+v, want %+v", step, v, m)
 			}
 		}
 	}
