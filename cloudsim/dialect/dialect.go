@@ -1,11 +1,12 @@
 // Package dialect serves the APIs of other clouds. A dialect translates each call of
 // another cloud's API to calls of this cloud's public API, with the token of the caller.
 // So permissions, quotas, rate limits, faults, holds and the audit apply to the calls of
-// a dialect like to all other calls.
+// a dialect as to all other calls.
 //
-// A dialect stores nothing. If a resource of the other cloud has a value without a
-// counterpart in this cloud, the dialect keeps this value in a label. A restarted
-// dialect, or a second dialect beside it, therefore gives the same answers.
+// A dialect has no storage of its own. If a resource of the other cloud has a value
+// without a counterpart in this cloud, the dialect stores this value in a label of the
+// resource. Therefore a restarted dialect, or a second process with the same dialect,
+// gives the same answers.
 //
 // The package imports neither the engine nor the store.
 package dialect
@@ -19,18 +20,20 @@ import (
 // Dialect is the API of another cloud.
 type Dialect struct {
 	Name  string // name in commands and metrics, e.g. "hcloud"
-	Title string // for people, e.g. "Hetzner Cloud"
+	Title string // name in texts for users, e.g. "Hetzner Cloud"
 	Calls []Call // all supported calls
 	// Token returns the secret of the caller's token, or "" if the request has none.
 	Token func(*http.Request) string
 	// Refuse writes an error in the format of the other cloud.
 	Refuse func(http.ResponseWriter, *Request, error)
-	// IDHeader is the header in which the other cloud returns the id of a request.
+	// IDHeader is the name of the header in which the other cloud returns the id of a
+	// request.
 	IDHeader string
-	// Variables returns the environment variables with which programs of the other cloud
-	// find a dialect at a URL such as http://127.0.0.1:8190. The caller adds the token.
+	// Variables returns environment variables that contain the URL of a dialect, such as
+	// http://127.0.0.1:8190, for programs of the other cloud. The result does not contain
+	// the token.
 	Variables func(url string) []Variable
-	// TokenVariable is the environment variable for the token.
+	// TokenVariable is the name of the environment variable for the token.
 	TokenVariable string
 }
 
@@ -43,8 +46,8 @@ type Call struct {
 	Method  string `json:"method"` // e.g. "GET"
 	Path    string `json:"path"`   // a pattern of http.ServeMux, e.g. "/v1/servers/{id}"
 	Summary string `json:"summary"`
-	// Do executes the call. It returns the HTTP status and the body of the answer, which
-	// becomes JSON. A nil body means no body.
+	// Do executes the call. It returns the HTTP status and the body of the answer. The
+	// server encodes the body as JSON. If body is nil, the answer has no body.
 	Do func(*Request) (status int, body any, err error) `json:"-"`
 }
 
@@ -62,11 +65,11 @@ func (u Unsupported) Error() string {
 	return u.What + " is not supported by this dialect: " + u.Why
 }
 
-// LabelPrefix is the prefix of the labels in which dialects keep values. Dialects do not
+// LabelPrefix is the prefix of the labels in which dialects store values. Dialects do not
 // show these labels to their callers.
 const LabelPrefix = "dialect.cloudsim.dev/"
 
-// Visible returns the labels without the labels of dialects. The result is not nil.
+// Visible returns all labels that do not begin with LabelPrefix. The result is not nil.
 func Visible(labels map[string]string) map[string]string {
 	out := make(map[string]string, len(labels))
 	for k, v := range labels {
@@ -77,9 +80,9 @@ func Visible(labels map[string]string) map[string]string {
 	return out
 }
 
-// WithLabels returns the given labels of a caller together with the labels of dialects
-// in the existing labels. It returns an Invalid error if a given label has the prefix
-// of dialects.
+// WithLabels returns all labels of the map given, and those labels of the map existing
+// that begin with LabelPrefix. It returns an Invalid error if a label of the map given
+// begins with LabelPrefix.
 func WithLabels(given, existing map[string]string) (map[string]string, error) {
 	out := make(map[string]string, len(given)+len(existing))
 	for k, v := range given {

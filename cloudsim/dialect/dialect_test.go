@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// plain is a dialect with one call, which does what the function do does.
+// plain returns a dialect with one call that runs the function in the parameter do.
 func plain(do func(*dialect.Request) (int, any, error)) dialect.Dialect {
 	return dialect.Dialect{
 		Name:  "plain",
@@ -39,8 +39,8 @@ func serve(t *testing.T, cfg dialect.Config, do func(*dialect.Request) (int, any
 	return srv
 }
 
-// post sends a body with a token and an id, and returns the status, the id header and the
-// body of the answer.
+// post sends a request with a body, a token and a request id. It returns the status, the
+// header with the id, and the body of the answer.
 func post(t *testing.T, url, token, id, body string) (int, string, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
@@ -61,8 +61,8 @@ func post(t *testing.T, url, token, id, body string) (int, string, string) {
 	return resp.StatusCode, resp.Header.Get("Their-Id"), string(raw)
 }
 
-// The calls to the cloud have the id of the request, the name of the call and the token of
-// the caller.
+// The calls that the dialect makes to the cloud have the id of the request, the name of
+// the call and the token of the caller.
 func TestPassesOn(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	secret, err := cloud.Token()
@@ -91,8 +91,8 @@ func TestPassesOn(t *testing.T) {
 	}
 }
 
-// A panic of a call becomes an error for the caller. An unsupported call and a call are in
-// the metrics.
+// If a call panics, the caller gets an error. The metrics count supported and unsupported
+// calls.
 func TestPanicAndMetrics(t *testing.T) {
 	var log bytes.Buffer
 	reg := prometheus.NewRegistry()
@@ -143,7 +143,7 @@ func TestDroppedReply(t *testing.T) {
 	}
 }
 
-// Number and ID are inverse, and Name is stable and valid.
+// ID is the inverse of Number. Name returns a valid name, and always the same one.
 func TestIDs(t *testing.T) {
 	for id, n := range map[string]int64{"i-000001": 1, "i-00002a": 42, "i-1000000": 1 << 24} {
 		if got := dialect.Number(id); got != n || dialect.ID[string]("i", n) != id {
@@ -168,7 +168,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// Callers neither see nor set the labels of dialects.
+// Callers can neither read nor set the labels of dialects.
 func TestLabels(t *testing.T) {
 	hidden := dialect.LabelPrefix + "type"
 	if got := dialect.Visible(map[string]string{"a": "b", hidden: "c"}); len(got) != 1 || got["a"] != "b" {
@@ -183,7 +183,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// FuzzDecode decodes any body, and never panics. Each error is either NotJSON or Invalid.
+// FuzzDecode proves that Decode does not panic for any body. Each error of Decode is
+// either NotJSON or Invalid.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{"", "{}", `{"a":1}`, `{"a":{"b":[{"c":true}]}}`, `{"x":1}`, "[]", `{}{}`, `{"a":"`} {
 		f.Add([]byte(s))

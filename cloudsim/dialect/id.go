@@ -12,7 +12,7 @@ import (
 )
 
 // Number returns the number in an id of this cloud. For example, the number of i-00002a
-// is 42. It returns 0 for an id of another form.
+// is 42. It returns 0 if the id contains no such number.
 func Number[S ~string](id S) int64 {
 	_, hex, _ := strings.Cut(string(id), "-")
 	n, err := strconv.ParseInt(hex, 16, 64)
@@ -22,22 +22,23 @@ func Number[S ~string](id S) int64 {
 	return n
 }
 
-// ID returns the id with a prefix and a number. It is the inverse of Number: the id with
-// the prefix i and the number 42 is i-00002a. The API has no resource with a number
-// below 1.
+// ID returns the id that consists of a prefix and a number. It is the inverse of Number:
+// for the prefix i and the number 42 it returns i-00002a. The API has no resource with a
+// number below 1.
 func ID[S ~string](prefix string, n int64) S {
 	return S(fmt.Sprintf("%s-%06x", prefix, max(n, 0)))
 }
 
 var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 
-// NameLabel is the label with the name of a resource in the other cloud, if this cloud
-// does not allow the name.
+// NameLabel is the label that stores the other cloud's name of a resource. A resource has
+// this label only if this cloud does not allow that name.
 const NameLabel = LabelPrefix + "name"
 
-// Name returns the name that a resource has in this cloud. It returns the name in the
-// other cloud if this cloud allows it. Otherwise it returns a hash of that name. The
-// same name always has the same result, so a list can find the resource by its name.
+// Name returns the name that a resource has in this cloud. The parameter other is the
+// name in the other cloud. If this cloud allows that name, Name returns it unchanged.
+// Otherwise Name returns a hash of it. The result depends only on the parameter, so a
+// list can find the resource by its name.
 func Name(other string) string {
 	if nameRE.MatchString(other) {
 		return other

@@ -30,8 +30,8 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	return m
 }
 
-// shared registers c. If another dialect has registered the same metric, it returns the
-// metric of that dialect.
+// shared registers the counter c and returns it. If another dialect has registered the
+// same metric, shared returns the counter of that dialect.
 func shared(reg prometheus.Registerer, c *prometheus.CounterVec) *prometheus.CounterVec {
 	err := reg.Register(c)
 	if have, ok := err.(prometheus.AlreadyRegisteredError); ok { //nolint:errorlint // the package returns it unwrapped
@@ -52,7 +52,7 @@ type seen struct {
 	names map[string]bool
 }
 
-// admit reports whether the metric may have this resource.
+// admit reports whether the metric of unsupported calls may contain this resource.
 func (m metrics) admit(resource string) bool {
 	m.seen.mu.Lock()
 	defer m.seen.mu.Unlock()

@@ -26,8 +26,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// CallHeader is the header with which a dialect names the call of the other cloud in its
-// calls to this cloud, e.g. "hcloud.servers.list". Fault rules can match this name.
+// CallHeader is a header of the calls that a dialect makes to this cloud. Its value is
+// the name of the other cloud's call, e.g. "hcloud.servers.list". Fault rules can match
+// this name.
 const CallHeader = "Dialect-Call"
 
 // maxBody is the largest request body in bytes.
@@ -35,12 +36,12 @@ const maxBody = 256 << 10
 
 // Config configures the server of a dialect.
 type Config struct {
-	URL       string            // of the cloud; see client.Client
-	Transport http.RoundTripper // to the cloud; nil: http.DefaultTransport
+	URL       string            // URL of the cloud; see client.Client
+	Transport http.RoundTripper // transport to the cloud; nil means http.DefaultTransport
 	// Project is the project of all calls. It is needed only for tokens that belong to no
 	// project.
 	Project cloudsim.ProjectID
-	Metrics prometheus.Registerer // nil: no metrics
+	Metrics prometheus.Registerer // nil means no metrics
 }
 
 // Request is a call of the other cloud's API.
@@ -52,9 +53,8 @@ type Request struct {
 	body io.Reader
 }
 
-// Decode reads the JSON body of the request. It returns an Invalid error for a body that
-// is too large or is not JSON, and for an unknown field. If the body is empty, Decode
-// leaves into unchanged.
+// Decode reads the JSON body of the request and decodes it like the function Decode. It
+// returns an Invalid error for a body that is too large or cannot be read.
 //
 // A handler calls Decode after its first call to the cloud, so that callers without a
 // valid token cannot make the server read a body.
@@ -69,12 +69,13 @@ func (r *Request) Decode(into any) error {
 	return Decode(raw, into)
 }
 
-// NotJSON is the error of a body that is not JSON.
+// NotJSON is the error for a body that is not exactly one JSON value.
 type NotJSON struct{ error }
 
-// Decode decodes a JSON body. It returns NotJSON for a body that is not one JSON object,
-// and an Invalid error that names the field for an unknown field or a wrong type. If the
-// body is empty, Decode leaves into unchanged.
+// Decode decodes a JSON body. It returns NotJSON for a body that is not exactly one JSON
+// value. For an unknown field or a wrong type, it returns an Invalid error with the name
+// of the field. If the body is empty, Decode does not change the value into which it
+// decodes.
 func Decode(raw []byte, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil
@@ -90,7 +91,7 @@ func Decode(raw []byte, into any) error {
 		return cloudsim.InvalidField(field, "must be a "+wrong.Type.String()+", got a "+wrong.Value)
 	}
 	if err != nil {
-		// The package json has no type for this error.
+		// The package encoding/json has no type for this error.
 		if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 			if s, err := strconv.Unquote(name); err == nil {
 				name = s
@@ -157,7 +158,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var resourceRE = regexp.MustCompile(`^[a-z_]{1,32}$`)
 
 // resource returns the resource in a path, for the metric of unsupported calls. It
-// returns "other" for a path of another form.
+// returns "other" if the path contains no resource, or a new resource beyond
+// maxResources.
 func (s *server) resource(path string) string {
 	for elem := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 		if resourceRE.MatchString(elem) && s.metrics.admit(elem) {
@@ -303,8 +305,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // shutdownGrace is the longest time that running requests may take after ctx has ended.
 const shutdownGrace = 5 * time.Second
 
-// Serve serves a dialect on ln until ctx ends. Then it waits a short time until the
-// running requests have finished.
+// Serve serves a dialect on ln until ctx ends. Then it waits up to shutdownGrace for the
+// end of the running requests.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 	srv := &http.Server{
 		Handler:           h,

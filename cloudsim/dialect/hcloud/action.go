@@ -62,9 +62,9 @@ func actionOf(o cloudsim.Operation) action {
 	return a
 }
 
-// begun returns the action for the last operation of a resource. The action is running if
-// busy is true. An operation that the call did not begin, because nothing changed, is
-// done.
+// begun returns the action for the last operation of a resource. The parameter busy
+// reports whether this operation still runs. If it does not run, the action is
+// successful. This also applies to a call that changed nothing and started no operation.
 func begun(m cloudsim.Meta, command string, busy bool, of ...resource) action {
 	a := action{ID: dialect.Number(m.Operation), Command: command, Status: "running", Started: m.UpdatedAt, Resources: of}
 	if !busy {
@@ -78,7 +78,7 @@ func done(a action, at time.Time) action {
 	return a
 }
 
-// accepted answers a call that began an action.
+// accepted returns the answer to a call that started an action.
 func accepted(a action) (int, any, error) { return http.StatusCreated, actionReply{a}, nil }
 
 // locked is the error of a call for a resource on which an action runs.
@@ -98,8 +98,8 @@ func (a *api) getAction(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, actionReply{actionOf(o)}, nil
 }
 
-// listActions returns the actions with the ids in the query. Ids that do not exist are
-// not in the answer. As in Hetzner's API, the query must have at least one id.
+// listActions returns the actions with the ids in the query. It ignores ids of actions
+// that do not exist. As in Hetzner's API, the query must have at least one id.
 func (a *api) listActions(r *dialect.Request) (int, any, error) {
 	q, err := parseQuery(r.URL.Query(), "command", "status", "progress", "started", "finished")
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
 
-// inProcess is a transport that calls the API in this process, like the cloud's own.
+// inProcess is a transport that calls the API in this process. The cloud uses such a
+// transport for its own dialects.
 type inProcess struct{ http.Handler }
 
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -32,7 +33,7 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// benchWorld is a world whose dialect runs in the process of the cloud.
+// benchWorld starts a cloud with a dialect in the same process.
 func benchWorld(b *testing.B) *world {
 	b.Helper()
 	var api http.Handler
@@ -66,10 +67,11 @@ func median(b *testing.B, n int, call func() error) time.Duration {
 	return all[n/2]
 }
 
-// BenchmarkDialect compares calls through the dialect, by Hetzner's client, with the same
-// calls of the cloud. It fails if a call through the dialect takes more than twice as long,
-// or a list of 1,000 servers more than three times as long. For a server, the limit is four
-// times, because the dialect also lists the disks: a server contains its volumes.
+// BenchmarkDialect measures calls of Hetzner's client through the dialect, and the same
+// calls directly to the cloud. It fails if a call through the dialect takes more than
+// twice as long as the direct call. For a list of 1,000 servers, the limit is three
+// times. For a single server, the limit is four times, because the dialect also lists the
+// disks for the volumes of the server.
 func BenchmarkDialect(b *testing.B) {
 	ctx := context.Background()
 	w := benchWorld(b)

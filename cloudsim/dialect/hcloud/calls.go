@@ -5,8 +5,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// calls lists all supported calls. The test TestEachCall fails for a call without a test
-// by Hetzner's own client.
+// calls lists all supported calls. TestEachCall fails if one of these calls has no test
+// with Hetzner's own client.
 func (a *api) calls() []dialect.Call {
 	type do = func(*dialect.Request) (int, any, error)
 	var all []dialect.Call

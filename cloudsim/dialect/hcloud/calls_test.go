@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
 )
 
-// TestEachCall calls each supported call with Hetzner's own client. A supported call
-// without a successful call in a part of this test fails the test.
+// TestEachCall makes each supported call with Hetzner's own client. The test fails if no
+// part of it makes a supported call successfully.
 func TestEachCall(t *testing.T) {
 	tested := map[string]int{}
 	for name, part := range map[string]func(*testing.T, *world){

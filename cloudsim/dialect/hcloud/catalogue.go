@@ -9,7 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// locationOf returns the location of a zone. A region is a network zone.
+// locationOf returns the location of a zone. The region becomes the network zone of the
+// location.
 func locationOf(zone, region string) location {
 	return location{ID: idOf(zone), Name: zone, Description: zone + " in " + region, Country: "DE", City: zone, NetworkZone: region}
 }
@@ -27,7 +28,7 @@ func datacenterOf(zone, region string) datacenter {
 	}
 }
 
-// catalogueList answers the list of a small, fixed set of entries.
+// catalogueList answers a call that lists a small, fixed set of entries.
 func catalogueList[T any](r *dialect.Request, name string, all []T, nameOf func(T) string) (int, any, error) {
 	q, err := parseQuery(r.URL.Query(), "name", "created")
 	if err != nil {
@@ -40,7 +41,8 @@ func catalogueList[T any](r *dialect.Request, name string, all []T, nameOf func(
 	return reply(name, items, m)
 }
 
-// catalogueGet answers with the entry with the id in the path.
+// catalogueGet answers a call that reads one entry. The path of the call contains the id
+// of the entry.
 func catalogueGet[T any](r *dialect.Request, name string, all []T, idOf func(T) int64) (int, any, error) {
 	n, err := target(r)
 	if err != nil {
@@ -85,7 +87,7 @@ func (a *api) getLocation(r *dialect.Request) (int, any, error) {
 	return catalogueGet(r, "location", all, func(l location) int64 { return l.ID })
 }
 
-// datacenters returns the datacenters with the ids of all server types.
+// datacenters returns all datacenters. Each datacenter supports all server types.
 func datacenters(r *dialect.Request) ([]datacenter, error) {
 	all, err := zones(r)
 	if err != nil {
@@ -202,14 +204,15 @@ func (a *api) getLoadBalancerType(r *dialect.Request) (int, any, error) {
 	return catalogueGet(r, "load_balancer_type", loadBalancerTypes(), func(t loadBalancerType) int64 { return t.ID })
 }
 
-// authenticate checks the caller's token for a call that needs nothing of the cloud.
+// authenticate checks the caller's token, for a call that makes no other request to the
+// cloud.
 func authenticate(r *dialect.Request) error {
 	_, err := r.Cloud.WhoAmI(r.Context())
 	return err
 }
 
 // images returns the system images. Machines of this cloud boot no image, so all images
-// are equal. They exist because clients need an image to create a server.
+// are equal. The images exist only because clients need an image to create a server.
 func images() []image {
 	var all []image
 	for _, s := range []string{"ubuntu-24.04", "ubuntu-22.04", "debian-13", "debian-12", "rocky-9"} {
@@ -243,8 +246,8 @@ func (a *api) getImage(r *dialect.Request) (int, any, error) {
 	return catalogueGet(r, "image", images(), func(i image) int64 { return i.ID })
 }
 
-// noneOf returns a call that lists a kind of resource of which this cloud never has any,
-// because the dialect does not support their creation.
+// noneOf returns a call that answers with an empty list of resources. The list is always
+// empty, because the dialect cannot create such resources.
 func (a *api) noneOf(name string) func(*dialect.Request) (int, any, error) {
 	return func(r *dialect.Request) (int, any, error) {
 		if err := authenticate(r); err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Debian's package hcloud-cli calls the API like Hetzner's newer programs, but also reads
-// the fields of the older API.
+// TestCommandLine runs the program of Debian's package hcloud-cli. This program also
+// reads fields that Hetzner's newer programs do not read.
 func TestCommandLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds, because the program waits half a second for each action")

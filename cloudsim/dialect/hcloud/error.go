@@ -18,7 +18,7 @@ type failure struct {
 	code   string
 }
 
-// failures maps each Kind to Hetzner's error.
+// failures maps each error kind of this cloud to the status and code in Hetzner's API.
 var failures = map[cloudsim.Kind]failure{
 	cloudsim.Internal:        {http.StatusInternalServerError, "server_error"},
 	cloudsim.Invalid:         {http.StatusUnprocessableEntity, "invalid_input"},
@@ -33,7 +33,8 @@ var failures = map[cloudsim.Kind]failure{
 	cloudsim.Gone:            {http.StatusNotFound, "not_found"},
 }
 
-// codedError is an error with a code of Hetzner's API that no Kind has.
+// codedError is an error with a code of Hetzner's API for which this cloud has no error
+// kind.
 type codedError struct {
 	failure
 	msg string
@@ -41,7 +42,8 @@ type codedError struct {
 
 func (e codedError) Error() string { return e.msg }
 
-// Is makes a codedError an Invalid error, because its request cannot succeed.
+// Is reports that a codedError is an Invalid error, because the request cannot succeed
+// without a change.
 func (e codedError) Is(err error) bool { return err == cloudsim.Invalid } //nolint:errorlint // Kind is comparable
 
 func coded(code, msg string) error {
@@ -86,7 +88,7 @@ func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	_ = json.NewEncoder(w).Encode(errorReply{body}) // an error means that the client has disconnected
 }
 
-// details lists the invalid fields. It returns nil without invalid fields.
+// details lists the invalid fields. It returns nil if no field is invalid.
 func details(fields []cloudsim.FieldError) *errorDetails {
 	if len(fields) == 0 {
 		return nil

@@ -19,10 +19,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// answer is the part of an error's answer that the tests check.
+// answer contains the values of an answer that the tests check.
 type answer struct {
 	Status int
-	ID     string // of the request
+	ID     string // id of the request
 	Error  struct {
 		Code    string
 		Message string
@@ -30,7 +30,7 @@ type answer struct {
 	}
 }
 
-// raw sends a request without Hetzner's client.
+// raw sends a request directly, without Hetzner's client.
 func (w *world) raw(tb testing.TB, method, path, secret, body string) (a answer) {
 	tb.Helper()
 	req, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
@@ -58,7 +58,8 @@ func (w *world) raw(tb testing.TB, method, path, secret, body string) (a answer)
 	return a
 }
 
-// Each bad request gets an error in Hetzner's format with the id of the request.
+// The answer to each bad request is an error in Hetzner's format with the id of the
+// request.
 func TestBadRequests(t *testing.T) {
 	w := start(t)
 	good, err := w.cloud.Token()
@@ -151,7 +152,8 @@ func TestOtherProject(t *testing.T) {
 	}
 }
 
-// Names with capitals and of 128 characters are possible, and a reader is refused.
+// A name can have capital letters and 128 characters. A caller with the role reader
+// cannot create a resource.
 func TestNamesAndRoles(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -168,8 +170,8 @@ func TestNamesAndRoles(t *testing.T) {
 	fails(t, err, sdk.ErrorCodeForbidden)
 }
 
-// While an action runs, a resource is locked. The action is running until its operation
-// is over.
+// While an action runs, a resource is locked. The status of the action is running until
+// its operation is over.
 func TestLocked(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic), cloudtest.WithFrozenClock(time.Time{}))

@@ -10,8 +10,8 @@ import (
 )
 
 // FuzzService applies any two service requests to a load balancer. If the dialect accepts
-// them, the cloud's own check accepts the codes of the health check. A client can send the
-// shown service again without a change.
+// both, the interval and the timeout of the health check are at most 60 seconds. If a
+// client then sends the shown service as an update, the service does not change.
 func FuzzService(f *testing.F) {
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":30080}`), []byte(`{"listen_port":80,"proxyprotocol":true}`))
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":1,"health_check":{"protocol":"http","port":2,"interval":3,"timeout":1,"retries":2,"http":{"path":"/x","status_codes":["2??","30?","404"],"tls":true}}}`),
@@ -46,7 +46,8 @@ func FuzzService(f *testing.F) {
 	})
 }
 
-// FuzzStatusCodes proves that the patterns of accepted status codes do not change.
+// FuzzStatusCodes proves that Hetzner's patterns stay equal after a conversion to codes
+// and back.
 func FuzzStatusCodes(f *testing.F) {
 	for _, s := range []string{"200", "2??", "30?", "???", "2", "-1?", ""} {
 		f.Add(s, "404")
@@ -62,8 +63,8 @@ func FuzzStatusCodes(f *testing.F) {
 	})
 }
 
-// FuzzSelector parses any selector. An accepted selector selects the same labels in two
-// ways: by the labels that the cloud selects and by keep.
+// FuzzSelector parses any selector. If the dialect accepts the selector, the results
+// equal and keep select the same labels as the selector.
 func FuzzSelector(f *testing.F) {
 	for _, s := range []string{"a", "a=b", "a==b,c!=d", "a in (b,c),!d", "a>1", "a=b,a=c", "=", "a in ("} {
 		f.Add(s, "a", "b")
@@ -84,7 +85,8 @@ func FuzzSelector(f *testing.F) {
 	})
 }
 
-// FuzzReference decodes any reference, and never panics.
+// FuzzReference proves that the decoding of a reference never panics. A reference is an
+// id or a name, not both.
 func FuzzReference(f *testing.F) {
 	for _, s := range []string{"1", `"1"`, `"lb11"`, "null", "{}", "1e400", `"99999999999999999999"`} {
 		f.Add([]byte(s))
@@ -97,7 +99,7 @@ func FuzzReference(f *testing.F) {
 	})
 }
 
-// The calls have unique names and paths.
+// Each call has a valid and unique name, a unique path, and a summary.
 func TestCallsAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range New().Calls {
@@ -108,7 +110,7 @@ func TestCallsAreUnique(t *testing.T) {
 	}
 }
 
-// Each kind of error has a status and a code in Hetzner's API.
+// The map failures has a status and a code for each error kind.
 func TestEachKindHasAFailure(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		if f := failures[k]; f.status < 400 || f.code == "" {

@@ -2,8 +2,10 @@
 // manager, CSI driver and command line run unmodified against this cloud. The formats
 // follow https://docs.hetzner.cloud.
 //
-// The package refuses features that this cloud does not have, such as load balancers
-// that decode HTTP. It never accepts a feature without effect on traffic or data.
+// The package refuses features that this cloud does not have, such as load balancers that
+// decode HTTP. It never accepts a feature without the effect of this feature. The
+// exceptions are values that only describe a resource, such as the algorithm of a load
+// balancer.
 package hcloud
 
 import (
@@ -35,8 +37,8 @@ func New() dialect.Dialect {
 	}
 }
 
-// api holds the calls of the dialect. Its fields only avoid repeated calls to the cloud:
-// the dialect gives the same answers without them.
+// api contains the calls of the dialect. Its fields are caches that avoid repeated calls
+// to the cloud.
 type api struct {
 	types   types
 	cursors cursors
@@ -51,8 +53,8 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(secret)
 }
 
-// target returns the number in the path of a request. It returns NotFound if the path
-// has no valid number, because no resource has another id.
+// target returns the number in the path of a request. It returns NotFound if the path has
+// no valid number, because each id is a number of at least 1.
 func target(r *dialect.Request) (int64, error) {
 	n, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil || n < 1 {
@@ -61,7 +63,8 @@ func target(r *dialect.Request) (int64, error) {
 	return n, nil
 }
 
-// id returns the id in this cloud for the number in the path of a request.
+// id returns this cloud's id of a resource. The path of the request contains the number
+// of the id.
 func id[S ~string](r *dialect.Request, prefix string) (S, error) {
 	n, err := target(r)
 	if err != nil {
@@ -79,13 +82,14 @@ const (
 	prefixOperation    = "op"
 )
 
-// maxName is the longest name in characters. Hetzner's limit is 64 characters for most
-// resources. The CSI specification demands volume names of 128 characters.
+// maxName is the maximum length of a name in characters. Hetzner's limit is 64 characters
+// for most resources. The CSI specification demands volume names of 128 characters.
 const maxName = 128
 
-// newName returns the metadata of a new resource: its name and labels in this cloud. The
-// label request makes each creation different from earlier ones. So the cloud refuses a
-// second resource of the same name, instead of returning the first one.
+// newName returns the name and the labels that a new resource gets in this cloud. The
+// label labelRequest differs for each request. So the cloud refuses to create a second
+// resource with the same name. Without this label, the cloud would return the existing
+// resource.
 func newName(r *dialect.Request, name string, labels *map[string]string) (string, map[string]string, error) {
 	var given map[string]string
 	if labels != nil {
@@ -111,8 +115,8 @@ func newName(r *dialect.Request, name string, labels *map[string]string) (string
 // labelRequest is the label with the id of the request that created a resource.
 const labelRequest = dialect.LabelPrefix + "request"
 
-// newLabels returns the labels of an updated resource. The result is existing if the
-// request has no labels.
+// newLabels returns the labels of an updated resource. If the request has no labels, the
+// labels do not change.
 func newLabels(given *map[string]string, existing map[string]string) (map[string]string, error) {
 	if given == nil {
 		return existing, nil
@@ -123,8 +127,8 @@ func newLabels(given *map[string]string, existing map[string]string) (map[string
 	return dialect.WithLabels(*given, existing)
 }
 
-// sameName returns Unsupported if a request changes the name of a resource, because
-// names do not change in this cloud.
+// sameName returns Unsupported if a request changes the name of a resource. This cloud
+// cannot rename resources.
 func sameName(name string, m cloudsim.Meta) error {
 	if name != "" && name != dialect.OtherName(m) {
 		return dialect.Unsupported{What: "a new name", Why: "names do not change: create another resource"}
@@ -132,14 +136,15 @@ func sameName(name string, m cloudsim.Meta) error {
 	return nil
 }
 
-// idOf returns a stable number for an entry of the catalogue, which has only a name.
+// idOf returns the id of an entry of the catalogue. The id is a hash of the name, because
+// the entry has only a name in this cloud.
 func idOf(name string) int64 {
 	sum := sha256.Sum256([]byte(name))
 	return int64(sum[0])<<22 | int64(sum[1])<<14 | int64(sum[2])<<6 | int64(sum[3])>>2 | 1<<30
 }
 
-// types keeps the instance types for a short time. Only a restart of the cloud changes
-// the catalogue, and each server in a list has its type.
+// types caches the instance types for the time typesFor, because each server in an answer
+// contains its type. Only a restart of the cloud changes the instance types.
 type types struct {
 	mu    sync.Mutex
 	until time.Time

@@ -17,8 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Each service has its own health check, and the health of a target is that of the
-// service. Connections to the healthy service reach the target.
+// Each service has its own health check. A target has a separate health for each service.
+// Connections to the healthy service reach the target.
 func TestHealthOfServices(t *testing.T) {
 	ctx := context.Background()
 	cfg := engine.Default()

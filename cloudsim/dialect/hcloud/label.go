@@ -27,9 +27,9 @@ func checkLabels(given map[string]string) error {
 }
 
 // parseSelector parses a label selector. The grammar is that of Kubernetes' selectors,
-// without the operators > and <. The result equal contains labels that the cloud can
-// select. The result keep reports whether labels match the whole selector. It is nil if
-// the labels in equal are the whole selector.
+// without the operators > and <. The result equal contains the labels by which the cloud
+// itself can select. The function keep reports whether labels match the whole selector.
+// The function is nil if equal contains the whole selector.
 func parseSelector(s string) (equal map[string]string, keep func(map[string]string) bool, err error) {
 	if s == "" {
 		return nil, nil, nil

@@ -20,17 +20,17 @@ const (
 	maxPerPage     = 50
 )
 
-// query is the part of a list's query that all lists have.
+// query contains the query parameters that all lists have in common.
 type query struct {
 	page, perPage int
 	name          string
-	equal         map[string]string            // labels that the cloud selects
-	keep          func(map[string]string) bool // nil: all
-	sort          []string                     // e.g. name:desc; nil: by id
+	equal         map[string]string            // labels by which the cloud selects
+	keep          func(map[string]string) bool // nil selects all
+	sort          []string                     // e.g. name:desc; nil means by id
 }
 
-// parseQuery reads the query of a list. The resource must have the fields in sortable,
-// besides id. A page size above the maximum becomes the maximum.
+// parseQuery reads the query of a list. The query can sort by id and by the fields in
+// sortable. A page size above maxPerPage becomes maxPerPage.
 func parseQuery(q url.Values, sortable ...string) (out query, err error) {
 	number := func(field string, usual int) int {
 		if q.Get(field) == "" {
@@ -72,7 +72,7 @@ func (q query) selects(m cloudsim.Meta) bool {
 	return (q.name == "" || dialect.OtherName(m) == q.name) && (q.keep == nil || q.keep(dialect.Visible(m.Labels)))
 }
 
-// options returns the selection that the cloud makes.
+// options returns the part of the query that the cloud evaluates.
 func (q query) options() cloudsim.ListOptions {
 	o := cloudsim.ListOptions{Labels: q.equal}
 	if q.name != "" {
@@ -107,12 +107,12 @@ func (q query) compare(a, b cloudsim.Meta) int {
 // lister is a list method of the cloud's client.
 type lister[T any] func(context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
 
-// list returns a page of the cloud's resources that the query selects and that pass
-// filter. A nil filter passes all.
+// list returns a page of the resources that the query selects and for which the function
+// filter returns true. A nil filter selects all resources.
 //
-// Hetzner's pages have numbers, and the cloud's pages begin after an id. If the cloud
-// makes the whole selection, list remembers the id at the end of each page, so that the
-// next page costs one call. Otherwise list reads all resources.
+// Hetzner's pages have numbers, but a page of the cloud begins after an id. If the cloud
+// evaluates the whole query, list stores the last id of each page, so that the next page
+// needs one call to the cloud. Otherwise list reads all resources.
 func list[T cloudsim.Resource](r *dialect.Request, c *cursors, q query, from lister[T], filter func(T) bool) ([]T, meta, error) {
 	selected := q.keep == nil && q.sort == nil && q.name == "" && filter == nil
 	if selected {
@@ -155,7 +155,8 @@ func slice[T any](all []T, q query) ([]T, meta) {
 	return all[begin:end], m
 }
 
-// meta describes a page with n entries.
+// meta describes a page with n entries. The parameter more reports whether another page
+// follows.
 func (q query) meta(n int, more bool) meta {
 	p := pagination{Page: q.page, PerPage: q.perPage}
 	if q.page > 1 {
@@ -174,14 +175,15 @@ func (q query) meta(n int, more bool) meta {
 	return meta{p}
 }
 
-// cursors remembers the ids before pages. It holds no resources. An entry that is
-// missing only makes a list slower.
+// cursors caches the id after which each page of a list begins. It contains no resources.
+// Without an entry, a list gives the same answer but is slower.
 type cursors struct {
 	mu    sync.Mutex
 	after map[[sha256.Size]byte]string
 }
 
-// maxCursors is the number of entries at which cursors forgets all entries.
+// maxCursors is the maximum number of entries. Before a further entry, cursors deletes
+// all entries.
 const maxCursors = 4096
 
 // key identifies a page of a caller's list.
@@ -191,7 +193,8 @@ func (c *cursors) key(r *dialect.Request, page int) [sha256.Size]byte {
 	return sha256.Sum256([]byte(bearer(r.Request) + "\x00" + r.URL.Path + "?" + v.Encode() + "\x00" + strconv.Itoa(page)))
 }
 
-// before returns the id before the page of a query. It returns false if it is not known.
+// before returns the id after which the page of a query begins. It returns false if
+// cursors has no entry for the page.
 func (c *cursors) before(r *dialect.Request, q query) (string, bool) {
 	if q.page == 1 {
 		return "", true
@@ -202,7 +205,7 @@ func (c *cursors) before(r *dialect.Request, q query) (string, bool) {
 	return id, ok
 }
 
-// remember stores the id at the end of the page of a query.
+// remember stores the last id of the page of a query, for the next page.
 func (c *cursors) remember(r *dialect.Request, q query, last string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A list returns each server once and in order, with each size of pages, and also if the
-// dialect has forgotten the ends of its pages.
+// A list returns each server once and in order for each page size. This is also true if
+// the dialect has no entry for the page in its cache.
 func TestPages(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -53,7 +53,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// The order of a list is the order that the query asks for.
+// A list is in the order that the query requests.
 func TestSort(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -68,7 +68,7 @@ func TestSort(t *testing.T) {
 	}
 }
 
-// Label selectors select the same servers as Kubernetes' selectors.
+// A label selector selects the same servers as a selector of Kubernetes.
 func TestSelectors(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

@@ -11,12 +11,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// Labels with the values of a load balancer that this cloud does not have.
+// Labels for values of Hetzner's load balancers that this cloud does not have.
 const (
 	labelType      = dialect.LabelPrefix + "type"
 	labelAlgorithm = dialect.LabelPrefix + "algorithm"
 	labelLocation  = dialect.LabelPrefix + "location"
-	labelNetwork   = dialect.LabelPrefix + "network" // id of the network to which it is attached
+	labelNetwork   = dialect.LabelPrefix + "network" // id of the network to which the load balancer is attached
 	labelPublic    = dialect.LabelPrefix + "public"  // "false" without the public interface
 )
 
@@ -141,7 +141,8 @@ func (a *api) createLoadBalancer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	// Hetzner's load balancers have an IPv6 address. A cloud without IPv6 refuses it as invalid.
+	// Hetzner's load balancers have an IPv6 address. A cloud without IPv6 refuses such a
+	// request as invalid.
 	req.Families = []cloudsim.IPFamily{cloudsim.IPv4, cloudsim.IPv6}
 	l, err := r.Cloud.CreateLoadBalancer(r.Context(), req)
 	if errors.Is(err, cloudsim.Invalid) {
@@ -202,7 +203,8 @@ func newLoadBalancer(r *dialect.Request, c createLoadBalancer, in []cloudsim.Zon
 	return req, nil
 }
 
-// at adds a prefix to the fields of an Invalid error.
+// at adds a prefix to the field names in an Invalid error. It returns all other errors
+// unchanged.
 func at(prefix string, err error) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid {
@@ -240,8 +242,9 @@ func setAlgorithm(labels map[string]string, s string) error {
 	return nil
 }
 
-// setNetwork attaches a load balancer to a network. Its address in the network is its own
-// address, because load balancers of this cloud reach all networks of their project.
+// setNetwork stores in a label that a load balancer is attached to a network. The load
+// balancer keeps its address, because a load balancer of this cloud reaches all networks
+// of its project.
 func setNetwork(r *dialect.Request, labels map[string]string, n int64) error {
 	id := dialect.ID[cloudsim.NetworkID](prefixNetwork, n)
 	_, err := r.Cloud.GetNetwork(r.Context(), id)
@@ -290,8 +293,9 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
-// change changes a load balancer. A change to the present values makes no call. If another caller changes it at the same time, change
-// reads the load balancer again and repeats the change.
+// change changes a load balancer with the function fn. If fn changes no value, change
+// does not call the cloud. If another caller changes the load balancer at the same time,
+// change reads the load balancer again and calls fn again.
 func change(r *dialect.Request, l cloudsim.LoadBalancer, fn func(*cloudsim.LoadBalancer) error) (out cloudsim.LoadBalancer, err error) {
 	for range attempts {
 		changed := l
@@ -326,9 +330,9 @@ func loadBalancerAction(l cloudsim.LoadBalancer, command string) action {
 	return begun(l.Meta, command, loadBalancerBusy(l), resource{dialect.Number(l.ID), "load_balancer"})
 }
 
-// loadBalancerCall returns a call that changes a load balancer and answers with an action.
-// The call decodes the body to a value of type T. It refuses the change with 423 while
-// an action runs.
+// loadBalancerCall returns a call that changes a load balancer and answers with an
+// action. The call decodes the body into a value of type T. While an action runs, the
+// call answers with the status 423.
 func loadBalancerCall[T any](command string, fn func(*dialect.Request, *cloudsim.LoadBalancer, T) error) func(*dialect.Request) (int, any, error) {
 	return func(r *dialect.Request) (int, any, error) {
 		l, err := findLoadBalancer(r)

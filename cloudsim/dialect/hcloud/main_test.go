@@ -17,7 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
 )
 
-// calls counts the successful calls of the dialect by their names.
+// calls counts the successful calls of a dialect by the name of the call.
 type calls struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -32,7 +32,7 @@ func (c *calls) count(name string) {
 	c.n[name]++
 }
 
-// world is a cloud with a dialect, and Hetzner's own client of the dialect.
+// world contains a cloud with a dialect, and Hetzner's client for this dialect.
 type world struct {
 	*sdk.Client
 	cloud *client.Client
@@ -64,7 +64,7 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	return w
 }
 
-// as returns Hetzner's client with the token of a client of the cloud.
+// as returns Hetzner's client with the token of the cloud's client in the parameter.
 func (w *world) as(tb testing.TB, c *client.Client) *sdk.Client {
 	tb.Helper()
 	secret, err := c.Token()
@@ -99,7 +99,7 @@ func (w *world) wait(tb testing.TB, action *sdk.Action, _ *sdk.Response, err err
 	}
 }
 
-// fails checks that err is an error of Hetzner's API with a code.
+// fails checks that err is an error of Hetzner's API with the given code.
 func fails(tb testing.TB, err error, code sdk.ErrorCode) {
 	tb.Helper()
 	if !sdk.IsError(err, code) {

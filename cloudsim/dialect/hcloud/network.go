@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelGateway is the label with the gateway of a route. The gateway is the address of the next
-// hop. It stays known after the deletion of the next hop.
+// labelGateway is the label with the gateway of a route. The gateway is the address of
+// the next hop. The label still exists after the deletion of the next hop.
 const labelGateway = dialect.LabelPrefix + "gateway"
 
 // parts holds the resources that belong to networks.
@@ -25,7 +25,8 @@ type parts struct {
 	regions       []cloudsim.Region
 }
 
-// partsOf reads the parts of a network, or of all networks if of is "".
+// partsOf reads the parts of one network. If the parameter of is empty, it reads the
+// parts of all networks.
 func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p parts, err error) {
 	o := cloudsim.ListOptions{Network: of}
 	ctx := r.Context()
@@ -71,7 +72,8 @@ func networkOf(n cloudsim.Network, p parts) network {
 	}
 	for _, t := range p.routes {
 		if t.Network == n.ID && t.State != cloudsim.RouteDeleting {
-			// The cloud keeps a route if its next hop is deleted, until a caller deletes the route.
+			// If the next hop of a route is deleted, the cloud keeps the route until a
+			// caller deletes the route.
 			gateway := cmp.Or(addresses[t.NextHop], t.Labels[labelGateway], "0.0.0.0")
 			out.Routes = append(out.Routes, networkRoute{Destination: t.Destination, Gateway: gateway})
 		}
@@ -225,8 +227,8 @@ func (a *api) updateNetwork(r *dialect.Request) (int, any, error) {
 	return a.showNetwork(r, http.StatusOK, n)
 }
 
-// deleteNetwork deletes the subnets of the network, and then the network. Hetzner's API
-// also deletes a network with its subnets.
+// deleteNetwork deletes the routes and subnets of a network, and then the network.
+// Hetzner's API does the same.
 func (a *api) deleteNetwork(r *dialect.Request) (int, any, error) {
 	n, err := findNetwork(r)
 	if err != nil {
@@ -276,13 +278,14 @@ func checkSubnet(at string, s networkSubnet) error {
 	return nil
 }
 
-// subnetRequest returns the request for a subnet. Its name comes from its range, because
-// Hetzner's subnets have no name.
+// subnetRequest returns the request for a subnet. The name of the subnet contains the
+// address range, because Hetzner's subnets have no name.
 func subnetRequest(n cloudsim.Network, s networkSubnet) cloudsim.CreateSubnet {
 	return cloudsim.CreateSubnet{Name: rangeName(n.ID, s.IPRange), Network: n.ID, Region: s.NetworkZone, IPv4: s.IPRange}
 }
 
-// rangeName returns a name for the subnet or the route with a range in a network.
+// rangeName returns the name for a subnet or a route in a network. The name contains the
+// address range.
 func rangeName(n cloudsim.NetworkID, ip string) string {
 	return dialect.Name(string(n) + "-" + strings.NewReplacer(".", "-", "/", "-", ":", "-").Replace(ip))
 }

@@ -9,8 +9,8 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// modelLB is the model of a load balancer: the destination ports by listen port, the
-// targets, and the type.
+// modelLB contains the expected values of a load balancer: destination ports by listen
+// port, targets, and type.
 type modelLB struct {
 	services  map[int]int
 	targets   map[int64]bool
@@ -18,11 +18,11 @@ type modelLB struct {
 	algorithm sdk.LoadBalancerAlgorithmType
 }
 
-// limits are the numbers of services and targets of each type.
+// limits contains the maximum numbers of services and targets for each type.
 var limits = map[string][2]int{"lb11": {5, 25}, "lb21": {15, 75}, "lb31": {30, 150}}
 
-// TestPrograms runs random calls about a load balancer, and compares each result and the
-// load balancer with a model.
+// TestPrograms makes random calls for a load balancer. After each call it compares the
+// error and the load balancer with a model.
 func TestPrograms(t *testing.T) {
 	w := start(t)
 	var servers []*sdk.Server
@@ -49,8 +49,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// step makes a random call, and compares its error and the load balancer with the model.
-// It returns the code of the expected error.
+// step makes a random call. It compares the error and the load balancer with the model,
+// and returns the code of the expected error.
 func (m *modelLB) step(t *testing.T, w *world, rng *rand.Rand, l *sdk.LoadBalancer, servers []*sdk.Server) (want sdk.ErrorCode) {
 	t.Helper()
 	ctx := context.Background()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The types in this file are the JSON formats of Hetzner's API. A field that is always
-// empty here still exists, because clients expect it.
+// The types in this file are the JSON formats of Hetzner's API. Some fields are always
+// empty. The types contain these fields because clients expect them.
 
 type location struct {
 	ID          int64   `json:"id"`
@@ -62,7 +62,7 @@ type serverTypeLocation struct {
 	Deprecation *struct{} `json:"deprecation"`
 }
 
-// price has no entries in answers, because this cloud has no prices.
+// price is the price of a type. Answers contain no prices, because this cloud has none.
 type price struct{}
 
 type loadBalancerType struct {
@@ -340,7 +340,7 @@ type errorField struct {
 	Messages []string `json:"messages"`
 }
 
-// meta is the part of a list's answer that describes the page.
+// meta describes the page in the answer to a list call.
 type meta struct {
 	Pagination pagination `json:"pagination"`
 }

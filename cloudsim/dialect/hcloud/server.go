@@ -12,7 +12,7 @@ import (
 )
 
 // serverStatus maps the states of an instance to Hetzner's statuses. Hetzner has no
-// status for a reboot.
+// status for a reboot, so a server that reboots is running.
 var serverStatus = map[cloudsim.InstanceState]string{
 	cloudsim.InstanceProvisioning: "initializing", cloudsim.InstanceRunning: "running", cloudsim.InstanceStopping: "stopping",
 	cloudsim.InstanceStopped: "off", cloudsim.InstanceStarting: "starting", cloudsim.InstanceRebooting: "running",
@@ -29,7 +29,7 @@ const labelImage = dialect.LabelPrefix + "image"
 
 // serverOf returns the server of an instance. The server's public IPv4 address is the
 // external address of the instance, or its internal address if it has no external
-// address. Its private network has the internal address.
+// address. The address in the private network is the internal address.
 func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64) server {
 	s := server{
 		ID: dialect.Number(i.ID), Name: dialect.OtherName(i.Meta), Status: serverStatus[i.State], Created: i.CreatedAt,
@@ -87,7 +87,7 @@ func (a *api) servers(r *dialect.Request, all []cloudsim.Instance) ([]server, er
 	for _, i := range all {
 		t, ok := types[i.Type]
 		if !ok {
-			t.Name = i.Type // a type that is newer than the remembered types
+			t.Name = i.Type // a type that is newer than the cached types
 		}
 		out = append(out, serverOf(i, t, volumes[i.ID]))
 	}
@@ -166,7 +166,7 @@ type createPublicNet struct {
 	IPv6       *int64 `json:"ipv6"`
 }
 
-// refused returns Unsupported for fields that ask for a feature which this cloud does not
+// refused returns Unsupported if a field requests a feature that this cloud does not
 // have.
 func (c createServer) refused() error {
 	off := func(b *bool) bool { return b != nil && !*b }
@@ -259,8 +259,8 @@ func (a *api) newServer(r *dialect.Request, c createServer, in []cloudsim.Zone) 
 	return req, nil
 }
 
-// findLocation returns the zone and the region of a location, which a request names by id
-// or by name.
+// findLocation returns the zone and the region of a location. The parameter place is the
+// id or the name of the location.
 func findLocation(in []cloudsim.Zone, place string) (zone, region string, err error) {
 	for _, z := range in {
 		if z.Name == place || fmt.Sprint(idOf(z.Name)) == place {
@@ -315,8 +315,8 @@ func (a *api) deleteServer(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, actionReply{begun(i.Meta, "delete_server", i.State != cloudsim.InstanceTerminated, resource{dialect.Number(i.ID), "server"})}, nil
 }
 
-// power returns a call that changes the state of an instance. A server that is already in
-// the wanted state needs no work.
+// power returns a call that changes the state of an instance. If the server is already in
+// the wanted state, the call changes nothing.
 func (a *api) power(command string, wanted cloudsim.InstanceState, change func(context.Context, *dialect.Request, cloudsim.InstanceID) (cloudsim.Instance, error)) func(*dialect.Request) (int, any, error) {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)

@@ -34,7 +34,7 @@ func effectiveCheck(spec cloudsim.LoadBalancerSpec, l cloudsim.Listener) cloudsi
 	return spec.HealthCheck
 }
 
-// healthCheckOf returns the health check h of a listener in Hetzner's format.
+// healthCheckOf returns the health check of a listener in Hetzner's format.
 func healthCheckOf(h cloudsim.HealthCheck, l cloudsim.Listener) *healthCheck {
 	h = h.WithDefaults([]cloudsim.Listener{l})
 	out := &healthCheck{
@@ -47,8 +47,8 @@ func healthCheckOf(h cloudsim.HealthCheck, l cloudsim.Listener) *healthCheck {
 	return out
 }
 
-// statusCodes returns Hetzner's patterns for a list of codes and ranges. In a pattern,
-// each ? is any digit.
+// statusCodes returns Hetzner's patterns for a list of status codes and ranges. In a
+// pattern, the character ? stands for any digit.
 func statusCodes(codes string) []string {
 	out := []string{}
 	for s := range strings.SplitSeq(codes, ",") {
@@ -66,7 +66,8 @@ func statusCodes(codes string) []string {
 
 var statusCodeRE = regexp.MustCompile(`^[1-9]([0-9]{2}|[0-9]\?|\?\?)$`)
 
-// expectedCodes is the inverse of statusCodes.
+// expectedCodes returns the list of status codes and ranges for Hetzner's patterns. It is
+// the inverse of statusCodes.
 func expectedCodes(patterns []string) (string, error) {
 	var out []string
 	for _, s := range patterns {
@@ -105,14 +106,14 @@ type healthCheckRequest struct {
 	} `json:"http"`
 }
 
-// set sets *to to *from if from is not nil.
+// set copies the value of from to the variable to. It does nothing if from is nil.
 func set[T any](to *T, from *T) {
 	if from != nil {
 		*to = *from
 	}
 }
 
-// applyTo changes a listener and its health check as the request says.
+// applyTo writes the values of the request into a listener and its health check.
 func (s serviceRequest) applyTo(l *cloudsim.Listener, h *cloudsim.HealthCheck) error {
 	if s.Protocol != nil && (*s.Protocol == "http" || *s.Protocol == "https") {
 		return dialect.Unsupported{What: "a service of the protocol " + *s.Protocol, Why: "load balancers forward TCP: use tcp"}
@@ -141,7 +142,7 @@ func (s serviceRequest) applyTo(l *cloudsim.Listener, h *cloudsim.HealthCheck) e
 	return nil
 }
 
-// applyTo changes a health check as the request says.
+// applyTo writes the values of the request into a health check.
 func (r healthCheckRequest) applyTo(h *cloudsim.HealthCheck) error {
 	const field = "health_check."
 	if r.Protocol != nil {

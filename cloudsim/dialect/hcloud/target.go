@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A target that names its address has use_private_ip. Both kinds of targets get their
-// connections at the same address, the internal address of the instance.
+// A target with use_private_ip is stored as a target with the field IP. The load balancer
+// connects to the internal address of the instance, with or without use_private_ip.
 
 // healthOf maps the health of a target to Hetzner's statuses.
 var healthOf = map[cloudsim.TargetHealth]string{

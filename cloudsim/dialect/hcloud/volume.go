@@ -103,7 +103,7 @@ func (a *api) createVolume(r *dialect.Request) (int, any, error) {
 	made := begun(d.Meta, "create_volume", volumeBusy(d), resource{dialect.Number(d.ID), "volume"})
 	next := []action{}
 	if c.Server != nil {
-		// Only a complete disk can be attached.
+		// The cloud attaches a disk only after the creation has ended.
 		for d.State == cloudsim.DiskCreating {
 			if err := finish(r, d.Operation); err != nil {
 				return 0, nil, err
@@ -121,8 +121,8 @@ func (a *api) createVolume(r *dialect.Request) (int, any, error) {
 	return http.StatusCreated, map[string]any{"volume": volumeOf(d), "action": made, "next_actions": next}, nil
 }
 
-// newVolume returns the request for a new disk. Its type is the first type that allows
-// the size, in the order of the preferred types.
+// newVolume returns the request for a new disk. The function preferredType chooses the
+// type of the disk.
 func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (req cloudsim.CreateDisk, err error) {
 	req.SizeGiB = c.Size
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
@@ -191,8 +191,9 @@ func volumeAction(d cloudsim.Disk, command string) action {
 	return begun(d.Meta, command, volumeBusy(d), of...)
 }
 
-// volumeCall returns a call that changes a disk and answers with an action. It decodes the
-// body to a value of type T. It refuses the change with 423 while an action runs.
+// volumeCall returns a call that changes a disk and answers with an action. The call
+// decodes the body into a value of type T. While an action runs, the call answers with
+// the status 423.
 func volumeCall[T any](command string, fn func(*dialect.Request, cloudsim.Disk, T) (cloudsim.Disk, error)) func(*dialect.Request) (int, any, error) {
 	return func(r *dialect.Request) (int, any, error) {
 		d, err := findVolume(r)
