@@ -115,10 +115,10 @@ func (l Listener) IdleTimeout() time.Duration {
 	return 350 * time.Second
 }
 
-// Target is an instance that receives connections. It can also be an address
-// behind an instance, e.g. the address of a pod. The load balancer probes this
-// address and opens connections directly to the address. The address is a
-// target only as long as the instance exists.
+// Target is an instance that receives connections. With the field IP, the
+// target is an address behind the instance, e.g. the address of a pod. The load
+// balancer then probes this address, and opens connections directly to it. The
+// target exists only as long as the instance exists.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
 	IP       string     `json:"ip,omitempty" doc:"Destination of connections: an address of the instance, or an address in its pod ranges. Absent for the first internal address" example:"10.244.0.7"`
@@ -259,8 +259,8 @@ type LoadBalancerSpec struct {
 }
 
 // DrainTimeout returns how long connections of a removed target or listener may
-// continue. The default is 30 s. If the result is 0, the connections end at
-// once.
+// continue. The default is 30 s. With the result 0, the load balancer resets
+// the connections at once.
 func (s LoadBalancerSpec) DrainTimeout() time.Duration {
 	if s.DrainTimeoutSeconds == 0 {
 		return 30 * time.Second
@@ -459,8 +459,8 @@ type CreateLoadBalancer struct {
 	LoadBalancerSpec
 }
 
-// UpdateLoadBalancer replaces labels and spec. Name, region and scheme do not
-// change.
+// UpdateLoadBalancer replaces labels and spec. The name, the region and the
+// scheme of a load balancer never change.
 type UpdateLoadBalancer struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Must equal the current value. For another scheme, create another load balancer"`
@@ -510,7 +510,8 @@ func (l LoadBalancer) StatusFor(s LoadBalancerStatus) LoadBalancerStatus {
 	return out
 }
 
-// standsOn returns the addresses on which a listener has a socket.
+// standsOn returns the addresses on which a listener has a socket: those of the
+// load balancer, and the host of its published port.
 func (l LoadBalancer) standsOn(li Listener) []string {
 	var ips []string
 	for _, a := range l.Addresses {

@@ -54,7 +54,7 @@ func (c *checks) scheme(field string, s Scheme) {
 	}
 }
 
-// ip checks that s is an IP address. It rejects an address with a zone, and an
+// ip checks that s is an IP address. It refuses an address with a zone, and an
 // IPv4-mapped IPv6 address.
 func (c *checks) ip(field, s string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(s)
@@ -135,7 +135,7 @@ func (c *checks) spec(s LoadBalancerSpec) {
 	c.between("drainTimeoutSeconds", s.DrainTimeoutSeconds, -1, 3600)
 }
 
-// probePorts checks that each health check that listeners use has a port. The
+// probePorts checks that each health check of a listener has a port. The
 // default port is the target port of a TCP listener.
 func (c *checks) probePorts(s LoadBalancerSpec) {
 	if slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Protocol != UDP }) {
@@ -218,8 +218,8 @@ func (c *checks) targets(field string, ts []Target) {
 	}
 }
 
-// targetIP checks that an address has its canonical text form, so that two
-// addresses can be compared as text.
+// targetIP checks that an address has its canonical text form. Other code
+// compares addresses as text.
 func (c *checks) targetIP(field, s string) {
 	if s == "" {
 		return

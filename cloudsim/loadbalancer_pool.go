@@ -7,14 +7,15 @@ import (
 
 // TargetPool is a set of targets with their health check.
 type TargetPool struct {
-	// Listener is the key of the listener to which the pool belongs. It is ""
-	// for the pool of all listeners without their own targets and health check.
+	// Listener is the key of the listener to which the pool belongs. It is empty
+	// for the pool of the listeners that have neither their own targets nor
+	// their own health check.
 	Listener string
 	Targets  []Target
 	Check    HealthCheck // with a default value for each unset field
 }
 
-// Keys returns the keys of the pool's targets, in their order.
+// Keys returns the keys of the pool's targets, in the order of the targets.
 func (p TargetPool) Keys() []TargetKey {
 	keys := make([]TargetKey, len(p.Targets))
 	for i, t := range p.Targets {
@@ -26,9 +27,9 @@ func (p TargetPool) Keys() []TargetKey {
 // Key returns the protocol and the port of the listener, such as "tcp/80".
 func (l Listener) Key() string { return fmt.Sprintf("%s/%d", l.Protocol, l.Port) }
 
-// Pool returns the listener's key if the listener has its own targets or health
-// check, else "". It is the value of TargetPool.Listener for the pool from which
-// the listener chooses targets.
+// Pool returns the value of TargetPool.Listener for the pool from which the
+// listener chooses targets. This is the listener's key if the listener has its
+// own targets or health check, else "".
 func (l Listener) Pool() string {
 	if l.Targets == nil && l.HealthCheck == nil {
 		return ""
@@ -46,10 +47,10 @@ func (l Listener) same(other Listener) bool {
 		(l.HealthCheck == nil) == (other.HealthCheck == nil) && (l.HealthCheck == nil || *l.HealthCheck == *other.HealthCheck)
 }
 
-// Pools returns the pools from which the listeners choose targets. The pool of
-// the load balancer's own targets is the first one. It is absent if the load
-// balancer has listeners, and none of them uses this pool. Then follow the pools
-// of single listeners, in the order of the listeners.
+// Pools returns the pools from which the listeners choose targets. The first
+// pool contains the load balancer's own targets. This pool is absent if the
+// load balancer has listeners and no listener uses the pool. After it, the
+// result contains the pools of single listeners, in the order of the listeners.
 func (s LoadBalancerSpec) Pools() []TargetPool {
 	var all []TargetPool
 	if len(s.Listeners) == 0 || slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Pool() == "" }) {
@@ -66,7 +67,8 @@ func (s LoadBalancerSpec) Pools() []TargetPool {
 		if l.HealthCheck != nil {
 			p.Check = *l.HealthCheck
 		}
-		// A probe needs a TCP port, so the port of a UDP listener is no default.
+		// A probe needs a TCP port, so WithDefaults ignores the port of a UDP
+		// listener.
 		p.Check = p.Check.WithDefaults(append([]Listener{l}, s.Listeners...))
 		all = append(all, p)
 	}
@@ -74,7 +76,7 @@ func (s LoadBalancerSpec) Pools() []TargetPool {
 }
 
 // TargetLists returns the load balancer's list of targets and the lists of its
-// listeners, by the name of their field.
+// listeners. The key of each list is the name of its field in the request.
 func (s LoadBalancerSpec) TargetLists() map[string][]Target {
 	all := map[string][]Target{"targets": s.Targets}
 	for i, l := range s.Listeners {

@@ -23,9 +23,9 @@ const (
 )
 
 // MetadataTree is a set of additional paths of the metadata service, for
-// instances that run software of another cloud. The metadata service answers
-// these paths for every instance. A tree belongs to the whole cloud. Its name is
-// its id.
+// instances that run software of another cloud. The metadata service serves
+// these paths to every instance. A tree belongs to no project. The name of a
+// tree is also its id.
 type MetadataTree struct {
 	Meta
 	MetadataTreeSpec
@@ -58,8 +58,8 @@ type SetMetadataTree struct {
 	MetadataTreeSpec
 }
 
-// metadataVariables are the variables of a MetadataLeaf. The variables of
-// labels, "labels.KEY", are not in this map.
+// metadataVariables contains the variables that the text of a MetadataLeaf can
+// contain. The variables labels.KEY for labels are not in this map.
 var metadataVariables = map[string]func(Instance) string{
 	"id":              func(i Instance) string { return string(i.ID) },
 	"name":            func(i Instance) string { return i.Name },
@@ -76,9 +76,9 @@ var metadataVariables = map[string]func(Instance) string{
 	"external-ip":     func(i Instance) string { return i.firstAddress(AddressExternal) },
 }
 
-// numberedVariables are the variables whose value is an id. With the suffix
-// .number, the value is the number of the id as decimal text. With the suffix
-// .hexN, it is the number as hexadecimal text with at least N digits.
+// numberedVariables lists the variables with an id as value. With the suffix
+// .number, the value is the number in the id as decimal text. With the suffix
+// .hexN, the value is this number as hexadecimal text with at least N digits.
 var numberedVariables = []string{"id", "network", "subnet", "project", "service-account"}
 
 func (i Instance) firstAddress(t InstanceAddressType) string {
@@ -98,7 +98,7 @@ var (
 )
 
 // metadataVariable returns the value of a variable for an instance. It returns
-// false if there is no such variable.
+// false if no variable has this name.
 func metadataVariable(name string, i Instance) (string, bool) {
 	if key, ok := strings.CutPrefix(name, "labels."); ok {
 		return i.Labels[key], labelKeyRE.MatchString(key)
@@ -221,8 +221,8 @@ func (s MetadataTreeSpec) Covers(p string) bool {
 	return p == s.Prefix || strings.HasPrefix(p, s.Prefix+"/")
 }
 
-// Conflicts reports whether the metadata service could not distinguish the
-// requests for two trees.
+// Conflicts reports whether two trees overlap, so that the same path could
+// belong to both trees.
 func (s MetadataTreeSpec) Conflicts(other MetadataTreeSpec) bool {
 	own := func(s, other MetadataTreeSpec) bool {
 		return s.Covers(other.Prefix) || other.Session != nil && (s.Covers(other.Session.Path) || s.Session != nil && s.Session.Path == other.Session.Path)

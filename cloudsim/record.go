@@ -19,8 +19,8 @@ const (
 )
 
 // Record stores a JSON document for a client. The cloud does not interpret the
-// document. Programs that serve the API of another cloud store in records the
-// objects that have no counterpart in this cloud, such as security groups.
+// document. For example, a program that serves the API of another cloud can
+// store security groups in records, because this cloud has no security groups.
 type Record struct {
 	ID RecordID `json:"id" example:"rec-000001"`
 	Meta
@@ -41,7 +41,8 @@ type CreateRecord struct {
 	Document json.RawMessage   `json:"document" doc:"JSON document of any JSON type, at most 64 KiB"`
 }
 
-// UpdateRecord replaces labels and document.
+// UpdateRecord replaces labels and document. If Name is not empty, it also
+// changes the name.
 type UpdateRecord struct {
 	Name     string            `json:"name,omitempty" maxLength:"255" doc:"New name; absent for no change" example:"Web servers"`
 	Labels   map[string]string `json:"labels,omitempty"`

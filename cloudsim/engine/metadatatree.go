@@ -16,8 +16,8 @@ var metadataTrees = store.Table[cloudsim.MetadataTree]{
 }
 
 // SetMetadataTree creates or replaces a metadata tree. It returns Conflict if
-// another tree has the same paths, and Exhausted if the cloud has its maximum
-// number of trees. A request that changes nothing writes no event.
+// the paths overlap those of another tree, and Exhausted if the cloud has its
+// maximum number of trees. A request that changes nothing writes no event.
 func (e *Engine) SetMetadataTree(ctx context.Context, name string, req cloudsim.SetMetadataTree) (t cloudsim.MetadataTree, err error) {
 	if err := errors.Join(cloudsim.CheckMetadataTreeName(name), req.Validate()); err != nil {
 		return t, err

@@ -26,8 +26,9 @@ var records = store.Table[cloudsim.Record]{
 	},
 }
 
-// recordKey returns the index value of a record's kind, or of its kind and
-// name. A project id and a kind contain no space.
+// recordKey returns a value of the indexes of records. With an empty name, it
+// is the value of the index by kind. A project id and a kind contain no space,
+// so different arguments have different values.
 func recordKey(project cloudsim.ProjectID, kind, name string) string {
 	return string(project) + " " + kind + " " + name
 }
@@ -44,8 +45,8 @@ func (e *Engine) CreateRecord(ctx context.Context, req cloudsim.CreateRecord) (r
 	return r, err
 }
 
-// recordByName returns the existing record that matches the request, or stores
-// a record.
+// recordByName returns the existing record with the kind and the name in the
+// request. If no such record exists, it stores a new record.
 func (e *Engine) recordByName(tx *store.Tx, call Call, req cloudsim.CreateRecord) (r cloudsim.Record, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {
@@ -102,8 +103,8 @@ func (e *Engine) ListRecords(ctx context.Context, o cloudsim.ListOptions) (cloud
 	return listPage(ctx, e.core, records, o, nil)
 }
 
-// UpdateRecord replaces labels and document, and changes the name if the
-// request has one. It returns Stale if rev is neither 0 nor the record's
+// UpdateRecord replaces labels and document. If the request has a name, it also
+// changes the name. It returns Stale if rev is neither 0 nor the record's
 // revision. A request that changes nothing writes no event.
 func (e *Engine) UpdateRecord(ctx context.Context, id cloudsim.RecordID, req cloudsim.UpdateRecord, rev uint64) (r cloudsim.Record, err error) {
 	if err := req.Validate(); err != nil {

@@ -21,8 +21,9 @@ func record(kind, name, document string) cloudsim.CreateRecord {
 	return cloudsim.CreateRecord{Kind: kind, Name: name, Document: json.RawMessage(document)}
 }
 
-// TestRecords proves that a record's name is unique within its kind, and that a
-// create and an update compare documents by their JSON value.
+// TestRecords proves that two records of the same kind have different names. It
+// also proves that creation and update compare the JSON values of documents,
+// not their text.
 func TestRecords(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -79,8 +80,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestListRecords proves that lists filter by kind and name, for a caller of a
-// project and for the cloud.
+// TestListRecords proves that lists filter by kind and name. The caller can
+// have permissions on one project or on the whole cloud.
 func TestListRecords(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -120,8 +121,8 @@ func TestListRecords(t *testing.T) {
 	}
 }
 
-// TestRecordCompareAndSwap proves that concurrent callers, which repeat a stale
-// update, lose no update.
+// TestRecordCompareAndSwap proves that no update is lost if concurrent callers
+// send revisions and repeat refused updates.
 func TestRecordCompareAndSwap(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -163,9 +164,9 @@ func TestRecordCompareAndSwap(t *testing.T) {
 	}
 }
 
-// TestRecordsAreOfAProject proves that another project does not see a record,
-// that the quota limits records, and that a project with a record cannot be
-// deleted.
+// TestRecordsAreOfAProject proves that a caller of another project cannot read
+// a record. It also proves that the quota limits records, and that the cloud
+// refuses to delete a project with a record.
 func TestRecordsAreOfAProject(t *testing.T) {
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Quotas = map[cloudsim.QuotaName]int64{cloudsim.QuotaRecords: 1} })
 	defer down()
@@ -196,8 +197,8 @@ func TestRecordsAreOfAProject(t *testing.T) {
 	}
 }
 
-// TestStatesContainRecords proves that a saved state contains records, that a
-// load restores them, and that a reset deletes them.
+// TestStatesContainRecords proves that a saved state contains records. A load
+// restores the records, and a reset deletes all records.
 func TestStatesContainRecords(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, withStates(t.TempDir()))

@@ -12,14 +12,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The command below writes the data directory of the current version. At each release, run it
-// with the name of the new release, commit the folder, and add the name to TestUpgrade.
+// The command below writes a data directory of the current version. For each release, run the
+// command with the name of the new release, commit the folder, and add the name to TestUpgrade.
 //
 //	go test ./cloudsim/engine -run TestWriteDataDir -count=1 -args -write-data-dir testdata/v0.1.0
 var writeDataDir = flag.String("write-data-dir", "", "folder to create with the data directory of a cloud")
 
 // TestWriteDataDir creates a folder with the file of a cloud, a saved state and the secret of a
-// token. It does this only with the flag -write-data-dir.
+// token. Without the flag -write-data-dir, the test is skipped.
 func TestWriteDataDir(t *testing.T) {
 	dir := *writeDataDir
 	if dir == "" {
@@ -51,7 +51,7 @@ func TestWriteDataDir(t *testing.T) {
 	}
 }
 
-// holdCreates returns a request for a hold of all creations of instances.
+// holdCreates returns a request for a hold on the creation of all instances.
 func holdCreates() cloudsim.CreateHold {
 	return cloudsim.CreateHold{Name: "h", HoldSpec: cloudsim.HoldSpec{
 		Transition: cloudsim.Transition{Kind: cloudsim.KindInstance, Verb: cloudsim.Create},
@@ -131,7 +131,7 @@ func instances(t *testing.T, e *engine.Engine, want map[string]cloudsim.Instance
 	}
 }
 
-// TestLoadHold proves that a load restores the holds of a state and the operations that they
+// TestLoadHold proves that a load restores the holds of a state and the operations that the holds
 // block. The hold continues after the load and after a restart, until a client deletes the hold.
 func TestLoadHold(t *testing.T) {
 	path, dir, ctx := file(t), t.TempDir(), engine.AsCloud(t.Context())

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// TestMetadataTree proves that the service answers the paths of a tree for each instance, from the
-// moment when the tree is set until it is deleted.
+// TestMetadataTree proves that the service serves the paths of a tree to each instance. The paths
+// exist from the creation of the tree until its deletion.
 func TestMetadataTree(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	admin := *cl
@@ -85,7 +85,8 @@ func TestMetadataTree(t *testing.T) {
 	}
 }
 
-// TestMetadataTreeSession proves that a tree with sessions needs a token of the same instance.
+// TestMetadataTreeSession proves that a tree with sessions is served only to an instance with its
+// own token.
 func TestMetadataTreeSession(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	admin := *cl
@@ -121,7 +122,8 @@ func TestMetadataTreeSession(t *testing.T) {
 	}
 }
 
-// TestMetadataTreesDoNotOverlap proves that the cloud refuses a tree whose paths another tree has.
+// TestMetadataTreesDoNotOverlap proves that the cloud refuses a tree if its paths overlap the paths
+// of another tree.
 func TestMetadataTreesDoNotOverlap(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	admin := *cl
