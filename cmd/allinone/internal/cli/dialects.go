@@ -23,7 +23,7 @@ func DialectNames() []string {
 	return all
 }
 
-// FindDialect returns the dialect with a name.
+// FindDialect returns the dialect with this name.
 func FindDialect(name string) (dialect.Dialect, error) {
 	for _, d := range Dialects() {
 		if d.Name == name {
@@ -39,7 +39,7 @@ type DialectAt struct {
 	Address string
 }
 
-// ParseDialects parses the values of a flag in the form NAME=HOST:PORT.
+// ParseDialects parses the values of a flag. Each value has the form NAME=HOST:PORT.
 func ParseDialects(flag string, given []string) ([]DialectAt, error) {
 	var all []DialectAt
 	for _, s := range given {

@@ -79,7 +79,7 @@ func (s *specFlags) apply(ctx context.Context, cl *client.Client, given func(str
 // applyListeners writes the values of the flags for single listeners into spec.
 func (s *specFlags) applyListeners(ctx context.Context, cl *client.Client, spec *cloudsim.LoadBalancerSpec) error {
 	spec.Listeners = slices.Clone(spec.Listeners)
-	words := map[*cloudsim.Listener][]string{} // the targets of each listener that a flag names
+	words := map[*cloudsim.Listener][]string{} // the target values of each listener in the flags
 	for _, w := range s.listenerTargets {
 		l, target, err := findListener("listener-target", w, "[tcp/|udp/]PORT=INSTANCE, e.g. 443=node-1", spec.Listeners)
 		if err != nil {
@@ -108,8 +108,8 @@ func (s *specFlags) applyListeners(ctx context.Context, cl *client.Client, spec 
 	return nil
 }
 
-// findListener parses [PROTOCOL/]PORT=VALUE. It returns a pointer to the listener in the
-// parameter all, and the value. The default protocol is tcp.
+// findListener parses the text [PROTOCOL/]PORT=VALUE. The default protocol is tcp. It returns the
+// value, and a pointer to the listener with this protocol and port in the parameter all.
 func findListener(flag, word, form string, all []cloudsim.Listener) (*cloudsim.Listener, string, error) {
 	key, value, ok := strings.Cut(word, "=")
 	if !ok {

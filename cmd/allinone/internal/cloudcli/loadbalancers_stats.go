@@ -15,7 +15,7 @@ import (
 
 // statsRow contains the counters of one listener or one target of a load balancer.
 type statsRow struct {
-	name                string // of the load balancer
+	name                string // name of the load balancer
 	what                string
 	connections, failed uint64
 	active              int

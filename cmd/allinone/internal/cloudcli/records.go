@@ -54,8 +54,9 @@ func (d *documentFlags) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("document", "document-file")
 }
 
-// read returns the document of the given flag, or nil without a flag. It reads at most one byte
-// more than the cloud's limit, so that the cloud can refuse a longer document.
+// read returns the document of the given flag. Without a flag, it returns an empty document. It
+// reads at most one byte more than the cloud's limit, so that the cloud can refuse a longer
+// document.
 func (d *documentFlags) read(c *cli.Connection) (json.RawMessage, error) {
 	flag, raw := "document", []byte(d.text)
 	if d.file != "" {

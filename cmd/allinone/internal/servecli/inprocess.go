@@ -14,7 +14,7 @@ type inProcess struct{ http.Handler }
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r = r.Clone(r.Context())
-		r.Body = http.NoBody // like an HTTP server, which never passes a nil body
+		r.Body = http.NoBody // an HTTP server never calls a handler with a nil body
 	}
 	w := answered{header: http.Header{}}
 	if dropped := p.call(&w, r); dropped {
@@ -26,8 +26,8 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// call calls the handler. It returns true if the handler aborts the request, for which a server
-// closes the connection without a reply.
+// call calls the handler. It returns true if the handler aborts the request. A server would then
+// close the connection without a reply.
 func (p inProcess) call(w http.ResponseWriter, r *http.Request) (dropped bool) {
 	defer func() {
 		v := recover()
