@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// built returns the path of a binary that `make build` made.
+// built returns the path of a binary in the folder of `make build`.
 func built(b *testing.B, name string) string {
 	b.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
@@ -52,7 +52,7 @@ func background(b *testing.B, path string, args ...string) (pid int, stop func()
 func untilOK(b *testing.B, url string) time.Duration {
 	b.Helper()
 	hc := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // loopback, with a self-made certificate
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the server is on loopback and has a self-signed certificate
 	}}
 	begin := time.Now()
 	for {
@@ -114,9 +114,9 @@ func anonymousMiB(b *testing.B, pid int) float64 {
 }
 
 // BenchmarkUp starts complete labs in new folders. It measures the time from the command until
-// three nodes are Ready and a load balancer answers. For comparison, the same run measures how long
-// kube-apiserver needs from its start until it is ready. In this measurement only kube-apiserver
-// and an etcd run. A complete lab cannot be ready earlier, so this time is a lower bound for a lab.
+// three nodes are Ready and a load balancer answers. For comparison, the same run measures the time
+// from the start of kube-apiserver until kube-apiserver is ready. In this measurement only
+// kube-apiserver and an etcd run. A complete lab cannot be ready earlier than kube-apiserver alone.
 //
 // The metric of-apiserver is the ratio of the two times, and should be at most 3. The metric
 // MiB-lab is the proportional memory of all components in MiB, and should be under 1536.
@@ -154,7 +154,7 @@ type benchStatus struct {
 }
 
 // upAndServe starts a lab and serves a Service through a load balancer. It returns the time until
-// the first answer, and the lab's status.
+// the first answer of the Service, and the lab's status.
 func upAndServe(b *testing.B, bin string) (time.Duration, benchStatus) {
 	b.Helper()
 	dir := b.TempDir()

@@ -1,3 +1,3 @@
-// Package bench contains the benchmarks of the whole system. They use the programs in bin, and
-// compare this project with other programs in the same run. The package has no other code.
+// Package bench contains the benchmarks of the whole system. The benchmarks run the programs in
+// bin. Some benchmarks compare this project with other programs in the same run.
 package bench

@@ -34,10 +34,11 @@ backend targets
   server one %s check inter 2s
 `
 
-// targetPort is the port on which the instances of these benchmarks serve.
+// targetPort is the port at which the instances of these benchmarks listen.
 const targetPort = 30080
 
-// These are the limits of BenchmarkHAProxy. They are ratios to HAProxy's figures in the same run.
+// These are the limits of BenchmarkHAProxy. Each limit is a ratio to HAProxy's figure in the same
+// run.
 const (
 	minThroughput  = 1.0  // ratio of bytes per second
 	minConnections = 0.85 // ratio of connections per second
@@ -47,8 +48,8 @@ const (
 // connection. In one run, the benchmark measures the load balancer, HAProxy and the direct
 // connection in turn. The benchmark measures the bytes per second of one stream, and the
 // connections per second that clients open, use and close. It also measures the 99th percentile of
-// the time that a load balancer adds to a round trip of 64 bytes. It fails if a ratio is below its
-// limit.
+// the time that a load balancer adds to a round trip of 64 bytes. The benchmark fails if a ratio is
+// below its limit.
 func BenchmarkHAProxy(b *testing.B) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -73,8 +74,8 @@ func BenchmarkHAProxy(b *testing.B) {
 			late[w.name] = append(late[w.name], roundTrips(b, w.address)...)
 		}
 	}
-	// Use the median of the ratios of all turns. If the machine is busy for a moment, this changes
-	// only one turn and not the result.
+	// The median of the ratios of all turns is the result. If the machine is busy during one turn,
+	// the result does not change.
 	throughput, connections := ofTurns(bulk["lb"], bulk["haproxy"]), ofTurns(rate["lb"], rate["haproxy"])
 	p99 := func(name string) float64 {
 		slices.Sort(late[name])

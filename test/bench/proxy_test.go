@@ -41,11 +41,11 @@ const (
 	idleConns   = 1000
 )
 
-// way is a kind of connection that the benchmark measures: through a proxy, or directly.
+// way is a kind of connection: through this project's proxy, through upstream's proxy, or directly.
 type way struct {
 	name string
 	dial func(addr string) (net.Conn, error)
-	pids []int // of server and agent
+	pids []int // processes of the server and the agent
 }
 
 // startWays starts the server and the agent of this project and of upstream, in the given mode.
@@ -98,7 +98,7 @@ func worker(b *testing.B, address string) string {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { ln.Close() })
-	go func() { // this goroutine ends when the listener is closed; a connection ends when its client closes it
+	go func() { // this goroutine ends when the listener is closed
 		for {
 			c, err := ln.Accept()
 			if err != nil {
@@ -361,7 +361,7 @@ func BenchmarkNetworkProxy(b *testing.B) {
 				us.stalled(b, addr, stalled)
 			}
 			reportProxy(b, mode, got, median(stalled["with"])/median(stalled["without"]))
-			for range b.N - 1 { // b.N changes nothing, because the benchmark has its own rounds
+			for range b.N - 1 { // the benchmark ignores b.N, because it has its own rounds
 			}
 		})
 	}

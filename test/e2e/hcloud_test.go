@@ -18,8 +18,8 @@ import (
 
 var updateGolden = flag.Bool("update", false, "write the golden files of this package")
 
-// foreign returns the path of another provider's program. If the folder of these programs is not
-// known, the test does not run.
+// foreign returns the path of another provider's program in the folder FOREIGN_BIN_DIR. It skips
+// the test if this variable is not set.
 func foreign(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("FOREIGN_BIN_DIR")
@@ -36,18 +36,18 @@ func foreign(t *testing.T, name string) string {
 	return path
 }
 
-// hetzner is a lab whose cloud controller manager is Hetzner's.
+// hetzner is a lab with Hetzner's cloud controller manager.
 type hetzner struct {
 	*labRun
 	ccm  string
-	seen map[string]bool // requests before the restart, by id
+	seen map[string]bool // ids of the requests before the restart
 }
 
 // TestHetznerCCM runs Hetzner's unmodified cloud controller manager in a lab. The file
 // testdata/hcloud-ccm.golden contains its calls.
 func TestHetznerCCM(t *testing.T) {
 	h := &hetzner{ccm: foreign(t, "hcloud-cloud-controller-manager"), labRun: newLab(t), seen: map[string]bool{}}
-	t.Parallel() // this test mostly waits
+	t.Parallel() // this test needs little CPU time
 	h.must(h.allinone, "up", "--detach", "--port-base", "0", "--ccm", "none", "--dialect", "hcloud", "--profile", "instant")
 	stop := h.start(t)
 	for i := range 3 {
@@ -74,7 +74,7 @@ func TestHetznerCCM(t *testing.T) {
 		t.Errorf("got answers of the nodes %v, want three nodes", nodes)
 	}
 
-	// A restart changes nothing in the cloud.
+	// A restart of the cloud controller manager changes nothing in the cloud.
 	stop()
 	for _, c := range h.audit(t) {
 		h.seen[c.RequestID] = true
@@ -103,7 +103,8 @@ func TestHetznerCCM(t *testing.T) {
 	h.untilPrints("a deleted server's Node is gone", "", "get", "node", "node-2", "--ignore-not-found", "-o", "name")
 	h.untilRoutes(2)
 
-	// A load balancer that was deleted by hand is created again at the next change of the Service.
+	// If a user deletes a load balancer, the cloud controller manager creates it again at the next
+	// change of the Service.
 	h.cloud("lb", "delete", strings.Fields(h.cloud("lb", "list", "-o", "name"))[0])
 	h.until("the load balancer is deleted", func() string { return h.cloud("lb", "list", "-o", "name") })
 	h.kubectl("annotate", "service", "web", "changed=yes")
@@ -122,7 +123,7 @@ func TestHetznerCCM(t *testing.T) {
 	h.until("the load balancer of the deleted Service is gone", func() string { return h.cloud("lb", "list", "-o", "name") })
 	checkGolden(t, "testdata/hcloud-ccm.golden", h.calls(t))
 
-	// No call was unsupported.
+	// The dialect supports all calls of the cloud controller manager.
 	metrics, err := fetch(h.component("cloudsim").Address + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +161,7 @@ func (h *hetzner) untilRoutes(n int) {
 	})
 }
 
-// auditEntry is a call of the cloud.
+// auditEntry is a recorded call to the cloud.
 type auditEntry struct {
 	RequestID, Operation, DialectCall string
 	Status                            int
@@ -175,9 +176,9 @@ func (h *hetzner) audit(t *testing.T) (all []auditEntry) {
 	return all
 }
 
-// calls returns the names of all calls of Hetzner's API, sorted. It leaves out calls that depend on
-// the time: polls of actions, reads of a single server, and the removal of a deleted server from
-// load balancers, which the cloud does itself.
+// calls returns the sorted names of all calls that the cloud controller manager made. It omits
+// calls that depend on the time: polls of actions, and reads of a single server. It also omits
+// removals of targets, because the cloud itself may remove a deleted server first.
 func (h *hetzner) calls(t *testing.T) string {
 	t.Helper()
 	names := map[string]bool{}
@@ -195,7 +196,7 @@ func (h *hetzner) calls(t *testing.T) string {
 	return out
 }
 
-// start starts the cloud controller manager. It returns a function that stops it.
+// start starts the cloud controller manager and returns a function that stops this program.
 func (h *hetzner) start(t *testing.T) (stop func()) {
 	t.Helper()
 	endpoint, err := exec.Command("sh", "-c", `eval "$("$0" dialect env hcloud --data-dir "$1")" && echo "$HCLOUD_ENDPOINT $HCLOUD_TOKEN"`, h.allinone, h.dir).Output()
@@ -222,7 +223,7 @@ func (h *hetzner) start(t *testing.T) (stop func()) {
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	stop = func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // fails if the process has ended
+		_ = cmd.Process.Signal(syscall.SIGTERM) // an error means that the process has ended
 		select {
 		case <-ended:
 		case <-time.After(scaled(10 * time.Second)):

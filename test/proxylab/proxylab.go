@@ -1,6 +1,5 @@
-// Package proxylab starts the network proxy of this project and upstream's network proxy, for
-// tests and benchmarks that compare them. The programs must be in bin: see
-// `make build konnectivity`.
+// Package proxylab starts the network proxy of this project and upstream's network proxy, for tests
+// and benchmarks that compare the two proxies. `make build konnectivity` builds the programs.
 package proxylab
 
 import (
@@ -24,8 +23,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
-// These are the binaries of the test. The Makefile builds upstream's programs: server, agent and
-// client of v0.36, and the client of v0.37.
+// Paths of the programs. The Makefile builds upstream's programs: server, agent and client of
+// v0.36, and the client of v0.37.
 const (
 	UpstreamProgram   = "../../bin/konnectivity"
 	Upstream37Program = "../../bin/konnectivity-0.37"
@@ -45,8 +44,8 @@ type Lab struct {
 	Running    []*os.Process // servers that Many started
 }
 
-// New returns a Lab in a new folder, which the end of the test deletes. It skips a short test, and
-// fails if a program is missing in bin.
+// New returns a Lab in a new folder. At the end of the test, the folder is deleted. New skips short
+// tests, and fails the test if a program is missing.
 func New(t testing.TB) *Lab {
 	t.Helper()
 	if testing.Short() {
@@ -57,7 +56,7 @@ func New(t testing.TB) *Lab {
 			t.Fatalf("%v: run 'make build konnectivity'", err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "proxy") // the path of a Unix socket must be short
+	dir, err := os.MkdirTemp("", "proxy") // the name of a test's own folder is too long for the path of a Unix socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +80,8 @@ func FreePort(t testing.TB) int {
 // File returns the path of a file in the lab's folder.
 func (l *Lab) File(name string) string { return filepath.Join(l.dir, name) }
 
-// Side is an implementation of the proxy server and agent, either this project's or upstream's.
+// Side is an implementation of the proxy server and the agent: that of this project, or that of
+// upstream.
 type Side struct {
 	Name    string
 	program string
@@ -105,7 +105,7 @@ func (l *Lab) Start(s Side, args ...string) *os.Process {
 		l.Fatal(err)
 	}
 	l.Cleanup(func() {
-		_ = cmd.Process.Kill() // the process may have ended
+		_ = cmd.Process.Kill() // an error means that the process has ended
 		_ = cmd.Wait()
 		if l.Failed() {
 			l.Logf("%s %s:\n%.4000s", s.Name, args[0], log.String())
@@ -115,15 +115,15 @@ func (l *Lab) Start(s Side, args ...string) *os.Process {
 }
 
 // Server starts a proxy server that accepts clients on the lab's socket. Both implementations get
-// the same flags, which proves that their flags are compatible.
+// the same flags, because this project's flags must be compatible with upstream's.
 func (l *Lab) Server(s Side, mode string, more ...string) *os.Process {
 	return l.Start(s, append(append(l.forAgents(l.AgentPort), "--mode="+mode, "--uds-name="+l.Socket, "--server-port=0",
 		"--health-bind-address=127.0.0.1", "--health-port="+strconv.Itoa(l.healthPort), "--admin-port="+strconv.Itoa(FreePort(l)), "--v=1",
 	), more...)...)
 }
 
-// forAgents returns the first arguments of a server. They make the server accept agents at the
-// given port.
+// forAgents returns the first arguments of a server. The arguments make the server accept agents at
+// the given port.
 func (l *Lab) forAgents(port int) []string {
 	return []string{
 		"server", "--agent-bind-address=127.0.0.1", "--agent-port=" + strconv.Itoa(port),
@@ -165,7 +165,8 @@ func (l *Lab) await(what string, ok func() bool) {
 	eventually.True(l, what, ok)
 }
 
-// EgressFile writes the configuration with which kube-apiserver uses the lab's socket.
+// EgressFile writes a configuration file for kube-apiserver. With this file, kube-apiserver uses
+// the lab's socket.
 func (l *Lab) EgressFile(protocol string) string {
 	text := fmt.Sprintf(`apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration
@@ -239,7 +240,7 @@ func (l *Lab) Through(program, how, from, text string) error {
 }
 
 // Many starts n servers with the same certificate. It returns the addresses at which the servers
-// accept clients. It also returns the addresses at which they accept agents, separated by commas.
+// accept clients. It also returns one text with the addresses for agents, separated by commas.
 func (l *Lab) Many(n int) (clients []string, agents string) {
 	l.Helper()
 	for i := range n {
