@@ -58,7 +58,8 @@ var mayImport = map[string][]string{
 	"netproxy/server":     {"internal/run", "netproxy/socket", "netproxy/wire"},
 	"netproxy/agent":      {"netproxy/socket", "netproxy/wire"},
 	"netproxy/kube":       {"netproxy/server", "netproxy/wire"},
-	"lab/real":            {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "internal/cert", "internal/hostnet", "internal/loop", "internal/backoff", "internal/providerid", "lab/real/boot"},
+	"lab/real":            {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "internal/cert", "internal/hostnet", "internal/loop", "internal/backoff", "internal/providerid", "lab/real/archive", "lab/real/boot"},
+	"lab/real/archive":    {},
 	"lab/real/boot":       {},
 	"cmd/machine":         {"lab/real/boot"},
 	"test/bench":          {},
@@ -97,7 +98,7 @@ var mayImport = map[string][]string{
 		"cmd/allinone/internal/cli", "ccm", "cloudsim", "cloudsim/client", "credprovider", "credprovider/doctor", "credprovider/node",
 		"csidriver", "csidriver/translate", "internal/logging",
 	},
-	"cmd/allinone/internal/labcli": {"cmd/allinone/internal/cli", "cmd/allinone/internal/servecli", "cloudsim", "csidriver", "docs/labs", "internal/logging", "lab", "lab/compose", "lab/course", "lab/process"},
+	"cmd/allinone/internal/labcli": {"cmd/allinone/internal/cli", "cmd/allinone/internal/servecli", "cloudsim", "csidriver", "docs/labs", "internal/logging", "lab", "lab/compose", "lab/course", "lab/process", "lab/real", "lab/real/archive"},
 	"cmd/allinone/internal/proxycli": {
 		"cmd/allinone/internal/cli", "cloudsim", "cloudsim/client", "cloudsim/httpapi", "cloudsim/metadata", "internal/backoff", "internal/logging", "internal/run",
 		"netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire",
@@ -134,7 +135,8 @@ var onlyIn = map[string][]string{
 	"github.com/moby/sys/mountinfo":          {"csidriver/machine", "lab/real"},
 	"k8s.io/csi-translation-lib":             {"csidriver/translate"},
 	"k8s.io/kubelet":                         {"csidriver", "credprovider/doctor", "credprovider/node"},
-	"github.com/distribution/reference":      {"credprovider/doctor"}, // the kubelet's own parser of image names
+	"github.com/distribution/reference":      {"credprovider/doctor", "lab/real/archive"}, // the kubelet's own parser of image names
+	"github.com/google/go-containerregistry": {"lab/real/archive"},
 
 	"unsafe": {},
 }

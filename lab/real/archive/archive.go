@@ -1,0 +1,492 @@
+// Package archive reads container images from docker-archives, OCI archives and OCI layout
+// directories, and writes them as OCI archives with one image each. It checks the platform and
+// all digests. It does not talk to container runtimes or registries.
+package archive
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/distribution/reference"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+)
+
+// nameAnnotation is the annotation with an image's full name. Docker and containerd write it.
+const nameAnnotation = "io.containerd.image.name"
+
+// maxMetadata is the largest size of an archive's index, in bytes.
+const maxMetadata = 8 << 20
+
+// Image is an image for the platform of this host.
+type Image struct {
+	// Name is the full name, such as docker.io/library/alpine:3. It is "" if the archive
+	// contains no name.
+	Name string
+	// image reads from the archive's file or folder, which must exist until Write returns.
+	image v1.Image
+}
+
+// Open returns the images of the archive or OCI layout directory at path. Archives may be
+// compressed with gzip or zstd. Open writes temporary files into the folder work. The caller
+// deletes this folder when it no longer needs the images.
+func Open(ctx context.Context, path, work string) ([]Image, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return fromLayout(path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(ctx, f, work)
+}
+
+// Read returns the images of the archive r. It is otherwise like Open.
+func Read(ctx context.Context, r io.Reader, work string) ([]Image, error) {
+	plain, closeIt, err := decompress(contextReader{ctx, r})
+	if err != nil {
+		return nil, err
+	}
+	defer closeIt()
+	file := filepath.Join(work, "archive.tar")
+	kind, err := spool(plain, file)
+	if err != nil {
+		return nil, explain(err)
+	}
+	if kind == ociArchive {
+		dir := filepath.Join(work, "layout")
+		if err := extract(file, dir); err != nil {
+			return nil, explain(err)
+		}
+		return fromLayout(dir)
+	}
+	return fromDocker(file)
+}
+
+// contextReader ends a read between two blocks if its context ends.
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := context.Cause(r.ctx); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+func decompress(r io.Reader) (io.Reader, func(), error) {
+	in := bufio.NewReader(r)
+	head, _ := in.Peek(4) // a shorter file is neither gzip nor zstd
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(in)
+		return z, func() {}, explain(err)
+	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	}
+	return in, func() {}, nil
+}
+
+// The kinds of archives.
+type kind int
+
+const (
+	dockerArchive kind = iota + 1
+	ociArchive
+)
+
+// errNotImage is the error of a file that is a complete tar or another file, but not an image.
+var errNotImage = errors.New("this is not an image archive: neither index.json nor manifest.json is in it; create an archive with `docker save` or `podman save`")
+
+// spool copies the tar r to a file and returns its kind.
+func spool(r io.Reader, file string) (k kind, err error) {
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	copied := io.TeeReader(r, out)
+	in := tar.NewReader(copied)
+	for n := 0; ; n++ {
+		h, err := in.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			if k == 0 {
+				return 0, errNotImage
+			}
+			_, err = io.Copy(io.Discard, copied) // the checksum of a compressed archive is at its end
+			return k, err
+		case errors.Is(err, tar.ErrHeader) && n == 0:
+			return 0, errNotImage
+		case err != nil:
+			return 0, err
+		}
+		switch path.Clean(h.Name) {
+		case "index.json":
+			k = ociArchive
+		case "manifest.json":
+			k = max(k, dockerArchive)
+		}
+	}
+}
+
+// extract writes the files of a tar that belong to an OCI layout into the folder dir.
+func extract(file, dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for in := tar.NewReader(f); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name := path.Clean(h.Name)
+		if h.Typeflag != tar.TypeReg || name != "index.json" && !strings.HasPrefix(name, "blobs/") {
+			continue
+		}
+		if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
+			return err
+		}
+		out, err := root.Create(name)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, in)
+		if err := errors.Join(err, out.Close()); err != nil {
+			return err
+		}
+	}
+}
+
+// explain adds the next step to an error of a read or write.
+func explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("%w: the archive is too large for the disk; delete files or images that you do not need", err)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, zstd.ErrMagicMismatch):
+		return fmt.Errorf("the archive is truncated: %w; create or copy it again", err)
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.Is(err, tar.ErrHeader):
+		return fmt.Errorf("the archive is damaged: %w; create or copy it again", err)
+	}
+	return err
+}
+
+func fromDocker(file string) ([]Image, error) {
+	manifest, err := tarball.LoadManifest(func() (io.ReadCloser, error) { return os.Open(file) })
+	if err != nil {
+		return nil, fmt.Errorf("manifest.json of the archive: %w", err)
+	}
+	var all []Image
+	for n, d := range manifest {
+		if len(d.RepoTags) == 0 && len(manifest) > 1 {
+			return nil, fmt.Errorf("image %d of the archive has no name; save each image with its name", n+1)
+		}
+		names := d.RepoTags
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, said := range names {
+			image, err := dockerImage(file, said)
+			if err != nil {
+				return nil, fmt.Errorf("image %q: %w", said, explain(err))
+			}
+			one, err := checked(said, image)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, one)
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the archive contains no images; save at least one image")
+	}
+	return all, nil
+}
+
+func fromLayout(dir string) ([]Image, error) {
+	info, err := os.Stat(filepath.Join(dir, "index.json"))
+	if err != nil {
+		return nil, fmt.Errorf("%s is not an OCI layout directory: %w", dir, err)
+	}
+	if info.Size() > maxMetadata {
+		return nil, fmt.Errorf("index.json is larger than %d bytes", maxMetadata)
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	list, err := index.IndexManifest()
+	if err != nil {
+		return nil, fmt.Errorf("index.json: %w", err)
+	}
+	var all []Image
+	for _, d := range list.Manifests {
+		said := d.Annotations[nameAnnotation]
+		if said == "" {
+			// The annotation org.opencontainers.image.ref.name contains a full name or only a tag.
+			if ref := d.Annotations["org.opencontainers.image.ref.name"]; strings.Contains(ref, ":") {
+				said = ref
+			}
+		}
+		image, err := find(index, d, 0)
+		if err != nil {
+			return nil, fmt.Errorf("image %q: %w", said, missing(err))
+		}
+		if image == nil {
+			continue
+		}
+		one, err := checked(said, image)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the archive contains no images; save at least one image")
+	}
+	return all, nil
+}
+
+// find returns the image of d. If d is an index, find returns the index's image for this host.
+// It returns nil if d is neither an image nor an index.
+func find(index v1.ImageIndex, d v1.Descriptor, depth int) (v1.Image, error) {
+	switch {
+	case d.MediaType.IsImage():
+		return index.Image(d.Digest)
+	case !d.MediaType.IsIndex():
+		return nil, nil
+	case depth > 3:
+		return nil, errors.New("too many indexes inside of indexes")
+	}
+	child, err := index.ImageIndex(d.Digest)
+	if err != nil {
+		return nil, err
+	}
+	list, err := child.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	var others []string
+	for _, d := range list.Manifests {
+		p := d.Platform
+		if p == nil || p.OS == "linux" && p.Architecture == runtime.GOARCH {
+			return find(child, d, depth+1)
+		}
+		if p.OS != "unknown" { // attestations
+			others = append(others, p.String())
+		}
+	}
+	return nil, wrongPlatform(strings.Join(others, ", "))
+}
+
+func wrongPlatform(has string) error {
+	return fmt.Errorf("the image is for %s, but the machines are linux/%s; save the image with --platform linux/%[2]s", has, runtime.GOARCH)
+}
+
+// missing explains the absence of a blob.
+func missing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("the archive is incomplete: %w; create or copy it again", err)
+	}
+	return explain(err)
+}
+
+// checked returns an image after a check of its name and platform.
+func checked(said string, image v1.Image) (Image, error) {
+	one := Image{image: image}
+	if said != "" {
+		name, err := FullName(said)
+		if err != nil {
+			return one, err
+		}
+		one.Name = name
+	}
+	c, err := image.ConfigFile()
+	if err != nil {
+		return one, fmt.Errorf("configuration of image %q: %w", said, missing(err))
+	}
+	if c.OS != "linux" || c.Architecture != runtime.GOARCH {
+		return one, fmt.Errorf("image %q: %w", said, wrongPlatform(c.OS+"/"+c.Architecture))
+	}
+	return one, nil
+}
+
+// FullName returns the full name of an image. For example, the full name of alpine is
+// docker.io/library/alpine:latest.
+func FullName(said string) (string, error) {
+	ref, err := reference.ParseDockerRef(said)
+	if err != nil {
+		return "", fmt.Errorf("image name %q: %w", said, err)
+	}
+	return ref.String(), nil
+}
+
+// Write writes the image as an OCI archive under its name. It checks the digest of each part,
+// and returns the number of bytes of the unpacked layers.
+func (m Image) Write(w io.Writer) (unpacked int64, err error) {
+	out := tar.NewWriter(w)
+	manifest, err := m.image.RawManifest()
+	if err != nil {
+		return 0, missing(err)
+	}
+	config, err := m.image.RawConfigFile()
+	if err != nil {
+		return 0, missing(err)
+	}
+	layers, err := m.image.Layers()
+	if err != nil {
+		return 0, missing(err)
+	}
+	written := map[v1.Hash]bool{}
+	for n, l := range layers {
+		size, err := writeLayer(out, l, written)
+		if err != nil {
+			return 0, fmt.Errorf("layer %d of image %s: %w", n+1, m.Name, missing(err))
+		}
+		unpacked += size
+	}
+	c, err := m.image.ConfigName()
+	if err != nil {
+		return 0, err
+	}
+	d, err := m.image.Digest()
+	if err != nil {
+		return 0, err
+	}
+	typ, err := m.image.MediaType()
+	if err != nil {
+		return 0, err
+	}
+	index, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{
+		{MediaType: typ, Digest: d, Size: int64(len(manifest)), Annotations: map[string]string{nameAnnotation: m.Name}},
+	}})
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range []struct {
+		name    string
+		content []byte
+	}{{blobPath(c), config}, {blobPath(d), manifest}, {"index.json", index}, {"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)}} {
+		if err := entry(out, f.name, int64(len(f.content)), bytes.NewReader(f.content)); err != nil {
+			return 0, explain(err)
+		}
+	}
+	return unpacked, explain(out.Close())
+}
+
+// writeLayer writes a layer that written does not contain yet, and returns its unpacked size.
+func writeLayer(out *tar.Writer, l v1.Layer, written map[v1.Hash]bool) (unpacked int64, err error) {
+	d, err := l.Digest()
+	if err != nil {
+		return 0, err
+	}
+	size, err := l.Size()
+	if err != nil {
+		return 0, err
+	}
+	if !written[d] {
+		written[d] = true
+		err := readAll(l.Compressed, d, func(r io.Reader) error { return entry(out, blobPath(d), size, r) })
+		if err != nil {
+			return 0, err
+		}
+	}
+	id, err := l.DiffID()
+	if err != nil {
+		return 0, err
+	}
+	err = readAll(l.Uncompressed, id, func(r io.Reader) (err error) {
+		unpacked, err = io.Copy(io.Discard, r)
+		return err
+	})
+	return unpacked, err
+}
+
+// readAll calls fn with the content of a layer, and compares the content's digest with want.
+func readAll(open func() (io.ReadCloser, error), want v1.Hash, fn func(io.Reader) error) (err error) {
+	r, err := open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	sum, err := v1.Hasher(want.Algorithm)
+	if err != nil {
+		return err
+	}
+	if err := fn(io.TeeReader(r, sum)); err != nil {
+		return err
+	}
+	if got := fmt.Sprintf("%x", sum.Sum(nil)); got != want.Hex {
+		return fmt.Errorf("the archive is damaged: the digest is %s:%s, want %s; create or copy it again", want.Algorithm, got, want)
+	}
+	return nil
+}
+
+func entry(out *tar.Writer, name string, size int64, content io.Reader) error {
+	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644}); err != nil {
+		return err
+	}
+	n, err := io.Copy(out, content)
+	if err == nil && n < size {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func blobPath(d v1.Hash) string { return path.Join("blobs", d.Algorithm, d.Hex) }
+
+// dockerImage returns the image with this name in the docker-archive file. The name is "" if
+// the archive has only one image.
+func dockerImage(file, said string) (v1.Image, error) {
+	if said == "" {
+		return tarball.ImageFromPath(file, nil)
+	}
+	tag, err := name.NewTag(said)
+	if err != nil {
+		return nil, err
+	}
+	return tarball.ImageFromPath(file, &tag)
+}

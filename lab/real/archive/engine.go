@@ -1,0 +1,72 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Sockets returns the paths of the sockets of Docker and Podman. If DOCKER_HOST is set, it
+// names the only socket. The argument getenv returns an environment variable.
+func Sockets(getenv func(string) string) ([]string, error) {
+	if host := getenv("DOCKER_HOST"); host != "" {
+		socket, ok := strings.CutPrefix(host, "unix://")
+		if !ok {
+			return nil, fmt.Errorf("DOCKER_HOST is %s, but only unix:// is supported; pipe the image instead: docker save IMAGE | allinone images load -", host)
+		}
+		return []string{socket}, nil
+	}
+	all := []string{"/var/run/docker.sock", "/run/podman/podman.sock"}
+	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
+		all = append(all, filepath.Join(dir, "podman/podman.sock"))
+	}
+	return all, nil
+}
+
+// Save returns an archive of the image from the first engine that has the image. It uses the
+// call GET /images/get of the Docker Engine API, which Podman also serves.
+func Save(ctx context.Context, sockets []string, image string) (io.ReadCloser, error) {
+	var errs []error
+	for _, socket := range sockets {
+		body, err := save(ctx, socket, image)
+		if err == nil {
+			return body, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("%s: %w", socket, err))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("image %s: %w", image, errors.Join(errs...))
+	}
+	return nil, fmt.Errorf("%s is not a file, and no engine has a socket at %s; start Docker or Podman, or give the path of an archive", image, strings.Join(sockets, ", "))
+}
+
+func save(ctx context.Context, socket, image string) (io.ReadCloser, error) {
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine/images/get?names="+url.QueryEscape(image), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	said, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	return nil, errors.Join(fmt.Errorf("the engine answers %s: %s; pull or build the image first", resp.Status, strings.TrimSpace(string(said))), err, resp.Body.Close())
+}
