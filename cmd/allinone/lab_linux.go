@@ -7,6 +7,7 @@ var labCommands = []constructor{
 	{groupLab, labcli.NewUpCommand},
 	{groupLab, labcli.NewStatusCommand},
 	{groupLab, labcli.NewEnterCommand},
+	{groupLab, labcli.NewImagesCommand},
 	{groupLab, labcli.NewDownCommand},
 	{groupLab, labcli.NewResetCommand},
 	{groupLab, labcli.NewDoctorCommand},

@@ -14,7 +14,7 @@ import (
 // labCommands contains the names of the lab's commands. On this system each command only returns an
 // error.
 var labCommands = []constructor{
-	needsLinux("up"), needsLinux("status"), needsLinux("enter"), needsLinux("down"), needsLinux("reset"),
+	needsLinux("up"), needsLinux("status"), needsLinux("enter"), needsLinux("images"), needsLinux("down"), needsLinux("reset"),
 	needsLinux("doctor"), needsLinux("lab"), needsLinux("compose"),
 }
 

@@ -22,8 +22,9 @@ type hypervisor struct {
 	cfg    Config
 	vpc    *vpc // nil if another process is the router
 	bridge *bridge
-	images string // template folder for new disks
-	cgroup cgroup // parent cgroup of all machines
+	store  imageStore // template folders for new disks
+	stored sync.Mutex // held while the template of new disks is created or copied
+	cgroup cgroup     // parent cgroup of all machines
 	cables *cables
 	wg     sync.WaitGroup
 
@@ -123,9 +124,26 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	store := imageStore{dir: filepath.Join(h.cfg.Dir, "images"), programs: h.cfg.Programs.Machine, images: h.cfg.Programs.Images, more: h.cfg.Programs.Archives}
-	h.images, err = store.ensure(ctx, h.cfg.Say)
+	h.store = imageStore{
+		dir: filepath.Join(h.cfg.Dir, "images"), programs: h.cfg.Programs.Machine, images: h.cfg.Programs.Images,
+		more: h.cfg.Programs.Archives, loaded: filepath.Join(h.cfg.Dir, loadedDir),
+	}
+	_, err = h.store.ensure(ctx, h.cfg.Say)
 	return err
+}
+
+// prepare creates the folders of a machine. A new disk contains all images that are loaded now.
+func (h *hypervisor) prepare(ctx context.Context, f folder) error {
+	h.stored.Lock()
+	defer h.stored.Unlock()
+	if _, err := os.Stat(f.path("disk/containerd")); err == nil {
+		return f.prepare("")
+	}
+	images, err := h.store.ensure(ctx, h.cfg.Say)
+	if err != nil {
+		return err
+	}
+	return f.prepare(images)
 }
 
 // closeHandles closes the handles that the method open has opened. Machines and the network
@@ -309,7 +327,7 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 	}
 	switch i.State {
 	case cloudsim.InstanceProvisioning:
-		return false, m.folder.prepare(h.images)
+		return false, h.prepare(ctx, m.folder)
 	case cloudsim.InstanceStarting, cloudsim.InstanceStopped, cloudsim.InstanceTerminated:
 		return false, m.powerOff(ctx)
 	case cloudsim.InstanceStopping, cloudsim.InstanceRebooting, cloudsim.InstanceTerminating:

@@ -178,7 +178,7 @@ func (m *machine) boot(ctx context.Context, i cloudsim.Instance) error {
 	if err != nil {
 		return fmt.Errorf("instance type %s: %w", i.Type, err)
 	}
-	spec, err := m.install(i, typ, address)
+	spec, err := m.install(ctx, i, typ, address)
 	if err != nil {
 		return err
 	}
@@ -190,8 +190,8 @@ func (m *machine) boot(ctx context.Context, i cloudsim.Instance) error {
 }
 
 // install writes all files that the machine reads, and returns the path of its Spec.
-func (m *machine) install(i cloudsim.Instance, typ cloudsim.InstanceType, address netip.Addr) (spec string, err error) {
-	if err := m.folder.prepare(m.h.images); err != nil {
+func (m *machine) install(ctx context.Context, i cloudsim.Instance, typ cloudsim.InstanceType, address netip.Addr) (spec string, err error) {
+	if err := m.h.prepare(ctx, m.folder); err != nil {
 		return "", err
 	}
 	memory, err := hostMemory()

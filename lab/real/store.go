@@ -28,18 +28,26 @@ type imageStore struct {
 	programs string // folder with containerd and ctr
 	images   string // folder with the images' programs and with archives
 	more     string // folder with more archives, "" means none
+	loaded   string // folder with the archives of images that the user has loaded
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// archives returns the paths of the image archives in the folders s.images and s.more.
+// archives returns the paths of the image archives in the folders s.images, s.more and s.loaded.
+// A later archive replaces an image of an earlier archive with the same name.
 func (s imageStore) archives() ([]string, error) {
-	all, err := filepath.Glob(filepath.Join(s.images, "*.tar"))
-	if err != nil || s.more == "" {
-		return all, err
+	var all []string
+	for _, dir := range []string{s.images, s.more, s.loaded} {
+		if dir == "" {
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(dir, "*.tar"))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
 	}
-	own, err := filepath.Glob(filepath.Join(s.more, "*.tar"))
-	return append(all, own...), err
+	return all, nil
 }
 
 // key returns a hash of the store's inputs. Another version of a program or another
@@ -166,7 +174,7 @@ func (s imageStore) importAll(ctx context.Context, socket string) error {
 			err := m.writeArchive(w)
 			written <- errors.Join(err, w.CloseWithError(err))
 		}()
-		err := s.importOne(ctx, socket, "-", r)
+		err := importOne(ctx, s.programs, socket, "-", r)
 		if err := errors.Join(err, r.Close(), <-written); err != nil {
 			return fmt.Errorf("image %s: %w", m.ref, err)
 		}
@@ -176,23 +184,56 @@ func (s imageStore) importAll(ctx context.Context, socket string) error {
 		return err
 	}
 	for _, a := range archives {
-		if err := s.importOne(ctx, socket, a, nil); err != nil {
+		if err := s.importArchive(ctx, socket, a); err != nil {
 			return fmt.Errorf("archive %s: %w", a, err)
 		}
 	}
 	return nil
 }
 
-func (s imageStore) importOne(ctx context.Context, socket, archive string, stdin io.Reader) error {
-	ctx, cancel := context.WithTimeout(ctx, stepWithin)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(s.programs, "ctr"), "--address", socket, "--namespace", "k8s.io",
-		"images", "import", "--digests=false", archive)
-	cmd.Stdin = stdin
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, lastLines(string(out), 3))
+// importArchive imports the images of an archive. The archives of loaded images are already
+// checked.
+func (s imageStore) importArchive(ctx context.Context, socket, path string) (err error) {
+	if filepath.Dir(path) == s.loaded {
+		return importOne(ctx, s.programs, socket, path, nil)
+	}
+	work, err := os.MkdirTemp(s.dir, "archive-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	all, err := readImages(ctx, path, nil, "", work)
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if err := importOne(ctx, s.programs, socket, m.file, nil); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// importOne imports an OCI archive into the containerd at socket. If archive is "-", importOne
+// reads the archive from stdin.
+func importOne(ctx context.Context, programs, socket, archive string, stdin io.Reader) error {
+	ctx, cancel := context.WithTimeout(ctx, stepWithin)
+	defer cancel()
+	_, err := runCtr(ctx, programs, socket, stdin, "import", "--digests=false", archive)
+	return err
+}
+
+// runCtr runs `ctr images` and returns its output.
+func runCtr(ctx context.Context, programs, socket string, stdin io.Reader, args ...string) (string, error) {
+	all := slices.Concat([]string{"--address", socket, "--namespace", "k8s.io", "images"}, args)
+	cmd := exec.CommandContext(ctx, filepath.Join(programs, "ctr"), all...) //nolint:gosec // the lab's own program
+	var failed strings.Builder
+	cmd.Stdin, cmd.Stderr = stdin, &failed
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("ctr images %s: %w: %s", args[0], err, lastLines(failed.String(), 3))
+	}
+	return string(out), nil
 }
 
 func lastLines(s string, n int) string {

@@ -142,6 +142,7 @@ func TestReal(t *testing.T) {
 		{"instances", (*labRun).testRealInstances},
 		{"SIGKILL of a machine", (*labRun).testRealCrash},
 		{"SIGKILL of the lab", (*labRun).testRealAdoption},
+		{"images", (*labRun).testRealImages},
 		{"rolling replacement", (*labRun).testRealReplacement},
 		{"cleanup", (*labRun).testRealCleanup},
 	})

@@ -1,0 +1,182 @@
+package labcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/lab/process"
+	"github.com/cloudsim-dev/allinone/lab/real"
+	"github.com/cloudsim-dev/allinone/lab/real/archive"
+)
+
+// imagesCLI contains the environment, and the flags that all commands for images have.
+type imagesCLI struct {
+	cli.Env
+	dataDir string
+	nodes   []string
+}
+
+// NewImagesCommand returns the command "allinone images".
+func NewImagesCommand(e cli.Env) *cobra.Command {
+	c := &imagesCLI{Env: e}
+	cmd := &cobra.Command{
+		Use:   "images",
+		Short: "Load, list and remove images on real nodes",
+		Long: `Load, list and remove container images on the real nodes of a running lab. The
+commands need root. They do not work with Compose.`,
+		Example: `  sudo allinone images load web:v1
+  sudo allinone images list`,
+	}
+	cmd.PersistentFlags().StringVar(&c.dataDir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder of the lab (CLOUDSIM_DATA_DIR)")
+	cmd.PersistentFlags().StringSliceVar(&c.nodes, "nodes", nil, "names of the nodes, separated by commas (default: all nodes)")
+	cmd.AddCommand(c.load(), c.list(), c.remove())
+	return cmd
+}
+
+func (c *imagesCLI) images() (real.Images, error) {
+	dir, err := labDir(c.dataDir)
+	if err != nil {
+		return real.Images{}, err
+	}
+	if os.Geteuid() != 0 {
+		return real.Images{}, errors.New("only root can change the images of machines: run the command with sudo")
+	}
+	r, err := process.Status(dir)
+	if err != nil {
+		return real.Images{}, err
+	}
+	if r.PID == 0 {
+		return real.Images{}, noLab(r)
+	}
+	if r.Nodes != "real" {
+		return real.Images{}, fmt.Errorf("the nodes of the lab are %s, and only real nodes have images; start a lab with 'allinone up --nodes real'", r.Nodes)
+	}
+	self, err := os.Executable()
+	return dir.Images(self, c.nodes), err
+}
+
+func (c *imagesCLI) load() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "load IMAGE|ARCHIVE...",
+		Short: "Load images into real nodes",
+		Long: `Load images into the running machines of real nodes. An argument is
+
+- the path of a docker-archive or OCI archive, also compressed with gzip or zstd,
+- the path of an OCI layout directory,
+- "-" for an archive from stdin, or
+- the name of an image in a Docker or Podman engine on this host.
+
+Without --nodes, machines that are created later also have the images. Pods that use
+the tag latest need imagePullPolicy: Never or IfNotPresent.`,
+		Example: `  sudo allinone images load web:v1
+  sudo allinone images load web.tar.gz --nodes node-1
+  docker save web:v1 | sudo allinone images load -`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := c.images()
+			if err != nil {
+				return err
+			}
+			for _, arg := range args {
+				names, off, err := loadOne(cmd.Context(), c.Env, m, arg, name)
+				if err != nil {
+					return fmt.Errorf("loading %s: %w", arg, err)
+				}
+				for _, n := range names {
+					fmt.Fprintf(c.Stdout, "loaded %s\n", n)
+				}
+				if len(off) > 0 {
+					fmt.Fprintf(c.Stderr, "These nodes are off and do not have the images: %s. Start them, then run the command again.\n", strings.Join(off, ", "))
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "image name for an archive that contains no name")
+	return cmd
+}
+
+// loadOne loads the images of one argument of "images load".
+func loadOne(ctx context.Context, e cli.Env, m real.Images, arg, name string) (names, off []string, err error) {
+	if arg == "-" {
+		return m.Load(ctx, "", e.Stdin, name)
+	}
+	_, err = os.Stat(arg)
+	if err == nil {
+		return m.Load(ctx, arg, nil, name)
+	}
+	if !errors.Is(err, os.ErrNotExist) || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") {
+		return nil, nil, err
+	}
+	sockets, err := archive.Sockets(e.Getenv)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err := archive.Save(ctx, sockets, arg)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func(c io.Closer) { err = errors.Join(err, c.Close()) }(body)
+	return m.Load(ctx, "", body, name)
+}
+
+func (c *imagesCLI) list() *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the images on real nodes", Args: cobra.NoArgs,
+		Example: `  sudo allinone images list
+  sudo allinone images list --nodes node-1 -o json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := c.images()
+			if err != nil {
+				return err
+			}
+			all, err := m.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return cli.Printer[process.ImageReport]{
+				Output: o, Writer: c.Stdout, ID: func(i process.ImageReport) string { return i.Name },
+				Columns: []cli.Column[process.ImageReport]{
+					{Head: "IMAGE", Cell: func(i process.ImageReport) string { return i.Name }},
+					{Head: "SIZE", Cell: func(i process.ImageReport) string { return i.Size }},
+					{Head: "NODES", Cell: func(i process.ImageReport) string { return strings.Join(i.Nodes, ",") }},
+					{Head: "DIGEST", Wide: true, Cell: func(i process.ImageReport) string { return i.Digest }},
+				},
+			}.List(all)
+		},
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+func (c *imagesCLI) remove() *cobra.Command {
+	return &cobra.Command{
+		Use: "remove IMAGE...", Short: "Remove images from real nodes", Args: cobra.MinimumNArgs(1),
+		Long: `Remove images from the running machines of real nodes. Containers that run continue
+to run. Without --nodes, machines that are created later do not have the images either.
+A machine that is off keeps its images.`,
+		Example: `  sudo allinone images remove web:v1`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := c.images()
+			if err != nil {
+				return err
+			}
+			for _, image := range args {
+				if err := m.Remove(cmd.Context(), image); err != nil {
+					return err
+				}
+				fmt.Fprintf(c.Stdout, "removed %s\n", image)
+			}
+			return nil
+		},
+	}
+}

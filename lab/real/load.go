@@ -1,0 +1,327 @@
+package real
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/lab/real/archive"
+)
+
+// loadedDir is the folder with one OCI archive for each image that the user has loaded into
+// all machines. It is in the Dir of the hypervisor's Config.
+const loadedDir = "loaded"
+
+// Images changes and lists the images on the machines of a running hypervisor.
+type Images struct {
+	// Dir and Name are the values in the hypervisor's Config.
+	Dir, Name string
+	// Machine is the folder with the programs of machines.
+	Machine string
+	// Nodes limits the machines by the names of their nodes; empty means all machines.
+	Nodes []string
+}
+
+// OnMachines is an image and the nodes that have it.
+type OnMachines struct {
+	Name   string   `json:"name"`
+	Digest string   `json:"digest"`
+	Size   string   `json:"size"`
+	Nodes  []string `json:"nodes"`
+}
+
+// prepared is a checked image in an OCI archive of its own.
+type prepared struct {
+	name, file string
+	size       int64 // bytes that the image needs on the disk of a machine
+}
+
+// readImages writes each image of an archive into an OCI archive in the folder work. If r is
+// not nil, it is the content of the archive. Otherwise path is an archive or an OCI layout
+// directory. The name is for an archive without names.
+func readImages(ctx context.Context, path string, r io.Reader, name, work string) (_ []prepared, err error) {
+	var all []archive.Image
+	if r != nil {
+		all, err = archive.Read(ctx, r, work)
+	} else {
+		all, err = archive.Open(ctx, path, work)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var done []prepared
+	for n, m := range all {
+		if m.Name == "" && (name == "" || len(all) > 1) {
+			return nil, errors.New("the archive has an image without a name; save the image with its name, or set the name with --name")
+		}
+		if m.Name == "" {
+			if m.Name, err = archive.FullName(name); err != nil {
+				return nil, err
+			}
+		}
+		p := prepared{name: m.Name, file: filepath.Join(work, strconv.Itoa(n)+".tar")}
+		if p.size, err = writeImage(m, p.file); err != nil {
+			return nil, err
+		}
+		done = append(done, p)
+	}
+	return done, nil
+}
+
+func writeImage(m archive.Image, file string) (size int64, err error) {
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	unpacked, err := m.Write(out)
+	if err != nil {
+		return 0, err
+	}
+	packed, err := out.Seek(0, io.SeekCurrent)
+	return packed + unpacked, err
+}
+
+// runningMachine is a machine that is on.
+type runningMachine struct{ node, socket string }
+
+// machines returns the running machines of m.Nodes, sorted by node, and the names of
+// machines that are off. It returns an error for a name in m.Nodes that has no running machine.
+func (m Images) machines() (on []runningMachine, off []string, err error) {
+	all, err := hierarchies()
+	if err != nil {
+		return nil, nil, err
+	}
+	dirs, err := filepath.Glob(filepath.Join(m.Dir, "machines", "*"))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, dir := range dirs {
+		id := filepath.Base(dir)
+		node := id // a machine that has never run has no host name
+		if said, err := os.ReadFile(filepath.Join(dir, "etc/hostname")); err == nil {
+			node = strings.TrimSpace(string(said))
+		}
+		if len(m.Nodes) > 0 && !slices.Contains(m.Nodes, node) {
+			continue
+		}
+		pid, err := cgroup{all, m.Name}.below(id).first()
+		if err != nil {
+			return nil, nil, err
+		}
+		if pid == 0 {
+			off = append(off, node)
+			continue
+		}
+		on = append(on, runningMachine{node, fmt.Sprintf("/proc/%d/root/run/containerd/containerd.sock", pid)})
+	}
+	for _, node := range m.Nodes {
+		if !slices.ContainsFunc(on, func(r runningMachine) bool { return r.node == node }) {
+			return nil, nil, fmt.Errorf("--nodes: node %q has no running machine; `allinone images list` shows the nodes", node)
+		}
+	}
+	slices.SortFunc(on, func(a, b runningMachine) int { return cmp.Compare(a.node, b.node) })
+	return on, off, nil
+}
+
+// Load loads the images of an archive into the running machines. If r is not nil, it is the
+// content of the archive. Otherwise path is an archive or an OCI layout directory. The name is
+// for an archive without names. If m.Nodes is empty, machines that are created later also have
+// the images. Load returns the names of the images, and the nodes whose machines are off and
+// therefore lack the images.
+func (m Images) Load(ctx context.Context, path string, r io.Reader, name string) (names, off []string, err error) {
+	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
+		return nil, nil, err
+	}
+	if _, _, err := m.machines(); err != nil {
+		return nil, nil, err
+	}
+	work, err := os.MkdirTemp(filepath.Join(m.Dir, loadedDir), "load-*")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	all, err := readImages(ctx, path, r, name, work)
+	if err != nil {
+		return nil, nil, err
+	}
+	on, off, err := m.machines()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range all {
+		names = append(names, p.name)
+	}
+	if err := m.checkFreeSpace(all, len(on)); err != nil {
+		return nil, nil, err
+	}
+	if len(m.Nodes) == 0 { // first, so that a machine that starts now also has the images
+		for i, p := range all {
+			to := m.loaded(p.name)
+			if err := os.Rename(p.file, to); err != nil {
+				return nil, nil, err
+			}
+			all[i].file = to
+		}
+	}
+	for _, machine := range on {
+		for _, p := range all {
+			if err := importOne(ctx, m.Machine, machine.socket, p.file, nil); err != nil {
+				return nil, nil, fmt.Errorf("node %s: image %s: %w; run the command again", machine.node, p.name, err)
+			}
+		}
+	}
+	return names, off, nil
+}
+
+// loaded returns the path of a loaded image's archive.
+func (m Images) loaded(name string) string {
+	return filepath.Join(m.Dir, loadedDir, fmt.Sprintf("%x.tar", sha256.Sum256([]byte(name))))
+}
+
+// checkFreeSpace returns an error if the disk cannot hold the images for this number of machines.
+func (m Images) checkFreeSpace(all []prepared, machines int) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(m.Dir, &fs); err != nil {
+		return fmt.Errorf("free space of %s: %w", m.Dir, err)
+	}
+	var need int64
+	for _, p := range all {
+		need += p.size * int64(machines+1) // new machines share one more copy
+	}
+	if free := int64(fs.Bavail) * fs.Bsize; need > free { //nolint:gosec // no disk has 8 EiB
+		return fmt.Errorf("the images need %d MiB on the disk of %s, but %d MiB are free; delete files, or load fewer images or into fewer machines (--nodes)", need>>20, m.Dir, free>>20)
+	}
+	return nil
+}
+
+// listed is a line of `ctr images list`.
+type listed struct{ name, digest, size string }
+
+// parseList parses the output of `ctr images list`: REF TYPE DIGEST SIZE UNIT PLATFORMS LABELS.
+func parseList(out string) (all []listed) {
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) < 5 || f[0] == "REF" {
+			continue
+		}
+		all = append(all, listed{f[0], f[2], f[3] + " " + f[4]})
+	}
+	return all
+}
+
+// List returns the named images of the running machines, sorted by name and digest.
+func (m Images) List(ctx context.Context) ([]OnMachines, error) {
+	on, _, err := m.machines()
+	if err != nil {
+		return nil, err
+	}
+	var all []OnMachines
+	for _, machine := range on {
+		out, err := runCtr(ctx, m.Machine, machine.socket, nil, "list")
+		if err != nil {
+			return nil, fmt.Errorf("node %s: %w", machine.node, err)
+		}
+		for _, l := range parseList(out) {
+			if isDigest(l.name) {
+				continue
+			}
+			at := slices.IndexFunc(all, func(o OnMachines) bool { return o.Name == l.name && o.Digest == l.digest })
+			if at < 0 {
+				all = append(all, OnMachines{Name: l.name, Digest: l.digest, Size: l.size})
+				at = len(all) - 1
+			}
+			all[at].Nodes = append(all[at].Nodes, machine.node)
+		}
+	}
+	slices.SortFunc(all, func(a, b OnMachines) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Digest, b.Digest))
+	})
+	return all, nil
+}
+
+// isDigest reports whether an image record has a digest instead of a name and tag. The CRI
+// plugin of containerd creates these records.
+func isDigest(name string) bool {
+	return strings.HasPrefix(name, "sha256:") || strings.Contains(name, "@")
+}
+
+// Remove removes an image from the running machines. If m.Nodes is empty, machines that are
+// created later do not have the image either. Containers that run continue to run.
+func (m Images) Remove(ctx context.Context, said string) error {
+	name, err := archive.FullName(said)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(builtImages(""), func(b image) bool { return b.ref == name }) {
+		return fmt.Errorf("image %s is a part of each machine; it cannot be removed", name)
+	}
+	on, _, err := m.machines()
+	if err != nil {
+		return err
+	}
+	found := false
+	if len(m.Nodes) == 0 {
+		err := os.Remove(m.loaded(name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		found = err == nil
+	}
+	for _, machine := range on {
+		removed, err := removeFrom(ctx, m.Machine, machine.socket, name)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", machine.node, err)
+		}
+		found = found || removed
+	}
+	if !found {
+		return fmt.Errorf("no machine has the image %s; `allinone images list` shows the images", name)
+	}
+	return nil
+}
+
+// removeFrom removes an image from one containerd, and reports whether it existed.
+func removeFrom(ctx context.Context, programs, socket, name string) (bool, error) {
+	out, err := runCtr(ctx, programs, socket, nil, "list")
+	if err != nil {
+		return false, err
+	}
+	names := withRecords(parseList(out), name)
+	if len(names) == 0 {
+		return false, nil
+	}
+	_, err = runCtr(ctx, programs, socket, bytes.NewReader(nil), slices.Concat([]string{"remove", "--sync"}, names)...)
+	return err == nil, err
+}
+
+// withRecords returns the image records to delete for a name. If no other name has the same
+// content, the result includes the content's records without a tag.
+func withRecords(all []listed, name string) []string {
+	at := slices.IndexFunc(all, func(l listed) bool { return l.name == name })
+	if at < 0 {
+		return nil
+	}
+	names, digests := []string{name}, []string(nil)
+	for _, l := range all {
+		switch {
+		case l.digest != all[at].digest || l.name == name:
+		case !isDigest(l.name):
+			return names
+		default:
+			digests = append(digests, l.name)
+		}
+	}
+	return append(names, digests...)
+}
