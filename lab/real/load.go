@@ -1,7 +1,6 @@
 package real
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -27,8 +26,6 @@ const loadedDir = "loaded"
 type Images struct {
 	// Dir and Name are the values in the hypervisor's Config.
 	Dir, Name string
-	// Machine is the folder with the programs of machines.
-	Machine string
 	// Nodes limits the machines by the names of their nodes; empty means all machines.
 	Nodes []string
 }
@@ -94,7 +91,10 @@ func writeImage(m archive.Image, file string) (size int64, err error) {
 }
 
 // runningMachine is a machine that is on.
-type runningMachine struct{ node, socket string }
+type runningMachine struct {
+	node string
+	ctr  ctr // client of its containerd
+}
 
 // machines returns the running machines of m.Nodes, sorted by node, and the names of
 // machines that are off. It returns an error for a name in m.Nodes that has no running machine.
@@ -124,7 +124,7 @@ func (m Images) machines() (on []runningMachine, off []string, err error) {
 			off = append(off, node)
 			continue
 		}
-		on = append(on, runningMachine{node, fmt.Sprintf("/proc/%d/root/run/containerd/containerd.sock", pid)})
+		on = append(on, runningMachine{node, ctrIn(pid)})
 	}
 	for _, node := range m.Nodes {
 		if !slices.ContainsFunc(on, func(r runningMachine) bool { return r.node == node }) {
@@ -177,7 +177,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 	}
 	for _, machine := range on {
 		for _, p := range all {
-			if err := importOne(ctx, m.Machine, machine.socket, p.file, nil); err != nil {
+			if err := machine.ctr.importFile(ctx, p.file); err != nil {
 				return nil, nil, fmt.Errorf("node %s: image %s: %w; run the command again", machine.node, p.name, err)
 			}
 		}
@@ -229,7 +229,7 @@ func (m Images) List(ctx context.Context) ([]OnMachines, error) {
 	}
 	var all []OnMachines
 	for _, machine := range on {
-		out, err := runCtr(ctx, m.Machine, machine.socket, nil, "list")
+		out, err := machine.ctr.images(ctx, nil, "list")
 		if err != nil {
 			return nil, fmt.Errorf("node %s: %w", machine.node, err)
 		}
@@ -280,7 +280,7 @@ func (m Images) Remove(ctx context.Context, said string) error {
 		found = err == nil
 	}
 	for _, machine := range on {
-		removed, err := removeFrom(ctx, m.Machine, machine.socket, name)
+		removed, err := removeFrom(ctx, machine.ctr, name)
 		if err != nil {
 			return fmt.Errorf("node %s: %w", machine.node, err)
 		}
@@ -293,8 +293,8 @@ func (m Images) Remove(ctx context.Context, said string) error {
 }
 
 // removeFrom removes an image from one containerd, and reports whether it existed.
-func removeFrom(ctx context.Context, programs, socket, name string) (bool, error) {
-	out, err := runCtr(ctx, programs, socket, nil, "list")
+func removeFrom(ctx context.Context, client ctr, name string) (bool, error) {
+	out, err := client.images(ctx, nil, "list")
 	if err != nil {
 		return false, err
 	}
@@ -302,7 +302,7 @@ func removeFrom(ctx context.Context, programs, socket, name string) (bool, error
 	if len(names) == 0 {
 		return false, nil
 	}
-	_, err = runCtr(ctx, programs, socket, bytes.NewReader(nil), slices.Concat([]string{"remove", "--sync"}, names)...)
+	_, err = client.images(ctx, nil, slices.Concat([]string{"remove", "--sync"}, names)...)
 	return err == nil, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -131,7 +132,7 @@ func (s imageStore) fill(ctx context.Context, work string) (err error) {
 	if err := s.awaitSocket(ctx, socket); err != nil {
 		return err
 	}
-	return s.importAll(ctx, socket)
+	return s.importAll(ctx, ctrAt(s.programs, socket))
 }
 
 // storeConfig disables the plugins for the kubelet, because this containerd runs no containers.
@@ -166,7 +167,7 @@ func (s imageStore) awaitSocket(ctx context.Context, socket string) error {
 	}
 }
 
-func (s imageStore) importAll(ctx context.Context, socket string) error {
+func (s imageStore) importAll(ctx context.Context, client ctr) error {
 	for _, m := range builtImages(s.images) {
 		r, w := io.Pipe()
 		written := make(chan error, 1)
@@ -174,7 +175,7 @@ func (s imageStore) importAll(ctx context.Context, socket string) error {
 			err := m.writeArchive(w)
 			written <- errors.Join(err, w.CloseWithError(err))
 		}()
-		err := importOne(ctx, s.programs, socket, "-", r)
+		err := client.importFrom(ctx, r)
 		if err := errors.Join(err, r.Close(), <-written); err != nil {
 			return fmt.Errorf("image %s: %w", m.ref, err)
 		}
@@ -184,7 +185,7 @@ func (s imageStore) importAll(ctx context.Context, socket string) error {
 		return err
 	}
 	for _, a := range archives {
-		if err := s.importArchive(ctx, socket, a); err != nil {
+		if err := s.importArchive(ctx, client, a); err != nil {
 			return fmt.Errorf("archive %s: %w", a, err)
 		}
 	}
@@ -193,9 +194,9 @@ func (s imageStore) importAll(ctx context.Context, socket string) error {
 
 // importArchive imports the images of an archive. The archives of loaded images are already
 // checked.
-func (s imageStore) importArchive(ctx context.Context, socket, path string) (err error) {
+func (s imageStore) importArchive(ctx context.Context, client ctr, path string) (err error) {
 	if filepath.Dir(path) == s.loaded {
-		return importOne(ctx, s.programs, socket, path, nil)
+		return client.importFile(ctx, path)
 	}
 	work, err := os.MkdirTemp(s.dir, "archive-*")
 	if err != nil {
@@ -207,26 +208,50 @@ func (s imageStore) importArchive(ctx context.Context, socket, path string) (err
 		return err
 	}
 	for _, m := range all {
-		if err := importOne(ctx, s.programs, socket, m.file, nil); err != nil {
+		if err := client.importFile(ctx, m.file); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// importOne imports an OCI archive into the containerd at socket. If archive is "-", importOne
-// reads the archive from stdin.
-func importOne(ctx context.Context, programs, socket, archive string, stdin io.Reader) error {
+// ctr is containerd's client: the program and its first arguments.
+type ctr []string
+
+// ctrAt returns the client of the containerd at a socket of this host.
+func ctrAt(programs, socket string) ctr {
+	return ctr{filepath.Join(programs, "ctr"), "--address", socket}
+}
+
+// ctrIn returns the client of a machine's containerd. The argument pid is the pid of the
+// machine's first process. The client runs in the namespaces of the machine, so files of the
+// machine cannot lead it to files or sockets of this host.
+func ctrIn(pid int) ctr {
+	return ctr{"nsenter", "--target", strconv.Itoa(pid), "--all", "--", "/opt/machine/ctr"}
+}
+
+// importFile imports the images of an OCI archive.
+func (c ctr) importFile(ctx context.Context, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return c.importFrom(ctx, f)
+}
+
+// importFrom imports the images of the OCI archive r.
+func (c ctr) importFrom(ctx context.Context, r io.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, stepWithin)
 	defer cancel()
-	_, err := runCtr(ctx, programs, socket, stdin, "import", "--digests=false", archive)
+	_, err := c.images(ctx, r, "import", "--digests=false", "-")
 	return err
 }
 
-// runCtr runs `ctr images` and returns its output.
-func runCtr(ctx context.Context, programs, socket string, stdin io.Reader, args ...string) (string, error) {
-	all := slices.Concat([]string{"--address", socket, "--namespace", "k8s.io", "images"}, args)
-	cmd := exec.CommandContext(ctx, filepath.Join(programs, "ctr"), all...) //nolint:gosec // the lab's own program
+// images runs `ctr images` and returns its output.
+func (c ctr) images(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	all := slices.Concat(c[1:], []string{"--namespace", "k8s.io", "images"}, args)
+	cmd := exec.CommandContext(ctx, c[0], all...) //nolint:gosec // the lab's own program
 	var failed strings.Builder
 	cmd.Stdin, cmd.Stderr = stdin, &failed
 	out, err := cmd.Output()

@@ -58,8 +58,7 @@ func (c *imagesCLI) images() (real.Images, error) {
 	if r.Nodes != "real" {
 		return real.Images{}, fmt.Errorf("the nodes of the lab are %s, and only real nodes have images; start a lab with 'allinone up --nodes real'", r.Nodes)
 	}
-	self, err := os.Executable()
-	return dir.Images(self, c.nodes), err
+	return dir.Images(c.nodes), nil
 }
 
 func (c *imagesCLI) load() *cobra.Command {
