@@ -30,8 +30,9 @@ func InstallRoles(ctx context.Context, k *kubernetes.Clientset) error {
 	return apply(ctx, k, rbacObjects)
 }
 
-// InstallRealAddons applies the objects for real machines: a name server, the permission to
-// pull images, and volumes. An empty crds means no volumes.
+// InstallRealAddons applies the objects for real machines: a name server, the permission
+// to pull images, and volumes. The argument crds is the folder with the definitions of
+// snapshots. If it is empty, InstallRealAddons omits the objects for volumes.
 func InstallRealAddons(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string, pulls []byte) error {
 	if crds != "" {
 		if err := installVolumeAddons(ctx, k, crds, serveAs); err != nil {
@@ -80,8 +81,9 @@ func pathOf(o metav1.PartialObjectMetadata) string {
 	return "/" + strings.Join(append(elem, plural, o.Name), "/")
 }
 
-// retryUntilServed retries f on errors that a new API server may return for a moment. For example,
-// namespaces like kube-node-lease are created a little after the server is ready.
+// retryUntilServed repeats f after errors that a new API server may return for a moment.
+// For example, the API server creates the namespace kube-node-lease a moment after it is
+// ready.
 func retryUntilServed(ctx context.Context, f func(context.Context) error) error {
 	for {
 		err := f(ctx)

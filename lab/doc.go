@@ -1,7 +1,7 @@
-// Package lab has the parts that all labs share: keys and certificates, objects of the
-// cluster, address ranges, and the accounts and first instances in the cloud. Package process runs a lab as processes of this machine. Package compose
-// runs its components in containers. Packages hollow and real turn the cloud's instances
-// into nodes.
+// Package lab contains the parts that all labs share: keys and certificates, objects of
+// the cluster, address ranges, and the accounts and first instances in the cloud. Package
+// process runs a lab as processes of this machine. Package compose runs its components in
+// containers. Packages hollow and real turn the cloud's instances into nodes.
 //
 // Each component has its own certificate, and rbac.yaml has its permissions in the
 // cluster. In the cloud, each component has its own token.

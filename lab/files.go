@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 )
 
-// WriteFile replaces a file atomically, with mode 0600. A reader sees the old or the
-// new content, also if this process dies during the write.
+// WriteFile replaces a file atomically, with mode 0600. A reader gets either the old or
+// the new content, even if this process dies during the write.
 func WriteFile(path string, data []byte) error { return replace(path, data, false) }
 
-// WriteDurably is like writeFile, but also syncs the file, so the content survives a
+// WriteDurably is like WriteFile, but also syncs the file, so the content survives a
 // power cut. A sync takes a few milliseconds, so the lab calls WriteDurably only for
 // lab.json, keys and certificates.
 func WriteDurably(path string, data []byte) error { return replace(path, data, true) }

@@ -28,8 +28,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// InCluster adds the functions that make machines nodes of a cluster. The machines call
-// the API server at the host's address in the VPC and at the given port.
+// InCluster returns c with the functions that turn machines into nodes of a cluster. The
+// machines call the API server at the host's address in the VPC and at the given port.
 func InCluster(k kubernetes.Interface, keys PKI, port int, c real.Config) real.Config {
 	server := "https://" + net.JoinHostPort(c.Network.Host.String(), strconv.Itoa(port))
 	c.Identify = func(dir, host string, address netip.Addr) error {
@@ -51,7 +51,8 @@ func InCluster(k kubernetes.Interface, keys PKI, port int, c real.Config) real.C
 	return c
 }
 
-// notReadyNode sets a machine's Node to NotReady, because the kubelet has no time to do this itself.
+// notReadyNode sets the Node of a stopping machine to NotReady. The kubelet has no time
+// to do this.
 func notReadyNode(ctx context.Context, k kubernetes.Interface, name, providerID string) error {
 	node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && !providerid.Same(node.Spec.ProviderID, providerID) {
@@ -120,9 +121,10 @@ func (p PKI) NetworkProxy(server string) *real.NetworkProxy {
 	return &real.NetworkProxy{Server: server, CA: p.CertFile(ProxyCA), Issue: p.issueAgent}
 }
 
-// issueAgent signs the certificate of a machine's agent. The certificate grants the
-// names, addresses and pod ranges of the instance, so an agent cannot receive the
-// connections of other nodes. The agent learns these identifiers from the metadata service.
+// issueAgent signs the certificate of a machine's agent. The certificate contains the
+// names, addresses and pod ranges of the instance, so the agent cannot receive
+// connections to other nodes. The agent reads the same identifiers from the metadata
+// service.
 func (p PKI) issueAgent(i cloudsim.Instance) (certPEM, keyPEM []byte, err error) {
 	ca, err := p.load(ProxyCA)
 	if err != nil {

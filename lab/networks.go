@@ -19,8 +19,8 @@ import (
 )
 
 // Networks holds the address ranges of a lab's cloud. Linux answers on all of 127/8
-// without configuration. Each lab on a machine uses two /16 of 127/8, so two labs can
-// run side by side. Real machines use a VPC instead: see realNetworks.
+// without configuration. Each lab on a machine uses two /16 of 127/8, so two labs can run
+// side by side. Real machines use a VPC instead: see RealNetworks.
 type Networks struct {
 	Instances     string `json:"instances"`
 	LoadBalancers string `json:"loadBalancers"`
@@ -41,12 +41,12 @@ const (
 	lastVPC  = 198
 )
 
-// Networks of a lab with hollow nodes. These networks exist only in the API. No
-// process answers at the address of a pod or a service.
+// Networks in the cluster of a lab with hollow nodes. These networks exist only in the
+// API. No process answers at the address of a pod or a Service.
 const (
 	ServiceRange = "10.96.0.0/16"
-	// PodRange is large enough for 16,384 hollow nodes, because each hollow node gets
-	// one /24. Real nodes use the lab's own range: see realNetworks.
+	// PodRange is large enough for 16,384 hollow nodes, because each hollow node gets one
+	// /24. Real nodes use the range Networks.Pods: see RealNetworks.
 	PodRange = "10.128.0.0/10"
 )
 
@@ -186,9 +186,10 @@ func (n Networks) claimAgain(ctx context.Context) (release func(), err error) {
 // octet returns the second byte of the instances' network.
 func (n Networks) octet() int { return int(netip.MustParsePrefix(n.Instances).Addr().As4()[1]) }
 
-// orUnused returns n, or the first unused networks if n is empty. The keys of the map
-// used are the second bytes of 127.x networks in which a program listens. Each value
-// is an address on which the program listens.
+// orUnused returns n if n is not empty and no program listens in n. If n is empty, it
+// returns the first unused networks. The keys of the map used are the second bytes of
+// 127.x networks in which a program listens. Each value is an address on which the
+// program listens.
 func (n Networks) orUnused(used map[int]string) (Networks, error) {
 	if n.Instances != "" {
 		for octet, addr := range used {

@@ -73,9 +73,9 @@ func (c Dir) keys() string { return c.file("init", "pki") }
 
 // Init makes the lab's keys that are missing or about to expire, and writes the files
 // that each service reads. The argument published is the URL of the API server for
-// clients outside the containers. Init returns the names of the keys that it made.
-// Init returns an error if the kind of nodes differs from the kind in the first call.
-// The addresses of the cloud's instances depend on the kind of nodes.
+// clients outside the containers. Init returns the names of the keys that it made. Init
+// returns an error if the kind of nodes differs from the kind in the first call, because
+// the addresses of the cloud's instances depend on this kind.
 func (c Dir) Init(published string, nodes lab.Nodes) (made []string, err error) {
 	p := lab.PKI{Dir: c.keys(), Now: time.Now(), Servers: []net.IP{vpc().Host.AsSlice()}}
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
@@ -125,7 +125,7 @@ func (c Dir) fill(p lab.PKI, service string, files []string, user string) error 
 
 // Seed creates the objects that the other services need in the cluster and in the cloud.
 // The cluster and the cloud must be ready. It applies the roles, makes service accounts,
-// and writes the accounts' tokens for the services. The first time, it also creates the
+// and writes the accounts' tokens for the services. The first call also creates the
 // instances.
 func (c Dir) Seed(ctx context.Context, instances int, nodes lab.Nodes) error {
 	k, err := lab.Connect(c.file("toolbox", "kubeconfig"), "")

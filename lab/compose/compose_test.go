@@ -66,7 +66,7 @@ func (s composeService) mounts(t *testing.T) map[string]string {
 	return m
 }
 
-// The files that a service's flags name are in volumes of that service.
+// Each file in the flags of a service is in a volume of this service.
 func TestComposeFilesAreThere(t *testing.T) {
 	dir := Dir(t.TempDir())
 	if _, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil {
@@ -130,7 +130,7 @@ func TestComposeVolumes(t *testing.T) {
 	}
 }
 
-// The file .dockerignore excludes no source files that the image builds need.
+// The file .dockerignore excludes no source files that the build of the images needs.
 func TestBuildContextIsWhole(t *testing.T) {
 	raw, err := os.ReadFile("../../.dockerignore")
 	if err != nil {

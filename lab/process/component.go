@@ -14,7 +14,7 @@ import (
 // ready. It stops before these components stop.
 type component struct {
 	name    string
-	address string // address for people, "" if the component does not listen
+	address string // address in texts for users, "" if the component does not listen
 	program program
 	args    []string
 	run     func(context.Context) error // runs instead of a program and returns when its context ends

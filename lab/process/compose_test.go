@@ -43,8 +43,8 @@ var aboutPlaces = []string{
 }
 
 // Docker compose starts each service with the same flags as the lab's component of that
-// name. The control plane and the cloud are the same for hollow and real nodes, and
-// have the flags that real nodes need.
+// name. In docker compose, the control plane and the cloud have the same flags for hollow
+// and real nodes: the flags that real nodes need.
 func TestComposeStartsTheComponentsOfALab(t *testing.T) {
 	networks := lab.RealNetworks(lab.FirstVPC)
 	networks.Pods = lab.PodRange

@@ -21,7 +21,7 @@ const (
 
 // Limits of a Config.
 const (
-	maxInstances = 5000 // the pod network allows more, a laptop usually does not
+	maxInstances = 5000 // the pod network allows more, but the memory of a laptop usually does not
 	maxPort      = 65535
 )
 
@@ -60,7 +60,7 @@ type Config struct {
 	// Progress is called with one line for each step until the lab is ready, and for
 	// each restart of a component. Calls do not overlap. Progress may be nil.
 	Progress func(line string)
-	// OnReady is called once with a report when the lab is ready. It may be nil.
+	// OnReady is called once with a report when the lab is ready. OnReady may be nil.
 	OnReady func(Report)
 }
 

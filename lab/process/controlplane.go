@@ -34,7 +34,7 @@ type plan struct {
 	began           time.Time
 	pki             lab.PKI
 	programs        programs
-	say             func(format string, args ...any) // reports progress to people
+	say             func(format string, args ...any) // reports progress to the user
 }
 
 // etcd runs with fsync on, so acknowledged writes survive SIGKILL and power cuts. Both

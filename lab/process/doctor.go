@@ -41,8 +41,8 @@ const (
 	realMemory = 4 << 30
 )
 
-// Doctor checks whether this machine can run c and whether it can run real nodes. It
-// starts and changes nothing.
+// Doctor checks whether this machine can run a lab with the settings in c, and whether it
+// can run real nodes. It starts no programs and changes nothing.
 func Doctor(c Config) []Check {
 	check := func(name, purpose, fix string, err error) Check {
 		if err == nil {

@@ -156,5 +156,6 @@ func testServer(name, addr, journal string, more ...string) component {
 	}
 }
 
-// testTimeout is the timeout of waits in tests. It allows for a loaded machine.
+// testTimeout is the timeout of waits in tests. It is long, because the machine may be
+// busy.
 const testTimeout = 30 * time.Second

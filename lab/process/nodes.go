@@ -22,8 +22,9 @@ import (
 // the node (KEP-2392).
 const uninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// NodesReport counts the instances that should run, and how many of these instances have a
-// Ready node. It lists the reasons why the other instances have no Ready node.
+// NodesReport contains the number of instances that should run, and the number of these
+// instances that have a Ready node. It lists the reasons why the other instances have no
+// Ready node.
 type NodesReport struct {
 	Ready    int        `json:"ready"`
 	Total    int        `json:"total"`

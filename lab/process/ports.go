@@ -49,7 +49,7 @@ func choosePorts(base *int, last ports) (ports, error) {
 	case base == nil:
 		return portsFrom(DefaultPortBase), nil
 	case *base == 0 && complete && last[portNames[0]] != DefaultPortBase:
-		return last, nil // these ports are also from an earlier choice of free ports
+		return last, nil // an earlier start chose these free ports
 	case *base == 0:
 		return freePorts()
 	}
@@ -91,7 +91,8 @@ func (p ports) taken() error {
 	return errors.Join(errs...)
 }
 
-// rootCause returns the innermost error, because the caller's message already has the rest.
+// rootCause returns the innermost error, because the caller's message already contains
+// the outer errors.
 func rootCause(err error) error {
 	for {
 		next := errors.Unwrap(err)

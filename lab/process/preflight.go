@@ -20,8 +20,8 @@ var upstream = []string{"etcd", "kube-apiserver", "kube-controller-manager", "ku
 // API server holds a socket for each watch, and the hypervisor several for each node.
 const minFiles = 4096
 
-// minSpace is the minimum free disk space in bytes. etcd allocates 128 MiB in advance,
-// and fails with a stack trace if it cannot.
+// minSpace is the minimum free disk space in bytes. etcd allocates 128 MiB in advance. If
+// the disk has less space, etcd ends with a stack trace.
 const minSpace = 256 << 20
 
 // preflight checks for problems that would stop the lab during its start. It returns one

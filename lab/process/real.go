@@ -15,7 +15,8 @@ import (
 // vpc returns the network of this lab's machines.
 func (p *plan) vpc() real.Network { return p.networks.VPCNetwork(p.dir.cable()) }
 
-// hash returns a short hash of the data dir. Names on the host contain it, so labs do not conflict.
+// hash returns a short hash of the data dir. The lab's names on the host contain the
+// hash, so labs do not conflict.
 func (d Dir) hash() string { return lab.Hash(string(d)) }
 
 func (d Dir) machines() string    { return d.path("real") }
@@ -27,7 +28,8 @@ func (d Dir) MachinePID(node string) (int, error) {
 	return real.First(d.machines(), d.machineName(), node)
 }
 
-// sweepMachines ends the machines that an earlier run left and appends "machines" to swept if there were any.
+// sweepMachines ends the machines of an earlier run. If it ended a machine, it appends
+// "machines" to swept.
 func (d Dir) sweepMachines(ctx context.Context, swept []string) ([]string, error) {
 	left, err := real.Runs(d.machines(), d.machineName(), d.cable())
 	if err != nil || !left {
@@ -98,7 +100,8 @@ func (p *plan) ipMode() string {
 	return "Proxy"
 }
 
-// realHypervisor returns the component that runs instances as machines. It is a part of this process.
+// realHypervisor returns the component that runs instances as machines. The component is
+// a part of this process.
 func (p *plan) realHypervisor(log *slog.Logger) component {
 	return component{
 		name: "hypervisor",

@@ -171,8 +171,8 @@ func (p *plan) writeFiles() error {
 		p.writeEgress(), p.writeWhereCloud())
 }
 
-// writeWhereCloud writes the URL and the token file of the cloud and of its dialects, for the
-// commands that call them.
+// writeWhereCloud writes the URL and the token file of the cloud and of its dialects, for
+// the commands that call the cloud or a dialect.
 func (p *plan) writeWhereCloud() error {
 	where := map[string]any{"url": p.ports.url("http", "cloudsim"), "tokenFile": p.dir.AdminToken()}
 	dialects := map[string]any{}
@@ -240,9 +240,9 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	return errors.Join(err, late, unready, left, d.close())
 }
 
-// announce waits until all components are ready and reports this. A component that is
-// not ready in time is an error and ends the lab. Nodes that are not Ready in time are
-// only reported. The lab continues, so the user can look for the cause.
+// announce waits until all components are ready and reports this. A component that is not
+// ready in time is an error and ends the lab. If nodes are not Ready in time, announce
+// only reports this. The lab continues, so the user can search for the cause.
 func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(string, ...any)) (nodes NodesReport, err error) {
 	deadline, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()

@@ -48,14 +48,16 @@ func (d Dir) remember(m memory) error {
 	return lab.WriteDurably(d.path("lab.json"), append(raw, '\n'))
 }
 
-// process identifies a process, also when its pid is reused later.
+// process identifies a process, even if the kernel gives its pid to another process
+// later.
 type process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot
 	Boot  string `json:"boot"`  // id of the boot
 }
 
-// identify returns the process that has this pid now, or the zero process if none has.
+// identify returns the process that has this pid now. If no process has it, identify
+// returns the zero value.
 func identify(pid int) process {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

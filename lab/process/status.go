@@ -19,7 +19,7 @@ type Report struct {
 	Kubeconfig string            `json:"kubeconfig"`
 	EnvFile    string            `json:"envFile"`
 	Nodes      lab.Nodes         `json:"nodes,omitempty"`
-	Host       string            `json:"host"` // the part of the names by which the lab's resources on the host can be recognised
+	Host       string            `json:"host"` // part of the names of the lab's resources on the host
 	PID        int               `json:"pid"`  // pid of the process that runs the lab, 0 if no lab runs
 	Since      time.Time         `json:"since,omitzero"`
 	Ready      bool              `json:"ready"`
@@ -82,7 +82,8 @@ func Status(d Dir) (Report, error) {
 	return out, nil
 }
 
-// memoryOf returns the resident and proportional memory of a process in bytes, or zeros if the process is gone.
+// memoryOf returns the resident and proportional memory of a process in bytes. It returns
+// zeros if the process has ended.
 func memoryOf(pid int) (resident, proportional int64) {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"))
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// Down stops the lab that runs in a data dir and waits until all its processes have ended.
-// It kills a lab that does not stop within the timeout. If a lab is just starting and has
-// not written its pid yet, Down waits up to the timeout for the pid. It reports whether
-// there was a lab to stop.
+// Down stops the lab that runs in a data dir and waits until all its processes have
+// ended. It kills a lab that does not stop within the timeout. If a lab is just starting
+// and has not written its pid yet, Down waits up to the timeout for the pid. It returns
+// false if there was no lab to stop.
 func Down(ctx context.Context, d Dir, timeout time.Duration) (stopped bool, err error) {
 	stopped, unlock, err := d.stop(ctx, timeout)
 	if err == nil {
@@ -37,8 +37,8 @@ func (d Dir) stop(ctx context.Context, timeout time.Duration) (stopped bool, unl
 	return stopped || len(swept) > 0, unlock, err
 }
 
-// sweepAll ends the processes and machines that a killed supervisor left, also if
-// run.json is unreadable. The caller holds the lock.
+// sweepAll ends the processes and machines of a killed supervisor, even if run.json is
+// unreadable. The caller holds the lock.
 func (d Dir) sweepAll(ctx context.Context) (swept []string, err error) {
 	if err := d.forgetDamaged(); err != nil {
 		return nil, err

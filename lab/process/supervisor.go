@@ -27,7 +27,7 @@ const (
 type supervisor struct {
 	dir   Dir
 	diary *diary
-	say   func(format string, args ...any) // progress, for people
+	say   func(format string, args ...any) // reports progress to the user
 	grace time.Duration                    // between SIGTERM and SIGKILL
 }
 
@@ -82,7 +82,8 @@ func (s *supervisor) run(ctx context.Context, units []*unit) error {
 	return errors.Join(failed...)
 }
 
-// keep runs a unit and restarts it with a backoff until ctx ends. It returns an error if the unit never becomes ready.
+// keep runs a unit and restarts it with a backoff until ctx ends. It returns an error if
+// the unit never becomes ready.
 func (s *supervisor) keep(ctx context.Context, u *unit) error {
 	// The kernel kills the unit's programs when this thread ends: see Dir.start.
 	runtime.LockOSThread()

@@ -114,7 +114,8 @@ func (p *plan) kwok() component {
 	}
 }
 
-// hypervisor returns the component that makes hollow nodes from instances. It is a part of this process.
+// hypervisor returns the component that makes hollow nodes from instances. The component
+// is a part of this process.
 func (p *plan) hypervisor(log *slog.Logger) component {
 	conf := hollow.Config{Cloud: p.hypervisorClient(), Kubeconfig: p.dir.configFile("hypervisor.kubeconfig"), Kubelet: p.pki.KubeletTLS}
 	return component{
