@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -131,13 +130,4 @@ func (a access) sees(kind string, project cloudsim.ProjectID) bool {
 		return a.holds
 	}
 	return a.project == "" || project == "" || project == a.project
-}
-
-// projectOf returns the project of an object of the API.
-func projectOf(raw json.RawMessage) cloudsim.ProjectID {
-	var m struct {
-		Project cloudsim.ProjectID `json:"project"`
-	}
-	_ = json.Unmarshal(raw, &m) // an object without a project is shared
-	return m.Project
 }

@@ -169,7 +169,7 @@ func (v *viewer) rules() string {
 	return strings.Join(all, " ")
 }
 
-// A code is valid once. A wrong code is refused. The cloud decides who may make a link.
+// A code is valid once. A wrong code is refused. The cloud checks the permission to create a link.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)

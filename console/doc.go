@@ -2,6 +2,6 @@
 // watches the cloud once, and the cluster once if there is a cluster, for any number of browsers. It
 // merges the changes of 100 ms, and sends them to each browser as lines of JSON.
 //
-// The package has no privilege of its own for its users: each call of a browser has the browser's own
-// token, and the hub sends a browser only the objects that this token may read.
+// Users get no permissions from the console. Each call of a browser has the browser's own token, and the
+// hub sends a browser only the objects that this token may read.
 package console

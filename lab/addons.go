@@ -133,5 +133,7 @@ func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds stri
 // VolumeDriver is the name of the CSI driver. volumes.yaml contains the same name.
 const VolumeDriver = "csi.cloudsim.dev"
 
+// KwokConfig is the configuration of kwok: the stages of nodes and pods.
+//
 //go:embed kwok.yaml
 var KwokConfig []byte

@@ -221,7 +221,7 @@ func open(ctx context.Context, w io.Writer, link string) error {
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 		file := filepath.Join(dir, "open.html")
 		page := `<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=` + html.EscapeString(link) + `"><title>Console</title>`
 		if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
