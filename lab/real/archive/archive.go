@@ -167,7 +167,7 @@ func extract(file, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func extract(file, dir string) error {
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(out, in)
+		_, err = io.Copy(out, in) //nolint:gosec // the archive is not compressed any more
 		if err := errors.Join(err, out.Close()); err != nil {
 			return err
 		}
