@@ -12,7 +12,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz console-test nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench check clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## run the 
 
 fuzz: ## run each fuzz target for a few seconds
 	hack/fuzz 5s
+
+console-test: allinone ## test the web console in a real Chromium (see CONTRIBUTING.md)
+	$(GO) -C test/console test -count=1 -timeout 10m .
 
 nightly: build machine csi ## run the tests that take hours and print a table of results (as root)
 	hack/nightly
