@@ -9,7 +9,8 @@ type AuditEntry struct {
 	Caller    string    `json:"caller,omitempty" doc:"Name of the service account or token; absent for unknown callers"`
 	Operation string    `json:"operation" example:"instances.create"`
 	Target    string    `json:"target,omitempty" doc:"Id in the path" example:"i-000001"`
-	// DialectCall is the call of another cloud's API that made this call.
+	// DialectCall is the name of the dialect's call that made this call. It is
+	// empty if no dialect made this call.
 	DialectCall string  `json:"dialectCall,omitempty" doc:"Call of another cloud's API that made this call, as DIALECT.CALL" example:"hcloud.load_balancers.add_service"`
 	Outcome     string  `json:"outcome" doc:"ok, or the kind of the error, or dropped if no reply was sent" example:"not_found"`
 	Status      int     `json:"status,omitempty" doc:"HTTP status; absent if no reply was sent"`

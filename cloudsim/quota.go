@@ -42,7 +42,7 @@ func DefaultQuotas() map[QuotaName]int64 {
 		QuotaLoadBalancers: 16_000, QuotaListeners: 100,
 		QuotaAddresses:       16_000, // a quarter of the default range: one project cannot take all addresses
 		QuotaServiceAccounts: 1000, QuotaNetworks: 1000, QuotaSubnets: 10_000, QuotaRoutes: 50_000,
-		QuotaRecords:          10_000,  // a record has up to 64 KiB, so one project cannot fill the disk
+		QuotaRecords:          10_000,  // limits the disk space of a project, because a record has up to 64 KiB
 		QuotaNetworkAddresses: 1 << 20, // a /12: one project cannot take all private addresses
 		QuotaRegistryGiB:      100, QuotaRegistryUploads: 1000,
 	}

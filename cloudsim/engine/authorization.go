@@ -20,7 +20,7 @@ type Request struct {
 	IdempotencyKey string // "" for none
 	Operation      string // operation id; if it is "", Authorize checks only the class in Access
 	Access         Access // the class of the operation
-	DialectCall    string // call of a dialect that made this call; "" for none
+	DialectCall    string // name of the dialect's call that made this call; "" if no dialect made it
 }
 
 // Access is the class of an operation. A role may permit operations by their
@@ -43,7 +43,7 @@ type Call struct {
 	Token          cloudsim.TokenID   // "" for the cloud itself
 	Project        cloudsim.ProjectID // "" for all
 	IdempotencyKey string
-	DialectCall    string    // call of a dialect that made this call; "" for none
+	DialectCall    string    // name of the dialect's call that made this call; "" if no dialect made it
 	At             time.Time // arrival time on the cloud's clock
 
 	asOf    time.Time        // a stale-read fault makes reads return the contents at this time; zero: the present contents

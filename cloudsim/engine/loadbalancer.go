@@ -134,7 +134,7 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 	return l, e.workOnLoadBalancer(tx, call, &l, cloudsim.Create)
 }
 
-// listed returns all, or an empty list if all is nil. So the API always shows a
+// listed replaces a nil list by an empty list, so that the API always shows a
 // list of listeners.
 func listed(all []cloudsim.Listener) []cloudsim.Listener {
 	if all == nil {
@@ -351,7 +351,7 @@ func (e *Engine) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancer
 }
 
 // ListLoadBalancerStats returns the counters of the load balancers of one page.
-// It leaves out load balancers for which no data plane forwards.
+// It omits load balancers for which the data plane has no counters.
 func (e *Engine) ListLoadBalancerStats(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.LoadBalancerTraffic], err error) {
 	page, err := e.ListLoadBalancers(ctx, o)
 	if err != nil {
@@ -397,7 +397,7 @@ func (e *Engine) forgetTarget(tx *store.Tx, id cloudsim.InstanceID) error {
 		gone := func(t cloudsim.Target) bool { return t.Instance == id }
 		l.Targets = slices.DeleteFunc(l.Targets, gone)
 		for i := range l.Listeners {
-			l.Listeners[i].Targets = slices.DeleteFunc(l.Listeners[i].Targets, gone) // a list stays non-nil
+			l.Listeners[i].Targets = slices.DeleteFunc(l.Listeners[i].Targets, gone) // an empty list stays non-nil and means no targets
 		}
 		l.Status = l.StatusFor(l.Status)
 		if err := loadBalancers.Put(tx, &l); err != nil {

@@ -154,7 +154,7 @@ func (c *Call) authorize(operation string, class Access) error {
 	return nil
 }
 
-// caller describes the caller for messages.
+// caller returns a description of the caller for error messages.
 func (c Call) caller() string {
 	if c.account != "" {
 		return "service account \"" + c.Caller + "\" (" + string(c.account) + ")"

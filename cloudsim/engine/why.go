@@ -104,9 +104,9 @@ func (s *story) read(tx *store.Tx) error {
 	return nil
 }
 
-// addFaultsOfCreation adds steps for the faults that hit calls which created the object.
-// The events of these faults do not contain the object's id. They have the same
-// request id as the events of the object.
+// addFaultsOfCreation adds a step for each fault of a call that created the
+// object. The events of these faults do not contain the object's id. They have
+// the same request id as the events of the object.
 func (s *story) addFaultsOfCreation(tx *store.Tx) error {
 	delete(s.requests, "")
 	return tx.Mentions(`"kind":"`+string(cloudsim.KindFault)+`"`, func(ev cloudsim.Event) error {

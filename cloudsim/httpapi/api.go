@@ -161,8 +161,9 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 // from a URL path to this length.
 const maxTarget = 128
 
-// dialectCallHeader is the header with the call of a dialect that made a call. It is only
-// for fault rules and for the audit, so it needs no permission.
+// dialectCallHeader is the request header in which a dialect sends the name of its call. The cloud
+// uses the header only for fault rules and for the audit. So a caller needs no permission to send
+// it.
 const dialectCallHeader = "Dialect-Call"
 
 // conditional reports whether an operation supports If-Match.

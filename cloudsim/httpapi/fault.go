@@ -124,7 +124,7 @@ func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 }
 
-// faultKind contains the error kind of each effect for a fault that sets no kind.
+// faultKind contains the default error kind of each fault effect.
 var faultKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultError:            cloudsim.Unavailable,
 	cloudsim.FaultThrottle:         cloudsim.Exhausted,

@@ -24,7 +24,7 @@ type exchange struct {
 	operation   string           // "" until an operation of the API was found
 	caller      string           // "" until the caller was authenticated
 	token       cloudsim.TokenID // of the caller
-	dialectCall string           // call of a dialect that made the call; "": none
+	dialectCall string           // name of the dialect's call that made the call; "" if no dialect made it
 
 	fault     string // id of the fault that affected the call; "": none
 	target    string // id in the path

@@ -240,8 +240,8 @@ func (a *api) setTargets(ctx context.Context, in *struct {
 	return answer(v, v.Revision, err)
 }
 
-// loadBalancerStatsRoute registers the list of counters. The router must know its path before the
-// path of a load balancer.
+// loadBalancerStatsRoute registers the call that lists the counters of all load balancers. The
+// router must get this path before the path of a single load balancer.
 func (a *api) loadBalancerStatsRoute() {
 	handle(a, op{id: "loadBalancers.listStats", method: http.MethodGet, path: "/v1/load-balancers/stats", summary: "List the traffic counters of all load balancers that forward", access: engine.Read},
 		func(ctx context.Context, in *listInput) (*listed[cloudsim.LoadBalancerTraffic], error) {

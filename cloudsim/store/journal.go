@@ -105,10 +105,10 @@ func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
 	})
 }
 
-// Newest calls fn, newest first, for each event before the revision in the
-// parameter before that has all the given texts in its JSON. If before is 0, it
-// begins with the newest event. Newest decodes only these events, and stops when
-// fn returns false.
+// Newest calls fn for events in descending order of their revisions. It selects
+// the events with all given texts in their JSON, and with a revision less than
+// the parameter before. If before is 0, Newest begins with the newest event.
+// Newest decodes only the selected events, and stops when fn returns false.
 func (t *Tx) Newest(before uint64, words []string, fn func(cloudsim.Event) bool) error {
 	b := t.read(bucketJournal)
 	if b == nil {

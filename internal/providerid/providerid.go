@@ -46,9 +46,10 @@ func Parse(s string) (ID, error) {
 	return ID{Region: parts[0], Zone: parts[1], Instance: parts[2]}, nil
 }
 
-// Same reports whether the provider id of a Node names an instance, whose own provider id
-// is the parameter own. It accepts the own id, and the ids that cloud controller managers
-// of other providers write through a dialect: hcloud://42 for the instance i-00002a.
+// Same reports whether the provider id of a Node belongs to an instance. The parameter
+// own is the instance's provider id in this cloud. Same accepts this id, and the id that
+// another provider's cloud controller manager writes, e.g. hcloud://42 for the instance
+// i-00002a.
 func Same(node, own string) bool {
 	if node == own {
 		return true

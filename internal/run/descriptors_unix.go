@@ -10,7 +10,7 @@ func Descriptors() int {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return 1024 // the smallest usual limit
 	}
-	return int(min(limit.Cur, 1<<20)) // unlimited is larger than an int
+	return int(min(limit.Cur, 1<<20)) // an unlimited value does not fit into an int
 }
 
 // setMode sets the permissions of an open file.
