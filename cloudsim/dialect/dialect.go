@@ -80,9 +80,9 @@ func Visible(labels map[string]string) map[string]string {
 	return out
 }
 
-// WithLabels returns all labels of the map given, and those labels of the map existing
-// that begin with LabelPrefix. It returns an Invalid error if a label of the map given
-// begins with LabelPrefix.
+// WithLabels merges two sets of labels. From the existing labels it takes only the labels
+// of dialects, which begin with LabelPrefix. From the labels of the caller it takes all.
+// It returns an Invalid error if the caller sets a label of a dialect.
 func WithLabels(given, existing map[string]string) (map[string]string, error) {
 	out := make(map[string]string, len(given)+len(existing))
 	for k, v := range given {

@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// plain returns a dialect with one call that runs the function in the parameter do.
+// plain returns a dialect with one call, which runs the given function.
 func plain(do func(*dialect.Request) (int, any, error)) dialect.Dialect {
 	return dialect.Dialect{
 		Name:  "plain",

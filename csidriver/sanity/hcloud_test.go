@@ -24,7 +24,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// numbers generates ids of Hetzner's resources that do not exist.
+// numbers generates unused ids of resources in Hetzner's API.
 type numbers struct{ n *atomic.Int64 }
 
 func (i numbers) GenerateUniqueValidVolumeID() string { return fmt.Sprint(1_000_000 + i.n.Add(1)) }
@@ -32,15 +32,17 @@ func (i numbers) GenerateInvalidVolumeID() string     { return "not-a-number" }
 func (i numbers) GenerateUniqueValidNodeID() string   { return fmt.Sprint(1_000_000 + i.n.Add(1)) }
 func (i numbers) GenerateInvalidNodeID() string       { return "not-a-number" }
 
-// inNamespace is the variable that tells the test that it runs in its own network namespace.
+// inNamespace is the environment variable that is set if the test runs in its own network
+// namespace.
 const inNamespace = "HCLOUD_SANITY_IN_NAMESPACE"
 
 // TestHetznerCSI runs csi-sanity against Hetzner's unmodified CSI driver, which calls the cloud
 // through the dialect. The driver reads the metadata service at the fixed address
 // 169.254.169.254, so the test runs in a network namespace in which this address is local.
 //
-// A script replaces cryptsetup, which needs the kernel's device mapper. The driver asks
-// cryptsetup whether a volume is encrypted, and the script answers that it is not.
+// A script replaces the program cryptsetup, which needs the kernel's device mapper. The
+// driver calls cryptsetup to find out whether a volume is encrypted. The script answers
+// that no volume is encrypted.
 func TestHetznerCSI(t *testing.T) {
 	driver := os.Getenv("FOREIGN_BIN_DIR")
 	if driver == "" {

@@ -64,7 +64,8 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	return w
 }
 
-// as returns Hetzner's client with the token of the cloud's client in the parameter.
+// The method as returns Hetzner's client with the same token as the given client of the
+// cloud.
 func (w *world) as(tb testing.TB, c *client.Client) *sdk.Client {
 	tb.Helper()
 	secret, err := c.Token()

@@ -25,8 +25,8 @@ type parts struct {
 	regions       []cloudsim.Region
 }
 
-// partsOf reads the parts of one network. If the parameter of is empty, it reads the
-// parts of all networks.
+// partsOf reads the parts of one network. If the network id is empty, it reads the parts
+// of all networks.
 func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p parts, err error) {
 	o := cloudsim.ListOptions{Network: of}
 	ctx := r.Context()

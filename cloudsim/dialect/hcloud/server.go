@@ -28,8 +28,8 @@ func instanceBusy(s cloudsim.InstanceState) bool {
 const labelImage = dialect.LabelPrefix + "image"
 
 // serverOf returns the server of an instance. The server's public IPv4 address is the
-// external address of the instance, or its internal address if it has no external
-// address. The address in the private network is the internal address.
+// external address of the instance, or the internal address if no external address
+// exists. The address in the private network is the internal address.
 func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64) server {
 	s := server{
 		ID: dialect.Number(i.ID), Name: dialect.OtherName(i.Meta), Status: serverStatus[i.State], Created: i.CreatedAt,
