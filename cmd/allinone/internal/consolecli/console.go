@@ -32,7 +32,7 @@ import (
 )
 
 // defaultListen is the address of a console outside of the cloud.
-const defaultListen = "127.0.0.1:8190"
+const defaultListen = "127.0.0.1:8192"
 
 // redirectLife is the time for which the file with a link exists. A browser reads it at once.
 const redirectLife = 10 * time.Second
@@ -66,7 +66,7 @@ with its own token, and sees only what this token may read.`,
 
   # A console for a cloud and a cluster
   allinone console --cloud-url http://127.0.0.1:8180 --token-file admin.token --kubeconfig ~/.kube/config &
-  allinone console link --console-url http://127.0.0.1:8190`,
+  allinone console link --console-url http://127.0.0.1:8192`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), logging.New(e.Stderr, logging.Level(f.verbose), f.logFormat))
