@@ -88,7 +88,7 @@ func Decode(raw []byte, into any) error {
 		if field == "" {
 			field = "body"
 		}
-		return cloudsim.InvalidField(field, "must be a "+wrong.Type.String()+", got a "+wrong.Value)
+		return cloudsim.InvalidField(field, "must have the type "+wrong.Type.String()+", got "+wrong.Value)
 	}
 	if err != nil {
 		// The package encoding/json has no type for this error.
