@@ -92,7 +92,7 @@ function App() {
       ${h?.cluster && !h.cluster.live && html`<div class="banner" role="status"><b>The cluster side is not current.</b><span>${h.cluster.problem}</span></div>`}
       ${h ? html`<${View} />` : html`<p class="muted">Reading the cloud…</p>`}</main>
     ${view === 'map' && html`<aside aria-label="Selected object" class=${selected.value ? 'open' : ''}><${Panel} /></aside>`}
-    <footer><span>revision ${h?.rev ?? '…'}</span><span>${h?.viewers ?? 1} ${h?.viewers === 1 ? 'viewer' : 'viewers'}</span><span class="grow"></span><span><kbd>/</kbd> find</span></footer>
+    <footer><span>revision ${h?.rev ?? '…'}</span><span>${h?.viewers ?? 1} ${(h?.viewers ?? 1) === 1 ? 'viewer' : 'viewers'}</span><span class="grow"></span><span><kbd>/</kbd> find</span></footer>
     <${Confirm} /><${Toast} /><div class="sr" aria-live="polite">${said.value}</div></div>`;
 }
 

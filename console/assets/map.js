@@ -51,6 +51,9 @@ function Pair({ pair, disks, cluster }) {
     ${cluster && (n ? html`<${NodeCard} n=${n} expected=${found.some((f) => f.rule === 'stopped-without-taint')} />` : html`<div class="card ghost">no Node</div>`)}</div>`;
 }
 
+/** count returns a number of instances as text. */
+const count = (n) => `${n} ${n === 1 ? 'instance' : 'instances'}`;
+
 /** pairs returns the pairs of instances and Nodes by zone. */
 function pairs() {
   const differences = new Map();
@@ -146,7 +149,7 @@ export function Map_() {
     ${lbs.length > 10 && html`<a href="#/resources/loadBalancer">${lbs.length - 10} more load balancers</a>`}
     ${total === 0 && html`<${Empty} title="No instance yet">Create the first instance:<${Create} /></${Empty}>`}
     ${total > 0 && (cluster ? html`<div class="legend"><h2>CLOUD: existing instances</h2><span></span><h2>CLUSTER: Nodes of Kubernetes</h2></div>` : html`<div class="legend alone"><h2>CLOUD</h2><span class="small muted">This console knows no cluster. Start it with --kubeconfig to see the Nodes.</span></div>`)}
-    ${total > 0 && zones.map(([zone, list]) => html`<section class="zone" key=${zone} aria-label=${`Zone ${zone}`}><h3>${zone} <span class="muted small">${list.filter((p) => p.instance).length} instances</span>${outageOf(zone)}</h3>
+    ${total > 0 && zones.map(([zone, list]) => html`<section class="zone" key=${zone} aria-label=${`Zone ${zone}`}><h3>${zone} <span class="muted small">${count(list.filter((p) => p.instance).length)}</span>${outageOf(zone)}</h3>
       ${total > many ? html`<${Squares} list=${list} />` : html`<div class=${cluster ? '' : 'tiles'}>${list.map((p) => html`<${Pair} key=${p.key} pair=${p} disks=${disks} cluster=${cluster} />`)}</div>`}</section>`)}
     ${total > 0 && can('instances.create') && html`<details><summary>Create an instance</summary><${Create} /></details>`}`;
 }
