@@ -54,8 +54,8 @@ func (s *Settings) client() *client.Client {
 	}
 }
 
-// retarget is an HTTP transport. It replaces the URL of the first configuration
-// in each request by the URL of the current configuration.
+// retarget is an HTTP transport. In each request, it replaces the URL of the
+// first configuration by the URL of the current configuration.
 type retarget struct {
 	next     http.RoundTripper
 	settings *Settings

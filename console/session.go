@@ -34,7 +34,8 @@ type CreateLink struct {
 	Project    cloudsim.ProjectID `json:"project,omitempty"`    // absent: the caller's project
 }
 
-// Link is a link that signs in one browser. Its code is valid for two minutes and for one use.
+// Link is a link with which one browser can sign in. Its code is valid for two minutes and for
+// one use.
 type Link struct {
 	Path      string    `json:"path"` // path and fragment of the URL
 	ExpiresAt time.Time `json:"expiresAt"`

@@ -50,7 +50,7 @@ type Config struct {
 	ShutdownGrace time.Duration
 	// MaxConnections is the maximum number of open connections or flows of a listener that sets
 	// no limit. The data plane refuses further connections. The default is 10,000. A connection
-	// needs two file descriptors, and two more per direction while it moves many bytes. A flow
+	// needs two file descriptors. Each direction that moves many bytes needs two more. A flow
 	// needs one file descriptor.
 	MaxConnections int
 	// MaxOpen is the maximum number of open connections and flows of all listeners together. The

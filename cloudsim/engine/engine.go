@@ -185,9 +185,9 @@ type replaceable interface {
 	// old records.
 	prepare(*store.Tx) error
 	// loadZones, loadFaults and loadRates update the copies of records in
-	// memory. A load or a reset calls loadZones only if its transaction failed.
-	// The call is necessary because prepare may already have changed the copy of
-	// the zones.
+	// memory. LoadState and ResetState call loadZones only if their transaction
+	// failed. The call is necessary because prepare may already have changed the
+	// copy of the zones.
 	loadZones() error
 	loadFaults() error
 	loadRates() error

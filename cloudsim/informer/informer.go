@@ -16,7 +16,7 @@ import (
 )
 
 // Listed contains a revision for each listed kind. This is the revision of the
-// cloud when the list of this kind began.
+// cloud at the start of the call that listed this kind.
 type Listed map[cloudsim.ResourceKind]uint64
 
 // Handler is a consumer of the cloud's resources. Run calls its methods one at a

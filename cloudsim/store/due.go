@@ -76,7 +76,7 @@ func (t *Tx) NextDue() (time.Time, bool) {
 	return time.Unix(0, int64(fromU64(k[:8]))).UTC(), true
 }
 
-// TakeDue removes up to limit due work items and returns them.
+// TakeDue removes due work items and returns them. Their maximum number is limit.
 func (t *Tx) TakeDue(limit int) ([]Work, error) {
 	b := t.read(bucketDue)
 	if b == nil {

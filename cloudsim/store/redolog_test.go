@@ -13,9 +13,9 @@ import (
 )
 
 // header reads a file of testdata/redo. Each file has the first two blocks of the redo log of an
-// earlier version. A kill signal ended that version. In the run that left the file "killed", the
-// last commits were small. In the run that left the file "settled", the last commit was too
-// large for the log.
+// earlier version. A kill signal ended a program of that version. In the run that left the file
+// "killed", the last commits were small. In the run that left the file "settled", the last
+// commit was too large for the log.
 func header(t *testing.T, name string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "redo", name+".redo"))

@@ -80,8 +80,9 @@ func (p *plan) cloud() component {
 
 // ccm runs the cloud controller manager: Kubernetes' controllers with this project's
 // provider. For each node that is not Ready, the CCM asks the cloud every second
-// whether the instance is deleted or stopped. The default interval is five seconds.
-// The CCM does not ask about Ready nodes, so the short interval causes few requests.
+// whether the instance is deleted or stopped. Upstream's default for this interval
+// is five seconds. The CCM does not ask about Ready nodes, so the short interval
+// causes few requests.
 func (p *plan) ccm(conf *tls.Config) component {
 	url := p.ports.url("https", "ccm")
 	_, _, pods := p.podFlags()

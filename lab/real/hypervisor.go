@@ -194,7 +194,7 @@ func (h *hypervisor) adopt(ctx context.Context) error {
 	return nil
 }
 
-// begin starts the keeper of a machine.
+// begin starts the goroutine that manages a machine.
 func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
 	k := &keeper{news: newNotification()}
 	h.mu.Lock()

@@ -106,8 +106,8 @@ func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	}
 	missing := a.uncalled(places)
 	if len(missing) == 0 && len(places) > 0 && a.wanted(ctx) > a.connected() {
-		// Several servers share an address. Each sync calls the address again until the agent has
-		// a session with every server.
+		// Several servers share an address. The agent calls the address once in each sync, until
+		// the agent has a session with every server.
 		missing = []place{places[rand.N(len(places))]} //nolint:gosec // no secret
 	}
 	var calls sync.WaitGroup

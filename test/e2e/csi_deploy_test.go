@@ -161,8 +161,8 @@ driverName: csi.cloudsim.dev
 parameters: {iops: "4000"}
 `
 
-// testShippedVolumes proves that a claim of the class in deploy/csi gets a volume. The controllers
-// attach this volume, make it larger and change its class.
+// testShippedVolumes proves that a PersistentVolumeClaim gets a volume if it uses the StorageClass
+// in deploy/csi. The controllers attach this volume, make it larger and change its class.
 func (l *labRun) testShippedVolumes(*testing.T) {
 	l.kubectl("label", "node", "node-1", "topology.csi.cloudsim.dev/zone=sim-1a")
 	l.apply(hollowDriver)

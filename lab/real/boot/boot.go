@@ -26,10 +26,11 @@ const (
 	calm       = time.Minute // after a longer run than this, the pause before a program's restart is firstPause again
 )
 
-// Run runs a machine. It waits for the message Go and builds the machine's root folder. Then
-// it runs the programs of s, and restarts programs that end. When ctx ends, it sends SIGTERM
-// to all processes, waits at most Spec.Grace, and returns. The process that calls Run is PID
-// 1. When PID 1 exits, the kernel ends the remaining processes of the machine.
+// Run runs a machine. It waits until the message in the constant Go arrives on start. Then
+// it builds the machine's root folder. Then it runs the programs of s, and restarts programs
+// that end. When ctx ends, it sends SIGTERM to all processes, waits at most Spec.Grace, and
+// returns. The process that calls Run is PID 1. When PID 1 exits, the kernel ends the
+// remaining processes of the machine.
 func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -120,8 +121,8 @@ func awaitSocket(ctx context.Context, path string) bool {
 }
 
 // start starts a program and returns a channel that receives the program's exit status.
-// start does not wait for the program. The method reap waits for all child processes,
-// because the kernel also makes orphans children of PID 1.
+// start does not wait for the program. The method reap waits for all child processes.
+// They include orphans, because the kernel makes PID 1 the parent of each orphan.
 func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	if err := os.MkdirAll(filepath.Dir(p.Log), 0o755); err != nil {
 		return nil, err

@@ -68,8 +68,8 @@ func mount(kind, at string, flags uintptr, data string) error {
 }
 
 // The parameter named at is a path. mount creates this path and binds b.From to it. If
-// b.From is a symbolic link and b.To is the same path, mount copies the link instead. An
-// example is /bin on modern distributions.
+// b.From is a symbolic link and b.To is equal to b.From, mount copies the link instead.
+// An example is /bin on modern distributions.
 func (b Bind) mount(at string) error {
 	info, err := os.Lstat(b.From)
 	if b.Optional && errors.Is(err, fs.ErrNotExist) {
