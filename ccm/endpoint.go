@@ -231,9 +231,10 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 	return to, nil
 }
 
-// carriesPods reports whether the cloud's network may deliver packets to pods
-// on these nodes. It returns false if there is at least one node, the mirror
-// has the instance of every node, and no instance has a pod range.
+// carriesPods reports whether it is possible that the cloud's network delivers
+// packets to pods on these nodes. It returns false if there is at least one
+// node, the mirror has the instance of every node, and no instance has a pod
+// range.
 func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {

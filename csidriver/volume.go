@@ -168,8 +168,8 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 				return c.place(ctx, o)
 			}
 		case onlyAbout(err, "zone", "replicaZones", "sourceSnapshot", "sourceDisk"):
-			// The source may not be available in this place. RESOURCE_EXHAUSTED
-			// lets the scheduler try another node.
+			// It is possible that the source is not available in this zone.
+			// RESOURCE_EXHAUSTED lets the scheduler try another node.
 			err = status.Errorf(codes.ResourceExhausted, "accessibility_requirements: %s: %v", zoneKey(c.cfg.Name), err)
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// foreign lets a socket bind to an address that is not this machine's.
+// foreign lets a socket bind to an address that this machine does not have.
 func foreign(_, _ string, c syscall.RawConn) error {
 	var err error
 	cerr := c.Control(func(fd uintptr) { err = transparent(int(fd)) })

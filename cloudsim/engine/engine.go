@@ -270,8 +270,8 @@ func (e *Engine) readZones(tx *store.Tx) error {
 	return nil
 }
 
-// loadZones restores regionOf after a failed transaction, which may have
-// changed this map. It uses a write transaction, so that no other write
+// A failed transaction may have changed the map regionOf. loadZones then
+// restores regionOf. It uses a write transaction, so that no other write
 // transaction reads regionOf at the same time.
 func (e *Engine) loadZones() error { return e.store.Update("", e.readZones) }
 

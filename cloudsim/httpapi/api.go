@@ -157,8 +157,8 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	})
 }
 
-// maxTarget is the maximum length in bytes of an id in the audit. The audit cuts a longer id
-// from a URL path to this length.
+// maxTarget is the maximum length in bytes of an id in the audit. If an id in a URL path is
+// longer, the audit truncates this id to the limit.
 const maxTarget = 128
 
 // dialectCallHeader is the request header in which a dialect sends the name of its call. The cloud

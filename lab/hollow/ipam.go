@@ -168,7 +168,7 @@ func needsAddress(p *corev1.Pod) bool {
 	return !p.Spec.HostNetwork && p.Status.PodIP == "" && p.DeletionTimestamp == nil && !done(p)
 }
 
-// done reports whether a pod has ended, so that it no longer uses its addresses.
+// done reports whether a pod has ended. An ended pod no longer uses its addresses.
 func done(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }

@@ -52,7 +52,8 @@ func (d Dir) left(t *testing.T) (what []string) {
 	return what
 }
 
-// Down ends the machines of a lab by their names on the host, so it needs no readable run.json.
+// Down finds the machines of a lab by their names on the host and stops them, so it does not
+// need to read run.json.
 func TestDownWithADamagedRecordEndsMachines(t *testing.T) {
 	d := newDir(t)
 	layVPC(t, d)

@@ -9,7 +9,8 @@ import (
 )
 
 // TestEnsureSecretIsWhole proves that a start never reads an incomplete token. This is true for
-// concurrent starts, and for a start after a killed start.
+// processes that start at the same time, and for a start after a process was killed during its
+// start.
 func TestEnsureSecretIsWhole(t *testing.T) {
 	for range 20 {
 		path := filepath.Join(t.TempDir(), "token")
