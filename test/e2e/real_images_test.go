@@ -8,10 +8,12 @@ import (
 	"testing"
 )
 
-// testRealImages proves that an image loaded from an archive reaches all running machines and a
+// TestRealImages proves that an image loaded from an archive reaches all running machines and a
 // machine that is created later. The image survives a stop. A removed image is on no machine. A
 // truncated archive changes nothing.
-func (l *labRun) testRealImages(t *testing.T) {
+func TestRealImages(t *testing.T) {
+	l := newRealLab(t)
+	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "2", "--port-base", "0", "--profile", "instant")
 	const loaded, node = "example.org/loaded:v1", "images-1"
 	ctr := func(args ...string) string {
 		return l.must(l.allinone, append([]string{"enter", "node-2", "/opt/machine/ctr", "-n", "k8s.io", "images"}, args...)...)

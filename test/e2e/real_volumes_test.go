@@ -16,7 +16,6 @@ import (
 // TestRealVolumes checks the statements of docs/howto/volumes.md with real machines. The driver,
 // the Kubernetes controllers and the kubelets are the same programs that users run.
 func TestRealVolumes(t *testing.T) {
-	t.Parallel() // this test mostly waits
 	l := newRealLab(t)
 	if _, err := os.Stat(filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")); err != nil {
 		t.Fatalf("%v: run make csi", err)
