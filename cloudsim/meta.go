@@ -30,6 +30,9 @@ const (
 	MaxLabelValue   = 256
 	DefaultPageSize = 500
 	MaxPageSize     = 5000
+	// MaxInstancesInFilter is the maximum number of instances that a list of
+	// disks can select.
+	MaxInstancesInFilter = 100
 )
 
 // NamePattern is the format of a name: an RFC 1123 label, because an instance's
@@ -114,10 +117,11 @@ type ListOptions struct {
 	After  string            // List.Next of the previous page
 	Limit  int               // page size; 0 means DefaultPageSize, at most MaxPageSize
 
-	Network NetworkID // only resources in this network, for kinds with a network
-	Kind    string    // only records of this kind
-	Target  string    // only operations on the resource with this id
-	State   string    // only operations in this state
+	Network   NetworkID    // only resources in this network, for kinds with a network
+	Instances []InstanceID // only disks with an attachment to one of these instances, at most MaxInstancesInFilter
+	Kind      string       // only records of this kind
+	Target    string       // only operations on the resource with this id
+	State     string       // only operations in this state
 }
 
 // Resource gives access to the Meta of any resource.

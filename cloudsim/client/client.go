@@ -209,6 +209,9 @@ func listQuery(o cloudsim.ListOptions) string {
 	if o.Limit != 0 {
 		q.Set("limit", strconv.Itoa(o.Limit))
 	}
+	for _, id := range o.Instances {
+		q.Add("instance", string(id))
+	}
 	for k, v := range o.Labels {
 		q.Add("label", k+"="+v)
 	}

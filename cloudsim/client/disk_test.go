@@ -33,6 +33,11 @@ func everyDiskVerb(t *testing.T, c *client.Client, i cloudsim.Instance) {
 	if diff := cmp.Diff(want, d.Attachments); diff != "" || d.State != cloudsim.DiskInUse {
 		t.Errorf("attached disk: got state %s, want in-use; attachments differ: %s", d.State, diff)
 	}
+	for instance, want := range map[cloudsim.InstanceID]int{i.ID: 1, "i-0000ff": 0} {
+		if l := must(c.ListDisks(ctx, cloudsim.ListOptions{Instances: []cloudsim.InstanceID{instance}}))(t); len(l.Items) != want {
+			t.Errorf("disks of instance %s: got %+v, want %d", instance, l.Items, want)
+		}
+	}
 	if _, err := c.DeleteDisk(ctx, d.ID); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("deletion of an attached disk: got error %v, want Conflict", err)
 	}

@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +63,66 @@ func TestAttachmentRefusals(t *testing.T) {
 		if got = must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: b.ID, Force: true}))(t); got.State != cloudsim.DiskAvailable {
 			t.Errorf("forced detachment from a terminating instance: got %+v", got)
 		}
+	})
+}
+
+// TestListDisksOfInstances proves that a list with the filter Instances has all
+// disks with an attachment to these instances, in every state of the attachment,
+// and no other disks. The filter also works together with other filters, with
+// pages, and with a stale read.
+func TestListDisksOfInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t), slowDisks)
+		defer down()
+		rest := func() { time.Sleep(21 * time.Second); synctest.Wait() }
+		a, b := mustCreate(t, e, ctx, "a"), mustCreate(t, e, ctx, "b")
+		first, other := mustCreateDisk(t, e, ctx, "first"), mustCreateDisk(t, e, ctx, "other")
+		second, copied := mustCreateDisk(t, e, ctx, "second", shared), mustCreateDisk(t, e, ctx, "free")
+		rest()
+		lists := func(when string, ctx context.Context, o cloudsim.ListOptions, want ...cloudsim.DiskID) {
+			t.Helper()
+			var got []cloudsim.DiskID
+			for _, d := range must(e.ListDisks(ctx, o))(t).Items {
+				got = append(got, d.ID)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: got disks %v, want %v", when, got, want)
+			}
+		}
+		of := func(i ...cloudsim.InstanceID) cloudsim.ListOptions { return cloudsim.ListOptions{Instances: i} }
+		for d, i := range map[cloudsim.DiskID]cloudsim.InstanceID{first.ID: a.ID, second.ID: a.ID, other.ID: b.ID} {
+			must(e.AttachDisk(ctx, d, cloudsim.AttachDisk{Instance: i}))(t)
+		}
+		lists("attaching", ctx, of(a.ID), first.ID, second.ID)
+		rest()
+		must(e.AttachDisk(ctx, second.ID, cloudsim.AttachDisk{Instance: b.ID}))(t)
+		lists("attached", ctx, of(a.ID), first.ID, second.ID)
+		lists("with a shared disk", ctx, of(b.ID), other.ID, second.ID)
+		lists("without an instance", ctx, of("i-0000ff"))
+		lists("of two instances", ctx, of(b.ID, a.ID), first.ID, other.ID, second.ID)
+		onA := []cloudsim.InstanceID{a.ID}
+		lists("with a name", ctx, cloudsim.ListOptions{Instances: onA, Name: "second"}, second.ID)
+		lists("with another disk's name", ctx, cloudsim.ListOptions{Instances: onA, Name: "other"})
+		lists("with a zone", ctx, cloudsim.ListOptions{Instances: onA, Zone: "sim-1b"})
+		lists("with a source", ctx, cloudsim.ListOptions{Instances: onA, Source: string(copied.ID)})
+		lists("second page", ctx, cloudsim.ListOptions{Instances: onA, After: string(first.ID), Limit: 1}, second.ID)
+		if l := must(e.ListInstances(ctx, of(a.ID)))(t); len(l.Items) != 0 {
+			t.Errorf("instances of an instance: got %+v, want none", l.Items)
+		}
+		rest()
+		must(e.DetachDisk(ctx, first.ID, cloudsim.DetachDisk{Instance: a.ID}))(t)
+		lists("detaching", ctx, of(a.ID), first.ID, second.ID)
+		rest()
+		lists("detached", ctx, of(a.ID), second.ID)
+
+		mustFault(t, e, fault("stale", "disks.list", effect(cloudsim.FaultEffect{Type: cloudsim.FaultStaleRead, AgeSeconds: 30})))
+		reader := enter(t, e, "secret", "default")
+		hit := must(e.Decide(reader, engine.Subject{Operation: "disks.list"}))(t)
+		lists("stale", engine.Under(reader, hit), of(a.ID), first.ID, second.ID)
+
+		p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "empty"}))(t)
+		lists("in another project", enter(t, e, "secret", string(p.ID)), of(a.ID))
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,8 +64,8 @@ func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T
 
 // listPage returns one page of a table. The function in the parameter zone
 // returns the zone of a resource. This parameter is nil for kinds without
-// zones. listPage finds names and sources in indexes. For other filters it
-// reads all resources of the project.
+// zones. listPage finds names, sources and instances in indexes. For other
+// filters it reads all resources of the project.
 func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
 		return l, cloudsim.InvalidField("after", "must be the member next of the page before, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
@@ -83,6 +84,9 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 			if in, ok := any(*v).(interface{ InNetwork() cloudsim.NetworkID }); !ok || in.InNetwork() != o.Network {
 				return false
 			}
+		}
+		if len(o.Instances) > 0 && !slices.ContainsFunc(indexed(t, byInstance, v), func(id string) bool { return slices.Contains(o.Instances, cloudsim.InstanceID(id)) }) {
+			return false
 		}
 		if o.Kind != "" {
 			if r, ok := any(*v).(interface{ RecordKind() string }); !ok || r.RecordKind() != o.Kind {
@@ -137,8 +141,17 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 	return l, err
 }
 
+// indexed returns the values of a resource in an index of its table. It returns
+// nil if the table does not have this index.
+func indexed[T any](t store.Table[T], index string, v *T) []string {
+	if of := t.Index[index]; of != nil {
+		return of(v)
+	}
+	return nil
+}
+
 // rows yields the resources that may match the options o. It reads an index if
-// o selects a name, a source, or a kind of records.
+// o selects a name, a source, an instance, or a kind of records.
 func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
 	project := call.Project
 	if t.Prefix == "" {
@@ -149,6 +162,13 @@ func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptio
 			return func(func(T, error) bool) {}
 		}
 		return t.Find(tx, bySource, o.Source, o.After)
+	}
+	if len(o.Instances) > 0 && t.Index[byInstance] != nil {
+		var ids []string
+		for _, id := range o.Instances {
+			ids = append(ids, string(id))
+		}
+		return t.FindAny(tx, byInstance, ids, o.After)
 	}
 	if t.Kind == cloudsim.KindRecord { // records of different kinds can have the same name
 		switch {

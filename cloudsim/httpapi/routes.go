@@ -111,20 +111,24 @@ func (b ByID) target() string { return b.ID }
 
 // listInput is a request for a page of a list.
 type listInput struct {
-	Name    string   `query:"name" maxLength:"255" doc:"Only the resource with exactly this name"`
-	Label   []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be repeated"`
-	Zone    string   `query:"zone" maxLength:"63" doc:"Only resources in this zone"`
-	Source  string   `query:"source" maxLength:"128" doc:"Only resources created from the disk or snapshot with this id"`
-	Network string   `query:"network" maxLength:"128" doc:"Only resources in the network of this id"`
-	Kind    string   `query:"kind" maxLength:"63" doc:"Only records of this kind"`
-	Target  string   `query:"target" maxLength:"128" doc:"Only operations on the resource with this id"`
-	State   string   `query:"state" maxLength:"63" doc:"Only operations in this state"`
-	After   string   `query:"after" maxLength:"128" doc:"Value of next in the previous page"`
-	Limit   int      `query:"limit" minimum:"0" maximum:"5000" doc:"Page size; 0 or absent for 500"`
+	Name     string   `query:"name" maxLength:"255" doc:"Only the resource with exactly this name"`
+	Label    []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be repeated"`
+	Zone     string   `query:"zone" maxLength:"63" doc:"Only resources in this zone"`
+	Source   string   `query:"source" maxLength:"128" doc:"Only resources created from the disk or snapshot with this id"`
+	Network  string   `query:"network" maxLength:"128" doc:"Only resources in the network of this id"`
+	Instance []string `query:"instance,explode" maxItems:"100" doc:"Only disks that are attached to the instance of this id; may be repeated"`
+	Kind     string   `query:"kind" maxLength:"63" doc:"Only records of this kind"`
+	Target   string   `query:"target" maxLength:"128" doc:"Only operations on the resource with this id"`
+	State    string   `query:"state" maxLength:"63" doc:"Only operations in this state"`
+	After    string   `query:"after" maxLength:"128" doc:"Value of next in the previous page"`
+	Limit    int      `query:"limit" minimum:"0" maximum:"5000" doc:"Page size; 0 or absent for 500"`
 }
 
 func (in listInput) options() (cloudsim.ListOptions, error) {
 	o := cloudsim.ListOptions{Name: in.Name, Zone: in.Zone, Source: in.Source, Network: cloudsim.NetworkID(in.Network), Kind: in.Kind, Target: in.Target, State: in.State, After: in.After, Limit: in.Limit}
+	for _, id := range in.Instance {
+		o.Instances = append(o.Instances, cloudsim.InstanceID(id))
+	}
 	for _, l := range in.Label {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok || k == "" {

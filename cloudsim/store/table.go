@@ -141,6 +141,27 @@ func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) b
 	}
 }
 
+// FindAny yields the resources that have one of the given values in an index. It
+// yields each resource once, sorted by id, and only ids greater than the
+// parameter after. It reads the ids of all these resources before it yields the
+// first resource. It stops at an error.
+func (t Table[T]) FindAny(tx *Tx, index string, values []string, after string) func(func(T, error) bool) {
+	return func(yield func(T, error) bool) {
+		var ids []string
+		for _, value := range values {
+			for id := range t.ids(tx, index, value, after) {
+				ids = append(ids, id)
+			}
+		}
+		slices.Sort(ids)
+		for _, id := range slices.Compact(ids) {
+			if v, err := t.Get(tx, id); !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // Count returns the number of resources with the given value in an index, but
 // at most limit. It reads no resource.
 func (t Table[T]) Count(tx *Tx, index, value string, limit int) int {

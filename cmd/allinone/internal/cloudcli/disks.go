@@ -15,7 +15,7 @@ import (
 
 var disks = kind[cloudsim.Disk, cloudsim.DiskID]{
 	kind: cloudsim.KindDisk, noun: "disk", plural: "disks", command: "disks", prefix: "disk-",
-	sample: "data-1", zoned: true, sourced: true,
+	sample: "data-1", zoned: true, sourced: true, attached: true,
 	id:    func(d cloudsim.Disk) string { return string(d.ID) },
 	state: func(d cloudsim.Disk) string { return string(d.State) },
 	columns: []cli.Column[cloudsim.Disk]{
@@ -201,15 +201,21 @@ func diskThenInstance(c *cli.Connection) cobra.CompletionFunc {
 	}
 }
 
-// diskAndInstance returns the ids of the disk and the instance in args. It accepts the id of a
-// deleted instance, because the disk may still be attached to this instance.
+// instanceID returns the id of an instance. It accepts the id of a deleted instance, because a disk
+// may still be attached to this instance.
+func instanceID(ctx context.Context, cl *client.Client, nameOrID string) (cloudsim.InstanceID, error) {
+	i, err := instances.resolve(ctx, cl, nameOrID)
+	if errors.Is(err, cloudsim.NotFound) && instances.mayBeID(nameOrID) {
+		return cloudsim.InstanceID(nameOrID), nil
+	}
+	return i.ID, err
+}
+
+// diskAndInstance returns the ids of the disk and the instance in args.
 func diskAndInstance(ctx context.Context, cl *client.Client, args []string) (cloudsim.DiskID, cloudsim.InstanceID, error) {
 	d, notDisk := disks.resolve(ctx, cl, args[0])
-	i, notInstance := instances.resolve(ctx, cl, args[1])
-	if errors.Is(notInstance, cloudsim.NotFound) && instances.mayBeID(args[1]) {
-		i.ID, notInstance = cloudsim.InstanceID(args[1]), nil
-	}
-	return d.ID, i.ID, errors.Join(notDisk, notInstance)
+	i, notInstance := instanceID(ctx, cl, args[1])
+	return d.ID, i, errors.Join(notDisk, notInstance)
 }
 
 func newAttachDiskCommand(c *cli.Connection) *cobra.Command {

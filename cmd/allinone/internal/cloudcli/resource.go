@@ -27,6 +27,7 @@ type kind[T cloudsim.Resource, ID ~string] struct {
 	sourced bool   // the list command can filter by source
 
 	networked bool // the list command can filter by network
+	attached  bool // the list command can filter by the instance of an attachment
 	worked    bool // the list command can filter by target and state of an operation
 	kinded    bool // the list command can filter by the kind of a record
 
@@ -140,6 +141,7 @@ func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
 		watching bool
 		source   string
 		network  string
+		attached []string
 	)
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List " + k.plural, Args: cobra.NoArgs,
@@ -162,6 +164,14 @@ func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
 				return err
 			}
 			where.Network = n.ID
+		}
+		where.Instances = nil
+		for _, nameOrID := range attached {
+			id, err := instanceID(ctx, cl, nameOrID)
+			if err != nil {
+				return err
+			}
+			where.Instances = append(where.Instances, id)
 		}
 		p := k.printer(c, o)
 		if watching {
@@ -188,6 +198,10 @@ func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
 	if k.sourced {
 		f.StringVar(&source, "source", "", "only resources that were created from this `DISK`, or from the snapshot with this id")
 		_ = cmd.RegisterFlagCompletionFunc("source", names(c, disks))
+	}
+	if k.attached {
+		f.StringArrayVar(&attached, "instance", nil, "only disks that are attached to this `INSTANCE`; may be repeated")
+		_ = cmd.RegisterFlagCompletionFunc("instance", names(c, instances))
 	}
 	if k.worked {
 		f.StringVar(&where.Target, "target", "", "only operations on the resource with this `ID`")

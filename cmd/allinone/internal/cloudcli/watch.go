@@ -165,7 +165,7 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 			return false
 		}
 	}
-	if o := w.where; o.Zone == "" && o.Source == "" && o.Network == "" && o.Kind == "" && o.Target == "" && o.State == "" {
+	if o := w.where; o.Zone == "" && o.Source == "" && o.Network == "" && len(o.Instances) == 0 && o.Kind == "" && o.Target == "" && o.State == "" {
 		return true
 	}
 	var in struct {
@@ -178,6 +178,8 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 		Kind           string   `json:"kind"`
 		Target         string   `json:"target"`
 		State          string   `json:"state"`
+
+		Attachments []cloudsim.Attachment `json:"attachments"`
 	}
 	if err := json.Unmarshal(ev.Object, &in); err != nil {
 		return false
@@ -185,10 +187,11 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 	inZone := w.where.Zone == "" || slices.Contains(append(in.ReplicaZones, in.Zone), w.where.Zone)
 	ofSource := w.where.Source == "" || slices.Contains([]string{in.Disk, in.SourceDisk, in.SourceSnapshot}, w.where.Source)
 	inNetwork := w.where.Network == "" || in.Network == string(w.where.Network)
+	ofInstance := len(w.where.Instances) == 0 || slices.ContainsFunc(in.Attachments, func(a cloudsim.Attachment) bool { return slices.Contains(w.where.Instances, a.Instance) })
 	ofKind := w.where.Kind == "" || in.Kind == w.where.Kind
 	onTarget := w.where.Target == "" || in.Target == w.where.Target
 	inState := w.where.State == "" || in.State == w.where.State
-	return inZone && ofSource && inNetwork && ofKind && onTarget && inState
+	return inZone && ofSource && inNetwork && ofInstance && ofKind && onTarget && inState
 }
 
 // stream prints objects one after the other, as the command gets them.
