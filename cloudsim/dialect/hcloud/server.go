@@ -67,13 +67,21 @@ func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64) ser
 	return s
 }
 
-// servers returns the servers of instances.
+// servers returns the servers of instances. A page has at most maxPerPage instances, which
+// is below cloudsim.MaxInstancesInFilter.
 func (a *api) servers(r *dialect.Request, all []cloudsim.Instance) ([]server, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
 	types, err := a.types.get(r)
 	if err != nil {
 		return nil, err
 	}
-	disks, _, err := cloudsim.All(r.Context(), r.Cloud.ListDisks, cloudsim.ListOptions{})
+	var attached cloudsim.ListOptions
+	for _, i := range all {
+		attached.Instances = append(attached.Instances, i.ID)
+	}
+	disks, _, err := cloudsim.All(r.Context(), r.Cloud.ListDisks, attached)
 	if err != nil {
 		return nil, err
 	}
