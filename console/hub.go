@@ -197,7 +197,8 @@ func (c *cloudHandler) List(ctx context.Context) (informer.Listed, error) {
 		}
 	}
 	if h.synced {
-		h.notice = "The cloud was replaced or its journal was compacted. This page shows the new state."
+		// The time makes each notice a new text, so that a browser shows it again.
+		h.notice = "The cloud was replaced or its journal was compacted at " + time.Now().UTC().Format(time.TimeOnly) + " UTC. This page shows the new state."
 	}
 	h.objects, h.rev, h.synced = objects, rev, true
 	h.dirty, h.events, h.fresh, h.reset = map[key]cloudsim.ProjectID{}, nil, nil, true
