@@ -1,5 +1,6 @@
 // Actions: each has a call of the API, a command of the CLI that does the same, and sometimes an undo.
 import { html } from './vendor/htm-preact.js';
+import { useState } from './vendor/hooks.js';
 import { signal } from './vendor/signals.js';
 import { call, can, get } from './store.js';
 import { tell, Command } from './parts.js';
@@ -42,6 +43,8 @@ function deletion(kind, o) {
   };
 }
 
+const cancellable = ['create', 'start', 'attach', 'detach']; // verbs with a transition for the verb cancel, in the packages of the cloud
+
 /** actionsFor returns the actions that an object allows in its present state. */
 export function actionsFor(kind, o) {
   const list = [];
@@ -55,7 +58,7 @@ export function actionsFor(kind, o) {
   if (kind === 'operation') {
     const out = [];
     if (o.state === 'running' && o.heldBy) out.push({ id: 'holds.release', label: 'Release', primary: true, command: `allinone cloud operations release ${o.id}`, run: () => call('POST', `/v1/operations/${o.id}/release`), said: `Released ${o.id}` });
-    if (o.state === 'running') out.push({ id: 'operations.cancel', label: 'Cancel', command: `allinone cloud operations cancel ${o.id}${inProject(o)}`, run: () => call('POST', `/v1/operations/${o.id}/cancel`, undefined, o.project), said: `Cancelled ${o.id}` });
+    if (o.state === 'running' && cancellable.includes(o.verb)) out.push({ id: 'operations.cancel', label: 'Cancel', command: `allinone cloud operations cancel ${o.id}${inProject(o)}`, run: () => call('POST', `/v1/operations/${o.id}/cancel`, undefined, o.project), said: `Cancelled ${o.id}` });
     return out;
   }
   if (kind === 'disk') {
@@ -87,16 +90,15 @@ export async function perform(action) {
   }
 }
 
-const shown = signal(''); // the command of the button with the focus or the pointer
-
 /** Actions shows a button for each action, and the equivalent command. */
 export function Actions({ list, children }) {
+  const [shown, setShown] = useState(''); // the label of the button that had the focus or the pointer last
   const allowed = list.filter((a) => can(a.id));
   if (!allowed.length) return list.length ? html`<p class="muted small">Your link can only read. The commands need another token.</p>` : null;
-  const current = allowed.find((a) => a.command === shown.value) ?? allowed[0];
+  const current = allowed.find((a) => a.label === shown) ?? allowed[0];
   return html`<div class="actions"><div class="row wrap">
-    ${allowed.map((a) => html`<button key=${a.label} class=${a.primary ? 'primary' : a.danger ? 'danger' : ''} title=${a.title} disabled=${busy.value}
-      onMouseEnter=${() => (shown.value = a.command)} onFocus=${() => (shown.value = a.command)}
-      onClick=${() => (a.confirm ? (asking.value = a) : perform(a))}>${a.label}</button>`)}${children}</div>
+    ${allowed.map((a) => html`<button type="button" key=${a.label} class=${a.primary ? 'primary' : a.danger ? 'danger' : ''} title=${a.title} aria-disabled=${busy.value}
+      onMouseEnter=${() => setShown(a.label)} onFocus=${() => setShown(a.label)}
+      onClick=${() => busy.value || (a.confirm ? (asking.value = a) : perform(a))}>${a.label}</button>`)}${children}</div>
     <${Command} text=${current.command} /></div>`;
 }

@@ -1,12 +1,12 @@
 // The frame of all pages: header, menu, panel, footer and sign-in.
 import { html, render } from './vendor/htm-preact.js';
 import { useEffect, useRef, useState } from './vendor/hooks.js';
-import './vendor/signals.js';
-import { all, begin, cloudNow, count, head, identity, link, notice, now, project, route, selected, serverNow, signedIn, signInError, signOut, usePastedToken, version } from './store.js';
-import { Icon, age, said, toast } from './parts.js';
+import { effect } from './vendor/signals.js';
+import { all, begin, cloudNow, count, fresh, head, identity, link, notice, now, project, route, selected, serverNow, signedIn, signInError, signOut, usePastedToken, version } from './store.js';
+import { Icon, age, said, sayChanges, toast } from './parts.js';
 import { Map_ } from './map.js';
 import { Differences, Events, Resources, pageOf } from './tables.js';
-import { ObjectPage, Panel } from './object.js';
+import { ObjectPage, Panel, closePanel } from './object.js';
 import { Banner, Confirm, Faults, States, Time } from './tools.js';
 
 const views = { map: Map_, resources: Resources, object: ObjectPage, differences: Differences, events: Events, faults: Faults, time: Time, states: States };
@@ -30,7 +30,7 @@ function Search() {
         e.preventDefault();
         ref.current.focus();
       }
-      if (e.key === 'Escape' && selected.value) selected.value = null;
+      if (e.key === 'Escape' && selected.value) closePanel();
     };
     addEventListener('keydown', key);
     return () => removeEventListener('keydown', key);
@@ -40,19 +40,19 @@ function Search() {
   const go = (h) => {
     location.hash = pageOf(h.kind, h.id);
     setText('');
-    ref.current.blur();
+    document.getElementById('main').focus();
   };
   return html`<form class="search" role="search" onSubmit=${(e) => { e.preventDefault(); if (hits[0]) go(hits[0]); }}><input ref=${ref} type="search" aria-label="Find an object" placeholder="Find an instance, Node, Service…" value=${text} onInput=${(e) => setText(e.currentTarget.value)} /><kbd aria-hidden="true">/</kbd>
-    ${find && html`<ul class="hits">${hits.map((h) => html`<li><a href=${pageOf(h.kind, h.id)} onClick=${() => setText('')}><b>${h.name}</b> <span class="muted">${h.kind} ${h.id}</span></a></li>`)}${!hits.length && html`<li class="muted">No object has this name or id.</li>`}</ul>`}</form>`;
+    ${find && html`<ul class="hits">${hits.map((h) => html`<li><a href=${pageOf(h.kind, h.id)} onClick=${(e) => { e.preventDefault(); go(h); }}><b>${h.name}</b> <span class="muted">${h.kind} ${h.id}</span></a></li>`)}${!hits.length && html`<li class="muted">No object has this name or id.</li>`}</ul>`}</form>`;
 }
 
 function ConnectionPill() {
   const l = link.value;
   const c = head.value?.cloud;
-  if (l.state === 'lost') return html`<span class="pill bad" role="status"><span class="dot"></span>lost, trying again · data is ${age(now.value - l.at)} old</span>`;
-  if (l.state !== 'live') return html`<span class="pill warn" role="status"><span class="dot"></span>connecting</span>`;
-  if (c && !c.live) return html`<span class="pill bad" role="status" title=${c.problem}><span class="dot"></span>cloud lost · data is ${age(serverNow() - Date.parse(c.since))} old</span>`;
-  return html`<span class="pill ok" role="status"><span class="dot"></span>live</span>`;
+  if (l.state === 'lost') return html`<span class="pill bad"><span class="dot"></span><span role="status">lost, trying again</span><span>· data is ${age(now.value - l.at)} old</span></span>`;
+  if (l.state !== 'live') return html`<span class="pill warn"><span class="dot"></span><span role="status">connecting</span></span>`;
+  if (c && !c.live) return html`<span class="pill bad" title=${c.problem}><span class="dot"></span><span role="status">cloud lost</span><span>· data is ${age(serverNow() - Date.parse(c.since))} old</span></span>`;
+  return html`<span class="pill ok"><span class="dot"></span><span role="status">live</span></span>`;
 }
 
 function Header() {
@@ -91,10 +91,26 @@ function App() {
       ${notice.value && html`<div class="banner info" role="status"><span>${notice.value}</span><span class="grow"></span><button onClick=${() => (notice.value = '')}>Dismiss</button></div>`}
       ${h?.cluster && !h.cluster.live && html`<div class="banner" role="status"><b>The cluster side is not current.</b><span>${h.cluster.problem}</span></div>`}
       ${h ? html`<${View} />` : html`<p class="muted">Reading the cloud…</p>`}</main>
-    ${view === 'map' && html`<aside aria-label="Selected object" class=${selected.value ? 'open' : ''}><${Panel} /></aside>`}
+    ${view === 'map' && html`<aside id="panel" tabindex="-1" aria-label="Selected object" class=${selected.value ? 'open' : ''}><${Panel} /></aside>`}
     <footer><span>revision ${h?.rev ?? '…'}</span><span>${h?.viewers ?? 1} ${(h?.viewers ?? 1) === 1 ? 'viewer' : 'viewers'}</span><span class="grow"></span><span><kbd>/</kbd> find</span></footer>
     <${Confirm} /><${Toast} /><div class="sr" aria-live="polite">${said.value}</div></div>`;
 }
 
+// An update can remove or disable the element with the focus. The focus then moves to the nearest part of the page around it.
+let focused = []; // the element with the focus, and the elements around it
+addEventListener('focusin', (e) => {
+  focused = [];
+  for (let n = e.target; n && n !== document.body; n = n.parentElement) focused.push(n);
+});
+addEventListener('pointerdown', () => (focused = []), true); // a click beside all elements removes the focus
+new MutationObserver(() => {
+  if (document.activeElement !== document.body || !focused.length || (focused[0].isConnected && !focused[0].disabled)) return;
+  const near = focused.slice(1).find((n) => n.isConnected);
+  if (!near) return;
+  if (near.tabIndex < 0) near.tabIndex = -1;
+  near.focus({ preventScroll: true });
+}).observe(document.getElementById('app'), { childList: true, subtree: true, attributeFilter: ['disabled'] });
+
+effect(() => sayChanges(fresh.value));
 render(html`<${App} />`, document.getElementById('app'));
 begin();

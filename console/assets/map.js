@@ -2,20 +2,22 @@
 import { html } from './vendor/htm-preact.js';
 import { useEffect, useRef } from './vendor/hooks.js';
 import { all, get, head, selected, version, can } from './store.js';
-import { Chip, State, Empty, since, toneOf } from './parts.js';
+import { Chip, State, Empty, compare, since, toneOf } from './parts.js';
 import { Create } from './tools.js';
 
-const many = 300; // above this number of instances, the map shows a square for each instance
+// Above this number of pairs, the map shows squares. With cards, the map would have more than 3,000 elements.
+const many = (cluster) => (cluster ? 60 : 120);
 
 export const stateOf = (i) => (i.crashed && i.state === 'running' ? 'crashed' : i.state);
 export const addressOf = (i) => i.addresses?.find((a) => a.type === 'internal')?.address ?? '';
 
-export function choose(kind, id) {
+function choose(kind, id, byKeyboard) {
   selected.value = { kind, id };
+  if (byKeyboard) requestAnimationFrame(() => document.getElementById('panel')?.focus());
 }
 const isChosen = (kind, id) => selected.value?.kind === kind && selected.value?.id === id;
 
-const Card = ({ kind, id, tone, children }) => html`<button class=${`card pick ${isChosen(kind, id) ? 'sel' : ''} ${tone ?? ''}`} aria-pressed=${isChosen(kind, id)} onClick=${() => choose(kind, id)}>${children}</button>`;
+const Card = ({ kind, id, tone, children }) => html`<button class=${`card pick ${isChosen(kind, id) ? 'sel' : ''} ${tone ?? ''}`} aria-pressed=${isChosen(kind, id)} onClick=${(e) => choose(kind, id, e.detail === 0)}>${children}</button>`;
 
 function InstanceCard({ i, disks }) {
   const op = i.operation && get('operation', i.operation);
@@ -66,7 +68,7 @@ function pairs() {
   const zones = new Map(all('zone').map((z) => [z.name, []]));
   const add = (zone, p) => zones.set(zone, [...(zones.get(zone) ?? []), p]);
   const list = new Map();
-  for (const i of all('instance').sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }))) {
+  for (const i of all('instance').sort((a, b) => compare(a.name, b.name))) {
     const n = byProvider.get(i.providerID) ?? nodes.get(i.name);
     if (n) nodes.delete(n.name);
     const k = i.zone;
@@ -75,7 +77,7 @@ function pairs() {
   }
   for (const [z, l] of list) zones.set(z, l);
   for (const n of nodes.values()) add(n.zone || 'no zone', { key: `n ${n.name}`, node: n, found: differences.get(`node ${n.name}`) ?? [] });
-  return [...zones].sort(([a], [b]) => a.localeCompare(b));
+  return [...zones].sort(([a], [b]) => compare(a, b));
 }
 
 function outageOf(zone) {
@@ -87,7 +89,7 @@ function LoadBalancer({ lb }) {
   const service = lb.labels?.['kubernetes.io/service-name'];
   const targets = lb.status?.targets ?? [];
   const found = (head.value?.differences ?? []).filter((d) => d.kind === 'loadBalancer' && d.id === lb.id);
-  return html`<section class=${`card lb ${isChosen('loadBalancer', lb.id) ? 'sel' : ''}`}><button class="pick plain" onClick=${() => choose('loadBalancer', lb.id)}>
+  return html`<section class=${`card lb ${isChosen('loadBalancer', lb.id) ? 'sel' : ''}`}><button class="pick plain" aria-pressed=${isChosen('loadBalancer', lb.id)} onClick=${(e) => choose('loadBalancer', lb.id, e.detail === 0)}>
       <span class="row"><${State} is=${lb.status?.condition && lb.status.condition !== 'working' ? lb.status.condition : lb.state} /><span class="grow"></span><${Chip}>${lb.id}</${Chip}></span>
       <b class="title">${service ?? lb.name}</b>${service && html` <span class="muted small">Service ${lb.labels['kubernetes.io/service-namespace']}/${service}</span>`}
       ${lb.listeners.slice(0, 3).map((l) => html`<span class="block mono small">${lb.ip}:${l.port}${l.protocol === 'udp' ? '/udp' : ''} to port ${l.targetPort}</span>`)}
@@ -114,15 +116,17 @@ function Squares({ list }) {
     c.style.aspectRatio = `${columns} / ${rows}`;
     const g = c.getContext('2d');
     const style = getComputedStyle(document.documentElement);
+    const colour = Object.fromEntries([...new Set(Object.values(colours))].map((c) => [c, style.getPropertyValue(c)]));
     g.scale(ratio, ratio);
     list.forEach((p, n) => {
       const tone = p.instance ? toneOf(stateOf(p.instance)) : 'bad';
       const [x, y] = [(n % columns) * size + 1, Math.floor(n / columns) * size + 1];
-      g.fillStyle = g.strokeStyle = style.getPropertyValue(p.found.length ? '--warn' : colours[tone]);
+      g.fillStyle = g.strokeStyle = colour[p.found.length ? '--warn' : colours[tone]];
       g.lineWidth = 2;
       if (tone === 'off') g.fillRect(x + 3, y + 3, size - 8, size - 8);
-      else if (tone === 'ok') g.fillRect(x, y, size - 2, size - 2);
-      else g.strokeRect(x + 1, y + 1, size - 4, size - 4);
+      else if (tone === 'ok' || tone === 'good') g.fillRect(x, y, size - 2, size - 2);
+      else if (tone === 'warn') g.strokeRect(x + 1, y + 1, size - 4, size - 4);
+      else g.stroke(new Path2D(`M${x + 1} ${y + 1}l${size - 4} ${size - 4}m0 ${4 - size}l${4 - size} ${size - 4}`));
     });
   }, [version.value]);
   const pick = (e) => {
@@ -150,6 +154,6 @@ export function Map_() {
     ${total === 0 && html`<${Empty} title="No instance yet">Create the first instance:<${Create} /></${Empty}>`}
     ${total > 0 && (cluster ? html`<div class="legend"><h2>CLOUD: existing instances</h2><span></span><h2>CLUSTER: Nodes of Kubernetes</h2></div>` : html`<div class="legend alone"><h2>CLOUD</h2><span class="small muted">This console knows no cluster. Start it with --kubeconfig to see the Nodes.</span></div>`)}
     ${total > 0 && zones.map(([zone, list]) => html`<section class="zone" key=${zone} aria-label=${`Zone ${zone}`}><h3>${zone} <span class="muted small">${count(list.filter((p) => p.instance).length)}</span>${outageOf(zone)}</h3>
-      ${total > many ? html`<${Squares} list=${list} />` : html`<div class=${cluster ? '' : 'tiles'}>${list.map((p) => html`<${Pair} key=${p.key} pair=${p} disks=${disks} cluster=${cluster} />`)}</div>`}</section>`)}
+      ${total > many(cluster) ? html`<${Squares} list=${list} />` : html`<div class=${cluster ? '' : 'tiles'}>${list.map((p) => html`<${Pair} key=${p.key} pair=${p} disks=${disks} cluster=${cluster} />`)}</div>`}</section>`)}
     ${total > 0 && can('instances.create') && html`<details><summary>Create an instance</summary><${Create} /></details>`}`;
 }

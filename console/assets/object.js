@@ -52,12 +52,18 @@ export function Found({ kind, id }) {
 
 const titleOf = (kind) => kinds[kind]?.label.replace(/s( \(cluster\))?$/, '').replace(/sse$/, 'ss') ?? kind;
 
+/** closePanel closes the panel beside the map. The focus goes back to the selected card. */
+export function closePanel() {
+  document.querySelector('.pick[aria-pressed=true]')?.focus();
+  selected.value = null;
+}
+
 /** Panel shows the selected object beside the map. */
 export function Panel() {
   const s = selected.value;
   if (!s) return html`<p class="muted">Choose an instance, a Node or a load balancer to read why it is in its state.</p>`;
   const o = get(s.kind, s.id);
-  return html`<div class="row"><h2 class="big">${o?.name ?? s.id}</h2><${Chip}>${s.id}</${Chip}><span class="grow"></span><button class="icon-button" aria-label="Close the panel" onClick=${() => (selected.value = null)}><${Icon} name="close" /></button></div>
+  return html`<div class="row"><h2 class="big">${o?.name ?? s.id}</h2><${Chip}>${s.id}</${Chip}><span class="grow"></span><button class="icon-button" aria-label="Close the panel" onClick=${closePanel}><${Icon} name="close" /></button></div>
     <div class="row wrap">${o ? html`<${State} is=${s.kind === 'instance' ? stateOf(o) : s.kind === 'node' ? (o.ready === 'True' ? 'ready' : 'NotReady') : o.state} />` : html`<${State} is="deleted" />`}<span class="muted small">${titleOf(s.kind)}</span><a class="small" href=${pageOf(s.kind, s.id)}>Open the page</a></div>
     <${Found} kind=${s.kind} id=${s.id} />
     ${s.kind === 'node' && o && html`<${NodeFacts} n=${o} />`}
@@ -71,7 +77,7 @@ function NodeFacts({ n }) {
 
 function Value({ v }) {
   if (v === null || v === undefined) return 'none';
-  if (Array.isArray(v)) return v.length ? html`<ul>${v.map((x) => html`<li><${Value} v=${x} /></li>`)}</ul>` : 'none';
+  if (Array.isArray(v)) return v.length ? html`<ul>${v.slice(0, 50).map((x) => html`<li><${Value} v=${x} /></li>`)}${v.length > 50 && html`<li>${v.length - 50} more</li>`}</ul>` : 'none';
   if (typeof v === 'object') return html`<span class="mono">${Object.entries(v).map(([k, x]) => `${k}: ${typeof x === 'object' ? JSON.stringify(x) : x}`).join(', ')}</span>`;
   return String(v);
 }

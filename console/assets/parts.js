@@ -59,12 +59,40 @@ export const clockTime = (at, millis) => {
 };
 
 export const said = signal(''); // for screen readers
-let last = 0;
-/** say announces a text to screen readers, at most once in two seconds. */
+const pause = 2000; // time between two announcements
+let next = ''; // the text that waits for the end of the pause
+let pausing = false;
+/** say announces a text to screen readers, at most one text in two seconds. A newer text replaces a waiting text. */
 export function say(text) {
-  if (Date.now() - last < 2000) return;
-  last = Date.now();
-  said.value = text;
+  next = text;
+  if (!pausing) announce();
+}
+
+function announce() {
+  pausing = next !== '';
+  if (!pausing) return;
+  said.value = next;
+  next = '';
+  setTimeout(announce, pause);
+}
+
+const spoken = ['instance', 'loadBalancer', 'disk', 'snapshot']; // kinds whose states are announced
+const states = new Map(); // newest state of each object, as a text
+const unspoken = new Set(); // objects with a state that is not yet announced
+/** sayChanges announces the states after events, as one text for many objects. */
+export function sayChanges(list) {
+  for (const e of list) {
+    const text = `${e.name || e.id} ${e.deleted ? 'deleted' : e.state}`;
+    if (!spoken.includes(e.kind) || states.get(e.id) === text) continue;
+    states.set(e.id, text);
+    if (!unspoken.size) setTimeout(saySettled, 500); // so that short states are skipped
+    unspoken.add(e.id);
+  }
+}
+
+function saySettled() {
+  say(unspoken.size > 3 ? `${unspoken.size} objects changed` : [...unspoken].map((id) => states.get(id)).join(', '));
+  unspoken.clear();
 }
 
 export const toast = signal(null); // {text, tone, undo}
@@ -75,6 +103,9 @@ export function tell(text, tone = 'ok', undo) {
   clearTimeout(timer);
   timer = setTimeout(() => (toast.value = null), tone === 'bad' ? 12000 : 7000);
 }
+
+/** compare orders texts, and numbers in texts by their value. A collator is many times faster than localeCompare. */
+export const compare = new Intl.Collator(undefined, { numeric: true }).compare;
 
 /** Command shows a command of the CLI with a button that copies it. */
 export const Command = ({ text }) => html`<div class="cmd"><code>${text}</code><button class="icon-button" aria-label=${`Copy: ${text}`} title="Copy" onClick=${() => copy(text)}><${Icon} name="copy" size="14" /></button></div>`;

@@ -5,6 +5,7 @@ export const version = signal(0); // grows with each change of the objects
 export const link = signal({ state: 'connecting' }); // of the stream: connecting, live, lost, signedOut
 export const head = signal(null); // of the newest line
 export const events = signal([]); // newest last
+export const fresh = signal([]); // the events of the newest line, without the events of a snapshot
 export const notice = signal('');
 export const route = signal([]); // the parts of the fragment's path
 export const selected = signal(null); // {kind, id}
@@ -58,9 +59,12 @@ function apply(line) {
   }
   for (const [kind, ids] of Object.entries(line.delete ?? {})) for (const id of ids) objects.get(kind)?.delete(id);
   if (line.type === 'snapshot') events.value = line.events ?? [];
-  else if (line.events?.length) events.value = [...events.value, ...line.events].slice(-300);
-  if (line.notice && line.notice !== head.value?.notice) notice.value = line.notice;
-  const { put, delete: gone, events: fresh, ...rest } = line;
+  else if (line.events?.length) {
+    events.value = [...events.value, ...line.events].slice(-300);
+    fresh.value = line.events;
+  }
+  if (head.value && line.notice && line.notice !== head.value.notice) notice.value = line.notice; // a new page already shows the new state
+  const { put, delete: gone, events: _, ...rest } = line;
   skew = Date.parse(line.now) - Date.now();
   head.value = rest;
   if (put || gone || line.type === 'snapshot') version.value++;
@@ -134,7 +138,11 @@ async function signInWith(secret) {
 }
 
 /** usePastedToken signs in with a token that the user has typed. */
-export const usePastedToken = (secret) => signInWith(secret.trim());
+export function usePastedToken(text) {
+  const secret = text.trim();
+  if (/^[\x21-\x7e]+$/.test(secret)) return signInWith(secret);
+  signInError.value = 'A token contains only letters, digits and punctuation of ASCII. Copy the whole token, without spaces.';
+}
 
 /** begin signs in with the code in the fragment, or with the token of this browser. */
 export async function begin() {
@@ -271,7 +279,7 @@ function readRoute() {
     }
   });
 }
-addEventListener('hashchange', readRoute);
+addEventListener('hashchange', () => (location.hash.startsWith('#c=') ? begin() : readRoute())); // a link can be opened in a tab of the console
 readRoute();
 
 export const can = (operation) => (identity.value?.grants ?? []).some((g) => g.permissions.some((p) => p === '*' || p === operation || (p === '@write' && !/^(faults|holds|clock|states)\./.test(operation))));

@@ -2,29 +2,37 @@
 import { html } from './vendor/htm-preact.js';
 import { useEffect, useRef, useState } from './vendor/hooks.js';
 import { all, count, events, get, head, idOf, route } from './store.js';
-import { Chip, Empty, State, age, clockTime, since } from './parts.js';
+import { Chip, Empty, State, age, clockTime, compare, since } from './parts.js';
 import { cloudNow } from './store.js';
 import { addressOf, stateOf } from './map.js';
 
-const rowHeight = 34;
+const printed = 1e5; // height of a table on paper in pixels
 
 /** Rows is a table with a fixed height of its rows. */
 export function Rows({ label, columns, list, open }) {
   const ref = useRef(null);
   const [view, setView] = useState({ top: 0, height: 800 });
   const [sort, setSort] = useState({ by: 0, down: false });
+  const rowHeight = 2.125 * parseFloat(getComputedStyle(document.documentElement).fontSize); // as in the style sheet
   useEffect(() => {
     const box = ref.current;
     const read = () => setView({ top: box.scrollTop, height: box.clientHeight });
     const watch = new ResizeObserver(read);
     watch.observe(box);
     read();
-    return () => watch.disconnect();
+    const all = () => setView({ top: 0, height: printed }); // without the scroll box, paper has no other way to the rows
+    addEventListener('beforeprint', all);
+    addEventListener('afterprint', read);
+    return () => {
+      watch.disconnect();
+      removeEventListener('beforeprint', all);
+      removeEventListener('afterprint', read);
+    };
   }, []);
   const value = columns[sort.by].value ?? columns[sort.by].text;
   const sorted = columns[sort.by].fixed ? list : [...list].sort((a, b) => {
     const [x, y] = [value(a) ?? '', value(b) ?? ''];
-    const order = typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y), undefined, { numeric: true });
+    const order = typeof x === 'number' && typeof y === 'number' ? x - y : compare(x, y);
     return sort.down ? -order : order;
   });
   const first = Math.max(0, Math.floor(view.top / rowHeight) - 5);
@@ -86,8 +94,9 @@ export function Differences() {
   if (!cluster.live) return html`<h1>Differences</h1><${Empty} title="The cluster does not answer">${cluster.problem}. The differences come back when the cluster answers.</${Empty}>`;
   return html`<h1>Differences between cloud and cluster</h1>
     ${list.length === 0 && html`<${Empty} title="No difference">The cluster agrees with the cloud.</${Empty}>`}
-    ${list.map((d) => html`<article class="card difference" key=${`${d.rule} ${d.id}`}><div class="row wrap"><b><a href=${pageOf(d.kind, d.id)}>${d.name}</a></b><${Chip} tone=${d.missing ? 'bad' : 'warn'}>${d.label} ${since(d.since)}</${Chip}><span class="muted small">rule ${d.rule}</span></div>
-      <p>${d.text}</p>${d.expected && html`<p class="muted">Next: ${d.expected}</p>`}</article>`)}`;
+    ${list.slice(0, 100).map((d) => html`<article class="card difference" key=${`${d.rule} ${d.id}`}><div class="row wrap"><b><a href=${pageOf(d.kind, d.id)}>${d.name}</a></b><${Chip} tone=${d.missing ? 'bad' : 'warn'}>${d.label} ${since(d.since)}</${Chip}><span class="muted small">rule ${d.rule}</span></div>
+      <p>${d.text}</p>${d.expected && html`<p class="muted">Next: ${d.expected}</p>`}</article>`)}
+    ${list.length > 100 && html`<p class="muted">${list.length - 100} more differences. They appear here when the first ones have ended.</p>`}`;
 }
 
 export function Events() {

@@ -38,8 +38,8 @@ export function Banner() {
   const list = all('fault').filter(active);
   if (!list.length) return null;
   const f = list[0];
-  return html`<div class="banner" role="status"><b>Fault ${f.name} is active.</b><span>${f.match.operation}${f.match.zone ? ` in ${f.match.zone}` : ''}: ${f.effect.type}. ${f.when?.max ? `${f.hits} of ${f.when.max} hits.` : `Since ${age(cloudNow() - Date.parse(f.createdAt))}.`}${list.length > 1 ? ` ${list.length - 1} more.` : ''}</span><span class="grow"></span>
-    ${can('faults.delete') && html`<button onClick=${() => removeAll(list)}>${list.length > 1 ? 'Remove all' : 'Remove'}</button>`}</div>`;
+  return html`<div class="banner"><b role="status">Fault ${f.name} is active.</b><span>${f.match.operation}${f.match.zone ? ` in ${f.match.zone}` : ''}: ${f.effect.type}. ${f.when?.max ? `${f.hits} of ${f.when.max} hits.` : `Since ${age(cloudNow() - Date.parse(f.createdAt))}.`}${list.length > 1 ? ` ${list.length - 1} more.` : ''}</span><span class="grow"></span>
+    ${can('faults.delete') && html`<button title=${`allinone cloud faults delete ${list.map((f) => word(f.name)).join(' ')}`} onClick=${() => removeAll(list)}>${list.length > 1 ? 'Remove all' : 'Remove'}</button>`}</div>`;
 }
 
 function removeAll(list) {
@@ -79,19 +79,24 @@ export function Time() {
   const c = head.value?.clock;
   if (!c) return html`<h1>Time</h1><p class="muted">Reading the clock…</p>`;
   const frozen = c.rate === 0;
-  const step = c.nextDue ? Math.max(0, (Date.parse(c.nextDue) - Date.parse(c.now)) / 1000) : null;
+  const waiting = all('operation').filter((o) => o.state === 'running').sort((a, b) => Date.parse(a.dueAt ?? 0) - Date.parse(b.dueAt ?? 0));
+  const next = waiting.find((o) => o.dueAt && !o.heldBy); // not the next work of the cloud, which can be the end of the own token in hours
+  const secondsTo = (now) => Math.max(0, (Date.parse(next.dueAt) - Date.parse(now)) / 1000);
   const list = [];
   if (frozen) list.push(clockAction('Resume', 'allinone cloud clock resume', 'PUT', '/v1/clock', { rate: 1 }, 'The clock runs', { primary: true }));
   else list.push(clockAction('Freeze', 'allinone cloud clock freeze', 'PUT', '/v1/clock', { rate: 0 }, 'The clock is frozen', { primary: true, undo: () => perform(clockAction('Resume', '', 'PUT', '/v1/clock', { rate: 1 }, 'The clock runs')) }));
-  if (step !== null && frozen) list.push(clockAction('Step to the next work', `allinone cloud clock advance ${step}s`, 'POST', '/v1/clock/advance', { seconds: step }, 'One step'));
+  if (next && frozen) {
+    const step = clockAction('Step to the next operation', `allinone cloud clock advance ${secondsTo(c.now)}s`, 'POST', '/v1/clock/advance', null, 'One step');
+    // The clock of the page can be a second old.
+    list.push({ ...step, run: async () => call('POST', '/v1/clock/advance', { seconds: secondsTo((await call('GET', '/v1/clock')).now) }) });
+  }
   for (const [label, s, text] of [['+1 s', 1, '1s'], ['+1 min', 60, '1m'], ['+1 h', 3600, '1h']]) list.push(clockAction(label, `allinone cloud clock advance ${text}`, 'POST', '/v1/clock/advance', { seconds: s }, `The clock moved ${label}`));
   list.push(clockAction('×60', 'allinone cloud clock set --rate 60', 'PUT', '/v1/clock', { rate: 60 }, 'The clock runs 60 times faster'));
   if (c.mode !== 'real') list.push(clockAction('Real time', 'allinone cloud clock set --real', 'PUT', '/v1/clock', { real: true }, 'The clock follows the machine'));
-  const waiting = all('operation').filter((o) => o.state === 'running').sort((a, b) => Date.parse(a.dueAt ?? 0) - Date.parse(b.dueAt ?? 0));
   return html`<h1>Time</h1>
     ${c.mode !== 'real' && html`<div class="banner" role="status"><b>The cloud's clock is ${c.mode}.</b><span>Kubernetes uses the machine's clock and does not follow it.</span></div>`}
     <section class="card"><div class="row wrap"><span class="clock mono">${new Date(cloudNow()).toISOString().replace('T', ' ').slice(0, 19)}</span><${Chip} tone=${frozen ? 'warn' : ''}>${c.mode}${c.rate > 1 ? ` ×${c.rate}` : ''}</${Chip}>
-      <span class="muted">${c.nextDue ? `Next work at ${clockTime(c.nextDue, true)}` : 'No work waits'}</span></div><${Actions} list=${list} /></section>
+      <span class="muted">${next ? `Next operation at ${clockTime(next.dueAt, true)}` : 'No operation is due'}</span></div><${Actions} list=${list} /></section>
     <h2>WAITING OPERATIONS</h2>
     ${waiting.length === 0 && html`<${Empty} title="No operation waits">Freeze the clock or create a hold, and then start, stop or create an instance.</${Empty}>`}
     ${waiting.slice(0, 30).map((o) => html`<article class="card" key=${o.id}><div class="row wrap"><b>${o.verb} ${get(o.kind, o.target)?.name ?? o.target}</b><${Chip}>${o.id}</${Chip}>${o.heldBy ? html`<${State} is="held" tone="warn" /><span class="small muted">by ${get('hold', o.heldBy)?.name ?? get('fault', o.heldBy)?.name ?? o.heldBy}</span>` : o.dueAt && html`<span class="small muted">due ${clockTime(o.dueAt, true)}</span>`}</div><${Actions} list=${actionsFor('operation', o)} /></article>`)}
@@ -143,8 +148,8 @@ export function Confirm() {
     if (a) document.getElementById('confirm')?.showModal();
   }, [a]);
   if (!a) return null;
-  const close = () => (asking.value = null);
-  return html`<dialog id="confirm" aria-labelledby="confirm-title" onClose=${close}><form onSubmit=${(e) => { e.preventDefault(); if (typed === a.confirm) { close(); perform(a); } }}>
+  const close = () => document.getElementById('confirm').close(); // gives the focus back to the button that opened it
+  return html`<dialog id="confirm" aria-labelledby="confirm-title" onClose=${() => (asking.value = null)}><form onSubmit=${(e) => { e.preventDefault(); if (typed === a.confirm) { close(); perform(a); } }}>
     <h2 id="confirm-title" class="big">${a.label.replace('…', '')} ${a.confirm}?</h2><p>This cannot be undone. Type <b>${a.confirm}</b> to confirm.</p>
     <input autofocus aria-label="Name to confirm" value=${typed} onInput=${(e) => setTyped(e.currentTarget.value)} /><${Command} text=${a.command} />
     <div class="row"><button type="submit" class="danger" disabled=${typed !== a.confirm}>${a.label.replace('…', '')}</button><button type="button" onClick=${close}>Keep it</button></div></form></dialog>`;
