@@ -1,0 +1,375 @@
+package console
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// scene creates a cloud with an object of most kinds, in several states.
+func scene(t testing.TB) *cloud {
+	t.Helper()
+	c := startCloud(t, "--profile", "instant")
+	c.apply(`instances:
+  - {name: node-1, zone: sim-1a, type: small}
+  - {name: node-2, zone: sim-1b, type: small}
+  - {name: node-3, zone: sim-1a, type: small}
+  - {name: node-4, zone: sim-1c, type: small}
+loadBalancers:
+  - {name: shop, region: sim-1, healthCheck: {protocol: tcp}, listeners: [{protocol: tcp, port: 80, targetPort: 30080}], targets: [{instance: node-1}, {instance: node-3}]}
+`)
+	c.do("cloud", "instances", "stop", "node-3", "--wait")
+	c.do("cloud", "instances", "crash", "node-4")
+	c.do("cloud", "disks", "create", "data", "--zone", "sim-1a", "--size", "1", "--wait")
+	c.do("cloud", "disks", "attach", "data", "node-1", "--wait")
+	c.do("cloud", "faults", "preset", "zone-dark", "--zone", "sim-1c")
+	c.do("cloud", "holds", "create", "slow-stop", "--kind", "instance", "--verb", "stop")
+	c.do("cloud", "instances", "stop", "node-2")
+	c.do("cloud", "state", "save", "before")
+	return c
+}
+
+// axe-core finds no violation of WCAG 2.2 A and AA in any view: in light and dark, with a width of 320
+// pixels, and with text of twice the size. No view needs horizontal scrolling.
+func TestAccessibility(t *testing.T) {
+	c := scene(t)
+	p := open(t, browser(t), c.url+"/console/")
+	p.shows("Sign in to the console")
+	check := func(what string) {
+		t.Helper()
+		for _, look := range []struct {
+			name, scheme  string
+			width, factor int64 // of the size of the text
+		}{{"light", "light", 1440, 1}, {"dark", "dark", 1440, 1}, {"320 px", "light", 320, 1}, {"text of 200 %", "light", 1280, 2}} {
+			p.media("prefers-color-scheme", look.scheme)
+			p.size(look.width, 900)
+			command(p, cdppage.SetFontSizes, cdppage.SetFontSizesParams{FontSizes: &cdppage.FontSizes{Standard: 16 * look.factor, Fixed: 13 * look.factor}})
+			at := what + ", " + look.name
+			p.axe(at)
+			if wide := strings.Fields(p.eval("document.documentElement.scrollWidth + ' ' + innerWidth")); wide[0] != wide[1] {
+				t.Errorf("%s: the page has a width of %s pixels, its window %s", at, wide[0], wide[1])
+			}
+		}
+	}
+	check("sign-in")
+	p.do(chromedp.Navigate(c.link()))
+	p.shows("node-1")
+	p.press("node-3")
+	p.shows("instances.stop")
+	for _, view := range append(views, "object/loadBalancer/"+c.idOf("loadBalancer", "shop"), "resources/operation") {
+		p.visit(view)
+		check(view)
+	}
+	p.eval("document.querySelector('main').focus()") // the dialog of an action that cannot be undone
+	p.press("Resources")
+	p.visit("object/instance/i-000003")
+	p.press("Delete…")
+	p.until("document.querySelector('dialog[open]') !== null")
+	check("dialog")
+}
+
+// axe checks the present view.
+func (p *page) axe(view string) {
+	p.t.Helper()
+	p.eval("(typeof axe === 'undefined' && (() => {" + axe + "\n})(), 0)")
+	p.eval(`(window.found = null, axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']}).then((r) => window.found = r.violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.html.slice(0, 160) + ' ' + n.failureSummary.slice(0, 200)).join(' | '))), 0)`)
+	p.until("window.found !== null")
+	if found := p.eval("window.found.join('\\n')"); found != "" {
+		p.t.Errorf("%s: %s", view, found)
+	}
+}
+
+// typed sends keys to the element with the focus.
+func (p *page) typed(keys string) {
+	p.t.Helper()
+	p.do(chromedp.KeyEvent(keys))
+}
+
+// focus is an expression for the label of the element with the focus.
+const focus = "(document.activeElement.getAttribute('aria-label') || document.activeElement.labels?.[0]?.innerText || document.activeElement.innerText || document.activeElement.tagName).trim()"
+
+// visible checks that an element has the focus and a visible outline.
+func (p *page) visible() {
+	p.t.Helper()
+	if at := p.eval(`(() => {
+		const e = document.activeElement, s = getComputedStyle(e), b = e.getBoundingClientRect();
+		if (e === document.body) return 'no element has the focus';
+		if (s.outlineStyle === 'none' || parseFloat(s.outlineWidth) < 1) return 'the focus is not visible: ' + e.outerHTML.slice(0, 200);
+		if (b.width === 0 || b.height === 0) return 'the element with the focus has no size: ' + e.outerHTML.slice(0, 200);
+		return '';
+	})()`); at != "" {
+		p.t.Fatal(at)
+	}
+}
+
+// tab presses the Tab key until an element with a label has the focus.
+func (p *page) tab(label string) {
+	p.t.Helper()
+	for range 150 {
+		p.typed(kb.Tab)
+		if p.eval("document.activeElement === document.body") == "true" {
+			continue // the focus went from the last element to the browser
+		}
+		p.visible()
+		if strings.HasPrefix(p.eval(focus), label) {
+			return
+		}
+	}
+	p.t.Fatalf("the Tab key does not reach %q; the page shows:\n%s", label, p.text())
+}
+
+// find types a name into the search field, which the key / opens, and waits for a hit.
+func (p *page) find(name string) {
+	p.t.Helper()
+	for _, typ := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
+		command(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: typ, Key: "/", Code: "Slash"})
+	}
+	p.visible()
+	p.typed(name)
+	p.until("document.querySelector('.hits a b')?.innerText === " + quote(name))
+}
+
+// All tasks work with the keyboard alone. The focus is always visible, and no update removes it.
+func TestKeyboard(t *testing.T) {
+	c := startCloud(t, "--profile", "instant")
+	for _, name := range []string{"node-1", "node-2", "node-3"} {
+		c.instance(name, "sim-1a")
+	}
+	p := open(t, browser(t), c.url+"/console/")
+	p.shows("Sign in to the console")
+	p.tab("Or paste a token")
+	p.typed(c.secret() + kb.Enter)
+	p.card("node-3", "running")
+
+	// Find an instance, stop it, and read why it is stopped.
+	p.find("node-2")
+	p.typed(kb.Enter)
+	p.until("document.querySelector('main h1').innerText === 'node-2'")
+	p.visible()
+	p.tab("Stop")
+	p.shows("allinone cloud instances stop node-2")
+	p.typed(kb.Enter)
+	p.shows("Why it is stopped")
+	p.shows("instances.stop")
+	p.visible()
+	p.tab("Start") // the buttons of the new state come next
+
+	// The panel of the map.
+	p.tab("Map")
+	p.typed(kb.Enter)
+	p.tab("node-3")
+	p.typed(kb.Enter)
+	p.until("document.activeElement.id === 'panel'")
+	p.visible()
+	p.tab("Stop")
+	p.typed(kb.Enter)
+	p.card("node-3", "stopped")
+	p.visible()
+	p.typed(kb.Escape)
+	p.until("document.activeElement.innerText.startsWith('node-3')")
+	p.visible()
+
+	// Create and remove a fault.
+	p.tab("Break it")
+	p.typed(kb.Enter)
+	p.shows("Incidents")
+	p.tab("Switch on")
+	p.typed(kb.Enter)
+	p.shows("is active")
+	p.visible()
+	p.eval("document.querySelector('.skip').focus()") // the banner is at the begin of the content
+	p.typed(kb.Enter)
+	p.until("document.activeElement.id === 'main'")
+	p.tab("Remove")
+	p.typed(kb.Enter)
+	p.until("!" + has("is active."))
+	p.visible()
+
+	// A dialog keeps the focus inside, and gives it back.
+	p.find("node-1")
+	p.typed(kb.Enter)
+	p.until("document.querySelector('main h1').innerText === 'node-1'")
+	p.tab("Delete…")
+	p.typed(kb.Enter)
+	p.until("document.activeElement.getAttribute('aria-label') === 'Name to confirm'")
+	p.typed(kb.Escape)
+	p.until(focus + " === 'Delete…'")
+	p.typed(kb.Enter)
+	p.until("document.activeElement.getAttribute('aria-label') === 'Name to confirm'")
+	p.typed("node-1" + kb.Enter)
+	p.shows("This object does not exist now")
+	p.visible()
+}
+
+// The focus stays where it is while the objects around it change, also in a sorted table.
+func TestFocusDuringUpdates(t *testing.T) {
+	c := startCloud(t, "--profile", "instant")
+	c.instances(20)
+	p := open(t, browser(t), c.link())
+	for _, view := range []string{"map", "resources/instance"} {
+		p.visit(view)
+		p.tab("n-7")
+		for _, verb := range []string{"stop", "start"} {
+			for _, name := range []string{"n-6", "n-7", "n-8"} {
+				c.do("cloud", "instances", verb, name, "--wait")
+			}
+			last := strings.Fields(c.do("cloud", "events", "--last", "1", "--no-headers"))[0]
+			p.until("document.querySelector('footer').innerText.includes('revision " + last + "')")
+			if at := p.eval(focus); !strings.HasPrefix(at, "n-7") {
+				t.Fatalf("%s: the focus moved to %q", view, at)
+			}
+		}
+	}
+	c.do("cloud", "instances", "delete", "n-7", "--wait")
+	p.until("!document.querySelector('main').innerText.includes('n-7')")
+	p.until("document.activeElement !== document.body")
+	p.visible()
+}
+
+// A screen reader hears a change once, and at most one text in two seconds during many changes. A lost
+// connection is announced once, although the age of the data changes.
+func TestLiveRegions(t *testing.T) {
+	c := startCloud(t, "--profile", "instant")
+	c.instances(60)
+	p := open(t, browser(t), c.link())
+	p.shows("n-60")
+	record := `window.heard = [];
+		new MutationObserver((all) => {
+			for (const m of all) {
+				const e = m.target.nodeType === 1 ? m.target : m.target.parentElement;
+				const region = e?.closest('[aria-live], [role=status], [role=alert]');
+				if (region?.innerText) heard.push({ at: performance.now(), text: region.innerText });
+			}
+		}).observe(document.body, { childList: true, characterData: true, subtree: true })`
+	p.eval("(" + strings.ReplaceAll(record, "window.heard = [];", "window.heard = [],") + ", 0)")
+	c.do("cloud", "instances", "stop", "n-4", "--wait")
+	p.until("heard.some((h) => h.text === 'n-4 stopped')")
+	for i := range 60 {
+		c.call("POST", fmt.Sprintf("/v1/instances/i-%06x/stop", i+1), c.secret(), "")
+	}
+	p.until("heard.some((h) => h.text.endsWith('objects changed'))")
+	if n := p.eval("heard.filter((h) => h.text === 'n-4 stopped').length"); n != "1" {
+		t.Errorf("the change was announced %s times, want 1: %s", n, p.eval("JSON.stringify(heard)"))
+	}
+	if close := p.eval("heard.filter((h, i) => i && h.at - heard[i - 1].at < 1900).length"); close != "0" {
+		t.Errorf("%s announcements are less than 2 s apart: %s", close, p.eval("JSON.stringify(heard)"))
+	}
+	p.eval("heard.length = 0")
+	c.kill()
+	p.until("/data is [3-9] s old/.test(document.body.innerText)")
+	if got := p.eval("heard.map((h) => h.text).join('|')"); got != "lost, trying again" {
+		t.Errorf("during the outage the page announced %q", got)
+	}
+}
+
+// With prefers-reduced-motion, nothing moves.
+func TestReducedMotion(t *testing.T) {
+	c := scene(t)
+	p := open(t, browser(t), c.link())
+	p.media("prefers-reduced-motion", "reduce")
+	for _, view := range views {
+		p.visit(view)
+		if n := p.eval("document.getAnimations().length + [...document.querySelectorAll('*')].filter((e) => parseFloat(getComputedStyle(e).transitionDuration) > 0 || getComputedStyle(e).scrollBehavior === 'smooth').length"); n != "0" {
+			t.Errorf("%s has %s moving elements", view, n)
+		}
+	}
+}
+
+// States are told apart without colours: with forced colours, and in a picture in grey. The squares of
+// many instances have a different shape for each state, too.
+func TestStatesWithoutColours(t *testing.T) {
+	c := scene(t)
+	p := open(t, browser(t), c.link())
+	p.shows("node-4")
+	for _, forced := range []string{"none", "active"} {
+		p.media("forced-colors", forced)
+		if got := p.eval(`(() => {
+			const problems = [], shapes = new Map();
+			for (const s of document.querySelectorAll('.state')) {
+				const tone = s.classList[1], svg = s.querySelector('svg');
+				const shape = svg.innerHTML;
+				if (!s.innerText.trim()) problems.push('a state has no word');
+				for (const [other, drawn] of shapes) if (other !== tone && drawn === shape) problems.push(other + ' looks like ' + tone);
+				shapes.set(tone, shape);
+				if (svg.getBoundingClientRect().width < 8) problems.push(tone + ' has no visible shape');
+				let around = s;
+				while (getComputedStyle(around).backgroundColor === 'rgba(0, 0, 0, 0)') around = around.parentElement;
+				if (getComputedStyle(svg).color === getComputedStyle(around).backgroundColor) problems.push(tone + ' has the colour of its background');
+			}
+			if (shapes.size < 3) problems.push('the map has only the tones ' + [...shapes.keys()]);
+			return problems.join('\n');
+		})()`); got != "" {
+			t.Errorf("forced colours %s: %s", forced, got)
+		}
+	}
+	p.media("forced-colors", "none")
+	c.instances(150)
+	p.shows("All instances as a table")
+	masks := p.eval(`(() => {
+		const masks = new Set();
+		for (const c of document.querySelectorAll('canvas')) {
+			const g = c.getContext('2d'), cell = c.width / 40;
+			for (let i = 0; i < 40 * Math.round(c.height / cell); i++) masks.add([...g.getImageData((i % 40) * cell, Math.floor(i / 40) * cell, cell, cell).data].filter((_, n) => n % 4 === 3).map((a) => (a > 127 ? 1 : 0)).join(''));
+		}
+		return masks.size;
+	})()`)
+	if n, _ := strconv.Atoi(masks); n < 5 { // running, stopped, stopping, crashed, and no instance
+		t.Errorf("the squares have %s shapes, want 5", masks)
+	}
+}
+
+// Printed pages have no controls, and tables have all rows and their headings.
+func TestPrint(t *testing.T) {
+	c := startCloud(t, "--profile", "instant")
+	c.instances(100)
+	p := open(t, browser(t), c.link())
+	p.visit("resources/instance")
+	p.shows("n-1")
+	p.eval("(window.rows = 0, new MutationObserver(() => window.rows = Math.max(window.rows, document.querySelectorAll('tbody tr[aria-rowindex]').length)).observe(document.querySelector('tbody'), { childList: true }), 0)")
+	pdf, err := chromedp.Run(p.ctx, chromedp.PrintToPDF())
+	if err != nil || len(pdf) < 1000 {
+		t.Fatalf("%d bytes, %v", len(pdf), err)
+	}
+	if n := p.eval("window.rows"); n != "100" {
+		t.Errorf("the printed table has %s rows, want 100", n)
+	}
+	p.until("document.querySelectorAll('tbody tr').length < 100")
+	command(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"})
+	for _, view := range []string{"map", "resources/instance", "object/instance/i-000003", "events"} {
+		p.visit(view)
+		if got := p.eval(`(() => {
+			const problems = [], shown = (e) => e.getClientRects().length > 0;
+			for (const e of document.querySelectorAll('header, footer, nav[aria-label=Views], .cmd, .actions button')) if (shown(e)) problems.push('printed: ' + e.outerHTML.slice(0, 80));
+			for (const e of document.querySelectorAll('main, aside, .table')) if (shown(e) && e.scrollHeight > e.clientHeight + 2) problems.push('cut off: ' + e.outerHTML.slice(0, 80));
+			for (const e of document.querySelectorAll('th')) if (!e.innerText.trim()) problems.push('a heading of a table is not printed');
+			return problems.join('\n');
+		})()`); got != "" {
+			t.Errorf("%s: %s", view, got)
+		}
+	}
+}
+
+// The first picture already has the colours of the system's dark mode.
+func TestDarkMode(t *testing.T) {
+	c := startCloud(t)
+	p := open(t, browser(t), "about:blank")
+	p.media("prefers-color-scheme", "dark")
+	p.url = c.url + "/console/"
+	p.do(chromedp.Navigate(p.url))
+	p.shows("Sign in to the console")
+	dark := p.eval("getComputedStyle(document.body).backgroundColor")
+	p.media("prefers-color-scheme", "light")
+	if light := p.eval("getComputedStyle(document.body).backgroundColor"); light == dark {
+		t.Errorf("dark and light have the background %s", light)
+	}
+	if n := p.eval("document.querySelectorAll('link[rel=stylesheet][href]:not([media])').length"); n != "1" {
+		t.Errorf("%s style sheets block the first picture, want 1", n)
+	}
+}

@@ -1,0 +1,396 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
+	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/performance"
+	"github.com/chromedp/chromedp"
+)
+
+// runs is the number of measurements of a benchmark. It reports their median.
+const runs = 5
+
+// The budgets of the console.
+const (
+	maxFirstLoad  = 80_000                 // bytes of HTML, CSS and JavaScript, with gzip
+	maxMoreUsable = time.Second            // with 5,000 instances: twice the time with 3 instances, and this time
+	maxScreen50   = 150 * time.Millisecond // from the answer of a change to the screen
+	maxScreen99   = 500 * time.Millisecond
+	maxMainThread = 0.25 // share of a core
+	minWrites     = 0.9  // writes per second with 300 viewers, relative to no viewer
+)
+
+func median[T int64 | float64 | time.Duration](all []T) T {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func quantile(all []time.Duration, q float64) time.Duration {
+	slices.Sort(all)
+	return all[min(len(all)-1, int(q*float64(len(all))))]
+}
+
+// once makes a benchmark run its own number of measurements.
+func once(b *testing.B) {
+	b.Helper()
+	if b.N > 1 {
+		b.Skip("measures a fixed number of times: use -benchtime 1x")
+	}
+	b.ReportMetric(0, "ns/op") // hides the time of the whole benchmark
+}
+
+func withInstances(b *testing.B, n int) *cloud {
+	b.Helper()
+	c := startCloud(b, "--profile", "instant")
+	c.instances(n)
+	return c
+}
+
+// signedIn opens a tab that has the administrator's token from the begin. The tab stores the time of the
+// first picture after its document contains an element that matches selector, in milliseconds.
+func signedIn(b *testing.B, c *cloud, url, selector string) *page {
+	b.Helper()
+	p := open(b, browser(b), "about:blank")
+	p.url = url
+	secret := ""
+	if c != nil {
+		secret = c.secret()
+	}
+	command(p, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: `
+		if (location.protocol === 'http:') sessionStorage.setItem('token', ` + quote(secret) + `);
+		window.usable = 0;
+		const look = () => {
+			if (!document.querySelector(` + quote(selector) + `)) return requestAnimationFrame(look);
+			requestAnimationFrame(() => (window.usable = performance.now()));
+		};
+		requestAnimationFrame(look);`})
+	return p
+}
+
+// load loads the URL and returns the time until the page is usable.
+func (p *page) load(url string) time.Duration {
+	p.t.Helper()
+	p.do(chromedp.Navigate("about:blank"))
+	p.do(chromedp.Navigate(url))
+	p.until("window.usable > 0")
+	ms, err := strconv.ParseFloat(p.eval("window.usable"), 64)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return time.Duration(ms * float64(time.Millisecond))
+}
+
+// The first load has at most 80 KB.
+func BenchmarkFirstLoad(b *testing.B) {
+	once(b)
+	c := startCloud(b)
+	var bytes atomic.Int64
+	p := open(b, browser(b), "about:blank")
+	if err := chromedp.Listen(p.ctx, func(ev any) {
+		if e, ok := ev.(*network.EventLoadingFinished); ok {
+			bytes.Add(int64(e.EncodedDataLength))
+		}
+	}); err != nil {
+		b.Fatal(err)
+	}
+	p.url = c.url
+	p.do(chromedp.Navigate(c.url + "/console/"))
+	p.shows("Sign in to the console")
+	b.ReportMetric(float64(bytes.Load())/1000, "KB")
+	if n := bytes.Load(); n > maxFirstLoad || n == 0 {
+		b.Errorf("the first load has %d bytes, want at most %d", n, maxFirstLoad)
+	}
+}
+
+// With 5,000 instances the page is usable within twice the time with 3 instances, and one second.
+func BenchmarkUsable(b *testing.B) {
+	once(b)
+	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<!doctype html><title>empty</title><p>empty")
+	}))
+	defer empty.Close()
+	few, many := withInstances(b, 3), withInstances(b, 5000)
+	pages := []struct {
+		p   *page
+		url string
+	}{
+		{signedIn(b, nil, empty.URL, "p"), empty.URL},
+		{signedIn(b, few, few.url, "button.card"), few.url + "/console/"},
+		{signedIn(b, many, many.url, "canvas"), many.url + "/console/"},
+	}
+	times := make([][]time.Duration, len(pages))
+	for range runs {
+		for i, p := range pages {
+			times[i] = append(times[i], p.p.load(p.url))
+		}
+	}
+	none, small, big := median(times[0]), median(times[1]), median(times[2])
+	for name, d := range map[string]time.Duration{"ms-empty-page": none, "ms-3": small, "ms-5000": big} {
+		b.ReportMetric(float64(d.Microseconds())/1000, name)
+	}
+	if big > 2*small+maxMoreUsable {
+		b.Errorf("usable with 5000 instances after %s, want at most twice %s and 1 s", big, small)
+	}
+}
+
+// writes changes labels of instances at a rate until ctx ends, and returns the number of changes. It does
+// not change the first instance.
+func (c *cloud) writes(ctx context.Context, rate, instances int) int64 {
+	secret := c.secret()
+	hc := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
+	var all sync.WaitGroup
+	var done atomic.Int64
+	due := make(chan int)
+	for range 8 {
+		all.Go(func() {
+			for i := range due {
+				path := fmt.Sprintf("/v1/instances/i-%06x", i)
+				if change(ctx, hc, c.url+path, secret, fmt.Sprintf(`{"labels":{"n":"%d"}}`, time.Now().UnixNano())) == nil {
+					done.Add(1)
+				}
+			}
+		})
+	}
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	for i := 0; ctx.Err() == nil; i++ {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			select {
+			case <-ctx.Done():
+			case due <- 2 + i%(instances-1):
+			}
+		}
+	}
+	close(due)
+	all.Wait()
+	return done.Load()
+}
+
+// change sends a PUT request.
+func change(ctx context.Context, hc *http.Client, url, secret, body string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+secret)
+	resp, err := hc.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return nil
+}
+
+// underLoad calls fn while clients change 100 instances per second.
+func (c *cloud) underLoad(instances int, fn func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { c.writes(ctx, 100, instances) })
+	fn()
+	cancel()
+	all.Wait()
+}
+
+// A change is on the screen within 150 ms in half of all cases and within 500 ms in 99 %, with 5,000
+// instances and 100 changes per second. The time begins with the answer to the change.
+func BenchmarkChangeToScreen(b *testing.B) {
+	once(b)
+	c := withInstances(b, 5000)
+	p := signedIn(b, c, c.url, "tbody tr")
+	p.load(c.url + "/console/#/resources/instance")
+	p.shows("n-1")
+	p.eval(`(window.seen = [], window.state = '', new MutationObserver(() => {
+		const row = document.querySelector('tbody tr[aria-rowindex="2"]'), state = row?.cells[2].innerText;
+		if (row?.cells[0].innerText !== 'n-1' || state === window.state) return;
+		window.state = state;
+		requestAnimationFrame(() => seen.push(state + ' ' + (performance.timeOrigin + performance.now())));
+	}).observe(document.querySelector('.table'), { childList: true, characterData: true, subtree: true }), 0)`)
+	var all []time.Duration
+	c.underLoad(5000, func() {
+		for n := range 100 {
+			verb, state := "stop", "stopped"
+			if n%2 == 1 {
+				verb, state = "start", "running"
+			}
+			p.eval("(seen.length = 0, 0)")
+			if status, body := c.call(http.MethodPost, "/v1/instances/i-000001/"+verb, c.secret(), ""); status >= 300 {
+				b.Fatalf("%s: status %d: %s", verb, status, body)
+			}
+			answered := time.Now()
+			p.until("seen.some((s) => s.startsWith('" + state + "'))")
+			ms, err := strconv.ParseFloat(p.eval("seen[0].split(' ')[1]"), 64) // the first change of the row
+			if err != nil {
+				b.Fatal(err)
+			}
+			all = append(all, max(0, time.Duration(ms*float64(time.Millisecond))-time.Duration(answered.UnixNano())))
+		}
+	})
+	p50, p99 := quantile(all, .5), quantile(all, .99)
+	b.ReportMetric(float64(p50.Milliseconds()), "ms-p50")
+	b.ReportMetric(float64(p99.Milliseconds()), "ms-p99")
+	if p50 > maxScreen50 || p99 > maxScreen99 {
+		b.Errorf("p50 %s and p99 %s, want at most %s and %s", p50, p99, maxScreen50, maxScreen99)
+	}
+}
+
+// busy returns the share of the time in which the main thread of the page works, during a duration.
+func (p *page) busy(d time.Duration) float64 {
+	p.t.Helper()
+	seconds := func() (v float64) {
+		for _, m := range command(p, performance.GetMetrics, cdp.Empty{}).Metrics {
+			if m.Name == "TaskDuration" {
+				v = m.Value
+			}
+		}
+		return v
+	}
+	command(p, performance.Enable, performance.EnableParams{})
+	before, begin := seconds(), time.Now()
+	time.Sleep(d) // the duration of the measurement
+	return (seconds() - before) / time.Since(begin).Seconds()
+}
+
+// The main thread works at most a quarter of the time, with 5,000 instances and 100 changes per second.
+func BenchmarkMainThread(b *testing.B) {
+	once(b)
+	c := withInstances(b, 5000)
+	empty := open(b, browser(b), "about:blank")
+	p := signedIn(b, c, c.url, "canvas")
+	p.load(c.url + "/console/")
+	c.underLoad(5000, func() {
+		none := empty.busy(2 * time.Second)
+		b.ReportMetric(100*none, "%-empty-page")
+		for _, view := range []string{"map", "resources/instance", "events"} {
+			p.visit(view)
+			p.until("document.querySelectorAll('canvas, tbody tr').length > 0")
+			var all []float64
+			for range runs {
+				all = append(all, p.busy(3*time.Second))
+			}
+			share := median(all)
+			b.ReportMetric(100*share, "%-"+filepath.Base(view))
+			if share > maxMainThread {
+				b.Errorf("%s: the main thread works %.0f %% of the time, want at most %.0f %%", view, 100*share, 100*maxMainThread)
+			}
+		}
+	})
+}
+
+// viewers opens streams of the console and reads them until the returned function is called.
+func (c *cloud) viewers(b *testing.B, n int) (lines *atomic.Int64, stop func()) {
+	b.Helper()
+	secret := c.secret()
+	ctx, cancel := context.WithCancel(context.Background())
+	hc := &http.Client{Transport: &http.Transport{DisableCompression: true}} // a viewer on another machine decompresses there
+	lines = new(atomic.Int64)
+	var all, begun sync.WaitGroup
+	for range n {
+		begun.Add(1)
+		all.Go(func() {
+			first := sync.OnceFunc(begun.Done)
+			defer first()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/console/scene", nil)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			req.Header.Set("Authorization", "Bearer "+secret)
+			req.Header.Set("Accept-Encoding", "gzip")
+			resp, err := hc.Do(req)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				b.Errorf("scene: %v, %v", resp, err)
+				return
+			}
+			defer resp.Body.Close()
+			buf := make([]byte, 32<<10)
+			for {
+				n, err := resp.Body.Read(buf)
+				if err != nil {
+					return
+				}
+				if n > 0 {
+					lines.Add(1)
+					first()
+				}
+			}
+		})
+	}
+	begun.Wait()
+	return lines, func() { cancel(); all.Wait() }
+}
+
+// 300 viewers reduce the writes of the cloud by at most 10 %, at 100 changes per second.
+func BenchmarkViewers(b *testing.B) {
+	once(b)
+	c := withInstances(b, 5000)
+	measure := func() float64 {
+		const d = 5 * time.Second
+		ctx, cancel := context.WithTimeout(context.Background(), d)
+		defer cancel()
+		return float64(c.writes(ctx, 100, 5000)) / d.Seconds()
+	}
+	var alone, watched []float64
+	for range runs {
+		alone = append(alone, measure())
+		lines, stop := c.viewers(b, 300)
+		lines.Store(0)
+		watched = append(watched, measure())
+		if n := lines.Load(); n < 300*20 {
+			b.Errorf("300 viewers got %d lines in 5 s", n)
+		}
+		stop()
+	}
+	without, with := median(alone), median(watched)
+	b.ReportMetric(without, "writes/s-alone")
+	b.ReportMetric(with, "writes/s-300-viewers")
+	b.ReportMetric(c.resident(b), "MiB-300-viewers")
+	if with < minWrites*without {
+		b.Errorf("%.0f writes per second with 300 viewers, want at least %.0f", with, minWrites*without)
+	}
+}
+
+// resident returns the largest resident memory of the cloud's process in MiB. See VmHWM in
+// proc_pid_status(5).
+func (c *cloud) resident(b *testing.B) float64 {
+	b.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.process.Process.Pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return kib / 1024
+		}
+	}
+	b.Fatal("no VmHWM")
+	return 0
+}

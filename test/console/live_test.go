@@ -1,0 +1,180 @@
+package console
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+)
+
+// A killed cloud turns the page grey within 3 s and shows the age of the data. After a restart the same
+// page continues without a reload.
+func TestKilledCloud(t *testing.T) {
+	c := startCloud(t)
+	c.instance("node-1", "sim-1a")
+	p := open(t, browser(t), c.link())
+	p.shows("node-1")
+	p.eval("window.same = true")
+	c.kill()
+	p.within(3*time.Second, has("lost, trying again"))
+	p.until("/data is [1-9]\\d* s old/.test(document.body.innerText)")
+	p.until("getComputedStyle(document.querySelector('main')).filter.includes('grayscale')")
+	p.card("node-1", "running")
+	c.run()
+	p.shows("live")
+	p.until("getComputedStyle(document.querySelector('main')).filter === 'none'")
+	c.instance("node-2", "sim-1b")
+	p.card("node-2", "running")
+	p.until("window.same === true && [...document.querySelectorAll('button.card')].filter((b) => b.innerText.startsWith('node-1')).length === 1")
+}
+
+// A loaded state appears within 2 s, with a notice. A page that opens later has no notice.
+func TestLoadedState(t *testing.T) {
+	c := startCloud(t, "--profile", "instant")
+	c.instance("node-1", "sim-1a")
+	c.do("cloud", "state", "save", "before")
+	c.instance("node-2", "sim-1a")
+	p := open(t, browser(t), c.link())
+	p.card("node-2", "running")
+	for range 2 { // the second load also has a notice
+		c.do("cloud", "state", "load", "before")
+		p.within(2*time.Second, has("This page shows the new state"))
+		p.until("!" + has("node-2"))
+		p.card("node-1", "running")
+		p.press("Dismiss")
+		p.until("!" + has("This page shows the new state"))
+	}
+	late := open(t, browser(t), c.link())
+	late.card("node-1", "running")
+	if late.eval(has("This page shows the new state")) == "true" {
+		t.Error("a page that opened after the load shows a notice")
+	}
+}
+
+// A console whose watch is older than the journal reads the cloud again and shows a notice.
+func TestCompactedJournal(t *testing.T) {
+	c := startCloud(t, "--profile", "instant", "--journal-keep", "10")
+	c.instance("node-1", "sim-1a")
+	addr := freeAddress(t)
+	own := exec.Command(c.bin, "console", "--listen", addr, "--cloud-url", c.url, "--token-file", filepath.Join(c.dir, "admin.token"))
+	if err := own.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = own.Process.Kill(); _ = own.Wait() })
+	var link string
+	c.until("the console is up", func() bool {
+		out, err := c.try("console", "link", "--console-url", "http://"+addr)
+		link = out
+		return err == nil
+	})
+	p := open(t, browser(t), link)
+	p.card("node-1", "running")
+	if err := own.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c.kill() // so that the console needs a new watch
+	c.run()
+	for range 10 {
+		c.do("cloud", "instances", "stop", "node-1", "--wait")
+		c.do("cloud", "instances", "start", "node-1", "--wait")
+	}
+	c.do("cloud", "instances", "stop", "node-1", "--wait")
+	if err := own.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	p.card("node-1", "stopped")
+	p.shows("This page shows the new state")
+}
+
+// A tab that the browser has frozen shows the present state after it wakes up, although the cloud has
+// restarted and compacted its journal in the meantime.
+func TestFrozenTab(t *testing.T) {
+	c := startCloud(t, "--profile", "instant", "--journal-keep", "10")
+	c.instance("node-1", "sim-1a")
+	p := open(t, browser(t), c.link())
+	p.card("node-1", "running")
+	p.eval("window.same = true")
+	command(p, cdppage.SetWebLifecycleState, cdppage.SetWebLifecycleStateParams{State: "frozen"})
+	c.do("cloud", "instances", "stop", "node-1", "--wait")
+	c.kill()
+	c.run()
+	for range 20 {
+		c.do("cloud", "instances", "start", "node-1", "--wait")
+		c.do("cloud", "instances", "stop", "node-1", "--wait")
+	}
+	c.instance("node-2", "sim-1b")
+	command(p, cdppage.SetWebLifecycleState, cdppage.SetWebLifecycleStateParams{State: "active"})
+	p.card("node-1", "stopped")
+	p.card("node-2", "running")
+	p.until("window.same === true")
+	p.shows("live")
+}
+
+// Ten tabs are live with one stream. After the tab that reads the stream has closed, another tab reads
+// it within 2 s.
+func TestTenTabs(t *testing.T) {
+	c := startCloud(t, "--profile", "instant")
+	ctx := browser(t)
+	leader := open(t, ctx, c.link())
+	leader.shows("live")
+	var pages []*page
+	for range 9 {
+		tab, cancel := chromedp.NewContext(ctx)
+		t.Cleanup(cancel)
+		pages = append(pages, open(t, tab, c.url+"/console/"))
+	}
+	for _, p := range pages {
+		p.shows("live")
+		p.until("document.querySelector('footer').innerText.includes('1 viewer')")
+		for _, r := range p.requests {
+			if strings.HasSuffix(r, "/console/scene") {
+				t.Error("a tab that does not lead reads the stream")
+			}
+		}
+	}
+	leader.do(chromedp.Navigate("about:blank"))
+	begin := time.Now()
+	c.instance("node-1", "sim-1a")
+	for _, p := range pages {
+		p.shows("node-1")
+	}
+	t.Logf("the tabs were current %s after the leader had closed", time.Since(begin).Round(time.Millisecond))
+	if took := time.Since(begin); took > slack*2*time.Second {
+		t.Errorf("the tabs were current %s after the leader had closed, want at most 2 s", took)
+	}
+	pages[0].until("document.querySelector('footer').innerText.includes('1 viewer')")
+}
+
+// An action of a person appears on the page of another person within 1 s, with the name of the caller.
+func TestTwoPeople(t *testing.T) {
+	c := startCloud(t, "--profile", "instant")
+	c.instance("node-1", "sim-1a")
+	teacher, learner := open(t, browser(t), c.link()), open(t, browser(t), c.link("--project", "default"))
+	for _, p := range []*page{teacher, learner} {
+		p.press("node-1")
+		p.shows("instances.create")
+		p.until("document.querySelector('footer').innerText.includes('2 viewers')")
+	}
+	name := learner.eval("document.querySelector('header button').title")
+	if !strings.Contains(name, "console-") {
+		t.Fatalf("the caller of the page is %q", name)
+	}
+	learner.press("Stop")
+	teacher.within(time.Second, "[...document.querySelectorAll('button.card')].some((b) => b.innerText.startsWith('node-1') && b.innerText.includes('stopped'))")
+	teacher.within(time.Second, "document.querySelector('aside').innerText.includes("+quote(name)+")")
+}
+
+// The footer shows the revision of the cloud within 1 s after many changes.
+func TestRevision(t *testing.T) {
+	c := startCloud(t, "--profile", "instant")
+	p := open(t, browser(t), c.link())
+	p.shows("live")
+	c.instances(50)
+	last := strings.Fields(c.do("cloud", "events", "--last", "1", "--no-headers"))[0]
+	p.within(time.Second, "document.querySelector('footer').innerText.includes('revision "+last+"')")
+}

@@ -1,0 +1,93 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/runtime"
+)
+
+// maxElements is the largest number of elements in a view.
+const maxElements = 3000
+
+func (p *page) elements(view string) {
+	p.t.Helper()
+	n, err := strconv.Atoi(p.eval("document.querySelectorAll('*').length"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Logf("%s: %d elements", view, n)
+	if n > maxElements {
+		p.t.Errorf("%s: %d elements, want at most %d", view, n, maxElements)
+	}
+}
+
+// Each view has few elements with many objects: the map shows cards for a number of instances, and
+// squares above this number.
+func TestElements(t *testing.T) {
+	c := startCloud(t, "--profile", "instant")
+	var file strings.Builder
+	file.WriteString("loadBalancers:\n")
+	for i := range 12 {
+		fmt.Fprintf(&file, "  - {name: lb-%d, region: sim-1, healthCheck: {protocol: tcp}, listeners: [{protocol: tcp, port: 80, targetPort: 30080}, {protocol: tcp, port: 81, targetPort: 30081}, {protocol: tcp, port: 82, targetPort: 30082}], targets: [", i)
+		for n := range 10 {
+			fmt.Fprintf(&file, "{instance: n-%d}, ", n+1)
+		}
+		file.WriteString("]}\n")
+	}
+	c.instances(120)
+	c.apply(file.String())
+	p := open(t, browser(t), c.link())
+	p.card("n-120", "running")
+	p.elements("map with cards")
+	c.instances(400)
+	p.until("document.querySelector('canvas') !== null")
+	p.shows("133 running")
+	for _, view := range append(views, "resources/operation", "object/loadBalancer/"+c.idOf("loadBalancer", "lb-1")) {
+		p.visit(view)
+		if view == "resources/instance" || view == "events" {
+			p.until("document.querySelectorAll('tbody tr').length > 10")
+		}
+		p.elements(view)
+	}
+}
+
+// With 100 changes per second the page stays current and its memory does not grow. CONSOLE_SOAK is the
+// duration of the changes.
+func TestSoak(t *testing.T) {
+	duration, err := time.ParseDuration(cmp.Or(os.Getenv("CONSOLE_SOAK"), "5s"))
+	if err != nil {
+		t.Fatalf("CONSOLE_SOAK: %v", err)
+	}
+	c := startCloud(t, "--profile", "instant")
+	c.instances(400)
+	p := open(t, browser(t), c.link())
+	p.shows("All instances as a table")
+	heap := func() float64 {
+		command(p, heapprofiler.CollectGarbage, cdp.Empty{})
+		return command(p, runtime.GetHeapUsage, cdp.Empty{}).UsedSize
+	}
+	change := func(d time.Duration) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		n := c.writes(ctx, 100, 400)
+		t.Logf("%d changes in %s", n, d)
+		last := strings.Fields(c.do("cloud", "events", "--last", "1", "--no-headers"))[0]
+		p.within(time.Second, "document.querySelector('footer').innerText.includes('revision "+last+"')")
+	}
+	change(5 * time.Second) // fills the lists of the page, which have a largest length
+	before := heap()
+	change(duration)
+	if grown := heap() - before; grown > 10<<20 {
+		t.Errorf("the memory of the page grew by %.1f MiB in %s, want at most 10", grown/(1<<20), duration)
+	}
+}

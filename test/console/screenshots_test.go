@@ -1,0 +1,66 @@
+package console
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// maxPicture is the largest size of a picture in the documentation, in bytes.
+const maxPicture = 300_000
+
+// TestScreenshots writes the pictures of the documentation into the folder CONSOLE_SCREENSHOTS. Times and
+// addresses in the pictures differ between two runs.
+func TestScreenshots(t *testing.T) {
+	dir := os.Getenv("CONSOLE_SCREENSHOTS")
+	if dir == "" {
+		t.Skip("writes files: run make screenshots")
+	}
+	l := startLab(t)
+	l.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
+	l.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=8080")
+	l.kubectl("wait", "service", "web", "--for=jsonpath={.status.loadBalancer.ingress[0].ip}", "--timeout=1m")
+	l.do("cloud", "instances", "stop", "node-1", "--wait")
+	p := open(t, browser(t), l.link())
+	p.shows("NotReady")
+	p.shows("unhealthy")
+	p.press("node-1")
+	p.shows("instances.stop")
+	p.picture(dir, "console.png")
+
+	p.visit("faults")
+	p.pressIn(".preset", "lost-reply", "Switch on")
+	p.shows("Fault lost-reply is active")
+	p.until("document.querySelector('.toast [aria-label=Dismiss]') !== null")
+	p.eval("document.querySelector('.toast [aria-label=Dismiss]').click()")
+	p.picture(dir, "console-faults.png")
+	p.press("Remove")
+
+	l.do("cloud", "durations", "set", "instance", "start", "20s")
+	l.do("cloud", "clock", "freeze")
+	l.do("cloud", "instances", "start", "node-1")
+	p.visit("time")
+	p.shows("start node-1")
+	p.shows("Step to the next operation")
+	p.eval("document.querySelector('.toast [aria-label=Dismiss]')?.click()")
+	p.picture(dir, "console-time.png")
+	l.do("cloud", "clock", "set", "--real")
+}
+
+// picture writes a picture of the page.
+func (p *page) picture(dir, name string) {
+	p.t.Helper()
+	p.eval("(document.activeElement.blur(), 0)")
+	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if len(png) > maxPicture {
+		p.t.Errorf("%s has %d bytes, want at most %d", name, len(png), maxPicture)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name), png, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
