@@ -12,7 +12,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz console-test nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz console-test screenshots nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench check clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,8 +64,11 @@ e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## run the 
 fuzz: ## run each fuzz target for a few seconds
 	hack/fuzz 5s
 
-console-test: allinone ## test the web console in a real Chromium (see CONTRIBUTING.md)
-	$(GO) -C test/console test -count=1 -timeout 10m .
+console-test: build ## test the web console in a real Chromium, also with a cluster (see CONTRIBUTING.md)
+	$(GO) -C test/console test -count=1 -timeout 15m .
+
+screenshots: build ## write the pictures of the console in docs/howto (needs chromium)
+	CONSOLE_SCREENSHOTS=$(abspath docs/howto) $(GO) -C test/console test -count=1 -timeout 10m -run TestScreenshots .
 
 nightly: build machine csi ## run the tests that take hours and print a table of results (as root)
 	hack/nightly
@@ -112,7 +115,7 @@ cross: ## compile allinone for macOS and Windows
 
 lint: cross ## run the static checks
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath . ./credprovider && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause
-	$(GO) -C hack/release vet ./... && $(GO) -C csidriver/sanity vet . && $(GO) -C csidriver/sidecars vet . && $(GO) -C netproxy/interop vet .
+	$(GO) -C hack/release vet ./... && $(GO) -C csidriver/sanity vet . && $(GO) -C csidriver/sidecars vet . && $(GO) -C netproxy/interop vet . && $(GO) -C test/console vet .
 	$(GO) run $(GOLANGCI) run ./...
 	@$(MAKE) --no-print-directory prose
 
@@ -136,6 +139,7 @@ generated: generate ## fail if docs/reference is stale
 
 bench: build konnectivity ## run the benchmarks, each with its limit in the same run
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./test/bench && $(GO) test -run '^$$' -bench . -benchtime 60x ./credprovider
+	$(GO) -C test/console test -run '^$$' -bench . -benchtime 1x -timeout 20m .
 
 check: test lint vuln generated e2e e2e-upstream ## run all CI checks except fuzz, compose-test and vm-test (as root)
 
