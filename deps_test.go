@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"cloudsim/client":          {"cloudsim"},
 	"cloudsim/apply":           {"cloudsim", "cloudsim/client"},
 	"cloudsim/dialect":         {"cloudsim", "cloudsim/client", "internal/run"},
-	"cloudsim/dialect/hcloud":  {"cloudsim", "cloudsim/dialect"},
+	"cloudsim/dialect/hcloud":  {"cloudsim", "cloudsim/client", "cloudsim/dialect"},
 	"cloudsim/dataplane":       {"cloudsim", "cloudsim/informer", "internal/hostnet", "internal/backoff", "internal/run"},
 	"cloudsim/dataplane/disks": {"cloudsim", "cloudsim/statefile", "internal/fsync", "internal/backoff"},
 	"cloudsim/informer":        {"cloudsim", "internal/backoff"},

@@ -1,16 +1,18 @@
 package hcloud
 
 import (
+	"strings"
+
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
 // calls lists all supported calls. TestEachCall fails if one of these calls has no test
 // with Hetzner's own client.
 func (a *api) calls() []dialect.Call {
-	type do = func(*dialect.Request) (int, any, error)
 	var all []dialect.Call
-	add := func(name, method, path, summary string, fn do) {
+	add := func(name, method, path, summary string, fn call) {
 		all = append(all, dialect.Call{Name: name, Method: method, Path: "/v1" + path, Summary: summary, Do: fn})
 	}
 	const get, post, put, del = "GET", "POST", "PUT", "DELETE"
@@ -18,29 +20,26 @@ func (a *api) calls() []dialect.Call {
 	add("actions.list", get, "/actions", "List actions by their ids", a.listActions)
 	add("actions.get", get, "/actions/{id}", "Get an action", a.getAction)
 
-	add("locations.list", get, "/locations", "List locations", a.listLocations)
-	add("locations.get", get, "/locations/{id}", "Get a location", a.getLocation)
-	add("datacenters.list", get, "/datacenters", "List datacenters, one for each location", a.listDatacenters)
-	add("datacenters.get", get, "/datacenters/{id}", "Get a datacenter", a.getDatacenter)
-	add("server_types.list", get, "/server_types", "List server types", a.listServerTypes)
-	add("server_types.get", get, "/server_types/{id}", "Get a server type", a.getServerType)
-	add("load_balancer_types.list", get, "/load_balancer_types", "List load balancer types", a.listLoadBalancerTypes)
-	add("load_balancer_types.get", get, "/load_balancer_types/{id}", "Get a load balancer type", a.getLoadBalancerType)
-	add("images.list", get, "/images", "List system images", a.listImages)
-	add("images.get", get, "/images/{id}", "Get a system image", a.getImage)
+	addCatalogue(add, "locations", "location", locations)
+	addCatalogue(add, "datacenters", "datacenter", datacenters)
+	addCatalogue(add, "server_types", "server type", serverTypes)
+	addCatalogue(add, "load_balancer_types", "load balancer type", func(r *dialect.Request) ([]loadBalancerType, error) {
+		return loadBalancerTypes(), authenticate(r)
+	})
+	addCatalogue(add, "images", "image", filteredImages)
 
-	add("servers.list", get, "/servers", "List servers", a.listServers)
+	add("servers.list", get, "/servers", "List servers", listCall(a, "servers", (*client.Client).ListInstances, withStatus(statusOfServer), a.servers))
 	add("servers.get", get, "/servers/{id}", "Get a server", a.getServer)
 	add("servers.create", post, "/servers", "Create a server", a.createServer)
 	add("servers.update", put, "/servers/{id}", "Change the labels of a server", a.updateServer)
 	add("servers.delete", del, "/servers/{id}", "Delete a server", a.deleteServer)
-	add("servers.poweron", post, "/servers/{id}/actions/poweron", "Start a server", a.power("start_server", cloudsim.InstanceRunning, start))
-	add("servers.poweroff", post, "/servers/{id}/actions/poweroff", "Stop a server", a.power("stop_server", cloudsim.InstanceStopped, stop))
-	add("servers.shutdown", post, "/servers/{id}/actions/shutdown", "Stop a server", a.power("shutdown_server", cloudsim.InstanceStopped, stop))
-	add("servers.reboot", post, "/servers/{id}/actions/reboot", "Reboot a server", a.power("reboot_server", "", reboot))
-	add("servers.reset", post, "/servers/{id}/actions/reset", "Reboot a server", a.power("reset_server", "", reboot))
+	add("servers.poweron", post, "/servers/{id}/actions/poweron", "Start a server", power("start_server", cloudsim.InstanceRunning, (*client.Client).StartInstance))
+	add("servers.poweroff", post, "/servers/{id}/actions/poweroff", "Stop a server", power("stop_server", cloudsim.InstanceStopped, (*client.Client).StopInstance))
+	add("servers.shutdown", post, "/servers/{id}/actions/shutdown", "Stop a server", power("shutdown_server", cloudsim.InstanceStopped, (*client.Client).StopInstance))
+	add("servers.reboot", post, "/servers/{id}/actions/reboot", "Reboot a server", power("reboot_server", "", (*client.Client).RebootInstance))
+	add("servers.reset", post, "/servers/{id}/actions/reset", "Reboot a server", power("reset_server", "", (*client.Client).RebootInstance))
 
-	add("volumes.list", get, "/volumes", "List volumes", a.listVolumes)
+	add("volumes.list", get, "/volumes", "List volumes", listCall(a, "volumes", (*client.Client).ListDisks, withStatus(statusOfVolume), each(volumeOf)))
 	add("volumes.get", get, "/volumes/{id}", "Get a volume", a.getVolume)
 	add("volumes.create", post, "/volumes", "Create a volume", a.createVolume)
 	add("volumes.delete", del, "/volumes/{id}", "Delete a volume", a.deleteVolume)
@@ -48,22 +47,22 @@ func (a *api) calls() []dialect.Call {
 	add("volumes.detach", post, "/volumes/{id}/actions/detach", "Detach a volume", volumeCall("detach_volume", detachVolume))
 	add("volumes.resize", post, "/volumes/{id}/actions/resize", "Enlarge a volume", volumeCall("resize_volume", resizeVolume))
 
-	add("networks.list", get, "/networks", "List networks", a.listNetworks)
-	add("networks.get", get, "/networks/{id}", "Get a network", a.getNetwork)
-	add("networks.create", post, "/networks", "Create a network", a.createNetwork)
-	add("networks.update", put, "/networks/{id}", "Change the labels of a network", a.updateNetwork)
-	add("networks.delete", del, "/networks/{id}", "Delete a network and its subnets", a.deleteNetwork)
-	add("networks.add_subnet", post, "/networks/{id}/actions/add_subnet", "Add a subnet to a network", a.addSubnet)
-	add("networks.delete_subnet", post, "/networks/{id}/actions/delete_subnet", "Delete a subnet", a.deleteSubnet)
-	add("networks.add_route", post, "/networks/{id}/actions/add_route", "Add a route to a network", a.addRoute)
-	add("networks.delete_route", post, "/networks/{id}/actions/delete_route", "Delete a route", a.deleteRoute)
+	add("networks.list", get, "/networks", "List networks", listCall(a, "networks", (*client.Client).ListNetworks, nil, networks))
+	add("networks.get", get, "/networks/{id}", "Get a network", getNetwork)
+	add("networks.create", post, "/networks", "Create a network", createNetwork)
+	add("networks.update", put, "/networks/{id}", "Change the labels of a network", updateNetwork)
+	add("networks.delete", del, "/networks/{id}", "Delete a network and its subnets", deleteNetwork)
+	add("networks.add_subnet", post, "/networks/{id}/actions/add_subnet", "Add a subnet to a network", networkCall("add_subnet", addSubnet))
+	add("networks.delete_subnet", post, "/networks/{id}/actions/delete_subnet", "Delete a subnet", networkCall("delete_subnet", deleteSubnet))
+	add("networks.add_route", post, "/networks/{id}/actions/add_route", "Add a route to a network", networkCall("add_route", addRoute))
+	add("networks.delete_route", post, "/networks/{id}/actions/delete_route", "Delete a route", networkCall("delete_route", deleteRoute))
 
-	add("load_balancers.list", get, "/load_balancers", "List load balancers", a.listLoadBalancers)
+	add("load_balancers.list", get, "/load_balancers", "List load balancers", listCall(a, "load_balancers", (*client.Client).ListLoadBalancers, nil, each(loadBalancerOf)))
 	add("load_balancers.get", get, "/load_balancers/{id}", "Get a load balancer", a.getLoadBalancer)
 	add("load_balancers.create", post, "/load_balancers", "Create a load balancer", a.createLoadBalancer)
 	add("load_balancers.update", put, "/load_balancers/{id}", "Change the labels of a load balancer", a.updateLoadBalancer)
 	add("load_balancers.delete", del, "/load_balancers/{id}", "Delete a load balancer", a.deleteLoadBalancer)
-	actions := func(name, summary string, fn do) {
+	actions := func(name, summary string, fn call) {
 		add("load_balancers."+name, post, "/load_balancers/{id}/actions/"+name, summary, fn)
 	}
 	actions("add_service", "Add a service to a load balancer", loadBalancerCall("add_service", func(_ *dialect.Request, l *cloudsim.LoadBalancer, s serviceRequest) error { return addService(l, s) }))
@@ -79,7 +78,15 @@ func (a *api) calls() []dialect.Call {
 	actions("disable_public_interface", "Hide the public addresses", loadBalancerCall("disable_public_interface", disablePublic))
 
 	for _, name := range []string{"certificates", "firewalls", "floating_ips", "placement_groups", "primary_ips", "ssh_keys"} {
-		add(name+".list", get, "/"+name, "Return an empty list, because the dialect does not support these resources", a.noneOf(name))
+		add(name+".list", get, "/"+name, "Return an empty list, because the dialect does not support these resources", noneOf(name).list)
 	}
 	return all
+}
+
+// addCatalogue adds the calls that list and read the entries of a catalogue. The
+// parameter title is the name of an entry in texts.
+func addCatalogue[T entry](add func(name, method, path, summary string, fn call), many, title string, all func(*dialect.Request) ([]T, error)) {
+	c := catalogue[T]{one: strings.ReplaceAll(title, " ", "_"), many: many, all: all}
+	add(many+".list", "GET", "/"+many, "List "+title+"s", c.list)
+	add(many+".get", "GET", "/"+many+"/{id}", "Get a "+title, c.get)
 }

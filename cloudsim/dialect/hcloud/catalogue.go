@@ -28,32 +28,56 @@ func datacenterOf(zone, region string) datacenter {
 	}
 }
 
-// catalogueList answers a call that lists a small, fixed set of entries.
-func catalogueList[T any](r *dialect.Request, name string, all []T, nameOf func(T) string) (int, any, error) {
+// entry is an entry of the catalogue.
+type entry interface {
+	key() (id int64, name string)
+}
+
+func (l location) key() (int64, string)         { return l.ID, l.Name }
+func (d datacenter) key() (int64, string)       { return d.ID, d.Name }
+func (t serverType) key() (int64, string)       { return t.ID, t.Name }
+func (t loadBalancerType) key() (int64, string) { return t.ID, t.Name }
+func (i image) key() (int64, string)            { return i.ID, *i.Name }
+
+// catalogue is a small, fixed set of entries.
+type catalogue[T entry] struct {
+	one, many string // names of an entry and of a list in answers
+	all       func(*dialect.Request) ([]T, error)
+}
+
+// list answers a call that lists the entries.
+func (c catalogue[T]) list(r *dialect.Request) (int, any, error) {
 	q, err := parseQuery(r.URL.Query(), "name", "created")
 	if err != nil {
 		return 0, nil, err
 	}
+	all, err := c.all(r)
+	if err != nil {
+		return 0, nil, err
+	}
 	if q.name != "" {
-		all = slices.DeleteFunc(slices.Clone(all), func(v T) bool { return nameOf(v) != q.name })
+		all = slices.DeleteFunc(all, func(v T) bool { _, name := v.key(); return name != q.name })
 	}
 	items, m := slice(all, q)
-	return reply(name, items, m)
+	return reply(c.many, items, m)
 }
 
-// catalogueGet answers a call that reads one entry. The path of the call contains the id
-// of the entry.
-func catalogueGet[T any](r *dialect.Request, name string, all []T, idOf func(T) int64) (int, any, error) {
+// get answers a call that reads the entry with the id in the path.
+func (c catalogue[T]) get(r *dialect.Request) (int, any, error) {
 	n, err := target(r)
 	if err != nil {
 		return 0, nil, err
 	}
+	all, err := c.all(r)
+	if err != nil {
+		return 0, nil, err
+	}
 	for _, v := range all {
-		if idOf(v) == n {
-			return http.StatusOK, map[string]any{name: v}, nil
+		if id, _ := v.key(); id == n {
+			return http.StatusOK, map[string]any{c.one: v}, nil
 		}
 	}
-	return 0, nil, cloudsim.Errorf(cloudsim.NotFound, "no %s has the id %d", strings.ReplaceAll(name, "_", " "), n)
+	return 0, nil, cloudsim.Errorf(cloudsim.NotFound, "no %s has the id %d", strings.ReplaceAll(c.one, "_", " "), n)
 }
 
 // zones returns all zones of the cloud.
@@ -69,22 +93,6 @@ func locations(r *dialect.Request) ([]location, error) {
 		out = append(out, locationOf(z.Name, z.Region))
 	}
 	return out, err
-}
-
-func (a *api) listLocations(r *dialect.Request) (int, any, error) {
-	all, err := locations(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	return catalogueList(r, "locations", all, func(l location) string { return l.Name })
-}
-
-func (a *api) getLocation(r *dialect.Request) (int, any, error) {
-	all, err := locations(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	return catalogueGet(r, "location", all, func(l location) int64 { return l.ID })
 }
 
 // datacenters returns all datacenters. Each datacenter supports all server types.
@@ -104,22 +112,6 @@ func datacenters(r *dialect.Request) ([]datacenter, error) {
 		out = append(out, d)
 	}
 	return out, err
-}
-
-func (a *api) listDatacenters(r *dialect.Request) (int, any, error) {
-	all, err := datacenters(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	return catalogueList(r, "datacenters", all, func(d datacenter) string { return d.Name })
-}
-
-func (a *api) getDatacenter(r *dialect.Request) (int, any, error) {
-	all, err := datacenters(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	return catalogueGet(r, "datacenter", all, func(d datacenter) int64 { return d.ID })
 }
 
 // serverTypeOf returns the server type of an instance type. The disk of a server has no
@@ -151,22 +143,6 @@ func serverTypes(r *dialect.Request) ([]serverType, error) {
 	return out, err
 }
 
-func (a *api) listServerTypes(r *dialect.Request) (int, any, error) {
-	all, err := serverTypes(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	return catalogueList(r, "server_types", all, func(t serverType) string { return t.Name })
-}
-
-func (a *api) getServerType(r *dialect.Request) (int, any, error) {
-	all, err := serverTypes(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	return catalogueGet(r, "server_type", all, func(t serverType) int64 { return t.ID })
-}
-
 // loadBalancerTypes returns Hetzner's types of load balancers with their limits.
 func loadBalancerTypes() []loadBalancerType {
 	t := func(id int64, name string, services, targets, certificates, connections int) loadBalancerType {
@@ -190,20 +166,6 @@ func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 	return loadBalancerType{}, false
 }
 
-func (a *api) listLoadBalancerTypes(r *dialect.Request) (int, any, error) {
-	if err := authenticate(r); err != nil {
-		return 0, nil, err
-	}
-	return catalogueList(r, "load_balancer_types", loadBalancerTypes(), func(t loadBalancerType) string { return t.Name })
-}
-
-func (a *api) getLoadBalancerType(r *dialect.Request) (int, any, error) {
-	if err := authenticate(r); err != nil {
-		return 0, nil, err
-	}
-	return catalogueGet(r, "load_balancer_type", loadBalancerTypes(), func(t loadBalancerType) int64 { return t.ID })
-}
-
 // authenticate checks the caller's token, for a call that makes no other request to the
 // cloud.
 func authenticate(r *dialect.Request) error {
@@ -225,34 +187,21 @@ func images() []image {
 	return all
 }
 
-func imageName(i image) string { return *i.Name }
-
-func (a *api) listImages(r *dialect.Request) (int, any, error) {
-	if err := authenticate(r); err != nil {
-		return 0, nil, err
-	}
+// filteredImages returns the images that the query selects.
+func filteredImages(r *dialect.Request) ([]image, error) {
 	q := r.URL.Query()
-	all := slices.DeleteFunc(images(), func(i image) bool {
+	return slices.DeleteFunc(images(), func(i image) bool {
 		return q.Has("type") && !slices.Contains(q["type"], i.Type) || q.Has("architecture") && !slices.Contains(q["architecture"], i.Architecture) ||
 			q.Get("bound_to") != "" || q.Get("label_selector") != ""
-	})
-	return catalogueList(r, "images", all, imageName)
+	}), authenticate(r)
 }
 
-func (a *api) getImage(r *dialect.Request) (int, any, error) {
-	if err := authenticate(r); err != nil {
-		return 0, nil, err
-	}
-	return catalogueGet(r, "image", images(), func(i image) int64 { return i.ID })
-}
+// none is the type of the entries of an empty list.
+type none struct{}
 
-// noneOf returns a call that answers with an empty list of resources. The list is always
-// empty, because the dialect cannot create such resources.
-func (a *api) noneOf(name string) func(*dialect.Request) (int, any, error) {
-	return func(r *dialect.Request) (int, any, error) {
-		if err := authenticate(r); err != nil {
-			return 0, nil, err
-		}
-		return catalogueList(r, name, []struct{}{}, func(struct{}) string { return "" })
-	}
+func (none) key() (int64, string) { return 0, "" }
+
+// noneOf returns an empty catalogue of resources that the dialect cannot create.
+func noneOf(name string) catalogue[none] {
+	return catalogue[none]{many: name, all: func(r *dialect.Request) ([]none, error) { return nil, authenticate(r) }}
 }

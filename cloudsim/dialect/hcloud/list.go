@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
@@ -140,6 +141,59 @@ func list[T cloudsim.Resource](r *dialect.Request, c *cursors, q query, from lis
 	slices.SortStableFunc(all, func(a, b T) int { return q.compare(a.Head(), b.Head()) })
 	items, m := slice(all, q)
 	return items, m, nil
+}
+
+// call answers a call of the other cloud's API. It returns the HTTP status and the body.
+type call = func(*dialect.Request) (status int, body any, err error)
+
+// listCall returns a call that lists resources. The call answers with a page under the
+// name of the resource. The parameter from is a list method of the cloud's client. The
+// function selected returns a filter for the query. A nil function selects all resources.
+// The function convert converts a page to Hetzner's format.
+func listCall[T cloudsim.Resource, U any](a *api, name string, from func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error), selected func(url.Values) func(T) bool, convert func(*dialect.Request, []T) ([]U, error)) call {
+	return func(r *dialect.Request) (int, any, error) {
+		q, err := parseQuery(r.URL.Query(), "name", "created")
+		if err != nil {
+			return 0, nil, err
+		}
+		var filter func(T) bool
+		if selected != nil {
+			filter = selected(r.URL.Query())
+		}
+		page, m, err := list(r, &a.cursors, q, func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
+			return from(r.Cloud, ctx, o)
+		}, filter)
+		if err != nil {
+			return 0, nil, err
+		}
+		items, err := convert(r, page)
+		if err != nil {
+			return 0, nil, err
+		}
+		return reply(name, items, m)
+	}
+}
+
+// each returns a function that converts each resource of a page with fn.
+func each[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error) {
+	return func(_ *dialect.Request, page []T) ([]U, error) {
+		out := make([]U, 0, len(page))
+		for _, v := range page {
+			out = append(out, fn(v))
+		}
+		return out, nil
+	}
+}
+
+// withStatus returns a function for listCall. Its filters select the resources whose
+// status the query contains. If the query has no status, they select all resources.
+func withStatus[T any](status func(T) string) func(url.Values) func(T) bool {
+	return func(q url.Values) func(T) bool {
+		if !q.Has("status") {
+			return nil
+		}
+		return func(v T) bool { return slices.Contains(q["status"], status(v)) }
+	}
 }
 
 // slice returns a page of a complete list.

@@ -76,22 +76,6 @@ func loadBalancerOf(l cloudsim.LoadBalancer) loadBalancer {
 	return out
 }
 
-func (a *api) listLoadBalancers(r *dialect.Request) (int, any, error) {
-	q, err := parseQuery(r.URL.Query(), "name", "created")
-	if err != nil {
-		return 0, nil, err
-	}
-	all, m, err := list(r, &a.cursors, q, r.Cloud.ListLoadBalancers, nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	out := make([]loadBalancer, 0, len(all))
-	for _, l := range all {
-		out = append(out, loadBalancerOf(l))
-	}
-	return reply("load_balancers", out, m)
-}
-
 func findLoadBalancer(r *dialect.Request) (cloudsim.LoadBalancer, error) {
 	id, err := id[cloudsim.LoadBalancerID](r, prefixLoadBalancer)
 	if err != nil {
@@ -333,7 +317,7 @@ func loadBalancerAction(l cloudsim.LoadBalancer, command string) action {
 // loadBalancerCall returns a call that changes a load balancer and answers with an
 // action. The call decodes the body into a value of type T. While an action runs, the
 // call answers with the status 423.
-func loadBalancerCall[T any](command string, fn func(*dialect.Request, *cloudsim.LoadBalancer, T) error) func(*dialect.Request) (int, any, error) {
+func loadBalancerCall[T any](command string, fn func(*dialect.Request, *cloudsim.LoadBalancer, T) error) call {
 	return func(r *dialect.Request) (int, any, error) {
 		l, err := findLoadBalancer(r)
 		if err != nil {

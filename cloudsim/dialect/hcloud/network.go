@@ -86,28 +86,21 @@ func networkOf(n cloudsim.Network, p parts) network {
 	return out
 }
 
-func (a *api) listNetworks(r *dialect.Request) (int, any, error) {
-	q, err := parseQuery(r.URL.Query(), "name", "created")
-	if err != nil {
-		return 0, nil, err
-	}
-	all, m, err := list(r, &a.cursors, q, r.Cloud.ListNetworks, nil)
-	if err != nil {
-		return 0, nil, err
-	}
+// networks returns the networks with their parts.
+func networks(r *dialect.Request, all []cloudsim.Network) ([]network, error) {
 	of := cloudsim.NetworkID("")
 	if len(all) == 1 {
 		of = all[0].ID
 	}
 	p, err := partsOf(r, of)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	out := make([]network, 0, len(all))
 	for _, n := range all {
 		out = append(out, networkOf(n, p))
 	}
-	return reply("networks", out, m)
+	return out, nil
 }
 
 func findNetwork(r *dialect.Request) (cloudsim.Network, error) {
@@ -118,23 +111,23 @@ func findNetwork(r *dialect.Request) (cloudsim.Network, error) {
 	return r.Cloud.GetNetwork(r.Context(), id)
 }
 
-func (a *api) showNetwork(r *dialect.Request, status int, n cloudsim.Network) (int, any, error) {
-	p, err := partsOf(r, n.ID)
+func showNetwork(r *dialect.Request, status int, n cloudsim.Network) (int, any, error) {
+	all, err := networks(r, []cloudsim.Network{n})
 	if err != nil {
 		return 0, nil, err
 	}
-	return status, map[string]any{"network": networkOf(n, p)}, nil
+	return status, map[string]any{"network": all[0]}, nil
 }
 
-func (a *api) getNetwork(r *dialect.Request) (int, any, error) {
+func getNetwork(r *dialect.Request) (int, any, error) {
 	n, err := findNetwork(r)
 	if err != nil {
 		return 0, nil, err
 	}
-	return a.showNetwork(r, http.StatusOK, n)
+	return showNetwork(r, http.StatusOK, n)
 }
 
-type createNetwork struct {
+type newNetwork struct {
 	Name                  string             `json:"name"`
 	IPRange               string             `json:"ip_range"`
 	Subnets               []networkSubnet    `json:"subnets"`
@@ -143,11 +136,11 @@ type createNetwork struct {
 	ExposeRoutesToVSwitch bool               `json:"expose_routes_to_vswitch"`
 }
 
-func (a *api) createNetwork(r *dialect.Request) (int, any, error) {
+func createNetwork(r *dialect.Request) (int, any, error) {
 	if err := authenticate(r); err != nil {
 		return 0, nil, err
 	}
-	var c createNetwork
+	var c newNetwork
 	if err := r.Decode(&c); err != nil {
 		return 0, nil, err
 	}
@@ -179,7 +172,7 @@ func (a *api) createNetwork(r *dialect.Request) (int, any, error) {
 			return 0, nil, err
 		}
 	}
-	return a.showNetwork(r, http.StatusCreated, n)
+	return showNetwork(r, http.StatusCreated, n)
 }
 
 // waitNetwork waits until a new network can have subnets.
@@ -196,7 +189,7 @@ func waitNetwork(r *dialect.Request, n *cloudsim.Network) error {
 	return nil
 }
 
-func (a *api) updateNetwork(r *dialect.Request) (int, any, error) {
+func updateNetwork(r *dialect.Request) (int, any, error) {
 	n, err := findNetwork(r)
 	if err != nil {
 		return 0, nil, err
@@ -224,12 +217,12 @@ func (a *api) updateNetwork(r *dialect.Request) (int, any, error) {
 			return 0, nil, err
 		}
 	}
-	return a.showNetwork(r, http.StatusOK, n)
+	return showNetwork(r, http.StatusOK, n)
 }
 
 // deleteNetwork deletes the routes and subnets of a network, and then the network.
 // Hetzner's API does the same.
-func (a *api) deleteNetwork(r *dialect.Request) (int, any, error) {
+func deleteNetwork(r *dialect.Request) (int, any, error) {
 	n, err := findNetwork(r)
 	if err != nil {
 		return 0, nil, err
@@ -290,56 +283,52 @@ func rangeName(n cloudsim.NetworkID, ip string) string {
 	return dialect.Name(string(n) + "-" + strings.NewReplacer(".", "-", "/", "-", ":", "-").Replace(ip))
 }
 
-func networkAction(n cloudsim.Network, m cloudsim.Meta, command string, busy bool) (int, any, error) {
-	return accepted(begun(m, command, busy, resource{dialect.Number(n.ID), "network"}))
+// networkCall returns a call that changes a part of a network and answers with an action.
+// The call decodes the body into a value of type T. The function fn returns the changed
+// part, and whether an action runs on this part.
+func networkCall[T any](command string, fn func(*dialect.Request, cloudsim.Network, T) (m cloudsim.Meta, busy bool, err error)) call {
+	return func(r *dialect.Request) (int, any, error) {
+		n, err := findNetwork(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		var in T
+		if err := r.Decode(&in); err != nil {
+			return 0, nil, err
+		}
+		m, busy, err := fn(r, n, in)
+		if err != nil {
+			return 0, nil, err
+		}
+		return accepted(begun(m, command, busy, resource{dialect.Number(n.ID), "network"}))
+	}
 }
 
-func (a *api) addSubnet(r *dialect.Request) (int, any, error) {
-	n, err := findNetwork(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	var s networkSubnet
-	if err := r.Decode(&s); err != nil {
-		return 0, nil, err
-	}
+func addSubnet(r *dialect.Request, n cloudsim.Network, s networkSubnet) (m cloudsim.Meta, busy bool, err error) {
 	if err := checkSubnet("", s); err != nil {
-		return 0, nil, err
+		return m, false, err
 	}
 	if n.State == cloudsim.NetworkCreating {
-		return 0, nil, locked("network", string(n.State))
+		return m, false, locked("network", string(n.State))
 	}
 	made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(n, s))
-	if err != nil {
-		return 0, nil, err
-	}
-	return networkAction(n, made.Meta, "add_subnet", made.State == cloudsim.SubnetCreating)
+	return made.Meta, made.State == cloudsim.SubnetCreating, err
 }
 
-func (a *api) deleteSubnet(r *dialect.Request) (int, any, error) {
-	n, err := findNetwork(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	var in struct {
-		IPRange string `json:"ip_range"`
-	}
-	if err := r.Decode(&in); err != nil {
-		return 0, nil, err
-	}
+func deleteSubnet(r *dialect.Request, n cloudsim.Network, in struct {
+	IPRange string `json:"ip_range"`
+},
+) (m cloudsim.Meta, busy bool, err error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListSubnets, cloudsim.ListOptions{Network: n.ID})
 	if err != nil {
-		return 0, nil, err
+		return m, false, err
 	}
 	i := slices.IndexFunc(all, func(s cloudsim.Subnet) bool { return s.IPv4 == in.IPRange })
 	if i < 0 {
-		return 0, nil, cloudsim.Errorf(cloudsim.NotFound, "the network has no subnet %.80q", in.IPRange)
+		return m, false, cloudsim.Errorf(cloudsim.NotFound, "the network has no subnet %.80q", in.IPRange)
 	}
 	gone, err := r.Cloud.DeleteSubnet(r.Context(), all[i].ID)
-	if err != nil {
-		return 0, nil, err
-	}
-	return networkAction(n, gone.Meta, "delete_subnet", gone.State == cloudsim.SubnetDeleting)
+	return gone.Meta, gone.State == cloudsim.SubnetDeleting, err
 }
 
 // instanceAt returns the instance with an internal address in a network.
@@ -356,54 +345,32 @@ func instanceAt(r *dialect.Request, n cloudsim.NetworkID, ip string) (cloudsim.I
 	return "", cloudsim.InvalidField("gateway", fmt.Sprintf("must be the address of a server in the network, got %.80q", ip))
 }
 
-func (a *api) addRoute(r *dialect.Request) (int, any, error) {
-	n, err := findNetwork(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	var in networkRoute
-	if err := r.Decode(&in); err != nil {
-		return 0, nil, err
-	}
+func addRoute(r *dialect.Request, n cloudsim.Network, in networkRoute) (m cloudsim.Meta, busy bool, err error) {
 	if _, err := netip.ParsePrefix(in.Destination); err != nil {
-		return 0, nil, cloudsim.InvalidField("destination", fmt.Sprintf("must be a range of addresses, got %.80q", in.Destination))
+		return m, false, cloudsim.InvalidField("destination", fmt.Sprintf("must be a range of addresses, got %.80q", in.Destination))
 	}
 	hop, err := instanceAt(r, n.ID, in.Gateway)
 	if err != nil {
-		return 0, nil, err
+		return m, false, err
 	}
 	t, err := r.Cloud.CreateRoute(r.Context(), cloudsim.CreateRoute{
 		Name: rangeName(n.ID, in.Destination), Network: n.ID, Destination: in.Destination, NextHop: hop, Labels: map[string]string{labelRequest: r.ID, labelGateway: in.Gateway},
 	})
-	if err != nil {
-		return 0, nil, err
-	}
-	return networkAction(n, t.Meta, "add_route", t.State == cloudsim.RouteCreating)
+	return t.Meta, t.State == cloudsim.RouteCreating, err
 }
 
-func (a *api) deleteRoute(r *dialect.Request) (int, any, error) {
-	n, err := findNetwork(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	var in networkRoute
-	if err := r.Decode(&in); err != nil {
-		return 0, nil, err
-	}
+func deleteRoute(r *dialect.Request, n cloudsim.Network, in networkRoute) (m cloudsim.Meta, busy bool, err error) {
 	p, err := partsOf(r, n.ID)
 	if err != nil {
-		return 0, nil, err
+		return m, false, err
 	}
 	shown := networkOf(cloudsim.Network{ID: n.ID}, parts{routes: p.routes, instances: p.instances}).Routes
 	if !slices.Contains(shown, in) {
-		return 0, nil, cloudsim.Errorf(cloudsim.NotFound, "the network has no route to %.80q over %.80q", in.Destination, in.Gateway)
+		return m, false, cloudsim.Errorf(cloudsim.NotFound, "the network has no route to %.80q over %.80q", in.Destination, in.Gateway)
 	}
 	i := slices.IndexFunc(p.routes, func(t cloudsim.Route) bool {
 		return t.Destination == in.Destination && t.State != cloudsim.RouteDeleting
 	})
 	gone, err := r.Cloud.DeleteRoute(r.Context(), p.routes[i].ID)
-	if err != nil {
-		return 0, nil, err
-	}
-	return networkAction(n, gone.Meta, "delete_route", gone.State == cloudsim.RouteDeleting)
+	return gone.Meta, gone.State == cloudsim.RouteDeleting, err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
@@ -59,13 +60,15 @@ func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64) ser
 	}
 	if name := i.Labels[labelImage]; name != "" {
 		for _, img := range images() {
-			if imageName(img) == name {
+			if *img.Name == name {
 				s.Image = &img
 			}
 		}
 	}
 	return s
 }
+
+func statusOfServer(i cloudsim.Instance) string { return serverStatus[i.State] }
 
 // servers returns the servers of instances. A page has at most maxPerPage instances, which
 // is below cloudsim.MaxInstancesInFilter.
@@ -100,26 +103,6 @@ func (a *api) servers(r *dialect.Request, all []cloudsim.Instance) ([]server, er
 		out = append(out, serverOf(i, t, volumes[i.ID]))
 	}
 	return out, nil
-}
-
-func (a *api) listServers(r *dialect.Request) (int, any, error) {
-	q, err := parseQuery(r.URL.Query(), "name", "created")
-	if err != nil {
-		return 0, nil, err
-	}
-	var filter func(cloudsim.Instance) bool
-	if want := r.URL.Query()["status"]; len(want) > 0 {
-		filter = func(i cloudsim.Instance) bool { return slices.Contains(want, serverStatus[i.State]) }
-	}
-	all, m, err := list(r, &a.cursors, q, r.Cloud.ListInstances, filter)
-	if err != nil {
-		return 0, nil, err
-	}
-	out, err := a.servers(r, all)
-	if err != nil {
-		return 0, nil, err
-	}
-	return reply("servers", out, m)
 }
 
 func getInstance(r *dialect.Request) (cloudsim.Instance, error) {
@@ -246,11 +229,11 @@ func (a *api) newServer(r *dialect.Request, c createServer, in []cloudsim.Zone) 
 	if req.Type == "" {
 		return req, cloudsim.InvalidField("server_type", fmt.Sprintf("names %.80q, which does not exist", c.ServerType))
 	}
-	image := slices.IndexFunc(images(), func(i image) bool { return c.Image.is(i.ID, imageName(i)) })
+	image := slices.IndexFunc(images(), func(i image) bool { return c.Image.is(i.ID, *i.Name) })
 	if image < 0 {
 		return req, cloudsim.InvalidField("image", fmt.Sprintf("names %.80q, which does not exist", c.Image))
 	}
-	req.Labels[labelImage] = imageName(images()[image])
+	req.Labels[labelImage] = *images()[image].Name
 	place := c.Location
 	if place == "" {
 		place = strings.TrimSuffix(c.Datacenter, datacenterSuffix)
@@ -325,7 +308,7 @@ func (a *api) deleteServer(r *dialect.Request) (int, any, error) {
 
 // power returns a call that changes the state of an instance. If the server is already in
 // the wanted state, the call changes nothing.
-func (a *api) power(command string, wanted cloudsim.InstanceState, change func(context.Context, *dialect.Request, cloudsim.InstanceID) (cloudsim.Instance, error)) func(*dialect.Request) (int, any, error) {
+func power(command string, wanted cloudsim.InstanceState, change func(*client.Client, context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)
 		if err != nil {
@@ -335,22 +318,10 @@ func (a *api) power(command string, wanted cloudsim.InstanceState, change func(c
 			return 0, nil, locked("server", serverStatus[i.State])
 		}
 		if i.State != wanted {
-			if i, err = change(r.Context(), r, i.ID); err != nil {
+			if i, err = change(r.Cloud, r.Context(), i.ID); err != nil {
 				return 0, nil, err
 			}
 		}
 		return accepted(begun(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
 	}
-}
-
-func start(ctx context.Context, r *dialect.Request, id cloudsim.InstanceID) (cloudsim.Instance, error) {
-	return r.Cloud.StartInstance(ctx, id)
-}
-
-func stop(ctx context.Context, r *dialect.Request, id cloudsim.InstanceID) (cloudsim.Instance, error) {
-	return r.Cloud.StopInstance(ctx, id)
-}
-
-func reboot(ctx context.Context, r *dialect.Request, id cloudsim.InstanceID) (cloudsim.Instance, error) {
-	return r.Cloud.RebootInstance(ctx, id)
 }

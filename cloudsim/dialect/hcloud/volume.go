@@ -3,7 +3,6 @@ package hcloud
 import (
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
@@ -20,41 +19,25 @@ func volumeBusy(d cloudsim.Disk) bool {
 	return d.State != cloudsim.DiskAvailable && d.State != cloudsim.DiskInUse && d.State != cloudsim.DiskFailed
 }
 
+func statusOfVolume(d cloudsim.Disk) string {
+	if d.State == cloudsim.DiskCreating || d.State == cloudsim.DiskCopying {
+		return "creating"
+	}
+	return "available"
+}
+
 // volumeOf returns the volume of a disk.
 func volumeOf(d cloudsim.Disk) volume {
 	v := volume{
-		ID: dialect.Number(d.ID), Name: dialect.OtherName(d.Meta), Status: "available", Size: d.SizeGiB, Created: d.CreatedAt,
+		ID: dialect.Number(d.ID), Name: dialect.OtherName(d.Meta), Status: statusOfVolume(d), Size: d.SizeGiB, Created: d.CreatedAt,
 		Labels: dialect.Visible(d.Labels), Location: locationOf(d.Zones()[0], d.Region),
 		LinuxDevice: fmt.Sprintf("/dev/disk/by-id/scsi-0HC_Volume_%d", dialect.Number(d.ID)),
-	}
-	if d.State == cloudsim.DiskCreating || d.State == cloudsim.DiskCopying {
-		v.Status = "creating"
 	}
 	if len(d.Attachments) > 0 {
 		n := dialect.Number(d.Attachments[0].Instance)
 		v.Server = &n
 	}
 	return v
-}
-
-func (a *api) listVolumes(r *dialect.Request) (int, any, error) {
-	q, err := parseQuery(r.URL.Query(), "name", "created")
-	if err != nil {
-		return 0, nil, err
-	}
-	var filter func(cloudsim.Disk) bool
-	if want := r.URL.Query()["status"]; len(want) > 0 {
-		filter = func(d cloudsim.Disk) bool { return slices.Contains(want, volumeOf(d).Status) }
-	}
-	all, m, err := list(r, &a.cursors, q, r.Cloud.ListDisks, filter)
-	if err != nil {
-		return 0, nil, err
-	}
-	out := make([]volume, 0, len(all))
-	for _, d := range all {
-		out = append(out, volumeOf(d))
-	}
-	return reply("volumes", out, m)
 }
 
 func findVolume(r *dialect.Request) (cloudsim.Disk, error) {
@@ -194,7 +177,7 @@ func volumeAction(d cloudsim.Disk, command string) action {
 // volumeCall returns a call that changes a disk and answers with an action. The call
 // decodes the body into a value of type T. While an action runs, the call answers with
 // the status 423.
-func volumeCall[T any](command string, fn func(*dialect.Request, cloudsim.Disk, T) (cloudsim.Disk, error)) func(*dialect.Request) (int, any, error) {
+func volumeCall[T any](command string, fn func(*dialect.Request, cloudsim.Disk, T) (cloudsim.Disk, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		d, err := findVolume(r)
 		if err != nil {
