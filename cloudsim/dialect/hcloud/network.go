@@ -168,7 +168,7 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 		if err := waitNetwork(r, &n); err != nil {
 			return 0, nil, err
 		}
-		if _, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(n, s)); err != nil {
+		if _, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(r, n, s)); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -273,8 +273,10 @@ func checkSubnet(at string, s networkSubnet) error {
 
 // subnetRequest returns the request for a subnet. The name of the subnet contains the
 // address range, because Hetzner's subnets have no name.
-func subnetRequest(n cloudsim.Network, s networkSubnet) cloudsim.CreateSubnet {
-	return cloudsim.CreateSubnet{Name: rangeName(n.ID, s.IPRange), Network: n.ID, Region: s.NetworkZone, IPv4: s.IPRange}
+func subnetRequest(r *dialect.Request, n cloudsim.Network, s networkSubnet) cloudsim.CreateSubnet {
+	return cloudsim.CreateSubnet{
+		Name: rangeName(n.ID, s.IPRange), Network: n.ID, Region: s.NetworkZone, IPv4: s.IPRange, Labels: map[string]string{labelRequest: r.ID},
+	}
 }
 
 // rangeName returns the name for a subnet or a route in a network. The name contains the
@@ -311,7 +313,7 @@ func addSubnet(r *dialect.Request, n cloudsim.Network, s networkSubnet) (m cloud
 	if n.State == cloudsim.NetworkCreating {
 		return m, false, locked("network", string(n.State))
 	}
-	made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(n, s))
+	made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(r, n, s))
 	return made.Meta, made.State == cloudsim.SubnetCreating, err
 }
 
