@@ -23,12 +23,11 @@ func (a *api) calls() []dialect.Call {
 	addCatalogue(add, "locations", "location", locations)
 	addCatalogue(add, "datacenters", "datacenter", datacenters)
 	addCatalogue(add, "server_types", "server type", serverTypes)
-	addCatalogue(add, "load_balancer_types", "load balancer type", func(r *dialect.Request) ([]loadBalancerType, error) {
-		return loadBalancerTypes(), authenticate(r)
-	})
+	addCatalogue(add, "load_balancer_types", "load balancer type", pricedLoadBalancerTypes)
 	addCatalogue(add, "images", "image", filteredImages)
+	add("pricing.get", get, "/pricing", "Get all prices, which are 0", getPricing)
 
-	add("servers.list", get, "/servers", "List servers", listCall(a, "servers", (*client.Client).ListInstances, withStatus(statusOfServer), a.servers))
+	add("servers.list", get, "/servers", "List servers", listCall(a, "servers", (*client.Client).ListInstances, where("status", statusOfServer), a.servers))
 	add("servers.get", get, "/servers/{id}", "Get a server", a.getServer)
 	add("servers.create", post, "/servers", "Create a server", a.createServer)
 	add("servers.update", put, "/servers/{id}", "Change the labels of a server", a.updateServer)
@@ -39,7 +38,22 @@ func (a *api) calls() []dialect.Call {
 	add("servers.reboot", post, "/servers/{id}/actions/reboot", "Reboot a server", power("reboot_server", "", (*client.Client).RebootInstance))
 	add("servers.reset", post, "/servers/{id}/actions/reset", "Reboot a server", power("reset_server", "", (*client.Client).RebootInstance))
 
-	add("volumes.list", get, "/volumes", "List volumes", listCall(a, "volumes", (*client.Client).ListDisks, withStatus(statusOfVolume), each(volumeOf)))
+	add("servers.add_to_placement_group", post, "/servers/{id}/actions/add_to_placement_group", "Add a stopped server to a placement group", placementGroupCall("add_to_placement_group", addToPlacementGroup))
+	add("servers.remove_from_placement_group", post, "/servers/{id}/actions/remove_from_placement_group", "Remove a server from its placement group", placementGroupCall("remove_from_placement_group", removeFromPlacementGroup))
+
+	add("placement_groups.list", get, "/placement_groups", "List placement groups", listCall(a, "placement_groups", placementGroups.list, where("type", typeOfPlacementGroup), placementGroups.show))
+	add("placement_groups.get", get, "/placement_groups/{id}", "Get a placement group", placementGroups.get)
+	add("placement_groups.create", post, "/placement_groups", "Create a placement group", createPlacementGroup)
+	add("placement_groups.update", put, "/placement_groups/{id}", "Change the name and the labels of a placement group", placementGroups.update)
+	add("placement_groups.delete", del, "/placement_groups/{id}", "Delete a placement group without servers", deletePlacementGroup)
+
+	add("ssh_keys.list", get, "/ssh_keys", "List SSH keys", listCall(a, "ssh_keys", sshKeys.list, where("fingerprint", fingerprintOf), sshKeys.show))
+	add("ssh_keys.get", get, "/ssh_keys/{id}", "Get an SSH key", sshKeys.get)
+	add("ssh_keys.create", post, "/ssh_keys", "Create an SSH key", createSSHKey)
+	add("ssh_keys.update", put, "/ssh_keys/{id}", "Change the name and the labels of an SSH key", sshKeys.update)
+	add("ssh_keys.delete", del, "/ssh_keys/{id}", "Delete an SSH key", sshKeys.delete)
+
+	add("volumes.list", get, "/volumes", "List volumes", listCall(a, "volumes", (*client.Client).ListDisks, where("status", statusOfVolume), each(volumeOf)))
 	add("volumes.get", get, "/volumes/{id}", "Get a volume", a.getVolume)
 	add("volumes.create", post, "/volumes", "Create a volume", a.createVolume)
 	add("volumes.delete", del, "/volumes/{id}", "Delete a volume", a.deleteVolume)
@@ -77,7 +91,7 @@ func (a *api) calls() []dialect.Call {
 	actions("enable_public_interface", "Show the public addresses", loadBalancerCall("enable_public_interface", enablePublic))
 	actions("disable_public_interface", "Hide the public addresses", loadBalancerCall("disable_public_interface", disablePublic))
 
-	for _, name := range []string{"certificates", "firewalls", "floating_ips", "placement_groups", "primary_ips", "ssh_keys"} {
+	for _, name := range []string{"certificates", "firewalls", "floating_ips", "isos", "primary_ips"} {
 		add(name+".list", get, "/"+name, "Return an empty list, because the dialect does not support these resources", noneOf(name).list)
 	}
 	return all

@@ -24,6 +24,7 @@ func TestEachCall(t *testing.T) {
 		"volumes":        volumeCalls,
 		"networks":       networkCalls,
 		"load balancers": loadBalancerCalls,
+		"records":        recordCalls,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t)
@@ -100,13 +101,24 @@ func catalogueCalls(t *testing.T, w *world) {
 	if one, _, err := w.Image.GetByID(ctx, img.ID); err != nil || one == nil || one.Name != "ubuntu-24.04" {
 		t.Errorf("image by id: got %+v, error %v", one, err)
 	}
+	p, _, err := w.Pricing.Get(ctx)
+	if err != nil || len(p.ServerTypes) != 3 || p.ServerTypes[0].ServerType.Name != types[0].Name || len(p.LoadBalancerTypes) != 3 {
+		t.Fatalf("prices: got %+v, error %v", p, err)
+	}
+	for what, prices := range map[string][]sdk.ServerTypeLocationPricing{"all": p.ServerTypes[0].Pricings, "server type": small.Pricings} {
+		if got := names(prices, func(p sdk.ServerTypeLocationPricing) string { return p.Location.Name + " " + p.Hourly.Net }); !slices.Equal(got, []string{"sim-1a 0.0000000000", "sim-1b 0.0000000000", "sim-1c 0.0000000000"}) {
+			t.Errorf("prices (%s): got %v", what, got)
+		}
+	}
+	if got := names(lb.Pricings, func(p sdk.LoadBalancerTypeLocationPricing) string { return p.Location.Name }); !slices.Equal(got, []string{"sim-1a", "sim-1b", "sim-1c"}) {
+		t.Errorf("prices of the load balancer type: got %v", got)
+	}
 	for what, list := range map[string]func() (int, error){
-		"certificates":     func() (int, error) { v, err := w.Certificate.All(ctx); return len(v), err },
-		"firewalls":        func() (int, error) { v, err := w.Firewall.All(ctx); return len(v), err },
-		"floating IPs":     func() (int, error) { v, err := w.FloatingIP.All(ctx); return len(v), err },
-		"placement groups": func() (int, error) { v, err := w.PlacementGroup.All(ctx); return len(v), err },
-		"primary IPs":      func() (int, error) { v, err := w.PrimaryIP.All(ctx); return len(v), err },
-		"SSH keys":         func() (int, error) { v, err := w.SSHKey.All(ctx); return len(v), err },
+		"certificates": func() (int, error) { v, err := w.Certificate.All(ctx); return len(v), err },
+		"firewalls":    func() (int, error) { v, err := w.Firewall.All(ctx); return len(v), err },
+		"floating IPs": func() (int, error) { v, err := w.FloatingIP.All(ctx); return len(v), err },
+		"ISO images":   func() (int, error) { v, err := w.ISO.All(ctx); return len(v), err },
+		"primary IPs":  func() (int, error) { v, err := w.PrimaryIP.All(ctx); return len(v), err },
 	} {
 		if n, err := list(); n != 0 || err != nil {
 			t.Errorf("%s: got %d, error %v; want none", what, n, err)
@@ -228,6 +240,8 @@ func networkCalls(t *testing.T, w *world) {
 	}
 	a, resp, err := w.Network.AddSubnet(ctx, n, sdk.NetworkAddSubnetOpts{Subnet: sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.20.2.0/24"), NetworkZone: "sim-1"}})
 	w.wait(t, a, resp, err)
+	_, _, err = w.Network.AddSubnet(ctx, n, sdk.NetworkAddSubnetOpts{Subnet: sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.20.2.0/24"), NetworkZone: "sim-1"}})
+	fails(t, err, sdk.ErrorCodeUniquenessError)
 	a, resp, err = w.Network.DeleteSubnet(ctx, n, sdk.NetworkDeleteSubnetOpts{Subnet: sdk.NetworkSubnet{IPRange: cidr("10.20.2.0/24")}})
 	w.wait(t, a, resp, err)
 	made, resp, err := w.Server.Create(ctx, sdk.ServerCreateOpts{

@@ -130,6 +130,7 @@ func serverTypes(r *dialect.Request) ([]serverType, error) {
 		return nil, err
 	}
 	in, err := zones(r)
+	prices := pricesIn(in)
 	var places []serverTypeLocation
 	for _, z := range in {
 		places = append(places, serverTypeLocation{ID: idOf(z.Name), Name: z.Name, Available: true})
@@ -137,7 +138,7 @@ func serverTypes(r *dialect.Request) ([]serverType, error) {
 	out := make([]serverType, 0, len(all))
 	for _, t := range all {
 		st := serverTypeOf(t)
-		st.Locations = append(st.Locations, places...)
+		st.Locations, st.Prices = append(st.Locations, places...), prices
 		out = append(out, st)
 	}
 	return out, err
@@ -154,6 +155,16 @@ func loadBalancerTypes() []loadBalancerType {
 	return []loadBalancerType{
 		t(1, "lb11", 5, 25, 10, 10_000), t(2, "lb21", 15, 75, 25, 20_000), t(3, "lb31", 30, 150, 50, 40_000),
 	}
+}
+
+// pricedLoadBalancerTypes returns the types of load balancers with their prices.
+func pricedLoadBalancerTypes(r *dialect.Request) ([]loadBalancerType, error) {
+	in, err := zones(r)
+	all := loadBalancerTypes()
+	for i := range all {
+		all[i].Prices = pricesIn(in)
+	}
+	return all, err
 }
 
 // findLoadBalancerType returns the type with an id or a name.

@@ -3,6 +3,7 @@ package hcloud
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -48,6 +49,11 @@ func (e codedError) Is(err error) bool { return err == cloudsim.Invalid } //noli
 
 func coded(code, msg string) error {
 	return codedError{failure{http.StatusUnprocessableEntity, code}, msg}
+}
+
+// errUnknown is the error of a request that refers to a resource that does not exist.
+func errUnknown(field string, reference any) error {
+	return cloudsim.InvalidField(field, fmt.Sprintf("names %.80q, which does not exist", fmt.Sprint(reference)))
 }
 
 // failureOf returns the HTTP status and the code for an error.

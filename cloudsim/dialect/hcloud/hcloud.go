@@ -5,7 +5,8 @@
 // The package refuses features that this cloud does not have, such as load balancers that
 // decode HTTP. It never accepts a feature without the effect of this feature. The
 // exceptions are values that only describe a resource, such as the algorithm of a load
-// balancer.
+// balancer, and values without which clients cannot create a server: its image and its SSH
+// keys.
 package hcloud
 
 import (
@@ -16,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
@@ -80,6 +83,7 @@ const (
 	prefixLoadBalancer = "lb"
 	prefixNetwork      = "net"
 	prefixOperation    = "op"
+	prefixRecord       = "rec"
 )
 
 // maxName is the maximum length of a name in characters. Hetzner's limit is 64 characters
@@ -95,9 +99,6 @@ func newName(r *dialect.Request, name string, labels *map[string]string) (string
 	if labels != nil {
 		given = *labels
 	}
-	if name == "" || len([]rune(name)) > maxName {
-		return "", nil, cloudsim.InvalidField("name", fmt.Sprintf("must have 1 to %d characters", maxName))
-	}
 	if err := checkLabels(given); err != nil {
 		return "", nil, err
 	}
@@ -105,11 +106,22 @@ func newName(r *dialect.Request, name string, labels *map[string]string) (string
 	if err != nil {
 		return "", nil, err
 	}
-	own := dialect.Name(name)
-	if own != name {
-		all[dialect.NameLabel] = name
+	own, err := setName(all, name)
+	return own, all, err
+}
+
+// setName returns the name in this cloud for a name in Hetzner's API. It writes the label
+// that stores Hetzner's name.
+func setName(labels map[string]string, name string) (string, error) {
+	printable := !strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) })
+	if n := utf8.RuneCountInString(name); n < 1 || n > maxName || len(name) > cloudsim.MaxLabelValue || !printable {
+		return "", cloudsim.InvalidField("name", fmt.Sprintf("must be printable text of 1 to %d characters and at most %d bytes", maxName, cloudsim.MaxLabelValue))
 	}
-	return own, all, nil
+	own := dialect.Name(name)
+	if labels[dialect.NameLabel] = name; own == name {
+		delete(labels, dialect.NameLabel)
+	}
+	return own, nil
 }
 
 // labelRequest is the label with the id of the request that created a resource.

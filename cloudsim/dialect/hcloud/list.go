@@ -185,14 +185,15 @@ func each[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error) {
 	}
 }
 
-// withStatus returns a function for listCall. Its filters select the resources whose
-// status the query contains. If the query has no status, they select all resources.
-func withStatus[T any](status func(T) string) func(url.Values) func(T) bool {
+// where returns a function for listCall. Its filters select the resources for which the
+// query parameter contains the result of the function value. Without this parameter, they
+// select all resources.
+func where[T any](parameter string, value func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
-		if !q.Has("status") {
+		if !q.Has(parameter) {
 			return nil
 		}
-		return func(v T) bool { return slices.Contains(q["status"], status(v)) }
+		return func(v T) bool { return slices.Contains(q[parameter], value(v)) }
 	}
 }
 

@@ -148,7 +148,7 @@ func newLoadBalancer(r *dialect.Request, c createLoadBalancer, in []cloudsim.Zon
 	}
 	t, ok := findLoadBalancerType(c.LoadBalancerType)
 	if !ok {
-		return req, cloudsim.InvalidField("load_balancer_type", fmt.Sprintf("names %.80q, which does not exist", c.LoadBalancerType))
+		return req, errUnknown("load_balancer_type", c.LoadBalancerType)
 	}
 	if c.PublicNet != nil && (c.PublicNet.IPv4 != 0 || c.PublicNet.IPv6 != 0) {
 		return req, dialect.Unsupported{What: "primary IPs", Why: "the cloud chooses the addresses"}
@@ -215,7 +215,7 @@ func placeOf(c createLoadBalancer, in []cloudsim.Zone) (place, region string, er
 			return z.Name, z.Region, nil
 		}
 	}
-	return "", "", cloudsim.InvalidField("network_zone", fmt.Sprintf("names %.80q, which does not exist", c.NetworkZone))
+	return "", "", errUnknown("network_zone", c.NetworkZone)
 }
 
 func setAlgorithm(labels map[string]string, s string) error {
@@ -233,7 +233,7 @@ func setNetwork(r *dialect.Request, labels map[string]string, n int64) error {
 	id := dialect.ID[cloudsim.NetworkID](prefixNetwork, n)
 	_, err := r.Cloud.GetNetwork(r.Context(), id)
 	if errors.Is(err, cloudsim.NotFound) {
-		return cloudsim.InvalidField("network", fmt.Sprintf("names %d, which does not exist", n))
+		return errUnknown("network", n)
 	}
 	labels[labelNetwork] = string(id)
 	return err
@@ -352,7 +352,7 @@ func changeType(_ *dialect.Request, l *cloudsim.LoadBalancer, in changeTypeReque
 	t, ok := findLoadBalancerType(in.LoadBalancerType)
 	switch {
 	case !ok:
-		return cloudsim.InvalidField("load_balancer_type", fmt.Sprintf("names %.80q, which does not exist", in.LoadBalancerType))
+		return errUnknown("load_balancer_type", in.LoadBalancerType)
 	case len(l.Listeners) > t.MaxServices || len(l.Targets) > t.MaxTargets:
 		return coded("invalid_load_balancer_type", fmt.Sprintf("%s has at most %d services and %d targets", t.Name, t.MaxServices, t.MaxTargets))
 	}

@@ -62,8 +62,68 @@ type serverTypeLocation struct {
 	Deprecation *struct{} `json:"deprecation"`
 }
 
-// price is the price of a type. Answers contain no prices, because this cloud has none.
-type price struct{}
+// price is the price of a type in a location.
+type price struct {
+	Location          string `json:"location"`
+	PriceHourly       amount `json:"price_hourly"`
+	PriceMonthly      amount `json:"price_monthly"`
+	IncludedTraffic   int64  `json:"included_traffic"`
+	PricePerTBTraffic amount `json:"price_per_tb_traffic"`
+}
+
+type amount struct {
+	Net   string `json:"net"`
+	Gross string `json:"gross"`
+}
+
+type pricing struct {
+	Currency string `json:"currency"`
+	VATRate  string `json:"vat_rate"`
+	Image    struct {
+		PricePerGBMonth amount `json:"price_per_gb_month"`
+	} `json:"image"`
+	FloatingIP struct {
+		PriceMonthly amount `json:"price_monthly"`
+	} `json:"floating_ip"`
+	FloatingIPs []struct{} `json:"floating_ips"`
+	PrimaryIPs  []struct{} `json:"primary_ips"`
+	Traffic     struct {
+		PricePerTB amount `json:"price_per_tb"`
+	} `json:"traffic"`
+	ServerBackup struct {
+		Percentage string `json:"percentage"`
+	} `json:"server_backup"`
+	ServerTypes       []typePrices `json:"server_types"`
+	LoadBalancerTypes []typePrices `json:"load_balancer_types"`
+	Volume            struct {
+		PricePerGBMonth amount `json:"price_per_gb_month"`
+	} `json:"volume"`
+}
+
+// typePrices are the prices of a server type or of a load balancer type.
+type typePrices struct {
+	ID     int64   `json:"id"`
+	Name   string  `json:"name"`
+	Prices []price `json:"prices"`
+}
+
+type sshKey struct {
+	ID          int64             `json:"id"`
+	Name        string            `json:"name"`
+	Fingerprint string            `json:"fingerprint"` // MD5, e.g. "b7:2f:..."
+	PublicKey   string            `json:"public_key"`
+	Labels      map[string]string `json:"labels"`
+	Created     time.Time         `json:"created"`
+}
+
+type placementGroup struct {
+	ID      int64             `json:"id"`
+	Name    string            `json:"name"`
+	Labels  map[string]string `json:"labels"`
+	Created time.Time         `json:"created"`
+	Servers []int64           `json:"servers"`
+	Type    string            `json:"type"`
+}
 
 type loadBalancerType struct {
 	ID                      int64     `json:"id"`
@@ -155,7 +215,7 @@ type server struct {
 	Labels          map[string]string  `json:"labels"`
 	Volumes         []int64            `json:"volumes"`
 	PrimaryDiskSize int                `json:"primary_disk_size"`
-	PlacementGroup  *struct{}          `json:"placement_group"`
+	PlacementGroup  *placementGroup    `json:"placement_group"`
 	LoadBalancers   []int64            `json:"load_balancers"`
 }
 

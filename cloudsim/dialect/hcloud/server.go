@@ -31,13 +31,13 @@ const labelImage = dialect.LabelPrefix + "image"
 // serverOf returns the server of an instance. The server's public IPv4 address is the
 // external address of the instance, or the internal address if no external address
 // exists. The address in the private network is the internal address.
-func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64) server {
+func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, group *placementGroup) server {
 	s := server{
 		ID: dialect.Number(i.ID), Name: dialect.OtherName(i.Meta), Status: serverStatus[i.State], Created: i.CreatedAt,
 		PublicNet:  serverPublicNet{FloatingIPs: []int64{}, Firewalls: []struct{}{}},
 		PrivateNet: []serverPrivateNet{}, ServerType: serverTypeOf(t), Locked: instanceBusy(i.State),
 		Location: locationOf(i.Zone, i.Region), Datacenter: datacenterOf(i.Zone, i.Region),
-		Labels: dialect.Visible(i.Labels), Volumes: volumes, LoadBalancers: []int64{},
+		Labels: dialect.Visible(i.Labels), Volumes: volumes, PlacementGroup: group, LoadBalancers: []int64{},
 	}
 	if volumes == nil {
 		s.Volumes = []int64{}
@@ -94,13 +94,17 @@ func (a *api) servers(r *dialect.Request, all []cloudsim.Instance) ([]server, er
 			volumes[at.Instance] = append(volumes[at.Instance], dialect.Number(d.ID))
 		}
 	}
+	groups, err := groupsOf(r, all)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]server, 0, len(all))
 	for _, i := range all {
 		t, ok := types[i.Type]
 		if !ok {
 			t.Name = i.Type // a type that is newer than the cached types
 		}
-		out = append(out, serverOf(i, t, volumes[i.ID]))
+		out = append(out, serverOf(i, t, volumes[i.ID], groups[i.Labels[labelPlacementGroup]]))
 	}
 	return out, nil
 }
@@ -146,7 +150,7 @@ type createServer struct {
 	Firewalls        []struct {
 		Firewall int64 `json:"firewall"`
 	} `json:"firewalls"`
-	PlacementGroup int64            `json:"placement_group"`
+	PlacementGroup *int64           `json:"placement_group"`
 	PublicNet      *createPublicNet `json:"public_net"`
 }
 
@@ -165,11 +169,9 @@ func (c createServer) refused() error {
 		given     bool
 		what, why string
 	}{
-		{len(c.SSHKeys) > 0, "ssh_keys", "machines have no SSH server"},
 		{off(c.StartAfterCreate), "start_after_create false", "stop the server after its creation"},
 		{len(c.Volumes) > 0, "volumes", "attach volumes after the creation"},
-		{len(c.Firewalls) > 0, "firewalls", ""},
-		{c.PlacementGroup != 0, "placement_group", ""},
+		{len(c.Firewalls) > 0, "firewalls", "this cloud has no firewalls"},
 		{len(c.Networks) > 1, "more than one network", "an instance is in one network"},
 		{c.PublicNet != nil && off(c.PublicNet.EnableIPv4), "public_net without IPv4", "each server has an IPv4 address"},
 		{c.PublicNet != nil && (c.PublicNet.IPv4 != nil && *c.PublicNet.IPv4 != 0 || c.PublicNet.IPv6 != nil && *c.PublicNet.IPv6 != 0), "primary IPs", "the cloud chooses the addresses"},
@@ -227,11 +229,11 @@ func (a *api) newServer(r *dialect.Request, c createServer, in []cloudsim.Zone) 
 		}
 	}
 	if req.Type == "" {
-		return req, cloudsim.InvalidField("server_type", fmt.Sprintf("names %.80q, which does not exist", c.ServerType))
+		return req, errUnknown("server_type", c.ServerType)
 	}
 	image := slices.IndexFunc(images(), func(i image) bool { return c.Image.is(i.ID, *i.Name) })
 	if image < 0 {
-		return req, cloudsim.InvalidField("image", fmt.Sprintf("names %.80q, which does not exist", c.Image))
+		return req, errUnknown("image", c.Image)
 	}
 	req.Labels[labelImage] = *images()[image].Name
 	place := c.Location
@@ -247,7 +249,12 @@ func (a *api) newServer(r *dialect.Request, c createServer, in []cloudsim.Zone) 
 	if len(c.Networks) > 0 {
 		req.Network = dialect.ID[cloudsim.NetworkID](prefixNetwork, c.Networks[0])
 	}
-	return req, nil
+	if c.PlacementGroup != nil && *c.PlacementGroup != 0 {
+		if req.Labels[labelPlacementGroup], err = joinPlacementGroup(r, "placement_group", *c.PlacementGroup); err != nil {
+			return req, err
+		}
+	}
+	return req, findSSHKeys(r, c.SSHKeys)
 }
 
 // findLocation returns the zone and the region of a location. The parameter place is the
@@ -258,7 +265,7 @@ func findLocation(in []cloudsim.Zone, place string) (zone, region string, err er
 			return z.Name, z.Region, nil
 		}
 	}
-	return "", "", cloudsim.InvalidField("location", fmt.Sprintf("names %.80q, which does not exist", place))
+	return "", "", errUnknown("location", place)
 }
 
 type updateServer struct {

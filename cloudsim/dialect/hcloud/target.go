@@ -67,7 +67,7 @@ func addTarget(r *dialect.Request, l *cloudsim.LoadBalancer, in targetRequest) e
 	}
 	i, err := r.Cloud.GetInstance(r.Context(), id)
 	if errors.Is(err, cloudsim.NotFound) {
-		return cloudsim.InvalidField("server.id", fmt.Sprintf("names %d, which does not exist", in.Server.ID))
+		return errUnknown("server.id", in.Server.ID)
 	}
 	if err != nil {
 		return err

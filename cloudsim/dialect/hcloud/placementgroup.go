@@ -1,0 +1,187 @@
+package hcloud
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// placementGroups is the kind of placement groups. Each instance of this cloud is a machine
+// of its own, so the servers of a group always run on different machines.
+var placementGroups = recordKind[placementGroup]{kind: "hcloud-placement-group", one: "placement_group", show: showPlacementGroups}
+
+// labelPlacementGroup is the label with the placement group of a server: the id of the
+// record.
+const labelPlacementGroup = dialect.LabelPrefix + "placement-group"
+
+// maxMembers is the maximum number of servers in a placement group. Requests at the same
+// time can exceed this limit.
+const maxMembers = 10
+
+// spread is the only type of placement groups in Hetzner's API.
+const spread = "spread"
+
+func typeOfPlacementGroup(cloudsim.Record) string { return spread }
+
+// members returns the instances in a placement group.
+func members(r *dialect.Request, group cloudsim.RecordID) ([]cloudsim.Instance, error) {
+	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstances, cloudsim.ListOptions{Labels: map[string]string{labelPlacementGroup: string(group)}})
+	return all, err
+}
+
+func showPlacementGroups(r *dialect.Request, all []cloudsim.Record) ([]placementGroup, error) {
+	var o cloudsim.ListOptions
+	if len(all) == 1 {
+		o.Labels = map[string]string{labelPlacementGroup: string(all[0].ID)}
+	}
+	instances, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstances, o)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]placementGroup, 0, len(all))
+	for _, v := range all {
+		g := placementGroup{
+			ID: dialect.Number(v.ID), Name: dialect.OtherName(v.Meta), Labels: dialect.Visible(v.Labels), Created: v.CreatedAt,
+			Servers: []int64{}, Type: spread,
+		}
+		for _, i := range instances {
+			if i.Labels[labelPlacementGroup] == string(v.ID) {
+				g.Servers = append(g.Servers, dialect.Number(i.ID))
+			}
+		}
+		out = append(out, g)
+	}
+	return out, nil
+}
+
+// groupsOf returns the placement groups of instances, by the value of labelPlacementGroup.
+func groupsOf(r *dialect.Request, all []cloudsim.Instance) (map[string]*placementGroup, error) {
+	if !slices.ContainsFunc(all, func(i cloudsim.Instance) bool { return i.Labels[labelPlacementGroup] != "" }) {
+		return nil, nil
+	}
+	records, _, err := cloudsim.All(r.Context(), r.Cloud.ListRecords, cloudsim.ListOptions{Kind: placementGroups.kind})
+	if err != nil {
+		return nil, err
+	}
+	shown, err := placementGroups.show(r, records)
+	if err != nil {
+		return nil, err
+	}
+	groups := map[string]*placementGroup{}
+	for i, v := range records {
+		groups[string(v.ID)] = &shown[i]
+	}
+	return groups, nil
+}
+
+func createPlacementGroup(r *dialect.Request) (int, any, error) {
+	if err := authenticate(r); err != nil {
+		return 0, nil, err
+	}
+	var c struct {
+		Name   string             `json:"name"`
+		Labels *map[string]string `json:"labels"`
+		Type   string             `json:"type"`
+	}
+	if err := r.Decode(&c); err != nil {
+		return 0, nil, err
+	}
+	if c.Type != spread {
+		return 0, nil, cloudsim.InvalidField("type", fmt.Sprintf("must be spread, got %.80q", c.Type))
+	}
+	body, err := placementGroups.create(r, c.Name, c.Labels, nil, struct{}{})
+	if err != nil {
+		return 0, nil, err
+	}
+	body["action"] = nil // the group exists at once
+	return http.StatusCreated, body, nil
+}
+
+func deletePlacementGroup(r *dialect.Request) (int, any, error) {
+	g, err := placementGroups.find(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	in, err := members(r, g.ID)
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(in) > 0 {
+		return 0, nil, coded("resource_in_use", "the placement group has servers: remove them first")
+	}
+	return placementGroups.delete(r)
+}
+
+// joinPlacementGroup returns the label of a server that joins a placement group. The
+// parameter field is the field of the request with the id of the group.
+func joinPlacementGroup(r *dialect.Request, field string, n int64) (label string, err error) {
+	g, err := placementGroups.byID(r, n)
+	if errors.Is(err, cloudsim.NotFound) {
+		return "", errUnknown(field, n)
+	}
+	if err != nil {
+		return "", err
+	}
+	in, err := members(r, g.ID)
+	if err != nil {
+		return "", err
+	}
+	if len(in) >= maxMembers {
+		return "", coded("placement_group_member_limit_reached", fmt.Sprintf("the placement group %d already contains %d servers", n, maxMembers))
+	}
+	return string(g.ID), nil
+}
+
+// placementGroupCall returns a call that changes the placement group of a server and
+// answers with an action. The call decodes the body into a value of type T. The function
+// fn returns the new value of labelPlacementGroup, or "" for no group.
+func placementGroupCall[T any](command string, fn func(*dialect.Request, cloudsim.Instance, T) (label string, err error)) call {
+	return func(r *dialect.Request) (int, any, error) {
+		i, err := getInstance(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		var in T
+		if err := r.Decode(&in); err != nil {
+			return 0, nil, err
+		}
+		group, err := fn(r, i, in)
+		if err != nil {
+			return 0, nil, err
+		}
+		labels := cloneLabels(i.Labels)
+		if labels[labelPlacementGroup] = group; group == "" {
+			delete(labels, labelPlacementGroup)
+		}
+		if i, err = r.Cloud.UpdateInstance(r.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision); err != nil {
+			return 0, nil, err
+		}
+		return accepted(begun(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
+	}
+}
+
+func addToPlacementGroup(r *dialect.Request, i cloudsim.Instance, in struct {
+	PlacementGroup int64 `json:"placement_group"`
+},
+) (string, error) {
+	switch {
+	case i.Labels[labelPlacementGroup] != "":
+		return "", coded("placement_error", "the server is already in a placement group: remove it first")
+	case i.State == cloudsim.InstanceRunning:
+		return "", coded("server_not_stopped", "the server is running: power it off first")
+	case i.State != cloudsim.InstanceStopped:
+		return "", locked("server", serverStatus[i.State])
+	}
+	return joinPlacementGroup(r, "placement_group", in.PlacementGroup)
+}
+
+func removeFromPlacementGroup(_ *dialect.Request, i cloudsim.Instance, _ struct{}) (string, error) {
+	if i.Labels[labelPlacementGroup] == "" {
+		return "", coded("placement_error", "the server is in no placement group")
+	}
+	return "", nil
+}

@@ -1,0 +1,44 @@
+package hcloud
+
+import (
+	"net/http"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// free is the only price in this cloud.
+var free = amount{Net: "0.0000000000", Gross: "0.0000000000"}
+
+// pricesIn returns the prices of a type in all locations. Some clients, such as the cluster
+// autoscaler, only use a server type in the locations for which it has a price.
+func pricesIn(in []cloudsim.Zone) []price {
+	out := make([]price, 0, len(in))
+	for _, z := range in {
+		out = append(out, price{Location: z.Name, PriceHourly: free, PriceMonthly: free, PricePerTBTraffic: free})
+	}
+	return out
+}
+
+// getPricing returns the prices of all types. Each price is 0.
+func getPricing(r *dialect.Request) (int, any, error) {
+	servers, err := serverTypes(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	loadBalancers, err := pricedLoadBalancerTypes(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	p := pricing{Currency: "EUR", VATRate: "0.000000", FloatingIPs: []struct{}{}, PrimaryIPs: []struct{}{}, ServerTypes: []typePrices{}, LoadBalancerTypes: []typePrices{}}
+	p.Image.PricePerGBMonth, p.Volume.PricePerGBMonth = free, free
+	p.FloatingIP.PriceMonthly, p.Traffic.PricePerTB = free, free
+	p.ServerBackup.Percentage = "0.0000000000"
+	for _, t := range servers {
+		p.ServerTypes = append(p.ServerTypes, typePrices{t.ID, t.Name, t.Prices})
+	}
+	for _, t := range loadBalancers {
+		p.LoadBalancerTypes = append(p.LoadBalancerTypes, typePrices{t.ID, t.Name, t.Prices})
+	}
+	return http.StatusOK, map[string]any{"pricing": p}, nil
+}

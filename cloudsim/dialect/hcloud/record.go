@@ -1,0 +1,134 @@
+package hcloud
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// A resource that this cloud does not have, such as an SSH key, is stored in a record. The
+// record has the labels of the resource. The document of the record has all values that
+// this cloud does not interpret.
+
+// recordKind is a kind of resources that are stored in records. T is the type of such a
+// resource in Hetzner's format.
+type recordKind[T any] struct {
+	kind string // kind of the records
+	one  string // name of a resource in answers
+	// show converts records of this kind to Hetzner's format.
+	show func(*dialect.Request, []cloudsim.Record) ([]T, error)
+}
+
+// list is a list method of the cloud's client for the records of this kind.
+func (k recordKind[T]) list(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Record], error) { //nolint:revive // the order of a method expression
+	o.Kind = k.kind
+	return c.ListRecords(ctx, o)
+}
+
+// byID returns the record with the number n. It returns NotFound for a record of another
+// kind.
+func (k recordKind[T]) byID(r *dialect.Request, n int64) (cloudsim.Record, error) {
+	v, err := r.Cloud.GetRecord(r.Context(), dialect.ID[cloudsim.RecordID](prefixRecord, n))
+	if err == nil && v.Kind != k.kind {
+		err = cloudsim.Errorf(cloudsim.NotFound, "no %s has the id %d", k.one, n)
+	}
+	return v, err
+}
+
+// find returns the record with the id in the path of the request.
+func (k recordKind[T]) find(r *dialect.Request) (cloudsim.Record, error) {
+	n, err := target(r)
+	if err != nil {
+		return cloudsim.Record{}, err
+	}
+	return k.byID(r, n)
+}
+
+// body returns the body of an answer with one resource.
+func (k recordKind[T]) body(r *dialect.Request, v cloudsim.Record) (map[string]any, error) {
+	all, err := k.show(r, []cloudsim.Record{v})
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{k.one: all[0]}, nil
+}
+
+func (k recordKind[T]) get(r *dialect.Request) (int, any, error) {
+	v, err := k.find(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	b, err := k.body(r, v)
+	return http.StatusOK, b, err
+}
+
+// create stores a new resource and returns the body of the answer. The parameter own
+// contains the labels of the dialect.
+func (k recordKind[T]) create(r *dialect.Request, name string, labels *map[string]string, own map[string]string, doc any) (map[string]any, error) {
+	req := cloudsim.CreateRecord{Kind: k.kind}
+	var err error
+	if req.Name, req.Labels, err = newName(r, name, labels); err != nil {
+		return nil, err
+	}
+	maps.Copy(req.Labels, own)
+	if req.Document, err = json.Marshal(doc); err != nil {
+		return nil, err
+	}
+	v, err := r.Cloud.CreateRecord(r.Context(), req)
+	if err != nil {
+		return nil, err
+	}
+	return k.body(r, v)
+}
+
+// update changes the name and the labels of a resource.
+func (k recordKind[T]) update(r *dialect.Request) (int, any, error) {
+	v, err := k.find(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var u struct {
+		Name   *string            `json:"name"`
+		Labels *map[string]string `json:"labels"`
+	}
+	if err := r.Decode(&u); err != nil {
+		return 0, nil, err
+	}
+	req := cloudsim.UpdateRecord{Document: v.Document}
+	if req.Labels, err = newLabels(u.Labels, v.Labels); err != nil {
+		return 0, nil, err
+	}
+	if u.Name != nil {
+		if req.Name, err = setName(req.Labels, *u.Name); err != nil {
+			return 0, nil, err
+		}
+	}
+	if v, err = r.Cloud.UpdateRecord(r.Context(), v.ID, req, v.Revision); err != nil {
+		return 0, nil, err
+	}
+	b, err := k.body(r, v)
+	return http.StatusOK, b, err
+}
+
+// delete deletes a resource.
+func (k recordKind[T]) delete(r *dialect.Request) (int, any, error) {
+	v, err := k.find(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusNoContent, nil, r.Cloud.DeleteRecord(r.Context(), v.ID, v.Revision)
+}
+
+// decodeDocument decodes the document of a record. It returns an Internal error if another
+// client has stored a document of another format.
+func decodeDocument(v cloudsim.Record, into any) error {
+	if err := json.Unmarshal(v.Document, into); err != nil {
+		return cloudsim.Errorf(cloudsim.Internal, "decode the document of record %s: %w", v.ID, err)
+	}
+	return nil
+}
