@@ -317,6 +317,20 @@ func (r ResizeDisk) Of(d Disk, t DiskType) error {
 	return c.err()
 }
 
+// UpdateDisk replaces the labels of a disk. An update cannot change other
+// fields of the disk.
+type UpdateDisk struct {
+	Labels map[string]string `json:"labels" doc:"All labels. The cloud removes labels that are not in this list"`
+}
+
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the invalid fields.
+func (r UpdateDisk) Validate() error {
+	var c checks
+	c.labels(r.Labels)
+	return c.err()
+}
+
 // ModifyDisk requests another type, IOPS or throughput for a disk. The disk may
 // be attached. A request for the current values changes nothing. A disk does
 // one modification at a time.

@@ -56,6 +56,7 @@ func FuzzValidate(f *testing.F) {
 		check[cloudsim.AdvanceClock](t, raw)
 		check[cloudsim.SaveState](t, raw)
 		check[cloudsim.UpdateInstance](t, raw)
+		check[cloudsim.UpdateDisk](t, raw)
 		check[cloudsim.AttachDisk](t, raw)
 		check[cloudsim.DetachDisk](t, raw)
 		check[cloudsim.ResizeDisk](t, raw)

@@ -22,6 +22,12 @@ func (c *Client) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 	return call[cloudsim.List[cloudsim.Disk]](ctx, c, "GET", "/v1/disks"+listQuery(o), nil)
 }
 
+// UpdateDisk replaces a disk's labels. If rev is not 0 and the disk has changed since the revision
+// rev, UpdateDisk returns Stale.
+func (c *Client) UpdateDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.UpdateDisk, rev uint64) (cloudsim.Disk, error) {
+	return call[cloudsim.Disk](ctx, c, "PUT", "/v1/disks/"+seg(id), req, ifMatch(rev))
+}
+
 // AttachDisk begins to attach a disk and returns the disk. If the disk already has the same
 // attachment, AttachDisk returns the disk unchanged. It returns Conflict if another instance has
 // the disk and the disk allows only one attachment. It returns NotFound if the instance does not

@@ -28,6 +28,13 @@ func everyDiskVerb(t *testing.T, c *client.Client, i cloudsim.Instance) {
 	if l := must(c.ListDisks(ctx, cloudsim.ListOptions{Zone: i.Zone}))(t); len(l.Items) != 1 {
 		t.Errorf("disks of the zone: got %+v, want 1", l.Items)
 	}
+	old := d.Revision
+	if d = must(c.UpdateDisk(ctx, d.ID, cloudsim.UpdateDisk{Labels: map[string]string{"a": "b"}}, old))(t); d.Labels["a"] != "b" {
+		t.Errorf("updated disk: got %+v, want the label a=b", d)
+	}
+	if _, err := c.UpdateDisk(ctx, d.ID, cloudsim.UpdateDisk{Labels: map[string]string{}}, old); !errors.Is(err, cloudsim.Stale) {
+		t.Errorf("update of an old revision: got error %v, want Stale", err)
+	}
 	d = must(c.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID, ReadOnly: true}))(t)
 	want := []cloudsim.Attachment{{Instance: i.ID, ReadOnly: true, Device: "vdb", State: cloudsim.AttachmentAttached}}
 	if diff := cmp.Diff(want, d.Attachments); diff != "" || d.State != cloudsim.DiskInUse {

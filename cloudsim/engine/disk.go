@@ -391,6 +391,15 @@ func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	})
 }
 
+// UpdateDisk replaces the labels of a disk in any state. It returns Stale if rev
+// is neither 0 nor the disk's revision.
+func (e *Engine) UpdateDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.UpdateDisk, rev uint64) (d cloudsim.Disk, err error) {
+	if err := req.Validate(); err != nil {
+		return d, err
+	}
+	return setLabels(ctx, e, disks, string(id), req.Labels, rev)
+}
+
 // ModifyDisk begins to change the type, IOPS or throughput of a disk, and
 // returns the disk. The disk may be attached. ModifyDisk returns Conflict while
 // other work on the disk runs. It also returns Conflict during the cool-down

@@ -188,20 +188,7 @@ func (e *Engine) UpdateInstance(ctx context.Context, id cloudsim.InstanceID, req
 	if err := req.Validate(); err != nil {
 		return i, err
 	}
-	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		if i, err = get(tx, call, instances, string(id)); err != nil {
-			return err
-		}
-		if rev != 0 && rev != i.Revision {
-			return cloudsim.Errorf(cloudsim.Stale, "instance %s is at revision %d, not %d: read it again and repeat the change", id, i.Revision, rev)
-		}
-		if sameLabels(i.Labels, req.Labels) {
-			return nil
-		}
-		i.Labels = req.Labels
-		return instances.Put(tx, &i)
-	})
-	return i, err
+	return setLabels(ctx, e, instances, string(id), req.Labels, rev)
 }
 
 // RebootInstance begins to reboot an instance.

@@ -204,6 +204,26 @@ func (e *Engine) projectOf(tx *store.Tx, call Call) (cloudsim.ProjectID, error) 
 	return p.ID, err
 }
 
+// setLabels replaces the labels of a resource. It returns Stale if rev is
+// neither 0 nor the revision of the resource.
+func setLabels[T any](ctx context.Context, e *Engine, t store.Table[T], id string, labels map[string]string, rev uint64) (v T, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if v, err = get(tx, call, t, id); err != nil {
+			return err
+		}
+		m := t.Meta(&v)
+		if rev != 0 && rev != m.Revision {
+			return cloudsim.Errorf(cloudsim.Stale, "%s %s is at revision %d, not %d: read it again and repeat the change", t.Kind, id, m.Revision, rev)
+		}
+		if sameLabels(m.Labels, labels) {
+			return nil
+		}
+		m.Labels = labels
+		return t.Put(tx, &v)
+	})
+	return v, err
+}
+
 // sameLabels reports whether the labels are equal. A nil map and an empty map are equal.
 func sameLabels(a, b map[string]string) bool { return maps.Equal(a, b) }
 

@@ -20,6 +20,7 @@ func (a *api) diskRoutes() {
 	handle(a, op{id: "disks.create", method: post, path: "/v1/disks", summary: "Make a disk", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createDisk)
 	lists(a, "disks", "/v1/disks", "disks", engine.Read, e.ListDisks)
 	gets(a, "disks", "/v1/disks/{id}", "a disk", engine.Read, e.GetDisk, revOf[cloudsim.Disk])
+	handle(a, op{id: "disks.update", method: http.MethodPut, path: "/v1/disks/{id}", summary: "Replace a disk's labels", access: engine.Write}, a.updateDisk)
 	asks(a, "disks.attach", "/v1/disks/{id}/attach", "Begin to attach a disk to an instance of its zone", e.AttachDisk)
 	asks(a, "disks.detach", "/v1/disks/{id}/detach", "Begin to detach a disk from an instance; with force also from a stopped instance", e.DetachDisk)
 	asks(a, "disks.resize", "/v1/disks/{id}/resize", "Begin to grow a disk, attached or not", e.ResizeDisk)
@@ -51,5 +52,18 @@ func (a *api) setDiskPool(ctx context.Context, in *askInput[cloudsim.SetDiskPool
 
 func (a *api) createDisk(ctx context.Context, in *create[cloudsim.CreateDisk]) (*body[cloudsim.Disk], error) {
 	v, err := a.engine.CreateDisk(ctx, in.Body)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) updateDisk(ctx context.Context, in *struct {
+	ByID
+	IfMatch string `header:"If-Match" doc:"ETag of the expected revision. The call fails if the resource has another revision"`
+	Body    cloudsim.UpdateDisk
+}) (*body[cloudsim.Disk], error) {
+	rev, err := revision(in.IfMatch)
+	if err != nil {
+		return nil, err
+	}
+	v, err := a.engine.UpdateDisk(ctx, cloudsim.DiskID(in.ID), in.Body, rev)
 	return answer(v, v.Revision, err)
 }

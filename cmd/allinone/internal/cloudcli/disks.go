@@ -97,6 +97,9 @@ func newDisksCommand(c *cli.Connection) *cobra.Command {
 		newDetachDiskCommand(c),
 		newResizeDiskCommand(c),
 		newModifyDiskCommand(c),
+		disks.labelCommand(c, func(ctx context.Context, cl *client.Client, d cloudsim.Disk, labels map[string]string) (cloudsim.Disk, error) {
+			return cl.UpdateDisk(ctx, d.ID, cloudsim.UpdateDisk{Labels: labels}, d.Revision)
+		}),
 		disks.deleteCommand(c, true, (*client.Client).DeleteDisk),
 	)
 	return cmd

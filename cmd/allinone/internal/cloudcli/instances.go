@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -120,43 +119,10 @@ it is in the subnet of this network that is nearest to its zone.`,
 }
 
 func newLabelInstanceCommand(c *cli.Connection) *cobra.Command {
-	var o cli.Output
-	cmd := &cobra.Command{
-		Use: "label INSTANCE KEY=VALUE... KEY-...", Short: "Set labels of an instance, and remove others",
-		Long: `Set labels of an instance with KEY=VALUE, and remove them with KEY-, as 'kubectl
-label' does for a Node. The cloud controller manager copies them to the Node.`,
-		Example: "  allinone cloud instances label node-1 team=red tier-",
-		Args:    cobra.MinimumNArgs(2), ValidArgsFunction: names(c, instances),
-		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-			i, err := instances.resolve(ctx, cl, args[0])
-			if err != nil {
-				return err
-			}
-			labels := maps.Clone(i.Labels)
-			if labels == nil {
-				labels = map[string]string{}
-			}
-			var set []string
-			for _, a := range args[1:] {
-				if key, remove := strings.CutSuffix(a, "-"); remove && !strings.Contains(a, "=") {
-					delete(labels, key)
-				} else {
-					set = append(set, a)
-				}
-			}
-			more, err := cli.ParseLabels("label", set)
-			if err != nil {
-				return err
-			}
-			maps.Copy(labels, more)
-			now, err := cl.UpdateInstance(ctx, i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
-			if err != nil {
-				return err
-			}
-			return printResult(instances.printer(c, o), true, []cloudsim.Instance{now})
-		}),
-	}
-	o.Flags(cmd)
+	cmd := instances.labelCommand(c, func(ctx context.Context, cl *client.Client, i cloudsim.Instance, labels map[string]string) (cloudsim.Instance, error) {
+		return cl.UpdateInstance(ctx, i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
+	})
+	cmd.Long += " The cloud controller manager copies them to the Node."
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -227,6 +228,49 @@ func (k kind[T, ID]) getCommand(c *cli.Connection) *cobra.Command {
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			found, err := k.resolveAll(ctx, cl, args)
 			return errors.Join(printResult(k.printer(c, o), len(args) == 1, found), err)
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+// labelCommand returns the command that changes the labels of a resource. The function update
+// replaces all labels of a resource.
+func (k kind[T, ID]) labelCommand(c *cli.Connection, update func(context.Context, *client.Client, T, map[string]string) (T, error)) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: fmt.Sprintf("label %s KEY=VALUE... KEY-...", strings.ToUpper(k.noun)), Short: "Set and remove labels of one " + k.noun,
+		Long: fmt.Sprintf(`Set labels of one %s with KEY=VALUE, and remove them with KEY-, as 'kubectl
+label' does for a Node.`, k.noun),
+		Example: fmt.Sprintf("  allinone cloud %s label %s team=red tier-", k.command, k.sample),
+		Args:    cobra.MinimumNArgs(2), ValidArgsFunction: firstOnly(names(c, k)),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			v, err := k.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			labels := maps.Clone(v.Head().Labels)
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			var set []string
+			for _, a := range args[1:] {
+				if key, remove := strings.CutSuffix(a, "-"); remove && !strings.Contains(a, "=") {
+					delete(labels, key)
+				} else {
+					set = append(set, a)
+				}
+			}
+			more, err := cli.ParseLabels("label", set)
+			if err != nil {
+				return err
+			}
+			maps.Copy(labels, more)
+			now, err := update(ctx, cl, v, labels)
+			if err != nil {
+				return err
+			}
+			return printResult(k.printer(c, o), true, []T{now})
 		}),
 	}
 	o.Flags(cmd)
