@@ -56,6 +56,7 @@ func (a *api) calls() []dialect.Call {
 	add("volumes.list", get, "/volumes", "List volumes", listCall(a, "volumes", (*client.Client).ListDisks, where("status", statusOfVolume), each(volumeOf)))
 	add("volumes.get", get, "/volumes/{id}", "Get a volume", a.getVolume)
 	add("volumes.create", post, "/volumes", "Create a volume", a.createVolume)
+	add("volumes.update", put, "/volumes/{id}", "Change the labels of a volume", updateVolume)
 	add("volumes.delete", del, "/volumes/{id}", "Delete a volume", a.deleteVolume)
 	add("volumes.attach", post, "/volumes/{id}/actions/attach", "Attach a volume to a server", volumeCall("attach_volume", attachVolume))
 	add("volumes.detach", post, "/volumes/{id}/actions/detach", "Detach a volume", volumeCall("detach_volume", detachVolume))

@@ -58,6 +58,11 @@ func (c catalogue[T]) list(r *dialect.Request) (int, any, error) {
 	if q.name != "" {
 		all = slices.DeleteFunc(all, func(v T) bool { _, name := v.key(); return name != q.name })
 	}
+	slices.SortStableFunc(all, func(a, b T) int {
+		_, x := a.key()
+		_, y := b.key()
+		return q.compare(cloudsim.Meta{Name: x}, cloudsim.Meta{Name: y})
+	})
 	items, m := slice(all, q)
 	return reply(c.many, items, m)
 }

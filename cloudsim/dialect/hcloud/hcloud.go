@@ -128,10 +128,10 @@ func setName(labels map[string]string, name string) (string, error) {
 const labelRequest = dialect.LabelPrefix + "request"
 
 // newLabels returns the labels of an updated resource. If the request has no labels, the
-// labels do not change.
+// labels do not change. The result is not nil.
 func newLabels(given *map[string]string, existing map[string]string) (map[string]string, error) {
 	if given == nil {
-		return existing, nil
+		return cloneLabels(existing), nil
 	}
 	if err := checkLabels(*given); err != nil {
 		return nil, err
@@ -139,13 +139,19 @@ func newLabels(given *map[string]string, existing map[string]string) (map[string
 	return dialect.WithLabels(*given, existing)
 }
 
-// sameName returns Unsupported if a request changes the name of a resource. This cloud
-// cannot rename resources.
-func sameName(name string, m cloudsim.Meta) error {
-	if name != "" && name != dialect.OtherName(m) {
-		return dialect.Unsupported{What: "a new name", Why: "names do not change: create another resource"}
+// updateResource is the request for a new name or for new labels of a resource.
+type updateResource struct {
+	Name   string             `json:"name"`
+	Labels *map[string]string `json:"labels"`
+}
+
+// labels returns the new labels of the resource. It returns Unsupported if the request
+// changes the name of the resource, because this cloud cannot rename resources.
+func (u updateResource) labels(m cloudsim.Meta) (map[string]string, error) {
+	if u.Name != "" && u.Name != dialect.OtherName(m) {
+		return nil, dialect.Unsupported{What: "a new name", Why: "names do not change: create another resource"}
 	}
-	return nil
+	return newLabels(u.Labels, m.Labels)
 }
 
 // idOf returns the id of an entry of the catalogue. The id is a hash of the name, because

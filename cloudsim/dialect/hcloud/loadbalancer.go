@@ -240,25 +240,16 @@ func setNetwork(r *dialect.Request, labels map[string]string, n int64) error {
 }
 
 func (a *api) updateLoadBalancer(r *dialect.Request) (int, any, error) {
-	var u struct {
-		Name   string             `json:"name"`
-		Labels *map[string]string `json:"labels"`
-	}
 	l, err := findLoadBalancer(r)
 	if err != nil {
 		return 0, nil, err
 	}
+	var u updateResource
 	if err := r.Decode(&u); err != nil {
 		return 0, nil, err
 	}
-	if err := sameName(u.Name, l.Meta); err != nil {
-		return 0, nil, err
-	}
-	if u.Labels == nil {
-		return showLoadBalancer(l, nil)
-	}
 	return showLoadBalancer(change(r, l, func(l *cloudsim.LoadBalancer) (err error) {
-		l.Labels, err = newLabels(u.Labels, l.Labels)
+		l.Labels, err = u.labels(l.Meta)
 		return err
 	}))
 }

@@ -195,9 +195,8 @@ func updateNetwork(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	var u struct {
-		Name                  string             `json:"name"`
-		Labels                *map[string]string `json:"labels"`
-		ExposeRoutesToVSwitch bool               `json:"expose_routes_to_vswitch"`
+		updateResource
+		ExposeRoutesToVSwitch bool `json:"expose_routes_to_vswitch"`
 	}
 	if err := r.Decode(&u); err != nil {
 		return 0, nil, err
@@ -205,17 +204,12 @@ func updateNetwork(r *dialect.Request) (int, any, error) {
 	if u.ExposeRoutesToVSwitch {
 		return 0, nil, dialect.Unsupported{What: "expose_routes_to_vswitch"}
 	}
-	if err := sameName(u.Name, n.Meta); err != nil {
+	all, err := u.labels(n.Meta)
+	if err != nil {
 		return 0, nil, err
 	}
-	if u.Labels != nil {
-		all, err := newLabels(u.Labels, n.Labels)
-		if err != nil {
-			return 0, nil, err
-		}
-		if n, err = r.Cloud.UpdateNetwork(r.Context(), n.ID, cloudsim.UpdateNetwork{Labels: all, NetworkSpec: n.NetworkSpec}, n.Revision); err != nil {
-			return 0, nil, err
-		}
+	if n, err = r.Cloud.UpdateNetwork(r.Context(), n.ID, cloudsim.UpdateNetwork{Labels: all, NetworkSpec: n.NetworkSpec}, n.Revision); err != nil {
+		return 0, nil, err
 	}
 	return showNetwork(r, http.StatusOK, n)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
@@ -219,6 +221,9 @@ func (a *api) newServer(r *dialect.Request, c createServer, in []cloudsim.Zone) 
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
 		return req, err
 	}
+	if errs := validation.IsDNS1123Subdomain(strings.ToLower(c.Name)); len(errs) > 0 {
+		return req, cloudsim.InvalidField("name", fmt.Sprintf("must be a host name of letters, digits, hyphens and dots, got %.80q", c.Name))
+	}
 	types, err := a.types.get(r)
 	if err != nil {
 		return req, err
@@ -268,11 +273,6 @@ func findLocation(in []cloudsim.Zone, place string) (zone, region string, err er
 	return "", "", errUnknown("location", place)
 }
 
-type updateServer struct {
-	Name   string             `json:"name"`
-	Labels *map[string]string `json:"labels"`
-}
-
 // attempts is the number of attempts to change a resource that other callers change at
 // the same time.
 const attempts = 10
@@ -282,17 +282,11 @@ func (a *api) updateServer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var u updateServer
+	var u updateResource
 	if err := r.Decode(&u); err != nil {
 		return 0, nil, err
 	}
-	if err := sameName(u.Name, i.Meta); err != nil {
-		return 0, nil, err
-	}
-	if u.Labels == nil {
-		return a.showServer(r, i)
-	}
-	all, err := newLabels(u.Labels, i.Labels)
+	all, err := u.labels(i.Meta)
 	if err != nil {
 		return 0, nil, err
 	}

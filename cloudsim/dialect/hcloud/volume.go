@@ -152,6 +152,25 @@ func preferredType(types []cloudsim.DiskType, size int) string {
 	return name
 }
 
+func updateVolume(r *dialect.Request) (int, any, error) {
+	d, err := findVolume(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var u updateResource
+	if err := r.Decode(&u); err != nil {
+		return 0, nil, err
+	}
+	labels, err := u.labels(d.Meta)
+	if err != nil {
+		return 0, nil, err
+	}
+	if d, err = r.Cloud.UpdateDisk(r.Context(), d.ID, cloudsim.UpdateDisk{Labels: labels}, d.Revision); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, map[string]any{"volume": volumeOf(d)}, nil
+}
+
 func (a *api) deleteVolume(r *dialect.Request) (int, any, error) {
 	d, err := findVolume(r)
 	if err != nil {
