@@ -22,6 +22,10 @@ type Dialect struct {
 	Name  string // name in commands and metrics, e.g. "hcloud"
 	Title string // name in texts for users, e.g. "Hetzner Cloud"
 	Calls []Call // all supported calls
+	// Refusals has reasons and next steps for calls that the dialect does not support. The
+	// keys are patterns of http.ServeMux. The server also refuses all other calls, but
+	// without a reason.
+	Refusals map[string]string
 	// Token returns the secret of the caller's token, or "" if the request has none.
 	Token func(*http.Request) string
 	// Refuse writes an error in the format of the other cloud.

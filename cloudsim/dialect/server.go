@@ -136,6 +136,9 @@ func New(log *slog.Logger, d Dialect, cfg Config) http.Handler {
 		s.routes[pattern] = c
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, c) })
 	}
+	for pattern := range d.Refusals {
+		s.mux.Handle(pattern, http.NotFoundHandler()) // only for ServeHTTP, which looks for the pattern
+	}
 	return s
 }
 
@@ -145,13 +148,18 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.ready(w, r)
 		return
 	}
-	if _, pattern := s.mux.Handler(r); s.routes[pattern].Name != "" {
+	_, pattern := s.mux.Handler(r)
+	if s.routes[pattern].Name != "" {
 		s.mux.ServeHTTP(w, r)
 		return
 	}
 	s.serve(w, r, Call{Do: func(r *Request) (int, any, error) {
 		s.metrics.unsupported.WithLabelValues(s.dialect.Name, s.resource(r.URL.Path)).Inc()
-		return 0, nil, Unsupported{What: clip(r.Method + " " + r.URL.Path), Why: "'allinone dialect calls " + s.dialect.Name + "' lists the supported calls"}
+		why, ok := s.dialect.Refusals[pattern]
+		if !ok {
+			why = "'allinone dialect calls " + s.dialect.Name + "' lists the supported calls"
+		}
+		return 0, nil, Unsupported{What: clip(r.Method + " " + r.URL.Path), Why: why}
 	}})
 }
 

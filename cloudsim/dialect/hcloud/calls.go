@@ -105,3 +105,48 @@ func addCatalogue[T entry](add func(name, method, path, summary string, fn call)
 	add(many+".list", "GET", "/"+many, "List "+title+"s", c.list)
 	add(many+".get", "GET", "/"+many+"/{id}", "Get a "+title, c.get)
 }
+
+// refusals has the reasons for calls that the dialect does not support.
+var refusals = map[string]string{
+	"POST /v1/certificates":            "load balancers forward TCP without TLS",
+	"POST /v1/firewalls":               noFirewalls,
+	"/v1/firewalls/{path...}":          noFirewalls,
+	"POST /v1/floating_ips":            noAddresses,
+	"/v1/floating_ips/{path...}":       noAddresses,
+	"POST /v1/primary_ips":             noAddresses,
+	"/v1/primary_ips/{path...}":        noAddresses,
+	"DELETE /v1/images/{id}":           noImages,
+	"PUT /v1/images/{id}":              noImages,
+	"/v1/images/{id}/actions/{action}": noImages,
+
+	"POST /v1/servers/{id}/actions/attach_to_network":   oneNetwork,
+	"POST /v1/servers/{id}/actions/detach_from_network": oneNetwork,
+	"POST /v1/servers/{id}/actions/change_alias_ips":    "the cloud chooses the addresses of a server",
+	"POST /v1/servers/{id}/actions/change_type":         "a server keeps its type: create another server",
+	"POST /v1/servers/{id}/actions/attach_iso":          noImages,
+	"POST /v1/servers/{id}/actions/detach_iso":          noImages,
+	"POST /v1/servers/{id}/actions/create_image":        noImages,
+	"POST /v1/servers/{id}/actions/rebuild":             noImages,
+	"POST /v1/servers/{id}/actions/enable_rescue":       noImages,
+	"POST /v1/servers/{id}/actions/disable_rescue":      noImages,
+	"POST /v1/servers/{id}/actions/enable_backup":       noImages,
+	"POST /v1/servers/{id}/actions/disable_backup":      noImages,
+
+	"POST /v1/servers/{id}/actions/change_protection":        noProtection,
+	"POST /v1/volumes/{id}/actions/change_protection":        noProtection,
+	"POST /v1/networks/{id}/actions/change_protection":       noProtection,
+	"POST /v1/load_balancers/{id}/actions/change_protection": noProtection,
+	"POST /v1/servers/{id}/actions/change_dns_ptr":           noDNS,
+	"POST /v1/load_balancers/{id}/actions/change_dns_ptr":    noDNS,
+	"POST /v1/networks/{id}/actions/change_ip_range":         "a network keeps its range: create another network",
+	"/v1/zones/{path...}":                                    noDNS,
+}
+
+const (
+	noFirewalls  = "this cloud has no firewalls"
+	noAddresses  = "the cloud chooses the addresses of servers"
+	noImages     = "machines of this cloud boot no image"
+	noProtection = "this cloud has no protection against deletion"
+	noDNS        = "this cloud has no DNS"
+	oneNetwork   = "a server is in one network: set networks in the request for a new server"
+)

@@ -31,7 +31,7 @@ const Name = "hcloud"
 func New() dialect.Dialect {
 	a := &api{cursors: cursors{after: map[[sha256.Size]byte]string{}}}
 	return dialect.Dialect{
-		Name: Name, Title: "Hetzner Cloud", Calls: a.calls(),
+		Name: Name, Title: "Hetzner Cloud", Calls: a.calls(), Refusals: refusals,
 		Token: bearer, Refuse: refuse, IDHeader: "X-Correlation-Id",
 		Variables: func(url string) []dialect.Variable {
 			return []dialect.Variable{{Name: "HCLOUD_ENDPOINT", Value: url + "/v1"}}

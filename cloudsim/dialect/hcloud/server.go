@@ -173,7 +173,7 @@ func (c createServer) refused() error {
 	}{
 		{off(c.StartAfterCreate), "start_after_create false", "stop the server after its creation"},
 		{len(c.Volumes) > 0, "volumes", "attach volumes after the creation"},
-		{len(c.Firewalls) > 0, "firewalls", "this cloud has no firewalls"},
+		{len(c.Firewalls) > 0, "firewalls", noFirewalls},
 		{len(c.Networks) > 1, "more than one network", "an instance is in one network"},
 		{c.PublicNet != nil && off(c.PublicNet.EnableIPv4), "public_net without IPv4", "each server has an IPv4 address"},
 		{c.PublicNet != nil && (c.PublicNet.IPv4 != nil && *c.PublicNet.IPv4 != 0 || c.PublicNet.IPv6 != nil && *c.PublicNet.IPv6 != 0), "primary IPs", "the cloud chooses the addresses"},
