@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -31,6 +32,19 @@ func (i numbers) GenerateUniqueValidVolumeID() string { return fmt.Sprint(1_000_
 func (i numbers) GenerateInvalidVolumeID() string     { return "not-a-number" }
 func (i numbers) GenerateUniqueValidNodeID() string   { return fmt.Sprint(1_000_000 + i.n.Add(1)) }
 func (i numbers) GenerateInvalidNodeID() string       { return "not-a-number" }
+
+// noted is an http.ResponseWriter that counts the answers with the status 501.
+type noted struct {
+	http.ResponseWriter
+	unsupported *atomic.Int64
+}
+
+func (n noted) WriteHeader(code int) {
+	if code == http.StatusNotImplemented {
+		n.unsupported.Add(1)
+	}
+	n.ResponseWriter.WriteHeader(code)
+}
 
 // inNamespace is the environment variable that is set if the test runs in its own network
 // namespace.
@@ -62,7 +76,8 @@ func TestHetznerCSI(t *testing.T) {
 	}
 	dir := t.TempDir()
 	cfg := sanity.NewTestConfig()
-	cfg.Address = "unix://" + serveHetzner(t, filepath.Join(driver, "hcloud-csi-driver"), dir)
+	var unsupported atomic.Int64
+	cfg.Address = "unix://" + serveHetzner(t, filepath.Join(driver, "hcloud-csi-driver"), dir, &unsupported)
 	cfg.TargetPath, cfg.StagingPath = filepath.Join(dir, "target"), filepath.Join(dir, "staging")
 	cfg.TestVolumeSize, cfg.TestVolumeExpandSize = 10<<30, 20<<30
 	cfg.IDGen = numbers{new(atomic.Int64)}
@@ -86,11 +101,14 @@ func TestHetznerCSI(t *testing.T) {
 	if passed < 25 {
 		t.Errorf("%d specs passed, want at least 25", passed)
 	}
+	if n := unsupported.Load(); n != 0 {
+		t.Errorf("got %d answers with the status 501, want none", n)
+	}
 }
 
 // serveHetzner runs a cloud, the dialect, the metadata service and the driver. It returns the
-// driver's socket.
-func serveHetzner(t *testing.T, driver, dir string) string {
+// driver's socket. It counts the dialect's answers with the status 501.
+func serveHetzner(t *testing.T, driver, dir string, unsupported *atomic.Int64) string {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	ln, err := metadata.Listen(t.Context(), metadata.Address)
@@ -107,7 +125,8 @@ func serveHetzner(t *testing.T, driver, dir string) string {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	api := httptest.NewServer(dialect.New(log, hcloud.New(), dialect.Config{URL: cloud.URL, Transport: cloud.HTTP.Transport, Project: cloud.Project}))
+	h := dialect.New(log, hcloud.New(), dialect.Config{URL: cloud.URL, Transport: cloud.HTTP.Transport, Project: cloud.Project})
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noted{w, unsupported}, r) }))
 	t.Cleanup(api.Close)
 	secret, err := cloud.Token()
 	if err != nil {

@@ -71,6 +71,9 @@ func catalogueCalls(t *testing.T, w *world) {
 	if err != nil || len(types) != 3 {
 		t.Fatalf("server types: got %v, error %v", types, err)
 	}
+	if sorted, err := w.ServerType.AllWithOpts(ctx, sdk.ServerTypeListOpts{Sort: []string{"name:desc"}}); err != nil || !slices.Equal(names(sorted, func(s *sdk.ServerType) string { return s.Name }), []string{"small", "medium", "large"}) {
+		t.Errorf("server types sorted by name:desc: got %v, error %v", sorted, err)
+	}
 	small, _, err := w.ServerType.GetByName(ctx, "small")
 	if err != nil || small == nil || small.Cores != 2 || small.Memory != 4 {
 		t.Fatalf("server type small: got %+v, error %v", small, err)
@@ -129,7 +132,7 @@ func catalogueCalls(t *testing.T, w *world) {
 func serverCalls(t *testing.T, w *world) {
 	ctx := context.Background()
 	made, resp, err := w.Server.Create(ctx, sdk.ServerCreateOpts{
-		Name: "Worker_1.Example", ServerType: &sdk.ServerType{Name: "small"}, Image: &sdk.Image{Name: "ubuntu-24.04"},
+		Name: "Worker-1.Example", ServerType: &sdk.ServerType{Name: "small"}, Image: &sdk.Image{Name: "ubuntu-24.04"},
 		Location: &sdk.Location{Name: "sim-1b"}, Labels: map[string]string{"pool": "a"}, UserData: "#cloud-config",
 	})
 	s := must(t, made, resp, err).Server
@@ -142,20 +145,23 @@ func serverCalls(t *testing.T, w *world) {
 	}
 	s, resp, err = w.Server.GetByID(ctx, s.ID)
 	must(t, s, resp, err)
-	if s.Name != "Worker_1.Example" || s.Status != sdk.ServerStatusRunning || s.Location.Name != "sim-1b" || s.ServerType.Name != "small" || s.Image.Name != "ubuntu-24.04" || !maps.Equal(s.Labels, map[string]string{"pool": "a"}) {
+	if s.Name != "Worker-1.Example" || s.Status != sdk.ServerStatusRunning || s.Location.Name != "sim-1b" || s.ServerType.Name != "small" || s.Image.Name != "ubuntu-24.04" || !maps.Equal(s.Labels, map[string]string{"pool": "a"}) {
 		t.Errorf("server: got %+v", s)
 	}
 	if s.PublicNet.IPv4.IP == nil || len(s.PrivateNet) != 1 || s.PrivateNet[0].IP == nil {
 		t.Errorf("addresses: got %+v, %+v", s.PublicNet, s.PrivateNet)
 	}
-	if one, resp, err := w.Server.GetByName(ctx, "Worker_1.Example"); must(t, one, resp, err) == nil || one.ID != s.ID {
+	if one, resp, err := w.Server.GetByName(ctx, "Worker-1.Example"); must(t, one, resp, err) == nil || one.ID != s.ID {
 		t.Errorf("server by name: got %+v", one)
 	}
-	_, _, err = w.Server.Create(ctx, sdk.ServerCreateOpts{Name: "Worker_1.Example", ServerType: &sdk.ServerType{Name: "small"}, Image: &sdk.Image{Name: "ubuntu-24.04"}})
+	_, _, err = w.Server.Create(ctx, sdk.ServerCreateOpts{Name: "Worker-1.Example", ServerType: &sdk.ServerType{Name: "small"}, Image: &sdk.Image{Name: "ubuntu-24.04"}})
 	fails(t, err, sdk.ErrorCodeUniquenessError)
-	s, resp, err = w.Server.Update(ctx, s, sdk.ServerUpdateOpts{Name: "Worker_1.Example", Labels: map[string]string{"pool": "b"}})
-	if must(t, s, resp, err); s.Labels["pool"] != "b" || s.Name != "Worker_1.Example" {
+	s, resp, err = w.Server.Update(ctx, s, sdk.ServerUpdateOpts{Name: "Worker-1.Example", Labels: map[string]string{"pool": "b"}})
+	if must(t, s, resp, err); s.Labels["pool"] != "b" || s.Name != "Worker-1.Example" {
 		t.Errorf("result of the update: got %+v", s)
+	}
+	if other, resp, err := w.Server.Update(ctx, w.server(t, w.instance(t, "unlabelled")), sdk.ServerUpdateOpts{Name: "unlabelled"}); must(t, other, resp, err).Name != "unlabelled" {
+		t.Errorf("result of an update without a change: got %+v", other)
 	}
 	for _, step := range []struct {
 		do   func(context.Context, *sdk.Server) (*sdk.Action, *sdk.Response, error)
@@ -197,6 +203,10 @@ func volumeCalls(t *testing.T, w *world) {
 	}
 	if s = w.server(t, cloudsim.Instance{ID: "i-000001"}); len(s.Volumes) != 1 || s.Volumes[0].ID != v.ID {
 		t.Errorf("volumes of the server: got %+v", s.Volumes)
+	}
+	v, resp, err = w.Volume.Update(ctx, v, sdk.VolumeUpdateOpts{Name: "pvc-1", Labels: map[string]string{"app": "web"}})
+	if must(t, v, resp, err); !maps.Equal(v.Labels, map[string]string{"app": "web"}) || v.Name != "pvc-1" || v.Server == nil {
+		t.Errorf("result of the update: got %+v", v)
 	}
 	_, _, err = w.Volume.Attach(ctx, v, s)
 	fails(t, err, sdk.ErrorCodeVolumeAlreadyAttached)

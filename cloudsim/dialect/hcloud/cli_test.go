@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -32,6 +33,10 @@ func TestCommandLine(t *testing.T) {
 		}
 		return out.String()
 	}
+	keyFile := filepath.Join(t.TempDir(), "id.pub")
+	if err := os.WriteFile(keyFile, []byte(publicKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, step := range []struct {
 		command string
 		want    []string
@@ -43,14 +48,29 @@ func TestCommandLine(t *testing.T) {
 		{"load-balancer-type list", []string{"lb11"}},
 		{"server list", []string{"node-1", "running", "sim-1a-dc1"}},
 		{"server describe node-1", []string{"Name:", "node-1", "small"}},
-		{"server create --name worker --type small --image debian-13 --location sim-1b", []string{"created"}},
+		{"ssh-key create --name me --public-key-from-file " + keyFile, []string{"created"}},
+		{"ssh-key list", []string{"me"}},
+		{"ssh-key describe me", []string{publicKey}},
+		{"ssh-key update me --name you", []string{"updated"}},
+		{"ssh-key add-label you a=b", []string{"added"}},
+		{"placement-group create --name spread --type spread", []string{"created"}},
+		{"server create --name worker --type small --image debian-13 --location sim-1b --ssh-key you --placement-group spread --network default", []string{"created"}},
+		{"placement-group describe spread", []string{"spread", "Servers:", "ID:"}},
+		{"server remove-from-placement-group worker", []string{"removed"}},
 		{"server poweroff worker", []string{"stopped"}},
+		{"server add-to-placement-group --placement-group spread worker", []string{"added"}},
+		{"server describe worker", []string{"Placement Group:", "spread"}},
+		{"server-type describe small", []string{"sim-1b", "Hourly"}},
+		{"load-balancer-type describe lb11", []string{"sim-1b", "Hourly"}},
 		{"server poweron worker", []string{"started"}},
 		{"server add-label worker a=b", []string{"added"}},
 		{"server list --selector a=b", []string{"worker"}},
 		{"volume create --name data --size 10 --server node-1", []string{"created"}},
 		{"volume list", []string{"data", "node-1"}},
 		{"volume describe data", []string{"scsi-0HC_Volume_1"}},
+		{"volume add-label data a=b", []string{"added"}},
+		{"volume list --selector a=b", []string{"data"}},
+		{"volume remove-label data a", []string{"removed"}},
 		{"volume detach data", []string{"detached"}},
 		{"volume resize data --size 20", []string{"resized"}},
 		{"volume attach data --server node-1", []string{"attached"}},
@@ -69,7 +89,9 @@ func TestCommandLine(t *testing.T) {
 		{"network describe n", []string{"10.30.1.0/24"}},
 		{"network delete n", []string{"deleted"}},
 		{"server delete worker", []string{"deleted"}},
-		{"ssh-key list", nil}, {"firewall list", nil}, {"certificate list", nil}, {"placement-group list", nil}, {"floating-ip list", nil}, {"primary-ip list", nil},
+		{"placement-group delete spread", []string{"deleted"}},
+		{"ssh-key delete you", []string{"deleted"}},
+		{"firewall list", nil}, {"certificate list", nil}, {"floating-ip list", nil}, {"primary-ip list", nil}, {"iso list", nil},
 	} {
 		out := run(strings.Fields(step.command)...)
 		for _, want := range step.want {
@@ -77,5 +99,8 @@ func TestCommandLine(t *testing.T) {
 				t.Errorf("hcloud %s prints no %q:\n%s", step.command, want, out)
 			}
 		}
+	}
+	if n := w.unsupported.Load(); n != 0 {
+		t.Errorf("got %d answers with the status 501, want none", n)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
@@ -106,11 +107,12 @@ func TestBadRequests(t *testing.T) {
 		"target by selector":           {"POST", "/v1/load_balancers", good, lb + `,"targets":[{"type":"label_selector","label_selector":{"selector":"a"}}]}`, 501, "unsupported_error", ""},
 		"small volume":                 {"POST", "/v1/volumes", good, `{"name":"v","size":9,"location":"sim-1a"}`, 422, "invalid_input", "size"},
 		"formatted volume":             {"POST", "/v1/volumes", good, `{"name":"v","size":10,"location":"sim-1a","format":"ext4"}`, 501, "unsupported_error", ""},
+		"server name with _":           {"POST", "/v1/servers", good, `{"name":"a_b","server_type":"small","image":"debian-13"}`, 422, "invalid_input", "name"},
 		"server with unknown SSH key":  {"POST", "/v1/servers", good, `{"name":"s","server_type":"small","image":"debian-13","ssh_keys":["x"]}`, 422, "invalid_input", "ssh_keys[0]"},
 		"server with firewalls":        {"POST", "/v1/servers", good, `{"name":"s","server_type":"small","image":"debian-13","firewalls":[{"firewall":1}]}`, 501, "unsupported_error", ""},
 		"server in no group":           {"POST", "/v1/servers", good, `{"name":"s","server_type":"small","image":"debian-13","placement_group":9}`, 422, "invalid_input", "placement_group"},
 		"placement group of a type":    {"POST", "/v1/placement_groups", good, `{"name":"g","type":"pack"}`, 422, "invalid_input", "type"},
-		"empty new name of a group":    {"PUT", "/v1/placement_groups/9", good, `{"name":""}`, 404, "not_found", ""},
+		"new name of no group":         {"PUT", "/v1/placement_groups/9", good, `{"name":""}`, 404, "not_found", ""},
 		"SSH key without a key":        {"POST", "/v1/ssh_keys", good, `{"name":"k"}`, 422, "invalid_input", "public_key"},
 		"SSH key of two lines":         {"POST", "/v1/ssh_keys", good, `{"name":"k","public_key":"` + publicKey + `\n` + otherKey + `"}`, 422, "invalid_input", "public_key"},
 		"SSH key with options":         {"POST", "/v1/ssh_keys", good, `{"name":"k","public_key":"no-pty ` + publicKey + `"}`, 422, "invalid_input", "public_key"},
@@ -137,6 +139,21 @@ func TestBadRequests(t *testing.T) {
 	}
 	if got := w.raw(t, "GET", "/readyz", "", ""); got.Status != 200 {
 		t.Errorf("/readyz: got status %d, want 200", got.Status)
+	}
+}
+
+// The answer to a call that the dialect does not support contains the reason.
+func TestRefusals(t *testing.T) {
+	w := start(t)
+	for pattern, why := range hcloud.New().Refusals {
+		method, path, ok := strings.Cut(pattern, " ")
+		if !ok {
+			method, path = "GET", pattern
+		}
+		path = strings.NewReplacer("{id}", "1", "{action}", "x", "{path...}", "x").Replace(path)
+		if a := w.raw(t, method, path, secretOf(t, w), ""); a.Status != 501 || a.Error.Code != "unsupported_error" || !strings.HasSuffix(a.Error.Message, ": "+why) {
+			t.Errorf("%s %s: got answer %+v, want status 501 and the reason %q", method, path, a, why)
+		}
 	}
 }
 

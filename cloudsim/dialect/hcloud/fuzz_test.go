@@ -2,6 +2,7 @@ package hcloud
 
 import (
 	"encoding/json"
+	"net/url"
 	"slices"
 	"testing"
 
@@ -95,6 +96,51 @@ func FuzzReference(f *testing.F) {
 		var o idOrName
 		if err := json.Unmarshal(raw, &o); err == nil && o.id != 0 && o.name != "" {
 			t.Errorf("%q: got both the id %d and the name %q", raw, o.id, o.name)
+		}
+	})
+}
+
+// FuzzDecode decodes any body as each kind of request. The error of an invalid body has the
+// status 400 or 422.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"name":"x","server_type":"small","image":1,"networks":[1],"ssh_keys":["k",2],"public_net":{"enable_ipv4":true}}`))
+	f.Add([]byte(`{"name":"x","load_balancer_type":"lb11","services":[{"protocol":"tcp","listen_port":80}],"targets":[{"type":"server","server":{"id":1}}]}`))
+	f.Add([]byte(`{"name":"x","ip_range":"10.0.0.0/8","subnets":[{"type":"cloud"}]}`))
+	f.Add([]byte(`{"size":10,"location":null,"labels":{"a":"b"}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		for _, into := range []any{
+			new(createServer), new(createVolume), new(createLoadBalancer), new(newNetwork), new(updateResource), new(serviceRequest), new(targetRequest),
+			new(attachRequest), new(attachVolumeRequest), new(changeTypeRequest), new(networkSubnet), new(networkRoute),
+		} {
+			if err := dialect.Decode(raw, into); err != nil {
+				if s := failureOf(err).status; s != 400 && s != 422 {
+					t.Errorf("%q as %T: got error %v with the status %d", raw, into, err, s)
+				}
+			}
+		}
+	})
+}
+
+// FuzzQuery parses any query and takes a page of a list. The page is in the list.
+func FuzzQuery(f *testing.F) {
+	for _, s := range []string{"page=2&per_page=3", "page=9223372036854775807", "per_page=0", "sort=name:desc&sort=id", "label_selector=a%3Db", "page=x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		values, err := url.ParseQuery(raw)
+		if err != nil {
+			return
+		}
+		q, err := parseQuery(values, "name")
+		if err != nil {
+			if s := failureOf(err).status; s != 422 {
+				t.Errorf("query %q: got error %v with the status %d", raw, err, s)
+			}
+			return
+		}
+		items, m := slice([]int{1, 2, 3, 4, 5, 6, 7}, q)
+		if p := m.Pagination; len(items) > p.PerPage || p.PerPage > maxPerPage || *p.LastPage != (6+p.PerPage)/p.PerPage {
+			t.Errorf("query %q: got page %v, %+v", raw, items, p)
 		}
 	})
 }

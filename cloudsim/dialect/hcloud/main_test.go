@@ -3,8 +3,10 @@ package hcloud_test
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +40,21 @@ type world struct {
 	cloud *client.Client
 	url   string
 	seen  *calls
+
+	unsupported atomic.Int64 // number of answers with the status 501
+}
+
+// noted is an http.ResponseWriter that counts the answers with the status 501.
+type noted struct {
+	http.ResponseWriter
+	unsupported *atomic.Int64
+}
+
+func (n noted) WriteHeader(code int) {
+	if code == http.StatusNotImplemented {
+		n.unsupported.Add(1)
+	}
+	n.ResponseWriter.WriteHeader(code)
 }
 
 // start runs a cloud and a dialect until the test ends.
@@ -55,9 +72,10 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 			return status, body, err
 		}
 	}
-	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{
+	h := dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{
 		URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport, Project: w.cloud.Project,
-	}))
+	})
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { h.ServeHTTP(noted{rw, &w.unsupported}, r) }))
 	tb.Cleanup(srv.Close)
 	w.url = srv.URL
 	w.Client = w.as(tb, w.cloud)
