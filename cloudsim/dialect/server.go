@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"reflect"
 	"regexp"
 	"runtime/debug"
 	"strconv"
@@ -84,11 +86,7 @@ func Decode(raw []byte, into any) error {
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		field := wrong.Field
-		if field == "" {
-			field = "body"
-		}
-		return cloudsim.InvalidField(field, "must have the type "+wrong.Type.String()+", got "+wrong.Value)
+		return cloudsim.InvalidField(cmp.Or(wrong.Field, "body"), "must have the type "+jsonType(wrong.Type)+", got "+wrong.Value)
 	}
 	if err != nil {
 		// The package encoding/json has no type for this error.
@@ -104,6 +102,22 @@ func Decode(raw []byte, into any) error {
 		return NotJSON{errors.New("the body has data after the JSON object")}
 	}
 	return nil
+}
+
+// jsonType returns the name of the JSON type that decodes into the type t.
+func jsonType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return jsonType(t.Elem())
+	case reflect.Struct, reflect.Map:
+		return "object"
+	case reflect.Slice, reflect.Array:
+		return "array"
+	case reflect.String, reflect.Bool:
+		return t.Kind().String()
+	default:
+		return "number"
+	}
 }
 
 // clip shortens s, so that an error message stays short.

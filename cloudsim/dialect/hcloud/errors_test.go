@@ -93,6 +93,8 @@ func TestBadRequests(t *testing.T) {
 		"two values":                   {"POST", "/v1/load_balancers", good, lb + "}{}", 400, "json_error", ""},
 		"unknown field":                {"POST", "/v1/load_balancers", good, lb + `,"color":"red"}`, 422, "invalid_input", "color"},
 		"wrong type of a field":        {"POST", "/v1/load_balancers", good, `{"name":1}`, 422, "invalid_input", "name"},
+		"body that is no object":       {"POST", "/v1/load_balancers", good, `[1]`, 422, "invalid_input", "body"},
+		"wrong type of a reference":    {"POST", "/v1/load_balancers", good, `{"load_balancer_type":{}}`, 422, "invalid_input", "load_balancer_type"},
 		"large body":                   {"POST", "/v1/load_balancers", good, `{"name":"` + strings.Repeat("x", 300<<10) + `"}`, 422, "invalid_input", ""},
 		"no name":                      {"POST", "/v1/load_balancers", good, `{"load_balancer_type":"lb11","location":"sim-1a"}`, 422, "invalid_input", "name"},
 		"name that is too long":        {"POST", "/v1/load_balancers", good, `{"name":"` + strings.Repeat("X", 129) + `","load_balancer_type":"lb11","location":"sim-1a"}`, 422, "invalid_input", "name"},
@@ -131,6 +133,9 @@ func TestBadRequests(t *testing.T) {
 			a := w.raw(t, test.method, test.path, test.secret, test.body)
 			if a.Status != test.status || a.Error.Code != test.code || a.Error.Message == "" || a.ID == "" {
 				t.Errorf("got answer %+v, want status %d and code %s", a, test.status, test.code)
+			}
+			if strings.Contains(a.Error.Message, "hcloud.") {
+				t.Errorf("got message %q, want no name of a Go type", a.Error.Message)
 			}
 			if test.field != "" && (a.Error.Details == nil || a.Error.Details.Fields[0].Name != test.field) {
 				t.Errorf("got details %+v, want field %s", a.Error.Details, test.field)

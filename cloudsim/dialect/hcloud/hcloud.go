@@ -5,8 +5,8 @@
 // The package refuses features that this cloud does not have, such as load balancers that
 // decode HTTP. It never accepts a feature without the effect of this feature. The
 // exceptions are values that only describe a resource, such as the algorithm of a load
-// balancer, and values without which clients cannot create a server: its image and its SSH
-// keys.
+// balancer. The package also accepts the image and the SSH keys of a server, because
+// clients cannot create a server without them.
 package hcloud
 
 import (

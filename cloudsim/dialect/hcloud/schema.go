@@ -3,7 +3,6 @@ package hcloud
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strconv"
 	"time"
 )
@@ -431,7 +430,7 @@ func (o *idOrName) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	if err := json.Unmarshal(raw, &o.name); err != nil {
-		return errors.New("a reference must be a number or a name")
+		return err // an UnmarshalTypeError, to which the decoder adds the name of the field
 	}
 	if n, err := strconv.ParseInt(o.name, 10, 64); err == nil {
 		*o = idOrName{id: n}
