@@ -258,7 +258,8 @@ func BenchmarkChangeToScreen(b *testing.B) {
 	}
 }
 
-// busy returns the share of the time in which the main thread of the page works, during a duration.
+// busy returns the processor time of the page's main thread, relative to a duration. Other programs do not
+// affect it, unlike the time on the clock.
 func (p *page) busy(d time.Duration) float64 {
 	p.t.Helper()
 	seconds := func() (v float64) {
@@ -269,7 +270,7 @@ func (p *page) busy(d time.Duration) float64 {
 		}
 		return v
 	}
-	command(p, performance.Enable, performance.EnableParams{})
+	command(p, performance.Enable, performance.EnableParams{TimeDomain: "threadTicks"})
 	before, begin := seconds(), time.Now()
 	time.Sleep(d) // the duration of the measurement
 	return (seconds() - before) / time.Since(begin).Seconds()
