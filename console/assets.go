@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:embed assets
@@ -38,8 +39,9 @@ type asset struct {
 	plain, zipped     []byte
 }
 
-// loadAssets reads the embedded files and compresses them once. The keys are paths below /console/.
-func loadAssets() (map[string]asset, error) {
+// assets returns the embedded files by their paths below /console/. The first call compresses them,
+// so that a cloud whose console has no visitor does not do this work.
+var assets = sync.OnceValues(func() (map[string]asset, error) {
 	all := map[string]asset{}
 	err := fs.WalkDir(embedded, "assets", func(name string, d fs.DirEntry, err error) error {
 		kind := mime.TypeByExtension(path.Ext(name))
@@ -72,14 +74,19 @@ func loadAssets() (map[string]asset, error) {
 		return nil, fmt.Errorf("read the console's files: %w", err)
 	}
 	return all, nil
-}
+})
 
 func (c *Console) serveAsset(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/console/")
 	if name == "" {
 		name = "index.html"
 	}
-	a, ok := c.assets[name]
+	all, err := assets()
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	a, ok := all[name]
 	if !ok {
 		http.NotFound(w, r)
 		return

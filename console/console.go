@@ -15,8 +15,9 @@ import (
 type Config struct {
 	// Cloud is a client whose token may read all projects. The hub uses it for its watch.
 	Cloud *client.Client
-	// Cluster watches a cluster and calls the function in its argument for each change until ctx ends.
-	// If Cluster is nil, the console shows the cloud alone.
+	// Cluster watches a cluster and calls the functions in its argument for each change until ctx
+	// ends. The hub calls Cluster again when viewers come back. If Cluster is nil, the console shows
+	// the cloud alone.
 	Cluster func(ctx context.Context, sink Sink)
 	// Name is the name of the cloud in the header of the page.
 	Name string
@@ -25,22 +26,17 @@ type Config struct {
 // Console serves the console. Call Run, and use the Console as an http.Handler for the paths below
 // /console/.
 type Console struct {
-	log    *slog.Logger
-	cfg    Config
-	assets map[string]asset
-	codes  codes
-	hub    *hub
-	mux    *http.ServeMux
+	log   *slog.Logger
+	cfg   Config
+	codes codes
+	hub   *hub
+	mux   *http.ServeMux
 }
 
 // New returns a console. It does not call the cloud.
-func New(log *slog.Logger, cfg Config) (*Console, error) {
-	assets, err := loadAssets()
-	if err != nil {
-		return nil, err
-	}
+func New(log *slog.Logger, cfg Config) *Console {
 	c := &Console{
-		log: log, cfg: cfg, assets: assets, hub: newHub(log, cfg), mux: http.NewServeMux(),
+		log: log, cfg: cfg, hub: newHub(log, cfg), mux: http.NewServeMux(),
 		codes: codes{open: map[[32]byte]pending{}, wrong: make(chan struct{}, maxWrong)},
 	}
 	c.mux.HandleFunc("GET /console/", c.serveAsset)
@@ -50,10 +46,10 @@ func New(log *slog.Logger, cfg Config) (*Console, error) {
 	c.mux.HandleFunc("POST /console/session", c.createSession)
 	c.mux.HandleFunc("POST /console/links", c.createLink)
 	c.mux.HandleFunc("GET /console/scene", c.serveScene)
-	return c, nil
+	return c
 }
 
-// Run watches the cloud and the cluster until ctx ends.
+// Run watches the cloud and the cluster while there are viewers, until ctx ends.
 func (c *Console) Run(ctx context.Context) error { return c.hub.run(ctx) }
 
 // ServeHTTP implements http.Handler.

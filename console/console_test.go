@@ -26,10 +26,7 @@ func start(t *testing.T, cloud *client.Client, cluster func(context.Context, con
 	t.Helper()
 	hub := *cloud
 	hub.Project = "*"
-	c, err := console.New(slog.New(slog.DiscardHandler), console.Config{Cloud: &hub, Cluster: cluster})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := console.New(slog.New(slog.DiscardHandler), console.Config{Cloud: &hub, Cluster: cluster})
 	h, err := c.Standalone()
 	if err != nil {
 		t.Fatal(err)

@@ -101,10 +101,7 @@ func (f *consoleFlags) run(ctx context.Context, log *slog.Logger) error {
 		}
 		cfg.Cluster = w.Run
 	}
-	c, err := console.New(log, cfg)
-	if err != nil {
-		return err
-	}
+	c := console.New(log, cfg)
 	h, err := c.Standalone()
 	if err != nil {
 		return err

@@ -398,10 +398,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 			return errors.Join(fmt.Errorf("--apply: %w", err), ln.Close())
 		}
 	}
-	pages, webConsole, err := f.withConsole(log.With("component", "console"), api, secret, apiCfg.Hosts)
-	if err != nil {
-		return errors.Join(err, ln.Close())
-	}
+	pages, webConsole := f.withConsole(log.With("component", "console"), api, secret, apiCfg.Hosts)
 	parts := []func(context.Context) error{
 		eng.Run, webConsole.Run,
 		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, pages, run.Limits{}) },

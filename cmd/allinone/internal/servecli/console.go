@@ -20,16 +20,13 @@ const consoleTimeout = 30 * time.Second
 
 // withConsole returns a handler that serves the API and the console. The console calls the API in this
 // process with the admin token, because its hub reads all projects.
-func (f *cloudsimFlags) withConsole(log *slog.Logger, api http.Handler, secret string, hosts []string) (http.Handler, *console.Console, error) {
-	c, err := console.New(log, console.Config{
+func (f *cloudsimFlags) withConsole(log *slog.Logger, api http.Handler, secret string, hosts []string) (http.Handler, *console.Console) {
+	c := console.New(log, console.Config{
 		Cloud: &client.Client{
 			URL: "http://cloud", HTTP: &http.Client{Transport: streamed{api}, Timeout: consoleTimeout}, Token: client.StaticToken(secret),
 			Project: engine.AllProjects, UserAgent: "console/" + cli.Version(),
 		},
 	})
-	if err != nil {
-		return nil, nil, err
-	}
 	pages := httpapi.CheckHost(c, hosts...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // not a ServeMux, which would redirect paths of the API
 		if r.URL.Path == "/console" || strings.HasPrefix(r.URL.Path, "/console/") {
@@ -37,7 +34,7 @@ func (f *cloudsimFlags) withConsole(log *slog.Logger, api http.Handler, secret s
 			return
 		}
 		api.ServeHTTP(w, r)
-	}), c, nil
+	}), c
 }
 
 // streamed is an HTTP transport that calls a handler in this process, without a network. Unlike
