@@ -12,7 +12,10 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
@@ -251,9 +254,9 @@ func TestDifferences(t *testing.T) {
 	}
 	sinks := make(chan console.Sink, 1)
 	url := start(t, cloud, func(ctx context.Context, s console.Sink) { sinks <- s; <-ctx.Done() })
+	v := watch(t, url, secretOf(t, cloud))
 	sink := <-sinks
 	sink.State("")
-	v := watch(t, url, secretOf(t, cloud))
 	expect := func(rules string) {
 		t.Helper()
 		eventually.True(t, "the differences are "+rules, func() bool { return v.rules() == rules })
@@ -327,6 +330,90 @@ func TestDifferences(t *testing.T) {
 	sink.State("the cluster does not answer")
 	sink.Delete(console.KindNode, "node-1") // without a live cluster, the differences stay
 	expect("")
+}
+
+// counter is an HTTP transport that counts the requests by their paths.
+type counter struct {
+	http.RoundTripper
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	c.calls[r.URL.Path]++
+	c.mu.Unlock()
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// take returns the calls since the last call of take.
+func (c *counter) take() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.calls
+	c.calls = map[string]int{}
+	return all
+}
+
+// Without viewers, the hub makes no calls. It stops its watches 30 seconds after the last viewer has
+// left, and starts them again for the next viewer.
+func TestIdleHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := cloudtest.Start(t, cloudtest.InBubble())
+		secret := secretOf(t, cloud)
+		calls := &counter{RoundTripper: cloud.HTTP.Transport, calls: map[string]int{}}
+		hub := *cloud
+		hub.Project, hub.HTTP = "*", &http.Client{Transport: calls}
+		var clusters atomic.Int32
+		c := console.New(slog.New(slog.DiscardHandler), console.Config{Cloud: &hub, Cluster: func(ctx context.Context, s console.Sink) {
+			clusters.Add(1)
+			defer clusters.Add(-1)
+			s.State("")
+			s.Put(console.KindNode, "node-1", console.Node{Name: "node-1"})
+			<-ctx.Done()
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = c.Run(ctx) })
+		// visit watches the scene for a second and returns the lines.
+		visit := func() string {
+			ctx, leave := context.WithTimeout(ctx, time.Second)
+			defer leave()
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/console/scene", nil)
+			r.Header.Set("Authorization", "Bearer "+secret)
+			w := httptest.NewRecorder()
+			c.ServeHTTP(w, r)
+			return w.Body.String()
+		}
+		idle := func() {
+			t.Helper()
+			if n := clusters.Load(); n != 0 {
+				t.Errorf("%d watches of the cluster without viewers", n)
+			}
+			calls.take()
+			time.Sleep(time.Hour)
+			if made := calls.take(); len(made) > 0 {
+				t.Errorf("calls in an hour without viewers: %v", made)
+			}
+		}
+		idle()
+		for range 2 {
+			if lines := visit(); !strings.HasPrefix(lines, `{"type":"delta"`) || !strings.Contains(lines, `"type":"snapshot"`) || !strings.Contains(lines, "sim-1a") || !strings.Contains(lines, "node-1") {
+				t.Errorf("a viewer got no new snapshot of cloud and cluster: %s", lines)
+			}
+			if calls.take()["/v1/watch"] != 1 {
+				t.Error("the viewer did not start one watch")
+			}
+			time.Sleep(20 * time.Second)
+			if lines := visit(); !strings.HasPrefix(lines, `{"type":"snapshot"`) || calls.take()["/v1/watch"] != 0 {
+				t.Errorf("the second viewer did not get the scene of the first: %s", lines)
+			}
+			time.Sleep(31 * time.Second)
+			idle()
+		}
+		cancel()
+		running.Wait()
+	})
 }
 
 // The vendored libraries are the recorded files.

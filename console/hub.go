@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -10,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +26,7 @@ const (
 	ringSize   = 100 // number of frames that a slow viewer can catch up
 	keptEvents = 300
 	retryMost  = 2 * time.Second
+	linger     = 30 * time.Second // time without viewers after which the hub stops its watches
 )
 
 // listed contains the kinds that the hub watches, with the paths of their lists.
@@ -63,10 +64,20 @@ type hub struct {
 	log   *slog.Logger
 	cfg   Config
 	kick  chan struct{} // a change waits for the next frame
+	moved chan struct{} // a viewer has come or left
 	boot  string
 	cloud *client.Client
 
-	mu          sync.Mutex
+	mu sync.Mutex
+	scene
+	viewers int
+	frames  []*frame // newest last; at most ringSize
+	seq     uint64   // sequence number of the newest frame
+	changed chan struct{}
+}
+
+// scene is the hub's copy of the cloud and of the cluster.
+type scene struct {
 	objects     map[key]entry
 	dirty       map[key]cloudsim.ProjectID // changed objects, with their project
 	events      []Event                    // newest last
@@ -77,14 +88,9 @@ type hub struct {
 	clock       *Clock
 	differences []Difference
 	since       map[string]time.Time // first time of each difference, by its key
-	viewers     int
-	synced      bool
-	reset       bool // the next frame is a snapshot for all viewers
-	notice      string
-
-	frames  []*frame // newest last; at most ringSize
-	seq     uint64   // sequence number of the newest frame
-	changed chan struct{}
+	synced      bool                 // the scene has the lists of the cloud
+	reset       bool                 // the next frame is a snapshot for all viewers
+	notice      string               // of the next snapshot
 }
 
 // Event is an event of the cloud's journal, without the object.
@@ -119,17 +125,51 @@ func newHub(log *slog.Logger, cfg Config) *hub {
 	raw := make([]byte, 8)
 	_, _ = rand.Read(raw) // crypto/rand.Read never fails
 	h := &hub{
-		log: log, cfg: cfg, kick: make(chan struct{}, 1), boot: hex.EncodeToString(raw), cloud: cfg.Cloud,
-		objects: map[key]entry{}, dirty: map[key]cloudsim.ProjectID{}, seq: 1, since: map[string]time.Time{}, changed: make(chan struct{}),
-		cloudState: Connection{Since: time.Now(), Problem: "the console has not yet read the cloud"},
+		log: log, cfg: cfg, kick: make(chan struct{}, 1), moved: make(chan struct{}, 1), boot: hex.EncodeToString(raw), cloud: cfg.Cloud,
+		seq: 1, changed: make(chan struct{}),
 	}
-	if cfg.Cluster != nil {
-		h.cluster = &Connection{Since: time.Now(), Problem: "the console has not yet read the cluster"}
-	}
+	h.scene = h.emptyScene()
 	return h
 }
 
+func (h *hub) emptyScene() scene {
+	s := scene{
+		objects: map[key]entry{}, dirty: map[key]cloudsim.ProjectID{}, since: map[string]time.Time{},
+		cloudState: Connection{Since: time.Now(), Problem: "the console has not yet read the cloud"},
+	}
+	if h.cfg.Cluster != nil {
+		s.cluster = &Connection{Since: time.Now(), Problem: "the console has not yet read the cluster"}
+	}
+	return s
+}
+
+// run watches the cloud and the cluster while there are viewers, until ctx ends.
 func (h *hub) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if h.watched() {
+			h.watch(ctx)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-h.moved:
+		}
+	}
+	return nil
+}
+
+// watched reports whether there are viewers.
+func (h *hub) watched() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.viewers > 0
+}
+
+// watch watches the cloud and the cluster until there have been no viewers for the time linger. Then it
+// drops the scene.
+func (h *hub) watch(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var all sync.WaitGroup
 	all.Go(func() {
 		informer.Run(ctx, h.cloud.Watch, (*cloudHandler)(h), backoff.Backoff{First: 100 * time.Millisecond, Most: retryMost})
@@ -141,14 +181,38 @@ func (h *hub) run(ctx context.Context) error {
 			h.cfg.Cluster(ctx, Sink{Put: h.putCluster, Delete: h.deleteCluster, State: h.setCluster})
 		})
 	}
+	h.awaitIdle(ctx)
+	cancel()
 	all.Wait()
-	return nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.scene, h.frames = h.emptyScene(), nil
+}
+
+// awaitIdle returns when there have been no viewers for the time linger, or when ctx ends.
+func (h *hub) awaitIdle(ctx context.Context) {
+	for {
+		var idle <-chan time.Time
+		if !h.watched() {
+			idle = time.After(linger)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-idle:
+			return
+		case <-h.moved:
+		}
+	}
 }
 
 // wake makes publish build a frame. The caller may hold mu.
-func (h *hub) wake() {
+func (h *hub) wake() { signal(h.kick) }
+
+// signal sends to a channel of capacity one, if the channel is empty.
+func signal(c chan struct{}) {
 	select {
-	case h.kick <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -197,7 +261,6 @@ func (c *cloudHandler) List(ctx context.Context) (informer.Listed, error) {
 		}
 	}
 	if h.synced {
-		// The time makes each notice a new text, so that a browser shows it again.
 		h.notice = "The cloud was replaced or its journal was compacted at " + time.Now().UTC().Format(time.TimeOnly) + " UTC. This page shows the new state."
 	}
 	h.objects, h.rev, h.synced = objects, rev, true
@@ -339,21 +402,17 @@ func (h *hub) setCluster(problem string) {
 	}
 }
 
-// pollClock reads the cloud's clock every second while there are viewers. The clock has no events.
+// pollClock reads the cloud's clock every second. The clock has no events.
 func (h *hub) pollClock(ctx context.Context) {
-	for ctx.Err() == nil {
-		h.mu.Lock()
-		watched := h.viewers > 0
-		h.mu.Unlock()
-		if watched {
-			if c, err := h.cloud.GetClock(ctx); err == nil {
-				h.mu.Lock()
-				h.clock = &Clock{c, time.Now()}
-				h.wake()
-				h.mu.Unlock()
-			}
+	for ; ctx.Err() == nil; backoff.Sleep(ctx, time.Second) {
+		c, err := h.cloud.GetClock(ctx)
+		if err != nil {
+			continue // the informer reports the problem
 		}
-		backoff.Sleep(ctx, time.Second)
+		h.mu.Lock()
+		h.clock = &Clock{c, time.Now()}
+		h.wake()
+		h.mu.Unlock()
 	}
 }
 
@@ -382,23 +441,26 @@ func (h *hub) build() {
 	default:
 	}
 	h.findDifferences(time.Now())
-	f := &frame{reset: h.reset, changes: make([]change, 0, len(h.dirty)), events: h.fresh, encoded: map[access][]byte{}, head: h.head("delta")}
-	for k, project := range h.dirty {
-		e, ok := h.objects[k]
-		if !ok {
-			e.project = project
-		}
-		f.changes = append(f.changes, change{k, e, !ok})
-	}
-	slices.SortFunc(f.changes, func(a, b change) int {
-		return strings.Compare(a.key.kind+" "+a.key.id, b.key.kind+" "+b.key.id)
-	})
-	h.events = append(h.events, h.fresh...)
+	fresh := h.fresh
+	h.events = append(h.events, fresh...)
 	if n := len(h.events) - keptEvents; n > 0 {
 		h.events = slices.Clone(h.events[n:])
 	}
+	f := h.frame("delta", fresh)
+	if h.reset {
+		f = h.snapshot()
+		f.head.Notice = h.notice
+	} else {
+		for _, k := range sortedKeys(h.dirty) {
+			e, ok := h.objects[k]
+			if !ok {
+				e.project = h.dirty[k]
+			}
+			f.changes = append(f.changes, change{k, e, !ok})
+		}
+	}
 	clear(h.dirty)
-	h.fresh, h.reset = nil, false
+	h.fresh, h.reset, h.notice = nil, false, ""
 	h.frames = append(h.frames, f)
 	if n := len(h.frames) - ringSize; n > 0 {
 		h.frames = slices.Clone(h.frames[n:])
@@ -408,11 +470,27 @@ func (h *hub) build() {
 	h.changed = make(chan struct{})
 }
 
-func (h *hub) head(kind string) head {
-	return head{
+// frame returns a frame without changes. The caller must hold mu.
+func (h *hub) frame(kind string, events []Event) *frame {
+	return &frame{events: events, differences: h.differences, encoded: map[access][]byte{}, head: head{
 		Type: kind, Boot: h.boot, Rev: h.rev, Now: time.Now(), Name: h.cfg.Name, Cloud: h.cloudState, Cluster: h.cluster, Clock: h.clock,
-		Viewers: h.viewers, Notice: h.notice, differences: h.differences,
+		Viewers: h.viewers,
+	}}
+}
+
+// snapshot returns a frame with all objects. The caller must hold mu.
+func (h *hub) snapshot() *frame {
+	f := h.frame("snapshot", slices.Clone(h.events))
+	for _, k := range sortedKeys(h.objects) {
+		f.changes = append(f.changes, change{key: k, entry: h.objects[k]})
 	}
+	return f
+}
+
+func sortedKeys[T any](m map[key]T) []key {
+	return slices.SortedFunc(maps.Keys(m), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id))
+	})
 }
 
 // findDifferences compares the cloud with the cluster. The caller must hold mu.
@@ -434,29 +512,20 @@ func (h *hub) findDifferences(now time.Time) {
 	h.since, h.differences = since, found
 }
 
-// next returns the frames after the frame with the number seen, and the number of the last frame. If
-// frames are missing, it returns a snapshot instead.
-func (h *hub) next(seen uint64) (frames []*frame, snapshot *frame, last uint64, changed <-chan struct{}) {
+// next returns the frames that a viewer needs after the frame with the number seen, and the number of
+// the last frame. A new viewer, and a viewer that has missed frames, gets a snapshot. Before the hub
+// has read the cloud, there is no snapshot. Then this viewer gets the state of the connections.
+func (h *hub) next(seen uint64) (frames []*frame, last uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	behind := h.seq - seen
-	if seen == 0 || behind > uint64(len(h.frames)) {
-		return nil, h.snapshot(), h.seq, h.changed
+	missing := h.seq - seen
+	switch {
+	case missing <= uint64(len(h.frames)):
+		frames = slices.Clone(h.frames[uint64(len(h.frames))-missing:])
+	case h.synced:
+		frames = []*frame{h.snapshot()}
+	default:
+		frames = []*frame{h.frame("delta", nil)}
 	}
-	frames = slices.Clone(h.frames[uint64(len(h.frames))-behind:])
-	if slices.ContainsFunc(frames, func(f *frame) bool { return f.reset }) {
-		return nil, h.snapshot(), h.seq, h.changed
-	}
-	return frames, nil, h.seq, h.changed
-}
-
-// snapshot returns a frame with all objects. The caller must hold mu.
-func (h *hub) snapshot() *frame {
-	f := &frame{events: slices.Clone(h.events), encoded: map[access][]byte{}, head: h.head("snapshot")}
-	for _, k := range slices.SortedFunc(maps.Keys(h.objects), func(a, b key) int {
-		return strings.Compare(a.kind+" "+a.id, b.kind+" "+b.id)
-	}) {
-		f.changes = append(f.changes, change{key: k, entry: h.objects[k]})
-	}
-	return f
+	return frames, h.seq, h.changed
 }

@@ -32,8 +32,6 @@ type head struct {
 	Viewers     int          `json:"viewers"`
 	Notice      string       `json:"notice,omitempty"`
 	Differences []Difference `json:"differences"`
-
-	differences []Difference // of all projects
 }
 
 // line is one line of the stream. In a snapshot, Put has all objects. In a delta, it has the changed
@@ -53,10 +51,10 @@ type change struct {
 
 // frame contains the changes of about 100 ms. Viewers with the same access share its encoding.
 type frame struct {
-	head    head
-	reset   bool // viewers need a snapshot instead
-	changes []change
-	events  []Event
+	head        head
+	differences []Difference // of all projects
+	changes     []change
+	events      []Event
 
 	mu      sync.Mutex
 	encoded map[access][]byte
@@ -71,7 +69,7 @@ func (f *frame) encode(a access) ([]byte, error) {
 	}
 	l := line{head: f.head, Put: map[string][]json.RawMessage{}, Delete: map[string][]string{}}
 	l.Differences = []Difference{}
-	for _, d := range f.head.differences {
+	for _, d := range f.differences {
 		if a.project == "" || d.project == "" || d.project == a.project {
 			l.Differences = append(l.Differences, d)
 		}
@@ -136,14 +134,11 @@ func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 	check := time.NewTicker(recheck)
 	defer check.Stop()
 	for seen := uint64(0); ; {
-		frames, snapshot, last, changed := c.hub.next(seen)
-		if snapshot != nil {
-			frames = []*frame{snapshot}
-		}
+		frames, last, changed := c.hub.next(seen)
 		if err := out.send(frames, a); err != nil {
 			return // the viewer has left, or is too slow
 		}
-		seen = max(last, 1)
+		seen = last
 		select {
 		case <-r.Context().Done():
 			return
@@ -204,6 +199,7 @@ func (h *hub) enter() bool {
 		return false
 	}
 	h.viewers++
+	signal(h.moved)
 	h.wake()
 	return true
 }
@@ -212,5 +208,6 @@ func (h *hub) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.viewers--
+	signal(h.moved)
 	h.wake()
 }

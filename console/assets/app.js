@@ -2,7 +2,7 @@
 import { html, render } from './vendor/htm-preact.js';
 import { useEffect, useRef, useState } from './vendor/hooks.js';
 import { effect } from './vendor/signals.js';
-import { all, begin, cloudNow, count, fresh, head, identity, link, notice, now, project, route, selected, serverNow, signedIn, signInError, signOut, usePastedToken, version } from './store.js';
+import { all, begin, cloudNow, count, fresh, freshAt, head, identity, link, loaded, notice, now, project, route, selected, serverNow, signedIn, signInError, signOut, usePastedToken, version } from './store.js';
 import { Icon, age, said, sayChanges, toast } from './parts.js';
 import { Map_ } from './map.js';
 import { Differences, Events, Resources, pageOf } from './tables.js';
@@ -51,7 +51,7 @@ function ConnectionPill() {
   const c = head.value?.cloud;
   if (l.state === 'lost') return html`<span class="pill bad"><span class="dot"></span><span role="status">lost, trying again</span><span>· data is ${age(now.value - l.at)} old</span></span>`;
   if (l.state !== 'live') return html`<span class="pill warn"><span class="dot"></span><span role="status">connecting</span></span>`;
-  if (c && !c.live) return html`<span class="pill bad" title=${c.problem}><span class="dot"></span><span role="status">cloud lost</span><span>· data is ${age(serverNow() - Date.parse(c.since))} old</span></span>`;
+  if (c && !c.live) return html`<span class="pill bad" title=${c.problem}><span class="dot"></span><span role="status">cloud lost</span>${loaded.value > 0 && html`<span>· data is ${age(Math.max(serverNow() - Date.parse(c.since), freshAt.value && now.value - freshAt.value))} old</span>`}</span>`;
   return html`<span class="pill ok"><span class="dot"></span><span role="status">live</span></span>`;
 }
 
@@ -90,7 +90,7 @@ function App() {
     <main id="main" tabindex="-1"><${Banner} />
       ${notice.value && html`<div class="banner info" role="status"><span>${notice.value}</span><span class="grow"></span><button onClick=${() => (notice.value = '')}>Dismiss</button></div>`}
       ${h?.cluster && !h.cluster.live && html`<div class="banner" role="status"><b>The cluster side is not current.</b><span>${h.cluster.problem}</span></div>`}
-      ${h ? html`<${View} />` : html`<p class="muted">Reading the cloud…</p>`}</main>
+      ${loaded.value ? html`<${View} />` : html`<p class="muted">Reading the cloud…</p>`}</main>
     ${view === 'map' && html`<aside id="panel" tabindex="-1" aria-label="Selected object" class=${selected.value ? 'open' : ''}><${Panel} /></aside>`}
     <footer><span>revision ${h?.rev ?? '…'}</span><span>${h?.viewers ?? 1} ${(h?.viewers ?? 1) === 1 ? 'viewer' : 'viewers'}</span><span class="grow"></span><span><kbd>/</kbd> find</span></footer>
     <${Confirm} /><${Toast} /><div class="sr" aria-live="polite">${said.value}</div></div>`;

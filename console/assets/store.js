@@ -4,6 +4,8 @@ import { signal } from './vendor/signals.js';
 export const version = signal(0); // grows with each change of the objects
 export const link = signal({ state: 'connecting' }); // of the stream: connecting, live, lost, signedOut
 export const head = signal(null); // of the newest line
+export const loaded = signal(0); // number of snapshots that this page has shown
+export const freshAt = signal(0); // time of the last line from a live watch of the cloud, on the browser's clock
 export const events = signal([]); // newest last
 export const fresh = signal([]); // the events of the newest line, without the events of a snapshot
 export const notice = signal('');
@@ -63,10 +65,12 @@ function apply(line) {
     events.value = [...events.value, ...line.events].slice(-300);
     fresh.value = line.events;
   }
-  if (head.value && line.notice && line.notice !== head.value.notice) notice.value = line.notice; // a new page already shows the new state
+  if (line.notice) notice.value = line.notice;
   const { put, delete: gone, events: _, ...rest } = line;
   skew = Date.parse(line.now) - Date.now();
   head.value = rest;
+  if (line.cloud.live) freshAt.value = Date.now();
+  if (line.type === 'snapshot') loaded.value++;
   if (put || gone || line.type === 'snapshot') version.value++;
   link.value = { state: 'live', at: Date.now() };
 }
@@ -118,6 +122,7 @@ export function signOut(why) {
   identity.value = null;
   objects.clear();
   head.value = null;
+  loaded.value = freshAt.value = 0;
   stop?.();
   link.value = { state: 'signedOut' };
 }
@@ -205,7 +210,7 @@ function startStream() {
   channel = new BroadcastChannel(name);
   let leads = false;
   channel.onmessage = ({ data }) => {
-    if (data.want && leads && head.value) channel.postMessage({ to: data.want, line: snapshotLine() });
+    if (data.want && leads && loaded.value) channel.postMessage({ to: data.want, line: snapshotLine() });
     if (data.line && !leads && (!data.to || data.to === me)) apply(data.line);
     if (data.lost && !leads) link.value = data.lost;
   };

@@ -1,7 +1,7 @@
 // Faults, clock, holds, saved states and forms.
 import { html } from './vendor/htm-preact.js';
 import { useEffect, useState } from './vendor/hooks.js';
-import { all, call, can, cloudNow, get, head, project, version } from './store.js';
+import { all, call, can, cloudNow, get, head, loaded, project, version } from './store.js';
 import { Chip, Command, Empty, State, age, clockTime, since } from './parts.js';
 import { Actions, actionsFor, asking, perform, word } from './actions.js';
 
@@ -123,7 +123,7 @@ export function States() {
   const read = () => call('GET', '/v1/states').then((l) => setList(l.items), (e) => setList({ error: e.message }));
   useEffect(() => {
     read();
-  }, [head.value?.notice]);
+  }, [loaded.value]);
   if (list?.error) return html`<h1>Saved states</h1><${Empty} title="The saved states are not available">${list.error}</${Empty}>`;
   const wanted = name || 'before-the-test';
   const save = { id: 'states.save', label: 'Save', primary: true, command: `allinone cloud state save ${word(wanted)}`, said: `Saved ${wanted}`, run: () => call('POST', '/v1/states', { name: wanted }).then(read) };
