@@ -91,7 +91,7 @@ var mayImport = map[string][]string{
 		"cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli",
 	},
 	"cmd/allinone/internal/cli":        {"cloudsim", "cloudsim/client", "cloudsim/dialect", "cloudsim/dialect/hcloud", "netproxy/wire"},
-	"cmd/allinone/internal/consolecli": {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/client", "cloudsim/httpapi", "console", "console/kube", "internal/logging", "internal/run"},
+	"cmd/allinone/internal/consolecli": {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/client", "cloudsim/httpapi", "console", "console/kube", "internal/logging", "internal/run", "lab/process"},
 	"cmd/allinone/internal/dialectcli": {"cloudsim", "cloudsim/dialect", "cmd/allinone/internal/cli", "internal/logging", "netproxy/certs"},
 	"cmd/allinone/internal/cloudcli":   {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/metadata"},
 	"cmd/allinone/internal/componentcli": {

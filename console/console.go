@@ -19,6 +19,8 @@ type Config struct {
 	// ends. The hub calls Cluster again when viewers come back. If Cluster is nil, the console shows
 	// the cloud alone.
 	Cluster func(ctx context.Context, sink Sink)
+	// Logs returns the logs that viewers may read. If Logs is nil, the console shows no logs.
+	Logs func() ([]Log, error)
 	// Name is the name of the cloud in the header of the page.
 	Name string
 }
@@ -46,6 +48,11 @@ func New(log *slog.Logger, cfg Config) *Console {
 	c.mux.HandleFunc("POST /console/session", c.createSession)
 	c.mux.HandleFunc("POST /console/links", c.createLink)
 	c.mux.HandleFunc("GET /console/scene", c.serveScene)
+	if cfg.Logs != nil {
+		c.mux.HandleFunc("GET /console/logs", c.serveLogs)
+		c.mux.HandleFunc("GET /console/logs/{name}", c.serveLog)
+		c.mux.HandleFunc("GET /console/logs/{instance}/{name}", c.serveLog)
+	}
 	return c
 }
 

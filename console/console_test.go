@@ -27,9 +27,16 @@ import (
 // start serves a console of the cloud until the test ends.
 func start(t *testing.T, cloud *client.Client, cluster func(context.Context, console.Sink)) string {
 	t.Helper()
+	return startConfig(t, cloud, console.Config{Cluster: cluster})
+}
+
+// startConfig is like start, with more settings.
+func startConfig(t *testing.T, cloud *client.Client, cfg console.Config) string {
+	t.Helper()
 	hub := *cloud
 	hub.Project = "*"
-	c := console.New(slog.New(slog.DiscardHandler), console.Config{Cloud: &hub, Cluster: cluster})
+	cfg.Cloud = &hub
+	c := console.New(slog.New(slog.DiscardHandler), cfg)
 	h, err := c.Standalone()
 	if err != nil {
 		t.Fatal(err)
@@ -449,7 +456,7 @@ func TestAssets(t *testing.T) {
 	url := start(t, cloudtest.Start(t), nil)
 	total := 0
 	for _, name := range []string{
-		"", "console.css", "app.js", "store.js", "parts.js", "actions.js", "map.js", "tables.js", "object.js", "tools.js",
+		"", "console.css", "app.js", "store.js", "parts.js", "actions.js", "map.js", "tables.js", "object.js", "tools.js", "logs.js",
 		"vendor/preact.js", "vendor/hooks.js", "vendor/htm.js", "vendor/htm-preact.js", "vendor/signals.js", "vendor/signals-core.js",
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/console/"+name, nil)

@@ -474,7 +474,7 @@ func (h *hub) build() {
 func (h *hub) frame(kind string, events []Event) *frame {
 	return &frame{events: events, differences: h.differences, encoded: map[access][]byte{}, head: head{
 		Type: kind, Boot: h.boot, Rev: h.rev, Now: time.Now(), Name: h.cfg.Name, Cloud: h.cloudState, Cluster: h.cluster, Clock: h.clock,
-		Viewers: h.viewers,
+		Viewers: h.viewers, Logs: h.cfg.Logs != nil,
 	}}
 }
 

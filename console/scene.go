@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
@@ -30,6 +31,7 @@ type head struct {
 	Cluster     *Connection  `json:"cluster,omitempty"` // absent: there is no cluster
 	Clock       *Clock       `json:"clock,omitempty"`
 	Viewers     int          `json:"viewers"`
+	Logs        bool         `json:"logs,omitempty"` // the console has logs
 	Notice      string       `json:"notice,omitempty"`
 	Differences []Difference `json:"differences"`
 }
@@ -97,22 +99,32 @@ func (f *frame) encode(a access) ([]byte, error) {
 	return raw, nil
 }
 
-// serveScene streams the scene: a snapshot, and then changes. The stream ends when the viewer's token
-// ends.
-func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
+// viewer returns a client with the token of a request, and the rights of the token. If the token may not
+// see the scene, viewer refuses the request and returns false.
+func (c *Console) viewer(w http.ResponseWriter, r *http.Request) (*client.Client, access, bool) {
 	as := c.as(r)
 	if as == nil {
 		refuse(w, cloudsim.Unauthenticated, "the request has no bearer token: run 'allinone console open'")
-		return
+		return nil, access{}, false
 	}
 	me, err := as.WhoAmI(r.Context())
 	if err != nil {
 		refuseError(w, err)
-		return
+		return nil, access{}, false
 	}
 	a := accessOf(me)
 	if !a.read {
 		refuse(w, cloudsim.Denied, "the token may not read all resources of a project: use a token with the role reader")
+		return nil, access{}, false
+	}
+	return as, a, true
+}
+
+// serveScene streams the scene: a snapshot, and then changes. The stream ends when the viewer's token
+// ends.
+func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
+	as, a, ok := c.viewer(w, r)
+	if !ok {
 		return
 	}
 	run.Authenticated(r.Context())

@@ -8,9 +8,10 @@ import { Map_ } from './map.js';
 import { Differences, Events, Resources, pageOf } from './tables.js';
 import { ObjectPage, Panel, closePanel } from './object.js';
 import { Banner, Confirm, Faults, States, Time } from './tools.js';
+import { Logs } from './logs.js';
 
-const views = { map: Map_, resources: Resources, object: ObjectPage, differences: Differences, events: Events, faults: Faults, time: Time, states: States };
-const menu = [['map', 'Map', 'map'], ['resources', 'Resources', 'list'], ['events', 'Events', 'events'], null, ['differences', 'Differences', 'warn'], ['faults', 'Break it', 'bolt'], ['time', 'Time', 'clock'], ['states', 'Saved states', 'back']];
+const views = { map: Map_, resources: Resources, object: ObjectPage, differences: Differences, events: Events, faults: Faults, time: Time, states: States, logs: Logs };
+const menu = [['map', 'Map', 'map'], ['resources', 'Resources', 'list'], ['events', 'Events', 'events'], null, ['differences', 'Differences', 'warn'], ['faults', 'Break it', 'bolt'], ['time', 'Time', 'clock'], ['states', 'Saved states', 'back'], ['logs', 'Logs', 'text']];
 
 function Menu() {
   version.value;
@@ -18,7 +19,7 @@ function Menu() {
   const faults = all('fault').filter((f) => !(f.when?.max && f.hits >= f.when.max)).length;
   const badge = { resources: count('instance') + count('loadBalancer') + count('disk') || '', differences: found || '', faults: faults ? `${faults} on` : '' };
   const at = route.value[0] === 'object' ? 'resources' : route.value[0] || 'map';
-  return html`<nav aria-label="Views">${menu.map((m) => (m ? html`<a href=${`#/${m[0]}`} aria-current=${at === m[0] ? 'page' : undefined} class=${['differences', 'faults'].includes(m[0]) && badge[m[0]] ? 'alert' : ''}><${Icon} name=${m[2]} /><span>${m[1]}</span>${badge[m[0]] && html`<span class="badge">${badge[m[0]]}</span>`}</a>` : html`<hr />`))}</nav>`;
+  return html`<nav aria-label="Views">${menu.filter((m) => m?.[0] !== 'logs' || head.value?.logs).map((m) => (m ? html`<a href=${`#/${m[0]}`} aria-current=${at === m[0] ? 'page' : undefined} class=${['differences', 'faults'].includes(m[0]) && badge[m[0]] ? 'alert' : ''}><${Icon} name=${m[2]} /><span>${m[1]}</span>${badge[m[0]] && html`<span class="badge">${badge[m[0]]}</span>`}</a>` : html`<hr />`))}</nav>`;
 }
 
 function Search() {

@@ -6,6 +6,7 @@ import { serverNow } from './store.js';
 const paths = {
   map: 'M2 3h5v4H2zM9 3h5v4H9zM2 9h5v4H2zM9 9h5v4H9z',
   list: 'M2 4h12M2 8h12M2 12h12',
+  text: 'M3 1.500h7l3 3v10H3zM5.500 7h5M5.500 9.500h5M5.500 12h3',
   events: 'M2 4h5M5 8h7M3 12h9',
   warn: 'M8 2l6.5 12h-13zM8 6.500v3.500M8 12v.5',
   bolt: 'M9 1.500L3.500 9H8l-1 5.500L12.500 7H8z',

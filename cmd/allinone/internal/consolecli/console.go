@@ -29,6 +29,7 @@ import (
 	"github.com/cloudsim-dev/allinone/console/kube"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/run"
+	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // defaultListen is the address of a console outside of the cloud.
@@ -57,7 +58,8 @@ func NewConsoleCommand(e cli.Env) *cobra.Command {
 
 With --kubeconfig, the console shows the cluster beside the cloud and marks the
 differences. It needs the permission to list and watch nodes, pods, services,
-persistentvolumes and volumeattachments.
+persistentvolumes and volumeattachments. With --data-dir, the console also shows the
+logs of the lab's components and real nodes.
 
 The token of --token-file reads the cloud for all viewers. Each viewer makes calls
 with its own token, and sees only what this token may read.`,
@@ -94,6 +96,11 @@ func (f *consoleFlags) run(ctx context.Context, log *slog.Logger) error {
 	cl.Project = cmp.Or(cl.Project, "*")
 	cl.UserAgent = "console/" + cli.Version()
 	cfg := console.Config{Cloud: cl}
+	if f.DataDir != "" {
+		if cfg.Logs, err = logsOf(f.DataDir); err != nil {
+			return err
+		}
+	}
 	if f.kubeconfig != "" {
 		w, err := kube.New(log, f.kubeconfig, cl.UserAgent)
 		if err != nil {
@@ -114,6 +121,21 @@ func (f *consoleFlags) run(ctx context.Context, log *slog.Logger) error {
 	return run.All(ctx, c.Run, func(ctx context.Context) error {
 		return httpapi.Serve(ctx, ln, httpapi.CheckHost(h, f.hosts...), run.Limits{})
 	})
+}
+
+// logsOf returns a function that lists the logs of the lab in a data dir.
+func logsOf(dataDir string) (func() ([]console.Log, error), error) {
+	dir, err := process.DirAt(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	return func() (all []console.Log, err error) {
+		files, err := dir.Logs()
+		for _, f := range files {
+			all = append(all, console.Log{Name: f.Name, Instance: cloudsim.InstanceID(f.Instance), Path: f.Path})
+		}
+		return all, err
+	}, nil
 }
 
 // linkFlags contains the flags of the commands open and link.

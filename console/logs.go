@@ -1,0 +1,131 @@
+package console
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// maxLog is the maximum number of bytes of a log in one answer.
+const maxLog = 64 << 10
+
+// Log is a log file of a lab.
+type Log struct {
+	Name     string              `json:"name"`               // program that writes the log
+	Instance cloudsim.InstanceID `json:"instance,omitempty"` // absent: the program is a component of the lab
+	Path     string              `json:"path"`
+}
+
+// LogText is a part of a log.
+type LogText struct {
+	Text    string `json:"text"`
+	Next    int64  `json:"next"`              // offset of the following text
+	Skipped bool   `json:"skipped,omitempty"` // the text does not begin at the requested offset
+}
+
+// serveLogs answers with the list of logs.
+func (c *Console) serveLogs(w http.ResponseWriter, r *http.Request) {
+	if _, _, ok := c.viewer(w, r); !ok {
+		return
+	}
+	all, err := c.cfg.Logs()
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	answer(w, http.StatusOK, cloudsim.List[Log]{Items: all})
+}
+
+// serveLog answers with the text of a log from the offset in the query, or with the end of the log. The
+// browser repeats the call to follow the log. So a visible log needs no second stream, of which a browser
+// allows only six for each host.
+func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
+	if _, _, ok := c.viewer(w, r); !ok {
+		return
+	}
+	after := int64(-1)
+	if q := r.URL.Query().Get("after"); q != "" {
+		n, err := strconv.ParseInt(q, 10, 64)
+		if err != nil || n < 0 {
+			refuse(w, cloudsim.Invalid, "after must be the value of next in an earlier answer, got "+strconv.Quote(q))
+			return
+		}
+		after = n
+	}
+	all, err := c.cfg.Logs()
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	for _, l := range all { // only a listed file can be read
+		if l.Name != r.PathValue("name") || string(l.Instance) != r.PathValue("instance") {
+			continue
+		}
+		text, err := readLog(l.Path, after)
+		if err != nil {
+			refuseError(w, err)
+			return
+		}
+		answer(w, http.StatusOK, text)
+		return
+	}
+	refuse(w, cloudsim.NotFound, "this log does not exist")
+}
+
+// readLog reads at most maxLog bytes of the log at path, in complete lines. If after is negative, or if the
+// rest of the log is longer, readLog reads the end of the log. A program on a simulated machine can replace
+// its log, so readLog follows no link that leads out of the log's folder, and reads only a regular file.
+func readLog(path string, after int64) (LogText, error) {
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return LogText{}, logError(err)
+	}
+	defer func() { _ = root.Close() }()                                             // never fails for a folder that was only read
+	f, err := root.OpenFile(filepath.Base(path), os.O_RDONLY|syscall.O_NONBLOCK, 0) // O_NONBLOCK: the open of a pipe must not wait
+	if err != nil {
+		return LogText{}, logError(err)
+	}
+	defer func() { _ = f.Close() }() // never fails for a file that was only read
+	info, err := f.Stat()
+	if err != nil {
+		return LogText{}, logError(err)
+	}
+	if !info.Mode().IsRegular() {
+		return LogText{}, cloudsim.Errorf(cloudsim.NotFound, "%s is not a regular file", path)
+	}
+	from := after
+	if from < 0 || from > info.Size() || info.Size()-from > maxLog { // from > size: the log was rotated
+		from = max(0, info.Size()-maxLog)
+	}
+	raw := make([]byte, min(maxLog, info.Size()-from))
+	n, err := f.ReadAt(raw, from)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return LogText{}, logError(err)
+	}
+	raw = raw[:n]
+	skipped := from != max(after, 0)
+	if skipped && from > 0 { // the text may begin in the middle of a line
+		_, rest, _ := bytes.Cut(raw, []byte("\n"))
+		from += int64(len(raw) - len(rest))
+		raw = rest
+	}
+	if end := bytes.LastIndexByte(raw, '\n') + 1; end > 0 || len(raw) < maxLog {
+		raw = raw[:end] // the rest is a line that the program has not finished
+	}
+	return LogText{Text: string(bytes.ToValidUTF8(raw, []byte("\uFFFD"))), Next: from + int64(len(raw)), Skipped: skipped}, nil
+}
+
+func logError(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return cloudsim.Errorf(cloudsim.NotFound, "this log does not exist: %w", err)
+	}
+	return cloudsim.Errorf(cloudsim.Internal, "this log cannot be read: %w", err)
+}
