@@ -362,6 +362,17 @@ func (c *counter) take() map[string]int {
 	return all
 }
 
+// visit watches the scene of a console and returns the lines.
+func visit(ctx context.Context, c *console.Console, secret string, d time.Duration) string {
+	ctx, leave := context.WithTimeout(ctx, d)
+	defer leave()
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/console/scene", nil)
+	r.Header.Set("Authorization", "Bearer "+secret)
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, r)
+	return w.Body.String()
+}
+
 // Without viewers, the hub makes no calls. It stops its watches 30 seconds after the last viewer has
 // left, and starts them again for the next viewer.
 func TestIdleHub(t *testing.T) {
@@ -382,16 +393,6 @@ func TestIdleHub(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = c.Run(ctx) })
-		// visit watches the scene for a second and returns the lines.
-		visit := func() string {
-			ctx, leave := context.WithTimeout(ctx, time.Second)
-			defer leave()
-			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/console/scene", nil)
-			r.Header.Set("Authorization", "Bearer "+secret)
-			w := httptest.NewRecorder()
-			c.ServeHTTP(w, r)
-			return w.Body.String()
-		}
 		idle := func() {
 			t.Helper()
 			if n := clusters.Load(); n != 0 {
@@ -405,14 +406,14 @@ func TestIdleHub(t *testing.T) {
 		}
 		idle()
 		for range 2 {
-			if lines := visit(); !strings.HasPrefix(lines, `{"type":"delta"`) || !strings.Contains(lines, `"type":"snapshot"`) || !strings.Contains(lines, "sim-1a") || !strings.Contains(lines, "node-1") {
+			if lines := visit(ctx, c, secret, time.Second); !strings.HasPrefix(lines, `{"type":"delta"`) || !strings.Contains(lines, `"type":"snapshot"`) || !strings.Contains(lines, "sim-1a") || !strings.Contains(lines, "node-1") {
 				t.Errorf("a viewer got no new snapshot of cloud and cluster: %s", lines)
 			}
 			if calls.take()["/v1/watch"] != 1 {
 				t.Error("the viewer did not start one watch")
 			}
 			time.Sleep(20 * time.Second)
-			if lines := visit(); !strings.HasPrefix(lines, `{"type":"snapshot"`) || calls.take()["/v1/watch"] != 0 {
+			if lines := visit(ctx, c, secret, time.Second); !strings.HasPrefix(lines, `{"type":"snapshot"`) || calls.take()["/v1/watch"] != 0 {
 				t.Errorf("the second viewer did not get the scene of the first: %s", lines)
 			}
 			time.Sleep(31 * time.Second)

@@ -175,10 +175,15 @@ func (h *hub) watch(ctx context.Context) {
 		informer.Run(ctx, h.cloud.Watch, (*cloudHandler)(h), backoff.Backoff{First: 100 * time.Millisecond, Most: retryMost})
 	})
 	all.Go(func() { h.pollClock(ctx) })
+	all.Go(func() { h.pollTraffic(ctx) })
 	all.Go(func() { h.publish(ctx) })
 	if h.cfg.Cluster != nil {
 		all.Go(func() {
-			h.cfg.Cluster(ctx, Sink{Put: h.putCluster, Delete: h.deleteCluster, State: h.setCluster})
+			h.cfg.Cluster(ctx, Sink{
+				Put:    func(kind, id string, object any) { h.put(key{kind, id}, "", object) },
+				Delete: func(kind, id string) { h.remove(key{kind, id}) },
+				State:  h.setCluster,
+			})
 		})
 	}
 	h.awaitIdle(ctx)
@@ -254,9 +259,9 @@ func (c *cloudHandler) List(ctx context.Context) (informer.Listed, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for k, e := range h.objects { // the cluster's objects stay
+	for k, e := range h.objects { // the objects that are not in the cloud's lists stay
 		switch k.kind {
-		case KindNode, KindService, KindVolumeAttachment:
+		case KindNode, KindService, KindVolumeAttachment, KindTraffic:
 			objects[k] = e
 		}
 	}
@@ -367,29 +372,33 @@ func (c *cloudHandler) OnError(err error, news bool) {
 	}
 }
 
-func (h *hub) putCluster(kind, id string, object any) {
+// put adds or replaces an object that is not in the cloud's journal.
+func (h *hub) put(k key, project cloudsim.ProjectID, object any) {
 	raw, err := json.Marshal(object)
 	if err != nil {
-		h.log.Error("object of the cluster not encoded", "kind", kind, "id", id, "err", err)
+		h.log.Error("object of the console not encoded", "kind", k.kind, "id", k.id, "err", err)
 		return
 	}
-	k := key{kind, id}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if old, ok := h.objects[k]; ok && string(old.raw) == string(raw) {
 		return
 	}
-	h.objects[k] = entry{raw: raw, value: object}
-	h.dirty[k] = ""
+	h.objects[k] = entry{project: project, raw: raw, value: object}
+	h.dirty[k] = project
 	h.wake()
 }
 
-func (h *hub) deleteCluster(kind, id string) {
-	k := key{kind, id}
+// remove removes an object that is not in the cloud's journal.
+func (h *hub) remove(k key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	old, ok := h.objects[k]
+	if !ok {
+		return
+	}
 	delete(h.objects, k)
-	h.dirty[k] = ""
+	h.dirty[k] = old.project
 	h.wake()
 }
 

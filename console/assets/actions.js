@@ -9,7 +9,8 @@ import { tell, Command } from './parts.js';
 export const word = (s) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(s) ? s : `'${String(s).replaceAll("'", `'\\''`)}'`);
 
 const projectName = (id) => get('project', id)?.name ?? id;
-const inProject = (o) => (o.project && projectName(o.project) !== 'default' ? ` --project ${word(projectName(o.project))}` : '');
+/** inProject returns the flag for the project of an object, if this is not the default project. */
+export const inProject = (o) => (o.project && projectName(o.project) !== 'default' ? ` --project ${word(projectName(o.project))}` : '');
 
 const verbs = {
   start: { label: 'Start', undo: 'stop', primary: true },

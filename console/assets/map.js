@@ -2,7 +2,7 @@
 import { html } from './vendor/htm-preact.js';
 import { useEffect, useRef } from './vendor/hooks.js';
 import { all, get, head, selected, version, can } from './store.js';
-import { Chip, State, Empty, compare, since, toneOf } from './parts.js';
+import { Chip, State, Empty, bytes, compare, since, toneOf } from './parts.js';
 import { Create } from './tools.js';
 
 // Above this number of pairs, the map shows squares. With cards, the map would have more than 3,000 elements.
@@ -85,19 +85,43 @@ function outageOf(zone) {
   return f && html`<${Chip} tone="bad">fault ${f.name}</${Chip}>`;
 }
 
+const keyOf = (t) => `${t.instance} ${t.ip ?? ''}`;
+
+/** Edge shows one target of a load balancer, with the share of the traffic that it gets. */
+function Edge({ t, flow, most }) {
+  const healthy = t.health === 'healthy';
+  const flows = healthy && flow?.connections + flow?.bytes > 0;
+  const width = !healthy ? 1 : flow && most > 0 ? flow.connections / most : 0;
+  return html`<div class="t"><b>${get('instance', t.instance)?.name ?? t.instance}</b><div class=${`bar ${healthy ? (flows ? 'flows' : '') : t.health}`}><i style=${{ width: `${Math.round(width * 100)}%` }}></i></div>
+    <span class="row"><${State} small is=${t.health} />${flow && html`<span class="small muted">${flow.connections}/s</span>`}</span></div>${!healthy && t.reason && html`<div class="small muted reason">${t.reason}</div>`}`;
+}
+
+/** Flow shows the traffic of a load balancer as text. */
+export function Flow({ id }) {
+  const f = get('traffic', id);
+  return f && html`<span class="small muted">${f.active} open · ${f.connections} new/s · ${bytes(f.bytes)}/s${f.refused ? html` · <b>${f.refused} refused/s</b>` : ''}</span>`;
+}
+
+/** Edges shows the targets of a load balancer. */
+export function Edges({ lb, limit = Infinity }) {
+  const targets = lb.status?.targets ?? [];
+  const flows = new Map((get('traffic', lb.id)?.targets ?? []).map((t) => [keyOf(t), t]));
+  const most = Math.max(...[...flows.values()].map((t) => t.connections), 0);
+  return html`<div class="targets">${targets.slice(0, limit).map((t) => html`<${Edge} key=${`${keyOf(t)} ${t.listener ?? ''}`} t=${t} flow=${flows.get(keyOf(t))} most=${most} />`)}
+    ${targets.length > limit && html`<span class="small muted">${targets.length - limit} more targets</span>`}
+    ${!targets.length && html`<span class="small muted">No target. The load balancer refuses connections.</span>`}</div>`;
+}
+
 function LoadBalancer({ lb }) {
   const service = lb.labels?.['kubernetes.io/service-name'];
-  const targets = lb.status?.targets ?? [];
   const found = (head.value?.differences ?? []).filter((d) => d.kind === 'loadBalancer' && d.id === lb.id);
   return html`<section class=${`card lb ${isChosen('loadBalancer', lb.id) ? 'sel' : ''}`}><button class="pick plain" aria-pressed=${isChosen('loadBalancer', lb.id)} onClick=${(e) => choose('loadBalancer', lb.id, e.detail === 0)}>
       <span class="row"><${State} is=${lb.status?.condition && lb.status.condition !== 'working' ? lb.status.condition : lb.state} /><span class="grow"></span><${Chip}>${lb.id}</${Chip}></span>
       <b class="title">${service ?? lb.name}</b>${service && html` <span class="muted small">Service ${lb.labels['kubernetes.io/service-namespace']}/${service}</span>`}
       ${lb.listeners.slice(0, 3).map((l) => html`<span class="block mono small">${lb.ip}:${l.port}${l.protocol === 'udp' ? '/udp' : ''} to port ${l.targetPort}</span>`)}
+      <${Flow} id=${lb.id} />
       ${found.map((d) => html`<span class="block"><${Chip} tone="bad">${d.label} ${since(d.since)}</${Chip}></span>`)}</button>
-    <div class="targets">${targets.slice(0, 6).map((t) => html`<div class="t"><b>${get('instance', t.instance)?.name ?? t.instance}</b><div class=${t.health === 'healthy' ? 'bar' : `bar ${t.health}`}><i></i></div>
-        <${State} small is=${t.health} /></div>${t.health !== 'healthy' && t.reason && html`<div class="small muted reason">${t.reason}</div>`}`)}
-      ${targets.length > 6 && html`<span class="small muted">${targets.length - 6} more targets</span>`}
-      ${!targets.length && html`<span class="small muted">No target. The load balancer refuses connections.</span>`}</div></section>`;
+    <${Edges} lb=${lb} limit=${6} /></section>`;
 }
 
 const colours = { ok: '--ok', good: '--ok', off: '--off', warn: '--warn', bad: '--bad' };

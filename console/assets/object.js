@@ -3,8 +3,8 @@ import { html } from './vendor/htm-preact.js';
 import { useEffect, useState } from './vendor/hooks.js';
 import { call, events, get, head, selected, route } from './store.js';
 import { Chip, Empty, Icon, State, clockTime, since, Command, toneOf } from './parts.js';
-import { Actions, actionsFor, word } from './actions.js';
-import { stateOf } from './map.js';
+import { Actions, actionsFor, inProject, word } from './actions.js';
+import { Edges, Flow, stateOf } from './map.js';
 import { kinds, pageOf } from './tables.js';
 
 const cluster = ['node', 'service', 'volumeAttachment'];
@@ -93,6 +93,7 @@ export function ObjectPage() {
     ${!o && html`<${Empty} title="This object does not exist now">The journal below tells when and why it was deleted, as long as the journal keeps these events.</${Empty}>`}
     <${Found} kind=${kind} id=${id} />
     ${o && html`<${Actions} list=${actionsFor(kind, o)} />`}
+    ${o && kind === 'loadBalancer' && html`<section class="card" aria-label="Traffic"><div class="row wrap"><h2>TRAFFIC</h2><span class="grow"></span><${Flow} id=${id} /></div><${Edges} lb=${o} limit=${50} /><${Command} text=${`allinone cloud load-balancers stats ${word(o.name)}${inProject(o)}`} /></section>`}
     <div class="columns"><section aria-label="Story"><${Story} kind=${kind} id=${id} /></section>
     ${o && html`<section aria-label="Fields"><h2>RELATED</h2><p class="row wrap related">${related}</p><h2>FIELDS</h2><dl class="facts">${Object.entries(o).map(([k, v]) => html`<dt key=${k}>${k}</dt><dd><${Value} v=${v} /></dd>`)}</dl></section>`}</div>`;
 }

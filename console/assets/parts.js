@@ -53,6 +53,15 @@ export function age(ms) {
 }
 export const since = (at) => age(serverNow() - Date.parse(at));
 
+/** bytes returns a number of bytes in a unit that people read. */
+export function bytes(n) {
+  for (const unit of ['B', 'kB', 'MB']) {
+    if (n < 1000) return `${Math.round(n * 10) / 10} ${unit}`;
+    n /= 1000;
+  }
+  return `${Math.round(n * 10) / 10} GB`;
+}
+
 export const clockTime = (at, millis) => {
   const t = new Date(at);
   if (isNaN(t)) return '';

@@ -1,0 +1,93 @@
+package console_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/console"
+)
+
+// meter counts steady traffic: each second 10 connections and 2,000 bytes, of which one target gets 4
+// connections by two listeners. The counters begin again after a minute.
+type meter struct{ began time.Time }
+
+func (m meter) LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
+	n := uint64(time.Since(m.began).Seconds()) % 60
+	return cloudsim.LoadBalancerStats{
+		Listeners: []cloudsim.ListenerStats{
+			{Accepted: 9 * n, Active: 2, Refused: cloudsim.Refusals{DialFailed: n}}, {Accepted: n, Active: 1, Refused: cloudsim.Refusals{SourceRange: n}},
+		},
+		Targets: []cloudsim.TargetStats{
+			{Instance: "i-000001", Listener: "tcp/80", Connections: 3 * n, Active: 1, BytesIn: 500 * n, BytesOut: 500 * n},
+			{Instance: "i-000002", Connections: 6 * n, Active: 1, BytesOut: 500 * n},
+			{Instance: "i-000001", Listener: "tcp/443", Connections: n, Active: 1, BytesOut: 500 * n},
+		},
+	}, true
+}
+
+// The scene has the rates of each load balancer and target. They are the differences of the counters of all
+// load balancers, which the hub reads in one call each second.
+func TestTraffic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := cloudtest.Start(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Meter = meter{time.Now()} }))
+		lb, err := cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{Name: "shop", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hub := *cloud
+		hub.Project = "*"
+		c := console.New(slog.New(slog.DiscardHandler), console.Config{Cloud: &hub})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = c.Run(ctx) })
+		lines := visit(ctx, c, secretOf(t, cloud), 10*time.Second)
+		want := []console.Traffic{{
+			ID: lb.ID, Active: 3, Rates: console.Rates{Connections: 10, Bytes: 2000}, Refused: 2,
+			Targets: []console.TargetTraffic{
+				{Instance: "i-000001", Active: 2, Rates: console.Rates{Connections: 4, Bytes: 1500}},
+				{Instance: "i-000002", Active: 1, Rates: console.Rates{Connections: 6, Bytes: 500}},
+			},
+		}}
+		if diff := cmp.Diff(want, trafficIn(t, lines)); diff != "" { // steady traffic is one change
+			t.Errorf("traffic (-want +got):\n%s", diff)
+		}
+		all := trafficIn(t, visit(ctx, c, secretOf(t, cloud), time.Minute)) // the counters begin again in this minute
+		if len(all) != 3 || all[1].Connections != 0 || all[1].Bytes != 0 || all[1].Targets[1].Connections != 0 || all[2].Connections != 10 {
+			t.Errorf("traffic after a restart of the data plane: %+v", all)
+		}
+		if _, err := cloud.DeleteLoadBalancer(t.Context(), lb.ID); err != nil {
+			t.Fatal(err)
+		}
+		if lines := visit(ctx, c, secretOf(t, cloud), 3*time.Second); !strings.Contains(lines, `"traffic":["`+string(lb.ID)+`"]`) {
+			t.Errorf("the traffic of a deleted load balancer stays: %s", lines)
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
+// trafficIn returns the objects of traffic in lines of the scene.
+func trafficIn(t *testing.T, lines string) (all []console.Traffic) {
+	t.Helper()
+	for raw := range strings.Lines(lines) {
+		var line struct {
+			Put struct{ Traffic []console.Traffic }
+		}
+		if err := json.Unmarshal([]byte(raw), &line); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, line.Put.Traffic...)
+	}
+	return all
+}
