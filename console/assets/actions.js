@@ -3,7 +3,7 @@ import { html } from './vendor/htm-preact.js';
 import { useState } from './vendor/hooks.js';
 import { signal } from './vendor/signals.js';
 import { call, can, get } from './store.js';
-import { tell, Command } from './parts.js';
+import { tell, toast, Command } from './parts.js';
 
 /** word quotes an argument of a shell command. */
 export const word = (s) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(s) ? s : `'${String(s).replaceAll("'", `'\\''`)}'`);
@@ -33,7 +33,16 @@ function instanceAction(i, verb, list) {
 const cli = { instance: 'instances', loadBalancer: 'load-balancers', disk: 'disks', snapshot: 'snapshots', fault: 'faults', hold: 'holds', address: 'addresses', route: 'routes', subnet: 'subnets', network: 'networks' };
 export const apiNoun = { instance: 'instances', loadBalancer: 'loadBalancers', disk: 'disks', snapshot: 'snapshots', fault: 'faults', hold: 'holds', address: 'addresses', route: 'routes', subnet: 'subnets', network: 'networks' };
 
-function deletion(kind, o) {
+/** creation creates a deleted fault or hold again. */
+function creation(kind, o) {
+  const { name, labels, match, when, effect, kind: held, verb, target } = o;
+  return { label: 'Undo', said: `Created ${name} again`, run: () => call('POST', `/v1/${cli[kind]}`, kind === 'fault' ? { name, labels, match, when, effect } : { name, labels, kind: held, verb, target }) };
+}
+
+/** removal returns an undo that deletes objects, by the paths of their kind and their ids. */
+export const removal = (said, list) => () => perform({ label: 'Undo', said, run: () => Promise.all(list.map(([path, id, project]) => call('DELETE', `/v1/${path}/${encodeURIComponent(id)}`, undefined, project))) });
+
+export function deletion(kind, o) {
   const global = kind === 'fault' || kind === 'hold';
   return {
     id: `${apiNoun[kind]}.delete`, label: global ? 'Remove' : 'Delete…', danger: true,
@@ -41,6 +50,7 @@ function deletion(kind, o) {
     run: () => call('DELETE', `/v1/${cli[kind]}/${encodeURIComponent(o.id)}`, undefined, global ? undefined : o.project),
     said: `Deleted ${o.name}`,
     confirm: global ? undefined : o.name,
+    undo: global ? () => perform(creation(kind, o)) : undefined,
   };
 }
 
@@ -67,6 +77,7 @@ export function actionsFor(kind, o) {
       id: 'disks.detach', label: `Detach from ${get('instance', a.instance)?.name ?? a.instance}`,
       command: `allinone cloud disks detach ${word(o.name)} ${word(get('instance', a.instance)?.name ?? a.instance)}${inProject(o)}`,
       run: () => call('POST', `/v1/disks/${o.id}/detach`, { instance: a.instance }, o.project), said: `Detached ${o.name}`,
+      undo: () => perform({ label: 'Undo', said: `Attached ${o.name} again`, run: () => call('POST', `/v1/disks/${o.id}/attach`, { instance: a.instance, readOnly: a.readOnly }, o.project) }),
     }));
     return [...out, deletion(kind, o)];
   }
@@ -76,12 +87,13 @@ export function actionsFor(kind, o) {
 export const asking = signal(null); // the action that waits for a confirmation
 export const busy = signal(false);
 
-/** perform runs an action and reports the result. */
+/** perform runs an action and reports the result. The method run may return the undo of the action. */
 export async function perform(action) {
   busy.value = true;
+  toast.value = null; // an undo belongs to the last action
   try {
-    await action.run();
-    tell(action.said, 'ok', action.undo);
+    const undo = await action.run();
+    tell(action.said, 'ok', action.undo ?? (typeof undo === 'function' ? undo : undefined));
     return true;
   } catch (e) {
     tell(`${action.label}: ${e.message}`, 'bad');

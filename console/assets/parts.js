@@ -111,7 +111,7 @@ export function tell(text, tone = 'ok', undo) {
   toast.value = { text, tone, undo };
   say(text);
   clearTimeout(timer);
-  timer = setTimeout(() => (toast.value = null), tone === 'bad' ? 12000 : 7000);
+  timer = setTimeout(() => (toast.value = null), undo ? 30000 : tone === 'bad' ? 12000 : 7000);
 }
 
 /** compare orders texts, and numbers in texts by their value. A collator is many times faster than localeCompare. */

@@ -3,7 +3,7 @@ import { html } from './vendor/htm-preact.js';
 import { useEffect, useState } from './vendor/hooks.js';
 import { all, call, can, cloudNow, get, head, loaded, project, version } from './store.js';
 import { Chip, Command, Empty, State, age, clockTime, since } from './parts.js';
-import { Actions, actionsFor, asking, perform, word } from './actions.js';
+import { Actions, actionsFor, asking, deletion, perform, removal, word } from './actions.js';
 
 const Field = ({ label, children }) => html`<label class="labelled"><span>${label}</span>${children}</label>`;
 const Pick = ({ value, set, options }) => html`<select value=${value} onChange=${(e) => set(e.currentTarget.value)}>${options.map((o) => html`<option value=${o} selected=${o === value}>${o}</option>`)}</select>`;
@@ -23,7 +23,7 @@ export function Create() {
   const body = { name: name || `node-${n}`, zone: zone || zones[0], type };
   const action = {
     id: 'instances.create', label: 'Create', primary: true, command: `allinone cloud instances create ${word(body.name)} --zone ${word(body.zone ?? '')} --type ${word(type)}`,
-    run: () => call('POST', '/v1/instances', body, project.value || undefined), said: `Created ${body.name}`,
+    run: () => call('POST', '/v1/instances', body, project.value || undefined).then((i) => removal(`Deleted ${i.name}`, [['instances', i.id, i.project]])), said: `Created ${body.name}`,
   };
   return html`<form class="form" onSubmit=${(e) => { e.preventDefault(); perform(action); }}>
     <${Field} label="Name"><input value=${name} placeholder=${`node-${n}`} maxlength="63" onInput=${(e) => setName(e.currentTarget.value)} /></${Field}>
@@ -39,15 +39,16 @@ export function Banner() {
   if (!list.length) return null;
   const f = list[0];
   return html`<div class="banner"><b role="status">Fault ${f.name} is active.</b><span>${f.match.operation}${f.match.zone ? ` in ${f.match.zone}` : ''}: ${f.effect.type}. ${f.when?.max ? `${f.hits} of ${f.when.max} hits.` : `Since ${age(cloudNow() - Date.parse(f.createdAt))}.`}${list.length > 1 ? ` ${list.length - 1} more.` : ''}</span><span class="grow"></span>
-    ${can('faults.delete') && html`<button title=${`allinone cloud faults delete ${list.map((f) => word(f.name)).join(' ')}`} onClick=${() => removeAll(list)}>${list.length > 1 ? 'Remove all' : 'Remove'}</button>`}</div>`;
+    ${can('faults.delete') && html`<${Actions} list=${[removeAll(list)]} />`}</div>`;
 }
 
 function removeAll(list) {
-  return perform({
-    label: 'Remove', said: list.length > 1 ? `Removed ${list.length} faults` : `Removed fault ${list[0].name}`,
+  if (list.length === 1) return deletion('fault', list[0]);
+  return {
+    id: 'faults.delete', label: 'Remove all', said: `Removed ${list.length} faults`, command: `allinone cloud faults delete ${list.map((f) => word(f.name)).join(' ')}`,
     run: () => Promise.all(list.map((f) => call('DELETE', `/v1/faults/${f.id}`))),
-    undo: () => perform({ label: 'Undo', said: 'The faults are active again', run: () => Promise.all(list.map(({ name, match, when, effect }) => call('POST', '/v1/faults', { name, match, when, effect }))) }),
-  });
+    undo: () => perform({ label: 'Undo', said: 'The faults are active again', run: () => Promise.all(list.map(({ name, labels, match, when, effect }) => call('POST', '/v1/faults', { name, labels, match, when, effect }))) }),
+  };
 }
 
 export function Faults() {
@@ -62,7 +63,9 @@ export function Faults() {
   const use = (p) => ({
     id: 'faults.create', label: 'Switch on', command: `allinone cloud faults preset ${p.name}${p.zoned ? ` --zone ${word(chosen)}` : ''}`, said: `${p.name} is on`,
     run: async () => {
-      for (const f of p.faults) await call('POST', '/v1/faults', p.zoned ? { ...f, match: { ...f.match, zone: f.match.zone ? chosen : undefined } } : f);
+      const made = [];
+      for (const f of p.faults) made.push(await call('POST', '/v1/faults', p.zoned ? { ...f, match: { ...f.match, zone: f.match.zone ? chosen : undefined } } : f));
+      return removal(`${p.name} is off`, made.map((f) => ['faults', f.id]));
     },
   });
   return html`<h1>Break it</h1><p class="muted">A fault changes calls of the API or takes a zone away. Watch how your controller copes.</p>
@@ -83,15 +86,16 @@ export function Time() {
   const next = waiting.find((o) => o.dueAt && !o.heldBy); // not the next work of the cloud, which can be the end of the own token in hours
   const secondsTo = (now) => Math.max(0, (Date.parse(next.dueAt) - Date.parse(now)) / 1000);
   const list = [];
-  if (frozen) list.push(clockAction('Resume', 'allinone cloud clock resume', 'PUT', '/v1/clock', { rate: 1 }, 'The clock runs', { primary: true }));
-  else list.push(clockAction('Freeze', 'allinone cloud clock freeze', 'PUT', '/v1/clock', { rate: 0 }, 'The clock is frozen', { primary: true, undo: () => perform(clockAction('Resume', '', 'PUT', '/v1/clock', { rate: 1 }, 'The clock runs')) }));
+  const undo = () => perform(clockAction('Undo', '', 'PUT', '/v1/clock', c.mode === 'real' ? { real: true } : { rate: c.rate }, 'The clock runs as before'));
+  if (frozen) list.push(clockAction('Resume', 'allinone cloud clock resume', 'PUT', '/v1/clock', { rate: 1 }, 'The clock runs', { primary: true, undo }));
+  else list.push(clockAction('Freeze', 'allinone cloud clock freeze', 'PUT', '/v1/clock', { rate: 0 }, 'The clock is frozen', { primary: true, undo }));
   if (next && frozen) {
     const step = clockAction('Step to the next operation', `allinone cloud clock advance ${secondsTo(c.now)}s`, 'POST', '/v1/clock/advance', null, 'One step');
     // The clock of the page can be a second old.
     list.push({ ...step, run: async () => call('POST', '/v1/clock/advance', { seconds: secondsTo((await call('GET', '/v1/clock')).now) }) });
   }
   for (const [label, s, text] of [['+1 s', 1, '1s'], ['+1 min', 60, '1m'], ['+1 h', 3600, '1h']]) list.push(clockAction(label, `allinone cloud clock advance ${text}`, 'POST', '/v1/clock/advance', { seconds: s }, `The clock moved ${label}`));
-  list.push(clockAction('×60', 'allinone cloud clock set --rate 60', 'PUT', '/v1/clock', { rate: 60 }, 'The clock runs 60 times faster'));
+  list.push(clockAction('×60', 'allinone cloud clock set --rate 60', 'PUT', '/v1/clock', { rate: 60 }, 'The clock runs 60 times faster', { undo }));
   if (c.mode !== 'real') list.push(clockAction('Real time', 'allinone cloud clock set --real', 'PUT', '/v1/clock', { real: true }, 'The clock follows the machine'));
   return html`<h1>Time</h1>
     ${c.mode !== 'real' && html`<div class="banner" role="status"><b>The cloud's clock is ${c.mode}.</b><span>Kubernetes uses the machine's clock and does not follow it.</span></div>`}
@@ -110,7 +114,7 @@ function Holds() {
   const holds = all('hold');
   const name = `hold-${kind.toLowerCase()}-${verb === '*' ? 'all' : verb}`;
   const verbs = { instance: ['create', 'start', 'stop', 'reboot', 'terminate', '*'], loadBalancer: ['create', 'update', 'delete', '*'], disk: ['create', 'attach', 'detach', 'resize', 'modify', 'delete', '*'] };
-  const action = { id: 'holds.create', label: 'Hold', command: `allinone cloud holds create ${name} --kind ${kind} --verb ${word(verb)}`, said: `New operations ${verb} of kind ${kind} wait`, run: () => call('POST', '/v1/holds', { name, kind, verb }) };
+  const action = { id: 'holds.create', label: 'Hold', command: `allinone cloud holds create ${name} --kind ${kind} --verb ${word(verb)}`, said: `New operations ${verb} of kind ${kind} wait`, run: () => call('POST', '/v1/holds', { name, kind, verb }).then((h) => removal(`Removed ${h.name}`, [['holds', h.id]])) };
   return html`<h2>HOLDS</h2><p class="muted small">A hold lets operations begin, but not end. Use it to look at a moment that is usually too short.</p>
     ${holds.map((h) => html`<article class="card" key=${h.id}><div class="row wrap"><b>${h.name}</b><span class="muted small">${h.kind} ${h.verb} ${h.target ?? ''}</span></div><${Actions} list=${actionsFor('hold', h)} /></article>`)}
     ${can('holds.create') && html`<form class="form" onSubmit=${(e) => { e.preventDefault(); perform(action); }}><${Field} label="Kind"><${Pick} value=${kind} set=${(k) => { setKind(k); setVerb(verbs[k][0]); }} options=${Object.keys(verbs)} /></${Field}><${Field} label="Verb"><${Pick} value=${verb} set=${setVerb} options=${verbs[kind]} /></${Field}><${Actions} list=${[action]} /></form>`}`;
@@ -126,7 +130,7 @@ export function States() {
   }, [loaded.value]);
   if (list?.error) return html`<h1>Saved states</h1><${Empty} title="The saved states are not available">${list.error}</${Empty}>`;
   const wanted = name || 'before-the-test';
-  const save = { id: 'states.save', label: 'Save', primary: true, command: `allinone cloud state save ${word(wanted)}`, said: `Saved ${wanted}`, run: () => call('POST', '/v1/states', { name: wanted }).then(read) };
+  const save = { id: 'states.save', label: 'Save', primary: true, command: `allinone cloud state save ${word(wanted)}`, said: `Saved ${wanted}`, run: () => call('POST', '/v1/states', { name: wanted }).then(read).then(() => () => removal(`Deleted ${wanted}`, [['states', wanted]])().then(read)) };
   const of = (s) => [
     { id: 'states.load', label: 'Load…', danger: true, confirm: s.name, command: `allinone cloud state load ${word(s.name)}`, said: `Loaded ${s.name}`, run: () => call('POST', `/v1/states/${s.name}/load`) },
     { id: 'states.diff', label: 'Compare with now', command: `allinone cloud state diff ${word(s.name)}`, said: `Compared with ${s.name}`, run: () => call('GET', `/v1/states/diff?from=${s.name}`).then((d) => setDiff({ name: s.name, items: d.items })) },
