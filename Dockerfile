@@ -56,7 +56,7 @@ FROM ${BINARIES}-machines AS made
 # owner of the folder on which it is mounted.
 FROM ${BASE_IMAGE} AS folders
 RUN set -e; mkdir -p /out/etc /out/usr/local/bin /out/data /out/run/proxy /out/run/proxy-admin /out/run/csi; \
-    for s in init seed cloudsim etcd kube-apiserver kube-controller-manager kube-scheduler ccm proxy-server proxy-agent kwok hypervisor router machines csi csi-sidecars toolbox; do \
+    for s in init seed cloudsim etcd kube-apiserver kube-controller-manager kube-scheduler ccm proxy-server proxy-agent kwok hypervisor router machines csi csi-sidecars console toolbox; do \
       mkdir -p -m 700 /out/lab/$s; \
     done; \
     for p in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok; do ln -s kube /out/usr/local/bin/$p; done; \

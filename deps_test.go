@@ -98,7 +98,7 @@ var mayImport = map[string][]string{
 		"cmd/allinone/internal/cli", "ccm", "cloudsim", "cloudsim/client", "credprovider", "credprovider/doctor", "credprovider/node",
 		"csidriver", "csidriver/translate", "internal/logging",
 	},
-	"cmd/allinone/internal/labcli": {"cmd/allinone/internal/cli", "cmd/allinone/internal/servecli", "cloudsim", "csidriver", "docs/labs", "internal/logging", "lab", "lab/compose", "lab/course", "lab/process", "lab/real", "lab/real/archive"},
+	"cmd/allinone/internal/labcli": {"cmd/allinone/internal/cli", "cmd/allinone/internal/servecli", "cloudsim", "console", "csidriver", "docs/labs", "internal/logging", "lab", "lab/compose", "lab/course", "lab/process", "lab/real", "lab/real/archive"},
 	"cmd/allinone/internal/proxycli": {
 		"cmd/allinone/internal/cli", "cloudsim", "cloudsim/client", "cloudsim/httpapi", "cloudsim/metadata", "internal/backoff", "internal/logging", "internal/run",
 		"netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire",

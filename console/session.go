@@ -25,6 +25,7 @@ const (
 	defaultTTL  = 12 * time.Hour  // lifetime of a session
 	maxTTL      = 30 * 24 * time.Hour
 	maxFormBody = 4 << 10
+	maxAnswer   = 1 << 20
 )
 
 // CreateLink is a request for a link to the console.

@@ -12,8 +12,9 @@ import (
 // Account is the service account of a component. Its role allows only the calls that
 // the component makes.
 type Account struct {
-	Name string
-	Role cloudsim.RoleName
+	Name        string
+	Role        cloudsim.RoleName
+	AllProjects bool // the role applies in all projects, and to the whole cloud
 }
 
 // nodeAccount is the service account of instances that are real machines. The metadata
@@ -22,9 +23,13 @@ const nodeAccount = "node"
 
 // accounts returns the accounts of a lab's components.
 func (n Nodes) accounts() []Account {
-	all := []Account{{"ccm", cloudsim.RoleCCM}, {"hypervisor", cloudsim.RoleHypervisor}}
+	all := []Account{
+		{Name: "ccm", Role: cloudsim.RoleCCM}, {Name: "hypervisor", Role: cloudsim.RoleHypervisor},
+		{Name: "console", Role: cloudsim.RoleViewer, AllProjects: true},
+	}
 	if n == Real {
-		all = append(all, Account{"metadata", cloudsim.RoleMetadata}, Account{"csi", cloudsim.RoleCSI}, Account{"csi-node", cloudsim.RoleCSINode})
+		all = append(all,
+			Account{Name: "metadata", Role: cloudsim.RoleMetadata}, Account{Name: "csi", Role: cloudsim.RoleCSI}, Account{Name: "csi-node", Role: cloudsim.RoleCSINode})
 	}
 	return all
 }
@@ -35,7 +40,7 @@ func ensureAccount(ctx context.Context, c *client.Client, want Account) (cloudsi
 	if err != nil {
 		return a, err
 	}
-	_, err = c.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: want.Name, Role: want.Role, ServiceAccount: string(a.ID)})
+	_, err = c.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: want.Name, Role: want.Role, ServiceAccount: string(a.ID), AllProjects: want.AllProjects})
 	return a, err
 }
 
@@ -87,7 +92,7 @@ func Seed(ctx context.Context, c *client.Client, tokenFile func(component string
 	carried := ""
 	if nodes == Real {
 		carried = nodeAccount
-		if _, err := ensureAccount(ctx, c, Account{carried, cloudsim.RoleNode}); err != nil {
+		if _, err := ensureAccount(ctx, c, Account{Name: carried, Role: cloudsim.RoleNode}); err != nil {
 			return fmt.Errorf("service account of the nodes: %w", err)
 		}
 	}

@@ -55,6 +55,7 @@ const (
 	UserKwok       = "cloudsim:kwok"
 	UserHypervisor = "cloudsim:hypervisor"
 	userSidecars   = "cloudsim:csi-sidecars"
+	userConsole    = "cloudsim:console"
 )
 
 // leaves returns all certificates of a lab. A component that is a server and a client
@@ -76,6 +77,7 @@ func (p PKI) leaves() []leaf {
 		{name: "kwok", ca: ClusterCA, user: UserKwok, use: asClient},
 		{name: "hypervisor", ca: ClusterCA, user: UserHypervisor, use: asClient},
 		{name: "csi-sidecars", ca: ClusterCA, user: userSidecars, use: asClient},
+		{name: "console", ca: ClusterCA, user: userConsole, use: asClient},
 		{name: "kube-proxy", ca: ClusterCA, user: "system:kube-proxy", use: asClient},
 		{name: "proxy-server", ca: ProxyCA, user: "proxy-server", use: asServer, dns: called("proxy-server"), ips: append(slices.Clone(loopback), p.Servers...)},
 		{name: "proxy-agent", ca: ProxyCA, user: "proxy-agent", use: asClient},

@@ -194,7 +194,7 @@ func (p PKI) handshake(t *testing.T, server, serverCA, client, clientCA string) 
 }
 
 func TestUsersHaveRBACRules(t *testing.T) {
-	for _, user := range []string{UserCCM, UserKwok, UserHypervisor, userSidecars} {
+	for _, user := range []string{UserCCM, UserKwok, UserHypervisor, userSidecars, userConsole} {
 		if !slices.ContainsFunc((PKI{}).leaves(), func(l leaf) bool { return l.user == user }) {
 			t.Errorf("%s has no certificate", user)
 		}

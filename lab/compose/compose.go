@@ -52,6 +52,7 @@ var services = []struct {
 	}, "hypervisor"},
 	{"csi", nil, ""},
 	{"csi-sidecars", nil, "csi-sidecars"},
+	{"console", nil, "console"},
 	{"toolbox", nil, "admin"},
 }
 

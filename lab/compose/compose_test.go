@@ -72,7 +72,7 @@ func TestComposeFilesAreThere(t *testing.T) {
 	if _, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil {
 		t.Fatal(err)
 	}
-	written := []string{"/lab/cloudsim/admin.token", "/lab/ccm/cloud.token", "/lab/csi/cloud.token"} // the cloud and Seed write these files later
+	written := []string{"/lab/cloudsim/admin.token", "/lab/ccm/cloud.token", "/lab/csi/cloud.token", "/lab/console/cloud.token"} // the cloud and Seed write these files later
 	for name, s := range readCompose(t).Services {
 		mounts := s.mounts(t)
 		for _, a := range s.Command {

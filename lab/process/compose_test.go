@@ -33,7 +33,7 @@ var aboutPlaces = []string{
 	"--listen", "--data-dir", "--issuer", "--instance-range", "--load-balancer-range", "--load-balancer-range6", "--published-ports", "--published-bind",
 	"--listen-client-urls", "--advertise-client-urls", "--listen-peer-urls", "--initial-advertise-peer-urls", "--initial-cluster", "--listen-metrics-urls",
 	"--bind-address", "--secure-port", "--advertise-address", "--etcd-servers", "--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig",
-	"--cloud-url", "--cloud-token-file", "--agent-bind-address", "--agent-port", "--health-bind-address", "--health-port", "--admin-bind-address", "--admin-port",
+	"--cloud-url", "--cloud-token-file", "--token-file", "--agent-bind-address", "--agent-port", "--health-bind-address", "--health-port", "--admin-bind-address", "--admin-port",
 	"--proxy-server-host", "--proxy-server-port", "--health-server-host", "--health-server-port", "--server-address",
 	"--v", "--profile", "--endpoint", "--csi-address", "--http-endpoint",
 	"--nodes",                 // sets address ranges
@@ -65,7 +65,7 @@ func TestComposeStartsTheComponentsOfALab(t *testing.T) {
 	}
 	for _, c := range []component{
 		p.cloud(), p.etcd(nil), p.apiServer(nil), p.controllerManager(nil), p.scheduler(nil), p.ccm(nil), p.proxyServer(), p.proxyAgent(), p.kwok(),
-		p.csiController(), p.csiSidecars(),
+		p.csiController(), p.csiSidecars(), p.console(),
 	} {
 		want, got := flagsOf(c.args), flagsOf(file.Services[c.name].Command)
 		for _, f := range aboutPlaces {

@@ -13,7 +13,7 @@
 //	run.json       the running components; deleted on a clean stop
 //	kubeconfig     for people, mode 0600
 //	env            the same settings as shell variables: . DATADIR/env
-//	cloud.yaml     for the cloud's CLI: URL and token file
+//	cloud.yaml     for the cloud's CLI: URL and token file, and the URL of the console
 //	bin/           links to kubectl and allinone
 //	pki/           keys and certificates, mode 0600
 //	config/        files for components: kubeconfigs, kwok's stages

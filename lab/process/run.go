@@ -148,7 +148,7 @@ func (p *plan) write(m memory) error {
 // writeFiles writes the files that people and components read.
 func (p *plan) writeFiles() error {
 	server := p.ports.url("https", "kube-apiserver")
-	for _, user := range []string{"kube-controller-manager", "kube-scheduler", "ccm", "kwok", "hypervisor", "csi-sidecars"} {
+	for _, user := range []string{"kube-controller-manager", "kube-scheduler", "ccm", "kwok", "hypervisor", "csi-sidecars", "console"} {
 		if err := p.pki.WriteKubeconfig(p.dir.configFile(user+".kubeconfig"), server, user); err != nil {
 			return fmt.Errorf("kubeconfig of %s: %w", user, err)
 		}
@@ -171,10 +171,12 @@ func (p *plan) writeFiles() error {
 		p.writeEgress(), p.writeWhereCloud())
 }
 
-// writeWhereCloud writes the URL and the token file of the cloud and of its dialects, for
-// the commands that call the cloud or a dialect.
+// writeWhereCloud writes the URL and the token file of the cloud and of its dialects, and
+// the URL of the console, for the commands that call them.
 func (p *plan) writeWhereCloud() error {
-	where := map[string]any{"url": p.ports.url("http", "cloudsim"), "tokenFile": p.dir.AdminToken()}
+	where := map[string]any{
+		"url": p.ports.url("http", "cloudsim"), "tokenFile": p.dir.AdminToken(), "console": p.ports.url("http", "console"),
+	}
 	dialects := map[string]any{}
 	for _, d := range p.Dialects {
 		dialects[d] = map[string]string{"url": p.ports.url("http", dialectPort(d)), "tokenFile": p.dir.tokenFile(d)}

@@ -16,6 +16,7 @@ import (
 type Report struct {
 	DataDir    Dir               `json:"dataDir"`
 	CloudURL   string            `json:"cloudURL,omitempty"`
+	ConsoleURL string            `json:"consoleURL,omitempty"`
 	Kubeconfig string            `json:"kubeconfig"`
 	EnvFile    string            `json:"envFile"`
 	Nodes      lab.Nodes         `json:"nodes,omitempty"`
@@ -60,6 +61,9 @@ func Status(d Dir) (Report, error) {
 	out := Report{DataDir: d, Kubeconfig: d.Kubeconfig(), EnvFile: d.EnvFile(), Host: d.hash(), Nodes: r.Nodes, Components: []ComponentReport{}}
 	if m.Ports != nil { // a lab was started here before
 		out.CloudURL = ports(m.Ports).url("http", "cloudsim")
+		if m.Ports["console"] != 0 { // a release before the console did not choose this port
+			out.ConsoleURL = ports(m.Ports).url("http", "console")
+		}
 	}
 	if r.Supervisor.runs() {
 		out.PID, out.Since, out.Ready = r.Supervisor.PID, r.Since, r.Ready

@@ -30,7 +30,7 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 	apiServer.then = p.installAddons
 	table := []component{
 		p.cloud(), p.etcd(etcdTLS), apiServer,
-		p.controllerManager(clusterTLS), p.scheduler(clusterTLS),
+		p.controllerManager(clusterTLS), p.scheduler(clusterTLS), p.console(),
 	}
 	if p.CCM != NoCCM {
 		table = append(table, p.ccm(clusterTLS))
@@ -94,6 +94,21 @@ func (p *plan) ccm(conf *tls.Config) component {
 		),
 		after: []string{"cloudsim", "kube-apiserver"},
 		ready: lab.HTTPProbe(url+"/healthz", conf),
+	}
+}
+
+// console runs the web console, which shows the cloud beside the cluster. It calls the
+// cluster only while a browser shows the console.
+func (p *plan) console() component {
+	url := p.ports.url("http", "console")
+	return component{
+		name: "console", address: url, program: program{p.Self, "allinone"},
+		args: []string{
+			"console", "--listen=" + p.ports.addr("console"), "--data-dir=" + string(p.dir), "--token-file=" + p.dir.tokenFile("console"),
+			"--kubeconfig=" + p.dir.configFile("console.kubeconfig"),
+		},
+		after: []string{"cloudsim"},
+		ready: lab.HTTPProbe(url+"/readyz", nil),
 	}
 }
 

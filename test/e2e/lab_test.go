@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -264,6 +265,7 @@ func TestLab(t *testing.T) {
 		{"nodes", (*labRun).testNodes},
 		{"instances", (*labRun).testInstances},
 		{"load balancer", (*labRun).testLoadBalancer},
+		{"web console", (*labRun).testConsole},
 		{"figures", (*labRun).testFigures},
 		{"SIGKILL of each component", (*labRun).testKillComponents},
 		{"SIGKILL of the lab", (*labRun).testKillLab},
@@ -327,6 +329,47 @@ func (l *labRun) testInstances(*testing.T) {
 	l.untilPrints("a new instance's node is initialised", "sim-1b",
 		"get", "node", "node-4", "--ignore-not-found", "-o", `jsonpath={.metadata.labels.topology\.kubernetes\.io/zone}`)
 	l.kubectl("wait", "node", "node-4", "--for=condition=Ready", "--timeout=60s")
+}
+
+// testConsole proves that a link of the lab's console signs in, and that the console sees the cloud and
+// the cluster.
+func (l *labRun) testConsole(t *testing.T) {
+	at := l.component("console").Address
+	link := strings.TrimSpace(l.must(l.allinone, "console", "link"))
+	code, ok := strings.CutPrefix(link, at+"/console/#c=")
+	if !ok {
+		t.Fatalf("link: got %s, want one of the console at %s", link, at)
+	}
+	resp, err := http.Post(at+"/console/session", "application/json", strings.NewReader(`{"code":"`+code+`"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var session struct{ Token string }
+	if err := json.NewDecoder(resp.Body).Decode(&session); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("session: %s, %v", resp.Status, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), scaled(time.Minute))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"/console/scene", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+session.Token)
+	scene, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer scene.Body.Close()
+	for lines := bufio.NewReader(scene.Body); ; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("the scene never showed a live cluster with its nodes: %v", err)
+		}
+		if strings.Contains(line, `"cluster":{"live":true`) && strings.Contains(line, `"node":[{"name":"node-`) {
+			return
+		}
+	}
 }
 
 func (l *labRun) testLoadBalancer(*testing.T) {

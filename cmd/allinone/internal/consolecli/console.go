@@ -4,15 +4,11 @@ package consolecli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"html"
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +29,7 @@ import (
 )
 
 // defaultListen is the address of a console outside of the cloud.
-const defaultListen = "127.0.0.1:8192"
+const defaultListen = "127.0.0.1:8179"
 
 // redirectLife is the time for which the file with a link exists. A browser reads it at once.
 const redirectLife = 10 * time.Second
@@ -68,7 +64,7 @@ with its own token, and sees only what this token may read.`,
 
   # A console for a cloud and a cluster
   allinone console --cloud-url http://127.0.0.1:8180 --token-file admin.token --kubeconfig ~/.kube/config &
-  allinone console link --console-url http://127.0.0.1:8192`,
+  allinone console link --console-url http://127.0.0.1:8179`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), logging.New(e.Stderr, logging.Level(f.verbose), f.logFormat))
@@ -169,7 +165,7 @@ only read one project.`,
 		}),
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.url, "console-url", "", "URL of the console without a path (default that of the lab, or the cloud's own URL)")
+	fl.StringVar(&f.url, "console-url", "", "URL of the console without a path; the console of the lab or of the cloud if empty (CLOUDSIM_CONSOLE_URL)")
 	fl.BoolVar(&f.readOnly, "read-only", false, "make a link that can only read")
 	fl.DurationVar(&f.ttl, "ttl", 12*time.Hour, "time for which the browser stays signed in")
 	return cmd
@@ -181,6 +177,9 @@ func (f *linkFlags) make(ctx context.Context, c *cli.Connection, cl *client.Clie
 		return "", cloudsim.Misuse(cli.BadFlag("ttl", f.ttl.String(), "at least 1s"))
 	}
 	at := f.url
+	if c.DataDir == "" { // if a flag selects a lab, the lab takes precedence over the environment
+		at = cmp.Or(at, c.Getenv("CLOUDSIM_CONSOLE_URL"))
+	}
 	if at == "" {
 		lab, err := c.ConsoleOfLab()
 		if err != nil {
@@ -188,44 +187,7 @@ func (f *linkFlags) make(ctx context.Context, c *cli.Connection, cl *client.Clie
 		}
 		at = cmp.Or(lab, cl.URL)
 	}
-	u, err := url.Parse(at)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", cloudsim.Misuse(cli.BadFlag("console-url", at, "a URL such as http://127.0.0.1:8180; a browser cannot use a socket"))
-	}
-	in, err := json.Marshal(console.CreateLink{ReadOnly: f.readOnly, TTLSeconds: int64(f.ttl / time.Second), Project: cl.Project})
-	if err != nil {
-		return "", err
-	}
-	base := u.Scheme + "://" + u.Host
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/console/links", strings.NewReader(string(in)))
-	if err != nil {
-		return "", err
-	}
-	if cl.Token != nil {
-		secret, err := cl.Token()
-		if err != nil {
-			return "", err
-		}
-		req.Header.Set("Authorization", "Bearer "+secret)
-	}
-	resp, err := cl.HTTP.Do(req)
-	if err != nil {
-		return "", cloudsim.Errorf(cloudsim.Unavailable, "no console answers at %s: %w; start a cloud, or set --console-url", base, errors.Unwrap(err))
-	}
-	defer resp.Body.Close()
-	var out struct {
-		console.Link
-		Detail string        `json:"detail"`
-		Kind   cloudsim.Kind `json:"kind"`
-	}
-	body := io.LimitReader(resp.Body, 1<<20)
-	if err := json.NewDecoder(body).Decode(&out); err != nil {
-		return "", cloudsim.Errorf(cloudsim.Unavailable, "%s/console/links answered %s: is it a console?", base, resp.Status)
-	}
-	if resp.StatusCode != http.StatusCreated {
-		return "", cloudsim.Errorf(out.Kind, "%s", out.Detail)
-	}
-	return base + out.Path, nil
+	return console.RequestLink(ctx, cl, at, console.CreateLink{ReadOnly: f.readOnly, TTLSeconds: int64(f.ttl / time.Second), Project: cl.Project})
 }
 
 // open opens the link in a browser. The arguments of a program are visible to other users, so the

@@ -35,7 +35,7 @@ type message struct {
 
 func (m message) progress(line string) { _ = m.out.Encode(news{Line: line}) }
 func (m message) failed(err error)     { _ = m.out.Encode(news{Errors: cli.ErrorsOf(err)}) }
-func (m message) ready(r process.Report) {
+func (m message) ready(_ context.Context, r process.Report) {
 	_ = m.out.Encode(news{Ready: &r})
 	_ = m.pipe.Close()
 }
@@ -62,7 +62,7 @@ func (f *upFlags) runDetached(ctx context.Context, e cli.Env, fl *pflag.FlagSet)
 	}
 	// A Ctrl-C before the lab is ready stops the lab.
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })()
-	report, err := listen(hear, e.Stdout)
+	report, err := listen(ctx, hear, e.Stdout)
 	if err == nil {
 		return errors.Join(unreadyNodes(report), cmd.Process.Release())
 	}
@@ -96,7 +96,7 @@ func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
 // w. When the lab is ready, listen returns the report about the lab. If the lab failed, listen
 // returns the errors of the lab. If the lab ended without a report or errors, listen returns
 // io.EOF.
-func listen(hear io.Reader, w io.Writer) (process.Report, error) {
+func listen(ctx context.Context, hear io.Reader, w io.Writer) (process.Report, error) {
 	d := json.NewDecoder(hear)
 	for {
 		var n news
@@ -105,7 +105,7 @@ func listen(hear io.Reader, w io.Writer) (process.Report, error) {
 		}
 		switch {
 		case n.Ready != nil:
-			summarise(w, *n.Ready, false)
+			summarise(ctx, w, *n.Ready, false)
 			return *n.Ready, nil
 		case len(n.Errors) > 0:
 			var errs []error

@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/console"
 	"github.com/cloudsim-dev/allinone/csidriver"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/lab"
@@ -171,14 +173,15 @@ func (f *upFlags) runTelling(ctx context.Context, tell teller) error {
 	defer file.Close()
 	log := logging.New(file, logging.Level(f.verbose), f.logFormat)
 	logging.Klog(log)
-	f.Progress, f.OnReady = tell.progress, tell.ready
+	f.Progress = tell.progress
+	f.OnReady = func(r process.Report) { tell.ready(ctx, r) }
 	return process.Run(ctx, log, f.Config)
 }
 
 // A teller gets messages about the start of a lab.
 type teller interface {
 	progress(line string)
-	ready(process.Report)
+	ready(context.Context, process.Report)
 	failed(error)
 }
 
@@ -189,12 +192,14 @@ type person struct {
 	dataDir string
 }
 
-func (p person) progress(line string)   { fmt.Fprintln(p.w, line) }
-func (p person) failed(error)           {}
-func (p person) ready(r process.Report) { summarise(p.w, r, true) }
+func (p person) progress(line string) { fmt.Fprintln(p.w, line) }
+func (p person) failed(error)         {}
+func (p person) ready(ctx context.Context, r process.Report) {
+	summarise(ctx, p.w, r, true)
+}
 
 // summarise prints the running components and the next commands for the user.
-func summarise(w io.Writer, r process.Report, foreground bool) {
+func summarise(ctx context.Context, w io.Writer, r process.Report, foreground bool) {
 	heading := "The lab is ready."
 	if unready := unreadyNodes(r); unready != nil {
 		heading = "The lab runs, but it is not ready: " + r.Machines.String() + "."
@@ -233,12 +238,24 @@ Three things to try:
   allinone cloud instances stop node-1
   kubectl get nodes --watch
 
-Open the web console of the cloud:
-
-  allinone console open
+%s
 
 %s
-`, cli.ShellWord(r.Kubeconfig), cli.ShellWord(r.EnvFile), image, stop)
+`, cli.ShellWord(r.Kubeconfig), cli.ShellWord(r.EnvFile), image, consoleHint(ctx, r), stop)
+}
+
+// linkTimeout is the longest time for a link to the web console.
+const linkTimeout = 5 * time.Second
+
+// consoleHint returns the text about the web console. It contains a new link.
+func consoleHint(ctx context.Context, r process.Report) string {
+	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
+	defer cancel()
+	link, err := console.RequestLink(ctx, lab.Administrator(r.CloudURL, r.DataDir.AdminToken()), r.ConsoleURL, console.CreateLink{})
+	if err != nil {
+		return "'allinone console open' opens the web console. There is no link yet: " + err.Error()
+	}
+	return "Open the web console. This link works once, within two minutes. 'allinone console open' makes another one:\n\n  " + link
 }
 
 // unreadyNodes returns an error if the lab in the report runs but some of its nodes are not
