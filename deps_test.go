@@ -79,6 +79,12 @@ var mayImport = map[string][]string{
 	"internal/providerid": {},
 	"internal/queue":      {},
 
+	// Package conform depends on no cloud and on no CCM, so that every provider can import it.
+	"conform":                {},
+	"conform/fake":           {"conform"},
+	"conform/httpdriver":     {"conform"},
+	"conform/cloudsimdriver": {"cloudsim", "cloudsim/client", "conform"},
+
 	"console":      {"cloudsim", "cloudsim/client", "cloudsim/informer", "internal/backoff", "internal/providerid", "internal/run"},
 	"console/kube": {"console", "internal/backoff"},
 
@@ -86,11 +92,12 @@ var mayImport = map[string][]string{
 	// another command. The exception is labcli. Its command compose runs the
 	// command that serves the cloud, so labcli also imports servecli.
 	"cmd/allinone": {
-		"cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/consolecli", "cmd/allinone/internal/dialectcli",
+		"cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/conformcli", "cmd/allinone/internal/consolecli", "cmd/allinone/internal/dialectcli",
 		"cmd/allinone/internal/labcli",
 		"cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli",
 	},
 	"cmd/allinone/internal/cli":        {"cloudsim", "cloudsim/client", "cloudsim/dialect", "cloudsim/dialect/hcloud", "netproxy/wire"},
+	"cmd/allinone/internal/conformcli": {"cmd/allinone/internal/cli", "cloudsim", "conform", "conform/cloudsimdriver", "conform/fake", "conform/httpdriver", "internal/logging", "internal/providerid"},
 	"cmd/allinone/internal/consolecli": {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/client", "cloudsim/httpapi", "console", "console/kube", "internal/logging", "internal/run", "lab/process"},
 	"cmd/allinone/internal/dialectcli": {"cloudsim", "cloudsim/dialect", "cmd/allinone/internal/cli", "internal/logging", "netproxy/certs"},
 	"cmd/allinone/internal/cloudcli":   {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/metadata"},
@@ -119,16 +126,17 @@ var onlyIn = map[string][]string{
 	"cuelabs.dev/go/oci/ociregistry":      {"cloudsim/registry"},
 	"github.com/yuin/goldmark":            {"lab/course"},
 	"github.com/go-jose/go-jose":          {"cloudsim/engine"},
-	"k8s.io/cloud-provider":               {"ccm"},
-	"k8s.io/controller-manager":           {"ccm"},
+	"k8s.io/cloud-provider":               {"ccm", "conform/fake"},
+	"k8s.io/controller-manager":           {"ccm", "conform/fake"},
 	"k8s.io/klog":                         {"ccm", "internal/logging"},
-	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/consolecli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
-	"k8s.io/client-go":                    {"ccm", "console/kube", "internal/queue", "lab", "lab/hollow", "lab/process", "netproxy/kube"},
+	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/conformcli", "cmd/allinone/internal/consolecli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
+	"k8s.io/client-go":                    {"ccm", "cmd/allinone/internal/conformcli", "conform", "conform/fake", "console/kube", "internal/queue", "lab", "lab/hollow", "lab/process", "netproxy/kube"},
 	"net/http/httptest":                   {"cloudsim/cloudtest"},
 	"testing":                             {"cloudsim/cloudtest", "test/proxylab"},
-	"os/exec":                             {"cmd/allinone/internal/consolecli", "test/proxylab", "lab/course", "lab/process", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},
+	"os/exec":                             {"cmd/allinone/internal/consolecli", "conform", "test/proxylab", "lab/course", "lab/process", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},
 	"github.com/vishvananda":              {"cloudsim/dataplane", "internal/hostnet", "lab/real"},
 	"google.golang.org/grpc":              {"csidriver", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
+	"sigs.k8s.io/controller-runtime":      {"conform"}, // starts etcd and kube-apiserver
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},
 
 	"github.com/container-storage-interface": {"csidriver"},

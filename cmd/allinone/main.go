@@ -17,6 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cloudcli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/componentcli"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/conformcli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/consolecli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/dialectcli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/proxycli"
@@ -42,6 +43,7 @@ var commands = []constructor{
 	{groupSubsystems, componentcli.NewCredproviderCommand},
 	{groupSubsystems, proxycli.NewProxyCommand},
 	{groupSubsystems, componentcli.NewCSICommand},
+	{groupSubsystems, conformcli.NewConformCommand},
 }
 
 func main() {

@@ -1,0 +1,63 @@
+// Package conformcli contains the commands that check cloud controller managers.
+package conformcli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/conform"
+)
+
+// NewConformCommand returns the command "allinone conform".
+func NewConformCommand(e cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "conform",
+		Short: "Check whether a cloud controller manager fulfils the contract of Kubernetes",
+		Long: `Check whether a cloud controller manager (CCM) fulfils the contract between Kubernetes and
+cloud providers. The checks change machines, Nodes and Services, and observe the CCM. They
+need an API server and a driver, but no kubelet.`,
+		Example: `  # Check upstream's controllers with a cloud in memory
+  allinone conform run --driver fake`,
+	}
+	cmd.AddCommand(newRunCommand(e), newListCommand(e))
+	return cmd
+}
+
+func newListCommand(e cli.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "List the checks",
+		Example: "  allinone conform list",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			w := tabwriter.NewWriter(e.Stdout, 0, 0, 3, ' ', 0)
+			fmt.Fprintln(w, "CHECK\tLEVEL\tSTATEMENT")
+			for _, c := range conform.Checks() {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", c.ID, c.Level, c.Title)
+			}
+			return w.Flush()
+		},
+	}
+}
+
+// summary returns one line with the number of results for each verdict.
+func summary(r conform.Report) string {
+	var parts []string
+	for _, v := range []conform.Verdict{conform.Pass, conform.Fail, conform.Skip, conform.KnownIssue} {
+		n := 0
+		for _, x := range r.Results {
+			if x.Verdict == v {
+				n++
+			}
+		}
+		if n > 0 || v == conform.Pass {
+			parts = append(parts, fmt.Sprintf("%d %s", n, v))
+		}
+	}
+	return strings.Join(slices.Clip(parts), ", ")
+}

@@ -1,0 +1,101 @@
+package conform
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Level states how strictly the contract requires the behaviour of a check.
+type Level string
+
+// These are the levels, from strict to optional.
+const (
+	Must   Level = "MUST"   // the contract of cloud-provider or a KEP requires it
+	Should Level = "SHOULD" // users rely on it, and most providers do it
+)
+
+// Check is one test of a CCM. The ID never changes. docs/conformance.md describes every check.
+type Check struct {
+	ID    string
+	Level Level
+	// Title is a statement that is true for a CCM that passes.
+	Title string
+	// missing returns the reason for a skip, or "".
+	missing func(Capabilities) string
+	// exclusive is true if no other check may run at the same time, because the check disturbs all
+	// calls or restarts the CCM.
+	exclusive bool
+	// restarts is true if the check needs a CCM that this package starts.
+	restarts bool
+	// run returns nil if the CCM passes.
+	run func(context.Context, *env) error
+}
+
+// Checks returns all checks in the order of the documentation.
+func Checks() []Check {
+	return slices.Concat(nodeChecks, loadBalancerChecks, routeChecks, operationChecks)
+}
+
+// needs returns a function for Check.missing. The function returns the text of the first
+// requirement that is not fulfilled.
+func needs(all ...func(Capabilities) string) func(Capabilities) string {
+	return func(c Capabilities) string {
+		for _, missing := range all {
+			if reason := missing(c); reason != "" {
+				return reason
+			}
+		}
+		return ""
+	}
+}
+
+// claim returns a requirement: the capability with this name must be claimed.
+func claim(name string, claimed func(Capabilities) bool) func(Capabilities) string {
+	return func(c Capabilities) string {
+		if claimed(c) {
+			return ""
+		}
+		return fmt.Sprintf("the capability %q is not claimed", name)
+	}
+}
+
+var (
+	needsZones         = claim("zones", func(c Capabilities) bool { return c.Zones })
+	needsShutdown      = claim("shutdown", func(c Capabilities) bool { return c.Shutdown })
+	needsLoadBalancers = claim("loadBalancers", func(c Capabilities) bool { return c.LoadBalancers })
+	needsSourceRanges  = claim("sourceRanges", func(c Capabilities) bool { return c.SourceRanges })
+	needsUDP           = claim("udp", func(c Capabilities) bool { return c.UDP })
+	needsRoutes        = claim("routes", func(c Capabilities) bool { return c.Routes })
+	needsCalls         = claim("calls", func(c Capabilities) bool { return c.Calls })
+	needsAnyFault      = claim("faults", func(c Capabilities) bool { return len(c.Faults) > 0 })
+)
+
+// needsFault returns the requirement that the driver can inject the fault.
+func needsFault(k FaultKind) func(Capabilities) string {
+	return claim("faults: "+string(k), func(c Capabilities) bool { return slices.Contains(c.Faults, k) })
+}
+
+// Verdict is the result of a check.
+type Verdict string
+
+// These are the verdicts.
+const (
+	Pass       Verdict = "PASS"
+	Fail       Verdict = "FAIL"
+	Skip       Verdict = "SKIP"        // the check did not run; Result.Reason states why
+	KnownIssue Verdict = "KNOWN-ISSUE" // the check failed, and the capabilities name an issue
+)
+
+// Result is the verdict of a check.
+type Result struct {
+	ID      string        `json:"id"`
+	Level   Level         `json:"level"`
+	Title   string        `json:"title"`
+	Verdict Verdict       `json:"verdict"`
+	Reason  string        `json:"reason,omitempty"`
+	Took    time.Duration `json:"tookNanoseconds"`
+	// Timeline contains the versions of the check's objects, if the check failed.
+	Timeline []string `json:"timeline,omitempty"`
+}

@@ -1,0 +1,318 @@
+// Package cloudsimdriver is the driver of the conformance checks for the simulated cloud. It uses
+// only the public API, so it also works for a CCM that reaches the cloud through a dialect.
+package cloudsimdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/conform"
+)
+
+// faultPrefix begins the names of the faults that the driver creates.
+const faultPrefix = "conform-"
+
+// Driver implements conform.Driver.
+type Driver struct {
+	// Cloud is the client of the driver. Its token must have the permissions of an administrator,
+	// and must not be the token of the CCM.
+	Cloud *client.Client
+	// Caller is the name of the service account of the CCM. Faults disturb only its calls.
+	Caller string
+	// ProviderID returns the provider ID that the CCM writes into the Node of an instance. Nil means
+	// the instance's own provider ID.
+	ProviderID func(cloudsim.Instance) string
+	// Claims contains the capabilities of the CCM.
+	Claims conform.Capabilities
+}
+
+var _ conform.Driver = (*Driver)(nil)
+
+// Capabilities implements conform.Driver. It adds the capabilities of the cloud to d.Claims.
+func (d *Driver) Capabilities(context.Context) (conform.Capabilities, error) {
+	c := d.Claims
+	c.Faults = []conform.FaultKind{conform.FaultError, conform.FaultUnauthorized, conform.FaultTimeout, conform.FaultLoseReply}
+	c.Calls = true
+	return c, nil
+}
+
+// CreateMachine implements conform.Machines. Its default zone and type are the first of the cloud.
+func (d *Driver) CreateMachine(ctx context.Context, m conform.Machine) (conform.Machine, error) {
+	if m.Zone == "" {
+		zones, err := d.Cloud.ListZones(ctx, cloudsim.ListOptions{Limit: 1})
+		if err != nil || len(zones.Items) == 0 {
+			return m, errors.Join(err, errors.New("the cloud has no zone"))
+		}
+		m.Zone = zones.Items[0].Name
+	}
+	if m.Type == "" {
+		types, err := d.Cloud.ListInstanceTypes(ctx, cloudsim.ListOptions{Limit: 1})
+		if err != nil || len(types.Items) == 0 {
+			return m, errors.Join(err, errors.New("the cloud has no instance type"))
+		}
+		m.Type = types.Items[0].Name
+	}
+	i, err := d.Cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: m.Name, Zone: m.Zone, Type: m.Type})
+	if err == nil {
+		i, err = d.settled(ctx, i)
+	}
+	if err != nil {
+		return m, err
+	}
+	return d.machine(i), nil
+}
+
+// settled waits until the last operation on the instance has ended, and returns the instance.
+func (d *Driver) settled(ctx context.Context, i cloudsim.Instance) (cloudsim.Instance, error) {
+	op, err := d.Cloud.WaitOperation(ctx, i.Operation)
+	if err != nil {
+		return i, err
+	}
+	if op.Error != nil {
+		return i, fmt.Errorf("operation %s: %s", op.ID, op.Error.Detail)
+	}
+	return d.Cloud.GetInstance(ctx, i.ID)
+}
+
+func (d *Driver) machine(i cloudsim.Instance) conform.Machine {
+	m := conform.Machine{Name: i.Name, Zone: i.Zone, Region: i.Region, Type: i.Type, ProviderID: i.ProviderID, Running: i.State == cloudsim.InstanceRunning}
+	if d.ProviderID != nil {
+		m.ProviderID = d.ProviderID(i)
+	}
+	types := map[cloudsim.InstanceAddressType]string{cloudsim.AddressInternal: "InternalIP", cloudsim.AddressExternal: "ExternalIP"}
+	for _, a := range i.Addresses {
+		if t := types[a.Type]; t != "" {
+			m.Addresses = append(m.Addresses, conform.Address{Type: t, Address: a.Address})
+		}
+	}
+	return m
+}
+
+// instance returns the instance with this name.
+func (d *Driver) instance(ctx context.Context, name string) (cloudsim.Instance, error) {
+	all, err := d.Cloud.ListInstances(ctx, cloudsim.ListOptions{Name: name})
+	if err != nil {
+		return cloudsim.Instance{}, err
+	}
+	if len(all.Items) == 0 {
+		return cloudsim.Instance{}, fmt.Errorf("instance %q: %w", name, conform.ErrNotFound)
+	}
+	return all.Items[0], nil
+}
+
+// GetMachine implements conform.Machines.
+func (d *Driver) GetMachine(ctx context.Context, name string) (conform.Machine, error) {
+	i, err := d.instance(ctx, name)
+	return d.machine(i), err
+}
+
+// change calls verb with the instance of this name, and waits for the end of the operation.
+func (d *Driver) change(ctx context.Context, name string, verb func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) error {
+	i, err := d.instance(ctx, name)
+	if err != nil {
+		return err
+	}
+	if i, err = verb(ctx, i.ID); err == nil {
+		_, err = d.settled(ctx, i)
+	}
+	return err
+}
+
+// StopMachine implements conform.Machines.
+func (d *Driver) StopMachine(ctx context.Context, name string) error {
+	return d.change(ctx, name, d.Cloud.StopInstance)
+}
+
+// StartMachine implements conform.Machines.
+func (d *Driver) StartMachine(ctx context.Context, name string) error {
+	return d.change(ctx, name, d.Cloud.StartInstance)
+}
+
+// DeleteMachine implements conform.Machines. It returns when the instance does not exist any more.
+func (d *Driver) DeleteMachine(ctx context.Context, name string) error {
+	err := d.change(ctx, name, d.Cloud.DeleteInstance)
+	if errors.Is(err, conform.ErrNotFound) || errors.Is(err, cloudsim.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// names maps the IDs of all instances to their names.
+func (d *Driver) names(ctx context.Context) (map[cloudsim.InstanceID]string, error) {
+	all, _, err := cloudsim.All(ctx, d.Cloud.ListInstances, cloudsim.ListOptions{})
+	names := map[cloudsim.InstanceID]string{}
+	for _, i := range all {
+		names[i.ID] = i.Name
+	}
+	return names, err
+}
+
+// ListLoadBalancers implements conform.Network.
+func (d *Driver) ListLoadBalancers(ctx context.Context) ([]conform.LoadBalancer, error) {
+	names, err := d.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, _, err := cloudsim.All(ctx, d.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	result := []conform.LoadBalancer{}
+	for _, lb := range all {
+		c := conform.LoadBalancer{ID: string(lb.ID), SourceRanges: lb.SourceRanges}
+		for _, a := range lb.Addresses {
+			c.Addresses = append(c.Addresses, a.IP)
+		}
+		for _, l := range lb.Listeners {
+			c.Ports = append(c.Ports, conform.Port{Protocol: strings.ToUpper(string(l.Protocol)), Port: int32(l.Port), NodePort: int32(l.TargetPort)}) //nolint:gosec // the cloud limits ports to 65535
+		}
+		for _, t := range lb.Targets {
+			c.Machines = append(c.Machines, names[t.Instance])
+		}
+		result = append(result, c)
+	}
+	return result, nil
+}
+
+// DeleteLoadBalancer implements conform.Network. It returns when the load balancer is deleted.
+func (d *Driver) DeleteLoadBalancer(ctx context.Context, id string) error {
+	lb, err := d.Cloud.DeleteLoadBalancer(ctx, cloudsim.LoadBalancerID(id))
+	if err != nil {
+		return notFound(err)
+	}
+	_, err = d.Cloud.WaitOperation(ctx, lb.Operation)
+	return notFound(err)
+}
+
+// notFound converts the cloud's error NotFound.
+func notFound(err error) error {
+	if errors.Is(err, cloudsim.NotFound) {
+		return fmt.Errorf("%w: %w", conform.ErrNotFound, err)
+	}
+	return err
+}
+
+// ListRoutes implements conform.Network. A route that is being deleted is not in the result.
+func (d *Driver) ListRoutes(ctx context.Context) ([]conform.Route, error) {
+	names, err := d.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, _, err := cloudsim.All(ctx, d.Cloud.ListRoutes, cloudsim.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	result := []conform.Route{}
+	for _, r := range all {
+		if r.State != cloudsim.RouteDeleting {
+			result = append(result, conform.Route{ID: string(r.ID), CIDR: r.Destination, Machine: names[r.NextHop]})
+		}
+	}
+	return result, nil
+}
+
+// CreateRoute implements conform.Network.
+func (d *Driver) CreateRoute(ctx context.Context, r conform.Route) (conform.Route, error) {
+	hop, err := d.instance(ctx, r.Machine)
+	if err != nil {
+		return r, err
+	}
+	made, err := d.Cloud.CreateRoute(ctx, cloudsim.CreateRoute{Name: r.Machine + "-conform", Destination: r.CIDR, NextHop: hop.ID})
+	r.ID = string(made.ID)
+	return r, err
+}
+
+// DeleteRoute implements conform.Network. It returns when the route is deleted.
+func (d *Driver) DeleteRoute(ctx context.Context, id string) error {
+	r, err := d.Cloud.DeleteRoute(ctx, cloudsim.RouteID(id))
+	if err != nil {
+		return notFound(err)
+	}
+	_, err = d.Cloud.WaitOperation(ctx, r.Operation)
+	return notFound(err)
+}
+
+// effects contains the cloud's effect for each kind of fault.
+var effects = map[conform.FaultKind]cloudsim.FaultEffect{
+	conform.FaultError:        {Type: cloudsim.FaultError, Kind: "internal"},
+	conform.FaultUnauthorized: {Type: cloudsim.FaultError, Kind: "unauthenticated"},
+	conform.FaultTimeout:      {Type: cloudsim.FaultHang},
+	conform.FaultLoseReply:    {Type: cloudsim.FaultLoseReply},
+}
+
+// SetFault implements conform.Faults.
+func (d *Driver) SetFault(ctx context.Context, f conform.Fault) error {
+	effect, ok := effects[f.Kind]
+	if !ok {
+		return fmt.Errorf("fault %q: %w", f.Kind, conform.ErrUnsupported)
+	}
+	if d.Caller == "" {
+		return errors.New("the driver needs the name of the CCM's service account, so that a fault does not disturb the driver itself")
+	}
+	if err := d.ClearFault(ctx); err != nil {
+		return err
+	}
+	operations := []string{"*"}
+	if f.Writes {
+		targets, err := d.Cloud.FaultTargets(ctx)
+		if err != nil {
+			return err
+		}
+		operations = nil
+		for _, t := range targets {
+			if writes(t.Operation) {
+				operations = append(operations, t.Operation)
+			}
+		}
+	}
+	for _, o := range operations {
+		if _, err := d.Cloud.CreateFault(ctx, cloudsim.CreateFault{
+			Name: faultPrefix + strings.ToLower(strings.NewReplacer("*", "all", ".", "-").Replace(o)),
+			FaultSpec: cloudsim.FaultSpec{
+				Match:  cloudsim.FaultMatch{Operation: o, Caller: d.Caller},
+				When:   cloudsim.FaultWhen{Max: uint64(max(f.Count, 0))}, //nolint:gosec // not negative
+				Effect: effect,
+			},
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ClearFault implements conform.Faults.
+func (d *Driver) ClearFault(ctx context.Context) error {
+	all, _, err := cloudsim.All(ctx, d.Cloud.ListFaults, cloudsim.ListOptions{})
+	for _, f := range all {
+		if strings.HasPrefix(f.Name, faultPrefix) {
+			err = errors.Join(err, d.Cloud.DeleteFault(ctx, f.ID))
+		}
+	}
+	return err
+}
+
+// writes reports whether an operation changes the objects that a CCM manages.
+func writes(operation string) bool {
+	noun, verb, _ := strings.Cut(operation, ".")
+	return (noun == "loadBalancers" || noun == "routes" || noun == "addresses") && !reads[verb]
+}
+
+// reads are the verbs of operations that do not change the cloud.
+var reads = map[string]bool{"get": true, "list": true, "watch": true, "stats": true, "whoami": true}
+
+// Calls implements conform.Faults.
+func (d *Driver) Calls(ctx context.Context) (map[string]conform.Count, error) {
+	bill, err := d.Cloud.Bill(ctx, cloudsim.AuditOptions{Caller: d.Caller})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]conform.Count{}
+	for _, r := range bill.Rows {
+		all[r.Operation] = conform.Count{Calls: int(r.Calls), Writes: writes(r.Operation)} //nolint:gosec // far below the limit
+	}
+	return all, nil
+}

@@ -1,0 +1,159 @@
+package conform
+
+import (
+	"context"
+	"errors"
+)
+
+// Driver gives the checks access to a cloud. Every method is safe for concurrent use. A method
+// returns [ErrNotFound] if the named object does not exist, and [ErrUnsupported] if the cloud has
+// no such function.
+type Driver interface {
+	// Capabilities returns the features of the cloud and of its CCM.
+	Capabilities(context.Context) (Capabilities, error)
+	Machines
+	Network
+	Faults
+}
+
+// Machines manages machines. A machine belongs to the Node with the same name.
+type Machines interface {
+	// CreateMachine starts a machine. It returns when the machine runs. An empty zone or type
+	// means any zone or type.
+	CreateMachine(context.Context, Machine) (Machine, error)
+	// GetMachine returns the machine with this name.
+	GetMachine(ctx context.Context, name string) (Machine, error)
+	// StopMachine switches a machine off. The machine keeps its name and its provider ID.
+	StopMachine(ctx context.Context, name string) error
+	// StartMachine switches a stopped machine on.
+	StartMachine(ctx context.Context, name string) error
+	// DeleteMachine deletes a machine. The deletion of a missing machine is no error.
+	DeleteMachine(ctx context.Context, name string) error
+}
+
+// Network reads and deletes the objects that a CCM creates in the cloud.
+type Network interface {
+	ListLoadBalancers(context.Context) ([]LoadBalancer, error)
+	DeleteLoadBalancer(ctx context.Context, id string) error
+	ListRoutes(context.Context) ([]Route, error)
+	// CreateRoute creates a route that belongs to no cluster. It returns the route with its ID.
+	CreateRoute(context.Context, Route) (Route, error)
+	DeleteRoute(ctx context.Context, id string) error
+}
+
+// Faults disturbs and counts the calls of the CCM to the cloud. The calls of the driver itself are
+// neither disturbed nor counted.
+type Faults interface {
+	// SetFault replaces the current fault.
+	SetFault(context.Context, Fault) error
+	// ClearFault removes the current fault. It returns nil if there is none.
+	ClearFault(context.Context) error
+	// Calls returns the number of calls since the start of the cloud, by the name of the call.
+	Calls(context.Context) (map[string]Count, error)
+}
+
+// Machine is a virtual machine of the cloud.
+type Machine struct {
+	Name       string    `json:"name"`
+	Zone       string    `json:"zone,omitempty"`
+	Region     string    `json:"region,omitempty"`
+	Type       string    `json:"type,omitempty"`
+	ProviderID string    `json:"providerID,omitempty"`
+	Addresses  []Address `json:"addresses,omitempty"`
+	Running    bool      `json:"running"`
+}
+
+// Address is an address of a machine. Type is the type of a Node's address, such as InternalIP.
+type Address struct {
+	Type    string `json:"type"`
+	Address string `json:"address"`
+}
+
+// LoadBalancer is a load balancer of the cloud.
+type LoadBalancer struct {
+	ID string `json:"id"`
+	// Addresses contains the IP addresses and the host names of the load balancer.
+	Addresses []string `json:"addresses"`
+	Ports     []Port   `json:"ports"`
+	// Machines contains the names of the machines to which the load balancer forwards.
+	Machines []string `json:"machines"`
+	// SourceRanges contains the CIDR ranges of the permitted clients. It is empty if all clients
+	// are permitted.
+	SourceRanges []string `json:"sourceRanges,omitempty"`
+}
+
+// Port is a port of a load balancer. Protocol is TCP or UDP.
+type Port struct {
+	Protocol string `json:"protocol"`
+	Port     int32  `json:"port"`
+	NodePort int32  `json:"nodePort"`
+}
+
+// Route is a route of the cloud's network. CIDR is the destination. Machine is the name of the
+// machine that receives the packets.
+type Route struct {
+	ID      string `json:"id,omitempty"`
+	CIDR    string `json:"cidr"`
+	Machine string `json:"machine"`
+}
+
+// Capabilities describes a cloud and its CCM. A false or empty field means that the checks of this
+// feature are skipped.
+type Capabilities struct {
+	// Provider is the name of the provider, for reports.
+	Provider string `json:"provider"`
+	// ProviderIDPrefix is the beginning of each provider ID, for example "aws://".
+	ProviderIDPrefix string `json:"providerIDPrefix"`
+	// Zones is true if the Nodes get labels with a zone and a region.
+	Zones bool `json:"zones,omitempty"`
+	// Shutdown is true if the CCM adds the shutdown taint to the Nodes of stopped machines.
+	Shutdown      bool `json:"shutdown,omitempty"`
+	LoadBalancers bool `json:"loadBalancers,omitempty"`
+	SourceRanges  bool `json:"sourceRanges,omitempty"`
+	UDP           bool `json:"udp,omitempty"`
+	// Routes is true if the CCM creates routes to the pod ranges of Nodes. ClusterCIDR must be set.
+	Routes bool `json:"routes,omitempty"`
+	// ClusterCIDR is the value of the flag --cluster-cidr of the CCM.
+	ClusterCIDR string `json:"clusterCIDR,omitempty"`
+	// Faults lists the faults that the driver can inject.
+	Faults []FaultKind `json:"faults,omitempty"`
+	// Calls is true if the driver counts the calls of the CCM.
+	Calls bool `json:"calls,omitempty"`
+	// KnownIssues maps the ID of a check to the link of an issue. If this check fails, its verdict
+	// is KnownIssue.
+	KnownIssues map[string]string `json:"knownIssues,omitempty"`
+}
+
+// FaultKind is a kind of disturbance.
+type FaultKind string
+
+// These are the kinds of faults.
+const (
+	FaultError        FaultKind = "error"        // the cloud answers with an internal error
+	FaultUnauthorized FaultKind = "unauthorized" // the cloud refuses the CCM's credentials
+	FaultTimeout      FaultKind = "timeout"      // the cloud does not answer
+	FaultEmptyList    FaultKind = "emptyList"    // each list of machines is empty
+	FaultLoseReply    FaultKind = "loseReply"    // the cloud executes the call, and the reply is lost
+)
+
+// Fault disturbs the calls of the CCM.
+type Fault struct {
+	Kind FaultKind `json:"kind"`
+	// Writes is true if the fault disturbs only calls that change the cloud.
+	Writes bool `json:"writes,omitempty"`
+	// Count is the number of disturbed calls with one name. 0 means all calls until ClearFault.
+	Count int `json:"count,omitempty"`
+}
+
+// Count is the number of calls with one name.
+type Count struct {
+	Calls int `json:"calls"`
+	// Writes is true if the call changes the cloud.
+	Writes bool `json:"writes,omitempty"`
+}
+
+// ErrNotFound means that the object does not exist in the cloud.
+var ErrNotFound = errors.New("not found")
+
+// ErrUnsupported means that the cloud does not have the function.
+var ErrUnsupported = errors.New("the driver does not support this function")

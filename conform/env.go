@@ -1,0 +1,436 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+)
+
+// These names are part of the contract between the kubelet and a CCM. The package
+// k8s.io/cloud-provider defines them in api/well_known_taints.go and service/helpers.
+const (
+	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+	taintShutdown      = "node.cloudprovider.kubernetes.io/shutdown"
+	finalizer          = "service.kubernetes.io/load-balancer-cleanup"
+)
+
+const (
+	// labelRun marks every object that a run creates in the cluster. Its value is the name of the
+	// run.
+	labelRun = "conform.cloudsim.dev/run"
+	// poll is the time between two reads of the cloud.
+	poll = 200 * time.Millisecond
+	// leaseNamespace is the namespace of the Leases of Nodes.
+	leaseNamespace = "kube-node-lease"
+	leaseSeconds   = 40
+)
+
+// env is the environment of one check. All names that the check creates begin with prefix.
+type env struct {
+	kube    kubernetes.Interface
+	driver  Driver
+	caps    Capabilities
+	subject Subject // nil if the CCM was started by the user
+	seen    *observer
+	run     string        // name of the run
+	prefix  string        // for example "conform-7f3a-node-init"
+	timeout time.Duration // the longest time for one reaction of the CCM
+	observe time.Duration // the time in which a forbidden reaction would happen
+
+	restarts int // number of restarts of the CCM by this check
+
+	mu      sync.Mutex
+	undo    []func(context.Context) error // in the order of creation
+	notLive map[string]bool               // Nodes that are not Ready
+	nodes   []string                      // Nodes whose Lease is renewed
+}
+
+// later registers a function that removes an object after the check.
+func (e *env) later(undo func(context.Context) error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.undo = append(e.undo, undo)
+}
+
+// cleanup removes all objects of the check, the newest first. It returns the errors of all steps.
+func (e *env) cleanup(ctx context.Context) error {
+	e.mu.Lock()
+	undo := e.undo
+	e.undo = nil
+	e.mu.Unlock()
+	var errs []error
+	for i := len(undo) - 1; i >= 0; i-- {
+		errs = append(errs, undo[i](ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// machine creates a machine in the cloud. Its name is the prefix and the suffix.
+func (e *env) machine(ctx context.Context, suffix string) (Machine, error) {
+	name := e.prefix + "-" + suffix
+	e.later(func(ctx context.Context) error {
+		if err := e.driver.DeleteMachine(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("delete machine %s: %w", name, err)
+		}
+		return nil
+	})
+	m, err := e.driver.CreateMachine(ctx, Machine{Name: name})
+	if err != nil {
+		return Machine{}, fmt.Errorf("driver: create machine %s: %w", name, err)
+	}
+	return m, nil
+}
+
+// node creates a Node as a kubelet with --cloud-provider=external does. The Node is Ready, and its
+// Lease is renewed until the end of the check.
+func (e *env) node(ctx context.Context, name string, change ...func(*v1.Node)) error {
+	n := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   name,
+			Labels: map[string]string{labelRun: e.run, v1.LabelHostname: name, v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64"},
+		},
+		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule}}},
+	}
+	for _, c := range change {
+		c(n)
+	}
+	e.later(func(ctx context.Context) error { return e.deleteNode(ctx, name) })
+	created, err := e.kube.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create Node: %w", err)
+	}
+	created.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeHostName, Address: name}}
+	created.Status.Conditions = []v1.NodeCondition{ready(true)}
+	if _, err := e.kube.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("update the status of the Node: %w", err)
+	}
+	e.mu.Lock()
+	e.nodes = append(e.nodes, name)
+	e.mu.Unlock()
+	return e.beat(ctx, name)
+}
+
+// deleteNode deletes a Node and its Lease. A missing Node is no error.
+func (e *env) deleteNode(ctx context.Context, name string) error {
+	var errs []error
+	for _, err := range []error{
+		e.kube.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}),
+		e.kube.CoordinationV1().Leases(leaseNamespace).Delete(ctx, name, metav1.DeleteOptions{}),
+	} {
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ready returns the condition Ready with this status.
+func ready(ok bool) v1.NodeCondition {
+	c := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "ConformanceTest", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}
+	if ok {
+		c.Status = v1.ConditionTrue
+	}
+	return c
+}
+
+// setReady sets the condition Ready of a Node.
+func (e *env) setReady(ctx context.Context, name string, ok bool) error {
+	e.mu.Lock()
+	e.notLive[name] = !ok
+	e.mu.Unlock()
+	return e.beat(ctx, name)
+}
+
+// beat renews the Lease of a Node, and its condition Ready. A missing Node is no error.
+func (e *env) beat(ctx context.Context, name string) error {
+	e.mu.Lock()
+	live := !e.notLive[name]
+	e.mu.Unlock()
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		n, err := e.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		wanted := ready(live)
+		found := false
+		for i, c := range n.Status.Conditions {
+			if c.Type != v1.NodeReady {
+				continue
+			}
+			found = true
+			if c.Status == wanted.Status {
+				wanted.LastTransitionTime = c.LastTransitionTime
+			}
+			n.Status.Conditions[i] = wanted
+		}
+		if !found {
+			n.Status.Conditions = append(n.Status.Conditions, wanted)
+		}
+		_, err = e.kube.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || !live {
+		return err
+	}
+	return e.renew(ctx, name)
+}
+
+// renew writes the Lease of a Node. kube-controller-manager marks a Node as unreachable if nobody
+// renews the Lease.
+func (e *env) renew(ctx context.Context, name string) error {
+	leases := e.kube.CoordinationV1().Leases(leaseNamespace)
+	seconds, now := int32(leaseSeconds), metav1.NewMicroTime(time.Now())
+	spec := coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now}
+	l, err := leases.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: leaseNamespace}, Spec: spec}, metav1.CreateOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil // an API server without controllers has no namespace for Leases
+		}
+	case err == nil:
+		l.Spec = spec
+		_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// keepAlive renews all Nodes of the check until ctx ends.
+func (e *env) keepAlive(ctx context.Context) {
+	tick := time.NewTicker(leaseSeconds / 4 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		e.mu.Lock()
+		nodes := append([]string(nil), e.nodes...)
+		e.mu.Unlock()
+		for _, name := range nodes {
+			_ = e.beat(ctx, name) // the next beat repeats it
+		}
+	}
+}
+
+// joined creates a machine and its Node, and waits until the CCM has initialised the Node.
+func (e *env) joined(ctx context.Context, suffix string, change ...func(*v1.Node)) (Machine, error) {
+	m, err := e.machine(ctx, suffix)
+	if err != nil {
+		return m, err
+	}
+	if err := e.node(ctx, m.Name, change...); err != nil {
+		return m, err
+	}
+	return m, e.nodeBecomes(ctx, m.Name, "initialised", initialised)
+}
+
+// initialised returns an error if the Node still has the taint.
+func initialised(n *v1.Node) error {
+	if hasTaint(n, taintUninitialized) {
+		return fmt.Errorf("the Node still has the taint %s", taintUninitialized)
+	}
+	return nil
+}
+
+func hasTaint(n *v1.Node, key string) bool {
+	for _, t := range n.Spec.Taints {
+		if t.Key == key {
+			return true
+		}
+	}
+	return false
+}
+
+// deleted returns an error if the object exists.
+func deleted[T any](*T) error { return errors.New("the object still exists") }
+
+// errDeleted means that the observed object does not exist.
+var errDeleted = errors.New("the object does not exist")
+
+// nodeBecomes waits until the Node fulfils the condition ok. A missing Node does not fulfil it.
+func (e *env) nodeBecomes(ctx context.Context, name, what string, ok func(*v1.Node) error) error {
+	return becomes(ctx, e, "node/"+name, "Node "+name, what, ok)
+}
+
+// serviceBecomes waits until the Service fulfils the condition ok.
+func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, what string, ok func(*v1.Service) error) error {
+	return becomes(ctx, e, "service/"+s.Namespace+"/"+s.Name, "Service "+s.Name, what, ok)
+}
+
+func becomes[T any](ctx context.Context, e *env, key, object, what string, ok func(*T) error) error {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	for {
+		all, changed := e.seen.versions(key)
+		err := errDeleted
+		if o := latest[T](all); o != nil {
+			err = ok(o)
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not %s after %s: %w", object, what, e.timeout, err)
+		}
+	}
+}
+
+// nodeStays waits for the observation time. It returns an error as soon as the Node does not
+// fulfil the condition ok, or is deleted.
+func (e *env) nodeStays(ctx context.Context, name, what string, ok func(*v1.Node) error) error {
+	return stays(ctx, e, "node/"+name, "Node "+name, what, ok)
+}
+
+func stays[T any](ctx context.Context, e *env, key, object, what string, ok func(*T) error) error {
+	end := time.NewTimer(e.observe)
+	defer end.Stop()
+	for {
+		all, changed := e.seen.versions(key)
+		var err error
+		if o := latest[T](all); o != nil {
+			err = ok(o)
+		} else if len(all) > 0 { // without a version, the watch has not reported the new object yet
+			err = errDeleted
+		}
+		if err != nil {
+			return fmt.Errorf("%s does not stay %s: %w", object, what, err)
+		}
+		select {
+		case <-changed:
+		case <-end.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// nodeDisappears waits until the Node is deleted.
+func (e *env) nodeDisappears(ctx context.Context, name string) error {
+	return disappears[v1.Node](ctx, e, "node/"+name, "Node "+name)
+}
+
+// serviceDisappears waits until the Service is deleted.
+func (e *env) serviceDisappears(ctx context.Context, s *v1.Service) error {
+	return disappears[v1.Service](ctx, e, "service/"+s.Namespace+"/"+s.Name, "Service "+s.Name)
+}
+
+func disappears[T any](ctx context.Context, e *env, key, object string) error {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	for {
+		all, changed := e.seen.versions(key)
+		if len(all) > 0 && latest[T](all) == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not deleted after %s", object, e.timeout)
+		}
+	}
+}
+
+// eventually calls ok until it returns nil.
+func (e *env) eventually(ctx context.Context, what string, ok func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	for {
+		err := ok(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return fmt.Errorf("%s: not after %s: %w", what, e.timeout, err)
+		}
+	}
+}
+
+// always calls ok for the observation time, and returns the first error.
+func (e *env) always(ctx context.Context, what string, ok func(context.Context) error) error {
+	end := time.NewTimer(e.observe)
+	defer end.Stop()
+	for {
+		if err := ok(ctx); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		select {
+		case <-time.After(poll):
+		case <-end.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// service creates a Service of the type LoadBalancer with port 80. It has no pods.
+func (e *env) service(ctx context.Context, suffix string, change ...func(*v1.Service)) (*v1.Service, error) {
+	s := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: e.prefix + "-" + suffix, Namespace: metav1.NamespaceDefault, Labels: map[string]string{labelRun: e.run}},
+		Spec: v1.ServiceSpec{
+			Type:     v1.ServiceTypeLoadBalancer,
+			Selector: map[string]string{"app": e.prefix},
+			Ports:    []v1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: v1.ProtocolTCP}},
+		},
+	}
+	for _, c := range change {
+		c(s)
+	}
+	created, err := e.kube.CoreV1().Services(s.Namespace).Create(ctx, s, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create Service: %w", err)
+	}
+	e.later(func(ctx context.Context) error { return e.removeService(ctx, created) })
+	return created, nil
+}
+
+// removeService deletes a Service and waits for the CCM. If the CCM does not remove its finalizer,
+// removeService removes the finalizer and returns an error.
+func (e *env) removeService(ctx context.Context, s *v1.Service) error {
+	services := e.kube.CoreV1().Services(s.Namespace)
+	if err := services.Delete(ctx, s.Name, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	err := e.serviceDisappears(ctx, s)
+	if err == nil {
+		return nil
+	}
+	_, patched := services.Patch(ctx, s.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	return errors.Join(fmt.Errorf("cleanup: %w; its load balancer may remain in the cloud", err), patched)
+}
+
+// changeService changes the specification of a Service.
+func (e *env) changeService(ctx context.Context, s *v1.Service, change func(*v1.Service)) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		now, err := e.kube.CoreV1().Services(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(now)
+		_, err = e.kube.CoreV1().Services(s.Namespace).Update(ctx, now, metav1.UpdateOptions{})
+		return err
+	})
+}

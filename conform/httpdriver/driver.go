@@ -1,0 +1,168 @@
+// Package httpdriver carries conform.Driver over HTTP and JSON, so that a provider can write its
+// driver in any language. The file openapi.yaml describes the protocol.
+package httpdriver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/conform"
+)
+
+const (
+	// maxBody is the maximum length of a request and of an answer in bytes.
+	maxBody = 16 << 20
+	// timeout is the longest time for one call, for example for the start of a machine.
+	timeout = 5 * time.Minute
+)
+
+// driver is the client of a driver.
+type driver struct {
+	url  string
+	http *http.Client
+}
+
+// New returns the driver at an http or https URL. If an answer is not valid, or the driver does
+// not answer within 5 minutes, the methods return an error.
+func New(at string) (conform.Driver, error) {
+	u, err := url.Parse(at)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("driver URL %q: want http://HOST:PORT or https://HOST:PORT", at)
+	}
+	return &driver{url: strings.TrimSuffix(at, "/"), http: &http.Client{Timeout: timeout}}, nil
+}
+
+// problem is the body of an error.
+type problem struct {
+	Error string `json:"error"`
+}
+
+// call sends in as JSON, unless it is nil, and decodes the answer into out, unless it is nil.
+func (d *driver) call(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, d.url+path, body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := d.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	case len(raw) > maxBody:
+		return fmt.Errorf("%s %s: the answer is longer than %d bytes", method, path, maxBody)
+	case resp.StatusCode/100 != 2:
+		return failure(method+" "+path, resp.StatusCode, raw)
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fmt.Errorf("%s %s: the answer is not valid: %w", method, path, err)
+	}
+	return nil
+}
+
+// failure returns the error of an answer with the status.
+func failure(call string, status int, raw []byte) error {
+	var p problem
+	if json.Unmarshal(raw, &p) != nil || p.Error == "" {
+		p.Error = http.StatusText(status)
+	}
+	switch status {
+	case http.StatusNotFound:
+		return fmt.Errorf("%s: %s: %w", call, p.Error, conform.ErrNotFound)
+	case http.StatusNotImplemented:
+		return fmt.Errorf("%s: %s: %w", call, p.Error, conform.ErrUnsupported)
+	}
+	return fmt.Errorf("%s: status %d: %s", call, status, p.Error)
+}
+
+// get calls a path with GET and returns the answer.
+func get[T any](ctx context.Context, d *driver, path string) (out T, err error) {
+	err = d.call(ctx, http.MethodGet, path, nil, &out)
+	return out, err
+}
+
+func (d *driver) Capabilities(ctx context.Context) (conform.Capabilities, error) {
+	return get[conform.Capabilities](ctx, d, "/capabilities")
+}
+
+func (d *driver) CreateMachine(ctx context.Context, m conform.Machine) (out conform.Machine, err error) {
+	err = d.call(ctx, http.MethodPost, "/machines", m, &out)
+	return out, err
+}
+
+func machinePath(name string) string { return "/machines/" + url.PathEscape(name) }
+
+func (d *driver) GetMachine(ctx context.Context, name string) (conform.Machine, error) {
+	return get[conform.Machine](ctx, d, machinePath(name))
+}
+
+func (d *driver) StopMachine(ctx context.Context, name string) error {
+	return d.call(ctx, http.MethodPost, machinePath(name)+"/stop", nil, nil)
+}
+
+func (d *driver) StartMachine(ctx context.Context, name string) error {
+	return d.call(ctx, http.MethodPost, machinePath(name)+"/start", nil, nil)
+}
+
+func (d *driver) DeleteMachine(ctx context.Context, name string) error {
+	err := d.call(ctx, http.MethodDelete, machinePath(name), nil, nil)
+	if errors.Is(err, conform.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func (d *driver) ListLoadBalancers(ctx context.Context) ([]conform.LoadBalancer, error) {
+	return get[[]conform.LoadBalancer](ctx, d, "/load-balancers")
+}
+
+func (d *driver) DeleteLoadBalancer(ctx context.Context, id string) error {
+	return d.call(ctx, http.MethodDelete, "/load-balancers/"+url.PathEscape(id), nil, nil)
+}
+
+func (d *driver) ListRoutes(ctx context.Context) ([]conform.Route, error) {
+	return get[[]conform.Route](ctx, d, "/routes")
+}
+
+func (d *driver) CreateRoute(ctx context.Context, r conform.Route) (out conform.Route, err error) {
+	err = d.call(ctx, http.MethodPost, "/routes", r, &out)
+	return out, err
+}
+
+func (d *driver) DeleteRoute(ctx context.Context, id string) error {
+	return d.call(ctx, http.MethodDelete, "/routes/"+url.PathEscape(id), nil, nil)
+}
+
+func (d *driver) SetFault(ctx context.Context, f conform.Fault) error {
+	return d.call(ctx, http.MethodPut, "/fault", f, nil)
+}
+
+func (d *driver) ClearFault(ctx context.Context) error {
+	return d.call(ctx, http.MethodDelete, "/fault", nil, nil)
+}
+
+func (d *driver) Calls(ctx context.Context) (map[string]conform.Count, error) {
+	return get[map[string]conform.Count](ctx, d, "/calls")
+}

@@ -1,0 +1,154 @@
+package httpdriver_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/conform"
+	"github.com/cloudsim-dev/allinone/conform/fake"
+	"github.com/cloudsim-dev/allinone/conform/httpdriver"
+)
+
+func start(t *testing.T, h http.Handler) conform.Driver {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	d, err := httpdriver.New(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestSameAnswers proves that a driver over HTTP gives the same answers as the driver itself.
+func TestSameAnswers(t *testing.T) {
+	cloud := fake.NewCloud()
+	d, ctx := start(t, httpdriver.Handler(cloud)), t.Context()
+	m, err := d.CreateMachine(ctx, conform.Machine{Name: "a b/c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.GetMachine(ctx, m.Name); err != nil || !reflect.DeepEqual(got, m) {
+		t.Errorf("got %+v, %v, want %+v", got, err, m)
+	}
+	if err := d.StopMachine(ctx, m.Name); err != nil {
+		t.Error(err)
+	}
+	if got, err := cloud.GetMachine(ctx, m.Name); err != nil || got.Running {
+		t.Errorf("after a stop: %+v, %v", got, err)
+	}
+	if err := d.StartMachine(ctx, m.Name); err != nil {
+		t.Error(err)
+	}
+	r, err := d.CreateRoute(ctx, conform.Route{CIDR: "10.1.0.0/24", Machine: m.Name})
+	if err != nil || r.ID == "" {
+		t.Errorf("route: %+v, %v", r, err)
+	}
+	if all, err := d.ListRoutes(ctx); err != nil || !slices.Equal(all, []conform.Route{r}) {
+		t.Errorf("routes: %+v, %v", all, err)
+	}
+	for _, err := range []error{
+		d.DeleteRoute(ctx, r.ID), d.DeleteMachine(ctx, m.Name), d.DeleteLoadBalancer(ctx, "none"),
+		d.SetFault(ctx, conform.Fault{Kind: conform.FaultError, Writes: true, Count: 2}), d.ClearFault(ctx),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := d.GetMachine(ctx, m.Name); !errors.Is(err, conform.ErrNotFound) {
+		t.Errorf("a deleted machine: got error %v, want %v", err, conform.ErrNotFound)
+	}
+	for _, same := range []func(conform.Driver) (any, error){
+		func(d conform.Driver) (any, error) { return d.Capabilities(ctx) },
+		func(d conform.Driver) (any, error) { return d.Calls(ctx) },
+		func(d conform.Driver) (any, error) { all, err := d.ListLoadBalancers(ctx); return len(all), err },
+	} {
+		got, err := same(d)
+		want, wrong := same(cloud)
+		if err != nil || wrong != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("over HTTP: %+v, %v; directly: %+v, %v", got, err, want, wrong)
+		}
+	}
+}
+
+// unsupported is a driver without routes.
+type unsupported struct{ *fake.Cloud }
+
+func (unsupported) ListRoutes(context.Context) ([]conform.Route, error) {
+	return nil, conform.ErrUnsupported
+}
+
+// TestWrongAnswers proves that each wrong answer of a driver is an error.
+func TestWrongAnswers(t *testing.T) {
+	if _, err := start(t, httpdriver.Handler(unsupported{fake.NewCloud()})).ListRoutes(t.Context()); !errors.Is(err, conform.ErrUnsupported) {
+		t.Errorf("unsupported call: got error %v", err)
+	}
+	for name, body := range map[string]string{"not JSON": "<html>", "other type": `{"a":1}`, "too long": "[" + strings.Repeat(" ", 17<<20) + "]"} {
+		d := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }))
+		if _, err := d.ListRoutes(t.Context()); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	d := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+	if err := d.ClearFault(t.Context()); err == nil || !strings.Contains(err.Error(), "502") {
+		t.Errorf("status 502: got error %v", err)
+	}
+	for _, at := range []string{"", "cloud", "ftp://a", "http://"} {
+		if _, err := httpdriver.New(at); err == nil {
+			t.Errorf("New accepts the URL %q", at)
+		}
+	}
+}
+
+// TestUnknownField proves that the handler refuses a body with an unknown field.
+func TestUnknownField(t *testing.T) {
+	w := httptest.NewRecorder()
+	httpdriver.Handler(fake.NewCloud()).ServeHTTP(w, httptest.NewRequest("POST", "/machines", strings.NewReader(`{"nmae":"a"}`)))
+	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "nmae") {
+		t.Errorf("got status %d, %s", w.Code, w.Body)
+	}
+}
+
+// TestOpenAPI proves that openapi.yaml lists exactly the paths of the handler.
+func TestOpenAPI(t *testing.T) {
+	raw, err := os.ReadFile("openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Paths map[string]map[string]any `json:"paths"`
+	}
+	if err := yaml.Unmarshal(raw, &doc); err != nil {
+		t.Fatal(err)
+	}
+	var described, served []string
+	for path, methods := range doc.Paths {
+		for method := range methods {
+			if method != "parameters" {
+				described = append(described, strings.ToUpper(method)+" "+path)
+			}
+		}
+	}
+	code, err := os.ReadFile("handler.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?:serve|named)\("([A-Z]+ /[^"]*)"`).FindAllStringSubmatch(string(code), -1) {
+		served = append(served, m[1])
+	}
+	slices.Sort(described)
+	slices.Sort(served)
+	if !slices.Equal(described, served) || len(served) == 0 {
+		t.Errorf("openapi.yaml has %v\nthe handler has %v", described, served)
+	}
+}

@@ -1,0 +1,439 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var loadBalancerChecks = []Check{
+	{ID: "lb.ensure", Level: Must, missing: needsLoadBalancers, run: checkEnsure,
+		Title: "A Service gets a load balancer with its ports and Nodes, and the finalizer before it"},
+	{ID: "lb.ports", Level: Must, missing: needsLoadBalancers, run: checkPorts,
+		Title: "The load balancer follows the ports of the Service and keeps its address"},
+	{ID: "lb.nodes", Level: Must, missing: needsLoadBalancers, run: checkNodes,
+		Title: "The load balancer follows the Nodes: new, excluded and deleted Nodes"},
+	{ID: "lb.delete", Level: Must, missing: needsLoadBalancers, run: checkDelete,
+		Title: "A deleted Service exists until its load balancer is deleted"},
+	{ID: "lb.type", Level: Must, missing: needsLoadBalancers, run: checkType,
+		Title: "A Service that becomes a ClusterIP loses its load balancer, status and finalizer"},
+	{ID: "lb.class", Level: Must, missing: needsLoadBalancers, run: checkClass,
+		Title: "The CCM ignores a Service with the load balancer class of another controller"},
+	{ID: "lb.collision", Level: Must, missing: needsLoadBalancers, run: checkCollision,
+		Title: "Services with one name, at the same time or one after the other, share no load balancer"},
+	{ID: "lb.sourceranges", Level: Must, missing: needs(needsLoadBalancers, needsSourceRanges), run: checkSourceRanges,
+		Title: "The load balancer permits only clients in loadBalancerSourceRanges"},
+	{ID: "lb.udp", Level: Must, missing: needs(needsLoadBalancers, needsUDP), run: checkUDP,
+		Title: "A Service with a UDP port gets a UDP port at the load balancer"},
+	{ID: "lb.drift", Level: Should, missing: needsLoadBalancers, run: checkDrift,
+		Title: "The CCM restores a load balancer that was deleted in the cloud, at the next change of the Service"},
+	{ID: "lb.lostreply", Level: Must, missing: needs(needsLoadBalancers, needsFault(FaultLoseReply)), exclusive: true, run: checkLostReply,
+		Title: "After the loss of a reply, a Service has one load balancer, and none after its deletion"},
+}
+
+// balanced creates a Service, and waits for its address and for its load balancer.
+func (e *env) balanced(ctx context.Context, suffix string, change ...func(*v1.Service)) (*v1.Service, LoadBalancer, error) {
+	s, err := e.service(ctx, suffix, change...)
+	if err != nil {
+		return nil, LoadBalancer{}, err
+	}
+	if err := e.serviceBecomes(ctx, s, "ready", hasAddress); err != nil {
+		return s, LoadBalancer{}, err
+	}
+	lb, err := e.loadBalancerOf(ctx, s)
+	return s, lb, err
+}
+
+func hasAddress(s *v1.Service) error {
+	if len(addressesOf(s)) == 0 {
+		return errors.New("status.loadBalancer.ingress is empty")
+	}
+	return nil
+}
+
+// loadBalancerOf returns the only load balancer with an address of the Service.
+func (e *env) loadBalancerOf(ctx context.Context, s *v1.Service) (LoadBalancer, error) {
+	all, _ := e.seen.versions("service/" + s.Namespace + "/" + s.Name)
+	now := latest[v1.Service](all)
+	if now == nil {
+		return LoadBalancer{}, errDeleted
+	}
+	addresses := addressesOf(now)
+	found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool {
+		return slices.ContainsFunc(lb.Addresses, func(a string) bool { return slices.Contains(addresses, a) })
+	})
+	if err != nil {
+		return LoadBalancer{}, err
+	}
+	if len(found) != 1 {
+		return LoadBalancer{}, fmt.Errorf("the cloud has %d load balancers with an address of %v; want 1", len(found), addresses)
+	}
+	return found[0], nil
+}
+
+// loadBalancers returns the load balancers for which ok returns true.
+func (e *env) loadBalancers(ctx context.Context, ok func(LoadBalancer) bool) ([]LoadBalancer, error) {
+	all, err := e.driver.ListLoadBalancers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("driver: list load balancers: %w", err)
+	}
+	return slices.DeleteFunc(all, func(lb LoadBalancer) bool { return !ok(lb) }), nil
+}
+
+// balances waits until the load balancer of the Service fulfils the condition ok. The load balancer
+// must keep its ID.
+func (e *env) balances(ctx context.Context, s *v1.Service, id, what string, ok func(*v1.Service, LoadBalancer) error) error {
+	return e.eventually(ctx, "load balancer of "+s.Name+" "+what, func(ctx context.Context) error {
+		all, _ := e.seen.versions("service/" + s.Namespace + "/" + s.Name)
+		now := latest[v1.Service](all)
+		if now == nil {
+			return errDeleted
+		}
+		lb, err := e.loadBalancerOf(ctx, s)
+		if err != nil {
+			return err
+		}
+		if lb.ID != id {
+			return fmt.Errorf("its ID is %s; it was %s", lb.ID, id)
+		}
+		return ok(now, lb)
+	})
+}
+
+// samePorts compares the ports of a Service with the ports of its load balancer.
+func samePorts(s *v1.Service, lb LoadBalancer) error {
+	var want []Port
+	for _, p := range s.Spec.Ports {
+		want = append(want, Port{Protocol: string(p.Protocol), Port: p.Port, NodePort: p.NodePort})
+	}
+	order := func(a, b Port) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+	got := slices.SortedFunc(slices.Values(lb.Ports), order)
+	slices.SortFunc(want, order)
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("its ports are %v; the Service has %v", got, want)
+	}
+	return nil
+}
+
+// forwardsTo returns an error if the load balancer does not forward to the machines yes, or
+// forwards to a machine in no.
+func forwardsTo(lb LoadBalancer, yes, no []string) error {
+	for _, m := range yes {
+		if !slices.Contains(lb.Machines, m) {
+			return fmt.Errorf("it does not forward to the machine %s, only to %v", m, lb.Machines)
+		}
+	}
+	for _, m := range no {
+		if slices.Contains(lb.Machines, m) {
+			return fmt.Errorf("it still forwards to the machine %s", m)
+		}
+	}
+	return nil
+}
+
+func checkEnsure(ctx context.Context, e *env) error {
+	m, err := e.joined(ctx, "a")
+	if err != nil {
+		return err
+	}
+	s, lb, err := e.balanced(ctx, "web")
+	if err != nil {
+		return err
+	}
+	all, _ := e.seen.versions("service/" + s.Namespace + "/" + s.Name)
+	for _, v := range all {
+		if s, ok := v.object.(*v1.Service); ok && len(addressesOf(s)) > 0 && !slices.Contains(s.Finalizers, finalizer) {
+			return fmt.Errorf("the Service had an address without the finalizer %s", finalizer)
+		}
+	}
+	return e.balances(ctx, s, lb.ID, "is complete", func(s *v1.Service, lb LoadBalancer) error {
+		return errors.Join(samePorts(s, lb), forwardsTo(lb, []string{m.Name}, nil))
+	})
+}
+
+func checkPorts(ctx context.Context, e *env) error {
+	if _, err := e.joined(ctx, "a"); err != nil {
+		return err
+	}
+	s, lb, err := e.balanced(ctx, "web")
+	if err != nil {
+		return err
+	}
+	for _, change := range []func(*v1.Service){
+		func(s *v1.Service) {
+			s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "more", Port: 81, Protocol: v1.ProtocolTCP})
+		},
+		func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 },
+		func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] },
+	} {
+		if err := e.changeService(ctx, s, change); err != nil {
+			return err
+		}
+		if err := e.balances(ctx, s, lb.ID, "has the new ports", samePorts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkNodes(ctx context.Context, e *env) error {
+	a, err := e.joined(ctx, "a")
+	if err != nil {
+		return err
+	}
+	s, lb, err := e.balanced(ctx, "web")
+	if err != nil {
+		return err
+	}
+	targets := func(what string, yes, no []string) error {
+		return e.balances(ctx, s, lb.ID, what, func(_ *v1.Service, lb LoadBalancer) error { return forwardsTo(lb, yes, no) })
+	}
+	b, err := e.joined(ctx, "b")
+	if err != nil {
+		return err
+	}
+	if err := targets("has the new Node", []string{a.Name, b.Name}, nil); err != nil {
+		return err
+	}
+	if err := e.patchNode(ctx, b.Name, `{"metadata":{"labels":{"`+v1.LabelNodeExcludeBalancers+`":"true"}}}`); err != nil {
+		return err
+	}
+	if err := targets("omits the excluded Node", []string{a.Name}, []string{b.Name}); err != nil {
+		return err
+	}
+	if err := e.patchNode(ctx, b.Name, `{"metadata":{"labels":{"`+v1.LabelNodeExcludeBalancers+`":null}}}`); err != nil {
+		return err
+	}
+	if err := targets("has the Node again", []string{a.Name, b.Name}, nil); err != nil {
+		return err
+	}
+	if err := e.deleteNode(ctx, b.Name); err != nil {
+		return err
+	}
+	return targets("omits the deleted Node", []string{a.Name}, []string{b.Name})
+}
+
+// gone waits until the cloud does not have the load balancer.
+func (e *env) gone(ctx context.Context, id string) error {
+	return e.eventually(ctx, "the load balancer "+id+" is deleted", func(ctx context.Context) error {
+		found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool { return lb.ID == id })
+		if err == nil && len(found) > 0 {
+			err = errors.New("it still exists")
+		}
+		return err
+	})
+}
+
+func checkDelete(ctx context.Context, e *env) error {
+	if _, err := e.joined(ctx, "a"); err != nil {
+		return err
+	}
+	s, lb, err := e.balanced(ctx, "web")
+	if err != nil {
+		return err
+	}
+	if err := e.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	if err := e.serviceDisappears(ctx, s); err != nil {
+		return err
+	}
+	found, err := e.loadBalancers(ctx, func(l LoadBalancer) bool { return l.ID == lb.ID })
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("the Service is deleted, but the cloud still has its load balancer %s", lb.ID)
+	}
+	return nil
+}
+
+func checkType(ctx context.Context, e *env) error {
+	if _, err := e.joined(ctx, "a"); err != nil {
+		return err
+	}
+	s, lb, err := e.balanced(ctx, "web")
+	if err != nil {
+		return err
+	}
+	if err := e.changeService(ctx, s, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP }); err != nil {
+		return err
+	}
+	if err := e.gone(ctx, lb.ID); err != nil {
+		return err
+	}
+	return e.serviceBecomes(ctx, s, "free of the load balancer", func(s *v1.Service) error {
+		if len(addressesOf(s)) > 0 || slices.Contains(s.Finalizers, finalizer) {
+			return fmt.Errorf("status.loadBalancer has %v, the finalizers are %v", addressesOf(s), s.Finalizers)
+		}
+		return nil
+	})
+}
+
+func checkClass(ctx context.Context, e *env) error {
+	if _, err := e.joined(ctx, "a"); err != nil {
+		return err
+	}
+	class := "conform.cloudsim.dev/another-controller"
+	s, err := e.service(ctx, "web", func(s *v1.Service) { s.Spec.LoadBalancerClass = &class })
+	if err != nil {
+		return err
+	}
+	return stays(ctx, e, "service/"+s.Namespace+"/"+s.Name, "Service "+s.Name, "untouched", func(s *v1.Service) error {
+		if len(addressesOf(s)) > 0 || len(s.Finalizers) > 0 {
+			return fmt.Errorf("the CCM wrote the addresses %v and the finalizers %v", addressesOf(s), s.Finalizers)
+		}
+		return nil
+	})
+}
+
+func checkCollision(ctx context.Context, e *env) error {
+	if _, err := e.joined(ctx, "a"); err != nil {
+		return err
+	}
+	s, first, err := e.balanced(ctx, "web")
+	if err != nil {
+		return err
+	}
+	other := e.prefix
+	if _, err := e.kube.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other, Labels: map[string]string{labelRun: e.run}}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	e.later(func(ctx context.Context) error {
+		return e.kube.CoreV1().Namespaces().Delete(ctx, other, metav1.DeleteOptions{})
+	})
+	_, second, err := e.balanced(ctx, "web", func(s *v1.Service) { s.Namespace = other })
+	if err != nil {
+		return err
+	}
+	if first.ID == second.ID {
+		return fmt.Errorf("two Services in different namespaces share the load balancer %s", first.ID)
+	}
+	if err := e.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	if err := e.serviceDisappears(ctx, s); err != nil {
+		return err
+	}
+	again, _, err := e.balanced(ctx, "web")
+	if err != nil {
+		return fmt.Errorf("the Service was created again: %w", err)
+	}
+	return e.serviceBecomes(ctx, again, "protected", func(s *v1.Service) error {
+		if !slices.Contains(s.Finalizers, finalizer) {
+			return errors.New("the new Service has no finalizer")
+		}
+		return nil
+	})
+}
+
+func checkSourceRanges(ctx context.Context, e *env) error {
+	if _, err := e.joined(ctx, "a"); err != nil {
+		return err
+	}
+	ranges := func(want ...string) func(*v1.Service, LoadBalancer) error {
+		return func(_ *v1.Service, lb LoadBalancer) error {
+			if got := slices.Sorted(slices.Values(lb.SourceRanges)); !slices.Equal(got, want) {
+				return fmt.Errorf("its source ranges are %v; want %v", got, want)
+			}
+			return nil
+		}
+	}
+	s, lb, err := e.balanced(ctx, "web", func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} })
+	if err != nil {
+		return err
+	}
+	if err := e.balances(ctx, s, lb.ID, "has the source range", ranges("192.0.2.0/24")); err != nil {
+		return err
+	}
+	if err := e.changeService(ctx, s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "192.0.2.0/24"} }); err != nil {
+		return err
+	}
+	return e.balances(ctx, s, lb.ID, "has both source ranges", ranges("192.0.2.0/24", "198.51.100.0/24"))
+}
+
+func checkUDP(ctx context.Context, e *env) error {
+	if _, err := e.joined(ctx, "a"); err != nil {
+		return err
+	}
+	s, lb, err := e.balanced(ctx, "dns", func(s *v1.Service) {
+		s.Spec.Ports = []v1.ServicePort{{Name: "dns", Port: 53, Protocol: v1.ProtocolUDP}}
+	})
+	if err != nil {
+		return err
+	}
+	return e.balances(ctx, s, lb.ID, "has the UDP port", samePorts)
+}
+
+// checkDrift changes the Service after the deletion, because upstream's controller compares only
+// Services and Nodes. It does not read the cloud without a change.
+func checkDrift(ctx context.Context, e *env) error {
+	if _, err := e.joined(ctx, "a"); err != nil {
+		return err
+	}
+	s, lb, err := e.balanced(ctx, "web")
+	if err != nil {
+		return err
+	}
+	if err := e.driver.DeleteLoadBalancer(ctx, lb.ID); err != nil {
+		return fmt.Errorf("driver: delete load balancer: %w", err)
+	}
+	if err := e.changeService(ctx, s, func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 }); err != nil {
+		return err
+	}
+	return e.eventually(ctx, "the Service has a load balancer again", func(ctx context.Context) error {
+		lb, err := e.loadBalancerOf(ctx, s)
+		if err != nil {
+			return err
+		}
+		all, _ := e.seen.versions("service/" + s.Namespace + "/" + s.Name)
+		return samePorts(latest[v1.Service](all), lb)
+	})
+}
+
+// checkLostReply loses the replies of the first one, two and three calls that change the cloud.
+func checkLostReply(ctx context.Context, e *env) error {
+	if _, err := e.joined(ctx, "a"); err != nil {
+		return err
+	}
+	before, err := e.loadBalancers(ctx, func(LoadBalancer) bool { return true })
+	if err != nil {
+		return err
+	}
+	isNew := func(lb LoadBalancer) bool {
+		return !slices.ContainsFunc(before, func(old LoadBalancer) bool { return old.ID == lb.ID })
+	}
+	for _, lost := range []int{1, 2, 3} {
+		if err := e.driver.SetFault(ctx, Fault{Kind: FaultLoseReply, Writes: true, Count: lost}); err != nil {
+			return fmt.Errorf("driver: set fault: %w", err)
+		}
+		s, lb, err := e.balanced(ctx, fmt.Sprintf("lost-%d", lost))
+		if cleared := e.driver.ClearFault(ctx); cleared != nil {
+			return fmt.Errorf("driver: clear fault: %w", cleared)
+		}
+		if err != nil {
+			return fmt.Errorf("%d lost replies: %w", lost, err)
+		}
+		if err := e.eventually(ctx, "the cloud has one new load balancer", func(ctx context.Context) error {
+			found, err := e.loadBalancers(ctx, isNew)
+			if err == nil && len(found) != 1 {
+				err = fmt.Errorf("%d lost replies: the cloud has %d load balancers for one Service; want only %s", lost, len(found), lb.ID)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		if err := e.removeService(ctx, s); err != nil {
+			return err
+		}
+		if found, err := e.loadBalancers(ctx, isNew); err != nil || len(found) > 0 {
+			return fmt.Errorf("%d lost replies: the Service is deleted, but the cloud still has %v (error: %v)", lost, found, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package conform
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+)
+
+// observer records every version of the Nodes and Services that the API server reports. A check
+// can so prove a statement about all moments, for example about the moment when a taint
+// disappears.
+type observer struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced at each record
+	history map[string][]version
+}
+
+// version is an object at one moment. Its object is nil after the deletion.
+type version struct {
+	at     time.Time
+	object any // *v1.Node, *v1.Service or nil
+}
+
+func newObserver() *observer {
+	return &observer{changed: make(chan struct{}), history: map[string][]version{}}
+}
+
+// follow registers the observer at the informers.
+func (o *observer) follow(f informers.SharedInformerFactory) error {
+	for _, i := range []cache.SharedIndexInformer{f.Core().V1().Nodes().Informer(), f.Core().V1().Services().Informer()} {
+		if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { o.record(obj, false) },
+			UpdateFunc: func(_, obj any) { o.record(obj, false) },
+			DeleteFunc: func(obj any) { o.record(obj, true) },
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *observer) record(obj any, deleted bool) {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	key, err := objectKey(obj)
+	if err != nil {
+		return // only Nodes and Services have informers
+	}
+	v := version{at: time.Now(), object: obj}
+	if deleted {
+		v.object = nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.history[key] = append(o.history[key], v)
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+// objectKey returns "node/NAME" or "service/NAMESPACE/NAME".
+func objectKey(obj any) (string, error) {
+	switch x := obj.(type) {
+	case *v1.Node:
+		return "node/" + x.Name, nil
+	case *v1.Service:
+		return "service/" + x.Namespace + "/" + x.Name, nil
+	}
+	return "", fmt.Errorf("%T is neither a Node nor a Service", obj)
+}
+
+// versions returns the recorded versions of an object, and a channel that is closed at the next
+// record of any object.
+func (o *observer) versions(key string) ([]version, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.history[key]), o.changed
+}
+
+// latest returns the last version of an object, or nil if the object does not exist.
+func latest[T any](all []version) *T {
+	if len(all) == 0 {
+		return nil
+	}
+	object, _ := all[len(all)-1].object.(*T)
+	return object
+}
+
+// timeline describes the versions of the objects whose name contains name. It starts at begin.
+func (o *observer) timeline(name string, begin time.Time) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	type line struct {
+		at   time.Time
+		text string
+	}
+	var lines []line
+	for key, all := range o.history {
+		if !strings.Contains(key, name) {
+			continue
+		}
+		for _, v := range all {
+			lines = append(lines, line{v.at, key + ": " + describe(v.object)})
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return a.at.Compare(b.at) })
+	var texts []string
+	for _, l := range lines {
+		texts = append(texts, fmt.Sprintf("%+6.1f s  %s", l.at.Sub(begin).Seconds(), l.text))
+	}
+	return texts
+}
+
+// describe returns the fields of an object that a CCM writes.
+func describe(obj any) string {
+	switch x := obj.(type) {
+	case *v1.Node:
+		var taints, addresses []string
+		for _, t := range x.Spec.Taints {
+			taints = append(taints, t.Key)
+		}
+		for _, a := range x.Status.Addresses {
+			addresses = append(addresses, string(a.Type)+"="+a.Address)
+		}
+		return fmt.Sprintf("providerID=%q zone=%q type=%q addresses=%v taints=%v", x.Spec.ProviderID, x.Labels[v1.LabelTopologyZone], x.Labels[v1.LabelInstanceTypeStable], addresses, taints)
+	case *v1.Service:
+		return fmt.Sprintf("type=%s ingress=%v finalizers=%v deleting=%t", x.Spec.Type, addressesOf(x), x.Finalizers, x.DeletionTimestamp != nil)
+	}
+	return "deleted"
+}
+
+// addressesOf returns the addresses and host names in the status of a Service.
+func addressesOf(s *v1.Service) (all []string) {
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if i.IP != "" {
+			all = append(all, i.IP)
+		}
+		if i.Hostname != "" {
+			all = append(all, i.Hostname)
+		}
+	}
+	return all
+}

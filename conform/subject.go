@@ -1,0 +1,88 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// Subject is a CCM that this package starts and kills.
+type Subject interface {
+	// Start starts the CCM. It does not wait until the CCM is ready. The CCM runs until Kill.
+	Start(context.Context) error
+	// Kill ends the CCM immediately, without a chance to finish its work. It returns when the CCM
+	// has ended. It returns nil if the CCM does not run.
+	Kill() error
+	// Ended returns an error if the CCM has ended by itself.
+	Ended() error
+}
+
+// Command is a CCM in a process of its own.
+type Command struct {
+	// Line is a command for sh(1). The shell replaces itself with the last program of Line if Line
+	// begins with exec.
+	Line string
+	// Env contains additional environment variables in the form NAME=VALUE.
+	Env []string
+	// Log is the path of the file to which the output is appended.
+	Log string
+
+	process *exec.Cmd
+	ended   chan struct{}
+	err     error // set before ended is closed
+}
+
+// Start implements Subject.
+func (c *Command) Start(context.Context) error {
+	if err := os.MkdirAll(filepath.Dir(c.Log), 0o700); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	p := exec.Command("sh", "-c", c.Line) //nolint:gosec,noctx // the user's command; Kill ends it
+	p.Env = append(os.Environ(), c.Env...)
+	p.Stdout, p.Stderr = log, log
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Kill reaches all processes of Line
+	if err := p.Start(); err != nil {
+		return errors.Join(err, log.Close())
+	}
+	c.process, c.ended = p, make(chan struct{})
+	go func(ended chan struct{}) {
+		c.err = p.Wait()
+		_ = log.Close()
+		close(ended)
+	}(c.ended)
+	return nil
+}
+
+// Kill implements Subject.
+func (c *Command) Kill() error {
+	if c.process == nil {
+		return nil
+	}
+	if err := syscall.Kill(-c.process.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	<-c.ended
+	c.process = nil
+	return nil
+}
+
+// Ended implements Subject.
+func (c *Command) Ended() error {
+	if c.process == nil {
+		return nil
+	}
+	select {
+	case <-c.ended:
+		return fmt.Errorf("the CCM has ended: %v; its output is in %s", c.err, c.Log)
+	default:
+		return nil
+	}
+}

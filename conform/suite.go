@@ -1,0 +1,285 @@
+package conform
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Default values of Config.
+const (
+	DefaultTimeout  = 30 * time.Second
+	DefaultObserve  = 8 * time.Second
+	DefaultParallel = 8
+)
+
+// cleanupTimeout is the longest time for the cleanup after one check.
+const cleanupTimeout = time.Minute
+
+// Config contains the inputs of a run.
+type Config struct {
+	// Kube is the API server. Its user must be able to write Nodes, Leases, Services and
+	// Namespaces.
+	Kube *rest.Config
+	// Driver gives access to the cloud.
+	Driver Driver
+	// Subject is the CCM. If it is nil, a CCM must already run, and checks that restart the CCM are
+	// skipped.
+	Subject Subject
+	// Capabilities replaces the capabilities from the driver, unless it is nil.
+	Capabilities *Capabilities
+	// Level is the lowest level of the checks to run. The default is Should, which runs all.
+	Level Level
+	// Focus and Skip select checks by ID. Nil selects all checks and skips none.
+	Focus, Skip *regexp.Regexp
+	// Timeout is the longest time for one reaction of the CCM (DefaultTimeout).
+	Timeout time.Duration
+	// Observe is the time for which a check waits for a forbidden reaction (DefaultObserve). It must
+	// be longer than the CCM's --node-monitor-period.
+	Observe time.Duration
+	// Parallel is the number of checks that run at the same time (DefaultParallel).
+	Parallel int
+	// AllowExisting permits a cluster that has Nodes, or Services of the type LoadBalancer.
+	AllowExisting bool
+	// Progress is called after each check. Calls do not overlap. Progress may be nil.
+	Progress func(Result)
+}
+
+// Validate returns one error that lists all invalid fields.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Kube == nil {
+		errs = append(errs, errors.New("Kube is missing: an API server is required"))
+	}
+	if c.Driver == nil {
+		errs = append(errs, errors.New("Driver is missing"))
+	}
+	if c.Level != "" && c.Level != Must && c.Level != Should {
+		errs = append(errs, fmt.Errorf("Level is %q: want %s or %s", c.Level, Must, Should))
+	}
+	for name, d := range map[string]time.Duration{"Timeout": c.Timeout, "Observe": c.Observe} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("%s is %s: a time must not be negative", name, d))
+		}
+	}
+	if c.Parallel < 0 {
+		errs = append(errs, fmt.Errorf("Parallel is %d: want a positive number", c.Parallel))
+	}
+	return errors.Join(errs...)
+}
+
+// suite is one run.
+type suite struct {
+	Config
+	kube kubernetes.Interface
+	caps Capabilities
+	seen *observer
+	run  string
+
+	mu      sync.Mutex // protects report, and serializes Progress
+	report  Report
+	running sync.WaitGroup
+}
+
+// Run runs the selected checks and returns their results. It returns an error if no check could run.
+// If ctx ends, Run cleans up, and the remaining checks have the verdict Skip.
+func Run(ctx context.Context, c Config) (Report, error) {
+	if err := c.Validate(); err != nil {
+		return Report{}, err
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Observe == 0 {
+		c.Observe = DefaultObserve
+	}
+	if c.Parallel == 0 {
+		c.Parallel = DefaultParallel
+	}
+	config := rest.CopyConfig(c.Kube)
+	config.QPS, config.Burst = -1, 0
+	config.UserAgent = "cloudconform"
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return Report{}, err
+	}
+	s := &suite{Config: c, kube: kube, seen: newObserver(), run: "conform-" + strings.ToLower(rand.Text()[:6])}
+	if err := s.prepare(ctx); err != nil {
+		return Report{}, err
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	if err := s.watch(watching, ctx); err != nil {
+		return Report{}, err
+	}
+	if c.Subject != nil {
+		if err := c.Subject.Start(ctx); err != nil {
+			return Report{}, fmt.Errorf("start the CCM: %w", err)
+		}
+		defer func() { _ = c.Subject.Kill() }()
+	}
+	s.runAll(ctx)
+	s.report.sort()
+	return s.report, nil
+}
+
+// prepare reads the capabilities, and checks that the cluster is empty.
+func (s *suite) prepare(ctx context.Context) error {
+	if s.Capabilities != nil {
+		s.caps = *s.Capabilities
+	} else {
+		caps, err := s.Driver.Capabilities(ctx)
+		if err != nil {
+			return fmt.Errorf("driver: capabilities: %w", err)
+		}
+		s.caps = caps
+	}
+	for id := range s.caps.KnownIssues {
+		if !known(id) {
+			return fmt.Errorf("capabilities: knownIssues: there is no check with the ID %q", id)
+		}
+	}
+	v, err := s.kube.Discovery().ServerVersion()
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	s.report = Report{Run: s.run, Provider: s.caps.Provider, Kubernetes: v.GitVersion, Began: time.Now().UTC().Truncate(time.Second)}
+	if s.AllowExisting {
+		return nil
+	}
+	nodes, err := s.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list Nodes: %w", err)
+	}
+	if len(nodes.Items) > 0 {
+		return fmt.Errorf("the cluster has %d Nodes, for example %s: use an empty cluster, or allow existing objects", len(nodes.Items), nodes.Items[0].Name)
+	}
+	return nil
+}
+
+func known(id string) bool {
+	for _, c := range Checks() {
+		if c.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// watch starts the observer, which runs until the end of watching. It waits for the first list until
+// the end of ctx.
+func (s *suite) watch(watching, ctx context.Context) error {
+	f := informers.NewSharedInformerFactory(s.kube, 0)
+	if err := s.seen.follow(f); err != nil {
+		return err
+	}
+	f.Start(watching.Done())
+	for kind, synced := range f.WaitForCacheSync(ctx.Done()) {
+		if !synced {
+			return fmt.Errorf("watch %s: %w", kind, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// runAll runs the checks: first in parallel, then the exclusive checks one after the other.
+func (s *suite) runAll(ctx context.Context) {
+	slots := make(chan struct{}, s.Parallel)
+	var exclusive []Check
+	for _, c := range Checks() {
+		if reason, selected := s.selects(c); !selected {
+			continue
+		} else if reason != "" {
+			s.add(Result{ID: c.ID, Level: c.Level, Title: c.Title, Verdict: Skip, Reason: reason})
+			continue
+		}
+		if c.exclusive {
+			exclusive = append(exclusive, c)
+			continue
+		}
+		slots <- struct{}{}
+		s.running.Go(func() {
+			defer func() { <-slots }()
+			s.add(s.check(ctx, c))
+		})
+	}
+	s.running.Wait()
+	for _, c := range exclusive {
+		s.add(s.check(ctx, c))
+	}
+}
+
+// selects reports whether the run includes the check, and the reason if the check is skipped.
+func (s *suite) selects(c Check) (reason string, selected bool) {
+	switch {
+	case s.Focus != nil && !s.Focus.MatchString(c.ID), s.Level == Must && c.Level != Must:
+		return "", false
+	case s.Skip != nil && s.Skip.MatchString(c.ID):
+		return "it matches --skip", true
+	case c.restarts && s.Subject == nil:
+		return "the CCM was not started by this program", true
+	case c.missing != nil:
+		return c.missing(s.caps), true
+	}
+	return "", true
+}
+
+func (s *suite) add(r Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.report.Results = append(s.report.Results, r)
+	if s.Progress != nil {
+		s.Progress(r)
+	}
+}
+
+// check runs one check and removes its objects.
+func (s *suite) check(ctx context.Context, c Check) Result {
+	r := Result{ID: c.ID, Level: c.Level, Title: c.Title, Verdict: Pass}
+	if ctx.Err() != nil {
+		r.Verdict, r.Reason = Skip, "the run was interrupted"
+		return r
+	}
+	began := time.Now()
+	e := &env{
+		kube: s.kube, driver: s.Driver, caps: s.caps, subject: s.Subject, seen: s.seen, run: s.run,
+		prefix: s.run + "-" + strings.ReplaceAll(c.ID, ".", "-"), timeout: s.Timeout, observe: s.Observe, notLive: map[string]bool{},
+	}
+	beating, stop := context.WithCancel(ctx)
+	var heart sync.WaitGroup
+	heart.Go(func() { e.keepAlive(beating) })
+	err := c.run(ctx, e)
+	interrupted := ctx.Err() != nil
+	if err != nil && s.Subject != nil {
+		err = errors.Join(err, s.Subject.Ended())
+	}
+	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	err = errors.Join(err, e.cleanup(cleaning))
+	stop()
+	heart.Wait()
+	r.Took = time.Since(began)
+	switch {
+	case err == nil:
+		return r
+	case interrupted:
+		r.Verdict, r.Reason = Skip, "the run was interrupted"
+		return r
+	}
+	r.Verdict, r.Reason = Fail, err.Error()
+	if link := s.caps.KnownIssues[c.ID]; link != "" {
+		r.Verdict, r.Reason = KnownIssue, link+": "+r.Reason
+	}
+	r.Timeline = s.seen.timeline(e.prefix, began)
+	return r
+}
