@@ -1,0 +1,102 @@
+// Package nameserver is a name server for the machines of a lab. It forwards each query to the
+// resolvers of the host and returns their answer. It has no cache and no records of its own.
+package nameserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sync/errgroup"
+)
+
+// Limits of a server. A client that exceeds a limit gets the answer SERVFAIL or no connection.
+const (
+	maxQueries     = 512             // queries that wait for a resolver at the same time
+	maxConnections = 256             // TCP connections
+	maxResolvers   = 3               // resolvers of the file that the server asks, as in resolv.conf(5)
+	askTimeout     = 2 * time.Second // time limit for the answer of one resolver
+	idleTimeout    = 8 * time.Second // time limit for the next query of a TCP connection
+)
+
+// Server forwards queries to the resolvers in a file with the format of resolv.conf(5).
+type Server struct {
+	Log *slog.Logger
+	// File is the path of the file. The server reads it for each query, so a change of the
+	// host's resolvers takes effect at once.
+	File string
+	// UDP and TCP are the sockets of the server. Run closes them.
+	UDP net.PacketConn
+	TCP net.Listener
+}
+
+// Run answers queries until ctx ends. It returns an error only if a socket fails.
+func (s Server) Run(ctx context.Context) error {
+	slots := make(chan struct{}, maxQueries)
+	work, ctx := errgroup.WithContext(ctx)
+	for network, server := range map[string]*dns.Server{
+		"udp": {PacketConn: s.UDP},
+		"tcp": {Listener: netutil.LimitListener(s.TCP, maxConnections)},
+	} {
+		server.ReadTimeout, server.WriteTimeout = askTimeout, askTimeout
+		server.IdleTimeout = func() time.Duration { return idleTimeout }
+		server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
+			_ = w.WriteMsg(s.answer(ctx, slots, network, query)) // the client repeats a query without an answer
+		})
+		started := make(chan struct{})
+		server.NotifyStartedFunc = func() { close(started) }
+		work.Go(server.ActivateAndServe)
+		work.Go(func() error {
+			<-ctx.Done()
+			<-started
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			if err := server.ShutdownContext(last); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				return err
+			}
+			return nil
+		})
+	}
+	return work.Wait()
+}
+
+// answer returns the answer to a query. It is SERVFAIL if no resolver answers, or if too many
+// queries wait for an answer.
+func (s Server) answer(ctx context.Context, slots chan struct{}, network string, query *dns.Msg) *dns.Msg {
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+		answer, err := s.ask(ctx, network, query)
+		if err == nil {
+			return answer
+		}
+		s.Log.Debug("name not resolved", "err", err)
+	default:
+	}
+	return new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
+}
+
+// ask sends a query to the resolvers in their order, until one of them answers. It uses the
+// protocol of the client, so the answer fits into the client's message.
+func (s Server) ask(ctx context.Context, network string, query *dns.Msg) (answer *dns.Msg, err error) {
+	conf, err := dns.ClientConfigFromFile(s.File)
+	if err != nil {
+		return nil, err
+	}
+	if len(conf.Servers) == 0 {
+		return nil, fmt.Errorf("%s names no resolver", s.File)
+	}
+	client := dns.Client{Net: network, Timeout: askTimeout, UDPSize: dns.MaxMsgSize}
+	for _, resolver := range conf.Servers[:min(len(conf.Servers), maxResolvers)] {
+		answer, _, err = client.ExchangeContext(ctx, query, net.JoinHostPort(resolver, conf.Port))
+		if err == nil && answer.Rcode != dns.RcodeServerFailure {
+			return answer, nil
+		}
+	}
+	return answer, err
+}

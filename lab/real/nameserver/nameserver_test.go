@@ -1,0 +1,169 @@
+package nameserver
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// resolver is a resolver on a loopback address, port 53 of which the test may use as root.
+func resolver(t *testing.T, address string, answer func(network string, q *dns.Msg) *dns.Msg) {
+	t.Helper()
+	for _, network := range []string{"udp", "tcp"} {
+		up := make(chan struct{})
+		s := &dns.Server{Addr: address + ":53", Net: network, NotifyStartedFunc: func() { close(up) }}
+		s.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+			if a := answer(network, q); a != nil {
+				_ = w.WriteMsg(a)
+			}
+		})
+		failed := make(chan error, 1)
+		go func() { failed <- s.ListenAndServe() }()
+		select {
+		case <-up:
+		case err := <-failed:
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Shutdown(); <-failed })
+	}
+}
+
+// named returns an answer with one text record.
+func named(q *dns.Msg, text string) *dns.Msg {
+	a := new(dns.Msg).SetReply(q)
+	a.Answer = []dns.RR{&dns.TXT{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeTXT, Class: dns.ClassINET, Ttl: 1}, Txt: []string{text}}}
+	return a
+}
+
+// newServer starts a server with the given resolv.conf and returns the server's address and file.
+func newServer(t *testing.T, conf string) (address, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	udp, err := net.ListenPacket("udp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Server{Log: slog.New(slog.DiscardHandler), File: file, UDP: udp, TCP: tcp}.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return tcp.Addr().String(), file
+}
+
+func ask(t *testing.T, network, server string) *dns.Msg {
+	t.Helper()
+	q := new(dns.Msg).SetQuestion("name.example.", dns.TypeTXT)
+	a, _, err := (&dns.Client{Net: network, Timeout: 10 * time.Second}).Exchange(q, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func text(a *dns.Msg) string {
+	for _, r := range a.Answer {
+		if r, ok := r.(*dns.TXT); ok {
+			return strings.Join(r.Txt, "")
+		}
+	}
+	return dns.RcodeToString[a.Rcode]
+}
+
+// The server forwards queries over UDP and TCP with the client's protocol. It asks the next
+// resolver if the first one fails, and it uses a changed file at once.
+func TestForward(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the test needs root, for port 53 of loopback addresses")
+	}
+	resolver(t, "127.53.0.1", func(network string, q *dns.Msg) *dns.Msg { return named(q, "first "+network) })
+	resolver(t, "127.53.0.2", func(network string, q *dns.Msg) *dns.Msg { return named(q, "second "+network) })
+	resolver(t, "127.53.0.3", func(_ string, q *dns.Msg) *dns.Msg { return new(dns.Msg).SetRcode(q, dns.RcodeServerFailure) })
+	server, file := newServer(t, "nameserver 127.53.0.1\n")
+	for _, step := range []struct{ conf, network, want string }{
+		{"nameserver 127.53.0.1\n", "udp", "first udp"},
+		{"nameserver 127.53.0.1\n", "tcp", "first tcp"},
+		{"nameserver 127.53.0.2\nnameserver 127.53.0.1\n", "udp", "second udp"},
+		{"nameserver 127.53.0.3\nnameserver 127.53.0.2\n", "udp", "second udp"},
+		{"nameserver 127.53.0.9\nnameserver 127.53.0.2\n", "tcp", "second tcp"},
+		{"nameserver 127.53.0.3\n", "udp", "SERVFAIL"},
+		{"nameserver 127.53.0.9\n", "udp", "SERVFAIL"},
+		{"search example\n", "udp", "SERVFAIL"},
+	} {
+		if err := os.WriteFile(file, []byte(step.conf), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := text(ask(t, step.network, server)); got != step.want {
+			t.Errorf("%q over %s: got %s, want %s", step.conf, step.network, got, step.want)
+		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if got := text(ask(t, "udp", server)); got != "SERVFAIL" {
+		t.Errorf("without a file: got %s", got)
+	}
+}
+
+// Queries beyond the limit get SERVFAIL at once, although all waiting queries have no answer yet.
+func TestQueryLimit(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the test needs root, for port 53 of loopback addresses")
+	}
+	release := make(chan struct{})
+	resolver(t, "127.53.0.4", func(_ string, q *dns.Msg) *dns.Msg {
+		<-release
+		return named(q, "late")
+	})
+	server, _ := newServer(t, "nameserver 127.53.0.4\n")
+	c, err := net.Dial("udp", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	raw, err := new(dns.Msg).SetQuestion("name.example.", dns.TypeTXT).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := &dns.Conn{Conn: c, UDPSize: dns.MaxMsgSize}
+	refused := make(chan error, 1)
+	go func() {
+		a, err := conn.ReadMsg() // all resolvers wait, so the first answer is a refusal
+		if err == nil && a.Rcode != dns.RcodeServerFailure {
+			t.Errorf("answer beyond the limit: %v", a)
+		}
+		refused <- err
+	}()
+	for begin := time.Now(); ; {
+		if _, err := c.Write(raw); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-refused:
+			if err != nil || time.Since(begin) > askTimeout {
+				t.Errorf("refusal after %s: %v", time.Since(begin), err)
+			}
+			close(release)
+			return
+		default:
+		}
+	}
+}
