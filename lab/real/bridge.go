@@ -62,9 +62,17 @@ func (b *bridge) attach(name string, pid int, address netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	gateway := &netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: b.network.Router.AsSlice()}
-	if err := inside.RouteReplace(gateway); err != nil {
-		return fmt.Errorf("default route: %w", err)
+	gateways := []netip.Addr{b.network.Router}
+	if b.network.Internet.IPv6 {
+		if err := configure(inside, "eth0", b.network.in6(address)); err != nil {
+			return err
+		}
+		gateways = append(gateways, b.network.in6(b.network.Router).Addr())
+	}
+	for _, g := range gateways {
+		if err := inside.RouteReplace(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: g.AsSlice()}); err != nil {
+			return fmt.Errorf("default route by %s: %w", g, err)
+		}
 	}
 	return nil
 }
@@ -145,6 +153,9 @@ func configure(h *netlink.Handle, name string, address netip.Prefix) error {
 		return fmt.Errorf("link %s: %w", name, err)
 	}
 	a := &netlink.Addr{IPNet: &net.IPNet{IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), address.Addr().BitLen())}}
+	if address.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD // the lab assigns unique addresses, so the address is usable at once
+	}
 	if err := h.AddrReplace(l, a); err != nil {
 		return fmt.Errorf("address %s of %s: %w", address, name, err)
 	}

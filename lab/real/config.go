@@ -26,6 +26,11 @@ type Config struct {
 	Router *Services
 	// Registry holds the settings of the cloud's container registry.
 	Registry Registry
+	// Mirrors lists mirrors of other registries.
+	Mirrors []Mirror
+	// RuntimeEnv is the additional environment of the machines' container runtime, with the
+	// HTTP proxy for pulls.
+	RuntimeEnv []string
 	// Dir is the absolute path of the hypervisor's own folder for machines, the network
 	// and images.
 	Dir string

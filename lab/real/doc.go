@@ -31,7 +31,9 @@
 // On the host, the package creates a cgroup named Config.Name in each hierarchy, with a
 // child cgroup for each machine. It also creates a link for the VPC, with an address, three
 // routes and two rules. It loads the kernel module br_netfilter if the module is missing.
-// It does not change other kernel settings, the firewall or other files of the host.
+// If machines have internet access, it also creates a table of nftables, adds rules to the
+// chain of Docker, and changes the forwarding settings. It does not change other kernel
+// settings or other files of the host.
 //
 // # Zones
 //

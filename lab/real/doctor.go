@@ -27,7 +27,7 @@ type Finding struct {
 // It changes nothing.
 func Doctor(dir string, p Programs) []Finding {
 	return slices.Concat(
-		[]Finding{checkRoot()}, checkCapabilities(), []Finding{checkCgroups(), checkNamespaces(), checkOverlay(dir), checkNFT(), checkNetfilter(), checkInotify()}, checkPrograms(p))
+		[]Finding{checkRoot()}, checkCapabilities(), []Finding{checkCgroups(), checkNamespaces(), checkOverlay(dir), checkNFT(), checkNetfilter(), checkInotify(), checkInternet()}, checkPrograms(p))
 }
 
 func checkRoot() Finding {
@@ -170,6 +170,33 @@ func checkNFT() Finding {
 		}
 	}
 	return f
+}
+
+// checkInternet checks whether machines can reach the internet through this host.
+func checkInternet() Finding {
+	f := Finding{Name: "internet"}
+	access, err := FindInternet()
+	switch {
+	case err != nil:
+		f.Problem, f.Fix = err.Error(), "start the lab with --no-internet"
+	case !access.On():
+		f.Problem, f.Fix = "machines have no internet access: this host has no default route", "add a default route, or load images with `allinone images load`"
+	case os.Geteuid() == 0 && dropsForwarded():
+		f.Problem = "the firewall of this host drops the packets of machines to the internet"
+		f.Fix = "iptables -I FORWARD -i csim+ -j ACCEPT; iptables -I FORWARD -o csim+ -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+	}
+	return f
+}
+
+// dropsForwarded reports whether iptables drops forwarded packets by default and has no chain in
+// which the lab can accept its packets.
+func dropsForwarded() bool {
+	policy, err := filter("", "iptables", "-w", "-S", "FORWARD")
+	if err != nil || !strings.HasPrefix(policy, "-P FORWARD DROP") {
+		return false
+	}
+	_, err = filter("", "iptables", "-w", "-n", "-L", dockerChain)
+	return err != nil
 }
 
 // These numbers estimate how many inotify instances a lab uses. The kernel limits the

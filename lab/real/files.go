@@ -52,6 +52,8 @@ type values struct {
 	ClusterDNS     string
 	ClusterDomain  string
 	Pods           netip.Prefix
+	Pods6          netip.Prefix // the zero value means that pods have no IPv6 address
+	NameServer     netip.Addr   // the zero value means that the cloud has no name server
 	PauseImage     string
 	ReservedMemory int64 // bytes of the host's memory that the machine may not use
 	ReservedCPU    int64 // thousandths of a CPU
@@ -93,6 +95,16 @@ func (f folder) makeDir(name string, mode fs.FileMode) error {
 		return err
 	}
 	return errors.Join(root.MkdirAll(name, mode), root.Close())
+}
+
+// remove deletes a file or folder of the machine. Like writeFile, it follows no link that leads
+// out of the machine's folder on the host. A missing file is no error.
+func (f folder) remove(name string) error {
+	root, err := os.OpenRoot(string(f))
+	if err != nil {
+		return err
+	}
+	return errors.Join(root.RemoveAll(strings.TrimPrefix(name, "/")), root.Close())
 }
 
 // diskDirs maps folders of the host to mount points in the machine. The folders under disk/
@@ -147,7 +159,15 @@ func (f folder) write(i cloudsim.Instance, v values) error {
 		f.text("etc/hostname", i.Name+"\n"),
 		f.text("etc/hosts", fmt.Sprintf("127.0.0.1 localhost\n::1 localhost\n%s %s\n", v.Address, i.Name)),
 		f.text("etc/machine-id", machineID(i)+"\n"),
-		f.text("etc/resolv.conf", "# The cloud has no name server; cluster names are CoreDNS's business.\n"))
+		f.text("etc/resolv.conf", resolvers(v.NameServer)))
+}
+
+// resolvers returns the content of a machine's resolv.conf.
+func resolvers(nameServer netip.Addr) string {
+	if !nameServer.IsValid() {
+		return "# Machines have no internet access, so there is no name server.\n"
+	}
+	return "nameserver " + nameServer.String() + "\n"
 }
 
 // registry writes the settings for pulls from the cloud's registry: the authority that
@@ -196,8 +216,9 @@ func tunables() map[string]string {
 	}
 }
 
-// spec returns the boot settings of the machine.
-func (f folder) spec(i cloudsim.Instance, p Programs) boot.Spec {
+// spec returns the boot settings of the machine. The environment of the container runtime
+// contains runtimeEnv.
+func (f folder) spec(i cloudsim.Instance, p Programs, runtimeEnv []string) boot.Spec {
 	s := boot.Spec{
 		Hostname: i.Name, Root: f.path("root"), Tunables: tunables(), Grace: shutdownGrace,
 		Dirs: []string{"/etc", "/root", "/var/lib", "/var/tmp", "/mnt", "/opt/cni"},
@@ -230,12 +251,12 @@ func (f folder) spec(i cloudsim.Instance, p Programs) boot.Spec {
 	for name, file := range p.kube() {
 		s.Binds = append(s.Binds, boot.Bind{From: file, To: filepath.Join(kubeDir, name), ReadOnly: true})
 	}
-	s.Programs = services()
+	s.Programs = services(runtimeEnv)
 	return s
 }
 
 // services returns the programs of a machine in the order of their start.
-func services() []boot.Program {
+func services(runtimeEnv []string) []boot.Program {
 	program := func(dir, name string, args ...string) boot.Program {
 		return boot.Program{Name: name, Path: filepath.Join(dir, name), Args: args, Log: filepath.Join(logDir, name+".log")}
 	}
@@ -243,8 +264,10 @@ func services() []boot.Program {
 		"--config="+etcKubernetes+"/kubelet.yaml", "--kubeconfig="+etcKubernetes+"/kubelet.kubeconfig", "--cloud-provider=external",
 		"--image-credential-provider-config="+CredentialDir+"/kubelet.yaml", "--image-credential-provider-bin-dir="+pluginDir)
 	kubelet.Await = criSocket
+	containerd := program(programsDir, "containerd", "--config="+etcKubernetes+"/containerd.toml")
+	containerd.Env = runtimeEnv
 	return []boot.Program{
-		program(programsDir, "containerd", "--config="+etcKubernetes+"/containerd.toml"),
+		containerd,
 		kubelet,
 		program(kubeDir, "kube-proxy", "--config="+etcKubernetes+"/proxy.yaml"),
 	}

@@ -198,12 +198,16 @@ func (m *machine) install(ctx context.Context, i cloudsim.Instance, typ cloudsim
 	if err != nil {
 		return "", err
 	}
+	n := m.h.cfg.Network
 	v := values{
 		Host: i.Name, Address: address, CgroupRoot: m.cgroup.name, ClusterDNS: m.h.cfg.ClusterDNS, ClusterDomain: "cluster.local",
-		Pods: m.h.cfg.Network.Pods, PauseImage: PauseImage,
+		Pods: n.Pods, NameServer: n.NameServer(), PauseImage: PauseImage,
 		ReservedMemory: max(0, memory-typ.MemoryMiB<<20), ReservedCPU: 1000 * int64(max(0, runtime.NumCPU()-typ.CPUs)),
 	}
-	if err := errors.Join(m.folder.write(i, v), m.folder.registry(m.h.cfg.Registry)); err != nil {
+	if n.Internet.IPv6 {
+		v.Pods6 = n.pods6(address)
+	}
+	if err := errors.Join(m.folder.write(i, v), m.folder.mirrors(m.h.cfg.Mirrors), m.folder.registry(m.h.cfg.Registry)); err != nil {
 		return "", err
 	}
 	if err := m.h.cfg.Identify(m.folder.path("etc/kubernetes"), i.Name, address); err != nil {
@@ -212,7 +216,7 @@ func (m *machine) install(ctx context.Context, i cloudsim.Instance, typ cloudsim
 	if err := os.WriteFile(m.folder.path("booted"), []byte(i.Operation), 0o600); err != nil {
 		return "", err
 	}
-	s := m.folder.spec(i, m.h.cfg.Programs)
+	s := m.folder.spec(i, m.h.cfg.Programs, m.h.cfg.RuntimeEnv)
 	if err := errors.Join(m.folder.volumes(&s, i, m.h.cfg.Volumes, disksDir(m.h.cfg.Name)), m.folder.networkProxy(&s, i, m.h.cfg.NetworkProxy)); err != nil {
 		return "", err
 	}

@@ -88,17 +88,23 @@ func (t *table) running() (all []cloudsim.Instance) {
 
 // active returns the next hops of the usable routes, by destination. It skips routes that the
 // cloud reports as black holes, because their next hops do not run. It also skips routes with
-// a next hop outside vpc. Such routes belong to other networks, which the router does not
-// reach.
-func (t *table) active(vpc netip.Prefix) map[netip.Prefix]netip.Addr {
+// a next hop outside the VPC. Such routes belong to other networks, which the router does not
+// reach. If pods have IPv6 addresses, the result contains the IPv6 routes to the pods of each
+// instance, which are not in the cloud's route table.
+func (t *table) active(n Network) map[netip.Prefix]netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := map[netip.Prefix]netip.Addr{}
+	for _, i := range t.instances {
+		if a, err := netip.ParseAddr(i.InternalIP()); err == nil && n.Internet.IPv6 && n.VPC.Contains(a) {
+			all[n.pods6(a)] = n.in6(a).Addr()
+		}
+	}
 	for _, r := range t.routes {
 		hop, known := t.instances[r.NextHop]
 		to, err := netip.ParsePrefix(r.Destination)
 		via, noAddress := netip.ParseAddr(hop.InternalIP())
-		if known && err == nil && noAddress == nil && vpc.Contains(via) && to.Addr().Is4() && r.State == cloudsim.RouteActive {
+		if known && err == nil && noAddress == nil && n.VPC.Contains(via) && to.Addr().Is4() && r.State == cloudsim.RouteActive {
 			all[to] = via
 		}
 	}
@@ -108,20 +114,20 @@ func (t *table) active(vpc netip.Prefix) map[netip.Prefix]netip.Addr {
 // setRoutes adds the routes in the parameter want to the router. It deletes a route that
 // an earlier call added if the parameter want does not contain this route.
 func (v *vpc) setRoutes(want map[netip.Prefix]netip.Addr) error {
-	now, err := v.link.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+	now, err := v.link.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("reading the router's table: %w", err)
 	}
 	there := map[netip.Prefix]netip.Addr{}
 	var errs []error
 	for _, r := range now {
-		to, ok := netip.AddrFromSlice(r.Dst.IP.To4())
+		to, ok := netip.AddrFromSlice(r.Dst.IP)
 		bits, _ := r.Dst.Mask.Size()
-		via, hasVia := netip.AddrFromSlice(r.Gw.To4())
+		via, hasVia := netip.AddrFromSlice(r.Gw)
 		if !ok || !hasVia {
 			continue
 		}
-		p := netip.PrefixFrom(to, bits)
+		p, via := netip.PrefixFrom(to.Unmap(), bits), via.Unmap()
 		if want[p] == via {
 			there[p] = via
 			continue

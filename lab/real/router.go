@@ -94,11 +94,21 @@ func newRouter(log *slog.Logger, cloud *client.Client, v *vpc) *router {
 // serve starts the services and the routing. They run until ctx ends or one of them fails.
 func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error) {
 	work, ctx := errgroup.WithContext(ctx)
-	if err := r.serveEndpoints(ctx, work, s); err != nil {
+	names, err := r.newNameServer(ctx)
+	if err != nil {
 		return nil, err
 	}
+	if err := r.serveEndpoints(ctx, work, s); err != nil {
+		if names != nil {
+			err = errors.Join(err, names.UDP.Close(), names.TCP.Close())
+		}
+		return nil, err
+	}
+	if names != nil {
+		work.Go(func() error { return names.Run(ctx) })
+	}
 	work.Go(func() error {
-		r.table.news.each(ctx, func() error { return r.vpc.setRoutes(r.table.active(r.vpc.VPC)) }, func(err error) {
+		r.table.news.each(ctx, func() error { return r.vpc.setRoutes(r.table.active(r.vpc.Network)) }, func(err error) {
 			r.log.Warn("routes not updated; retrying", "err", err)
 		})
 		return nil

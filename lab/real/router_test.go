@@ -224,16 +224,21 @@ func listenIn(t *testing.T, p *place, address string) {
 func reaches(t *testing.T, what string, from *place, to string, want bool) {
 	t.Helper()
 	eventually.NoError(t, what, func() error {
-		err := within(from.ns, func() error {
-			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", to)
-			if err == nil {
-				c.Close()
-			}
-			return err
-		})
+		err := connect(from, to)
 		if (err == nil) != want {
 			return fmt.Errorf("reached %v, want %v: %w", err == nil, want, err)
 		}
 		return nil
+	})
+}
+
+// connect opens a connection once, and closes it.
+func connect(from *place, to string) error {
+	return within(from.ns, func() error {
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", to)
+		if err == nil {
+			c.Close()
+		}
+		return err
 	})
 }

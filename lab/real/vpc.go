@@ -36,6 +36,8 @@ type Network struct {
 	// bridge. If BridgeOnHost is false, the bridge is in the router's namespace. In the
 	// router's namespace, the host's firewall does not filter the traffic between machines.
 	BridgeOnHost bool
+	// Internet describes how machines reach networks outside the host.
+	Internet Internet
 }
 
 // Validate returns one error that lists all invalid fields of n.
@@ -70,7 +72,8 @@ const (
 // vpc is the network namespace of the lab's router. A bridge connects the router, the host and
 // all machines. The host gets one link, three routes and two rules. The kernel deletes two of
 // the routes together with the link. Clean deletes the rules, and the third route, which is in
-// a separate table. The forwarding setting and the firewall of the host do not change.
+// a separate table. The forwarding settings and the firewall of the host change only if
+// Internet is on: see setInternet.
 type vpc struct {
 	Network
 	file   string // mount point of the namespace; the mount keeps the namespace after this process ends
@@ -200,7 +203,7 @@ func (v *vpc) wire() error {
 	); err != nil {
 		return err
 	}
-	return errors.Join(v.hostRoutes(host), v.routerRoutes(), v.leadAnswers(host))
+	return errors.Join(v.hostRoutes(host), v.routerRoutes(), v.leadAnswers(host), v.setInternet(host))
 }
 
 // in returns the address a with the prefix length of the VPC.
@@ -236,11 +239,11 @@ func (v *vpc) routerRoutes() error {
 	return nil
 }
 
-// destroyVPC deletes the link of the host, and the namespace that is mounted at the
-// path in the parameter file. The kernel deletes the contents of the namespace later. A
+// destroyVPC ends the internet access of the VPC. It deletes the link of the host, and the
+// namespace that is mounted at the path in the parameter file. The kernel deletes the contents of the namespace later. A
 // missing namespace or link is no error.
 func destroyVPC(file, link string) error {
-	if err := forgetAnswers(link); err != nil {
+	if err := errors.Join(closeInternet(link), forgetAnswers(link)); err != nil {
 		return err
 	}
 	host, err := netlink.NewHandle()

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -140,7 +141,7 @@ func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	child, err := os.StartProcess(p.Path, append([]string{p.Name}, p.Args...), &os.ProcAttr{
-		Dir: "/", Env: m.env, Files: []*os.File{null, out, out},
+		Dir: "/", Env: slices.Concat(m.env, p.Env), Files: []*os.File{null, out, out},
 		Sys: &unix.SysProcAttr{Setsid: true},
 	})
 	if err != nil {

@@ -59,6 +59,8 @@ type Program struct {
 	Path string   `json:"path"`
 	Args []string `json:"args"`
 	Log  string   `json:"log"`
+	// Env is the environment of this program in addition to Spec.Env.
+	Env []string `json:"env,omitempty"`
 	// Await is a Unix socket that must accept connections before the program starts.
 	Await string `json:"await,omitempty"`
 }

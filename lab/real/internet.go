@@ -1,0 +1,502 @@
+package real
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/lab/real/nameserver"
+)
+
+// Internet describes how machines reach networks outside the host. The zero value means that
+// they reach none.
+type Internet struct {
+	// IPv4 and IPv6 allow connections with this protocol. The host needs a default route.
+	IPv4, IPv6 bool
+	// Isolated also blocks the networks to which the host is directly connected. It is for a
+	// host that is a container, because its neighbours are the other containers of the lab.
+	Isolated bool
+}
+
+// FindInternet returns the access that the host's default routes allow.
+func FindInternet() (Internet, error) {
+	v4, err4 := defaultLinks(netlink.FAMILY_V4)
+	v6, err6 := defaultLinks(netlink.FAMILY_V6)
+	return Internet{IPv4: len(v4) > 0, IPv6: len(v6) > 0}, errors.Join(err4, err6)
+}
+
+// On reports whether machines reach networks outside the host.
+func (i Internet) On() bool { return i.IPv4 || i.IPv6 }
+
+// defaultLinks returns the indexes of the links with a default route of this protocol.
+func defaultLinks(family int) (links []int, err error) {
+	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+	if err != nil {
+		return nil, fmt.Errorf("reading the default routes of this host: %w", err)
+	}
+	for _, r := range routes {
+		if r.Dst != nil && (!r.Dst.IP.IsUnspecified() || !slices.Equal(r.Dst.Mask, make([]byte, len(r.Dst.Mask)))) {
+			continue
+		}
+		links = append(links, r.LinkIndex)
+		for _, hop := range r.MultiPath {
+			links = append(links, hop.LinkIndex)
+		}
+	}
+	return slices.DeleteFunc(links, func(i int) bool { return i == 0 }), nil
+}
+
+// vpc6 returns the IPv6 range of the VPC and its pods, which is a unique local range (RFC 4193).
+// It contains the second byte of the VPC's IPv4 range, so labs on one host have different ranges.
+func (n Network) vpc6() netip.Prefix {
+	a := netip.MustParseAddr("fd63:7369:6d00::").As16() // "csim" in ASCII
+	a[5] = n.VPC.Addr().As4()[1]
+	return netip.PrefixFrom(netip.AddrFrom16(a), 48)
+}
+
+// in6 returns the IPv6 address of the machine with the IPv4 address v4. Its last 32 bits are the
+// IPv4 address.
+func (n Network) in6(v4 netip.Addr) netip.Prefix {
+	a, last := n.vpc6().Addr().As16(), v4.As4()
+	copy(a[12:], last[:])
+	return netip.PrefixFrom(netip.AddrFrom16(a), 64)
+}
+
+// pods6 returns the IPv6 range of the pods on the machine with the IPv4 address v4.
+func (n Network) pods6(v4 netip.Addr) netip.Prefix {
+	a, last := n.vpc6().Addr().As16(), v4.As4()
+	copy(a[6:8], last[2:]) // the VPC has 16 bits for machines, so the ranges of two machines differ
+	return netip.PrefixFrom(netip.AddrFrom16(a), 64)
+}
+
+// setInternet gives the VPC the access in v.Internet, or takes the access away. It changes the
+// host's firewall and forwarding settings only if access is on.
+func (v *vpc) setInternet(host *netlink.Handle) error {
+	if err := v.routeInternet(host); err != nil {
+		return fmt.Errorf("routes to the internet: %w", err)
+	}
+	if !v.Internet.On() {
+		return closeInternet(v.Link)
+	}
+	if err := v.openHost(); err != nil {
+		return fmt.Errorf("internet access of machines: %w; --no-internet starts the lab without it", err)
+	}
+	return nil
+}
+
+// routeInternet sets the addresses and routes that lead packets from the router to the host and
+// back. It deletes the router's default routes of a protocol without access.
+func (v *vpc) routeInternet(host *netlink.Handle) error {
+	bridge, err := v.link.LinkByName(bridgeName)
+	if err != nil {
+		return err
+	}
+	cable, err := host.LinkByName(v.Link)
+	if err != nil {
+		return err
+	}
+	if v.Internet.IPv6 {
+		if err := errors.Join(
+			configure(v.link, bridgeName, v.in6(v.Router)), configure(host, v.Link, v.in6(v.Host)),
+			within(v.ns, func() error { return writeSetting(forward6, "1") }),
+			host.RouteReplace(&netlink.Route{LinkIndex: cable.Attrs().Index, Dst: ipNet(v.vpc6()), Gw: v.in6(v.Router).Addr().AsSlice()}),
+			// Without this route, packets to an unused address would circle between router and host.
+			v.link.RouteReplace(&netlink.Route{Dst: ipNet(v.vpc6()), Type: unix.RTN_UNREACHABLE}),
+		); err != nil {
+			return err
+		}
+	}
+	for _, r := range []struct {
+		on     bool
+		family int
+		route  netlink.Route
+	}{
+		{v.Internet.IPv4, netlink.FAMILY_V4, netlink.Route{Dst: everywhere, Gw: v.Host.AsSlice()}},
+		{v.Internet.IPv6, netlink.FAMILY_V6, netlink.Route{Dst: everywhere6, Gw: v.in6(v.Host).Addr().AsSlice()}},
+	} {
+		r.route.LinkIndex = bridge.Attrs().Index
+		if r.on {
+			err = v.link.RouteReplace(&r.route)
+		} else if err = v.link.RouteDel(&r.route); errors.Is(err, unix.ESRCH) {
+			err = nil // the router has no such route
+		}
+		if err != nil {
+			return fmt.Errorf("default route of the router: %w", err)
+		}
+	}
+	return nil
+}
+
+var everywhere6 = ipNet(netip.MustParsePrefix("::/0"))
+
+//go:embed internet.nft
+var rulesText string
+
+var rules = template.Must(template.New("internet.nft").Parse(rulesText))
+
+// guard holds the inputs of the template internet.nft.
+type guard struct {
+	Network
+	Table    string
+	VPC6     netip.Prefix
+	Denied   []netip.Prefix
+	Denied6  []netip.Prefix
+	Original map[string]string
+}
+
+// denied lists ranges outside the host that machines never reach: addresses that are valid only
+// on the host's own links, and metadata services of clouds. If the host is a virtual machine, its
+// cloud's metadata service would give the host's credentials to every pod.
+var denied = prefixes(
+	"127.0.0.0/8", "169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
+	"::1/128", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128",
+)
+
+func prefixes(all ...string) (p []netip.Prefix) {
+	for _, s := range all {
+		p = append(p, netip.MustParsePrefix(s))
+	}
+	return p
+}
+
+// Settings of the kernel, below /proc/sys.
+const (
+	forward4 = "net/ipv4/ip_forward"
+	forward6 = "net/ipv6/conf/all/forwarding"
+)
+
+// openHost lets the host forward packets between the VPC and other networks. First it writes the
+// rules that limit this traffic. The rules also hold the original values of the settings that
+// openHost changes.
+func (v *vpc) openHost() error {
+	wanted, err := v.Internet.settings()
+	if err != nil {
+		return err
+	}
+	table := tableOf(v.Link)
+	original, err := originals(table, wanted)
+	if err != nil {
+		return err
+	}
+	g := guard{Network: v.Network, Table: table, VPC6: v.vpc6(), Original: original}
+	all := denied
+	if v.Internet.Isolated {
+		near, err := v.neighbours()
+		if err != nil {
+			return err
+		}
+		all = slices.Concat(all, near)
+	}
+	for _, p := range all {
+		if p.Addr().Is4() {
+			g.Denied = append(g.Denied, p)
+		} else {
+			g.Denied6 = append(g.Denied6, p)
+		}
+	}
+	var text bytes.Buffer
+	if err := rules.Execute(&text, g); err != nil {
+		return err
+	}
+	if _, err := nft(text.String(), "-f", "-"); err != nil {
+		return err
+	}
+	for _, s := range wanted {
+		if err := writeSetting(s.path, s.value); err != nil {
+			return err
+		}
+	}
+	return passDocker(v.Link)
+}
+
+// setting is a kernel setting: a path below /proc/sys and its value.
+type setting struct{ path, value string }
+
+// settings returns the host's settings that forwarding needs, in the order of their changes. A
+// host that forwards IPv6 ignores router advertisements, and would lose its default route, unless
+// accept_ra is 2: see the kernel's ip-sysctl documentation.
+func (i Internet) settings() (all []setting, err error) {
+	if i.IPv4 {
+		all = append(all, setting{forward4, "1"})
+	}
+	if !i.IPv6 {
+		return all, nil
+	}
+	links, err := defaultLinks(netlink.FAMILY_V6)
+	if err != nil {
+		return nil, err
+	}
+	for _, index := range links {
+		l, err := netlink.LinkByIndex(index)
+		if err != nil {
+			return nil, fmt.Errorf("link of the IPv6 default route: %w", err)
+		}
+		path := "net/ipv6/conf/" + l.Attrs().Name + "/accept_ra"
+		if now, err := readSetting(path); err == nil && now != "0" { // another lab may have set 2 already
+			all = append(all, setting{path, "2"})
+		}
+	}
+	return append(all, setting{forward6, "1"}), nil
+}
+
+func readSetting(path string) (string, error) {
+	raw, err := os.ReadFile(filepath.Join("/proc/sys", path))
+	return strings.TrimSpace(string(raw)), err
+}
+
+// writeSetting changes a kernel setting if it has another value.
+func writeSetting(path, value string) error {
+	if now, err := readSetting(path); err != nil || now == value {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join("/proc/sys", path), []byte(value), 0o644); err != nil { //nolint:gosec // the kernel created the file
+		return fmt.Errorf("setting %s to %s: %w", path, value, err)
+	}
+	return nil
+}
+
+// neighbours returns the networks to which the host is directly connected, except the VPC.
+func (v *vpc) neighbours() (all []netip.Prefix, err error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		if l.Attrs().Name == v.Link || l.Attrs().Name == "lo" {
+			continue
+		}
+		addresses, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range addresses {
+			if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.IsLinkLocalUnicast() {
+				bits, _ := a.Mask.Size()
+				all = append(all, netip.PrefixFrom(ip.Unmap(), bits).Masked())
+			}
+		}
+	}
+	return all, nil
+}
+
+// hostResolvers is the file with the resolvers of the host, which the machines' name server asks.
+const hostResolvers = "/etc/resolv.conf"
+
+// NameServer returns the address of the name server for machines and pods, which is the router's
+// address. It returns the zero value if machines have no internet access.
+func (n Network) NameServer() netip.Addr {
+	if !n.Internet.On() {
+		return netip.Addr{}
+	}
+	return n.Router
+}
+
+// newNameServer opens the sockets of the name server for machines and pods. They are in the
+// router's namespace, so no program of the host can already use the port. The name server asks
+// the host's resolvers from this process's namespace, so a resolver on the host's loopback works.
+// The result is nil if machines have no internet access.
+func (r *router) newNameServer(ctx context.Context) (*nameserver.Server, error) {
+	if !r.vpc.Internet.On() {
+		return nil, nil
+	}
+	address := netip.AddrPortFrom(r.vpc.NameServer(), 53).String()
+	s := nameserver.Server{Log: r.log.With("part", "nameserver"), File: hostResolvers}
+	err := within(r.vpc.ns, func() (err error) {
+		var l net.ListenConfig
+		if s.UDP, err = l.ListenPacket(ctx, "udp", address); err != nil {
+			return err
+		}
+		if s.TCP, err = l.Listen(ctx, "tcp", address); err != nil {
+			return errors.Join(err, s.UDP.Close())
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("name server: %w", err)
+	}
+	return &s, nil
+}
+
+// tablePrefix begins the name of the nftables table of each lab. The host's link follows.
+const tablePrefix = "cloudsim-"
+
+func tableOf(link string) string { return tablePrefix + link }
+
+// tables returns the names of all labs' tables in this network namespace.
+func tables() (all []string, err error) {
+	out, err := nft("", "list", "tables", "inet")
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 3 && strings.HasPrefix(f[2], tablePrefix) {
+			all = append(all, f[2])
+		}
+	}
+	return all, err
+}
+
+// remembered finds the original value of a setting in the rules of internet.nft.
+var remembered = regexp.MustCompile(`comment "(net/[^"=]+)=([^"]*)"`)
+
+// remember returns the original values that a lab's table holds.
+func remember(table string) (map[string]string, error) {
+	out, err := nft("", "list", "chain", "inet", table, "original")
+	all := map[string]string{}
+	for _, m := range remembered.FindAllStringSubmatch(out, -1) {
+		all[m[1]] = m[2]
+	}
+	return all, err
+}
+
+// originals returns the values that the wanted settings had before a lab changed them. Labs on the
+// same host share the settings, so the value may be in the table of another lab. It is in the
+// table of this lab if an earlier run was killed. If no lab has changed a setting, and the setting
+// already has the wanted value, the result does not contain the setting.
+func originals(table string, wanted []setting) (map[string]string, error) {
+	labs, err := tables()
+	if err != nil {
+		return nil, err
+	}
+	known, all := map[string]string{}, map[string]string{}
+	for _, t := range labs {
+		values, err := remember(t)
+		if err != nil {
+			return nil, err
+		}
+		for path, value := range values {
+			known[path] = value
+			if t == table {
+				all[path] = value // also a setting that this run does not need, for the restore
+			}
+		}
+	}
+	for _, s := range wanted {
+		now, err := readSetting(s.path)
+		if err != nil {
+			return nil, err
+		}
+		if before, ok := known[s.path]; ok {
+			all[s.path] = before
+		} else if now != s.value {
+			all[s.path] = now
+		}
+	}
+	return all, nil
+}
+
+// closeInternet removes the rules of the lab with this link from the host. It restores the
+// settings that the lab changed, unless another lab still needs them. Missing rules are no error.
+func closeInternet(link string) error {
+	if _, err := exec.LookPath("nft"); err != nil {
+		return nil // without this program no lab has written rules
+	}
+	labs, err := tables()
+	if err != nil {
+		return err
+	}
+	table := tableOf(link)
+	if !slices.Contains(labs, table) {
+		return nil
+	}
+	restore, err := remember(table)
+	if err != nil {
+		return err
+	}
+	for _, other := range labs {
+		if other == table {
+			continue
+		}
+		values, err := remember(other)
+		if err != nil {
+			return err
+		}
+		for path := range values {
+			delete(restore, path)
+		}
+	}
+	for path, value := range restore {
+		if err := writeSetting(path, value); err != nil && !errors.Is(err, os.ErrNotExist) { // the link may be gone
+			return err
+		}
+	}
+	if err := leaveDocker(link); err != nil {
+		return err
+	}
+	_, err = nft("", "delete", "table", "inet", table)
+	return err
+}
+
+// nft runs the program nft with the input text, and returns its output.
+func nft(text string, args ...string) (string, error) { return filter(text, "nft", args...) }
+
+func filter(text, program string, args ...string) (string, error) {
+	cmd := exec.Command(program, args...)
+	cmd.Stdin = strings.NewReader(text)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, lastLines(errs.String(), 1))
+	}
+	return out.String(), nil
+}
+
+// dockerChain is the chain of iptables for rules of users. Docker creates it, and drops all other
+// forwarded packets. A rule of nftables in another table cannot accept these packets.
+const dockerChain = "DOCKER-USER"
+
+// dockerRules returns the rules of iptables that accept the traffic of a lab.
+func dockerRules(link string) [][]string {
+	return [][]string{
+		{dockerChain, "-i", link, "-j", "ACCEPT"},
+		{dockerChain, "-o", link, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT"},
+	}
+}
+
+// passDocker lets Docker's firewall accept the traffic of a lab. The lab's own rules still apply.
+func passDocker(link string) error {
+	return eachDockerRule(link, func(program string, rule []string) error {
+		if _, err := filter("", program, slices.Concat([]string{"-w", "-C"}, rule)...); err == nil {
+			return nil
+		}
+		_, err := filter("", program, slices.Concat([]string{"-w", "-I"}, rule)...)
+		return err
+	})
+}
+
+// leaveDocker removes the rules of passDocker. A missing rule is no error.
+func leaveDocker(link string) error {
+	return eachDockerRule(link, func(program string, rule []string) error {
+		if _, err := filter("", program, slices.Concat([]string{"-w", "-C"}, rule)...); err != nil {
+			return nil
+		}
+		_, err := filter("", program, slices.Concat([]string{"-w", "-D"}, rule)...)
+		return err
+	})
+}
+
+// eachDockerRule calls fn for each rule and each protocol for which Docker has its chain.
+func eachDockerRule(link string, fn func(program string, rule []string) error) error {
+	for _, program := range []string{"iptables", "ip6tables"} {
+		if _, err := filter("", program, "-w", "-n", "-L", dockerChain); err != nil {
+			continue // Docker does not run, or does not filter this protocol
+		}
+		for _, rule := range dockerRules(link) {
+			if err := fn(program, rule); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package real
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strings"
+)
+
+// Mirror is a registry from which machines pull the images of another registry.
+type Mirror struct {
+	Host string // the registry in image names, with its port if the names contain one
+	URL  string // the mirror; the scheme is http or https
+}
+
+// ParseMirror parses the form HOST=URL.
+func ParseMirror(s string) (Mirror, error) {
+	host, address, ok := strings.Cut(s, "=")
+	m := Mirror{host, address}
+	switch {
+	case !ok || host == "" || address == "":
+		return m, errors.New("want HOST=URL, for example docker.io=https://mirror.example.com")
+	case strings.ContainsAny(host, "/ \t\"'\\") || strings.HasPrefix(host, "."):
+		return m, fmt.Errorf("%q is not the registry of an image name, such as docker.io or registry.example.com:5000", host)
+	}
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return m, err
+	case u.Scheme != "http" && u.Scheme != "https":
+		return m, fmt.Errorf("the URL %s must begin with http:// or https://", address)
+	case u.Hostname() == "":
+		return m, fmt.Errorf("the URL %s has no host", address)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return m, fmt.Errorf("the URL %s may have only a scheme, a host, a port and a path", u.Redacted())
+	case OnLoopback(u):
+		return m, fmt.Errorf("machines do not reach %s, because it is on the loopback of this host: let the mirror listen on another computer", u.Host)
+	}
+	return m, nil
+}
+
+// OnLoopback reports whether the host of a URL is on the loopback of this host.
+func OnLoopback(u *url.URL) bool {
+	a, err := netip.ParseAddr(u.Hostname())
+	return err == nil && a.IsLoopback() || strings.EqualFold(u.Hostname(), "localhost")
+}
+
+// mirrors writes containerd's settings for mirrors, and deletes the settings of all other
+// registries. containerd asks the mirrors of a registry in the given order, and then the registry
+// itself.
+func (f folder) mirrors(all []Mirror) error {
+	if err := f.remove(registriesDir); err != nil {
+		return err
+	}
+	files := map[string]string{}
+	for _, m := range all {
+		at := filepath.Join(registriesDir, m.Host, "hosts.toml")
+		files[at] += fmt.Sprintf("[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", m.URL)
+	}
+	for at, text := range files {
+		if err := f.writeFile(at, []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package real
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestParseMirror(t *testing.T) {
+	for s, want := range map[string]string{
+		"docker.io=https://mirror.example.com":       "",
+		"docker.io=http://10.0.0.1:5000/cache":       "",
+		"registry.test:5000=http://[2001:db8::1]:80": "",
+		"docker.io":                           "want HOST=URL",
+		"=http://mirror":                      "want HOST=URL",
+		"docker.io=":                          "want HOST=URL",
+		"https://docker.io=http://mirror":     "not the registry of an image name",
+		"../../etc=http://mirror":             "not the registry of an image name",
+		"..=http://mirror":                    "not the registry of an image name",
+		"docker.io=mirror:5000":               "must begin with http",
+		"docker.io=ftp://mirror":              "must begin with http",
+		"docker.io=http://":                   "has no host",
+		"docker.io=http://:5000":              "has no host",
+		"docker.io=http://mirror:port":        "invalid port",
+		"docker.io=http://user:secret@mirror": "http://user:xxxxx@mirror may have only",
+		"docker.io=http://mirror?x=y":         "may have only",
+		"docker.io=http://127.0.0.1:5000":     "loopback",
+		"docker.io=http://localhost:5000":     "loopback",
+		"docker.io=http://[::1]:5000":         "loopback",
+	} {
+		if _, err := ParseMirror(s); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got error %v, want %q", s, err, want)
+		}
+	}
+}
+
+// A registry can have several mirrors. Their order is the order of the flags. A mirror that the
+// lab no longer has leaves no file.
+func TestMirrorFiles(t *testing.T) {
+	f := folder(t.TempDir())
+	if err := f.mirrors([]Mirror{{"old.example.com", "http://a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.mirrors([]Mirror{{"docker.io", "http://b"}, {"ghcr.io", "http://c"}, {"docker.io", "http://a"}}); err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]string{
+		"docker.io": "[host.\"http://b\"]\n  capabilities = [\"pull\", \"resolve\"]\n[host.\"http://a\"]\n  capabilities = [\"pull\", \"resolve\"]\n",
+		"ghcr.io":   "[host.\"http://c\"]\n  capabilities = [\"pull\", \"resolve\"]\n",
+	} {
+		raw, err := os.ReadFile(f.path(registriesDir, host, "hosts.toml"))
+		if err != nil || string(raw) != want {
+			t.Errorf("%s: got %q, error %v; want %q", host, raw, err, want)
+		}
+	}
+	if _, err := os.Stat(f.path(registriesDir, "old.example.com")); !os.IsNotExist(err) {
+		t.Errorf("settings of the old mirror: got error %v", err)
+	}
+}
