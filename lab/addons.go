@@ -6,10 +6,12 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"text/template"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,23 +25,36 @@ import (
 var rbacObjects []byte
 
 //go:embed dns.yaml
-var dnsObjects []byte
+var dnsText string
+
+var dnsObjects = template.Must(template.New("dns.yaml").Parse(dnsText))
 
 // InstallRoles applies the RBAC objects of the lab's components.
 func InstallRoles(ctx context.Context, k *kubernetes.Clientset) error {
 	return apply(ctx, k, rbacObjects)
 }
 
+// Addons holds the inputs of InstallRealAddons.
+type Addons struct {
+	CRDs       string     // folder with the definitions of snapshots; "" omits the objects for volumes
+	ServeAs    []string   // legacy names of the CSI driver
+	Pulls      []byte     // the permission to pull images, as YAML
+	NameServer netip.Addr // resolves names outside the cluster; the zero value means none
+}
+
 // InstallRealAddons applies the objects for real machines: a name server, the permission
-// to pull images, and volumes. The argument crds is the folder with the definitions of
-// snapshots. If it is empty, InstallRealAddons omits the objects for volumes.
-func InstallRealAddons(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string, pulls []byte) error {
-	if crds != "" {
-		if err := installVolumeAddons(ctx, k, crds, serveAs); err != nil {
+// to pull images, and volumes.
+func InstallRealAddons(ctx context.Context, k *kubernetes.Clientset, a Addons) error {
+	if a.CRDs != "" {
+		if err := installVolumeAddons(ctx, k, a.CRDs, a.ServeAs); err != nil {
 			return err
 		}
 	}
-	return errors.Join(apply(ctx, k, dnsObjects), apply(ctx, k, pulls))
+	var dns bytes.Buffer
+	if err := dnsObjects.Execute(&dns, a); err != nil {
+		return err
+	}
+	return errors.Join(apply(ctx, k, dns.Bytes()), apply(ctx, k, a.Pulls))
 }
 
 // apply applies the objects of a YAML file with server-side apply.

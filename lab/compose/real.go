@@ -47,12 +47,28 @@ func networksOf(nodes lab.Nodes) lab.Networks {
 	return n
 }
 
-// vpc returns the VPC. Its bridge is in the network namespace that the router and
-// all hosts of machines share.
+// vpc returns the VPC without internet access. Its bridge is in the network namespace that the
+// router and all hosts of machines share.
 func vpc() real.Network {
 	n := networksOf(lab.Real).VPCNetwork(vpcLink)
 	n.BridgeOnHost = true
 	return n
+}
+
+// Pulls holds the settings of machines for networks outside the lab.
+type Pulls struct {
+	NoInternet bool          // machines reach no network outside the lab
+	Mirrors    []real.Mirror // registry mirrors
+	Proxy      lab.Proxy     // HTTP proxy for pulls
+}
+
+// connected returns the VPC with the internet access of machines. Machines do not reach the
+// networks of this container, because the control plane is there.
+func connected(noInternet bool) (real.Network, lab.Internet, error) {
+	n := vpc()
+	found, err := lab.FindInternet(noInternet)
+	n.Internet = real.Internet{IPv4: found.IPv4, IPv6: found.IPv6, Isolated: true}
+	return n, found, err
 }
 
 // CloudFlags returns the flags of the cloud, by name, that set the address
@@ -111,13 +127,18 @@ func (c Dir) openReal(service string) error {
 
 // Route creates the VPC to which the hosts of all zones connect their machines. It
 // runs the VPC's router until ctx ends.
-func (c Dir) Route(ctx context.Context, log *slog.Logger) error {
+func (c Dir) Route(ctx context.Context, log *slog.Logger, noInternet bool) error {
 	if err := c.openReal("router"); err != nil {
 		return err
 	}
+	n, found, err := connected(noInternet)
+	if err != nil {
+		return err
+	}
+	log.Info(found.String())
 	return real.Route(ctx, log, real.RouterConfig{
 		Cloud: lab.ComponentClient("router", cloudURL, c.token("router")),
-		Dir:   routerDir, Network: vpc(),
+		Dir:   routerDir, Network: n,
 		Services: real.Services{
 			Metadata: lab.ComponentClient("metadata", cloudURL, c.metadataToken()),
 			// The cloud runs in this network namespace. It listens directly on the address
@@ -129,9 +150,19 @@ func (c Dir) Route(ctx context.Context, log *slog.Logger) error {
 
 // Machines runs the hypervisor of real machines for the instances in these zones until
 // ctx ends. No zones means all zones.
-func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string) error {
+func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p Pulls) error {
 	if err := c.openReal("machines"); err != nil {
 		return err
+	}
+	n, found, err := connected(p.NoInternet)
+	if err != nil {
+		return err
+	}
+	var env []string
+	if found.Off == "" {
+		if env, err = p.Proxy.Env(networksOf(lab.Real)); err != nil {
+			log.Warn(err.Error())
+		}
 	}
 	volume, err := os.Open(machinesDir)
 	if err != nil {
@@ -162,7 +193,7 @@ func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string) err
 	self, kube := filepath.Join(binDir, "allinone"), filepath.Join(binDir, "kube")
 	return real.Run(ctx, log, lab.InCluster(k, keys, apiPort, real.Config{
 		Cloud: lab.ComponentClient("hypervisor", cloudURL, c.machineToken("hypervisor")), Zones: zones,
-		Dir: machinesDir, Name: name, Network: vpc(),
+		Dir: machinesDir, Name: name, Network: n, Mirrors: p.Mirrors, RuntimeEnv: env,
 		Registry: real.Registry{Name: hostAt(registryPort), CA: filepath.Join(cloudDir, "registry", "ca.crt"), Kubelet: pulls},
 		Programs: lab.RealPrograms(filepath.Join(componentsDir, "machine"), self, func(string) string { return kube }),
 		Volumes: &real.Volumes{
@@ -218,7 +249,7 @@ func (c Dir) machineName(zones []string) (string, error) {
 
 // InstallAddons applies the objects that machines and volumes need in the cluster: the name
 // server, the permission to pull images, snapshot definitions and storage classes.
-func (c Dir) InstallAddons(ctx context.Context) error {
+func (c Dir) InstallAddons(ctx context.Context, noInternet bool) error {
 	k, err := lab.Connect(c.file("toolbox", "kubeconfig"), "")
 	if err != nil {
 		return err
@@ -227,5 +258,9 @@ func (c Dir) InstallAddons(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return lab.InstallRealAddons(ctx, k, filepath.Join(componentsDir, "csi", "crds"), nil, pulls[node.RBACFile])
+	n, _, err := connected(noInternet)
+	if err != nil {
+		return err
+	}
+	return lab.InstallRealAddons(ctx, k, lab.Addons{CRDs: filepath.Join(componentsDir, "csi", "crds"), Pulls: pulls[node.RBACFile], NameServer: n.NameServer()})
 }

@@ -29,5 +29,5 @@ func (p *plan) installAddons(ctx context.Context) error {
 	if p.hasVolumes() {
 		crds = filepath.Join(p.CSIDir, "crds")
 	}
-	return lab.InstallRealAddons(ctx, k, crds, p.ServeAs, pulls[node.RBACFile])
+	return lab.InstallRealAddons(ctx, k, lab.Addons{CRDs: crds, ServeAs: p.ServeAs, Pulls: pulls[node.RBACFile], NameServer: p.vpc().NameServer()})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/real"
 	"path/filepath"
 	"slices"
 	"time"
@@ -34,6 +35,9 @@ type Config struct {
 	KubeBinDir string    // folder with Kubernetes' separate binaries, preferred to Kube, "" means none
 	MachineDir string    // folder with the components of real machines, needed for real nodes only
 	Archives   string    // folder of *.tar files with more images for real machines, "" means none
+	NoInternet bool      // real machines reach no network outside the host
+	Mirrors    []string  // registry mirrors for real machines, in the form HOST=URL
+	Proxy      lab.Proxy // HTTP proxy for the pulls of real machines
 	PortBase   *int      // first port, 0 picks free ports, nil keeps the last start's ports
 	Nodes      lab.Nodes // kind of nodes
 	CCM        CCM       // cloud controller manager; "" means OwnCCM
@@ -87,6 +91,14 @@ func (c Config) Validate() error {
 	}
 	if c.Nodes != lab.Hollow && c.Nodes != lab.Real && c.Nodes != lab.None {
 		bad("nodes must be %s, %s or %s, got %q", lab.Hollow, lab.Real, lab.None, c.Nodes)
+	}
+	for _, m := range c.Mirrors {
+		if _, err := real.ParseMirror(m); err != nil {
+			bad("--registry-mirror %q: %w", m, err)
+		}
+	}
+	if len(c.Mirrors) > 0 && (c.Nodes != lab.Real || c.NoInternet) {
+		bad("--registry-mirror needs --nodes real with internet access: other nodes pull no images")
 	}
 	if c.CCM != "" && c.CCM != OwnCCM && c.CCM != NoCCM {
 		bad("ccm must be %s or %s, got %q", OwnCCM, NoCCM, c.CCM)

@@ -29,6 +29,7 @@ type plan struct {
 	dir      Dir
 	ports    ports
 	networks lab.Networks
+	internet lab.Internet // access of real machines
 	// releaseNetworks ends the claim of the networks.
 	releaseNetworks func()
 	began           time.Time

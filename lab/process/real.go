@@ -13,7 +13,41 @@ import (
 )
 
 // vpc returns the network of this lab's machines.
-func (p *plan) vpc() real.Network { return p.networks.VPCNetwork(p.dir.cable()) }
+func (p *plan) vpc() real.Network {
+	n := p.networks.VPCNetwork(p.dir.cable())
+	n.Internet = real.Internet{IPv4: p.internet.IPv4, IPv6: p.internet.IPv6}
+	return n
+}
+
+// findInternet decides whether machines reach the internet, and tells the user.
+func (p *plan) findInternet() (err error) {
+	if p.Nodes != lab.Real {
+		return nil
+	}
+	if p.internet, err = lab.FindInternet(p.NoInternet); err == nil {
+		p.say("%s", p.internet)
+	}
+	return err
+}
+
+// pulls returns the mirrors and the environment for the container runtime of machines.
+func (p *plan) pulls() (mirrors []real.Mirror, env []string, err error) {
+	if p.internet.Off != "" {
+		return nil, nil, nil
+	}
+	for _, s := range p.Mirrors {
+		m, err := real.ParseMirror(s)
+		if err != nil {
+			return nil, nil, err
+		}
+		mirrors = append(mirrors, m)
+	}
+	env, unusable := p.Proxy.Env(p.networks)
+	if unusable != nil {
+		p.say("%s", unusable)
+	}
+	return mirrors, env, nil
+}
 
 // hash returns a short hash of the data dir. The lab's names on the host contain the
 // hash, so labs do not conflict.
@@ -123,10 +157,15 @@ func (p *plan) realHypervisor(log *slog.Logger) component {
 func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {
 	n := p.vpc()
 	files, err := p.registryFiles()
+	if err != nil {
+		return real.Config{}, err
+	}
+	mirrors, env, err := p.pulls()
 	api, cloud := p.ports["kube-apiserver"], p.ports["cloudsim"]
 	return lab.InCluster(k, p.pki, api, real.Config{
 		Cloud: p.hypervisorClient(), Dir: p.dir.machines(), Name: p.dir.machineName(), Network: n,
 		Registry: real.Registry{Name: p.registryName(), CA: p.dir.path("cloud", "registry", "ca.crt"), Kubelet: files},
+		Mirrors:  mirrors, RuntimeEnv: env,
 		Programs: p.realPrograms(), ClusterDNS: lab.ClusterDNS.String(),
 		Router: &real.Services{
 			Metadata:  p.componentClient("metadata"),

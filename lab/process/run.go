@@ -120,7 +120,7 @@ func prepare(ctx context.Context, c Config, say func(string, ...any)) (*plan, er
 		}
 		return nil, err
 	}
-	if err := p.write(m); err != nil {
+	if err := errors.Join(p.findInternet(), p.write(m)); err != nil {
 		p.releaseNetworks()
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	if err != nil {
 		return err
 	}
-	d := &diary{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Nodes: p.Nodes, Since: p.began}}
+	d := &diary{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Nodes: p.Nodes, Internet: p.internet, Since: p.began}}
 	for _, c := range table {
 		file := c.name
 		if c.run != nil {

@@ -114,11 +114,12 @@ type running struct {
 
 // record is the content of run.json: the running components.
 type record struct {
-	Supervisor process   `json:"supervisor"`
-	Nodes      lab.Nodes `json:"nodes"`
-	Since      time.Time `json:"since"`
-	Ready      bool      `json:"ready"`
-	Components []running `json:"components"` // in the order of the table
+	Supervisor process      `json:"supervisor"`
+	Nodes      lab.Nodes    `json:"nodes"`
+	Internet   lab.Internet `json:"internet,omitzero"`
+	Since      time.Time    `json:"since"`
+	Ready      bool         `json:"ready"`
+	Components []running    `json:"components"` // in the order of the table
 }
 
 func (d Dir) record() (record, error) {

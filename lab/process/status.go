@@ -20,8 +20,9 @@ type Report struct {
 	Kubeconfig string            `json:"kubeconfig"`
 	EnvFile    string            `json:"envFile"`
 	Nodes      lab.Nodes         `json:"nodes,omitempty"`
-	Host       string            `json:"host"` // part of the names of the lab's resources on the host
-	PID        int               `json:"pid"`  // pid of the process that runs the lab, 0 if no lab runs
+	Internet   lab.Internet      `json:"internet,omitzero"` // access of real nodes, set only while a lab runs
+	Host       string            `json:"host"`              // part of the names of the lab's resources on the host
+	PID        int               `json:"pid"`               // pid of the process that runs the lab, 0 if no lab runs
 	Since      time.Time         `json:"since,omitzero"`
 	Ready      bool              `json:"ready"`
 	Components []ComponentReport `json:"components"`
@@ -66,7 +67,7 @@ func Status(d Dir) (Report, error) {
 		}
 	}
 	if r.Supervisor.runs() {
-		out.PID, out.Since, out.Ready = r.Supervisor.PID, r.Since, r.Ready
+		out.PID, out.Since, out.Ready, out.Internet = r.Supervisor.PID, r.Since, r.Ready, r.Internet
 	}
 	for _, c := range r.Components {
 		cr := ComponentReport{Name: c.Name, Address: c.Address, Log: c.Log, Restarts: c.Restarts, Inside: c.Process == r.Supervisor}

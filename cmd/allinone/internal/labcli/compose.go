@@ -10,12 +10,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/servecli"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/lab"
 	"github.com/cloudsim-dev/allinone/lab/compose"
 	"github.com/cloudsim-dev/allinone/lab/process"
+	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
 // NewComposeCommand returns the command "allinone compose".
@@ -110,7 +112,11 @@ there for the nodes.`,
 }
 
 func newComposeRouterCommand(e cli.Env) *cobra.Command {
-	return composeWork(e, compose.Dir.Route, cobra.Command{
+	var noInternet bool
+	work := func(c compose.Dir, ctx context.Context, log *slog.Logger) error {
+		return c.Route(ctx, log, noInternet)
+	}
+	cmd := composeWork(e, work, cobra.Command{
 		Use:   "router",
 		Short: "Create the network of real machines, and route in it",
 		Long: `Create the network of the real machines, and serve as its router: the router has the
@@ -122,12 +128,32 @@ The router logs which running instances have no machine because no host serves
 their zone.`,
 		Example: `  allinone compose router --dir /lab`,
 	})
+	noInternetFlag(cmd.Flags(), &noInternet)
+	return cmd
+}
+
+// noInternetFlag adds the flag that turns the internet access of real nodes off.
+func noInternetFlag(fl *pflag.FlagSet, off *bool) {
+	fl.BoolVar(off, "no-internet", false, "give real nodes no internet access, also if this host has a default route")
+}
+
+// mirrorFlag adds the flag for registry mirrors.
+func mirrorFlag(fl *pflag.FlagSet, mirrors *[]string) {
+	fl.StringSliceVar(mirrors, "registry-mirror", nil, "`HOST=URL` of a mirror from which real nodes pull the images of the registry HOST; may be repeated")
 }
 
 func newComposeMachinesCommand(e cli.Env) *cobra.Command {
-	var zones []string
+	var zones, mirrors []string
+	var pulls compose.Pulls
 	work := func(c compose.Dir, ctx context.Context, log *slog.Logger) error {
-		return c.Machines(ctx, log, zones)
+		for _, s := range mirrors {
+			m, err := real.ParseMirror(s)
+			if err != nil {
+				return cloudsim.Errorf(cloudsim.Invalid, "--registry-mirror %q: %w", s, err)
+			}
+			pulls.Mirrors = append(pulls.Mirrors, m)
+		}
+		return c.Machines(ctx, log, zones, pulls)
 	}
 	cmd := composeWork(e, work, cobra.Command{
 		Use:   "machines",
@@ -141,6 +167,11 @@ end, and the next start boots them again. If it is stopped, it shuts them down.`
   allinone compose machines --zone sim-1b --zone sim-1c`,
 	})
 	cmd.Flags().StringSliceVar(&zones, "zone", nil, "zone of the instances to run; may be repeated (default: all zones)")
+	noInternetFlag(cmd.Flags(), &pulls.NoInternet)
+	mirrorFlag(cmd.Flags(), &mirrors)
+	cmd.Flags().StringVar(&pulls.Proxy.HTTP, "http-proxy", "", "`URL` of the proxy for image pulls over HTTP")
+	cmd.Flags().StringVar(&pulls.Proxy.HTTPS, "https-proxy", "", "`URL` of the proxy for image pulls over HTTPS")
+	cmd.Flags().StringVar(&pulls.Proxy.No, "no-proxy", "", "hosts of image pulls without a proxy, in the format of NO_PROXY")
 	return cmd
 }
 
@@ -198,6 +229,7 @@ container of the host that has the node's machine.`,
 
 func newComposeAddonsCommand(e cli.Env) *cobra.Command {
 	var dir string
+	var noInternet bool
 	cmd := &cobra.Command{
 		Use:   "addons",
 		Short: "Install the add-ons that real machines need into the cluster",
@@ -206,7 +238,7 @@ definitions and the storage classes.`,
 		Example: `  allinone compose addons --dir /lab`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := compose.Dir(dir).InstallAddons(cmd.Context()); err != nil {
+			if err := compose.Dir(dir).InstallAddons(cmd.Context(), noInternet); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintln(e.Stdout, "the cluster has a name server and storage classes")
@@ -214,6 +246,7 @@ definitions and the storage classes.`,
 		},
 	}
 	composedFlag(cmd.Flags(), &dir)
+	noInternetFlag(cmd.Flags(), &noInternet)
 	return cmd
 }
 

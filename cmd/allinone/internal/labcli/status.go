@@ -10,6 +10,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/lab"
 	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
@@ -68,6 +69,9 @@ func printStatus(w io.Writer, o cli.Output, r process.Report) error {
 		total += c.Proportional
 	}
 	_, err := fmt.Fprintf(w, "\n%s of memory in total.\n", memoryCell(total))
+	if err == nil && r.Nodes == lab.Real {
+		_, err = fmt.Fprintf(w, "Internet: %s.\n", r.Internet)
+	}
 	return err
 }
 

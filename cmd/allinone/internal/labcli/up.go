@@ -3,6 +3,7 @@
 package labcli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,6 +53,9 @@ and why the others are not. The lab keeps running. With --detach, the exit code 
 then 10. Without --detach, 'up' waits and reports when all nodes are Ready. If they
 never become Ready, the exit code is 10 when the lab is stopped.
 
+Real nodes reach the internet if this host has a default route. Their pulls of images
+use the proxy in HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
+
 The data dir holds the cluster and the cloud. The next 'up' continues with both.`,
 		Example: `  # Three nodes in three zones
   allinone up
@@ -63,7 +67,7 @@ The data dir holds the cluster and the cloud. The next 'up' continues with both.
   allinone down --data-dir ./second`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.complete(cmd.Flags()); err != nil {
+			if err := f.complete(cmd.Flags(), e); err != nil {
 				return err
 			}
 			if f.detach {
@@ -83,6 +87,8 @@ The data dir holds the cluster and the cloud. The next 'up' continues with both.
 	fl.IntVar(&f.portBase, "port-base", process.DefaultPortBase, "first port of the lab; 0 chooses free ports (default: the ports of the last start)")
 	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with Kubernetes' own binaries, instead of bin/kube")
 	fl.StringVar(&f.Archives, "image-archives", "", "folder with images for real nodes: OCI or Docker archives, *.tar")
+	noInternetFlag(fl, &f.NoInternet)
+	mirrorFlag(fl, &f.Mirrors)
 	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "let kube-apiserver reach nodes through the lab's network proxy")
 	fl.StringVar(&f.EgressConfig, "egress-selector-config-file", "", "EgressSelectorConfiguration of an existing network proxy, instead of the lab's network proxy")
 	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "in-tree drivers that the CSI driver also serves (KEP-625): "+cli.Join(csidriver.LegacyNames()))
@@ -116,7 +122,7 @@ func labDir(dir string) (process.Dir, error) {
 
 // complete validates the flags. It adds the path of this binary, and the paths of the other
 // files of allinone in the same folder.
-func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
+func (f *upFlags) complete(fl *pflag.FlagSet, e cli.Env) (err error) {
 	if f.DataDir, err = labDir(f.dataDir); err != nil {
 		return err
 	}
@@ -133,6 +139,7 @@ func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 			}
 		}
 	}
+	f.Proxy = proxyFrom(e.Getenv)
 	if fl.Changed("port-base") {
 		f.PortBase = &f.portBase
 	}
@@ -145,6 +152,13 @@ func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 		return cli.BadFlag("serve-as", strings.Join(f.ServeAs, ","), "--nodes real with it: other nodes mount nothing")
 	}
 	return cloudsim.Misuse(f.Validate())
+}
+
+// proxyFrom returns the HTTP proxy of the environment. As for curl, names in lower case are
+// possible, too.
+func proxyFrom(getenv func(string) string) lab.Proxy {
+	value := func(name string) string { return cmp.Or(getenv(name), getenv(strings.ToLower(name))) }
+	return lab.Proxy{HTTP: value("HTTP_PROXY"), HTTPS: value("HTTPS_PROXY"), No: value("NO_PROXY")}
 }
 
 // run runs the lab in this process until ctx ends.

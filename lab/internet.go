@@ -1,0 +1,76 @@
+package lab
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/lab/real"
+)
+
+// Proxy holds the HTTP proxy for image pulls of real machines. The fields have the format of the
+// environment variables HTTP_PROXY, HTTPS_PROXY and NO_PROXY. The zero value means no proxy.
+type Proxy struct{ HTTP, HTTPS, No string }
+
+// Env returns the environment variables for the container runtime of machines. NO_PROXY also
+// contains the networks of the lab. Env returns an error if machines cannot reach a proxy.
+func (p Proxy) Env(n Networks) ([]string, error) {
+	var env []string
+	for _, v := range []struct{ name, value string }{{"HTTP_PROXY", p.HTTP}, {"HTTPS_PROXY", p.HTTPS}} {
+		if v.value == "" {
+			continue
+		}
+		value := v.value
+		if !strings.Contains(value, "://") {
+			value = "http://" + value // as curl and Go's standard library do
+		}
+		u, err := url.Parse(value)
+		if err != nil || u.Hostname() == "" {
+			return nil, fmt.Errorf("%s is not the URL of a proxy, so machines pull images without it", v.name)
+		}
+		if real.OnLoopback(u) {
+			return nil, fmt.Errorf("%s is on the loopback of this host, so machines pull images without it", v.name)
+		}
+		env = append(env, v.name+"="+v.value)
+	}
+	if env == nil {
+		return nil, nil
+	}
+	direct := slices.DeleteFunc([]string{p.No, "localhost", "127.0.0.1", "::1", n.VPC, n.Pods, ServiceRange, ".svc", ".cluster.local"},
+		func(s string) bool { return s == "" })
+	return append(env, "NO_PROXY="+strings.Join(direct, ",")), nil
+}
+
+// Internet describes whether real machines reach networks outside the host.
+type Internet struct {
+	IPv4 bool `json:"ipv4"`
+	IPv6 bool `json:"ipv6"`
+	// Off is the reason if machines have no access.
+	Off string `json:"off,omitempty"`
+}
+
+// FindInternet returns the access of machines on this host. The argument none turns the access
+// off.
+func FindInternet(none bool) (Internet, error) {
+	if none {
+		return Internet{Off: "--no-internet"}, nil
+	}
+	found, err := real.FindInternet()
+	if err == nil && !found.On() {
+		return Internet{Off: "this host has no default route"}, nil
+	}
+	return Internet{IPv4: found.IPv4, IPv6: found.IPv6}, err
+}
+
+func (i Internet) String() string {
+	switch {
+	case i.IPv4 && i.IPv6:
+		return "machines reach the internet over IPv4 and IPv6"
+	case i.IPv4:
+		return "machines reach the internet over IPv4; for IPv6, this host has no default route"
+	case i.IPv6:
+		return "machines reach the internet over IPv6; for IPv4, this host has no default route"
+	}
+	return "machines have no internet access: " + i.Off
+}
