@@ -31,6 +31,7 @@ type labRun struct {
 	t        *testing.T
 	allinone string
 	dir      string
+	enter    []string // command that runs programs in other namespaces; nil means the test's own
 }
 
 // labStatus is the part of `allinone status -o json` that the tests need.
@@ -67,9 +68,22 @@ func newLab(t *testing.T) *labRun {
 		if t.Failed() {
 			l.dump()
 		}
-		_ = exec.Command(bin, "down", "--data-dir", l.dir).Run()
+		l.down()
 	})
 	return l
+}
+
+// down stops the lab at the end of a test.
+func (l *labRun) down() {
+	_ = l.command(context.Background(), l.allinone, "down").Run()
+}
+
+// command returns the command that runs a program with the lab's environment.
+func (l *labRun) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	all := slices.Concat(l.enter, []string{name}, args)
+	cmd := exec.CommandContext(ctx, all[0], all[1:]...)
+	cmd.Env = l.env()
+	return cmd
 }
 
 // dump copies the logs of the lab after a failed test, and prints the end of each log.
@@ -93,8 +107,7 @@ func (l *labRun) env() []string {
 func (l *labRun) try(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(l.t.Context(), scaled(2*time.Minute))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = l.env()
+	cmd := l.command(ctx, name, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

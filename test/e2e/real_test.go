@@ -30,7 +30,7 @@ func newRealLab(t *testing.T) *labRun {
 }
 
 // left returns the host's resources that belong to the lab's machines: processes, cgroups, links,
-// mounts and routing rules.
+// mounts, routing rules and tables of nftables.
 func (l *labRun) left() []string {
 	l.t.Helper()
 	var all []string
@@ -55,6 +55,9 @@ func (l *labRun) left() []string {
 	}
 	if rules := l.must("ip", "rule", "show"); strings.Contains(rules, "csim-"+hash) {
 		all = append(all, "rules:\n"+rules)
+	}
+	if tables := l.must("nft", "list", "tables"); strings.Contains(tables, "cloudsim-csim-"+hash) {
+		all = append(all, "tables:\n"+tables)
 	}
 	for _, pattern := range []string{"/sys/fs/cgroup/cloudsim-", "/sys/fs/cgroup/*/cloudsim-"} {
 		found, err := filepath.Glob(pattern + hash)
