@@ -4,6 +4,10 @@ import "time"
 
 // AuditEntry records one API call and its outcome.
 type AuditEntry struct {
+	// Number orders the entries. Numbers rise by 1. After a restart of the cloud
+	// they continue with a higher number. A reader stores the Number of the last
+	// entry that it handled, and continues after this entry.
+	Number    uint64    `json:"number" doc:"Position in the audit trail. Numbers rise by 1, and after a restart of the cloud they continue with a higher number"`
 	Time      time.Time `json:"time" doc:"Time of the call, RFC 3339, on the cloud's clock"`
 	RequestID string    `json:"requestId"`
 	Caller    string    `json:"caller,omitempty" doc:"Name of the service account or token; absent for unknown callers"`
@@ -29,6 +33,7 @@ const (
 // AuditTrail holds the most recent calls, oldest first.
 type AuditTrail struct {
 	Items   []AuditEntry `json:"items"`
+	Last    uint64       `json:"last" doc:"Number of the newest call in memory. A watch after this number misses no call"`
 	Dropped uint64       `json:"dropped" doc:"Number of older calls that are not in memory any more; see --audit-file"`
 }
 
@@ -38,6 +43,16 @@ type AuditOptions struct {
 	Operation string    // pattern of operation ids; "" for all
 	Since     time.Time // earliest time, inclusive
 	Limit     int       // maximum number of calls, the newest ones; 0 means all stored calls
+	After     uint64    // only calls after the call with this number; 0 means all stored calls
+}
+
+// AuditLine is one line of an audit watch. A line contains a call or a bookmark.
+type AuditLine struct {
+	*AuditEntry // nil in a bookmark
+	// Bookmark is the number up to which the watch has read the audit trail. A
+	// reader can continue after this number, even if the filter of the watch left
+	// out the latest calls. Bookmark is 0 if the line contains a call.
+	Bookmark uint64 `json:"bookmark,omitempty"`
 }
 
 // Covers reports whether o selects e.

@@ -73,7 +73,7 @@ func PredefinedRoles() []Role {
 		role(RoleWriter, "Read and change the resources of a project", PermitRead, PermitWrite),
 		role(RoleReader, "Read the resources of a project", PermitRead),
 		role(RoleViewer, "Read everything that is no secret, also faults, holds, saved states, audit trail and bill, and change nothing",
-			PermitRead, "faults.get", "faults.list", "faults.targets", "holds.get", "holds.list", "states.list", "states.diff", "audit.list", "bill.get"),
+			PermitRead, "faults.get", "faults.list", "faults.targets", "holds.get", "holds.list", "states.list", "states.diff", "audit.list", "audit.watch", "bill.get"),
 		role(RoleCCM, "A cloud controller manager: instances followed, load balancers and routes kept",
 			"events.watch",
 			"instances.get", "instances.list", "regions.list",

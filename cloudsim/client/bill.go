@@ -23,6 +23,9 @@ func auditQuery(o cloudsim.AuditOptions) string {
 	if o.Limit != 0 {
 		q.Set("limit", strconv.Itoa(o.Limit))
 	}
+	if o.After != 0 {
+		q.Set("after", strconv.FormatUint(o.After, 10))
+	}
 	if len(q) == 0 {
 		return ""
 	}
@@ -32,7 +35,7 @@ func auditQuery(o cloudsim.AuditOptions) string {
 // Bill returns sums over the API calls since the last reset, or since o.Since. The caller must be
 // an admin. A restart of the cloud also resets the bill.
 func (c *Client) Bill(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
-	o.Limit = 0
+	o.Limit, o.After = 0, 0
 	return call[cloudsim.Bill](ctx, c, "GET", "/v1/bill"+auditQuery(o), nil)
 }
 
@@ -42,7 +45,8 @@ func (c *Client) ResetBill(ctx context.Context) error {
 	return err
 }
 
-// Audit returns the most recent API calls, oldest first. The caller must be an admin.
+// Audit returns the most recent API calls, oldest first. The caller must be an admin. If o.After is
+// not 0, Audit returns Gone in the same cases as WatchAudit.
 func (c *Client) Audit(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	return call[cloudsim.AuditTrail](ctx, c, "GET", "/v1/audit"+auditQuery(o), nil)
 }

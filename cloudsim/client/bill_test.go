@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
@@ -45,6 +46,74 @@ func TestBill(t *testing.T) {
 	}
 	if b := must(cloud.Bill(ctx, cloudsim.AuditOptions{Caller: "mine"}))(t); b.Total.Calls != 0 {
 		t.Errorf("bill after the reset: got %+v, want 0 calls", b)
+	}
+}
+
+// TestWatchAudit proves that a watch of the audit trail yields each selected call once and in order.
+// The watch can continue after the number of any call. For numbers that the cloud does not have, it
+// returns Gone. The watch ends when the caller's token is deleted.
+func TestWatchAudit(t *testing.T) {
+	cloud, ctx := cloudtest.Start(t), t.Context()
+	mine := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader)
+	before := must(cloud.Audit(ctx, cloudsim.AuditOptions{}))(t)
+	for range 2 {
+		must(mine.ListZones(ctx, cloudsim.ListOptions{}))(t)
+		_, _ = mine.GetInstance(ctx, "i-00000f")
+	}
+	take := func(n int, o cloudsim.AuditOptions) (all []cloudsim.AuditEntry) {
+		t.Helper()
+		for e, err := range cloud.WatchAudit(ctx, o) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all = append(all, e); len(all) == n {
+				break
+			}
+			if len(all) == n-1 { // the last call happens during the watch
+				must(mine.ListZones(ctx, cloudsim.ListOptions{}))(t)
+			}
+		}
+		return all
+	}
+	all := take(5, cloudsim.AuditOptions{Caller: "mine", After: before.Last})
+	for i, want := range []string{"zones.list", "instances.get", "zones.list", "instances.get", "zones.list"} {
+		if got := all[i]; got.Operation != want || got.Number != before.Last+uint64(i)+1 {
+			t.Errorf("call %d: got %s with number %d, want %s with number %d", i, got.Operation, got.Number, want, before.Last+uint64(i)+1)
+		}
+	}
+	if got := take(2, cloudsim.AuditOptions{Operation: "zones.*", After: all[0].Number}); got[0].Number != all[2].Number || got[1].Number != all[4].Number {
+		t.Errorf("zones.* after the first call: got %+v, want the calls %d and %d", got, all[2].Number, all[4].Number)
+	}
+	for name, number := range map[string]uint64{"of an earlier run": 1, "in the future": all[4].Number + 1000} {
+		for _, err := range cloud.WatchAudit(ctx, cloudsim.AuditOptions{After: number}) {
+			if !errors.Is(err, cloudsim.Gone) {
+				t.Errorf("watch after a number %s: got error %v, want Gone", name, err)
+			}
+		}
+	}
+	for _, err := range mine.WatchAudit(ctx, cloudsim.AuditOptions{}) {
+		if !errors.Is(err, cloudsim.Denied) {
+			t.Errorf("watch of a reader: got error %v, want Denied", err)
+		}
+	}
+
+	tok := must(cloud.CreateToken(ctx, cloudsim.CreateToken{Name: "screen", Role: cloudsim.RoleAdmin}))(t)
+	screen := *cloud
+	screen.Token = client.StaticToken(tok.Secret)
+	var last error
+	for e, err := range screen.WatchAudit(ctx, cloudsim.AuditOptions{Caller: "mine"}) {
+		switch last = err; {
+		case err == nil && e.Number == all[0].Number:
+			if err := cloud.DeleteToken(ctx, tok.ID); err != nil {
+				t.Fatal(err)
+			}
+			must(mine.ListZones(ctx, cloudsim.ListOptions{}))(t)
+		case err == nil && e.Number > all[4].Number+2:
+			t.Fatalf("the watch of a deleted token yields %+v", e)
+		}
+	}
+	if !errors.Is(last, cloudsim.Unauthenticated) {
+		t.Errorf("watch of a deleted token: got error %v, want Unauthenticated", last)
 	}
 }
 

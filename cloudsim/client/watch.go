@@ -30,57 +30,100 @@ var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent not
 // repeated.
 func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
-		q := watchQuery(o)
-		heard, hangUp := context.WithCancelCause(ctx)
-		defer hangUp(nil)
-		silent := time.AfterFunc(maxSilence, func() { hangUp(errSilent) })
-		defer silent.Stop()
-		resp, err := c.do(heard, c.patient().HTTP, http.MethodGet, "/v1/watch?"+q.Encode(), nil)
-		if err != nil {
-			if ctx.Err() == nil {
-				yield(cloudsim.Event{}, err)
-			}
-			return
-		}
-		defer resp.Body.Close()
-		d := json.NewDecoder(resp.Body)
-		for {
-			var e watchLine
-			silent.Reset(maxSilence) // the time in which the caller handled an event does not count as silence
-			err := d.Decode(&e)
-			silent.Stop()
-			switch {
-			case ctx.Err() != nil:
-				return
-			case err != nil && heard.Err() != nil:
-				yield(cloudsim.Event{}, context.Cause(heard))
-				return
-			case errors.Is(err, io.EOF):
-				yield(cloudsim.Event{}, cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud closed the connection"))
-				return
-			case err != nil:
-				yield(cloudsim.Event{}, cloudsim.Errorf(cloudsim.Unavailable, "watch: %w", err))
-				return
-			}
-			if e.Problem != nil {
-				yield(cloudsim.Event{}, errorOf(*e.Problem))
-				return
-			}
-			if e.Type == cloudsim.EventBookmark && o.Bookmark == 0 {
+		for l, err := range lines[watchLine](ctx, c, "/v1/watch?"+watchQuery(o).Encode()) {
+			if l.Type == cloudsim.EventBookmark && o.Bookmark == 0 {
 				continue // a bookmark also shows that the connection is alive
 			}
-			if !yield(e.Event, nil) {
+			if !yield(l.Event, err) {
 				return
 			}
 		}
 	}
 }
 
-// watchLine is one line of the stream. It contains an event. The last line can contain an error
-// instead.
+// WatchAudit yields the calls after o.After that o selects, in order. It ends, and yields errors, in
+// the same cases as Watch. It yields Gone if the cloud has restarted, or if it no longer has all
+// calls after o.After in memory. The caller must have a permission for audit.watch. To resume, set
+// After to the Number of the last handled call.
+func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
+	return func(yield func(cloudsim.AuditEntry, error) bool) {
+		o.Limit = 0
+		for l, err := range lines[auditLine](ctx, c, "/v1/audit/watch"+auditQuery(o)) {
+			switch {
+			case err != nil:
+				yield(cloudsim.AuditEntry{}, err)
+				return
+			case l.AuditEntry != nil && !yield(*l.AuditEntry, nil):
+				return
+			}
+		}
+	}
+}
+
+// lines yields the lines of the watch at a path. It ends when ctx ends, when the server closes the
+// connection, or when the caller leaves the loop. Unless ctx ended, the last item is an error.
+func lines[L interface{ failure() *cloudsim.Problem }](ctx context.Context, c *Client, path string) iter.Seq2[L, error] {
+	return func(yield func(L, error) bool) {
+		var none L
+		heard, hangUp := context.WithCancelCause(ctx)
+		defer hangUp(nil)
+		silent := time.AfterFunc(maxSilence, func() { hangUp(errSilent) })
+		defer silent.Stop()
+		resp, err := c.do(heard, c.patient().HTTP, http.MethodGet, path, nil)
+		if err != nil {
+			if ctx.Err() == nil {
+				yield(none, err)
+			}
+			return
+		}
+		defer resp.Body.Close()
+		d := json.NewDecoder(resp.Body)
+		for {
+			var l L
+			silent.Reset(maxSilence) // the time in which the caller handled a line does not count as silence
+			err := d.Decode(&l)
+			silent.Stop()
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil && heard.Err() != nil:
+				yield(none, context.Cause(heard))
+				return
+			case errors.Is(err, io.EOF):
+				yield(none, cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud closed the connection"))
+				return
+			case err != nil:
+				yield(none, cloudsim.Errorf(cloudsim.Unavailable, "watch: %w", err))
+				return
+			}
+			if p := l.failure(); p != nil {
+				yield(none, errorOf(*p))
+				return
+			}
+			if !yield(l, nil) {
+				return
+			}
+		}
+	}
+}
+
+// problemLine is the last line of a stream that ends with an error.
+type problemLine struct {
+	Problem *cloudsim.Problem `json:"problem"`
+}
+
+func (l problemLine) failure() *cloudsim.Problem { return l.Problem }
+
+// watchLine is one line of a watch of events.
 type watchLine struct {
 	cloudsim.Event
-	Problem *cloudsim.Problem `json:"problem"`
+	problemLine
+}
+
+// auditLine is one line of a watch of calls.
+type auditLine struct {
+	cloudsim.AuditLine
+	problemLine
 }
 
 // watchQuery returns the query parameters for o.

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -21,19 +22,22 @@ const auditKeep = 16_384
 type ledger struct {
 	mu    sync.Mutex
 	ring  []cloudsim.AuditEntry
-	total uint64 // entries ever added; if ring is full, ring[total % len] is the oldest
+	base  uint64        // number before the first entry; a later start of the cloud has a higher base
+	total uint64        // entries ever added; if ring is full, ring[total % len] is the oldest
+	added chan struct{} // closed by the next Record; nil if no watch waits for it
 	from  time.Time
 	rows  map[billKey]*cloudsim.BillCounts
 }
 
 type billKey struct{ caller, operation string }
 
-// Record adds a finished call to the audit trail and the bill. It takes a lock
-// and does no I/O.
-func (ac *access) Record(entry cloudsim.AuditEntry) {
+// Record adds a finished call to the audit trail and the bill. It returns the
+// entry with its number. It takes a lock and does no I/O.
+func (ac *access) Record(entry cloudsim.AuditEntry) cloudsim.AuditEntry {
 	l := &ac.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	entry.Number = l.base + l.total + 1
 	if len(l.ring) < auditKeep {
 		l.ring = append(l.ring, entry)
 	} else {
@@ -50,6 +54,84 @@ func (ac *access) Record(entry cloudsim.AuditEntry) {
 		l.rows[key] = row
 	}
 	row.Add(entry)
+	if l.added != nil {
+		close(l.added)
+		l.added = nil
+	}
+	return entry
+}
+
+// checkNumber returns Gone if a reader cannot continue after the entry with this
+// number: the entries after it are no longer in memory, or the number is too
+// high. The caller must hold the lock of the ledger.
+func (l *ledger) checkNumber(number uint64) error {
+	last := l.base + l.total
+	if first := last - uint64(len(l.ring)) + 1; number+1 < first {
+		return cloudsim.Errorf(cloudsim.Gone, "calls after number %d are no longer in memory, which begins with number %d: list again and watch from there", number, first)
+	}
+	if number > last {
+		return cloudsim.Errorf(cloudsim.Gone, "number %d is not reached; the audit trail ends at %d: list again and watch from there", number, last)
+	}
+	return nil
+}
+
+// read returns a page of the entries after the given number that match the
+// options o. It also returns the number of the last entry that it has read, and
+// whether more entries follow. If number is 0, it begins with the oldest entry.
+func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.AuditLine, next uint64, more bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := l.base + l.total
+	if number == 0 {
+		number = last - uint64(len(l.ring))
+	}
+	if err := l.checkNumber(number); err != nil {
+		return nil, number, false, err
+	}
+	for next = number; next < last && len(all) < cloudsim.DefaultPageSize; next++ {
+		if entry := l.ring[(next-l.base)%auditKeep]; o.Covers(entry) {
+			all = append(all, cloudsim.AuditLine{AuditEntry: &entry})
+		}
+	}
+	return all, next, next < last, nil
+}
+
+// changed returns a channel that the next Record closes.
+func (l *ledger) changed() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.added == nil {
+		l.added = make(chan struct{})
+	}
+	return l.added
+}
+
+// WatchAudit yields the calls after o.After that match the options o, in order,
+// until ctx ends. It also yields bookmarks, in the given period. It yields an
+// error at most once, as the last item:
+//   - Gone: calls after o.After are no longer in memory, or the cloud has
+//     restarted after this call.
+//   - Unauthenticated: the caller's credential is no longer valid.
+//   - Denied: the caller may no longer watch.
+//
+// WatchAudit checks the caller before each page of calls and each bookmark.
+func (e *Engine) WatchAudit(ctx context.Context, o cloudsim.AuditOptions, bookmark time.Duration) iter.Seq2[cloudsim.AuditLine, error] {
+	return func(yield func(cloudsim.AuditLine, error) bool) {
+		number := o.After
+		read := func() (lines []cloudsim.AuditLine, more bool, err error) {
+			call, err := callOf(ctx)
+			if err != nil {
+				return nil, false, err
+			}
+			if err := e.store.View(call.stillMay); err != nil {
+				return nil, false, err
+			}
+			lines, number, more, err = e.ledger.read(number, o)
+			return lines, more, err
+		}
+		mark := func() cloudsim.AuditLine { return cloudsim.AuditLine{Bookmark: number} }
+		watch(ctx, &e.watchShares, bookmark, e.ledger.changed, read, mark)(yield)
+	}
 }
 
 // kept returns the entries in memory, oldest first. The caller must hold the
@@ -62,14 +144,32 @@ func (l *ledger) kept() []cloudsim.AuditEntry {
 	return slices.Concat(l.ring[oldest:], l.ring[:oldest])
 }
 
-// Audit returns the audit entries in memory that match the options o.
+// ofRequest returns the entries in memory with this request id, oldest first.
+func (l *ledger) ofRequest(id string) (all []cloudsim.AuditEntry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, entry := range l.kept() {
+		if entry.RequestID == id {
+			all = append(all, entry)
+		}
+	}
+	return all
+}
+
+// Audit returns the audit entries in memory that match the options o. If o.After
+// is not 0, Audit returns Gone in the same cases as WatchAudit.
 func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	l := &ac.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := cloudsim.AuditTrail{Items: []cloudsim.AuditEntry{}, Dropped: l.total - uint64(len(l.ring))}
+	all := cloudsim.AuditTrail{Items: []cloudsim.AuditEntry{}, Dropped: l.total - uint64(len(l.ring)), Last: l.base + l.total}
+	if o.After != 0 {
+		if err := l.checkNumber(o.After); err != nil {
+			return all, err
+		}
+	}
 	for _, entry := range l.kept() {
-		if o.Covers(entry) {
+		if entry.Number > o.After && o.Covers(entry) {
 			all.Items = append(all.Items, entry)
 		}
 	}

@@ -201,6 +201,7 @@ func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
 	e.access.core, e.access.projectOf, e.access.placeOf = c, e.projectOf, e.placeOf
 	e.images.core, e.images.projectOf = c, e.projectOf
 	e.states.core, e.cloud = c, e
+	e.ledger.base = uint64(time.Now().UnixMicro()) // the calls of a cloud's run take more time than a microsecond each
 	return e
 }
 

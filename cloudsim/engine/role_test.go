@@ -490,6 +490,7 @@ func TestViewer(t *testing.T) {
 		"holds.get":          {engine.Admin, true},
 		"states.list":        {engine.Admin, true},
 		"audit.list":         {engine.Admin, true},
+		"audit.watch":        {engine.Admin, true},
 		"bill.get":           {engine.Admin, true},
 		"instances.stop":     {engine.Write, false},
 		"instances.userData": {engine.Write, false},

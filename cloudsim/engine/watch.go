@@ -22,43 +22,63 @@ import (
 func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
 		rev, epoch := o.Since, uint64(0)
+		read := func() (evs []cloudsim.Event, more bool, err error) {
+			evs, next, end, err := e.events(ctx, rev, &epoch, o)
+			if err == nil {
+				rev = next
+			}
+			return evs, next < end, err
+		}
+		mark := func() cloudsim.Event { return cloudsim.Event{Rev: rev, Type: cloudsim.EventBookmark} }
+		watch(ctx, &e.watchShares, o.Bookmark, e.store.Changed, read, mark)(yield)
+	}
+}
+
+// watch yields the items that the function read returns, until ctx ends or read
+// returns an error. It yields this error as the last item. The result more of
+// read reports whether more items follow at once. If not, watch waits until the
+// channel of the function changed closes. In each period without items, watch
+// calls read again and then yields the result of the function mark. A period of
+// 0 means no bookmarks.
+func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changed func() <-chan struct{}, read func() (items []T, more bool, err error), mark func() T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
 		var idle <-chan time.Time // nil without bookmarks, so it never fires
-		if o.Bookmark > 0 {
-			t := time.NewTicker(o.Bookmark)
+		if period > 0 {
+			t := time.NewTicker(period)
 			defer t.Stop()
 			idle = t.C
 		}
-		told := o.Bookmark == 0 // a bookmark was sent since the last tick, or bookmarks are off
-		share, leave := e.watchShares.join(ctx)
+		told := period == 0 // a bookmark was sent since the last tick, or bookmarks are off
+		share, leave := shares.join(ctx)
 		defer leave()
 		for {
-			changed := e.store.Changed() // before reading: see Store.Changed
+			next := changed() // before reading: see Store.Changed
 			if share.wait(ctx) != nil {
 				return // ctx ended
 			}
-			evs, next, end, err := e.events(ctx, rev, &epoch, o)
+			items, more, err := read()
 			if err != nil {
-				yield(cloudsim.Event{}, err)
+				yield(none, err)
 				return
 			}
-			for _, ev := range evs {
-				if !yield(ev, nil) {
+			for _, item := range items {
+				if !yield(item, nil) {
 					return
 				}
 			}
-			rev = next
-			if rev < end {
+			if more {
 				continue
 			}
 			if !told {
-				if told = true; !yield(cloudsim.Event{Rev: rev, Type: cloudsim.EventBookmark}, nil) {
+				if told = true; !yield(mark(), nil) {
 					return
 				}
 			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-changed:
+			case <-next:
 			case <-idle:
 				told = false // the next round checks the permissions and then sends a bookmark
 			}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
@@ -16,6 +18,7 @@ func (a *api) billRoutes() {
 	handle(a, op{id: "bill.get", method: http.MethodGet, path: "/v1/bill", summary: "Count the API calls of each caller since the last reset, or since a time", access: engine.Admin}, a.getBill)
 	handle(a, op{id: "bill.reset", method: http.MethodDelete, path: "/v1/bill", summary: "Reset the counters of the bill", status: http.StatusNoContent, access: engine.Admin}, a.resetBill)
 	handle(a, op{id: "audit.list", method: http.MethodGet, path: "/v1/audit", summary: "List the most recent calls", access: engine.Admin}, a.listAudit)
+	handle(a, op{id: "audit.watch", method: http.MethodGet, path: auditWatchPath, summary: "Stream the calls after a number, one JSON document a line", access: engine.Admin}, a.watchAudit)
 	handle(a, op{id: "rateLimits.get", method: http.MethodGet, path: "/v1/rate-limits", summary: "Read the rate limits of callers", access: engine.Read},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.RateLimits }, error) {
 			return plain(a.engine.GetRateLimits(ctx))
@@ -47,15 +50,35 @@ func (a *api) resetBill(ctx context.Context, _ *none) (*none, error) {
 // AuditFilter is exported because huma reads only exported embedded structs.
 type AuditFilter = auditInput
 
+// AuditPosition is exported because huma reads only exported embedded structs.
+type AuditPosition struct {
+	After uint64 `query:"after" doc:"Only calls after the call with this number; 0 for all calls in memory"`
+}
+
 func (a *api) listAudit(ctx context.Context, in *struct {
 	AuditFilter
+	AuditPosition
 	Limit int `query:"limit" minimum:"0" maximum:"16384" doc:"Maximum number of calls; the call returns the newest. 0 or absent for 500"`
 }) (*struct{ Body cloudsim.AuditTrail }, error) {
 	o := in.options()
+	o.After = in.After
 	if o.Limit = in.Limit; o.Limit == 0 {
 		o.Limit = cloudsim.DefaultPageSize
 	}
 	return plain(a.engine.Audit(ctx, o))
+}
+
+// watchAudit streams calls. It answers errors in the same ways as the method watch.
+func (a *api) watchAudit(ctx context.Context, in *struct {
+	AuditFilter
+	AuditPosition
+}) (*huma.StreamResponse, error) {
+	o := in.options()
+	o.After = in.After
+	if _, err := a.engine.Audit(ctx, o); err != nil {
+		return nil, err
+	}
+	return stream(ctx, a, a.engine.WatchAudit(ctx, o, bookmarkEvery)), nil
 }
 
 // audit writes calls to a file, one at a time.
@@ -78,7 +101,7 @@ func (a *api) record(x *exchange, rec *recorder, dropped bool, took time.Duratio
 	if e.Time.IsZero() {
 		e.Time = a.engine.Now()
 	}
-	a.engine.Record(e)
+	e = a.engine.Record(e)
 	if a.audit.w == nil {
 		return
 	}

@@ -94,7 +94,7 @@ func (a *api) routes() {
 
 	handle(a, op{id: "events.list", method: http.MethodGet, path: "/v1/events", summary: "List a page of events after a revision", access: engine.Read}, a.listEvents)
 	handle(a, op{id: "events.newest", method: http.MethodGet, path: "/v1/events/newest", summary: "List a page of the newest events, newest first", access: engine.Read}, a.listNewestEvents)
-	handle(a, op{id: "events.watch", method: http.MethodGet, path: "/v1/watch", summary: "Stream the events after a revision, one JSON document a line", access: engine.Read}, a.watch)
+	handle(a, op{id: "events.watch", method: http.MethodGet, path: watchPath, summary: "Stream the events after a revision, one JSON document a line", access: engine.Read}, a.watch)
 }
 
 const post = http.MethodPost

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +24,15 @@ const (
 	// lineTimeout is the longest time that a watcher may take to read a line.
 	lineTimeout = 10 * time.Second
 )
+
+// Paths of watches.
+const (
+	watchPath      = "/v1/watch"
+	auditWatchPath = "/v1/audit/watch"
+)
+
+// endless reports whether a request to the path is a watch, whose answer has no end.
+func endless(path string) bool { return slices.Contains([]string{watchPath, auditWatchPath}, path) }
 
 // These constants limit the number of open watches. The first limit is for the whole cloud. The
 // second limit is for each caller with a role in all projects. The third limit is for all other
@@ -105,14 +116,20 @@ func (a *api) listEvents(ctx context.Context, in *eventsInput) (*listed[cloudsim
 	return &listed[cloudsim.Event]{l}, nil
 }
 
-// watch streams events. An error before the first event is an error reply. A later error is
-// the last line of the stream: {"problem": …}.
+// watch streams events. An error before the first event is an error reply. For a later error, see
+// stream.
 func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
 	o := in.options()
 	if _, err := a.engine.ListEvents(ctx, o); err != nil {
 		return nil, err
 	}
 	o.Bookmark = bookmarkEvery
+	return stream(ctx, a, a.engine.Watch(ctx, o)), nil
+}
+
+// stream writes the items of a watch, one line of JSON each. An error is the last line of the
+// stream: {"problem": …}.
+func stream[T any](ctx context.Context, a *api, items iter.Seq2[T, error]) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		leave, err := a.watches.enter(ctx)
 		if err != nil {
@@ -131,16 +148,16 @@ func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse,
 		if rc.Flush() != nil {
 			return
 		}
-		for ev, err := range a.engine.Watch(ctx, o) {
+		for item, err := range items {
 			if err != nil {
 				line(struct {
 					Problem *problem `json:"problem"`
 				}{a.problem(ctx, err)})
 				return
 			}
-			if !line(ev) {
+			if !line(item) {
 				return // the watcher has disconnected
 			}
 		}
-	}}, nil
+	}}
 }

@@ -407,7 +407,7 @@ func (g *generator) queryString(op operation, mutate bool) string {
 			if g.chance(30) {
 				q.Set(name, fmt.Sprint(1+g.IntN(100)))
 			}
-		case "waitSeconds", "since", "to":
+		case "waitSeconds", "since", "to", "request", "after":
 		default:
 			if mutate && g.chance(5) {
 				q.Set(name, g.name())

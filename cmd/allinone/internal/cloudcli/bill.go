@@ -2,7 +2,9 @@ package cloudcli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"time"
 
@@ -104,14 +106,21 @@ func billPrinter(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.BillRow] 
 
 func newAuditCommand(c *cli.Connection) *cobra.Command {
 	var (
-		o     cli.Output
-		which auditFlags
-		limit int
+		o        cli.Output
+		which    auditFlags
+		limit    int
+		watching bool
 	)
 	cmd := &cobra.Command{
 		Use: "audit", Short: "List the most recent calls and their results",
+		Long: `List the most recent calls and their results, oldest first.
+
+With --watch, print the list and then every call that ends until Ctrl-C. In JSON each
+line is one call. The cloud keeps the calls in memory. After a restart of the cloud,
+the command continues with the calls of the new run.`,
 		Example: `  allinone cloud audit --caller ccm --since 1m
-  allinone cloud audit --operation '*.create' -o json`,
+  allinone cloud audit --operation '*.create' -o json
+  allinone cloud audit --caller ccm --watch`,
 		Args: cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
 			opts, err := which.options(ctx, cl)
@@ -123,13 +132,40 @@ func newAuditCommand(c *cli.Connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return auditPrinter(c, o).List(trail.Items)
+			p := auditPrinter(c, o)
+			if !watching {
+				return p.List(trail.Items)
+			}
+			s := newStream(p, func(e cloudsim.AuditEntry) any { return e })
+			if err := s.changes(trail.Items); err != nil {
+				return err
+			}
+			opts.After = trail.Last
+			return followAudit(ctx, c, cl, opts, func(e cloudsim.AuditEntry) error { return s.changes([]cloudsim.AuditEntry{e}) })
 		}),
 	}
 	o.Flags(cmd)
 	which.flags(cmd)
-	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of calls; the newest calls are printed")
+	f := cmd.Flags()
+	f.IntVar(&limit, "limit", 100, "maximum number of calls; the newest calls are printed")
+	f.BoolVarP(&watching, "watch", "w", false, "after the list, print new calls until Ctrl-C")
 	return cmd
+}
+
+// followAudit watches the audit trail and calls handle for every call after o.After. If calls are no
+// longer in the cloud's memory, it prints a notice and continues with the oldest call in memory.
+func followAudit(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsim.AuditOptions, handle func(cloudsim.AuditEntry) error) error {
+	for {
+		err := keepWatching(ctx, c, func() iter.Seq2[cloudsim.AuditEntry, error] { return cl.WatchAudit(ctx, o) }, func(e cloudsim.AuditEntry) error {
+			o.After = e.Number
+			return handle(e)
+		})
+		if !errors.Is(err, cloudsim.Gone) {
+			return err
+		}
+		fmt.Fprintln(c.Stderr, "some calls are no longer in the cloud's memory; continuing with the oldest call in memory")
+		o.After = 0
+	}
 }
 
 func auditPrinter(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.AuditEntry] {

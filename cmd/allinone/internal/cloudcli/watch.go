@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -20,23 +21,32 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// follow watches the cloud and calls handle for every event after o.Since. It returns nil when
-// ctx ends. It returns an error if handle fails, if the cloud no longer has the events (Gone), or
-// if the cloud refuses the watch. If the cloud does not answer, follow tries again. It continues
-// after the last event, so it omits no events.
+// follow watches the cloud and calls handle for every event after o.Since. It returns in the same
+// cases as keepWatching. It continues after the last event, so it omits no events.
 func follow(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsim.WatchOptions, handle func(cloudsim.Event) error) error {
+	return keepWatching(ctx, c, func() iter.Seq2[cloudsim.Event, error] { return cl.Watch(ctx, o) }, func(ev cloudsim.Event) error {
+		o.Since = ev.Rev
+		return handle(ev)
+	})
+}
+
+// keepWatching calls handle for every item of a watch. If the cloud does not answer, keepWatching
+// tries again: it calls the function watch for a new watch, which must continue after the last item.
+// keepWatching returns nil when ctx ends. It returns an error if handle fails, if the cloud no longer
+// has the next items (Gone), or if the cloud refuses the watch.
+func keepWatching[T any](ctx context.Context, c *cli.Connection, watch func() iter.Seq2[T, error], handle func(T) error) error {
 	wait := firstRetry
 	for {
 		var broke error
-		for ev, err := range cl.Watch(ctx, o) {
+		for item, err := range watch() {
 			if err != nil {
 				broke = err
 				break
 			}
-			if err := handle(ev); err != nil {
+			if err := handle(item); err != nil {
 				return err
 			}
-			o.Since, wait = ev.Rev, firstRetry
+			wait = firstRetry
 		}
 		if ctx.Err() != nil {
 			return nil
