@@ -2,19 +2,27 @@ package cloudsim
 
 import "time"
 
+// WhyOfRequest is the Kind of a Why that explains a request. No event has this
+// kind.
+const WhyOfRequest ResourceKind = "request"
+
 // Why explains the state of an object: the past changes, and the conditions for
-// which the object waits.
+// which the object waits. A Why of a request explains the effects of the request:
+// its calls, its operations, the changes of objects, and the faults that hit it.
+// The Name of such a Why is the operation of the call, and its State is the
+// outcome of the call.
 type Why struct {
-	Kind  ResourceKind `json:"kind" example:"instance"`
+	Kind  ResourceKind `json:"kind" doc:"Kind of the object, or request" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`
 	Name  string       `json:"name" example:"node-1"`
 	State string       `json:"state,omitempty" doc:"Current state of the object, or its last state" example:"stopping"`
 	Gone  bool         `json:"gone,omitempty" doc:"Whether the object was deleted. The journal still has its events"`
 	// Since is the revision up to which the cloud has deleted events from the
 	// journal. Steps up to this revision are missing.
-	Since uint64    `json:"since" doc:"Revision after which the journal begins. Earlier events were deleted"`
-	Steps []WhyStep `json:"steps" doc:"Last 500 events, oldest first"`
-	Waits []WhyWait `json:"waits" doc:"Reasons for which the object waits, and faults that can change the next call about the object"`
+	Since uint64       `json:"since" doc:"Revision after which the journal begins. Earlier events were deleted"`
+	Steps []WhyStep    `json:"steps" doc:"Last 500 events, oldest first"`
+	Calls []AuditEntry `json:"calls,omitempty" doc:"Calls of the explained request, oldest first; several if the client repeated the request with the same id. Absent for an object, for a caller who may not read the audit trail, and if the calls are no longer in memory"`
+	Waits []WhyWait    `json:"waits" doc:"Reasons for which the object waits, and faults that can change the next call about the object"`
 }
 
 // MaxWhySteps is the largest number of steps in a Why.

@@ -129,7 +129,11 @@ func TestEveryVerb(t *testing.T) {
 	everyClockVerb(t, c)
 	everyHoldVerb(t, c)
 	everyStateVerb(t, c)
-	if w := must(c.Why(ctx, "instance/held"))(t); !w.Gone || len(w.Steps) == 0 {
+	w := must(c.Why(ctx, "instance/held"))(t)
+	if r := must(c.WhyRequest(ctx, w.Steps[0].RequestID))(t); r.Name != "instances.create" || len(r.Calls) != 1 || len(r.Steps) == 0 {
+		t.Errorf("why of a request: got %+v, want the call that created the instance, with steps", r)
+	}
+	if !w.Gone || len(w.Steps) == 0 {
 		t.Errorf("why: got %+v, want steps of a deleted instance", w)
 	}
 	newest := must(c.ListNewestEvents(ctx, cloudsim.EventOptions{ID: string(i.ID), Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}, Limit: 1}))(t)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,116 @@ func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err er
 		return s.waits(tx)
 	})
 	return w, err
+}
+
+// WhyRequest explains the effects of the request with this id. The Calls of the
+// result are only for callers who may list the audit trail. WhyRequest returns
+// NotFound if neither the audit trail in memory nor the journal contains the
+// request.
+func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err error) {
+	call, err := callOf(ctx)
+	if err != nil {
+		return w, err
+	}
+	if id == "" || len(id) > 64 {
+		return w, cloudsim.InvalidField("query.request", "must be the id of a request, such as req-0123456789abcdef")
+	}
+	err = e.store.View(func(tx *store.Tx) error {
+		w = cloudsim.Why{Kind: cloudsim.WhyOfRequest, ID: id, Since: tx.Floor(), Steps: []cloudsim.WhyStep{}, Waits: []cloudsim.WhyWait{}}
+		return effects(tx, call.eventFilter(), &w)
+	})
+	if err != nil {
+		return w, err
+	}
+	if call.mayEverywhere("audit.list", Admin) {
+		w.Calls = e.ledger.ofRequest(id)
+	}
+	if n := len(w.Calls); n > 0 {
+		w.Name, w.State = w.Calls[n-1].Operation, w.Calls[n-1].Outcome
+	}
+	if len(w.Calls)+len(w.Steps) == 0 {
+		return w, cloudsim.Errorf(cloudsim.NotFound, "no call, event or operation has the request id %.80q: the journal begins after revision %d, and the audit trail is lost at a restart", id, w.Since)
+	}
+	return w, nil
+}
+
+// effects adds the steps of a request to w, and the reasons for which its
+// operations wait. The steps are the events that the request caused, and the
+// events at the end of its operations.
+func effects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) error {
+	type object struct {
+		kind cloudsim.ResourceKind
+		id   string
+	}
+	var touched []object
+	var begun []cloudsim.OperationID
+	faults := story{why: w, hears: hears}
+	if err := tx.Mentions(`"`+w.ID+`"`, func(ev cloudsim.Event) error {
+		at := object{ev.Kind, ev.ID}
+		switch {
+		case !hears(ev):
+			return nil
+		case ev.Kind == cloudsim.KindOperation:
+			var op cloudsim.Operation
+			if err := json.Unmarshal(ev.Object, &op); err != nil {
+				return fmt.Errorf("event %d: %w", ev.Rev, err)
+			}
+			if op.RequestID != w.ID {
+				return nil
+			}
+			at = object{op.Kind, op.Target}
+			if !slices.Contains(begun, op.ID) {
+				begun = append(begun, op.ID)
+			}
+		case ev.RequestID != w.ID:
+			return nil
+		case ev.Kind == cloudsim.KindFault:
+			faults.addFault(ev)
+		}
+		if !slices.Contains(touched, at) {
+			touched = append(touched, at)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, at := range touched {
+		one := story{why: &cloudsim.Why{Kind: at.kind, ID: at.id}, hears: hears, requests: map[string]bool{}}
+		if err := one.read(tx); err != nil {
+			return err
+		}
+		for _, step := range one.why.Steps {
+			if op, ends := strings.CutPrefix(step.Cause, "settle "); step.RequestID == w.ID || ends && slices.Contains(begun, cloudsim.OperationID(op)) {
+				w.Steps = append(w.Steps, step)
+			}
+		}
+	}
+	tidy(w)
+	for _, id := range begun {
+		op, err := operations.Get(tx, string(id))
+		switch {
+		case errors.Is(err, cloudsim.NotFound): // finished long ago
+			continue
+		case err != nil:
+			return err
+		case op.Over():
+			continue
+		}
+		if err := faults.waitsFor(tx, op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tidy sorts the steps by revision, removes duplicates, and keeps the newest
+// MaxWhySteps steps.
+func tidy(w *cloudsim.Why) {
+	slices.SortStableFunc(w.Steps, func(a, b cloudsim.WhyStep) int { return cmp.Compare(a.Rev, b.Rev) })
+	w.Steps = slices.CompactFunc(w.Steps, func(a, b cloudsim.WhyStep) bool { return a.Rev == b.Rev })
+	if n := len(w.Steps); n > cloudsim.MaxWhySteps {
+		w.Steps = w.Steps[n-cloudsim.MaxWhySteps:]
+	}
 }
 
 // whatIs returns the kind and the id of the object. If several objects had the
@@ -96,11 +207,7 @@ func (s *story) read(tx *store.Tx) error {
 	if err := s.addFaultsOfCreation(tx); err != nil {
 		return err
 	}
-	slices.SortStableFunc(s.why.Steps, func(a, b cloudsim.WhyStep) int { return int(int64(a.Rev) - int64(b.Rev)) })
-	s.why.Steps = slices.CompactFunc(s.why.Steps, func(a, b cloudsim.WhyStep) bool { return a.Rev == b.Rev })
-	if n := len(s.why.Steps); n > cloudsim.MaxWhySteps {
-		s.why.Steps = s.why.Steps[n-cloudsim.MaxWhySteps:]
-	}
+	tidy(s.why)
 	return nil
 }
 
@@ -181,7 +288,7 @@ func (s *story) operated(ev cloudsim.Event) error {
 		return nil
 	}
 	s.requests[op.RequestID] = true
-	text := fmt.Sprintf("%s of it, asked by %s in %s: %s", op.Verb, op.Caller, op.RequestID, op.State)
+	text := fmt.Sprintf("%s of %s, asked by %s in %s: %s", op.Verb, op.Target, op.Caller, op.RequestID, op.State)
 	switch {
 	case op.Error != nil:
 		text += ": " + op.Error.Detail

@@ -47,7 +47,7 @@ func TestWhy(t *testing.T) {
 		{"req-make", "instances.create", "is there: provisioning"},
 		{"", "settle op-000001", "provisioning → running"},
 		{"req-stop", "instances.stop", "running → stopping"},
-		{"req-stop", "instances.stop", "stop of it, asked by admin in req-stop: running"},
+		{"req-stop", "instances.stop", "stop of i-000001, asked by admin in req-stop: running"},
 		{"", "settle op-000002", "held by hold-000001"},
 	} {
 		if !tells(w, want.request, want.cause, want.text) {
@@ -63,6 +63,73 @@ func TestWhy(t *testing.T) {
 	}
 	if _, err := e.Why(as("req-why", "why.get"), "instance/nobody"); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("why of an unknown object: got error %v", err)
+	}
+}
+
+// TestWhyRequest proves that WhyRequest joins the call, its operation, the
+// changes of the object up to the end of the operation, and the faults that hit
+// the call. It does not contain the effects of other requests. A caller without
+// access to the audit trail gets no calls.
+func TestWhyRequest(t *testing.T) {
+	e, stop := boot(t, file(t), frozen)
+	defer stop()
+	cloud := engine.AsCloud(t.Context())
+	i := mustCreate(t, e, admitted(t, e, "req-make", "instances.create"), "node-1")
+	advance(t, e, cloud, time.Hour)
+	must(e.StopInstance(admitted(t, e, "req-stop", "instances.stop"), i.ID))(t)
+	e.Record(cloudsim.AuditEntry{RequestID: "req-stop", Operation: "instances.stop", Target: string(i.ID), Caller: "admin", Outcome: cloudsim.OutcomeOK, Status: 202})
+	e.Record(cloudsim.AuditEntry{RequestID: "req-other", Operation: "instances.get"})
+	why := func(ctx context.Context, id string) cloudsim.Why { return must(e.WhyRequest(ctx, id))(t) }
+	if w := why(cloud, "req-stop"); len(w.Waits) != 1 || !strings.Contains(w.Waits[0].Text, "operation op-000002 (stop) ends in") {
+		t.Errorf("waits of a running operation: got %+v", w.Waits)
+	}
+	advance(t, e, cloud, time.Hour)
+	must(e.StartInstance(admitted(t, e, "req-start", "instances.start"), i.ID))(t)
+	advance(t, e, cloud, time.Hour)
+
+	w := why(cloud, "req-stop")
+	if w.Kind != cloudsim.WhyOfRequest || w.Name != "instances.stop" || w.State != "ok" || len(w.Calls) != 1 || w.Calls[0].Status != 202 || len(w.Waits) != 0 {
+		t.Errorf("the request: got %+v", w)
+	}
+	for _, want := range []struct{ request, cause, text string }{
+		{"req-stop", "instances.stop", "running → stopping"},
+		{"req-stop", "instances.stop", "stop of i-000001, asked by admin in req-stop: running"},
+		{"", "settle op-000002", "stopping → stopped"},
+		{"", "settle op-000002", "asked by admin in req-stop: done"},
+	} {
+		if !tells(w, want.request, want.cause, want.text) {
+			t.Errorf("step %+v is missing in %+v", want, w.Steps)
+		}
+	}
+	if len(w.Steps) != 4 {
+		t.Errorf("steps: got %+v, want 4", w.Steps)
+	}
+
+	mustFault(t, e, fault("flaky", "instances.create"))
+	must(e.Decide(admitted(t, e, "req-struck", "instances.create"), engine.Subject{Operation: "instances.create"}))(t)
+	if w := why(cloud, "req-struck"); !tells(w, "req-struck", "instances.create", "(flaky) changed the call: error") {
+		t.Errorf("request that a fault hit: got %+v", w)
+	}
+
+	tok := must(e.CreateToken(cloud, cloudsim.CreateToken{Name: "reader", Role: cloudsim.RoleReader, Project: i.Project}))(t)
+	reader := must(e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Operation: "why.get"}))(t)
+	if w := why(reader, "req-stop"); len(w.Steps) != 4 || len(w.Calls) != 0 {
+		t.Errorf("request for a reader: got %+v, want 4 steps and no calls", w)
+	}
+	p := must(e.CreateProject(cloud, cloudsim.CreateProject{Name: "other"}))(t)
+	for name, tc := range map[string]struct {
+		ctx  context.Context
+		id   string
+		kind cloudsim.Kind
+	}{
+		"unknown request":            {cloud, "req-nothing", cloudsim.NotFound},
+		"part of a request id":       {cloud, "req-sto", cloudsim.NotFound},
+		"request of another project": {enter(t, e, must(e.CreateToken(cloud, cloudsim.CreateToken{Name: "theirs", Role: cloudsim.RoleWriter, Project: p.ID}))(t).Secret, ""), "req-stop", cloudsim.NotFound},
+		"no id":                      {cloud, "", cloudsim.Invalid},
+	} {
+		if _, err := e.WhyRequest(tc.ctx, tc.id); !errors.Is(err, tc.kind) {
+			t.Errorf("%s: got error %v, want %v", name, err, tc.kind)
+		}
 	}
 }
 

@@ -9,10 +9,17 @@ import (
 )
 
 func (a *api) whyRoutes() {
-	handle(a, op{id: "why.get", method: http.MethodGet, path: "/v1/why", summary: "Explain the state of an object: its calls, operations and faults, and why it waits", access: engine.Read},
+	handle(a, op{id: "why.get", method: http.MethodGet, path: "/v1/why", summary: "Explain the state of an object, or the effects of a request: calls, operations and faults, and why it waits", access: engine.Read},
 		func(ctx context.Context, in *struct {
-			Object string `query:"object" required:"true" maxLength:"200" doc:"Id of the object, or kind/name; also of a deleted object" example:"instance/node-1"`
+			Object  string `query:"object" maxLength:"200" doc:"Id of the object, or kind/name; also of a deleted object. Send either object or request" example:"instance/node-1"`
+			Request string `query:"request" maxLength:"64" doc:"Id of a request, from the header X-Request-Id of its answer" example:"req-0123456789abcdef"`
 		}) (*struct{ Body cloudsim.Why }, error) {
-			return plain(a.engine.Why(ctx, in.Object))
+			switch {
+			case in.Request == "":
+				return plain(a.engine.Why(ctx, in.Object))
+			case in.Object != "":
+				return nil, cloudsim.InvalidField("query.request", "cannot be together with object: send one of them")
+			}
+			return plain(a.engine.WhyRequest(ctx, in.Request))
 		})
 }

@@ -16,19 +16,34 @@ import (
 
 func newWhyCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
+	var request string
 	cmd := &cobra.Command{
-		Use: "why OBJECT", Short: "Explain the state of an object",
+		Use: "why [OBJECT]", Short: "Explain the state of an object, or the effects of a request",
 		Long: `Explain the state of an object: its calls with callers and request ids, its work with
 results, the faults that hit, and the present reason of a wait. The command reads the
 journal, so it also explains deleted objects.
 
-OBJECT is an id, or kind/name for the last object with this name.`,
+OBJECT is an id, or kind/name for the last object with this name.
+
+With --request, explain the effects of one request: its calls, its operations, the
+changes of objects, and the faults that hit. Each answer of the cloud has the id of its
+request, and the audit trail, events and errors contain it too.`,
 		Example: `  allinone cloud why i-000001
   allinone cloud why instance/node-1
-  allinone cloud why loadBalancer/web -o json`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+  allinone cloud why loadBalancer/web -o json
+  allinone cloud why --request req-0123456789abcdef`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-			w, err := cl.Why(ctx, args[0])
+			if (len(args) == 0) == (request == "") {
+				return cloudsim.Errorf(cloudsim.Invalid, "set either OBJECT or --request")
+			}
+			var w cloudsim.Why
+			var err error
+			if request != "" {
+				w, err = cl.WhyRequest(ctx, request)
+			} else {
+				w, err = cl.Why(ctx, args[0])
+			}
 			if err != nil {
 				return err
 			}
@@ -41,6 +56,7 @@ OBJECT is an id, or kind/name for the last object with this name.`,
 		}),
 	}
 	o.Flags(cmd)
+	cmd.Flags().StringVar(&request, "request", "", "`ID` of a request to explain")
 	return cmd
 }
 
@@ -51,7 +67,17 @@ func story(w cloudsim.Why) string {
 	if w.Gone {
 		state = "gone"
 	}
-	fmt.Fprintf(&b, "%s %s (%s): %s\n", w.Kind, cli.Printable(w.ID), cli.Printable(w.Name), cli.Printable(cmp.Or(state, "there")))
+	switch {
+	case w.Kind != cloudsim.WhyOfRequest:
+		fmt.Fprintf(&b, "%s %s (%s): %s\n", w.Kind, cli.Printable(w.ID), cli.Printable(w.Name), cli.Printable(cmp.Or(state, "there")))
+	case len(w.Calls) == 0:
+		fmt.Fprintf(&b, "request %s: the call itself is no longer in the audit trail, or your role cannot read the audit trail\n", cli.Printable(w.ID))
+	default:
+		fmt.Fprintf(&b, "request %s (%s): %s\n", cli.Printable(w.ID), cli.Printable(w.Name), cli.Printable(state))
+	}
+	for _, e := range w.Calls {
+		fmt.Fprintf(&b, "  call  %s  %s: %s, status %d\n        by %s\n", e.Time.Format(time.RFC3339), cli.Printable(strings.TrimSpace(e.Operation+" "+e.Target)), cli.Printable(e.Outcome), e.Status, cli.Printable(e.Caller))
+	}
 	if w.Since > 0 {
 		fmt.Fprintf(&b, "events before revision %d are no longer kept\n", w.Since)
 	}
