@@ -189,8 +189,8 @@ func (e *env) beat(ctx context.Context, name string) error {
 	return e.renew(ctx, name)
 }
 
-// renew writes the Lease of a Node. kube-controller-manager marks a Node as unreachable if nobody
-// renews the Lease.
+// renew writes the Lease of a Node. kube-controller-manager marks a Node as unreachable if its
+// Lease expires.
 func (e *env) renew(ctx context.Context, name string) error {
 	leases := e.kube.CoordinationV1().Leases(leaseNamespace)
 	seconds, now := int32(leaseSeconds), metav1.NewMicroTime(time.Now())
