@@ -320,11 +320,8 @@ func (l *labRun) testInternetConnections(t *testing.T, w *internet) {
 	}
 }
 
-// minRate is the smallest rate of a download on a machine, relative to the rate on the host.
-const minRate = 0.7
-
-// testInternetRate compares the download of a layer of 50 MB on a machine with the same download
-// on the host.
+// testInternetRate prints the rate of a download of a layer of 50 MB on a machine, and the rate of
+// the same download on the host.
 func (l *labRun) testInternetRate(t *testing.T) {
 	manifest := l.must("curl", "-sf", "http://"+net.JoinHostPort(world4, registryPort)+"/v2/large/manifests/v1")
 	_, digest, _ := strings.Cut(manifest, `"layers"`)
@@ -344,11 +341,7 @@ func (l *labRun) testInternetRate(t *testing.T) {
 		host = max(host, speed(l.must(args[0], args[1:]...)))
 		machine = max(machine, speed(l.inMachine("i-000001", args...)))
 	}
-	ratio := machine / host
-	t.Logf("download of 50 MB: %.0f MB/s on a machine, %.0f MB/s on the host, ratio %.2f", machine/1e6, host/1e6, ratio)
-	if ratio < minRate && !raceDetector {
-		t.Errorf("the rate on a machine is %.2f of the host's rate, want at least %.2f", ratio, minRate)
-	}
+	t.Logf("download of 50 MB: %.0f MB/s on a machine, %.0f MB/s on the host, ratio %.2f", machine/1e6, host/1e6, machine/host)
 	l.inMachine("i-000001", "/opt/machine/ctr", "-n", "k8s.io", "images", "pull", "--hosts-dir", "/etc/kubernetes/registries", "r6.test/large:v1")
 }
 
