@@ -12,6 +12,13 @@ import (
 // after the load of a saved state.
 type DiskID string
 
+// DiskLinks is the folder with the devices of attached disks on a real machine.
+const DiskLinks = "/dev/disk/by-id"
+
+// Link returns the path of the disk's device on a real machine. The path is a link in the folder
+// DiskLinks.
+func (id DiskID) Link() string { return DiskLinks + "/cloudsim-" + string(id) }
+
 // DiskState is the lifecycle state of a disk. A disk does only one piece of
 // work at a time, e.g. a resize. Each attachment also has its own state.
 type DiskState string
@@ -73,6 +80,8 @@ type Attachment struct {
 	ReadOnly bool            `json:"readOnly,omitempty" doc:"Whether the instance can only read the disk"`
 	Device   string          `json:"device" doc:"Device name on the instance: the first free name" example:"vdb"`
 	State    AttachmentState `json:"state" enum:"attaching,attached,detaching"`
+	Ready    bool            `json:"ready,omitempty" doc:"Whether the machine of the instance has the device. Only instances whose hypervisor reports devices have this field"`
+	Error    string          `json:"error,omitempty" doc:"Reason why the hypervisor could not add or remove the device"`
 }
 
 // Disk is a block device that outlives the instances to which it is attached. A

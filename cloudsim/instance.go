@@ -80,7 +80,9 @@ type Instance struct {
 	// machine. Until a reboot the instance stays in the state running, because
 	// the API of a real cloud does not report such a crash.
 	Crashed *time.Time `json:"crashed,omitempty" doc:"Time at which the instance lost its power. Its state stays running until a reboot"`
-	Notices []Notice   `json:"notices,omitempty" doc:"Announced maintenance and preemption, soonest first"`
+	// ReportsDevices is set by the first report about devices.
+	ReportsDevices bool     `json:"reportsDevices,omitempty" doc:"Whether a hypervisor reports the devices of the instance's machine. The cloud then completes attachments and detachments only after a report"`
+	Notices        []Notice `json:"notices,omitempty" doc:"Announced maintenance and preemption, soonest first"`
 }
 
 // InternalIP returns the instance's first internal address. Load balancers

@@ -86,7 +86,7 @@ func PredefinedRoles() []Role {
 		role(RoleNode, "An instance about itself: its record, its images",
 			"instances.get", "registry.pull"),
 		role(RoleHypervisor, "Hypervisor: watches instances and their resources",
-			"events.list", "events.watch", "instances.get", "instances.list", "instanceTypes.get", "routes.get", "routes.list", "zones.get", "zones.list"),
+			"disks.get", "disks.list", "events.list", "events.watch", "instances.get", "instances.list", "instances.reportDevices", "instances.forgetDevices", "instanceTypes.get", "routes.get", "routes.list", "zones.get", "zones.list"),
 		role(RoleMetadata, "Metadata service: reads instances and issues their tokens",
 			"instances.get", "instances.list", "metadataTrees.list", "instances.userData", "instances.identity", "instances.token"),
 		role(RoleRegistryReader, "Pull images", "registry.pull"),

@@ -59,6 +59,13 @@ func everyDiskVerb(t *testing.T, c *client.Client, i cloudsim.Instance) {
 	}
 	everySnapshotVerb(t, c, d)
 	everyPoolVerb(t, c, d)
+	report := cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{{Disk: d.ID, Ready: true}}}
+	if i := must(c.ReportDevices(ctx, i.ID, report))(t); !i.ReportsDevices || !must(c.GetDisk(ctx, d.ID))(t).Attachments[0].Ready {
+		t.Errorf("reported devices: got instance %+v", i)
+	}
+	if i := must(c.ForgetDevices(ctx, i.ID))(t); i.ReportsDevices || must(c.GetDisk(ctx, d.ID))(t).Attachments[0].Ready {
+		t.Errorf("forgotten devices: got instance %+v", i)
+	}
 	if d = must(c.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t); d.State != cloudsim.DiskAvailable {
 		t.Errorf("detached disk: got %+v, want state available", d)
 	}

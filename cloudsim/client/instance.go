@@ -52,6 +52,19 @@ func (c *Client) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (clo
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/crash", nil)
 }
 
+// ReportDevices reports all devices that the machine of an instance has. From the first report on,
+// the cloud completes an attachment to the instance only after a report with the device, and a
+// detachment only after a report without the device.
+func (c *Client) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req cloudsim.ReportDevices) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "PUT", "/v1/instances/"+seg(id)+"/devices", req)
+}
+
+// ForgetDevices ends the reports about the devices of an instance's machine. The cloud then
+// completes attachments and detachments without a report.
+func (c *Client) ForgetDevices(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "DELETE", "/v1/instances/"+seg(id)+"/devices", nil)
+}
+
 // DeleteInstance begins to terminate an instance and returns the instance. A second call during the
 // termination returns the instance again. After the termination, a call returns NotFound.
 func (c *Client) DeleteInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {

@@ -209,6 +209,9 @@ func (e *Engine) settledDisk(tx *store.Tx, d *cloudsim.Disk) error {
 		}
 		return e.copiedDisk(tx, d)
 	}
+	if waits, err := awaitDevice(tx, d); waits || err != nil {
+		return err
+	}
 	return e.finishDisk(tx, d)
 }
 

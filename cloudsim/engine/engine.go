@@ -462,6 +462,9 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 	case cloudsim.KindLoadBalancer:
 		return settleDue(tx, loadBalancers, w, e.settledLoadBalancer)
 	case cloudsim.KindDisk:
+		if w.Verb == cloudsim.Fail {
+			return settleDue(tx, disks, w, e.lateDevice)
+		}
 		return settleDue(tx, disks, w, e.settledDisk)
 	case cloudsim.KindSnapshot:
 		return settleDue(tx, snapshots, w, e.settledSnapshot)

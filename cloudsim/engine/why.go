@@ -349,6 +349,16 @@ func (s *story) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
 			name = h.Name
 		}
 		s.wait(op.HeldBy, nil, fmt.Sprintf("%s prevents the end of operation %s (%s): release the operation, or delete the hold or fault", name, op.ID, op.Verb))
+	case op.Kind == cloudsim.KindDisk && isDue(op, tx.Now):
+		d, err := disks.Get(tx, op.Target)
+		if err != nil {
+			return err
+		}
+		text := fmt.Sprintf("operation %s (%s) is %s", op.ID, op.Verb, op.State)
+		if a, err := awaitedDevice(tx, &d); err == nil && a != nil {
+			text += fmt.Sprintf(", until the hypervisor of %s reports the device", a.Instance)
+		}
+		s.wait(string(op.ID), nil, text)
 	case op.DueAt != nil:
 		text := fmt.Sprintf("operation %s (%s) ends in %s", op.ID, op.Verb, max(0, op.DueAt.Sub(tx.Now)).Round(time.Millisecond))
 		if c := tx.Clock(); !c.Real() && c.Rate == 0 {
@@ -367,6 +377,10 @@ func (s *story) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
 		}
 	}
 	return nil
+}
+
+func isDue(op cloudsim.Operation, now time.Time) bool {
+	return op.DueAt == nil || !now.Before(*op.DueAt)
 }
 
 func (s *story) wait(id string, until *time.Time, text string) {

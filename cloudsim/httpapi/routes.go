@@ -48,6 +48,16 @@ func (a *api) routes() {
 			v, err := e.CrashInstance(ctx, cloudsim.InstanceID(in.ID))
 			return answer(v, v.Revision, err)
 		})
+	handle(a, op{id: "instances.reportDevices", method: http.MethodPut, path: "/v1/instances/{id}/devices", summary: "Report the devices that the machine of an instance has; for the hypervisor that runs the machine", access: engine.Write},
+		func(ctx context.Context, in *askInput[cloudsim.ReportDevices]) (*body[cloudsim.Instance], error) {
+			v, err := e.ReportDevices(ctx, cloudsim.InstanceID(in.ID), in.Body)
+			return answer(v, v.Revision, err)
+		})
+	handle(a, op{id: "instances.forgetDevices", method: http.MethodDelete, path: "/v1/instances/{id}/devices", summary: "End the reports about the devices of an instance's machine, and complete the work that waits for them", access: engine.Write},
+		func(ctx context.Context, in *ByID) (*body[cloudsim.Instance], error) {
+			v, err := e.ForgetDevices(ctx, cloudsim.InstanceID(in.ID))
+			return answer(v, v.Revision, err)
+		})
 	acts(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance. The instance exists until the operation ends", e.DeleteInstance)
 
 	a.noticeRoutes()

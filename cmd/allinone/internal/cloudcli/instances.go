@@ -57,6 +57,8 @@ func newInstancesCommand(c *cli.Connection) *cobra.Command {
 		instances.actionCommand(c, "stop", "Stop running instances; they keep their addresses", (*client.Client).StopInstance),
 		instances.actionCommand(c, "crash", "Cut the power of running instances: they are called running, and are off, until they are rebooted", (*client.Client).CrashInstance),
 		instances.actionCommand(c, "reboot", "Reboot running instances", (*client.Client).RebootInstance),
+		newReportDevicesCommand(c),
+		instances.actionCommand(c, "forget-devices", "End the reports about the devices of instances, if their hypervisor is gone", (*client.Client).ForgetDevices),
 		instances.deleteCommand(c, true, (*client.Client).DeleteInstance),
 	)
 	return cmd

@@ -1,0 +1,50 @@
+package cloudsim
+
+import "fmt"
+
+// ReportDevices reports all devices that the machine of an instance has now. The
+// hypervisor that runs the machine sends the report after each change.
+type ReportDevices struct {
+	Devices []DeviceReport `json:"devices" maxItems:"64" doc:"Disks that are devices of the machine now, and disks whose device the hypervisor could not add or remove"`
+}
+
+// DeviceReport describes the device of one disk on the machine of an instance.
+type DeviceReport struct {
+	Disk  DiskID `json:"disk" maxLength:"128" example:"disk-000001"`
+	Ready bool   `json:"ready" doc:"Whether the machine has the device"`
+	Error string `json:"error,omitempty" maxLength:"1024" doc:"Reason why the hypervisor could not add or remove the device. The hypervisor tries again"`
+}
+
+// MaxDeviceReports is the maximum number of disks in a report.
+const MaxDeviceReports = 64
+
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the invalid fields.
+func (r ReportDevices) Validate() error {
+	var c checks
+	if len(r.Devices) > MaxDeviceReports {
+		c.addf("devices", "must have at most %d items, got %d", MaxDeviceReports, len(r.Devices))
+		return c.err()
+	}
+	seen := map[DiskID]bool{}
+	for i, d := range r.Devices {
+		field := fmt.Sprintf("devices[%d].disk", i)
+		c.reference(field, string(d.Disk))
+		if seen[d.Disk] {
+			c.addf(field, "names %s twice: report each disk once", d.Disk)
+		}
+		seen[d.Disk] = true
+	}
+	return c.err()
+}
+
+// Of returns the report about a disk. It returns the zero value if r does not
+// contain the disk, which means that the machine does not have its device.
+func (r ReportDevices) Of(id DiskID) DeviceReport {
+	for _, d := range r.Devices {
+		if d.Disk == id {
+			return d
+		}
+	}
+	return DeviceReport{}
+}

@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// deviceTimeout is the time limit for the hypervisor to add or remove a device,
+// after the duration of the attachment or detachment has passed. It is a time of
+// the cloud's clock.
+const deviceTimeout = time.Minute
+
+// ReportDevices records the devices that the machine of an instance has. After the
+// first report, an attachment to this instance is complete only after a report that
+// the device exists. A detachment is complete only after a report without the
+// device. A report without changes writes no event. Disks that are not attached to
+// the instance are ignored, because the hypervisor may not know of their detachment
+// yet.
+func (e *Engine) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req cloudsim.ReportDevices) (i cloudsim.Instance, err error) {
+	if err := req.Validate(); err != nil {
+		return i, err
+	}
+	return e.setDevices(ctx, id, true, req)
+}
+
+// ForgetDevices ends the reports about the devices of an instance. The attachments
+// and detachments that wait for a report are then complete.
+func (e *Engine) ForgetDevices(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return e.setDevices(ctx, id, false, cloudsim.ReportDevices{})
+}
+
+func (e *Engine) setDevices(ctx context.Context, id cloudsim.InstanceID, reports bool, req cloudsim.ReportDevices) (i cloudsim.Instance, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if i, err = get(tx, call, instances, string(id)); err != nil {
+			return err
+		}
+		if i.ReportsDevices != reports {
+			i.ReportsDevices = reports
+			if err := instances.Put(tx, &i); err != nil {
+				return err
+			}
+		}
+		attached, err := disks.Lookup(tx, byInstance, string(id))
+		if err != nil {
+			return err
+		}
+		for _, d := range attached {
+			n := slices.IndexFunc(d.Attachments, func(a cloudsim.Attachment) bool { return a.Instance == id })
+			a, now := &d.Attachments[n], req.Of(d.ID)
+			if a.Ready == now.Ready && a.Error == now.Error && (reports || a.State == cloudsim.AttachmentAttached) {
+				continue
+			}
+			a.Ready, a.Error = now.Ready, now.Error
+			if err := e.reportedDisk(tx, &d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return i, err
+}
+
+// reportedDisk stores a disk whose devices may have changed. If the operation of the
+// disk waited only for this change, reportedDisk completes the operation.
+func (e *Engine) reportedDisk(tx *store.Tx, d *cloudsim.Disk) error {
+	if d.State != cloudsim.DiskAttaching && d.State != cloudsim.DiskDetaching {
+		return disks.Put(tx, d)
+	}
+	if a, err := awaitedDevice(tx, d); err != nil || a != nil {
+		return putAfter(tx, d, err)
+	}
+	op, err := operations.Get(tx, string(d.Operation))
+	if err != nil || op.Over() || !isDue(op, tx.Now) {
+		return putAfter(tx, d, err)
+	}
+	if is, err := held(tx, op); is || err != nil {
+		return putAfter(tx, d, err)
+	}
+	return e.finishDisk(tx, d)
+}
+
+func putAfter(tx *store.Tx, d *cloudsim.Disk, err error) error {
+	if err != nil {
+		return err
+	}
+	return disks.Put(tx, d)
+}
+
+// awaitedDevice returns the attachment whose device a hypervisor must add or remove
+// before the work on the disk is complete. It returns nil if the work waits for no
+// device.
+func awaitedDevice(tx *store.Tx, d *cloudsim.Disk) (*cloudsim.Attachment, error) {
+	for n := range d.Attachments {
+		a := &d.Attachments[n]
+		if a.State == cloudsim.AttachmentAttached || a.Ready == (a.State == cloudsim.AttachmentAttaching) {
+			continue
+		}
+		i, err := instances.Get(tx, string(a.Instance))
+		if err != nil {
+			return nil, err
+		}
+		if i.ReportsDevices {
+			return a, nil
+		}
+	}
+	return nil, nil
+}
+
+// awaitDevice reports whether the work on a disk waits for a device. If it does,
+// awaitDevice sets the time limit for the hypervisor.
+func awaitDevice(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
+	a, err := awaitedDevice(tx, d)
+	if err != nil || a == nil {
+		return false, err
+	}
+	return true, tx.Later(tx.Now.Add(deviceTimeout), store.Work{Kind: cloudsim.KindDisk, ID: string(d.ID), Verb: cloudsim.Fail, Operation: d.Operation})
+}
+
+// lateDevice ends the attachment or detachment of a disk, because the hypervisor has
+// not added or removed the device in time. The disk returns to its earlier state.
+func (e *Engine) lateDevice(tx *store.Tx, d *cloudsim.Disk) error {
+	a, err := awaitedDevice(tx, d)
+	if err != nil || a == nil {
+		return err
+	}
+	did := "added"
+	if a.State == cloudsim.AttachmentDetaching {
+		did = "removed"
+	}
+	detail := "the hypervisor of instance " + string(a.Instance) + " has not " + did + " the device of disk " + string(d.ID) + " within " + deviceTimeout.String()
+	if a.Error != "" {
+		detail += ": " + a.Error
+	} else {
+		detail += ": check that the hypervisor runs, and repeat the request"
+	}
+	if err := e.end(tx, d.Operation, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Unavailable, Detail: detail}); err != nil {
+		return err
+	}
+	if err := e.undoDisk(tx, d); err != nil {
+		return err
+	}
+	return disks.Put(tx, d)
+}
