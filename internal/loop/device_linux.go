@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,7 +22,7 @@ const Major = 7
 // Loop is an open loop device. While the device is open, the kernel does not
 // give the number of the device to another file.
 type Loop struct {
-	dev    *os.File
+	dev    *os.File // nil for a device that this process cannot open: see Number
 	Number int
 }
 
@@ -29,11 +30,16 @@ type Loop struct {
 func Path(n int) string { return "/dev/loop" + strconv.Itoa(n) }
 
 // Device returns the path of the device.
-func (d *Loop) Device() string { return d.dev.Name() }
+func (d *Loop) Device() string { return Path(d.Number) }
 
 // Close closes the device. The device keeps its file, unless the lapse flag is
-// set.
-func (d *Loop) Close() error { return d.dev.Close() }
+// set. For a Loop that is not open, Close does nothing.
+func (d *Loop) Close() error {
+	if d.dev == nil {
+		return nil
+	}
+	return d.dev.Close()
+}
 
 // Attach returns the loop device of a file for a node. If the node has no device
 // for the file, Attach creates a device. If lapses is true, the new device has
@@ -60,6 +66,13 @@ func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loo
 		}
 		return d, nil
 	}
+	return New(ctx, path, node, path, readOnly, lapses)
+}
+
+// New makes a loop device of a file for a node, even if the node already has one. List
+// returns the given name of the device, so a program can recognise its own devices. See
+// Attach for the other parameters and for the errors.
+func New(ctx context.Context, name, node, path string, readOnly, lapses bool) (*Loop, error) {
 	mode := os.O_RDWR
 	if readOnly {
 		mode = os.O_RDONLY
@@ -75,7 +88,7 @@ func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loo
 	}
 	defer control.Close()
 	for {
-		d, err := configure(control, file, node, mode, lapses)
+		d, err := configure(control, file, label(name, node), mode, lapses)
 		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENXIO) {
 			return d, err
 		}
@@ -108,8 +121,11 @@ const retryDelay = 5 * time.Millisecond
 // configure attaches file to the first free device. EBUSY means that another
 // process has taken the device in the meantime. ENXIO means that the device is
 // not yet free.
-func configure(control, file *os.File, node string, mode int, lapses bool) (*Loop, error) {
+func configure(control, file *os.File, name [unix.LO_NAME_SIZE]byte, mode int, lapses bool) (*Loop, error) {
 	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+	if err == nil && n >= firstReserved { // all lower devices are in use, so make another one and try again
+		err = errors.Join(unix.EBUSY, unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_ADD, -1))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("a free loop device: %w", err)
 	}
@@ -119,7 +135,7 @@ func configure(control, file *os.File, node string, mode int, lapses bool) (*Loo
 	}
 	defer dev.Close()
 	c := unix.LoopConfig{Fd: uint32(file.Fd())}
-	c.Info.File_name = label(file.Name(), node)
+	c.Info.File_name = name
 	if mode == os.O_RDONLY {
 		c.Info.Flags = unix.LO_FLAGS_READ_ONLY
 	}
@@ -182,6 +198,29 @@ func (d *Loop) setLapse(lapses bool) error {
 		return fmt.Errorf("%s: setting whether it lapses: %w", d.Device(), err)
 	}
 	return nil
+}
+
+// fencedOffset is the offset in the file at which a fenced device begins. No file
+// reaches this offset, so the device has no sector. A kernel before Linux 6.6 can send a
+// write to a device without sectors. This write fails, too, because of the offset.
+const fencedOffset = math.MaxInt64 &^ 4095
+
+// Fence detaches the file from the device and closes the device, even if a program has the
+// device open or the device's filesystem is mounted. Fence first writes the data of raw
+// writes in the kernel's cache, and waits for running requests. When Fence returns, all
+// further reads and writes of the device fail, also in a process that is frozen now. The
+// kernel removes the device when it is no longer in use. A device without a file is not an
+// error.
+func (d *Loop) Fence() error {
+	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
+	if err == nil {
+		info.Offset = fencedOffset
+		err = unix.IoctlLoopSetStatus64(int(d.dev.Fd()), info)
+	}
+	if err != nil && !errors.Is(err, unix.ENXIO) {
+		return errors.Join(fmt.Errorf("%s: cutting it off from its file: %w", d.Device(), err), d.dev.Close())
+	}
+	return d.Detach()
 }
 
 // Size returns the size of the device in bytes.

@@ -30,7 +30,17 @@ func Open(n int) (*Loop, error) {
 type Status struct {
 	Number int
 	Name   string // path of the file, as the program that attached the file passed it
+	Node   string // the node that owns the device, or ""
+	Fenced bool   // Fence was called, but a program still uses the device
 	Of     uint64 // the device number of the file if the file is a device, else 0
+
+	file unix.Stat_t // inode and device number of the file
+}
+
+// SameFile reports whether the device has the file at path.
+func (s Status) SameFile(path string) bool {
+	b, err := backingOf(path)
+	return err == nil && !b.gone && s.file.Ino == b.file.Ino && s.file.Dev == b.file.Dev
 }
 
 // List returns the devices of the host that have a file. It skips a device that
@@ -61,7 +71,10 @@ func List() (all []Status, err error) {
 		// The name comes from the status of the device. The name in sysfs is a
 		// path in the mounts of the program that attached the file. After the
 		// machine of that program is gone, sysfs shows only the end of the path.
-		all = append(all, Status{n, unix.ByteSliceToString(info.File_name[:]), info.Rdevice})
+		all = append(all, Status{
+			Number: n, Name: unix.ByteSliceToString(info.File_name[:]), Node: ownerOf(info.File_name), Fenced: isFenced(info),
+			Of: info.Rdevice, file: unix.Stat_t{Ino: info.Inode, Dev: info.Device},
+		})
 	}
 	return all, nil
 }
@@ -177,12 +190,14 @@ func (b backing) behind(n int) (*Loop, error) {
 		return nil, err
 	}
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
-	if err != nil || !b.gone && (info.Inode != b.file.Ino || info.Device != b.file.Dev) || b.isOthers(info) {
+	if err != nil || !b.gone && (info.Inode != b.file.Ino || info.Device != b.file.Dev) || b.isOthers(info) || isFenced(info) {
 		_ = d.Close()   // the device was removed in the meantime, or has another file or node
 		return nil, nil //nolint:nilerr // such a device does not belong to this file
 	}
 	return d, nil
 }
+
+func isFenced(info *unix.LoopInfo64) bool { return info.Offset == fencedOffset }
 
 // isOthers reports whether a device belongs to another node.
 func (b backing) isOthers(info *unix.LoopInfo64) bool {
