@@ -73,10 +73,12 @@ type NodeConfig struct {
 	// empty. The driver then asks the cloud for the id until the cloud answers.
 	InstanceName string
 	// DisksDir is the folder with the files of all disks. The data plane makes
-	// these files in the subfolder "disks" of the cloud's data directory. On a
-	// real virtual machine, a driver finds its disks in /dev/disk/by-id
-	// instead. Before the driver stages a disk, it checks in the cloud's
-	// records that the disk is attached to this instance.
+	// these files in the subfolder "disks" of the cloud's data directory. Before
+	// the driver stages a disk, it checks in the cloud's records that the disk is
+	// attached to this instance.
+	//
+	// If the hypervisor of the machine makes the devices of attached disks, DisksDir
+	// is cloudsim.DiskLinks. This folder contains links to the devices, and no files.
 	DisksDir string
 	// RegistrationDir is the kubelet's folder plugins_registry. The driver
 	// makes its registration socket in this folder. With "" the sidecar
@@ -86,6 +88,9 @@ type NodeConfig struct {
 	// endpoint. "" means the same path as in this process.
 	KubeletSocketDir string
 }
+
+// hasDevices reports whether the hypervisor makes the devices of the disks.
+func (c NodeConfig) hasDevices() bool { return filepath.Clean(c.DisksDir) == cloudsim.DiskLinks }
 
 // owner returns the instance's id, or its name if the id is not known. The
 // result is unique among the nodes on one host. owner does not call the cloud.
@@ -130,7 +135,7 @@ func (c Config) Validate() error {
 		add("the node service needs the instance of this machine: set --node-instance")
 	}
 	if c.Mode.node() && c.Node.DisksDir == "" {
-		add("the node service needs the folder of the disks' files: set --disks-dir")
+		add("the node service needs the folder of the disks: set --disks-dir")
 	}
 	switch dir := c.Node.RegistrationDir; {
 	case dir == "":

@@ -243,22 +243,26 @@ func (b *busy) takeAt(ctx context.Context, volume, path string) (done func(), er
 	return func() { second(); first() }, nil
 }
 
-// file returns the path of a volume's data on this machine.
+// file returns the path of a volume's data on this machine: the file of the disk, or
+// the link to its device.
 func (n *node) file(volume string) (string, error) {
 	if !diskID.MatchString(volume) {
 		return "", cloudsim.Errorf(cloudsim.NotFound, "no volume %q", volume)
 	}
+	if n.cfg.hasDevices() {
+		return cloudsim.DiskID(volume).Link(), nil
+	}
 	return filepath.Join(n.cfg.DisksDir, volume+".img"), nil
 }
 
-// arrived waits until a disk's file exists on this machine with its full size.
+// arrived waits until a disk's file or device exists on this machine with its full size.
 // The cloud can report a disk or a new size before the data plane has changed
 // the file.
 func arrived(ctx context.Context, path string, bytes int64) error {
 	between := backoff.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // the data plane often makes the file before the cloud's answer arrives
 	for {
-		info, err := os.Stat(path)
-		if err == nil && info.Size() >= bytes {
+		size, err := machine.SizeOf(path)
+		if err == nil && size >= bytes {
 			return nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -266,7 +270,7 @@ func arrived(ctx context.Context, path string, bytes int64) error {
 		}
 		between.Wait(ctx)
 		if ctx.Err() != nil {
-			return status.Errorf(codes.DeadlineExceeded, "file %s does not exist with %d GiB yet: check that the cloud's data plane runs and that --disks-dir is its folder of disks", filepath.Base(path), bytes/gib)
+			return status.Errorf(codes.DeadlineExceeded, "%s does not exist with %d GiB yet: check that the cloud's data plane runs and that --disks-dir is its folder of disks", filepath.Base(path), bytes/gib)
 		}
 	}
 }
@@ -279,7 +283,7 @@ func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !n.cfg.hasDevices() {
 		return nil, cloudsim.Errorf(cloudsim.NotFound, "no volume %s on this machine", volume)
 	}
 	return machine.FindFor(n.cfg.owner(), path, near...)

@@ -28,9 +28,9 @@ func stagedAt(staging, volume string, block bool) string {
 	return staging
 }
 
-// NodeStageVolume attaches the disk's file as a loop device. It makes a
-// filesystem if the disk was never written to, and mounts the volume. A
-// repeated call skips the finished steps. A failed call leaves no device.
+// NodeStageVolume makes a filesystem if the disk was never written to, and mounts
+// the volume. With a folder of files, it first attaches the disk's file as a loop
+// device. A repeated call skips the finished steps. A failed call leaves no device.
 func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := required("volume_id", volume, "staging_target_path", staging); err != nil {
@@ -49,6 +49,9 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 		return nil, err
 	}
 	defer done()
+	if n.cfg.hasDevices() {
+		return &csi.NodeStageVolumeResponse{}, n.stageDevice(ctx, path, volume, staging, u)
+	}
 	d, a, err := n.attachment(ctx, volume)
 	if err != nil {
 		return nil, err
@@ -68,6 +71,28 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 		err = n.stageAt(ctx, owner, path, volume, staging, a.ReadOnly, u)
 	}
 	return &csi.NodeStageVolumeResponse{}, err
+}
+
+// stageDevice stages the device that the hypervisor made for the volume. The
+// device exists only while the disk is attached to this instance, so stageDevice
+// does not ask the cloud.
+func (n *node) stageDevice(ctx context.Context, path, volume, staging string, u use) error {
+	l, err := machine.FindFor("", path)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		return status.Errorf(codes.FailedPrecondition, "volume %s has no device on this machine, because its disk is not attached: publish it to the node first", volume)
+	}
+	readOnly, err := l.IsReadOnly()
+	if err = errors.Join(err, l.Close()); err != nil {
+		return err
+	}
+	err = n.stageAt(ctx, "", path, volume, staging, readOnly, u)
+	if errors.Is(err, machine.ErrJournal) {
+		return status.Errorf(codes.FailedPrecondition, "%v, because the disk is a copy of a disk in use: attach volume %s once for writing, and stage it", err, volume)
+	}
+	return err
 }
 
 // stageAt stages the file of a volume. If owner is not empty, it identifies the

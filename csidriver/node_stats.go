@@ -3,7 +3,6 @@ package csidriver
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -119,13 +118,13 @@ func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// grown waits until the file of a volume has at least the required size in GiB.
-// If the file is smaller at first, grown asks the cloud for the size of the
+// grown waits until the file or device of a volume has at least the required size
+// in GiB. If it is smaller at first, grown asks the cloud for the size of the
 // disk before it waits. It returns OUT_OF_RANGE if the disk in the cloud is
 // also smaller than the required size.
 func (n *node) grown(ctx context.Context, volume, path string, least int) error {
 	bytes := int64(least) * gib
-	if info, err := os.Stat(path); err == nil && info.Size() >= bytes {
+	if size, err := machine.SizeOf(path); err == nil && size >= bytes {
 		return nil
 	}
 	d, err := getDisk(ctx, n.cloud, volume)
@@ -154,7 +153,7 @@ func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) er
 		}
 		at = there[i].Path
 	}
-	bytes, err := machine.FilesystemSize(path)
+	bytes, err := machine.FilesystemSize(l, path)
 	if err != nil {
 		return err
 	}
@@ -195,6 +194,9 @@ func reasonOf(err error) string {
 // can, the answer has no entry.
 func (n *node) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	resp := &csi.NodeGetStorageHealthResponse{}
+	if n.cfg.hasDevices() { // the hypervisor makes the loop devices
+		return resp, nil
+	}
 	if err := machine.Ready(); err != nil {
 		resp.BackendHealth = append(resp.BackendHealth, &csi.NodeGetStorageHealthResponse_StorageBackendHealth{
 			Status: csi.StorageHealthErrorType_STORAGE_UNREACHABLE, Reason: "NoLoopDevices", Message: err.Error(),

@@ -2,6 +2,7 @@ package csidriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -218,10 +219,8 @@ func TestOtherAccessType(t *testing.T) {
 	if lapses, err := l.Lapses(); err != nil || lapses {
 		t.Errorf("autoclear of the device: got %t, %v; want false", lapses, err)
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-	if size, err := machine.FilesystemSize(file); err != nil || size != 0 {
+	size, err := machine.FilesystemSize(l, file)
+	if err := errors.Join(err, l.Close()); err != nil || size != 0 {
 		t.Errorf("got a filesystem of %d bytes, %v; want none", size, err)
 	}
 	wantCode(t, "unstage", b.unstage(v), codes.OK)

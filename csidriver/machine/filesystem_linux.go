@@ -38,7 +38,7 @@ const formatting = "trusted.cloudsim.mkfs"
 // lock. If the driver is killed, the next call therefore waits until mkfs has
 // ended.
 func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes int64, err error) {
-	f, err := loop.OpenFile(path, os.O_RDONLY)
+	f, err := loop.OpenFile(l.data(path), os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}
@@ -50,9 +50,10 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes in
 	if err != nil {
 		return 0, err
 	}
-	mark := make([]byte, 256)
-	n, err := unix.Fgetxattr(int(f.Fd()), formatting, mark)
-	broken := err == nil && string(mark[:n]) == filepath.Base(path)
+	broken, err := l.isMarked(f)
+	if err != nil {
+		return 0, err
+	}
 	if fsType != "" && !broken {
 		if fsType != want {
 			return 0, fmt.Errorf("%w: %s, not %s", ErrForeign, fsType, want)
@@ -60,7 +61,7 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes in
 		return growUnmounted(ctx, f, l, fsType, bytes)
 	}
 	if !broken {
-		if err := neverWritten(f); err != nil {
+		if err := l.neverWritten(f); err != nil {
 			return 0, err
 		}
 	}
@@ -88,8 +89,13 @@ func lock(ctx context.Context, f *os.File) error {
 }
 
 // neverWritten returns nil if f is one hole without data. Otherwise it returns
-// ErrHasData.
-func neverWritten(f *os.File) error {
+// ErrHasData. For a device, neverWritten cannot see holes. It then reads the
+// first 4 MiB and the last MiB, which contain the marks of all known
+// filesystems, partition tables and volume managers.
+func (l *Loop) neverWritten(f *os.File) error {
+	if l.managed {
+		return zeroAtEnds(f)
+	}
 	_, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_DATA)
 	switch {
 	case errors.Is(err, unix.ENXIO):
@@ -98,6 +104,72 @@ func neverWritten(f *os.File) error {
 		return fmt.Errorf("check whether the disk is empty: %w", err)
 	}
 	return ErrHasData
+}
+
+func zeroAtEnds(f *os.File) error {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	for _, at := range []struct{ from, to int64 }{{0, min(4<<20, size)}, {max(0, size-1<<20), size}} {
+		b := make([]byte, at.to-at.from)
+		if _, err := f.ReadAt(b, at.from); err != nil {
+			return fmt.Errorf("check whether the disk is empty: %w", err)
+		}
+		if slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {
+			return ErrHasData
+		}
+	}
+	return nil
+}
+
+// unfinished is the content of the first sector of a device while mkfs writes
+// to it. Ext4 does not use this sector. XFS replaces it with its superblock,
+// which shows whether mkfs has finished. See the constant named formatting for
+// the mark of a file.
+const unfinished = "cloudsim: mkfs has not finished\n"
+
+// isMarked reports whether an earlier mkfs did not finish.
+func (l *Loop) isMarked(f *os.File) (bool, error) {
+	mark := make([]byte, 256)
+	if !l.managed {
+		n, err := unix.Fgetxattr(int(f.Fd()), formatting, mark)
+		return err == nil && string(mark[:n]) == filepath.Base(f.Name()), nil
+	}
+	if _, err := f.ReadAt(mark, 0); err != nil {
+		return false, err
+	}
+	const inProgress = 126 // sb_inprogress of struct xfs_dsb
+	return string(mark[:len(unfinished)]) == unfinished || string(mark[:4]) == "XFSB" && mark[inProgress] != 0, nil
+}
+
+// mark marks the disk until mkfs has finished. See isMarked.
+func (l *Loop) mark(f *os.File) error {
+	if l.managed {
+		return l.write(unfinished)
+	}
+	return unix.Fsetxattr(int(f.Fd()), formatting, []byte(filepath.Base(f.Name())), 0)
+}
+
+// unmark removes the mark after mkfs has finished.
+func (l *Loop) unmark(f *os.File, fsType string) error {
+	switch {
+	case !l.managed:
+		return unix.Fremovexattr(int(f.Fd()), formatting)
+	case fsType == XFS:
+		return nil
+	}
+	return l.write(strings.Repeat("\x00", len(unfinished)))
+}
+
+// write writes to the first bytes of the device.
+func (l *Loop) write(s string) error {
+	dev, err := os.OpenFile(l.Device(), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = dev.WriteString(s)
+	return errors.Join(err, dev.Sync(), dev.Close())
 }
 
 // probe reads the type and the size of the filesystem in f from its superblock.
@@ -136,7 +208,7 @@ func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	if !ok {
 		return fmt.Errorf("unknown filesystem %q: the supported filesystems are %s", fsType, strings.Join(Filesystems(), " and "))
 	}
-	marked := unix.Fsetxattr(int(f.Fd()), formatting, []byte(filepath.Base(f.Name())), 0)
+	marked := l.mark(f)
 	if marked != nil && !errors.Is(marked, unix.ENOTSUP) {
 		return marked
 	}
@@ -146,7 +218,7 @@ func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	if marked != nil {
 		return nil //nolint:nilerr // the file system of f does not support the mark, which is needed only after a crash during mkfs
 	}
-	return unix.Fremovexattr(int(f.Fd()), formatting)
+	return l.unmark(f, fsType)
 }
 
 // tool runs a program. If held is not nil, the program inherits this open file,
@@ -245,6 +317,31 @@ func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context
 	}
 }
 
+// ReplayUnfinished calls Replay if the filesystem in the file at path can have an
+// unfinished journal. It does nothing if the file has no known filesystem.
+func ReplayUnfinished(ctx context.Context, path string) error {
+	f, err := loop.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fsType, _, err := probe(f)
+	if err != nil || fsType == "" {
+		return err
+	}
+	if fsType == Ext4 {
+		flags := make([]byte, 4)
+		if _, err := f.ReadAt(flags, 1024+0x60); err != nil { // s_feature_incompat of struct ext4_super_block
+			return err
+		}
+		const needsRecovery = 0x4
+		if binary.LittleEndian.Uint32(flags)&needsRecovery == 0 {
+			return nil
+		}
+	}
+	return Replay(ctx, "", path, fsType)
+}
+
 // Replay applies the journal of the filesystem in the file at path. The driver
 // calls Replay on a node that attaches the disk read-only. The disk must not be
 // attached to another node for writing. The kernel replays the journal when it
@@ -310,10 +407,11 @@ func CanGrowMounted() bool {
 	return err == nil && have[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-// FilesystemSize returns the size in bytes of the filesystem in a file, from
-// its superblock. It returns 0 if the file has no known filesystem.
-func FilesystemSize(path string) (int64, error) {
-	f, err := loop.OpenFile(path, os.O_RDONLY)
+// FilesystemSize returns the size in bytes of the filesystem on the disk of the
+// loop device l, from its superblock. The argument path is the path of the
+// disk's file. FilesystemSize returns 0 if the disk has no known filesystem.
+func FilesystemSize(l *Loop, path string) (int64, error) {
+	f, err := loop.OpenFile(l.data(path), os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}

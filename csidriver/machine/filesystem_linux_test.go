@@ -90,7 +90,7 @@ func TestMkfsOnFullFileSystem(t *testing.T) {
 	if _, err := EnsureFilesystem(t.Context(), l, path, Ext4); err == nil || !strings.Contains(err.Error(), "mkfs.ext4") {
 		t.Fatalf("EnsureFilesystem on a full file system returned %v", err)
 	}
-	if neverWritten(open(t, path)) == nil {
+	if l.neverWritten(open(t, path)) == nil {
 		t.Fatal("mkfs wrote nothing, so the test shows nothing")
 	}
 	if err := unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT, "size=64m"); err != nil {

@@ -3,16 +3,58 @@ package machine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
 // Loop is an open loop device with a method that lists its mounts.
-type Loop struct{ *loop.Loop }
+type Loop struct {
+	*loop.Loop
+	// managed is true if the hypervisor of this machine made the device. This process then
+	// does not detach the device, and does not change its lapse flag.
+	managed bool
+}
+
+// Lapse calls loop.Lapse, unless the hypervisor manages the device.
+func (l *Loop) Lapse() error {
+	if l.managed {
+		return nil
+	}
+	return l.Loop.Lapse()
+}
+
+// Stay calls loop.Stay, unless the hypervisor manages the device.
+func (l *Loop) Stay() error {
+	if l.managed {
+		return nil
+	}
+	return l.Loop.Stay()
+}
+
+// Detach calls loop.Detach. If the hypervisor manages the device, Detach only closes it.
+func (l *Loop) Detach() error {
+	if l.managed {
+		return l.Close()
+	}
+	return l.Loop.Detach()
+}
+
+// data returns the path from which the content of the disk can be read. The argument path is the
+// path of the disk's file.
+func (l *Loop) data(path string) string {
+	if l.managed {
+		return l.Device()
+	}
+	return path
+}
 
 // tick is the interval at which the package polls a state for which the kernel
 // has no event.
@@ -24,16 +66,77 @@ func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, err
 }
 
 // AttachFor returns a node's loop device for a file, and makes the device if
-// there is none. See loop.Attach.
+// there is none. See loop.Attach. If path is a link in /dev/disk/by-id, AttachFor
+// returns the device that the hypervisor made, and ignores the other arguments.
+// It returns fs.ErrNotExist if there is no such device.
 func AttachFor(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
+	if isLink(path) {
+		l, err := openLink(path)
+		if err == nil && l == nil {
+			err = &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+		}
+		return l, err
+	}
 	return wrap(loop.Attach(ctx, node, path, readOnly, lapses))
+}
+
+// isLink reports whether a path is a link to a device that the hypervisor made, and not the file
+// of a disk.
+func isLink(path string) bool { return filepath.Dir(path) == "/dev/disk/by-id" }
+
+// openLink opens the device to which a link leads. It returns nil if the link does not exist.
+func openLink(path string) (*Loop, error) {
+	var s unix.Stat_t
+	if err := unix.Stat(path, &s); errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	} else if err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if s.Mode&unix.S_IFMT != unix.S_IFBLK || unix.Major(s.Rdev) != loop.Major {
+		return nil, fmt.Errorf("%s does not lead to a loop device: the hypervisor did not make this link", path)
+	}
+	l, err := loop.Open(int(unix.Minor(s.Rdev)))
+	if err != nil || l == nil {
+		return nil, err
+	}
+	if err := l.Refresh(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &Loop{l, true}, nil
+}
+
+// findLink returns the device that is mounted at one of the paths near, if the device belongs to
+// the disk of the link. Otherwise it returns the device to which the link leads. After the
+// hypervisor has removed a device, its mounts still exist, but the machine cannot open the
+// device. The result for such a device is not open.
+func findLink(path string, near []string) (*Loop, error) {
+	want := strings.TrimPrefix(filepath.Base(path), "cloudsim-") + ".img"
+	for _, at := range near {
+		n, ok := loop.At(at)
+		if !ok {
+			continue
+		}
+		name, err := loop.BackingFile(n)
+		if err != nil || filepath.Base(strings.TrimSuffix(name, " (deleted)")) != want {
+			continue
+		}
+		if l, err := loop.Open(n); err == nil && l != nil {
+			return &Loop{l, true}, nil
+		}
+		return &Loop{&loop.Loop{Number: n}, true}, nil
+	}
+	return openLink(path)
 }
 
 // Find calls FindFor without a node.
 func Find(path string, near ...string) (*Loop, error) { return FindFor("", path, near...) }
 
-// FindFor returns a node's loop device for a file, or nil. See loop.Find.
+// FindFor returns a node's loop device for a file, or nil. See loop.Find. The
+// path can also be a link in /dev/disk/by-id.
 func FindFor(node, path string, near ...string) (*Loop, error) {
+	if isLink(path) {
+		return findLink(path, near)
+	}
 	return wrap(loop.Find(node, path, near...))
 }
 
@@ -41,7 +144,25 @@ func wrap(d *loop.Loop, err error) (*Loop, error) {
 	if err != nil || d == nil {
 		return nil, err
 	}
-	return &Loop{d}, nil
+	return &Loop{d, false}, nil
+}
+
+// SizeOf returns the size in bytes of the file of a disk. If path is a link to a device, SizeOf
+// returns the size of the device.
+func SizeOf(path string) (int64, error) {
+	if !isLink(path) {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0, err
+		}
+		return info.Size(), nil
+	}
+	l, err := AttachFor(context.Background(), "", path, false, false)
+	if err != nil {
+		return 0, err
+	}
+	size, err := l.Size()
+	return size, errors.Join(err, l.Close())
 }
 
 // FileAt returns the name of the file behind the loop device that is mounted at

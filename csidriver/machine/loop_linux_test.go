@@ -190,7 +190,7 @@ func TestLinkIsNoDisk(t *testing.T) {
 	if _, err := EnsureFilesystem(t.Context(), l, link, Ext4); err == nil {
 		t.Error("EnsureFilesystem followed the link")
 	}
-	if size, err := FilesystemSize(other); err != nil || size != 0 {
+	if size, err := FilesystemSize(l, other); err != nil || size != 0 {
 		t.Errorf("the target has a filesystem of %d bytes, %v", size, err)
 	}
 }
@@ -342,6 +342,66 @@ func TestMarkOfAnotherFile(t *testing.T) {
 	}
 }
 
+// TestUnfinishedFilesystemOnDevice proves that EnsureFilesystem runs mkfs again on a device if an
+// earlier mkfs did not finish, and never on a device with data.
+func TestUnfinishedFilesystemOnDevice(t *testing.T) {
+	needsVolumes(t)
+	for _, want := range Filesystems() {
+		t.Run(want, func(t *testing.T) {
+			const size = 512 << 20
+			path := filepath.Join(t.TempDir(), "disk.img")
+			emptyDisk(t, path, size)
+			l, err := Attach(t.Context(), path, false, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.managed = true
+			defer func() { _ = l.Close() }()
+			ensure := func() error {
+				got, err := EnsureFilesystem(t.Context(), l, "/dev/disk/by-id/unused", want)
+				if err == nil && got != size {
+					t.Errorf("size of the filesystem: got %d bytes, want %d", got, size)
+				}
+				return err
+			}
+			put := func(at int64, data string) {
+				dev, err := os.OpenFile(l.Device(), os.O_WRONLY, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = dev.WriteAt([]byte(data), at)
+				if err := errors.Join(err, dev.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, at := range map[string]int64{"begin": 8192, "end": size - 512} {
+				put(at, "data")
+				if err := ensure(); !errors.Is(err, ErrHasData) {
+					t.Fatalf("disk with data at its %s: got %v, want ErrHasData", name, err)
+				}
+				put(at, "\x00\x00\x00\x00")
+			}
+			put(8192, "half of a filesystem")
+			put(0, unfinished)
+			if err := ensure(); err != nil {
+				t.Fatalf("disk with an unfinished filesystem: %v", err)
+			}
+			if marked, err := l.isMarked(open(t, l.Device())); err != nil || marked {
+				t.Errorf("mark after mkfs: got %t, %v; want false", marked, err)
+			}
+			if want == XFS {
+				put(126, "\x01") // the superblock of an unfinished mkfs.xfs
+				if marked, err := l.isMarked(open(t, l.Device())); err != nil || !marked {
+					t.Errorf("mark of an unfinished superblock: got %t, %v; want true", marked, err)
+				}
+			}
+			if err := ensure(); err != nil {
+				t.Fatalf("second call: %v", err)
+			}
+		})
+	}
+}
+
 func fileOf(t *testing.T, path string) int {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -394,7 +454,7 @@ func TestUnreadableIsNotEmpty(t *testing.T) {
 	if _, err := EnsureFilesystem(t.Context(), l, "/proc/self/mem", Ext4); !errors.Is(err, unix.EIO) {
 		t.Errorf("unreadable file: got %v, want EIO", err)
 	}
-	if size, err := FilesystemSize(path); err != nil || size != 0 {
+	if size, err := FilesystemSize(l, path); err != nil || size != 0 {
 		t.Errorf("got a filesystem of %d bytes, %v; want none", size, err)
 	}
 }

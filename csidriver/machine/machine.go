@@ -12,6 +12,7 @@ package machine
 
 import (
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -56,7 +57,12 @@ func (m Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
 
 // IsDevice reports whether m is a bind mount of the device file of a loop
 // device. It returns false for a filesystem on the device.
-func (m Mount) IsDevice() bool { return m.FSType == "devtmpfs" && strings.HasPrefix(m.Root, "/loop") }
+func (m Mount) IsDevice() bool {
+	// A machine of the lab has its own /dev, which is a tmpfs.
+	return (m.FSType == "devtmpfs" || m.FSType == "tmpfs") && loopNode.MatchString(m.Root)
+}
+
+var loopNode = regexp.MustCompile(`^/loop[0-9]+$`)
 
 // shown lists the options that the kernel shows for every mount, so that
 // MountedWith can compare them with the requested options. It omits relatime,

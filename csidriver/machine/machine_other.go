@@ -48,8 +48,10 @@ func Seen(string) (*Mount, error)                               { return nil, er
 func UsageOf(string) (Usage, error)                             { return Usage{}, errors.ErrUnsupported }
 func Ready() error                                              { return errors.ErrUnsupported }
 func Grow(context.Context, *Loop, string, string, int64) error  { return errors.ErrUnsupported }
-func FilesystemSize(string) (int64, error)                      { return 0, errors.ErrUnsupported }
+func FilesystemSize(*Loop, string) (int64, error)               { return 0, errors.ErrUnsupported }
 func Replay(context.Context, string, string, string) error      { return errors.ErrUnsupported }
+func ReplayUnfinished(context.Context, string) error            { return errors.ErrUnsupported }
+func SizeOf(string) (int64, error)                              { return 0, errors.ErrUnsupported }
 func GiveToGroup(string, int) error                             { return errors.ErrUnsupported }
 func AttachFor(context.Context, string, string, bool, bool) (*Loop, error) {
 	return nil, errors.ErrUnsupported

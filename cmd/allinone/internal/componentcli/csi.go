@@ -42,7 +42,8 @@ programs mkfs.ext4, e2fsck and resize2fs, and for XFS mkfs.xfs and xfs_growfs.
 
 --disks-dir is the folder that contains the disks' files: the folder disks in the
 cloud's data directory. The node service uses only the disks that are attached to
---node-instance.
+--node-instance. If the hypervisor of the machine makes the devices of attached disks,
+--disks-dir is /dev/disk/by-id, which contains links to these devices.
 
 StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 (zonal or regional). A VolumeAttributesClass can have the first three.`,
@@ -66,7 +67,7 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "legacy drivers to serve too, each on NAME.sock beside the endpoint (KEP-625): "+strings.Join(csidriver.LegacyNames(), ", "))
 	fl.StringVar(&f.DiskType, "default-type", f.DiskType, "disk type of volumes whose StorageClass has no type")
 	fl.StringVar(&f.instance, "node-instance", "", "instance (id or name) of this machine; required by the node service")
-	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder of the disks' files (default cloud/disks in the data dir)")
+	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder of the disks' files, or /dev/disk/by-id if the hypervisor makes the devices (default cloud/disks in the data dir)")
 	fl.StringVar(&f.Node.RegistrationDir, "kubelet-registration-dir", "", "folder in which the node service registers with the kubelet, such as /var/lib/kubelet/plugins_registry; not needed beside node-driver-registrar")
 	fl.StringVar(&f.Node.KubeletSocketDir, "kubelet-socket-dir", "", "path of the endpoint's folder in the kubelet's filesystem, if the path differs there")
 	fl.StringVar(&f.HealthAddress, "health-bind-address", "", "host:port for /healthz and /readyz, in place of the sidecar livenessprobe")

@@ -1,0 +1,140 @@
+package csidriver
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
+	"github.com/cloudsim-dev/allinone/internal/loop"
+)
+
+// newDeviceBench returns a bench whose driver uses the devices of attached disks, as on a real
+// machine of the lab.
+func newDeviceBench(t *testing.T) *bench {
+	t.Helper()
+	b := newNodeBench(t)
+	o := &bench{t: t, cloud: b.cloud, dir: b.path("node"), vm: b.vm, size: b.size}
+	if err := errors.Join(os.Mkdir(o.dir, 0o700), os.Symlink(b.path("disks"), o.path("disks"))); err != nil {
+		t.Fatal(err)
+	}
+	o.serve(NodeConfig{Instance: o.vm.ID, DisksDir: cloudsim.DiskLinks})
+	return o
+}
+
+// device makes the device of a disk, as the hypervisor does. It returns a function that removes
+// the device.
+func (b *bench) device(volume string, readOnly bool) (remove func()) {
+	b.t.Helper()
+	file := filepath.Join(b.path("disks"), volume+".img")
+	if err := arrived(b.t.Context(), file, gib); err != nil {
+		b.t.Fatal(err)
+	}
+	l, err := loop.New(b.t.Context(), "/var/lib/lab/disks/"+volume+".img", string(b.vm.ID), file, readOnly, false)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	link := cloudsim.DiskID(volume).Link()
+	if err := errors.Join(l.Close(), os.MkdirAll(cloudsim.DiskLinks, 0o755), os.Symlink(l.Device(), link)); err != nil {
+		b.t.Fatal(err)
+	}
+	there := true
+	remove = func() {
+		if !there {
+			return
+		}
+		there = false
+		d, err := loop.Open(l.Number)
+		if err == nil && d != nil {
+			err = d.Fence()
+		}
+		if err := errors.Join(os.Remove(link), err); err != nil {
+			b.t.Error(err)
+		}
+	}
+	b.t.Cleanup(remove)
+	return remove
+}
+
+// TestDevicesOfTheHypervisor proves that the driver stages the devices of attached disks without
+// a call to the cloud, and that it does not remove these devices.
+func TestDevicesOfTheHypervisor(t *testing.T) {
+	for _, fsType := range machine.Filesystems() {
+		t.Run(fsType, func(t *testing.T) {
+			b := newDeviceBench(t)
+			c := mounted(fsType)
+			v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{c} })
+			b.publish(v, c)
+			wantCode(t, "stage without a device", b.stage(v, c), codes.FailedPrecondition)
+			remove := b.device(v, false)
+			undo := b.fault("disks.*", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, 0)
+			for range 2 {
+				wantCode(t, "stage", b.stage(v, c), codes.OK)
+				wantCode(t, "publish", b.show(v, "pod", c, false), codes.OK)
+			}
+			undo()
+			if err := os.WriteFile(b.path("pod/hello"), []byte("world"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			before := b.total(v, "pod")
+			grow := &csi.CapacityRange{RequiredBytes: 3 * gib}
+			must(t)(b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: grow}))
+			_, err := b.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: v, VolumePath: b.path("pod"), CapacityRange: grow})
+			if fsType == machine.Ext4 && !machine.CanGrowMounted() {
+				wantCode(t, "expand without the privilege", err, codes.FailedPrecondition)
+			} else if after := b.total(v, "pod"); err != nil || after < before+gib {
+				t.Errorf("the filesystem had %d bytes, and has %d after the expansion, %v", before, after, err)
+			}
+			b.clear(v)
+			if _, err := os.Stat(cloudsim.DiskID(v).Link()); err != nil {
+				t.Errorf("device after the volume was unstaged: %v", err)
+			}
+			remove()
+
+			// The next attachment has the data and the new size.
+			remove = b.device(v, true)
+			reader := &csi.VolumeCapability{AccessType: c.GetAccessType(), AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY}}
+			wantCode(t, "stage read-only", b.stage(v, reader), codes.OK)
+			wantCode(t, "publish read-only", b.show(v, "pod", reader, true), codes.OK)
+			if got, err := os.ReadFile(b.path("pod/hello")); string(got) != "world" {
+				t.Errorf("file: got %q, %v; want world", got, err)
+			}
+
+			// The disk is detached by force, although it is mounted.
+			remove()
+			b.clear(v)
+		})
+	}
+}
+
+// TestBlockDevicesOfTheHypervisor is like TestDevicesOfTheHypervisor, for a raw volume.
+func TestBlockDevicesOfTheHypervisor(t *testing.T) {
+	b := newDeviceBench(t)
+	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
+	b.publish(v, raw())
+	remove := b.device(v, false)
+	wantCode(t, "stage", b.stage(v, raw()), codes.OK)
+	wantCode(t, "publish", b.show(v, "pod", raw(), false), codes.OK)
+	if err := b.write("pod", "data"); err != nil {
+		t.Fatal(err)
+	}
+	b.clear(v)
+	wantCode(t, "stage as a filesystem", b.stage(v, mounted("ext4")), codes.FailedPrecondition)
+	wantCode(t, "stage", b.stage(v, raw()), codes.OK)
+	wantCode(t, "publish", b.show(v, "pod", raw(), false), codes.OK)
+	if got := b.begins("pod"); !strings.HasPrefix(got, "data") {
+		t.Errorf("data of the volume: got %q", got)
+	}
+
+	// The disk is detached by force, although it is published. Its device is gone at once, because
+	// no program has it open.
+	remove()
+	wantCode(t, "unpublish", b.hide(v, "pod"), codes.OK)
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+}
