@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"netproxy/server":     {"internal/run", "netproxy/socket", "netproxy/wire"},
 	"netproxy/agent":      {"netproxy/socket", "netproxy/wire"},
 	"netproxy/kube":       {"netproxy/server", "netproxy/wire"},
-	"lab/real":            {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "internal/cert", "internal/hostnet", "internal/loop", "internal/backoff", "internal/providerid", "lab/real/archive", "lab/real/boot", "lab/real/nameserver"},
+	"lab/real":            {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "csidriver/machine", "internal/cert", "internal/hostnet", "internal/loop", "internal/backoff", "internal/providerid", "lab/real/archive", "lab/real/boot", "lab/real/nameserver"},
 	"lab/real/archive":    {},
 	"lab/real/nameserver": {},
 	"lab/real/boot":       {},
@@ -143,6 +143,7 @@ var onlyIn = map[string][]string{
 
 	"github.com/container-storage-interface": {"csidriver"},
 	"github.com/moby/sys/mountinfo":          {"csidriver/machine", "lab/real"},
+	"github.com/opencontainers/cgroups":      {"lab/real"},
 	"k8s.io/csi-translation-lib":             {"csidriver/translate"},
 	"k8s.io/kubelet":                         {"csidriver", "credprovider/doctor", "credprovider/node"},
 	"github.com/distribution/reference":      {"credprovider/doctor", "lab/real/archive"}, // the kubelet's own parser of image names

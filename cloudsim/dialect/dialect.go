@@ -37,6 +37,8 @@ type Dialect struct {
 	// http://127.0.0.1:8190, for programs of the other cloud. The result does not contain
 	// the token.
 	Variables func(url string) []Variable
+	// DiskLink returns the path of a disk's device on a server of the other cloud.
+	DiskLink func(cloudsim.DiskID) string
 	// TokenVariable is the name of the environment variable for the token.
 	TokenVariable string
 }

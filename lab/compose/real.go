@@ -196,8 +196,9 @@ func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p P
 		Dir: machinesDir, Name: name, Network: n, Mirrors: p.Mirrors, RuntimeEnv: env,
 		Registry: real.Registry{Name: hostAt(registryPort), CA: filepath.Join(cloudDir, "registry", "ca.crt"), Kubelet: pulls},
 		Programs: lab.RealPrograms(filepath.Join(componentsDir, "machine"), self, func(string) string { return kube }),
+		Disks:    real.Disks{Dir: filepath.Join(cloudDir, "disks")},
 		Volumes: &real.Volumes{
-			Disks: filepath.Join(cloudDir, "disks"), TokenFile: c.machineToken("csi-node"), Name: lab.VolumeDriver,
+			TokenFile: c.machineToken("csi-node"), Name: lab.VolumeDriver,
 			URL: machinesCloudURL(),
 		},
 		ClusterDNS:   lab.ClusterDNS.String(),

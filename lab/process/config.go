@@ -3,11 +3,13 @@ package process
 import (
 	"errors"
 	"fmt"
-	"github.com/cloudsim-dev/allinone/lab"
-	"github.com/cloudsim-dev/allinone/lab/real"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
 // CCM is the cloud controller manager of a lab.
@@ -42,7 +44,10 @@ type Config struct {
 	Nodes      lab.Nodes // kind of nodes
 	CCM        CCM       // cloud controller manager; "" means OwnCCM
 	// Dialects lists the dialects that the cloud serves. Each dialect has its own port.
-	Dialects  []string
+	Dialects []string
+	// DiskLinks returns the paths of a disk's device for the programs of these other clouds. It
+	// may be nil.
+	DiskLinks func(cloudsim.DiskID) []string
 	Instances int    // number of instances that the first start of a data dir creates
 	Profile   string // speed of the cloud's hardware: realistic or instant
 	Catalogue string // absolute path of a file with regions, zones and instance types, "" means the default catalogue

@@ -171,7 +171,8 @@ func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {
 			Metadata:  p.componentClient("metadata"),
 			Endpoints: map[int]string{api: p.ports.addr("kube-apiserver"), cloud: p.ports.addr("cloudsim")},
 		},
-		Say: p.say, Volumes: p.realVolumes(), NetworkProxy: p.realNetworkProxy(),
+		Say: p.say, Disks: real.Disks{Dir: p.dir.path("cloud", "disks"), Links: p.DiskLinks},
+		Volumes: p.realVolumes(), NetworkProxy: p.realNetworkProxy(),
 	}), err
 }
 

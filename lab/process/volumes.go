@@ -70,7 +70,7 @@ func (p *plan) realVolumes() *real.Volumes {
 		return nil
 	}
 	return &real.Volumes{
-		Disks: p.dir.path("cloud", "disks"), TokenFile: p.dir.tokenFile("csi-node"), Name: lab.VolumeDriver, ServeAs: p.ServeAs,
+		TokenFile: p.dir.tokenFile("csi-node"), Name: lab.VolumeDriver, ServeAs: p.ServeAs,
 		URL: fmt.Sprintf("http://%s:%d", p.vpc().Host, p.ports["cloudsim"]),
 	}
 }

@@ -20,16 +20,16 @@ const vpcFile = "vpc.netns"
 // resources by their names and paths, so it needs no record of them. A missing resource is no
 // error. Disks stay.
 func Clean(ctx context.Context, dir, name, link string) error {
-	return errors.Join(cleanMachines(ctx, name), destroyVPC(filepath.Join(dir, vpcFile), link))
+	return errors.Join(cleanMachines(ctx, dir, name), destroyVPC(filepath.Join(dir, vpcFile), link))
 }
 
 // cleanMachines removes the same resources as Clean, except for the network.
-func cleanMachines(ctx context.Context, name string) error {
+func cleanMachines(ctx context.Context, dir, name string) error {
 	all, err := hierarchies()
 	if err != nil {
 		return err
 	}
-	return errors.Join(cgroup{all, name}.destroy(ctx), detachDisks(name, nil))
+	return errors.Join(cgroup{all, name}.destroy(ctx), cleanDevices(dir), detachDisks(name, nil, func(string) bool { return false }))
 }
 
 // Runs reports whether Clean would find a resource to remove. Such a resource may also remain

@@ -53,6 +53,8 @@ type Config struct {
 	// systemd, the kubelet sets its Node to NotReady when systemd announces a shutdown.
 	// Machines run no systemd, so the hypervisor calls NotReady instead.
 	NotReady func(ctx context.Context, name, providerID string) error
+	// Disks holds the settings for the disks of machines.
+	Disks Disks
 	// Volumes holds the settings for pods' volumes; nil means no volumes.
 	Volumes *Volumes
 	// NetworkProxy holds the settings for the network proxy's agents. It is nil if
@@ -115,6 +117,9 @@ func (p Programs) Required() map[string]string {
 // Validate returns one error that lists all invalid fields of c.
 func (c Config) Validate() error {
 	errs := []error{checkCloud(c.Cloud), checkDir(c.Dir), c.Network.Validate(), asRoot()}
+	if !filepath.IsAbs(c.Disks.Dir) {
+		errs = append(errs, fmt.Errorf("disks must have an absolute path, got %q", c.Disks.Dir))
+	}
 	switch {
 	case c.Router != nil && c.Router.Metadata == nil:
 		errs = append(errs, errNoMetadata)

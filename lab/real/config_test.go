@@ -35,7 +35,7 @@ func TestNetworkValidate(t *testing.T) {
 // Validate reports all errors at once.
 func TestConfigValidate(t *testing.T) {
 	err := Config{Network: testNetwork()}.Validate()
-	for _, want := range []string{"cloud", "dir", "name", "identify", "router", "registry"} {
+	for _, want := range []string{"cloud", "dir", "name", "identify", "router", "registry", "disks"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not name %s: %v", want, err)
 		}

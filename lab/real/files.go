@@ -234,9 +234,9 @@ func (f folder) spec(i cloudsim.Instance, p Programs, runtimeEnv []string) boot.
 	for _, name := range []string{"hostname", "hosts", "machine-id", "resolv.conf"} {
 		s.Binds = append(s.Binds, boot.Bind{From: f.path("etc", name), To: "/etc/" + name})
 	}
-	for _, dir := range []string{"/dev", "/sys"} {
-		s.Binds = append(s.Binds, boot.Bind{From: dir, To: dir, Recursive: true})
-	}
+	s.Binds = append(s.Binds,
+		boot.Bind{From: f.path("dev"), To: "/dev", Recursive: true},
+		boot.Bind{From: "/sys", To: "/sys", Recursive: true})
 	for _, dir := range sortedKeys(diskDirs) {
 		s.Binds = append(s.Binds, boot.Bind{From: f.path(dir), To: diskDirs[dir]})
 	}

@@ -24,12 +24,12 @@ func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
 	}
 	f := folder(filepath.Join(t.TempDir(), "machine"))
 	i := cloudsim.Instance{Meta: cloudsim.Meta{Name: "node-1"}}
-	volumes := &Volumes{Name: "csi.cloudsim.dev", Disks: t.TempDir(), TokenFile: token}
+	volumes := &Volumes{Name: "csi.cloudsim.dev", TokenFile: token}
 	proxy := &NetworkProxy{CA: ca, Issue: func(cloudsim.Instance) (cert, key []byte, err error) { return []byte("cert"), []byte("key"), nil }}
 	install := func() error {
 		s := boot.Spec{}
 		return errors.Join(f.prepare(t.TempDir()), f.write(i, values{}), f.registry(Registry{Name: "registry", CA: ca, Kubelet: map[string][]byte{"kubelet.yaml": nil}}),
-			f.volumes(&s, i, volumes, "/disks"), f.networkProxy(&s, i, proxy))
+			f.volumes(&s, i, volumes), f.networkProxy(&s, i, proxy))
 	}
 	if err := install(); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ type follower struct {
 	informer.OutageLogger
 }
 
-// List reads all instances and zones and notifies the keepers.
+// List reads all instances, zones and disks, and notifies the keepers and the devices.
 func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 	all, at, err := cloudsim.All(ctx, h.cfg.Cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -43,21 +43,38 @@ func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 			h.log.Warn("the cloud has no such zone, so it has no instances", "zone", z)
 		}
 	}
+	disks, disksAt, err := cloudsim.All(ctx, h.cfg.Cloud.ListDisks, cloudsim.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	h.attached.replace(disks)
 	h.prune(all)
 	for _, i := range all {
 		h.tell(ctx, i, false)
 	}
-	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt}, nil
+	h.tellDisks()
+	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt, cloudsim.KindDisk: disksAt}, nil
 }
 
-// Take applies an event to the zones or to the keeper of an instance.
+// Take applies an event to the zones, to the devices of machines, or to the keeper of an
+// instance.
 func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
-	if e.Kind == cloudsim.KindZone {
+	switch e.Kind {
+	case cloudsim.KindZone:
 		z, err := object[cloudsim.Zone](e)
 		if err == nil {
 			h.cables.darken(z)
 		}
 		return err
+	case cloudsim.KindDisk:
+		d, err := object[cloudsim.Disk](e)
+		if err != nil {
+			return err
+		}
+		if changed := h.attached.take(d, e.Type == cloudsim.EventDelete); len(changed) > 0 {
+			h.tellDisks(changed...)
+		}
+		return nil
 	}
 	i, err := object[cloudsim.Instance](e)
 	if err == nil {

@@ -26,7 +26,9 @@ type hypervisor struct {
 	stored sync.Mutex // held while the template of new disks is created or copied
 	cgroup cgroup     // parent cgroup of all machines
 	cables *cables
-	wg     sync.WaitGroup
+	// attached holds the disks that machines must have as devices.
+	attached attachments
+	wg       sync.WaitGroup
 
 	mu      sync.Mutex
 	keepers map[cloudsim.InstanceID]*keeper
@@ -35,10 +37,11 @@ type hypervisor struct {
 // keeper is the input of the goroutine that manages one machine. It holds the latest version
 // of the machine's instance.
 type keeper struct {
-	news notification
-	mu   sync.Mutex
-	want cloudsim.Instance
-	gone bool
+	devices *devices
+	news    notification
+	mu      sync.Mutex
+	want    cloudsim.Instance
+	gone    bool
 }
 
 func (k *keeper) tell(i cloudsim.Instance, gone bool) {
@@ -162,7 +165,7 @@ func (h *hypervisor) closeHandles() error {
 // network, too. All keepers must have returned before the call.
 func (h *hypervisor) clean(ctx context.Context) error {
 	if h.cfg.Router == nil {
-		return cleanMachines(ctx, h.cfg.Name)
+		return cleanMachines(ctx, h.cfg.Dir, h.cfg.Name)
 	}
 	return Clean(ctx, h.cfg.Dir, h.cfg.Name, h.cfg.Network.Link)
 }
@@ -196,11 +199,14 @@ func (h *hypervisor) adopt(ctx context.Context) error {
 
 // begin starts the goroutine that manages a machine.
 func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
-	k := &keeper{news: newNotification()}
+	k := &keeper{devices: m.devices, news: newNotification()}
 	h.mu.Lock()
 	h.keepers[m.id] = k
 	h.mu.Unlock()
-	h.wg.Go(func() { h.keep(ctx, m, k) })
+	ctx, stop := context.WithCancel(ctx)
+	h.wg.Go(func() { defer stop(); h.keep(ctx, m, k) })
+	h.wg.Go(func() { m.devices.keep(ctx) })
+	m.devices.news.notify()
 	return k
 }
 
@@ -221,6 +227,18 @@ func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
 		k = h.begin(ctx, h.newMachine(i.ID))
 	}
 	k.tell(i, gone)
+}
+
+// tellDisks notifies the machines of these instances that their disks have changed. Without
+// instances it notifies all machines.
+func (h *hypervisor) tellDisks(of ...cloudsim.InstanceID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, k := range h.keepers {
+		if len(of) == 0 || slices.Contains(of, id) {
+			k.devices.news.notify()
+		}
+	}
 }
 
 // prune marks an instance as gone if the instance has a keeper but is not in list.

@@ -84,6 +84,7 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 		NodeOf:   func(context.Context, string) (string, error) { return "", nil },
 		NotReady: func(context.Context, string, string) error { return nil },
 		Say:      t.Logf,
+		Disks:    Disks{Dir: t.TempDir()},
 	}
 	t.Cleanup(func() { _ = Clean(context.WithoutCancel(t.Context()), cfg.Dir, cfg.Name, cfg.Network.Link) })
 	all, err := hierarchies()

@@ -29,7 +29,9 @@ type machine struct {
 	id     cloudsim.InstanceID
 	folder folder
 	cgroup cgroup
-	log    *slog.Logger
+	// devices are the machine's devices. Other goroutines may use them, too.
+	devices *devices
+	log     *slog.Logger
 
 	// init is the first process; nil while the machine is off.
 	init *process
@@ -49,10 +51,8 @@ type machine struct {
 }
 
 func (h *hypervisor) newMachine(id cloudsim.InstanceID) *machine {
-	return &machine{
-		h: h, id: id, folder: folder(filepath.Join(h.cfg.Dir, "machines", string(id))),
-		cgroup: h.cgroup.below(string(id)), log: h.log.With("instance", string(id)),
-	}
+	f, c, log := folder(filepath.Join(h.cfg.Dir, "machines", string(id))), h.cgroup.below(string(id)), h.log.With("instance", string(id))
+	return &machine{h: h, id: id, folder: f, cgroup: c, devices: h.newDevices(id, f, c, log), log: log}
 }
 
 // process is the first process of a machine. Perhaps an earlier hypervisor started the
@@ -128,8 +128,11 @@ func (m *machine) adopt(ctx context.Context) (err error) {
 		return err
 	}
 	operation, err := os.ReadFile(m.folder.path("booted"))
+	if e := m.devices.adopt(); e != nil {
+		return e
+	}
 	if pid == 0 || err != nil { // a machine with an interrupted start runs no programs
-		return m.cgroup.destroy(ctx)
+		return errors.Join(m.cgroup.destroy(ctx), m.devices.powerOff())
 	}
 	if m.init, err = watchProcess(pid); err != nil {
 		return err
@@ -217,7 +220,7 @@ func (m *machine) install(ctx context.Context, i cloudsim.Instance, typ cloudsim
 		return "", err
 	}
 	s := m.folder.spec(i, m.h.cfg.Programs, m.h.cfg.RuntimeEnv)
-	if err := errors.Join(m.folder.volumes(&s, i, m.h.cfg.Volumes, disksDir(m.h.cfg.Name)), m.folder.networkProxy(&s, i, m.h.cfg.NetworkProxy)); err != nil {
+	if err := errors.Join(m.folder.volumes(&s, i, m.h.cfg.Volumes), m.folder.networkProxy(&s, i, m.h.cfg.NetworkProxy)); err != nil {
 		return "", err
 	}
 	return m.folder.writeSpec(s)
@@ -234,6 +237,9 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 		return err
 	}
 	if err := m.cgroup.limit(size{memory: typ.MemoryMiB << 20, cpus: typ.CPUs}); err != nil {
+		return err
+	}
+	if err := m.devices.powerOn(ctx); err != nil {
 		return err
 	}
 	console, err := os.OpenFile(m.folder.path("console.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -303,7 +309,7 @@ func (m *machine) powerOff(ctx context.Context) error {
 		m.init, m.booted = nil, ""
 		m.log.Info("off")
 	}
-	err := errors.Join(m.cgroup.destroy(ctx), m.h.bridge.detach(string(m.id)))
+	err := errors.Join(m.cgroup.destroy(ctx), m.h.bridge.detach(string(m.id)), m.devices.powerOff())
 	if ran {
 		err = errors.Join(err, m.h.detachDisks())
 	}

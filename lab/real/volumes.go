@@ -24,7 +24,6 @@ import (
 type Volumes struct {
 	Name      string   // name of the driver
 	ServeAs   []string // legacy names under which the driver also answers
-	Disks     string   // folder of the cloud's disks; machines use it instead of /dev/disk
 	URL       string   // URL of the cloud for machines
 	TokenFile string   // file with the driver's token for the cloud
 }
@@ -35,16 +34,20 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir returns the path of a folder in the machines of a hypervisor. The machines see the
-// cloud's disks in this folder. The path contains the hypervisor's name. A loop device shows
-// the path of its file, so each hypervisor can recognise its own loop devices.
+// disksDir returns the first part of the names of a hypervisor's loop devices. The name of a
+// loop device contains the hypervisor's name, so each hypervisor can recognise its own loop
+// devices. In machines of earlier versions, this is the folder of the cloud's disks.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a
-// running machine uses. The loop device of a raw volume remains after the end of the pod's
-// machine. The kubelet locks such a device with a second loop device, which detachDisks
-// detaches, too. The parameter machines holds the pid of each running machine's first process.
-func detachDisks(name string, machines []int) error {
+// running machine uses. The parameter machines holds the pid of each running machine's first
+// process, and the function in the parameter runs reports whether the machine of an instance
+// has its own /dev.
+//
+// In machines of earlier versions, the CSI driver made the devices. The kubelet locks the
+// device of a raw volume with a second loop device. On such a machine, both devices remain
+// after the end of the machine, and detachDisks detaches both.
+func detachDisks(name string, machines []int, runs func(instance string) bool) error {
 	all, err := loop.List()
 	if err != nil {
 		return err
@@ -54,7 +57,7 @@ func detachDisks(name string, machines []int) error {
 		return err
 	}
 	for _, l := range all {
-		if !isDiskOf(name, l) || shown[l.Number] {
+		if !isDiskOf(name, l) || shown[l.Number] || l.Node != "" && runs(l.Node) {
 			continue
 		}
 		for _, lock := range all {
@@ -67,8 +70,7 @@ func detachDisks(name string, machines []int) error {
 	return err
 }
 
-// isDiskOf reports whether a loop device belongs to the hypervisor with this name. It
-// checks that the file of the device is in disksDir of this hypervisor.
+// isDiskOf reports whether a loop device belongs to the hypervisor with this name.
 func isDiskOf(name string, l loop.Status) bool {
 	return strings.HasPrefix(l.Name, disksDir(name)+"/")
 }
@@ -113,18 +115,18 @@ func loopsShownTo(pids []int) (map[int]bool, error) {
 
 // detachDisks detaches the disks that no running machine uses.
 func (h *hypervisor) detachDisks() error {
-	if h.cfg.Volumes == nil {
-		return nil
-	}
 	pids, err := h.cgroup.processes()
 	if err != nil {
 		return err
 	}
-	return detachDisks(h.cfg.Name, slices.DeleteFunc(pids, func(pid int) bool { return !isFirst(pid) }))
+	first := slices.DeleteFunc(pids, func(pid int) bool { return !isFirst(pid) })
+	return detachDisks(h.cfg.Name, first, func(instance string) bool {
+		return isMounted(folder(filepath.Join(h.cfg.Dir, "machines", instance)).path("dev"))
+	})
 }
 
 // volumes adds the CSI driver's node part to the boot settings of a machine.
-func (f folder) volumes(s *boot.Spec, i cloudsim.Instance, v *Volumes, disksDir string) error {
+func (f folder) volumes(s *boot.Spec, i cloudsim.Instance, v *Volumes) error {
 	if v == nil {
 		return nil
 	}
@@ -141,14 +143,10 @@ func (f folder) volumes(s *boot.Spec, i cloudsim.Instance, v *Volumes, disksDir 
 			return err
 		}
 	}
-	if err := os.MkdirAll(v.Disks, 0o700); err != nil {
-		return err
-	}
-	s.Binds = append(s.Binds, boot.Bind{From: v.Disks, To: disksDir})
 	s.Programs = append(s.Programs, boot.Program{
 		Name: "csi", Path: filepath.Join(ownDir, "allinone"), Log: filepath.Join(logDir, "csi.log"),
 		Args: []string{
-			"csi", "--mode=node", "--driver-name=" + v.Name, "--node-instance=" + string(i.ID), "--disks-dir=" + disksDir,
+			"csi", "--mode=node", "--driver-name=" + v.Name, "--node-instance=" + string(i.ID), "--disks-dir=" + cloudsim.DiskLinks,
 			"--endpoint=unix://" + filepath.Join(sockets, "csi.sock"), "--kubelet-registration-dir=" + registry,
 			"--serve-as=" + strings.Join(v.ServeAs, ","), "--cloud-url=" + v.URL, "--cloud-token-file=" + driverCred,
 		},

@@ -24,9 +24,11 @@ func TestRealVolumes(t *testing.T) {
 	if err := os.WriteFile(catalogue, []byte(legacyZones), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant", "--catalogue", catalogue, "--serve-as", strings.Join(csidriver.LegacyNames(), ","))
+	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant", "--catalogue", catalogue, "--serve-as", strings.Join(csidriver.LegacyNames(), ","), "--dialect", "hcloud")
 	l.walk(t, []step{
 		{"driver registration", (*labRun).testVolumesRegister},
+		{"devices of attached disks", (*labRun).testVolumesDevices},
+		{"Hetzner's CSI driver", (*labRun).testVolumesHetzner},
 		{"node crash", (*labRun).testVolumesCrash},
 		{"snapshot restore and clone", (*labRun).testVolumesCopies},
 		{"expand and change class", (*labRun).testVolumesChange},

@@ -36,6 +36,7 @@ func New() dialect.Dialect {
 		Variables: func(url string) []dialect.Variable {
 			return []dialect.Variable{{Name: "HCLOUD_ENDPOINT", Value: url + "/v1"}}
 		},
+		DiskLink:      diskLink,
 		TokenVariable: "HCLOUD_TOKEN",
 	}
 }

@@ -31,13 +31,18 @@ func volumeOf(d cloudsim.Disk) volume {
 	v := volume{
 		ID: dialect.Number(d.ID), Name: dialect.OtherName(d.Meta), Status: statusOfVolume(d), Size: d.SizeGiB, Created: d.CreatedAt,
 		Labels: dialect.Visible(d.Labels), Location: locationOf(d.Zones()[0], d.Region),
-		LinuxDevice: fmt.Sprintf("/dev/disk/by-id/scsi-0HC_Volume_%d", dialect.Number(d.ID)),
+		LinuxDevice: diskLink(d.ID),
 	}
 	if len(d.Attachments) > 0 {
 		n := dialect.Number(d.Attachments[0].Instance)
 		v.Server = &n
 	}
 	return v
+}
+
+// diskLink returns the path of a volume's device on a server.
+func diskLink(id cloudsim.DiskID) string {
+	return fmt.Sprintf("/dev/disk/by-id/scsi-0HC_Volume_%d", dialect.Number(id))
 }
 
 func findVolume(r *dialect.Request) (cloudsim.Disk, error) {

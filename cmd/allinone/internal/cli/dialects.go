@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
 )
@@ -31,6 +32,19 @@ func FindDialect(name string) (dialect.Dialect, error) {
 		}
 	}
 	return dialect.Dialect{}, fmt.Errorf("no dialect is named %q: choose %s", name, Join(DialectNames()))
+}
+
+// DiskLinks returns a function that returns the paths of a disk's device for the programs of
+// these dialects. Unknown names are ignored.
+func DiskLinks(dialects []string) func(cloudsim.DiskID) []string {
+	return func(id cloudsim.DiskID) (all []string) {
+		for _, name := range dialects {
+			if d, err := FindDialect(name); err == nil && d.DiskLink != nil {
+				all = append(all, d.DiskLink(id))
+			}
+		}
+		return all
+	}
 }
 
 // DialectAt is a dialect and the address at which it listens.

@@ -151,6 +151,7 @@ func (f *upFlags) complete(fl *pflag.FlagSet, e cli.Env) (err error) {
 	if len(f.ServeAs) > 0 && f.Nodes != lab.Real {
 		return cli.BadFlag("serve-as", strings.Join(f.ServeAs, ","), "--nodes real with it: other nodes mount nothing")
 	}
+	f.DiskLinks = cli.DiskLinks(f.Dialects)
 	return cloudsim.Misuse(f.Validate())
 }
 

@@ -1,0 +1,458 @@
+package real
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	filesystem "github.com/cloudsim-dev/allinone/csidriver/machine"
+	"github.com/cloudsim-dev/allinone/internal/loop"
+)
+
+// Disks holds the settings for the disks of machines. Each disk that is attached to an instance
+// is a block device of the instance's machine.
+type Disks struct {
+	Dir string // folder with the files of the cloud's disks
+	// Links returns names in /dev/disk/by-id for a disk, in addition to
+	// cloudsim.DiskID.Link. It may be nil.
+	Links func(cloudsim.DiskID) []string
+}
+
+// devices manages the folder /dev of one machine, and the block devices of the machine's disks.
+// It works even while the machine's keeper waits for the end of the machine.
+//
+// The folder /dev is in memory, and is mounted in the machine's folder on the host. A disk is a
+// loop device of the host. The machine has a device node only for its own disks, and the
+// machine's cgroup can open only these devices and the usual ones, such as /dev/null.
+type devices struct {
+	log      *slog.Logger
+	disks    Disks
+	lab      string // name of the hypervisor
+	id       cloudsim.InstanceID
+	folder   folder
+	cgroup   cgroup
+	attached *attachments
+	news     notification
+
+	cloud    *client.Client
+	reported *cloudsim.ReportDevices // last report, or nil; only the method keep uses it
+
+	mu     sync.Mutex
+	on     bool // whether the machine has its own /dev
+	have   map[cloudsim.DiskID]device
+	failed map[cloudsim.DiskID]error // last errors of disks
+}
+
+// device is the device of a disk.
+type device struct {
+	number int
+	// spare is the number of a second loop device without a file. The kubelet attaches the
+	// device of a raw volume to a loop device, as a lock.
+	spare    int
+	readOnly bool
+	shown    bool // whether the machine has the device nodes and links
+}
+
+func (h *hypervisor) newDevices(id cloudsim.InstanceID, f folder, c cgroup, log *slog.Logger) *devices {
+	return &devices{
+		log: log, disks: h.cfg.Disks, lab: h.cfg.Name, id: id, folder: f, cgroup: c, attached: &h.attached,
+		cloud: h.cfg.Cloud, news: newNotification(), have: map[cloudsim.DiskID]device{}, failed: map[cloudsim.DiskID]error{},
+	}
+}
+
+// keep updates the devices after each notification until ctx ends.
+func (d *devices) keep(ctx context.Context) {
+	failing := false
+	d.news.each(ctx, func() error {
+		err := errors.Join(d.update(ctx), d.report(ctx))
+		if err == nil {
+			failing = false
+		}
+		return err
+	}, func(err error) {
+		if !failing && ctx.Err() == nil {
+			d.log.Warn("disks of the machine not updated; retrying", "err", err)
+		}
+		failing = true
+	})
+}
+
+// update makes the devices match the attached disks. If an update of one disk fails, it still
+// updates the others.
+func (d *devices) update(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	wanted, known := d.attached.of(d.id)
+	if !known || !d.on {
+		return nil
+	}
+	clear(d.failed)
+	for id, have := range d.have { // another attachment of the same disk can be read-only
+		if want, ok := wanted[id]; !ok || isReadOnly(want, d.id) != have.readOnly {
+			d.failed[id] = d.remove(id, have)
+		}
+	}
+	for id, disk := range wanted {
+		d.failed[id] = errors.Join(d.failed[id], d.add(ctx, disk))
+	}
+	err := d.restrict()
+	for id, have := range d.have {
+		d.failed[id] = errors.Join(d.failed[id], d.show(id, have))
+	}
+	return errors.Join(err, errors.Join(slices.Collect(maps.Values(d.failed))...))
+}
+
+// report tells the cloud which disks the machine has, if this has changed. While the machine is
+// off, it has all attached disks, because it gets their devices when it starts.
+func (d *devices) report(ctx context.Context) error {
+	now, known := d.state()
+	if !known || d.reported != nil && slices.Equal(d.reported.Devices, now.Devices) {
+		return nil
+	}
+	_, err := d.cloud.ReportDevices(ctx, d.id, now)
+	if errors.Is(err, cloudsim.NotFound) { // the instance is gone, and the event of its deletion follows
+		return nil
+	}
+	if err != nil {
+		d.reported = nil
+		return fmt.Errorf("devices not reported: %w", err)
+	}
+	d.reported = &now
+	return nil
+}
+
+// state returns the present report. It returns false until the cloud has answered.
+func (d *devices) state() (now cloudsim.ReportDevices, known bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	wanted, known := d.attached.of(d.id)
+	all := map[cloudsim.DiskID]cloudsim.DeviceReport{}
+	for id := range wanted {
+		all[id] = cloudsim.DeviceReport{Disk: id, Ready: !d.on || d.have[id].shown}
+	}
+	for id := range d.have {
+		all[id] = cloudsim.DeviceReport{Disk: id, Ready: d.have[id].shown}
+	}
+	for id, err := range d.failed {
+		if err != nil {
+			r := all[id]
+			r.Disk, r.Error = id, err.Error()[:min(len(err.Error()), maxReason)]
+			all[id] = r
+		}
+	}
+	now.Devices = []cloudsim.DeviceReport{}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		now.Devices = append(now.Devices, all[id])
+	}
+	return now, known
+}
+
+// maxReason is the maximum length of an error in a report.
+const maxReason = 1024
+
+func isReadOnly(d cloudsim.Disk, id cloudsim.InstanceID) bool {
+	a, _ := d.Attachment(id)
+	return a.ReadOnly
+}
+
+// add makes the device of a disk. If the device exists, add only makes it as large as the disk's
+// file.
+func (d *devices) add(ctx context.Context, disk cloudsim.Disk) error {
+	path := filepath.Join(d.disks.Dir, string(disk.ID)+".img")
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("disk %s: %w", disk.ID, err)
+	}
+	if have, ok := d.have[disk.ID]; ok { // while the disk grows, its file can be smaller for a moment
+		return resize(have.number, info.Size())
+	}
+	if info.Size() < int64(disk.SizeGiB)<<30 {
+		return fmt.Errorf("disk %s: its file does not have its full size of %d GiB yet", disk.ID, disk.SizeGiB)
+	}
+	if err := d.fenceOthers(disk, path); err != nil {
+		return err
+	}
+	have := device{readOnly: isReadOnly(disk, d.id)}
+	if have.readOnly && len(disk.Attachments) == 1 {
+		// The journal is unfinished if the disk is a copy of a disk in use. The machine cannot
+		// replay it, because the device is read-only.
+		if err := filesystem.ReplayUnfinished(ctx, path); err != nil {
+			d.log.Warn("journal of a read-only disk not replayed", "disk", disk.ID, "err", err)
+		}
+	}
+	if have.spare, err = d.reserve(disk.ID); err != nil {
+		return err
+	}
+	l, err := loop.New(ctx, filepath.Join(disksDir(d.lab), string(disk.ID)+".img"), string(d.id), path, have.readOnly, false)
+	if err != nil {
+		return fmt.Errorf("device of disk %s: %w", disk.ID, err)
+	}
+	have.number = l.Number
+	d.have[disk.ID] = have
+	d.log.Info("disk added", "disk", disk.ID, "device", l.Device())
+	return l.Close()
+}
+
+// resize makes a device as large as its file.
+func resize(number int, size int64) error {
+	l, err := loop.Open(number)
+	if err != nil || l == nil {
+		return err
+	}
+	now, err := l.Size()
+	if err == nil && now != size {
+		err = l.Refresh()
+	}
+	return errors.Join(err, l.Close())
+}
+
+// fenceOthers fences the devices of a disk on machines to which the disk is no longer attached.
+// Such a device exists if the disk was detached by force, and the old machine still uses it.
+func (d *devices) fenceOthers(disk cloudsim.Disk, path string) error {
+	all, err := loop.List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range all {
+		if l.Fenced || !l.SameFile(path) || l.Node == "" && !isDiskOf(d.lab, l) { // not a device of a machine
+			continue
+		}
+		if l.Node != string(d.id) && holds(disk, cloudsim.InstanceID(l.Node)) {
+			continue
+		}
+		d.log.Warn("disk fenced from a machine to which it is no longer attached", "disk", disk.ID, "machine", l.Node, "device", loop.Path(l.Number))
+		errs = append(errs, fence(l.Number))
+	}
+	return errors.Join(errs...)
+}
+
+func fence(number int) error {
+	l, err := loop.Open(number)
+	if err != nil || l == nil {
+		return err
+	}
+	return l.Fence()
+}
+
+// hide removes the nodes and links of a disk's device.
+func (d *devices) hide(id cloudsim.DiskID, have device) error {
+	dev, err := os.OpenRoot(d.folder.path("dev"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dev.Close() }()
+	var errs []error
+	for _, name := range append(d.links(id), nodeName(have.number), nodeName(have.spare)) {
+		if err := dev.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// show makes the nodes and links of a disk's device, unless the machine has them.
+func (d *devices) show(id cloudsim.DiskID, have device) error {
+	if have.shown {
+		return nil
+	}
+	dev, err := os.OpenRoot(d.folder.path("dev"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dev.Close() }()
+	if err := d.hide(id, have); err != nil {
+		return err
+	}
+	for _, n := range []int{have.number, have.spare} {
+		if err := makeNode(dev, nodeName(n), unix.S_IFBLK|0o600, unix.Mkdev(loop.Major, uint32(n))); err != nil { //nolint:gosec // the number comes from the kernel
+			return err
+		}
+	}
+	if err := dev.MkdirAll(byID, 0o755); err != nil {
+		return err
+	}
+	for _, link := range d.links(id) {
+		if err := dev.Symlink("../../"+nodeName(have.number), link); err != nil {
+			return err
+		}
+	}
+	have.shown = true
+	d.have[id] = have
+	return nil
+}
+
+// byID is the folder of links to disks, relative to /dev.
+const byID = "disk/by-id"
+
+// links returns the paths of the links to a disk, relative to /dev.
+func (d *devices) links(id cloudsim.DiskID) []string {
+	all := []string{filepath.Base(id.Link())}
+	if d.disks.Links != nil {
+		all = append(all, d.disks.Links(id)...)
+	}
+	for i, name := range all {
+		all[i] = filepath.Join(byID, filepath.Base(name))
+	}
+	return all
+}
+
+func nodeName(number int) string { return "loop" + strconv.Itoa(number) }
+
+// remove removes the nodes and links of a disk's device, and fences the device.
+func (d *devices) remove(id cloudsim.DiskID, have device) error {
+	if isMounted(d.folder.path("dev")) {
+		if err := d.hide(id, have); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(d.release(id), fence(have.number)); err != nil {
+		return err
+	}
+	delete(d.have, id)
+	d.log.Info("disk removed", "disk", id, "device", loop.Path(have.number))
+	return nil
+}
+
+// spares is the folder of a machine with a file for each disk. The file contains the number of
+// the disk's second loop device, so that a later hypervisor can remove this device.
+const spares = "spares"
+
+// reserve returns the number of a disk's second loop device, and makes the device.
+func (d *devices) reserve(id cloudsim.DiskID) (int, error) {
+	if err := d.release(id); err != nil { // of an attempt that failed
+		return 0, err
+	}
+	if err := os.MkdirAll(d.folder.path(spares), 0o700); err != nil {
+		return 0, err
+	}
+	n, err := loop.Reserve()
+	if err != nil {
+		return 0, err
+	}
+	return n, os.WriteFile(d.folder.path(spares, string(id)), []byte(strconv.Itoa(n)), 0o600)
+}
+
+// release removes the second loop device of a disk.
+func (d *devices) release(id cloudsim.DiskID) error {
+	return release(d.folder.path(spares, string(id)))
+}
+
+func release(file string) error {
+	n, err := spare(file)
+	if err != nil || n == 0 {
+		return err
+	}
+	if err := loop.Release(n); err != nil {
+		return err
+	}
+	return os.Remove(file)
+}
+
+// spare returns the number in a file of the folder spares, or 0 if the file does not exist.
+func spare(file string) (int, error) {
+	raw, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(string(raw))
+}
+
+// powerOn gives a machine that starts its own /dev with all disks of its instance. If a disk
+// fails, the machine starts without it, and the method keep tries again.
+func (d *devices) powerOn(ctx context.Context) error {
+	d.mu.Lock()
+	err := mountDev(d.folder.path("dev"))
+	d.on = err == nil
+	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := d.update(ctx); err != nil {
+		d.log.Warn("disks of the machine not complete at its start; retrying", "err", err)
+	}
+	d.news.notify()
+	return nil
+}
+
+// powerOff removes all devices and /dev of a machine. The machine must have ended.
+func (d *devices) powerOff() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for id, have := range d.have {
+		errs = append(errs, d.remove(id, have))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	d.on = false
+	clear(d.failed)
+	d.news.notify()
+	return unmountDev(d.folder)
+}
+
+// adopt reads the devices of a machine that an earlier hypervisor has started. A machine of an
+// earlier version has the host's /dev. For such a machine, the devices stay empty: its CSI
+// driver makes the devices.
+func (d *devices) adopt() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.on = isMounted(d.folder.path("dev")); !d.on {
+		return nil
+	}
+	all, err := loop.List()
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		if l.Fenced || !isDiskOf(d.lab, l) || l.Node != string(d.id) {
+			continue
+		}
+		id := cloudsim.DiskID(strings.TrimSuffix(filepath.Base(l.Name), ".img"))
+		second, err := spare(d.folder.path(spares, string(id)))
+		if err != nil {
+			return err
+		}
+		readOnly, err := os.ReadFile("/sys/block/" + nodeName(l.Number) + "/ro")
+		if err != nil {
+			return err
+		}
+		d.have[id] = device{number: l.Number, spare: second, readOnly: strings.TrimSpace(string(readOnly)) == "1"}
+	}
+	d.news.notify()
+	return nil
+}
+
+// cleanDevices removes the devices of machines that have ended with their hypervisor. The
+// parameter dir is the folder of the hypervisor.
+func cleanDevices(dir string) error {
+	var errs []error
+	files, err := filepath.Glob(filepath.Join(dir, "machines", "*", spares, "*"))
+	errs = append(errs, err)
+	for _, f := range files {
+		errs = append(errs, release(f))
+	}
+	mounts, err := filepath.Glob(filepath.Join(dir, "machines", "*", "dev"))
+	errs = append(errs, err)
+	for _, at := range mounts {
+		errs = append(errs, unmountDev(folder(filepath.Dir(at))))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,290 @@
+package real
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
+	"github.com/cloudsim-dev/allinone/internal/loop"
+)
+
+// deviceBench has the devices of some machines, and the disks of a cloud.
+type deviceBench struct {
+	t *testing.T
+	h *hypervisor
+}
+
+func newDeviceBench(t *testing.T) *deviceBench {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("short mode: the test creates loop devices")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("the test needs root")
+	}
+	all, err := hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("cloudsim-devices-%d", os.Getpid())
+	h := &hypervisor{log: slog.New(slog.NewTextHandler(t.Output(), nil)), cgroup: cgroup{all, name}, cfg: Config{
+		Dir: t.TempDir(), Name: name,
+		Disks: Disks{Dir: t.TempDir(), Links: func(id cloudsim.DiskID) []string { return []string{"/dev/disk/by-id/other-" + string(id)} }},
+	}}
+	t.Cleanup(func() {
+		if err := cleanMachines(context.WithoutCancel(t.Context()), h.cfg.Dir, name); err != nil {
+			t.Error(err)
+		}
+	})
+	return &deviceBench{t, h}
+}
+
+// machine returns the devices of a new machine that is on.
+func (b *deviceBench) machine(id cloudsim.InstanceID) *devices {
+	b.t.Helper()
+	m := b.h.newMachine(id)
+	if err := errors.Join(m.cgroup.below("machine").create(), os.MkdirAll(string(m.folder), 0o700)); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := m.devices.powerOn(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	return m.devices
+}
+
+// attach makes the record of disk-000001 say that the disk is attached to these instances only.
+func (b *deviceBench) attach(to ...cloudsim.Attachment) {
+	b.t.Helper()
+	path := filepath.Join(b.h.cfg.Disks.Dir, "disk-000001.img")
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<30)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.h.attached.replace([]cloudsim.Disk{{ID: "disk-000001", SizeGiB: 1, Attachments: to}})
+}
+
+func (b *deviceBench) update(d *devices) {
+	b.t.Helper()
+	if err := d.update(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func attachedTo(id cloudsim.InstanceID) cloudsim.Attachment {
+	return cloudsim.Attachment{Instance: id, State: cloudsim.AttachmentAttached}
+}
+
+// nodes returns the loop devices and the links to disks in the /dev of a machine.
+func (d *devices) nodes() (all []string) {
+	for _, pattern := range []string{"loop*", "disk/by-id/*"} {
+		found, _ := filepath.Glob(d.folder.path("dev", pattern))
+		for _, f := range found {
+			all = append(all, filepath.Base(f))
+		}
+	}
+	return all
+}
+
+// inside returns a shell script that runs as a process of the machine, in the cgroup of the
+// machine and in the machine's /dev.
+func (d *devices) inside(script string) *exec.Cmd {
+	var join []string
+	for _, h := range d.cgroup.hierarchies {
+		join = append(join, "echo $$ >"+filepath.Join(d.cgroup.below("machine").in(h), "cgroup.procs"))
+	}
+	return exec.Command("sh", "-c", strings.Join(join, " && ")+" && cd "+d.folder.path("dev")+" && "+script) //nolint:gosec // a script of this test
+}
+
+// TestDevicesOfMachine proves that a machine has exactly the devices of its attached disks, and
+// that it cannot open the device of another machine, even with its own device node.
+func TestDevicesOfMachine(t *testing.T) {
+	b := newDeviceBench(t)
+	b.attach(attachedTo("i-000001"))
+	one, two := b.machine("i-000001"), b.machine("i-000002")
+	have := one.have["disk-000001"]
+	want := []string{nodeName(have.number), nodeName(have.spare), "cloudsim-disk-000001", "other-disk-000001"}
+	if got := one.nodes(); !slices.Equal(got, want) {
+		t.Fatalf("devices of the machine: got %v, want %v", got, want)
+	}
+	if got := two.nodes(); len(got) > 0 {
+		t.Errorf("devices of another machine: got %v, want none", got)
+	}
+	for script, works := range map[string]bool{
+		"head -c 5 disk/by-id/cloudsim-disk-000001 | wc -c | grep -q 5":          true,
+		"dd if=zero of=disk/by-id/other-disk-000001 bs=4096 count=1 status=none": true,
+		"head -c 1 null && echo x >null && head -c 1 urandom":                    true,
+		"mknod vda b 254 0 && head -c 1 vda":                                     false,
+		"mknod mem c 1 1 && head -c 1 mem":                                       false,
+	} {
+		if out, err := one.inside(script).CombinedOutput(); (err == nil) != works {
+			t.Errorf("%s: got %v, want success %t: %s", script, err, works, out)
+		}
+	}
+	out, err := two.inside(fmt.Sprintf("mknod stolen b %d %d && head -c 1 stolen", loop.Major, have.number)).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "not permitted") {
+		t.Errorf("another machine opened the device: %v: %s", err, out)
+	}
+
+	// The file grows, and the device grows with it.
+	if err := os.Truncate(filepath.Join(b.h.cfg.Disks.Dir, "disk-000001.img"), 2<<30); err != nil {
+		t.Fatal(err)
+	}
+	b.update(one)
+	if raw, err := os.ReadFile("/sys/block/" + nodeName(have.number) + "/size"); err != nil || strings.TrimSpace(string(raw)) != strconv.Itoa(2<<30/512) {
+		t.Errorf("device after the disk has grown: got %s sectors, %v", raw, err)
+	}
+
+	// A later hypervisor takes over the devices.
+	later := b.h.newMachine("i-000001").devices
+	if err := later.adopt(); err != nil || later.have["disk-000001"] != (device{number: have.number, spare: have.spare}) {
+		t.Errorf("adopted devices: got %+v, %v, want %+v", later.have, err, one.have)
+	}
+	b.update(later)
+	if got := later.nodes(); !slices.Equal(got, want) {
+		t.Errorf("devices after another hypervisor took over: got %v, want %v", got, want)
+	}
+
+	b.attach()
+	b.update(later)
+	if got := later.nodes(); len(got) > 0 {
+		t.Errorf("devices after the detachment: got %v, want none", got)
+	}
+	if _, err := loop.BackingFile(have.number); err == nil {
+		t.Error("the loop device still has its file after the detachment")
+	}
+	if err := later.powerOff(); err != nil || isMounted(later.folder.path("dev")) {
+		t.Errorf("power off: %v", err)
+	}
+}
+
+// TestReadOnlyDevice proves that a machine cannot write to a disk that is attached read-only, and
+// that it can write after the disk is attached again for writing.
+func TestReadOnlyDevice(t *testing.T) {
+	b := newDeviceBench(t)
+	readOnly := attachedTo("i-000001")
+	readOnly.ReadOnly = true
+	b.attach(readOnly)
+	d := b.machine("i-000001")
+	write := "printf x | dd of=disk/by-id/cloudsim-disk-000001 conv=notrunc status=none"
+	if d.inside(write).Run() == nil {
+		t.Error("write to a read-only disk succeeded")
+	}
+	b.attach(attachedTo("i-000001"))
+	b.update(d)
+	if out, err := d.inside(write).CombinedOutput(); err != nil {
+		t.Errorf("write: %v: %s", err, out)
+	}
+}
+
+// TestForcedDetachFences proves that a machine that is frozen by its cgroup cannot write to a disk
+// after another machine has the disk.
+func TestForcedDetachFences(t *testing.T) {
+	b := newDeviceBench(t)
+	b.attach(attachedTo("i-000001"))
+	one, two := b.machine("i-000001"), b.machine("i-000002")
+	// The process opens the device, and writes to it in a loop until a write fails.
+	old := one.inside("exec 3<>disk/by-id/cloudsim-disk-000001; while printf old >&3; do :; done")
+	var said bytes.Buffer
+	old.Stderr = &said
+	if err := old.Start(); err != nil {
+		t.Fatal(err)
+	}
+	data := func() []byte {
+		raw := make([]byte, 3)
+		f, err := os.Open(filepath.Join(b.h.cfg.Disks.Dir, "disk-000001.img"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.ReadAt(raw, 0); err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	sync := func() {
+		if out, err := exec.Command("blockdev", "--flushbufs", loop.Path(one.have["disk-000001"].number)).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	eventually.True(t, "the old machine writes", func() bool { sync(); return string(data()) == "old" })
+	freeze(t, one.cgroup, true)
+	defer freeze(t, one.cgroup, false)
+
+	b.attach(attachedTo("i-000002")) // the record after a forced detachment and an attachment
+	b.update(two)                    // also if the hypervisor has not yet updated the old machine
+	out, err := two.inside("printf new | dd of=disk/by-id/cloudsim-disk-000001 conv=notrunc,fsync status=none").CombinedOutput()
+	if err != nil {
+		t.Fatalf("write of the new machine: %v: %s", err, out)
+	}
+	freeze(t, one.cgroup, false)
+	if err := old.Wait(); err != nil || said.Len() == 0 { // the shell ends when a write fails, and prints the reason
+		t.Errorf("the old machine ended with %v, and the writes with %q", err, said.String())
+	}
+	if got := string(data()); got != "new" {
+		t.Errorf("data of the disk: got %q, want the data of the new machine", got)
+	}
+	b.update(one)
+	if got := one.nodes(); len(got) > 0 {
+		t.Errorf("devices of the old machine: got %v, want none", got)
+	}
+}
+
+// freeze freezes or thaws the processes of a cgroup, with cgroup v1 if the host has its freezer.
+func freeze(t *testing.T, c cgroup, yes bool) {
+	t.Helper()
+	n := slices.IndexFunc(c.hierarchies, func(h hierarchy) bool { return h.has("freezer") })
+	file, shown, want := "freezer.state", "freezer.state", map[bool]string{true: "FROZEN", false: "THAWED"}[yes]
+	value := want
+	if n < 0 {
+		n = slices.IndexFunc(c.hierarchies, func(h hierarchy) bool { return h.unified })
+		file, shown, value = "cgroup.freeze", "cgroup.events", map[bool]string{true: "1", false: "0"}[yes]
+		want = "frozen " + value
+	}
+	dir := c.in(c.hierarchies[n])
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "the state of the cgroup is "+want, func() bool {
+		raw, err := os.ReadFile(filepath.Join(dir, shown))
+		return err == nil && strings.Contains(string(raw), want)
+	})
+}
+
+// TestCleanDevices proves that Clean removes the devices of machines that ended with their
+// hypervisor.
+func TestCleanDevices(t *testing.T) {
+	b := newDeviceBench(t)
+	b.attach(attachedTo("i-000001"))
+	d := b.machine("i-000001")
+	have := d.have["disk-000001"]
+	if err := cleanMachines(t.Context(), b.h.cfg.Dir, b.h.cfg.Name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loop.BackingFile(have.number); err == nil {
+		t.Error("the device of the disk still has its file")
+	}
+	if _, err := os.Stat("/sys/block/" + nodeName(have.spare)); err == nil {
+		t.Error("the second device still exists")
+	}
+	if isMounted(d.folder.path("dev")) {
+		t.Error("the machine's /dev is still mounted")
+	}
+	if err := unix.Access(d.folder.path("dev", "null"), unix.F_OK); err == nil {
+		t.Error("the machine's /dev still has devices")
+	}
+}
