@@ -15,8 +15,11 @@ type DeviceReport struct {
 	Error string `json:"error,omitempty" maxLength:"1024" doc:"Reason why the hypervisor could not add or remove the device. The hypervisor tries again"`
 }
 
-// MaxDeviceReports is the maximum number of disks in a report.
-const MaxDeviceReports = 64
+// Limits of a report.
+const (
+	MaxDeviceReports = 64   // disks
+	MaxDeviceError   = 1024 // bytes of an error
+)
 
 // Validate checks the request without the cloud's state. It returns an Invalid
 // error that names the invalid fields.
@@ -34,6 +37,9 @@ func (r ReportDevices) Validate() error {
 			c.addf(field, "names %s twice: report each disk once", d.Disk)
 		}
 		seen[d.Disk] = true
+		if len(d.Error) > MaxDeviceError {
+			c.addf(fmt.Sprintf("devices[%d].error", i), "must have at most %d bytes, got %d: shorten the reason", MaxDeviceError, len(d.Error))
+		}
 	}
 	return c.err()
 }
