@@ -149,7 +149,7 @@ func (d *devices) state() (now cloudsim.ReportDevices, known bool) {
 	for id, err := range d.failed {
 		if err != nil {
 			r := all[id]
-			r.Disk, r.Error = id, err.Error()[:min(len(err.Error()), maxReason)]
+			r.Disk, r.Error = id, err.Error()[:min(len(err.Error()), cloudsim.MaxDeviceError)]
 			all[id] = r
 		}
 	}
@@ -159,9 +159,6 @@ func (d *devices) state() (now cloudsim.ReportDevices, known bool) {
 	}
 	return now, known
 }
-
-// maxReason is the maximum length of an error in a report.
-const maxReason = 1024
 
 func isReadOnly(d cloudsim.Disk, id cloudsim.InstanceID) bool {
 	a, _ := d.Attachment(id)
