@@ -8,7 +8,7 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // implements cgroups.DevicesSetV2
-	rules "github.com/opencontainers/cgroups/devices/config"
+	deviceconfig "github.com/opencontainers/cgroups/devices/config"
 	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/internal/loop"
@@ -28,7 +28,7 @@ func (d *devices) restrict() error {
 	allowed := usualRules()
 	for _, have := range d.have {
 		for _, n := range []int{have.number, have.spare} {
-			allowed = append(allowed, allow(rules.BlockDevice, loop.Major, int64(n), "rw"))
+			allowed = append(allowed, allow(deviceconfig.BlockDevice, loop.Major, int64(n), "rw"))
 		}
 	}
 	if err := cgroups.DevicesSetV2(d.cgroup.in(d.cgroup.hierarchies[i]), &cgroups.Resources{Devices: allowed}); err != nil {
@@ -38,23 +38,23 @@ func (d *devices) restrict() error {
 }
 
 // usualRules returns the rules for the devices that each machine has.
-func usualRules() []*rules.Rule {
-	all := []*rules.Rule{
-		allow(rules.CharDevice, rules.Wildcard, rules.Wildcard, "m"),
-		allow(rules.BlockDevice, rules.Wildcard, rules.Wildcard, "m"),
-		allow(rules.CharDevice, 136, rules.Wildcard, "rw"), // terminals: devices.txt of the kernel
-		allow(rules.CharDevice, 5, 2, "rw"),                // /dev/ptmx
+func usualRules() []*deviceconfig.Rule {
+	all := []*deviceconfig.Rule{
+		allow(deviceconfig.CharDevice, deviceconfig.Wildcard, deviceconfig.Wildcard, "m"),
+		allow(deviceconfig.BlockDevice, deviceconfig.Wildcard, deviceconfig.Wildcard, "m"),
+		allow(deviceconfig.CharDevice, 136, deviceconfig.Wildcard, "rw"), // terminals: devices.txt of the kernel
+		allow(deviceconfig.CharDevice, 5, 2, "rw"),                       // /dev/ptmx
 	}
 	for _, name := range usual {
 		var s unix.Stat_t
 		if err := unix.Stat(filepath.Join("/dev", name), &s); errors.Is(err, unix.ENOENT) {
 			continue // the machine does not have the device either
 		}
-		all = append(all, allow(rules.CharDevice, int64(unix.Major(s.Rdev)), int64(unix.Minor(s.Rdev)), "rw"))
+		all = append(all, allow(deviceconfig.CharDevice, int64(unix.Major(s.Rdev)), int64(unix.Minor(s.Rdev)), "rw"))
 	}
 	return all
 }
 
-func allow(kind rules.Type, major, minor int64, access rules.Permissions) *rules.Rule {
-	return &rules.Rule{Type: kind, Major: major, Minor: minor, Permissions: access, Allow: true}
+func allow(kind deviceconfig.Type, major, minor int64, access deviceconfig.Permissions) *deviceconfig.Rule {
+	return &deviceconfig.Rule{Type: kind, Major: major, Minor: minor, Permissions: access, Allow: true}
 }
