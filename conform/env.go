@@ -257,9 +257,6 @@ func hasTaint(n *v1.Node, key string) bool {
 	return false
 }
 
-// deleted returns an error if the object exists.
-func deleted[T any](*T) error { return errors.New("the object still exists") }
-
 // errDeleted means that the observed object does not exist.
 var errDeleted = errors.New("the object does not exist")
 

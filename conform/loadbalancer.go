@@ -431,8 +431,12 @@ func checkLostReply(ctx context.Context, e *env) error {
 		if err := e.removeService(ctx, s); err != nil {
 			return err
 		}
-		if found, err := e.loadBalancers(ctx, isNew); err != nil || len(found) > 0 {
-			return fmt.Errorf("%d lost replies: the Service is deleted, but the cloud still has %v (error: %v)", lost, found, err)
+		found, err := e.loadBalancers(ctx, isNew)
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			return fmt.Errorf("%d lost replies: the Service is deleted, but the cloud still has %v", lost, found)
 		}
 	}
 	return nil

@@ -88,21 +88,32 @@ func checkCrash(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		time.Sleep(delay)
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 		if err := e.restart(ctx); err != nil {
 			return err
 		}
 		if err := e.serviceBecomes(ctx, s, "ready after the crash", hasAddress); err != nil {
 			return err
 		}
-		if found, err := e.loadBalancers(ctx, isNew); err != nil || len(found) != 1 {
-			return fmt.Errorf("crash %s after the creation of the Service: the cloud has the load balancers %v; want one (error: %v)", delay, found, err)
+		found, err := e.loadBalancers(ctx, isNew)
+		if err != nil {
+			return err
+		}
+		if len(found) != 1 {
+			return fmt.Errorf("crash %s after the creation of the Service: the cloud has the load balancers %v; want one", delay, found)
 		}
 		if err := e.removeService(ctx, s); err != nil {
 			return err
 		}
-		if found, err := e.loadBalancers(ctx, isNew); err != nil || len(found) > 0 {
-			return fmt.Errorf("crash %s after the creation of the Service: the Service is deleted, but the cloud still has %v (error: %v)", delay, found, err)
+		if found, err = e.loadBalancers(ctx, isNew); err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			return fmt.Errorf("crash %s after the creation of the Service: the Service is deleted, but the cloud still has %v", delay, found)
 		}
 	}
 	return nil

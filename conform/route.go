@@ -36,12 +36,12 @@ func (e *env) podRange(n int) (string, error) {
 }
 
 // routed creates a machine and a Node with the pod range n, and waits for the route.
-func (e *env) routed(ctx context.Context, suffix string, n int) (Machine, Route, error) {
+func (e *env) routed(ctx context.Context, n int) (Machine, Route, error) {
 	cidr, err := e.podRange(n)
 	if err != nil {
 		return Machine{}, Route{}, err
 	}
-	m, err := e.joined(ctx, suffix, func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = cidr, []string{cidr} })
+	m, err := e.joined(ctx, "a", func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = cidr, []string{cidr} })
 	if err != nil {
 		return m, Route{}, err
 	}
@@ -75,7 +75,7 @@ func (e *env) routeTo(ctx context.Context, cidr, machine string) (r Route, err e
 }
 
 func checkRouteCreate(ctx context.Context, e *env) error {
-	m, _, err := e.routed(ctx, "a", 0)
+	m, _, err := e.routed(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func checkRouteCreate(ctx context.Context, e *env) error {
 }
 
 func checkRouteRepair(ctx context.Context, e *env) error {
-	m, r, err := e.routed(ctx, "a", 1)
+	m, r, err := e.routed(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func checkRouteRepair(ctx context.Context, e *env) error {
 }
 
 func checkRouteDelete(ctx context.Context, e *env) error {
-	m, r, err := e.routed(ctx, "a", 2)
+	m, r, err := e.routed(ctx, 2)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func checkRouteDelete(ctx context.Context, e *env) error {
 }
 
 func checkRouteForeign(ctx context.Context, e *env) error {
-	m, _, err := e.routed(ctx, "a", 3)
+	m, _, err := e.routed(ctx, 3)
 	if err != nil {
 		return err
 	}

@@ -59,21 +59,21 @@ type Config struct {
 func (c Config) Validate() error {
 	var errs []error
 	if c.Kube == nil {
-		errs = append(errs, errors.New("Kube is missing: an API server is required"))
+		errs = append(errs, errors.New("the field Kube is missing: an API server is required"))
 	}
 	if c.Driver == nil {
-		errs = append(errs, errors.New("Driver is missing"))
+		errs = append(errs, errors.New("the field Driver is missing"))
 	}
 	if c.Level != "" && c.Level != Must && c.Level != Should {
-		errs = append(errs, fmt.Errorf("Level is %q: want %s or %s", c.Level, Must, Should))
+		errs = append(errs, fmt.Errorf("the field Level is %q: want %s or %s", c.Level, Must, Should))
 	}
 	for name, d := range map[string]time.Duration{"Timeout": c.Timeout, "Observe": c.Observe} {
 		if d < 0 {
-			errs = append(errs, fmt.Errorf("%s is %s: a time must not be negative", name, d))
+			errs = append(errs, fmt.Errorf("the field %s is %s: a time must not be negative", name, d))
 		}
 	}
 	if c.Parallel < 0 {
-		errs = append(errs, fmt.Errorf("Parallel is %d: want a positive number", c.Parallel))
+		errs = append(errs, fmt.Errorf("the field Parallel is %d: want a positive number", c.Parallel))
 	}
 	return errors.Join(errs...)
 }

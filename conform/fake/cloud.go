@@ -88,8 +88,8 @@ func (c *Cloud) GetMachine(_ context.Context, name string) (conform.Machine, err
 	return m, nil
 }
 
-func (c *Cloud) setRunning(name string, running bool) error {
-	m, err := c.GetMachine(context.Background(), name)
+func (c *Cloud) setRunning(ctx context.Context, name string, running bool) error {
+	m, err := c.GetMachine(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -101,10 +101,14 @@ func (c *Cloud) setRunning(name string, running bool) error {
 }
 
 // StopMachine implements conform.Machines.
-func (c *Cloud) StopMachine(_ context.Context, name string) error { return c.setRunning(name, false) }
+func (c *Cloud) StopMachine(ctx context.Context, name string) error {
+	return c.setRunning(ctx, name, false)
+}
 
 // StartMachine implements conform.Machines.
-func (c *Cloud) StartMachine(_ context.Context, name string) error { return c.setRunning(name, true) }
+func (c *Cloud) StartMachine(ctx context.Context, name string) error {
+	return c.setRunning(ctx, name, true)
+}
 
 // DeleteMachine implements conform.Machines.
 func (c *Cloud) DeleteMachine(_ context.Context, name string) error {

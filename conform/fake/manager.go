@@ -41,7 +41,7 @@ type Manager struct {
 var _ conform.Subject = (*Manager)(nil)
 
 // Start implements conform.Subject.
-func (m *Manager) Start(context.Context) error {
+func (m *Manager) Start(ctx context.Context) error {
 	config := rest.CopyConfig(m.Kube)
 	config.QPS, config.Burst = -1, 0
 	kube, err := kubernetes.NewForConfig(config)
@@ -71,7 +71,7 @@ func (m *Manager) Start(context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.cancel = cancel
 	metrics := controllersmetrics.NewControllerManagerMetrics("fake")
 	f.Start(ctx.Done())

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -171,7 +171,7 @@ func (w *internet) serve() {
 		go func() { _ = s.ActivateAndServe() }()
 		w.t.Cleanup(func() { _ = s.Shutdown() })
 	}
-	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	images := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)))
 	for _, ip := range []string{world4, world6} {
 		for _, port := range []string{registryPort, serverPort} {
 			s := &http.Server{Handler: images} //nolint:gosec // only for the test's own clients
