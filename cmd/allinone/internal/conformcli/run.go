@@ -66,10 +66,8 @@ period. The exit code is 1 if a check of the level MUST fails.`,
 		Example: `  # Upstream's controllers with a cloud in memory, with the bug of a leaked load balancer
   allinone conform run --driver fake --bug Leak --focus 'lb\..*'
 
-  # The CCM of this project with a running cloud
-  allinone conform run --report ./report --routes-cidr 10.244.0.0/16 --ccm-command 'exec allinone ccm \
-    --kubeconfig $KUBECONFIG --cloud-url http://127.0.0.1:8180 --cloud-token-file ccm.token \
-    --leader-elect=false --node-monitor-period=1s --configure-cloud-routes --cluster-cidr=10.244.0.0/16'`,
+  # The CCM of this project with a running cloud; start-ccm.sh contains 'exec allinone ccm …'
+  allinone conform run --report ./report --routes-cidr 10.244.0.0/16 --ccm-command ./start-ccm.sh`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e.Stdout) },
 	}
@@ -113,6 +111,9 @@ func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 		if c.Capabilities, err = readCapabilities(f.capabilities); err != nil {
 			return err
 		}
+	}
+	if err := f.checkDriver(); err != nil {
+		return err
 	}
 	work, err := os.MkdirTemp("", "conform-")
 	if err != nil {
@@ -185,19 +186,28 @@ func (f *runFlags) programDir() string {
 	return cmp.Or(f.programs, f.Getenv("KUBEBUILDER_ASSETS"), filepath.Dir(own))
 }
 
+// checkDriver returns an error if the flags of the driver are wrong.
+func (f *runFlags) checkDriver() error {
+	switch {
+	case f.bug != "" && f.driver != driverFake:
+		return cloudsim.Misuse(errors.New("--bug needs --driver fake"))
+	case f.driver == driverFake && f.ccm != "":
+		return cloudsim.Misuse(errors.New("--ccm-command: the driver fake has its own CCM"))
+	case f.bug != "" && !slices.Contains(fake.Bugs(), fake.Bug(f.bug)):
+		return cloudsim.Misuse(fmt.Errorf("--bug: there is no bug %q: want one of %v", f.bug, fake.Bugs()))
+	case f.driver == driverFake || f.driver == driverCloudsim:
+		return nil
+	}
+	if _, err := httpdriver.New(f.driver); err != nil {
+		return cloudsim.Misuse(fmt.Errorf("--driver: want %s, %s or the URL of a driver: %w", driverCloudsim, driverFake, err))
+	}
+	return nil
+}
+
 // setDriver sets the driver and the CCM of c.
 func (f *runFlags) setDriver(c *conform.Config, kube *rest.Config, kubeconfig, work string) error {
-	if f.bug != "" && f.driver != driverFake {
-		return cloudsim.Misuse(errors.New("--bug needs --driver fake"))
-	}
 	switch f.driver {
 	case driverFake:
-		if f.ccm != "" {
-			return cloudsim.Misuse(errors.New("--ccm-command: the driver fake has its own CCM"))
-		}
-		if f.bug != "" && !slices.Contains(fake.Bugs(), fake.Bug(f.bug)) {
-			return cloudsim.Misuse(fmt.Errorf("--bug: there is no bug %q: want one of %v", f.bug, fake.Bugs()))
-		}
 		cloud := fake.NewCloud()
 		c.Driver, c.Subject = cloud, &fake.Manager{Kube: kube, Cloud: cloud, Bug: fake.Bug(f.bug)}
 		return nil
@@ -213,7 +223,7 @@ func (f *runFlags) setDriver(c *conform.Config, kube *rest.Config, kubeconfig, w
 	default:
 		d, err := httpdriver.New(f.driver)
 		if err != nil {
-			return cloudsim.Misuse(fmt.Errorf("--driver: want %s, %s or the URL of a driver: %w", driverCloudsim, driverFake, err))
+			return err
 		}
 		c.Driver = d
 	}
