@@ -81,7 +81,7 @@ var mayImport = map[string][]string{
 	"internal/queue":      {},
 
 	// Package conform depends on no cloud and on no CCM, so that every provider can import it.
-	"conform":                {},
+	"conform":                {"internal/freeport"},
 	"conform/fake":           {"conform"},
 	"conform/httpdriver":     {"conform"},
 	"conform/cloudsimdriver": {"cloudsim", "cloudsim/client", "conform"},
@@ -138,7 +138,6 @@ var onlyIn = map[string][]string{
 	"os/exec":                             {"cmd/allinone/internal/consolecli", "conform", "test/proxylab", "lab/course", "lab/process", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},
 	"github.com/vishvananda":              {"cloudsim/dataplane", "internal/hostnet", "lab/real"},
 	"google.golang.org/grpc":              {"csidriver", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
-	"sigs.k8s.io/controller-runtime":      {"conform"}, // starts etcd and kube-apiserver
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},
 
 	"github.com/container-storage-interface": {"csidriver"},

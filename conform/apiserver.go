@@ -1,63 +1,167 @@
 package conform
 
 import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"time"
 
-	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/controller-runtime/pkg/log"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// serverPrograms are the programs of an API server.
-var serverPrograms = []string{"etcd", "kube-apiserver"}
+// startTimeout is the longest time until the API server is ready.
+const startTimeout = 2 * time.Minute
 
-// APIServer is a running API server with an empty cluster.
+// APIServer is a running API server with an empty cluster. It listens on loopback.
 type APIServer struct {
 	// Admin connects as a user with all permissions.
 	Admin *rest.Config
 	// Kubeconfig is the content of a kubeconfig file for the same user.
 	Kubeconfig []byte
 
-	env *envtest.Environment
-	tmp string
+	dir      string
+	programs []*exec.Cmd // in the order of their start
 }
 
-// StartAPIServer starts etcd and kube-apiserver from the folder dir. The folder contains both
-// programs, or the program kube of this project, which is both in one.
-func StartAPIServer(dir string) (s *APIServer, err error) {
-	tmp, err := os.MkdirTemp("", "cloudconform-")
+// StartAPIServer starts etcd and kube-apiserver from the folder programs, and waits until the API
+// server is ready. The folder contains both programs, or the program kube of this project, which is
+// both in one.
+func StartAPIServer(ctx context.Context, programs string) (s *APIServer, err error) {
+	ports, err := freeport.Choose(3)
 	if err != nil {
 		return nil, err
 	}
+	dir, err := os.MkdirTemp("", "cloudconform-")
+	if err != nil {
+		return nil, err
+	}
+	s = &APIServer{dir: dir}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(tmp))
+			err = errors.Join(err, s.Stop())
 		}
 	}()
-	for _, name := range serverPrograms {
-		path, err := findProgram(dir, name)
-		if err != nil {
-			return nil, err
-		}
-		if err := os.Symlink(path, filepath.Join(tmp, name)); err != nil {
+	token, key, certs := rand.Text(), filepath.Join(dir, "accounts.key"), filepath.Join(dir, "certs")
+	tokens := filepath.Join(dir, "tokens")
+	if err := errors.Join(writeKey(key), os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600)); err != nil {
+		return nil, err
+	}
+	etcd, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	for _, p := range [][]string{
+		{"etcd", "--data-dir=" + filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--listen-client-urls=" + etcd, "--advertise-client-urls=" + etcd,
+			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer},
+		{"kube-apiserver", "--etcd-servers=" + etcd, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]),
+			"--cert-dir=" + certs, "--token-auth-file=" + tokens, "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
+			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file=" + key, "--service-account-key-file=" + key,
+			"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none"},
+	} {
+		if err := s.start(programs, p[0], p[1:]...); err != nil {
 			return nil, err
 		}
 	}
-	log.SetLogger(logr.Discard()) // otherwise the library prints a warning with a stack trace
-	e := &envtest.Environment{BinaryAssetsDirectory: tmp}
-	admin, err := e.Start()
+	s.Admin = &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", ports[2]), BearerToken: token}
+	return s, s.wait(ctx, filepath.Join(certs, "apiserver.crt"))
+}
+
+// start starts a program. Its output goes to a file in the folder of s.
+func (s *APIServer) start(programs, name string, args ...string) error {
+	path, err := findProgram(programs, name)
 	if err != nil {
-		return nil, fmt.Errorf("start the API server from %s: %w", dir, errors.Join(err, e.Stop()))
+		return err
 	}
-	return &APIServer{Admin: admin, Kubeconfig: e.KubeConfig, env: e, tmp: tmp}, nil
+	log, err := os.Create(s.log(name))
+	if err != nil {
+		return err
+	}
+	defer log.Close()                // the program has its own descriptor
+	p := exec.Command(path, args...) //nolint:gosec,noctx // the user's program; Stop ends it
+	p.Args[0] = name                 // the program kube selects a program by this name
+	p.Stdout, p.Stderr = log, log
+	if err := p.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	s.programs = append(s.programs, p)
+	return nil
+}
+
+func (s *APIServer) log(name string) string { return filepath.Join(s.dir, name+".log") }
+
+// wait waits until the API server is ready. It then completes the configurations with the
+// certificate that the API server has made for itself.
+func (s *APIServer) wait(ctx context.Context, cert string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		err := s.complete(ctx, cert)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			tail, _ := os.ReadFile(s.log("kube-apiserver"))
+			return fmt.Errorf("the API server is not ready after %s: %w; the end of its output: %s", startTimeout, err, tail[max(0, len(tail)-1000):])
+		}
+	}
+}
+
+func (s *APIServer) complete(ctx context.Context, cert string) error {
+	ca, err := os.ReadFile(cert)
+	if err != nil {
+		return err
+	}
+	s.Admin.CAData = ca
+	kube, err := kubernetes.NewForConfig(s.Admin)
+	if err != nil {
+		return err
+	}
+	if err := kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+		return err
+	}
+	const name = "conform"
+	s.Kubeconfig, err = clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: s.Admin.Host, CertificateAuthorityData: ca}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {Token: s.Admin.BearerToken}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	})
+	return err
 }
 
 // Stop ends the API server and deletes its data.
-func (s *APIServer) Stop() error { return errors.Join(s.env.Stop(), os.RemoveAll(s.tmp)) }
+func (s *APIServer) Stop() error {
+	for i := len(s.programs) - 1; i >= 0; i-- {
+		_ = s.programs[i].Process.Kill() // its data are deleted
+		_ = s.programs[i].Wait()
+	}
+	return os.RemoveAll(s.dir)
+}
+
+// writeKey writes a private key for the tokens of service accounts.
+func writeKey(path string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
+}
 
 // findProgram returns the absolute path of a program in dir.
 func findProgram(dir, name string) (string, error) {

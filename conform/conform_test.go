@@ -21,7 +21,7 @@ func startAPIServer(t *testing.T) *rest.Config {
 	if testing.Short() {
 		t.Skip("starts an API server: run make e2e")
 	}
-	server, err := conform.StartAPIServer("../bin")
+	server, err := conform.StartAPIServer(t.Context(), "../bin")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	kubeconfig := f.kubeconfig
 	if kubeconfig == "" {
-		server, err := conform.StartAPIServer(f.programDir())
+		server, err := conform.StartAPIServer(ctx, f.programDir())
 		if err != nil {
 			return err
 		}
