@@ -429,8 +429,8 @@ func (p *page) card(name, state string) {
 // visit opens a view and waits for its heading.
 func (p *page) visit(view string) {
 	p.t.Helper()
-	p.eval("location.hash = '#/" + view + "'")
-	p.until("document.querySelector('main h1') !== null")
+	// The end of the sign-in replaces the fragment, so the condition sets the fragment again.
+	p.until("(location.hash === '#/" + view + "' || (location.hash = '#/" + view + "', false)) && document.querySelector('main h1') !== null")
 }
 
 // views are all views of a cloud with the instance i-000003.
