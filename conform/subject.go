@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 )
 
 // Subject is a CCM that this package starts and kills.
@@ -48,7 +47,7 @@ func (c *Command) Start(context.Context) error {
 	p := exec.Command("sh", "-c", c.Line) //nolint:gosec,noctx // the user's command; Kill ends it
 	p.Env = append(os.Environ(), c.Env...)
 	p.Stdout, p.Stderr = log, log
-	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Kill reaches all processes of Line
+	ownGroup(p) // so that Kill reaches all processes of Line
 	if err := p.Start(); err != nil {
 		return errors.Join(err, log.Close())
 	}
@@ -66,7 +65,7 @@ func (c *Command) Kill() error {
 	if c.process == nil {
 		return nil
 	}
-	if err := syscall.Kill(-c.process.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+	if err := killGroup(c.process.Process); err != nil {
 		return err
 	}
 	<-c.ended
@@ -81,7 +80,10 @@ func (c *Command) Ended() error {
 	}
 	select {
 	case <-c.ended:
-		return fmt.Errorf("the CCM has ended: %v; its output is in %s", c.err, c.Log)
+		if c.err == nil {
+			return fmt.Errorf("the CCM has ended without an error; its output is in %s", c.Log)
+		}
+		return fmt.Errorf("the CCM has ended: %w; its output is in %s", c.err, c.Log)
 	default:
 		return nil
 	}
