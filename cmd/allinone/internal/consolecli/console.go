@@ -25,7 +25,6 @@ import (
 	"github.com/cloudsim-dev/allinone/console/kube"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/run"
-	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
 // defaultListen is the address of a console outside of the cloud.
@@ -117,21 +116,6 @@ func (f *consoleFlags) run(ctx context.Context, log *slog.Logger) error {
 	return run.All(ctx, c.Run, func(ctx context.Context) error {
 		return httpapi.Serve(ctx, ln, httpapi.CheckHost(h, f.hosts...), run.Limits{})
 	})
-}
-
-// logsOf returns a function that lists the logs of the lab in a data dir.
-func logsOf(dataDir string) (func() ([]console.Log, error), error) {
-	dir, err := process.DirAt(dataDir)
-	if err != nil {
-		return nil, err
-	}
-	return func() (all []console.Log, err error) {
-		files, err := dir.Logs()
-		for _, f := range files {
-			all = append(all, console.Log{Name: f.Name, Instance: cloudsim.InstanceID(f.Instance), Path: f.Path})
-		}
-		return all, err
-	}, nil
 }
 
 // linkFlags contains the flags of the commands open and link.
