@@ -2,11 +2,6 @@ package ccm_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,6 +21,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/conform"
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
@@ -43,52 +39,22 @@ func startAPIServer(t *testing.T) *apiServer {
 	if testing.Short() {
 		t.Skip("boots an API server: run make e2e")
 	}
-	bin, err := filepath.Abs("../bin/kube")
+	server, err := conform.StartAPIServer(t.Context(), "../bin")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(bin); err != nil {
-		t.Fatalf("%v: run make build", err)
-	}
-	dir := t.TempDir()
-	ports := freePorts(t, 3)
-	etcd, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
-	background(t, nil, bin, "etcd", "--data-dir="+filepath.Join(dir, "etcd"), "--log-level=error",
-		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
-	key := accountKey(t, dir)
-	s := &apiServer{url: fmt.Sprintf("https://127.0.0.1:%d", ports[2]), admin: "the-admins-token"}
-	tokens := file(t, "tokens", s.admin+",admin,admin,system:masters\n")
-	background(t, nil, bin, "kube-apiserver", "--etcd-servers="+etcd, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]),
-		"--cert-dir="+filepath.Join(dir, "certs"), "--token-auth-file="+tokens, "--authorization-mode=RBAC",
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file="+key, "--service-account-key-file="+key,
-		"--service-cluster-ip-range=10.96.0.0/24", "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none")
-	s.kube, err = kubernetes.NewForConfig(&rest.Config{Host: s.url, BearerToken: s.admin, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	slowly(t, "the API server is ready", func() error {
-		return s.kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
 	})
+	s := &apiServer{url: server.Admin.Host, admin: server.Admin.BearerToken}
+	config := rest.CopyConfig(server.Admin)
+	config.QPS = -1
+	if s.kube, err = kubernetes.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
 	return s
-}
-
-// accountKey returns the path of a file with a key that signs service account
-// tokens.
-func accountKey(t *testing.T, dir string) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "sa.key")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // freePorts returns n ports that are currently free.

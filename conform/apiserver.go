@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -130,6 +131,9 @@ func (s *APIServer) complete(ctx context.Context, cert string) error {
 	}
 	if err := kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 		return err
+	}
+	if _, err := kube.CoreV1().Namespaces().Get(ctx, leaseNamespace, metav1.GetOptions{}); err != nil {
+		return err // the API server creates this namespace after its start
 	}
 	const name = "conform"
 	s.Kubeconfig, err = clientcmd.Write(clientcmdapi.Config{

@@ -18,10 +18,10 @@ const (
 
 // Check is one test of a CCM. The ID never changes. docs/conformance.md describes every check.
 type Check struct {
-	ID    string
-	Level Level
+	ID    string `json:"id"`
+	Level Level  `json:"level"`
 	// Title is a statement that is true for a CCM that passes.
-	Title string
+	Title string `json:"title"`
 	// missing returns the reason for a skip, or "".
 	missing func(Capabilities) string
 	// exclusive is true if no other check may run at the same time, because the check disturbs all

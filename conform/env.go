@@ -101,24 +101,20 @@ func (e *env) node(ctx context.Context, name string, change ...func(*v1.Node)) e
 			Labels: map[string]string{labelRun: e.run, v1.LabelHostname: name, v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64"},
 		},
 		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule}}},
+		// Without the condition Ready in the first version, a CCM may delete the Node at once.
+		Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: name}}, Conditions: []v1.NodeCondition{ready(true)}},
 	}
 	for _, c := range change {
 		c(n)
 	}
 	e.later(func(ctx context.Context) error { return e.deleteNode(ctx, name) })
-	created, err := e.kube.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
-	if err != nil {
+	if _, err := e.kube.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create Node: %w", err)
-	}
-	created.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeHostName, Address: name}}
-	created.Status.Conditions = []v1.NodeCondition{ready(true)}
-	if _, err := e.kube.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("update the status of the Node: %w", err)
 	}
 	e.mu.Lock()
 	e.nodes = append(e.nodes, name)
 	e.mu.Unlock()
-	return e.beat(ctx, name)
+	return e.renew(ctx, name)
 }
 
 // deleteNode deletes a Node and its Lease. A missing Node is no error.
@@ -199,9 +195,6 @@ func (e *env) renew(ctx context.Context, name string) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: leaseNamespace}, Spec: spec}, metav1.CreateOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil // an API server without controllers has no namespace for Leases
-		}
 	case err == nil:
 		l.Spec = spec
 		_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
@@ -225,6 +218,18 @@ func (e *env) keepAlive(ctx context.Context) {
 		for _, name := range nodes {
 			_ = e.beat(ctx, name) // the next beat repeats it
 		}
+	}
+}
+
+// onNode returns the function run of a check that begins with the machine "a" and its initialised
+// Node.
+func onNode(check func(context.Context, *env, Machine) error) func(context.Context, *env) error {
+	return func(ctx context.Context, e *env) error {
+		m, err := e.joined(ctx, "a")
+		if err != nil {
+			return err
+		}
+		return check(ctx, e, m)
 	}
 }
 
@@ -257,27 +262,81 @@ func hasTaint(n *v1.Node, key string) bool {
 	return false
 }
 
-// errDeleted means that the observed object does not exist.
-var errDeleted = errors.New("the object does not exist")
+// These errors state why an observed object does not fulfil a condition.
+var (
+	errUnseen  = errors.New("the watch has not reported the object yet")
+	errDeleted = errors.New("the object does not exist")
+	errExists  = errors.New("the object still exists")
+)
 
-// nodeBecomes waits until the Node fulfils the condition ok. A missing Node does not fulfil it.
+// present returns the condition that an object exists and fulfils the condition ok.
+func present[T any](ok func(*T) error) func(*T) error {
+	return func(o *T) error {
+		if o == nil {
+			return errDeleted
+		}
+		return ok(o)
+	}
+}
+
+// absent is the condition that an object is deleted.
+func absent[T any](o *T) error {
+	if o != nil {
+		return errExists
+	}
+	return nil
+}
+
+// nodeBecomes waits until the Node exists and fulfils the condition ok.
 func (e *env) nodeBecomes(ctx context.Context, name, what string, ok func(*v1.Node) error) error {
-	return becomes(ctx, e, "node/"+name, "Node "+name, what, ok)
+	return becomes(ctx, e, nodeKey(name), what, present(ok))
 }
 
-// serviceBecomes waits until the Service fulfils the condition ok.
+// nodeStays waits for the observation time. It returns an error as soon as the Node does not
+// fulfil the condition ok, or is deleted.
+func (e *env) nodeStays(ctx context.Context, name, what string, ok func(*v1.Node) error) error {
+	return stays(ctx, e, nodeKey(name), what, present(ok))
+}
+
+// nodeDisappears waits until the Node is deleted.
+func (e *env) nodeDisappears(ctx context.Context, name string) error {
+	return becomes(ctx, e, nodeKey(name), "deleted", absent[v1.Node])
+}
+
+// serviceBecomes waits until the Service exists and fulfils the condition ok.
 func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, what string, ok func(*v1.Service) error) error {
-	return becomes(ctx, e, "service/"+s.Namespace+"/"+s.Name, "Service "+s.Name, what, ok)
+	return becomes(ctx, e, serviceKey(s), what, present(ok))
 }
 
-func becomes[T any](ctx context.Context, e *env, key, object, what string, ok func(*T) error) error {
+// serviceStays is like nodeStays, for a Service.
+func (e *env) serviceStays(ctx context.Context, s *v1.Service, what string, ok func(*v1.Service) error) error {
+	return stays(ctx, e, serviceKey(s), what, present(ok))
+}
+
+// serviceDisappears waits until the Service is deleted.
+func (e *env) serviceDisappears(ctx context.Context, s *v1.Service) error {
+	return becomes(ctx, e, serviceKey(s), "deleted", absent[v1.Service])
+}
+
+// observed returns the last version of a Service, or errDeleted.
+func (e *env) observed(s *v1.Service) (*v1.Service, error) {
+	all, _ := e.seen.versions(serviceKey(s))
+	if now := latest[v1.Service](all); now != nil {
+		return now, nil
+	}
+	return nil, errDeleted
+}
+
+// becomes waits until an object fulfils the condition ok. The argument of ok is nil if the object
+// is deleted.
+func becomes[T any](ctx context.Context, e *env, key, what string, ok func(*T) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	for {
 		all, changed := e.seen.versions(key)
-		err := errDeleted
-		if o := latest[T](all); o != nil {
-			err = ok(o)
+		err := errUnseen
+		if len(all) > 0 {
+			err = ok(latest[T](all))
 		}
 		if err == nil {
 			return nil
@@ -285,30 +344,22 @@ func becomes[T any](ctx context.Context, e *env, key, object, what string, ok fu
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not %s after %s: %w", object, what, e.timeout, err)
+			return fmt.Errorf("%s is not %s after %s: %w", key, what, e.timeout, err)
 		}
 	}
 }
 
-// nodeStays waits for the observation time. It returns an error as soon as the Node does not
-// fulfil the condition ok, or is deleted.
-func (e *env) nodeStays(ctx context.Context, name, what string, ok func(*v1.Node) error) error {
-	return stays(ctx, e, "node/"+name, "Node "+name, what, ok)
-}
-
-func stays[T any](ctx context.Context, e *env, key, object, what string, ok func(*T) error) error {
+// stays waits for the observation time. It returns an error as soon as an object does not fulfil
+// the condition ok. An object that the watch has not reported yet fulfils it.
+func stays[T any](ctx context.Context, e *env, key, what string, ok func(*T) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
 	for {
 		all, changed := e.seen.versions(key)
-		var err error
-		if o := latest[T](all); o != nil {
-			err = ok(o)
-		} else if len(all) > 0 { // without a version, the watch has not reported the new object yet
-			err = errDeleted
-		}
-		if err != nil {
-			return fmt.Errorf("%s does not stay %s: %w", object, what, err)
+		if len(all) > 0 {
+			if err := ok(latest[T](all)); err != nil {
+				return fmt.Errorf("%s does not stay %s: %w", key, what, err)
+			}
 		}
 		select {
 		case <-changed:
@@ -316,32 +367,6 @@ func stays[T any](ctx context.Context, e *env, key, object, what string, ok func
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		}
-	}
-}
-
-// nodeDisappears waits until the Node is deleted.
-func (e *env) nodeDisappears(ctx context.Context, name string) error {
-	return disappears[v1.Node](ctx, e, "node/"+name, "Node "+name)
-}
-
-// serviceDisappears waits until the Service is deleted.
-func (e *env) serviceDisappears(ctx context.Context, s *v1.Service) error {
-	return disappears[v1.Service](ctx, e, "service/"+s.Namespace+"/"+s.Name, "Service "+s.Name)
-}
-
-func disappears[T any](ctx context.Context, e *env, key, object string) error {
-	ctx, cancel := context.WithTimeout(ctx, e.timeout)
-	defer cancel()
-	for {
-		all, changed := e.seen.versions(key)
-		if len(all) > 0 && latest[T](all) == nil {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("%s is not deleted after %s", object, e.timeout)
 		}
 	}
 }

@@ -12,27 +12,27 @@ import (
 )
 
 var loadBalancerChecks = []Check{
-	{ID: "lb.ensure", Level: Must, missing: needsLoadBalancers, run: checkEnsure,
+	{ID: "lb.ensure", Level: Must, missing: needsLoadBalancers, run: onNode(checkEnsure),
 		Title: "A Service gets a load balancer with its ports and Nodes, and the finalizer before it"},
-	{ID: "lb.ports", Level: Must, missing: needsLoadBalancers, run: checkPorts,
+	{ID: "lb.ports", Level: Must, missing: needsLoadBalancers, run: onNode(checkPorts),
 		Title: "The load balancer follows the ports of the Service and keeps its address"},
-	{ID: "lb.nodes", Level: Must, missing: needsLoadBalancers, run: checkNodes,
+	{ID: "lb.nodes", Level: Must, missing: needsLoadBalancers, run: onNode(checkNodes),
 		Title: "The load balancer follows the Nodes: new, excluded and deleted Nodes"},
-	{ID: "lb.delete", Level: Must, missing: needsLoadBalancers, run: checkDelete,
+	{ID: "lb.delete", Level: Must, missing: needsLoadBalancers, run: onNode(checkDelete),
 		Title: "A deleted Service exists until its load balancer is deleted"},
-	{ID: "lb.type", Level: Must, missing: needsLoadBalancers, run: checkType,
+	{ID: "lb.type", Level: Must, missing: needsLoadBalancers, run: onNode(checkType),
 		Title: "A Service that becomes a ClusterIP loses its load balancer, status and finalizer"},
-	{ID: "lb.class", Level: Must, missing: needsLoadBalancers, run: checkClass,
+	{ID: "lb.class", Level: Must, missing: needsLoadBalancers, run: onNode(checkClass),
 		Title: "The CCM ignores a Service with the load balancer class of another controller"},
-	{ID: "lb.collision", Level: Must, missing: needsLoadBalancers, run: checkCollision,
+	{ID: "lb.collision", Level: Must, missing: needsLoadBalancers, run: onNode(checkCollision),
 		Title: "Services with one name, at the same time or one after the other, share no load balancer"},
-	{ID: "lb.sourceranges", Level: Must, missing: needs(needsLoadBalancers, needsSourceRanges), run: checkSourceRanges,
+	{ID: "lb.sourceranges", Level: Must, missing: needs(needsLoadBalancers, needsSourceRanges), run: onNode(checkSourceRanges),
 		Title: "The load balancer permits only clients in loadBalancerSourceRanges"},
-	{ID: "lb.udp", Level: Must, missing: needs(needsLoadBalancers, needsUDP), run: checkUDP,
+	{ID: "lb.udp", Level: Must, missing: needs(needsLoadBalancers, needsUDP), run: onNode(checkUDP),
 		Title: "A Service with a UDP port gets a UDP port at the load balancer"},
-	{ID: "lb.drift", Level: Should, missing: needsLoadBalancers, run: checkDrift,
+	{ID: "lb.drift", Level: Should, missing: needsLoadBalancers, run: onNode(checkDrift),
 		Title: "The CCM restores a load balancer that was deleted in the cloud, at the next change of the Service"},
-	{ID: "lb.lostreply", Level: Must, missing: needs(needsLoadBalancers, needsFault(FaultLoseReply)), exclusive: true, run: checkLostReply,
+	{ID: "lb.lostreply", Level: Must, missing: needs(needsLoadBalancers, needsFault(FaultLoseReply)), exclusive: true, run: onNode(checkLostReply),
 		Title: "After the loss of a reply, a Service has one load balancer, and none after its deletion"},
 }
 
@@ -58,10 +58,9 @@ func hasAddress(s *v1.Service) error {
 
 // loadBalancerOf returns the only load balancer with an address of the Service.
 func (e *env) loadBalancerOf(ctx context.Context, s *v1.Service) (LoadBalancer, error) {
-	all, _ := e.seen.versions("service/" + s.Namespace + "/" + s.Name)
-	now := latest[v1.Service](all)
-	if now == nil {
-		return LoadBalancer{}, errDeleted
+	now, err := e.observed(s)
+	if err != nil {
+		return LoadBalancer{}, err
 	}
 	addresses := addressesOf(now)
 	found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool {
@@ -85,14 +84,40 @@ func (e *env) loadBalancers(ctx context.Context, ok func(LoadBalancer) bool) ([]
 	return slices.DeleteFunc(all, func(lb LoadBalancer) bool { return !ok(lb) }), nil
 }
 
+// addedLoadBalancers returns a function that lists the load balancers that did not exist at the
+// time of this call.
+func (e *env) addedLoadBalancers(ctx context.Context) (func(context.Context) ([]LoadBalancer, error), error) {
+	before, err := e.loadBalancers(ctx, func(LoadBalancer) bool { return true })
+	return func(ctx context.Context) ([]LoadBalancer, error) {
+		return e.loadBalancers(ctx, func(lb LoadBalancer) bool {
+			return !slices.ContainsFunc(before, func(old LoadBalancer) bool { return old.ID == lb.ID })
+		})
+	}, err
+}
+
+// leavesNone deletes a Service. It returns an error if the function added still lists a load
+// balancer after the deletion.
+func (e *env) leavesNone(ctx context.Context, s *v1.Service, added func(context.Context) ([]LoadBalancer, error)) error {
+	if err := e.removeService(ctx, s); err != nil {
+		return err
+	}
+	found, err := added(ctx)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("the Service is deleted, but the cloud still has %v", found)
+	}
+	return nil
+}
+
 // balances waits until the load balancer of the Service fulfils the condition ok. The load balancer
 // must keep its ID.
 func (e *env) balances(ctx context.Context, s *v1.Service, id, what string, ok func(*v1.Service, LoadBalancer) error) error {
 	return e.eventually(ctx, "load balancer of "+s.Name+" "+what, func(ctx context.Context) error {
-		all, _ := e.seen.versions("service/" + s.Namespace + "/" + s.Name)
-		now := latest[v1.Service](all)
-		if now == nil {
-			return errDeleted
+		now, err := e.observed(s)
+		if err != nil {
+			return err
 		}
 		lb, err := e.loadBalancerOf(ctx, s)
 		if err != nil {
@@ -136,16 +161,12 @@ func forwardsTo(lb LoadBalancer, yes, no []string) error {
 	return nil
 }
 
-func checkEnsure(ctx context.Context, e *env) error {
-	m, err := e.joined(ctx, "a")
-	if err != nil {
-		return err
-	}
+func checkEnsure(ctx context.Context, e *env, m Machine) error {
 	s, lb, err := e.balanced(ctx, "web")
 	if err != nil {
 		return err
 	}
-	all, _ := e.seen.versions("service/" + s.Namespace + "/" + s.Name)
+	all, _ := e.seen.versions(serviceKey(s))
 	for _, v := range all {
 		if s, ok := v.object.(*v1.Service); ok && len(addressesOf(s)) > 0 && !slices.Contains(s.Finalizers, finalizer) {
 			return fmt.Errorf("the Service had an address without the finalizer %s", finalizer)
@@ -156,10 +177,7 @@ func checkEnsure(ctx context.Context, e *env) error {
 	})
 }
 
-func checkPorts(ctx context.Context, e *env) error {
-	if _, err := e.joined(ctx, "a"); err != nil {
-		return err
-	}
+func checkPorts(ctx context.Context, e *env, _ Machine) error {
 	s, lb, err := e.balanced(ctx, "web")
 	if err != nil {
 		return err
@@ -181,11 +199,7 @@ func checkPorts(ctx context.Context, e *env) error {
 	return nil
 }
 
-func checkNodes(ctx context.Context, e *env) error {
-	a, err := e.joined(ctx, "a")
-	if err != nil {
-		return err
-	}
+func checkNodes(ctx context.Context, e *env, a Machine) error {
 	s, lb, err := e.balanced(ctx, "web")
 	if err != nil {
 		return err
@@ -229,10 +243,7 @@ func (e *env) gone(ctx context.Context, id string) error {
 	})
 }
 
-func checkDelete(ctx context.Context, e *env) error {
-	if _, err := e.joined(ctx, "a"); err != nil {
-		return err
-	}
+func checkDelete(ctx context.Context, e *env, _ Machine) error {
 	s, lb, err := e.balanced(ctx, "web")
 	if err != nil {
 		return err
@@ -253,10 +264,7 @@ func checkDelete(ctx context.Context, e *env) error {
 	return nil
 }
 
-func checkType(ctx context.Context, e *env) error {
-	if _, err := e.joined(ctx, "a"); err != nil {
-		return err
-	}
+func checkType(ctx context.Context, e *env, _ Machine) error {
 	s, lb, err := e.balanced(ctx, "web")
 	if err != nil {
 		return err
@@ -275,16 +283,13 @@ func checkType(ctx context.Context, e *env) error {
 	})
 }
 
-func checkClass(ctx context.Context, e *env) error {
-	if _, err := e.joined(ctx, "a"); err != nil {
-		return err
-	}
+func checkClass(ctx context.Context, e *env, _ Machine) error {
 	class := "conform.cloudsim.dev/another-controller"
 	s, err := e.service(ctx, "web", func(s *v1.Service) { s.Spec.LoadBalancerClass = &class })
 	if err != nil {
 		return err
 	}
-	return stays(ctx, e, "service/"+s.Namespace+"/"+s.Name, "Service "+s.Name, "untouched", func(s *v1.Service) error {
+	return e.serviceStays(ctx, s, "untouched", func(s *v1.Service) error {
 		if len(addressesOf(s)) > 0 || len(s.Finalizers) > 0 {
 			return fmt.Errorf("the CCM wrote the addresses %v and the finalizers %v", addressesOf(s), s.Finalizers)
 		}
@@ -292,10 +297,7 @@ func checkClass(ctx context.Context, e *env) error {
 	})
 }
 
-func checkCollision(ctx context.Context, e *env) error {
-	if _, err := e.joined(ctx, "a"); err != nil {
-		return err
-	}
+func checkCollision(ctx context.Context, e *env, _ Machine) error {
 	s, first, err := e.balanced(ctx, "web")
 	if err != nil {
 		return err
@@ -332,10 +334,7 @@ func checkCollision(ctx context.Context, e *env) error {
 	})
 }
 
-func checkSourceRanges(ctx context.Context, e *env) error {
-	if _, err := e.joined(ctx, "a"); err != nil {
-		return err
-	}
+func checkSourceRanges(ctx context.Context, e *env, _ Machine) error {
 	ranges := func(want ...string) func(*v1.Service, LoadBalancer) error {
 		return func(_ *v1.Service, lb LoadBalancer) error {
 			if got := slices.Sorted(slices.Values(lb.SourceRanges)); !slices.Equal(got, want) {
@@ -357,10 +356,7 @@ func checkSourceRanges(ctx context.Context, e *env) error {
 	return e.balances(ctx, s, lb.ID, "has both source ranges", ranges("192.0.2.0/24", "198.51.100.0/24"))
 }
 
-func checkUDP(ctx context.Context, e *env) error {
-	if _, err := e.joined(ctx, "a"); err != nil {
-		return err
-	}
+func checkUDP(ctx context.Context, e *env, _ Machine) error {
 	s, lb, err := e.balanced(ctx, "dns", func(s *v1.Service) {
 		s.Spec.Ports = []v1.ServicePort{{Name: "dns", Port: 53, Protocol: v1.ProtocolUDP}}
 	})
@@ -372,10 +368,7 @@ func checkUDP(ctx context.Context, e *env) error {
 
 // checkDrift changes the Service after the deletion, because upstream's controller compares only
 // Services and Nodes. It does not read the cloud without a change.
-func checkDrift(ctx context.Context, e *env) error {
-	if _, err := e.joined(ctx, "a"); err != nil {
-		return err
-	}
+func checkDrift(ctx context.Context, e *env, _ Machine) error {
 	s, lb, err := e.balanced(ctx, "web")
 	if err != nil {
 		return err
@@ -391,22 +384,19 @@ func checkDrift(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		all, _ := e.seen.versions("service/" + s.Namespace + "/" + s.Name)
-		return samePorts(latest[v1.Service](all), lb)
+		now, err := e.observed(s)
+		if err != nil {
+			return err
+		}
+		return samePorts(now, lb)
 	})
 }
 
 // checkLostReply loses the replies of the first one, two and three calls that change the cloud.
-func checkLostReply(ctx context.Context, e *env) error {
-	if _, err := e.joined(ctx, "a"); err != nil {
-		return err
-	}
-	before, err := e.loadBalancers(ctx, func(LoadBalancer) bool { return true })
+func checkLostReply(ctx context.Context, e *env, _ Machine) error {
+	added, err := e.addedLoadBalancers(ctx)
 	if err != nil {
 		return err
-	}
-	isNew := func(lb LoadBalancer) bool {
-		return !slices.ContainsFunc(before, func(old LoadBalancer) bool { return old.ID == lb.ID })
 	}
 	for _, lost := range []int{1, 2, 3} {
 		if err := e.driver.SetFault(ctx, Fault{Kind: FaultLoseReply, Writes: true, Count: lost}); err != nil {
@@ -420,7 +410,7 @@ func checkLostReply(ctx context.Context, e *env) error {
 			return fmt.Errorf("%d lost replies: %w", lost, err)
 		}
 		if err := e.eventually(ctx, "the cloud has one new load balancer", func(ctx context.Context) error {
-			found, err := e.loadBalancers(ctx, isNew)
+			found, err := added(ctx)
 			if err == nil && len(found) != 1 {
 				err = fmt.Errorf("%d lost replies: the cloud has %d load balancers for one Service; want only %s", lost, len(found), lb.ID)
 			}
@@ -428,15 +418,8 @@ func checkLostReply(ctx context.Context, e *env) error {
 		}); err != nil {
 			return err
 		}
-		if err := e.removeService(ctx, s); err != nil {
-			return err
-		}
-		found, err := e.loadBalancers(ctx, isNew)
-		if err != nil {
-			return err
-		}
-		if len(found) > 0 {
-			return fmt.Errorf("%d lost replies: the Service is deleted, but the cloud still has %v", lost, found)
+		if err := e.leavesNone(ctx, s, added); err != nil {
+			return fmt.Errorf("%d lost replies: %w", lost, err)
 		}
 	}
 	return nil

@@ -13,39 +13,35 @@ import (
 )
 
 var nodeChecks = []Check{
-	{ID: "node.init", Level: Must, run: checkInit,
+	{ID: "node.init", Level: Must, run: onNode(checkInit),
 		Title: "The CCM removes the taint from a Node only when provider ID, type, zone and region are set"},
-	{ID: "node.providerid", Level: Must, run: checkProviderID,
+	{ID: "node.providerid", Level: Must, run: onNode(checkProviderID),
 		Title: "The provider ID of a Node is the machine's provider ID and never changes"},
-	{ID: "node.addresses", Level: Must, run: checkAddresses,
+	{ID: "node.addresses", Level: Must, run: onNode(checkAddresses),
 		Title: "A Node has the addresses of its machine and keeps the host name from the kubelet"},
 	{ID: "node.nodeip", Level: Must, run: checkNodeIP,
 		Title: "A Node with an unknown --node-ip stays uninitialised"},
-	{ID: "node.labels", Level: Must, missing: needsZones, run: checkLabels,
+	{ID: "node.labels", Level: Must, missing: needsZones, run: onNode(checkLabels),
 		Title: "A Node has labels with the machine's type, zone and region"},
 	{ID: "node.unknown", Level: Must, run: checkUnknown,
 		Title: "The CCM does not initialise a Node without a machine, and does not delete it while it is Ready"},
 	{ID: "node.foreign", Level: Must, run: checkForeign,
 		Title: "The CCM does not change or delete a Node with the provider ID of another provider"},
-	{ID: "node.shutdown", Level: Must, missing: needsShutdown, run: checkShutdown,
+	{ID: "node.shutdown", Level: Must, missing: needsShutdown, run: onNode(checkShutdown),
 		Title: "The Node of a stopped machine gets the shutdown taint and is not deleted"},
-	{ID: "node.deleted", Level: Must, run: checkDeleted,
+	{ID: "node.deleted", Level: Must, run: onNode(checkDeleted),
 		Title: "The Node of a deleted machine is deleted when it is not Ready, and not earlier"},
-	{ID: "node.replaced", Level: Should, run: checkReplaced,
+	{ID: "node.replaced", Level: Should, run: onNode(checkReplaced),
 		Title: "A new machine with the name of a deleted one gets its own Node"},
-	{ID: "node.outage", Level: Must, missing: needsAnyFault, exclusive: true, run: checkOutage,
+	{ID: "node.outage", Level: Must, missing: needsAnyFault, exclusive: true, run: onNode(checkOutage),
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
 // checkInit compares every recorded version of the Node, because a pod can be scheduled in the
 // first moment without the taint. Upstream's controller writes the addresses directly after this
 // moment, so node.addresses checks the addresses. See KEP-2392, "Node controller".
-func checkInit(ctx context.Context, e *env) error {
-	m, err := e.joined(ctx, "a")
-	if err != nil {
-		return err
-	}
-	all, _ := e.seen.versions("node/" + m.Name)
+func checkInit(ctx context.Context, e *env, m Machine) error {
+	all, _ := e.seen.versions(nodeKey(m.Name))
 	for _, v := range all {
 		n, ok := v.object.(*v1.Node)
 		if !ok || hasTaint(n, taintUninitialized) {
@@ -76,11 +72,7 @@ func wantedLabels(m Machine, zones bool) map[string]string {
 	return wanted
 }
 
-func checkProviderID(ctx context.Context, e *env) error {
-	m, err := e.joined(ctx, "a")
-	if err != nil {
-		return err
-	}
+func checkProviderID(ctx context.Context, e *env, m Machine) error {
 	if m.ProviderID == "" {
 		return errors.New("driver: the machine has no provider ID")
 	}
@@ -92,11 +84,7 @@ func checkProviderID(ctx context.Context, e *env) error {
 	})
 }
 
-func checkAddresses(ctx context.Context, e *env) error {
-	m, err := e.joined(ctx, "a")
-	if err != nil {
-		return err
-	}
+func checkAddresses(ctx context.Context, e *env, m Machine) error {
 	complete := func(n *v1.Node) error {
 		for _, a := range m.Addresses {
 			if !slices.Contains(n.Status.Addresses, v1.NodeAddress{Type: v1.NodeAddressType(a.Type), Address: a.Address}) {
@@ -134,11 +122,7 @@ func checkNodeIP(ctx context.Context, e *env) error {
 	})
 }
 
-func checkLabels(ctx context.Context, e *env) error {
-	m, err := e.joined(ctx, "a")
-	if err != nil {
-		return err
-	}
+func checkLabels(ctx context.Context, e *env, m Machine) error {
 	return e.nodeBecomes(ctx, m.Name, "labelled", func(n *v1.Node) error {
 		for label, wanted := range wantedLabels(m, true) {
 			if wanted != "" && n.Labels[label] != wanted {
@@ -182,11 +166,7 @@ func checkForeign(ctx context.Context, e *env) error {
 	})
 }
 
-func checkShutdown(ctx context.Context, e *env) error {
-	m, err := e.joined(ctx, "a")
-	if err != nil {
-		return err
-	}
+func checkShutdown(ctx context.Context, e *env, m Machine) error {
 	if err := e.driver.StopMachine(ctx, m.Name); err != nil {
 		return fmt.Errorf("driver: stop machine: %w", err)
 	}
@@ -221,11 +201,7 @@ func checkShutdown(ctx context.Context, e *env) error {
 
 // checkDeleted also covers providers whose InstanceExists returns the error InstanceNotFound
 // instead of false. See kubernetes/kubernetes#139301.
-func checkDeleted(ctx context.Context, e *env) error {
-	m, err := e.joined(ctx, "a")
-	if err != nil {
-		return err
-	}
+func checkDeleted(ctx context.Context, e *env, m Machine) error {
 	if err := e.driver.DeleteMachine(ctx, m.Name); err != nil {
 		return fmt.Errorf("driver: delete machine: %w", err)
 	}
@@ -241,11 +217,7 @@ func checkDeleted(ctx context.Context, e *env) error {
 // exists is a condition that every existing object fulfils.
 func exists[T any](*T) error { return nil }
 
-func checkReplaced(ctx context.Context, e *env) error {
-	old, err := e.joined(ctx, "a")
-	if err != nil {
-		return err
-	}
+func checkReplaced(ctx context.Context, e *env, old Machine) error {
 	if err := e.driver.DeleteMachine(ctx, old.Name); err != nil {
 		return fmt.Errorf("driver: delete machine: %w", err)
 	}
@@ -278,11 +250,7 @@ func checkReplaced(ctx context.Context, e *env) error {
 
 // checkOutage injects each fault that the driver offers. Several providers have deleted healthy
 // Nodes after a network error, for example oracle/oci-cloud-controller-manager#57.
-func checkOutage(ctx context.Context, e *env) error {
-	m, err := e.joined(ctx, "a")
-	if err != nil {
-		return err
-	}
+func checkOutage(ctx context.Context, e *env, m Machine) error {
 	if err := e.setReady(ctx, m.Name, false); err != nil { // a CCM asks the cloud only for such Nodes
 		return err
 	}
@@ -307,7 +275,7 @@ func checkOutage(ctx context.Context, e *env) error {
 		}
 	}
 	// The CCM must work again after the outage.
-	_, err = e.joined(ctx, "after")
+	_, err := e.joined(ctx, "after")
 	return err
 }
 

@@ -64,13 +64,16 @@ func (o *observer) record(obj any, deleted bool) {
 	o.changed = make(chan struct{})
 }
 
-// objectKey returns "node/NAME" or "service/NAMESPACE/NAME".
+func nodeKey(name string) string      { return "node/" + name }
+func serviceKey(s *v1.Service) string { return "service/" + s.Namespace + "/" + s.Name }
+
+// objectKey returns the key of a Node or a Service.
 func objectKey(obj any) (string, error) {
 	switch x := obj.(type) {
 	case *v1.Node:
-		return "node/" + x.Name, nil
+		return nodeKey(x.Name), nil
 	case *v1.Service:
-		return "service/" + x.Namespace + "/" + x.Name, nil
+		return serviceKey(x), nil
 	}
 	return "", fmt.Errorf("%T is neither a Node nor a Service", obj)
 }

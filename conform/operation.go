@@ -11,16 +11,13 @@ import (
 )
 
 var operationChecks = []Check{
-	{ID: "ops.restart", Level: Should, missing: needs(needsLoadBalancers, needsCalls), exclusive: true, restarts: true, run: checkRestart,
+	{ID: "ops.restart", Level: Should, missing: needs(needsLoadBalancers, needsCalls), exclusive: true, restarts: true, run: onNode(checkRestart),
 		Title: "A restart of the CCM does not change the cloud if nothing else has changed"},
-	{ID: "ops.crash", Level: Must, missing: needsLoadBalancers, exclusive: true, restarts: true, run: checkCrash,
+	{ID: "ops.crash", Level: Must, missing: needsLoadBalancers, exclusive: true, restarts: true, run: onNode(checkCrash),
 		Title: "A crash of the CCM during the creation of a load balancer leaves one load balancer, and none after the deletion"},
 }
 
-func checkRestart(ctx context.Context, e *env) error {
-	if _, err := e.joined(ctx, "a"); err != nil {
-		return err
-	}
+func checkRestart(ctx context.Context, e *env, _ Machine) error {
 	s, lb, err := e.balanced(ctx, "web")
 	if err != nil {
 		return err
@@ -72,16 +69,10 @@ func (e *env) restart(ctx context.Context) error {
 
 // checkCrash kills the CCM at different moments after the creation of a Service. See
 // kubernetes/kubernetes#53451.
-func checkCrash(ctx context.Context, e *env) error {
-	if _, err := e.joined(ctx, "a"); err != nil {
-		return err
-	}
-	before, err := e.loadBalancers(ctx, func(LoadBalancer) bool { return true })
+func checkCrash(ctx context.Context, e *env, _ Machine) error {
+	added, err := e.addedLoadBalancers(ctx)
 	if err != nil {
 		return err
-	}
-	isNew := func(lb LoadBalancer) bool {
-		return !slices.ContainsFunc(before, func(old LoadBalancer) bool { return old.ID == lb.ID })
 	}
 	for i, delay := range []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond} {
 		s, err := e.service(ctx, fmt.Sprintf("crash-%d", i))
@@ -99,21 +90,15 @@ func checkCrash(ctx context.Context, e *env) error {
 		if err := e.serviceBecomes(ctx, s, "ready after the crash", hasAddress); err != nil {
 			return err
 		}
-		found, err := e.loadBalancers(ctx, isNew)
+		found, err := added(ctx)
 		if err != nil {
 			return err
 		}
 		if len(found) != 1 {
 			return fmt.Errorf("crash %s after the creation of the Service: the cloud has the load balancers %v; want one", delay, found)
 		}
-		if err := e.removeService(ctx, s); err != nil {
-			return err
-		}
-		if found, err = e.loadBalancers(ctx, isNew); err != nil {
-			return err
-		}
-		if len(found) > 0 {
-			return fmt.Errorf("crash %s after the creation of the Service: the Service is deleted, but the cloud still has %v", delay, found)
+		if err := e.leavesNone(ctx, s, added); err != nil {
+			return fmt.Errorf("crash %s after the creation of the Service: %w", delay, err)
 		}
 	}
 	return nil

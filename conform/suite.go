@@ -49,7 +49,7 @@ type Config struct {
 	Observe time.Duration
 	// Parallel is the number of checks that run at the same time (DefaultParallel).
 	Parallel int
-	// AllowExisting permits a cluster that has Nodes, or Services of the type LoadBalancer.
+	// AllowExisting permits a cluster that has Nodes.
 	AllowExisting bool
 	// Progress is called after each check. Calls do not overlap. Progress may be nil.
 	Progress func(Result)

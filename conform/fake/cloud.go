@@ -88,27 +88,23 @@ func (c *Cloud) GetMachine(_ context.Context, name string) (conform.Machine, err
 	return m, nil
 }
 
-func (c *Cloud) setRunning(ctx context.Context, name string, running bool) error {
-	m, err := c.GetMachine(ctx, name)
-	if err != nil {
-		return err
-	}
-	m.Running = running
+func (c *Cloud) setRunning(name string, running bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	m, ok := c.machines[name]
+	if !ok {
+		return fmt.Errorf("machine %q: %w", name, conform.ErrNotFound)
+	}
+	m.Running = running
 	c.machines[name] = m
 	return nil
 }
 
 // StopMachine implements conform.Machines.
-func (c *Cloud) StopMachine(ctx context.Context, name string) error {
-	return c.setRunning(ctx, name, false)
-}
+func (c *Cloud) StopMachine(_ context.Context, name string) error { return c.setRunning(name, false) }
 
 // StartMachine implements conform.Machines.
-func (c *Cloud) StartMachine(ctx context.Context, name string) error {
-	return c.setRunning(ctx, name, true)
-}
+func (c *Cloud) StartMachine(_ context.Context, name string) error { return c.setRunning(name, true) }
 
 // DeleteMachine implements conform.Machines.
 func (c *Cloud) DeleteMachine(_ context.Context, name string) error {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/controllers/node"
 	"k8s.io/cloud-provider/controllers/nodelifecycle"
 	"k8s.io/cloud-provider/controllers/route"
@@ -48,7 +47,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := &provider{cloud: m.Cloud, bug: m.Bug, known: map[string]conform.LoadBalancer{}, routes: map[string]cloudprovider.Route{}}
+	p := &provider{cloud: m.Cloud, bug: m.Bug}
 	_, pods, err := net.ParseCIDR(ClusterCIDR)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -63,8 +64,9 @@ type provider struct {
 	cloud *Cloud
 	bug   Bug
 
-	known  map[string]conform.LoadBalancer // created by this process, for CachedLoadBalancers; one worker uses it
-	routes map[string]cloudprovider.Route  // created by this process, for RoutesNotRepaired
+	// Upstream's controllers call the provider from several goroutines.
+	known  sync.Map // conform.LoadBalancer by name, created by this process, for CachedLoadBalancers
+	routes sync.Map // *cloudprovider.Route by range, created by this process, for RoutesNotRepaired
 }
 
 var (
@@ -175,8 +177,8 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 	if err != nil {
 		return nil, err
 	}
-	if known, ok := p.known[name]; ok && !found && p.bug == CachedLoadBalancers {
-		return statusOf(known), nil
+	if known, ok := p.known.Load(name); ok && !found && p.bug == CachedLoadBalancers {
+		return statusOf(known.(conform.LoadBalancer)), nil
 	}
 	want := conform.LoadBalancer{ID: lb.ID, Addresses: lb.Addresses, Machines: namesOf(nodes)}
 	if p.bug != NoSourceRanges {
@@ -206,7 +208,7 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 	if want, err = p.cloud.putLoadBalancer(ctx, name, want); err != nil {
 		return nil, err
 	}
-	p.known[name] = want
+	p.known.Store(name, want)
 	return statusOf(want), nil
 }
 
@@ -260,8 +262,8 @@ func (p routes) ListRoutes(ctx context.Context, _ string) (all []*cloudprovider.
 		}
 	case RoutesNotRepaired:
 		all = nil
-		for _, r := range p.routes {
-			all = append(all, &r)
+		for _, r := range p.routes.Range {
+			all = append(all, r.(*cloudprovider.Route))
 		}
 	}
 	return all, err
@@ -272,9 +274,7 @@ func (p routes) CreateRoute(ctx context.Context, _, _ string, r *cloudprovider.R
 	if p.bug == NoRoutes {
 		return nil
 	}
-	if p.bug == RoutesNotRepaired {
-		p.routes[r.DestinationCIDR] = *r
-	}
+	p.routes.Store(r.DestinationCIDR, r)
 	return p.cloud.call(ctx, "routes.create", true, func() error {
 		_, err := p.cloud.CreateRoute(ctx, conform.Route{CIDR: r.DestinationCIDR, Machine: string(r.TargetNode)})
 		return err
@@ -286,6 +286,6 @@ func (p routes) DeleteRoute(ctx context.Context, _ string, r *cloudprovider.Rout
 	if p.bug == RoutesNotDeleted {
 		return nil
 	}
-	delete(p.routes, r.DestinationCIDR)
+	p.routes.Delete(r.DestinationCIDR)
 	return p.cloud.call(ctx, "routes.delete", true, func() error { return p.cloud.DeleteRoute(ctx, r.Name) })
 }

@@ -3,9 +3,7 @@ package conformcli
 
 import (
 	"fmt"
-	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -29,20 +27,23 @@ need an API server and a driver, but no kubelet.`,
 }
 
 func newListCommand(e cli.Env) *cobra.Command {
-	return &cobra.Command{
+	var o cli.Output
+	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the checks",
 		Example: "  allinone conform list",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			w := tabwriter.NewWriter(e.Stdout, 0, 0, 3, ' ', 0)
-			fmt.Fprintln(w, "CHECK\tLEVEL\tSTATEMENT")
-			for _, c := range conform.Checks() {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", c.ID, c.Level, c.Title)
-			}
-			return w.Flush()
+			p := cli.Printer[conform.Check]{Writer: e.Stdout, Output: o, ID: func(c conform.Check) string { return c.ID }, Columns: []cli.Column[conform.Check]{
+				{Head: "CHECK", Cell: func(c conform.Check) string { return c.ID }},
+				{Head: "LEVEL", Cell: func(c conform.Check) string { return string(c.Level) }},
+				{Head: "STATEMENT", Cell: func(c conform.Check) string { return c.Title }},
+			}}
+			return p.List(conform.Checks())
 		},
 	}
+	o.Flags(cmd)
+	return cmd
 }
 
 // summary returns one line with the number of results for each verdict.
@@ -59,5 +60,5 @@ func summary(r conform.Report) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, v))
 		}
 	}
-	return strings.Join(slices.Clip(parts), ", ")
+	return strings.Join(parts, ", ")
 }
