@@ -40,29 +40,32 @@ type APIServer struct {
 // StartAPIServer starts etcd and kube-apiserver from the folder programs, and waits until the API
 // server is ready. The folder contains both programs, or the program kube of this project, which is
 // both in one.
-func StartAPIServer(ctx context.Context, programs string) (s *APIServer, err error) {
-	ports, err := freeport.Choose(3)
-	if err != nil {
-		return nil, err
-	}
+func StartAPIServer(ctx context.Context, programs string) (*APIServer, error) {
 	dir, err := os.MkdirTemp("", "cloudconform-")
 	if err != nil {
 		return nil, err
 	}
-	s = &APIServer{dir: dir}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Stop())
-		}
-	}()
-	token, key, certs := rand.Text(), filepath.Join(dir, "accounts.key"), filepath.Join(dir, "certs")
-	tokens := filepath.Join(dir, "tokens")
+	s := &APIServer{dir: dir}
+	if err := s.startAll(ctx, programs); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// startAll starts etcd and kube-apiserver, and waits until the API server is ready.
+func (s *APIServer) startAll(ctx context.Context, programs string) error {
+	ports, err := freeport.Choose(3)
+	if err != nil {
+		return err
+	}
+	token, key, certs := rand.Text(), filepath.Join(s.dir, "accounts.key"), filepath.Join(s.dir, "certs")
+	tokens := filepath.Join(s.dir, "tokens")
 	if err := errors.Join(writeKey(key), os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600)); err != nil {
-		return nil, err
+		return err
 	}
 	etcd, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
 	for _, p := range [][]string{
-		{"etcd", "--data-dir=" + filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--listen-client-urls=" + etcd, "--advertise-client-urls=" + etcd,
+		{"etcd", "--data-dir=" + filepath.Join(s.dir, "etcd"), "--unsafe-no-fsync", "--listen-client-urls=" + etcd, "--advertise-client-urls=" + etcd,
 			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer},
 		{"kube-apiserver", "--etcd-servers=" + etcd, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]),
 			"--cert-dir=" + certs, "--token-auth-file=" + tokens, "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
@@ -70,11 +73,11 @@ func StartAPIServer(ctx context.Context, programs string) (s *APIServer, err err
 			"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none"},
 	} {
 		if err := s.start(programs, p[0], p[1:]...); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	s.Admin = &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", ports[2]), BearerToken: token}
-	return s, s.wait(ctx, filepath.Join(certs, "apiserver.crt"))
+	return s.wait(ctx, filepath.Join(certs, "apiserver.crt"))
 }
 
 // start starts a program. Its output goes to a file in the folder of s.
