@@ -29,9 +29,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// Provider is a cloudprovider.Interface. New creates the parts of a Provider
-// once, and all parts share one client. The framework requests the same parts
-// again for every Node.
+// Provider is a cloudprovider.Interface. New creates all fields of a Provider,
+// and these fields share one client. The framework calls methods such as
+// InstancesV2 again for every Node, so these methods only return a field.
 type Provider struct {
 	log           *slog.Logger
 	settings      *Settings

@@ -47,12 +47,13 @@ func (c *finalizers) of(svc *v1.Service) (ours, known bool) {
 	return ours, known
 }
 
-// removeFinalizer returns an error if another controller may own the finalizer of a
-// Service that no longer wants a load balancer. The caller must call removeFinalizer only
-// if the cloud has no load balancer of the Service. If upstream removed the
-// finalizer of another controller, the load balancer of that controller would
-// leak. If the Service has the condition LoadBalancerPortsError of this
-// provider, then this provider owns the finalizer.
+// removeFinalizer returns nil if upstream may remove the load balancer
+// finalizer of the Service. It returns an error if the Service no longer wants
+// a load balancer and another controller may own the finalizer. Without the
+// finalizer, the load balancer of that controller would leak. The caller must
+// call removeFinalizer only if the cloud has no load balancer of the Service. A
+// condition LoadBalancerPortsError with the reason reasonPorts proves that this
+// provider owns the finalizer.
 func (c *finalizers) removeFinalizer(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || leftover(svc) {
 		return nil

@@ -19,8 +19,8 @@ func ofClass(class string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Spec.LoadBalancerClass = &class }
 }
 
-// create creates the Service that the function service returns. The method p.service reads this
-// Service.
+// create creates the Service that the function service returns, with the given
+// changes. The method p.service reads this Service.
 func (p plane) create(t *testing.T, change ...func(*v1.Service)) {
 	t.Helper()
 	p.post(t, service(change...))

@@ -27,9 +27,9 @@ const (
 	// maxAttempts is the largest number of attempts of an operation. An attempt
 	// fails if another caller changes the same object at the same time.
 	maxAttempts = 5
-	// unreported is the number of polls after which the CCM stops waiting for
-	// the endpoints of an active load balancer's listeners. A cloud without a
-	// data plane never reports endpoints.
+	// unreported is the largest number of polls in which the CCM waits for the
+	// endpoints of a load balancer. The load balancer is already active during
+	// these polls. A cloud without a data plane never reports endpoints.
 	unreported = 6
 )
 
@@ -337,10 +337,9 @@ func (b *loadBalancers) update(ctx context.Context, lb cloudsim.LoadBalancer, wa
 	}, lb.Revision)
 }
 
-// The method active waits until lb is active and its status contains the
-// endpoints of its listeners. The field unreported is a number of polls. After
-// this number of polls, the method active no longer waits for the endpoints. It
-// returns a RetryError if lb does not become active in time.
+// The method active polls until lb is active and its status contains the
+// endpoints of its listeners. After b.unreported polls, it waits no longer for
+// the endpoints. It returns a RetryError if lb does not become active in time.
 func (b *loadBalancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
 	polls := 0
 	err := wait.ExponentialBackoffWithContext(ctx, b.backoff, func(ctx context.Context) (bool, error) {

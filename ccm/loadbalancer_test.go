@@ -572,6 +572,6 @@ func TestConcurrentChange(t *testing.T) {
 	})
 	r.ensure(t, service(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }))
 	if now := r.only(t); now.Listeners[0].Port != 81 || now.Labels["owner"] != "ann" {
-		t.Errorf("got %+v %v; want our port and her label", now.Listeners, now.Labels)
+		t.Errorf("listeners %+v, labels %v; want the CCM's port 81 and the other caller's label", now.Listeners, now.Labels)
 	}
 }

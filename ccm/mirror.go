@@ -104,9 +104,9 @@ func (m *mirror) setUnusable(because error) {
 	m.heard, m.failed = time.Time{}, because
 }
 
-// The informer calls OnError when the watch fails. OnError prevents callers
-// from using the mirror, so callers ask the API. If the argument news is true,
-// OnError also logs err.
+// OnError prevents callers from using the mirror, so that callers ask the API.
+// The informer calls OnError when the watch fails. If the argument news is
+// true, OnError also logs err.
 func (m *mirror) OnError(err error, news bool) {
 	m.setUnusable(err)
 	if news {

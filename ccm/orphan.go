@@ -37,9 +37,9 @@ type sweeper struct {
 	since map[orphan]time.Time // the time when the sweeper first found each orphan
 }
 
-// orphan identifies a load balancer that no Service wants. It can also identify
-// the membership of a Service in a shared load balancer that the Service no
-// longer wants.
+// orphan identifies a load balancer that no Service wants. If the load balancer
+// is shared, orphan identifies one member: a Service that no longer wants to
+// share this load balancer.
 type orphan struct {
 	lb cloudsim.LoadBalancerID
 	member
@@ -82,10 +82,9 @@ func (s *sweeper) sweep(ctx context.Context) error {
 			}
 		}
 	}
-	// It is important that sweep has read the mirror before it lists the
-	// Services. The Service of each load balancer in the mirror therefore
-	// existed before sweep listed the Services. If the list lacks such a
-	// Service, the Service was deleted.
+	// sweep must read the mirror before it lists the Services. Then the Service
+	// of each load balancer in the mirror existed before the list. If the list
+	// does not contain this Service, a user has deleted it.
 	services, err := s.kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
@@ -129,9 +128,8 @@ func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	})
 }
 
-// handleOrphan handles an orphan. If the orphan is new, handleOrphan reports it. If
-// DeleteOrphans is set and the orphan is older than OrphanGrace, it deletes
-// the orphan.
+// handleOrphan reports a new orphan. If DeleteOrphans is set and the orphan is
+// older than OrphanGrace, handleOrphan deletes it.
 func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
 	cfg := s.p.settings.Get()
 	since, known := s.since[o]

@@ -239,7 +239,7 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 				r.wire.spoil(nil)
 				r.ensure(t, step.svc)
 				if made := r.wire.made(true); len(made) > 0 {
-					t.Errorf("%s: asked again, it made %v", step.what, made)
+					t.Errorf("%s: a repeated request made the calls %v", step.what, made)
 				}
 			}
 		})

@@ -29,9 +29,9 @@ const (
 	labelPortsPrefix  = "ports.kubernetes.io/"               // + UID: tcp-80.udp-53
 )
 
-// share replaces the name and the labels in its parameter, which is named want.
-// The new values are those of a shared load balancer. share changes nothing if
-// the Service does not have the annotation for a shared load balancer.
+// share gives want the name and the labels of a shared load balancer. If the
+// Service does not have the annotation for a shared load balancer, share
+// changes nothing.
 func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
 	if !asked {

@@ -158,10 +158,10 @@ func TestSharedIsTheOthers(t *testing.T) {
 		svc := sharing("01", 80, change)
 		delete(svc.Annotations, ccm.AnnotationLoadBalancerShared)
 		if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, svc, []*v1.Node{initialised(i)}); err == nil || !strings.Contains(err.Error(), "is shared") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want an error that says the load balancer is shared", name, err)
 		}
 		if after := r.only(t); after.Revision != before.Revision {
-			t.Errorf("%s it became %+v", name, after)
+			t.Errorf("%s: the CCM changed the load balancer to %+v", name, after)
 		}
 	}
 }
