@@ -79,7 +79,7 @@ func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 // rate returns the median of the cycles per second.
 func (c *contender) rate() float64 { return median(slices.Clone(c.perSecond)) }
 
-// For each iteration, the method of divides the rate of c by the rate of the
+// The method of divides, for each iteration, the rate of c by the rate of the
 // contender other. It returns the median of these ratios.
 func (c *contender) of(other *contender) float64 {
 	parts := make([]float64, len(c.perSecond))

@@ -19,9 +19,9 @@ import (
 )
 
 // codeOf maps each kind of failure to a CSI error code. ABORTED and UNAVAILABLE
-// mean that the work may still continue. The codes DEADLINE_EXCEEDED and
-// CANCELED from statusOf have the same meaning. The caller must then repeat or
-// undo the call. The other codes in this table do not have this meaning.
+// mean that the work may still continue, as do DEADLINE_EXCEEDED and CANCELED,
+// which statusOf returns. After one of these four codes, the caller must repeat
+// or undo the call. All other codes are final: no work continues.
 var codeOf = map[cloudsim.Kind]codes.Code{
 	cloudsim.Internal:        codes.Internal,
 	cloudsim.Invalid:         codes.InvalidArgument,
@@ -75,9 +75,9 @@ func onlyAbout(err error, fields ...string) bool {
 		!slices.ContainsFunc(e.Fields, func(f cloudsim.FieldError) bool { return !slices.Contains(fields, f.Field) })
 }
 
-// answer returns the interceptor of all calls. It turns a panic into an error,
-// gives each error a code, and logs the result. It does not log requests,
-// because requests can contain secrets.
+// answer returns the interceptor of all calls. The interceptor turns a panic
+// into an error, gives each error a code, and logs the result. It does not log
+// requests, because requests can contain secrets.
 func answer(log *slog.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
 		began := time.Now()

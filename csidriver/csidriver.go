@@ -68,7 +68,7 @@ type Config struct {
 
 // NodeConfig configures the node service.
 type NodeConfig struct {
-	Instance cloudsim.InstanceID // id of the instance that is this machine
+	Instance cloudsim.InstanceID // id of this machine's instance
 	// InstanceName is the name of the instance. It is used if Instance is
 	// empty. The driver then asks the cloud for the id until the cloud answers.
 	InstanceName string

@@ -12,8 +12,8 @@ import (
 )
 
 // ControllerExpandVolume grows a disk, which may be attached. The response
-// always requests the expansion on the node. The reason is that the node must
-// refresh the device, even if an earlier call has grown the disk.
+// always asks the caller to call NodeExpandVolume. The node must refresh its
+// device, even if an earlier call has grown the disk.
 func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -131,9 +131,9 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return resp, nil
 }
 
-// roomBeside compares the pools that have the same disk type as the pool in the
-// parameter of, but another zone. It returns the largest free capacity of these
-// pools in GiB.
+// roomBeside returns the largest free capacity, in GiB, of the pools in other
+// zones. It considers only pools with the same disk type as the pool in the
+// parameter of.
 func roomBeside(pools []cloudsim.DiskPool, of cloudsim.DiskPool) (room int) {
 	for _, p := range pools {
 		if p.Type == of.Type && p.Zone != of.Zone {

@@ -63,10 +63,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 }
 
 // NodeGetInfo returns the instance of the machine, its zone, and the maximum
-// number of volumes. The maximum is the disk limit of the instance type. The
-// orchestrator compares the maximum with only the volumes of the driver name
-// that it called. Attached disks that do not belong to this driver name
-// therefore reduce the maximum.
+// number of volumes. The orchestrator called the driver under one name, and it
+// counts only the volumes of this name. NodeGetInfo therefore subtracts all
+// other attached disks from the disk limit of the instance type.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {

@@ -85,8 +85,8 @@ func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.S
 	return s, nil
 }
 
-// zonesOf lists the zones of a region. The second result, named everywhere, is
-// true if all zones of the cloud are in this region.
+// zonesOf lists the zones of a region. The result everywhere is true if all
+// zones of the cloud are in this region.
 func (c *controller) zonesOf(ctx context.Context, region string) (names []string, everywhere bool, err error) {
 	all, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
 	for _, z := range all {

@@ -20,7 +20,7 @@ type order struct {
 	sizes    sizes
 	zones    []string // permitted zones, best first
 	regional bool
-	raised   bool // the size was raised to the minimum of the type
+	raised   bool // true after raise has increased the size
 }
 
 // CreateVolume makes a disk and waits until its data is complete. If a disk
