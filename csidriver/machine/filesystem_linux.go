@@ -289,11 +289,11 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	return bytes, err
 }
 
-// toTheEnd starts the function run. It waits for the result of this function
-// until ctx ends. The function run continues after the end of ctx. An
-// interrupted check would start again with each call, and an interrupted resize
-// would damage the filesystem. Until run returns, the lock on f is held and the
-// device is open, so that the next call waits.
+// toTheEnd starts the function run and waits for its result until ctx ends. The
+// function run continues after the end of ctx. An interrupted check would start
+// again with each call, and an interrupted resize would damage the filesystem.
+// Until run returns, toTheEnd keeps the lock on f and keeps the device open, so
+// that the next call waits.
 func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

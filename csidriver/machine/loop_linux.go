@@ -18,12 +18,14 @@ import (
 // Loop is an open loop device with a method that lists its mounts.
 type Loop struct {
 	*loop.Loop
-	// managed is true if the hypervisor of this machine made the device. This process then
-	// does not detach the device, and does not change its lapse flag.
+	// managed is true if the hypervisor of this machine made the device. This
+	// process then does not detach the device, and does not change the device's
+	// lapse flag (see loop.Lapse).
 	managed bool
 }
 
-// Lapse calls loop.Lapse, unless the hypervisor manages the device.
+// Lapse calls loop.Lapse. If the hypervisor manages the device, Lapse does
+// nothing.
 func (l *Loop) Lapse() error {
 	if l.managed {
 		return nil
@@ -31,7 +33,8 @@ func (l *Loop) Lapse() error {
 	return l.Loop.Lapse()
 }
 
-// Stay calls loop.Stay, unless the hypervisor manages the device.
+// Stay calls loop.Stay. If the hypervisor manages the device, Stay does
+// nothing.
 func (l *Loop) Stay() error {
 	if l.managed {
 		return nil
@@ -47,8 +50,9 @@ func (l *Loop) Detach() error {
 	return l.Loop.Detach()
 }
 
-// data returns the path from which the content of the disk can be read. The argument path is the
-// path of the disk's file.
+// data returns the path from which this process reads the content of the disk.
+// The argument path is the path of the disk's file. If the hypervisor manages
+// the device, data returns the path of the device instead.
 func (l *Loop) data(path string) string {
 	if l.managed {
 		return l.Device()
@@ -105,10 +109,11 @@ func openLink(path string) (*Loop, error) {
 	return &Loop{l, true}, nil
 }
 
-// findLink returns the device that is mounted at one of the paths near, if the device belongs to
-// the disk of the link. Otherwise it returns the device to which the link leads. After the
-// hypervisor has removed a device, its mounts still exist, but the machine cannot open the
-// device. The result for such a device is not open.
+// findLink returns the device that is mounted at one of the paths near, if the
+// device belongs to the disk of the link. Otherwise it returns the device to
+// which the link leads. After the hypervisor has removed a device, its mounts
+// still exist, but this process cannot open the device. In this case findLink
+// returns a Loop that is not open.
 func findLink(path string, near []string) (*Loop, error) {
 	want := strings.TrimPrefix(filepath.Base(path), "cloudsim-") + ".img"
 	for _, at := range near {
