@@ -20,7 +20,8 @@ import (
 	lib "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 )
 
-// managedBy is the label value that marks our CSIStorageCapacity objects.
+// managedBy is the label value that marks the CSIStorageCapacity objects of
+// this process.
 const managedBy = "external-provisioner"
 
 // capacityEvery is the interval at which the controller asks a driver for its
