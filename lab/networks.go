@@ -84,9 +84,10 @@ func (n Networks) LoadBalancers6() string {
 	return fmt.Sprintf("fd00:127:%d::/64", octet)
 }
 
-// VPCNetwork returns the settings of the VPC. The argument link is the name of the VPC's link
-// on the host. The router and the host have addresses in the /24 of the VPC that has
-// the third byte 255. The cloud assigns no addresses in this /24.
+// VPCNetwork returns the settings of the VPC. The argument link is the name of
+// the VPC's link on the host. The router and the host have addresses in one /24
+// of the VPC, which has the third byte 255. The cloud assigns no addresses in
+// this /24.
 func (n Networks) VPCNetwork(link string) real.Network {
 	vpc := netip.MustParsePrefix(n.VPC)
 	base := vpc.Addr().As4()

@@ -19,9 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// Names of the certificate authorities. Each server trusts only its own authority. So
-// etcd refuses a client certificate of the cluster, and no server accepts this
-// certificate as the certificate of the aggregator.
+// Names of the certificate authorities. Each server trusts only the authority
+// of its own clients. For example, etcd refuses a client certificate that
+// ClusterCA signed.
 const (
 	ClusterCA    = "ca"
 	FrontProxyCA = "front-proxy-ca"
@@ -193,9 +193,8 @@ func (p PKI) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
 	return true, err
 }
 
-// is compares a certificate with its description. It returns true if the certificate c has
-// the subject, usage, names and addresses in l. A certificate of an earlier release can have
-// other values.
+// is reports whether the certificate c has the subject, usage, names and
+// addresses in l. A certificate of an earlier release can have other values.
 func (l leaf) is(c *x509.Certificate) bool {
 	return c.Subject.CommonName == l.user &&
 		slices.Equal(c.Subject.Organization, l.group) &&
