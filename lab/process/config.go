@@ -45,8 +45,8 @@ type Config struct {
 	CCM        CCM       // cloud controller manager; "" means OwnCCM
 	// Dialects lists the dialects that the cloud serves. Each dialect has its own port.
 	Dialects []string
-	// DiskLinks returns the paths of a disk's device for the programs of these other clouds. It
-	// may be nil.
+	// DiskLinks returns the paths at which the programs of a dialect's cloud
+	// expect a disk's device. It may be nil.
 	DiskLinks func(cloudsim.DiskID) []string
 	Instances int    // number of instances that the first start of a data dir creates
 	Profile   string // speed of the cloud's hardware: realistic or instant
@@ -66,10 +66,11 @@ type Config struct {
 	Timeout time.Duration // limit until all components are ready
 	Grace   time.Duration // time between SIGTERM and SIGKILL
 
-	// Progress is called with one line for each step until the lab is ready, and for
-	// each restart of a component. Calls do not overlap. Progress may be nil.
+	// Progress gets one line for each step until the lab is ready, and one line
+	// for each restart of a component. The lab makes only one call at a time.
+	// Progress may be nil.
 	Progress func(line string)
-	// OnReady is called once with a report when the lab is ready. OnReady may be nil.
+	// OnReady gets a report once, when the lab is ready. OnReady may be nil.
 	OnReady func(Report)
 }
 

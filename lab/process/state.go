@@ -139,9 +139,9 @@ type damagedRecord string
 
 func (e damagedRecord) Error() string { return string(e) + " is damaged" }
 
-// forgetDamaged removes an unreadable run.json, so that it does not prevent a new start.
-// The caller holds the lock. So no lab runs, and the processes of a killed lab have died
-// with their supervisor.
+// forgetDamaged removes an unreadable run.json, so that it does not prevent a
+// new start. The caller must hold the lock. The lock proves that no lab runs,
+// and that the processes of a killed lab have died with their supervisor.
 func (d Dir) forgetDamaged() error {
 	_, err := d.record()
 	if damaged, ok := errors.AsType[damagedRecord](err); ok {

@@ -24,7 +24,8 @@ func Down(ctx context.Context, d Dir, timeout time.Duration) (stopped bool, err 
 	return stopped, err
 }
 
-// stop does the work of Down and returns with the lock held.
+// stop does the work of Down. It takes the lock of the data dir, and the caller
+// must call unlock.
 func (d Dir) stop(ctx context.Context, timeout time.Duration) (stopped bool, unlock func(), err error) {
 	stopped, unlock, err = d.seize(ctx, timeout)
 	if err != nil {
@@ -37,8 +38,8 @@ func (d Dir) stop(ctx context.Context, timeout time.Duration) (stopped bool, unl
 	return stopped || len(swept) > 0, unlock, err
 }
 
-// sweepAll ends the processes and machines of a killed supervisor, even if run.json is
-// unreadable. The caller holds the lock.
+// sweepAll ends the processes and machines of a killed supervisor, even if
+// run.json is unreadable. The caller must hold the lock.
 func (d Dir) sweepAll(ctx context.Context) (swept []string, err error) {
 	if err := d.forgetDamaged(); err != nil {
 		return nil, err
