@@ -31,8 +31,8 @@ func (m machine) on() bool { return m.State == cloudsim.InstanceRunning }
 type fleet struct {
 	informer.OutageLogger
 	cloud  *client.Client
-	listed chan struct{}       // closed when the fleet is complete for the first time
-	hear   []func(name string) // called on every change, with the name of the machine; set before run
+	listed chan struct{}       // List closes this channel after the first complete list
+	hear   []func(name string) // the fleet calls these functions on every change, with the name of the machine; set before run
 
 	mu     sync.Mutex
 	byName map[string]*machine

@@ -48,7 +48,7 @@ type responder struct {
 	log     *slog.Logger
 	kubelet KubeletTLS
 	ip      string
-	broke   func() // called when a socket fails
+	broke   func() // the socket's goroutine calls this function after a failure
 	open    map[socketKey]*socket
 	failed  map[socketKey]string // logged reasons of the sockets that are not open
 }
