@@ -62,8 +62,9 @@ type Pulls struct {
 	Proxy      lab.Proxy     // HTTP proxy for pulls
 }
 
-// connected returns the VPC with the internet access of machines. Machines do not reach the
-// networks of this container, because the control plane is there.
+// connected returns the VPC with the internet access of machines. Machines do
+// not reach the networks of this container, because these networks contain the
+// control plane.
 func connected(noInternet bool) (real.Network, lab.Internet, error) {
 	n := vpc()
 	found, err := lab.FindInternet(noInternet)
