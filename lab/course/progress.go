@@ -8,9 +8,9 @@ import (
 // Progress is the state of a course that is saved between commands. The zero value is the
 // state before the first lab.
 type Progress struct {
-	Now   string          `json:"now,omitempty"` // the lab that was started last and not reset
+	Now   string          `json:"now,omitempty"` // the lab that the user started last and did not reset
 	Steps map[string]int  `json:"steps"`         // number of finished steps by lab
-	Done  map[string]bool `json:"done"`          // labs that were finished at least once
+	Done  map[string]bool `json:"done"`          // labs that the user finished at least once
 }
 
 // ReadProgress decodes a saved Progress. If raw is empty, it returns an empty Progress.
