@@ -13,11 +13,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These annotations of a Service configure its load balancer. They do not
-// repeat fields of the Service. The only exception is the annotation for
-// addresses, because Kubernetes deprecated the field spec.loadBalancerIP. If a
-// Service sets this field and the annotation, the annotation must contain the
-// address of the field.
+// These annotations of a Service configure its load balancer. No annotation
+// repeats a field of the Service, with one exception: the annotation for
+// addresses. Kubernetes deprecated the field for an address,
+// spec.loadBalancerIP. If a Service sets this field and the annotation, the
+// annotation must contain the address of the field.
 const (
 	annotationPrefix = "cloudsim.dev/load-balancer-"
 
@@ -65,10 +65,11 @@ func Annotations() []Annotation {
 	}
 }
 
-// annotated changes the requested load balancer, want, according to the
+// annotated changes the load balancer in the parameter want according to the
 // Service's annotations. An unknown annotation with the prefix of this package
-// is an error, because its key is probably misspelled. If the CCM ignored such
-// an annotation, a restriction that the user wanted would be missing.
+// is an error, because its key is probably misspelled. If the CCM ignored a
+// misspelled annotation, a restriction that the user requested would be
+// missing.
 func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}

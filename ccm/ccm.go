@@ -79,9 +79,9 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 }
 
 // Initialize starts the mirror, a local copy of the cloud's objects. The mirror
-// runs until the channel stop is closed. Wait returns after the mirror has
-// ended. With leader migration upstream calls Initialize twice. The second call
-// starts nothing.
+// runs until the caller closes the channel stop. Wait returns after the mirror
+// has ended. With leader migration upstream calls Initialize twice. The second
+// call starts nothing.
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	if p.leads != nil {
 		p.leads()
@@ -108,7 +108,7 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 func (p *Provider) Stop() { p.stop.Do(func() { close(p.over) }) }
 
 // during starts a new goroutine, which calls the function work. The context of
-// this call ends when ctx ends, or when Stop is called.
+// this call ends when ctx ends, or when the caller calls Stop.
 func (p *Provider) during(ctx context.Context, work func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	p.runs.Go(func() {
@@ -129,9 +129,9 @@ func (p *Provider) Wait() { p.runs.Wait() }
 
 // SetInformers sets the transforms of the informers before upstream creates its
 // controllers. The informer caches omit managedFields, which are a large part
-// of a Node and which no controller reads. This is safe for updates, because
-// the API server keeps the existing managedFields if an update contains no
-// managedFields. For Services the transform is classView.
+// of a Node and which no controller reads. An update from such a cache contains
+// no managedFields. The API server then keeps the existing managedFields. For
+// Services the transform is classView.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	cfg := p.settings.Get()
 	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {

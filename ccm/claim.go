@@ -13,7 +13,7 @@ import (
 )
 
 // finalizers records whether this provider owns the load balancer finalizer of
-// a Service. The controllers of all clouds use the same finalizer. A Service
+// a Service. The controllers of all clouds use one common finalizer. A Service
 // also loses its class when its type changes, so the class does not show the
 // owner afterwards. Without the record, upstream's controller would remove the
 // finalizer of another controller.
@@ -33,11 +33,11 @@ func (c *finalizers) set(svc *v1.Service, ours bool) {
 }
 
 // The method named of finds the owner of the load balancer finalizer of a
-// Service that no longer wants a load balancer. The result known reports
-// whether the owner is known. The result ours reports whether the owner is this
-// provider. The method uses the record from the time when the Service wanted a
-// load balancer. If there is no record, the method reads the writer of the
-// finalizer from managedFields.
+// Service that no longer has the type LoadBalancer. The result known reports
+// whether the method found the owner. The result ours reports whether the owner
+// is this provider. The method uses the record from the time when the Service
+// had the type LoadBalancer. If there is no record, the method reads the writer
+// of the finalizer from managedFields.
 func (c *finalizers) of(svc *v1.Service) (ours, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,12 +48,12 @@ func (c *finalizers) of(svc *v1.Service) (ours, known bool) {
 }
 
 // removeFinalizer returns nil if upstream may remove the load balancer
-// finalizer of the Service. It returns an error if the Service no longer wants
-// a load balancer and another controller may own the finalizer. Without the
-// finalizer, the load balancer of that controller would leak. The caller must
-// call removeFinalizer only if the cloud has no load balancer of the Service. A
-// condition LoadBalancerPortsError with the reason reasonPorts proves that this
-// provider owns the finalizer.
+// finalizer of the Service. It returns an error if the Service no longer has
+// the type LoadBalancer and another controller may own the finalizer. Without
+// the finalizer, the load balancer of that controller would leak. The caller
+// must call removeFinalizer only if the cloud has no load balancer of the
+// Service. A condition LoadBalancerPortsError with the reason reasonPorts
+// proves that this provider owns the finalizer.
 func (c *finalizers) removeFinalizer(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || leftover(svc) {
 		return nil

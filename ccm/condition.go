@@ -12,22 +12,21 @@ import (
 )
 
 // portsError reports that a load balancer cannot serve a port of a Service.
-// There are three possible reasons. The cloud does not forward the protocol of
-// the port. Or no node port exists for the port. Or another Service of the
-// shared load balancer has the same port.
+// Either the cloud does not forward the protocol of the port, or no node port
+// exists for the port. Or another Service of the shared load balancer already
+// uses the port number.
 type portsError struct{ error }
 
 // refused is the error for a load balancer that the cloud cannot provide. A
-// retry returns the same error. Upstream's controller reports the reason in an
-// event.
+// retry cannot help. Upstream's controller reports the reason in an event.
 type refused struct{ error }
 
 // reasonPorts is the reason in the condition LoadBalancerPortsError. Kubernetes
 // itself defines only a reason for clouds that cannot mix protocols.
 const reasonPorts = "PortsRefused"
 
-// leftover reports whether a Service that no longer wants a load balancer still
-// has this provider's condition LoadBalancerPortsError.
+// leftover reports whether a Service that no longer has the type LoadBalancer
+// still has this provider's condition LoadBalancerPortsError.
 func leftover(svc *v1.Service) bool {
 	c := meta.FindStatusCondition(svc.Status.Conditions, v1.LoadBalancerPortsError)
 	return svc.Spec.Type != v1.ServiceTypeLoadBalancer && c != nil && c.Reason == reasonPorts

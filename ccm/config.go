@@ -42,8 +42,9 @@ type Config struct {
 	// LoadBalancerIPMode is the IP mode (KEP-1860) of Services without an
 	// annotation for the mode. It is Proxy or VIP. Empty means Proxy.
 	LoadBalancerIPMode v1.LoadBalancerIPMode `json:"loadBalancerIPMode,omitempty"`
-	// DeleteOrphans makes the CCM delete load balancers of this cluster that no
-	// Service wants. By default the CCM only reports them.
+	// DeleteOrphans makes the CCM delete orphans: load balancers of this
+	// cluster that no Service requests. By default the CCM only reports
+	// orphans.
 	DeleteOrphans bool `json:"deleteOrphans,omitempty"`
 	// OrphanGrace is the time for which a load balancer must be an orphan
 	// before the CCM deletes it. Empty means 10 minutes.
@@ -76,8 +77,8 @@ func ReadConfig(path string) (c Config, err error) {
 	return c, nil
 }
 
-// Over returns a copy of c. In this copy, each field that is empty in c gets
-// its value from the other configuration, the argument of Over.
+// Over returns a copy of c. In this copy, each field that is empty in c has the
+// value of the field in below.
 func (c Config) Over(below Config) Config {
 	return Config{
 		URL:       cmp.Or(c.URL, below.URL),

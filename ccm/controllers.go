@@ -91,9 +91,10 @@ func (h health) HealthChecker() healthz.UnnamedHealthChecker { return h }
 // to date. Otherwise it returns the reason.
 func (h health) Check(*http.Request) error { return h.p.mirror.health() }
 
-// makeController creates an additional controller. It must be called before the
-// informers start. The result run is a function that runs the controller until
-// its context ends. If the controller is disabled, run is nil.
+// makeController creates an additional controller. The caller must call it
+// before the informers start. The result run is a function that runs the
+// controller until its context ends. If the configuration disables the
+// controller, run is nil.
 type makeController func(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (run func(context.Context), err error)
 
 func (m makeController) constructor(name string) app.InitFuncConstructor {

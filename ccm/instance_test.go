@@ -141,11 +141,11 @@ func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
 }
 
 // The CCM accepts the absence of an instance only if it has found another
-// instance of this cluster in the same cloud and project. After a change of the
-// URL or the project, the CCM must first find an instance there. A Node without
-// a provider id and without the taint of a new Node does not prove that the
-// project is correct. This is also true if an instance has the name of the
-// Node.
+// instance of this cluster in the current cloud and project. After a change of
+// the URL or the project, the CCM must first find an instance in the new place.
+// A Node without a provider id and without the taint of a new Node does not
+// prove that the project is correct. An instance with the name of this Node
+// does not change this.
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
 	other, gone := r.machine(t, "node-1"), r.machine(t, "node-2")
@@ -391,7 +391,7 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	if got, want := len(r.wire.made(false)), 3*len(nodes); got != want {
 		t.Errorf("%d calls to the cloud, want %d", got, want)
 	}
-	// The stored instance of one Node is not used for another Node.
+	// The CCM does not use the stored instance of one Node for another Node.
 	stopped := cloudsim.InstanceID("i-000001")
 	if _, err := r.cloud.StopInstance(t.Context(), stopped); err != nil {
 		t.Fatal(err)
@@ -404,9 +404,9 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	}
 }
 
-// If NodeDeletionGrace is set, the CCM reports the absence of an instance only
-// after this time. If the instance exists again before this time ends, its Node
-// stays.
+// If the setting NodeDeletionGrace is not 0, the CCM reports the absence of an
+// instance only after this time. If the instance exists again before this time
+// ends, its Node stays.
 func TestNodeDeletionGrace(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: 200 * time.Millisecond}

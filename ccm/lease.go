@@ -35,8 +35,8 @@ type leases struct {
 	self string // empty while this process does not lead
 }
 
-// lead must be called when this process begins to lead. It reads the identity
-// of the process from the main Lease.
+// The caller must call lead when this process begins to lead. lead reads the
+// identity of the process from the main Lease.
 func (l *leases) lead() {
 	l.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), leaseDeadline)

@@ -21,8 +21,8 @@ const (
 	// balancerDeadline is the time limit for one call of the framework, because
 	// the framework sets no deadline.
 	balancerDeadline = 30 * time.Second
-	// retryAfter is the time after which the framework repeats a call whose
-	// work is not finished.
+	// retryAfter is the time after which the framework repeats a call that
+	// returned a RetryError.
 	retryAfter = time.Second
 	// maxAttempts is the largest number of attempts of an operation. An attempt
 	// fails if another caller changes the same object at the same time.
@@ -103,8 +103,8 @@ func (b *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, svc
 // EnsureLoadBalancer creates or updates the Service's load balancer according
 // to the Service and the nodes. When the load balancer is active,
 // EnsureLoadBalancer returns its addresses. If the load balancer is already
-// correct, or if the Service is being deleted, EnsureLoadBalancer changes
-// nothing. If the cloud does not support a part of the request,
+// correct, or if the Service has a deletion timestamp, EnsureLoadBalancer
+// changes nothing. If the cloud does not support a part of the request,
 // EnsureLoadBalancer refuses the whole Service. If the load balancer does not
 // become active in time, the error is an api.RetryError.
 func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
@@ -297,9 +297,9 @@ func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Servic
 // balancer with this Service as a member. The caller then omits the call of
 // shareOf. Without sharesNone, a thousand new Services would cause a thousand
 // calls, and for each call the cloud would search all load balancers. The
-// mirror may lack a very new membership. Such a membership becomes an orphan.
-// When a Service is deleted, the CCM calls find. The method find does not use
-// sharesNone, but asks the cloud.
+// mirror may lack a very new membership, which then becomes an orphan. The
+// deletion of a Service does not use sharesNone: it calls find, and find asks
+// the cloud.
 func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {

@@ -326,9 +326,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// If a Service is being deleted, the CCM creates no load balancer for this
-// Service. This is also true if the finalizer of another controller delays the
-// deletion.
+// If a Service has a deletion timestamp, the CCM creates no load balancer for
+// it, even if the finalizer of another controller delays the deletion.
 func TestNothingForAServiceThatGoes(t *testing.T) {
 	r := newRig(t)
 	now := metav1.Now()
@@ -551,9 +550,8 @@ func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 	}
 }
 
-// If a person changes the load balancer after the CCM has read it and before
-// the CCM changes it, the CCM reads the load balancer again and repeats its
-// change.
+// A person may change the load balancer between the CCM's read and the CCM's
+// change. The CCM then reads the load balancer again and repeats its change.
 func TestConcurrentChange(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())

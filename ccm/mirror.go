@@ -152,7 +152,7 @@ func (m *mirror) OnSync(bool) {
 // lock mu.
 func (m *mirror) fresh() bool { return !m.heard.IsZero() && time.Since(m.heard) < mirrorTrust }
 
-// believed does the same as fresh, but takes the lock itself.
+// believed calls fresh with the lock mu held.
 func (m *mirror) believed() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -216,7 +216,8 @@ func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	return i, ok && m.fresh()
 }
 
-// balancerNamed does the same as instanceNamed for load balancers.
+// balancerNamed returns the load balancer with this name. See instanceNamed for
+// the result false.
 func (m *mirror) balancerNamed(name string) (cloudsim.LoadBalancer, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -244,8 +245,8 @@ func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
 
 // subscribe adds two callbacks. The mirror calls the function change for every
 // event about a load balancer that the watch delivers. It calls the function
-// fresh when callers may use the mirror again. The mirror makes these calls one
-// after the other, so the callbacks must not block.
+// fresh when callers may use the mirror again. The mirror makes one call at a
+// time, so a callback must not block.
 func (m *mirror) subscribe(change func(cloudsim.LoadBalancer), fresh func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -267,8 +268,8 @@ func (s *mirrored[ID, T]) reset(all []T) {
 }
 
 // put stores the resource v. If the store already has a newer revision of this
-// resource, put does nothing. This can happen because a list may be newer than
-// the first events of the watch.
+// resource, put does nothing. A list may be newer than the first events of the
+// watch.
 func (s *mirrored[ID, T]) put(v T) {
 	id := s.id(v)
 	if have, ok := s.byID[id]; ok {

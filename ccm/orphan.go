@@ -22,12 +22,12 @@ import (
 // sweepPeriod is the time between two searches of the sweeper for orphans.
 const sweepPeriod = time.Minute
 
-// sweeper finds load balancers of this cluster that no Service wants. For
-// example, a person may have removed the finalizer of a Service, or forced the
-// deletion of a namespace. No other controller would ever delete these load
-// balancers, and in a real cloud they cost money. The sweeper reports these
-// load balancers, which are called orphans. If DeleteOrphans is set, it deletes
-// each orphan after the time OrphanGrace.
+// sweeper finds load balancers of this cluster that no Service requests. These
+// load balancers are called orphans. For example, a person may have removed the
+// finalizer of a Service, or forced the deletion of a namespace. No other
+// controller would ever delete the orphans, and in a real cloud they cost
+// money. The sweeper reports each orphan. If the setting DeleteOrphans is true,
+// it deletes the orphan after the time OrphanGrace.
 type sweeper struct {
 	log     *slog.Logger
 	p       *Provider
@@ -37,9 +37,9 @@ type sweeper struct {
 	since map[orphan]time.Time // the time when the sweeper first found each orphan
 }
 
-// orphan identifies a load balancer that no Service wants. If the load balancer
-// is shared, orphan identifies one member: a Service that no longer wants to
-// share this load balancer.
+// orphan identifies a load balancer that no Service requests. If the load
+// balancer is shared, orphan identifies one member: a Service that no longer
+// uses this load balancer.
 type orphan struct {
 	lb cloudsim.LoadBalancerID
 	member
@@ -110,11 +110,11 @@ func (s *sweeper) sweep(ctx context.Context) error {
 }
 
 // mayHave reports whether the sweeper must keep lb for the Service svc. It
-// returns true if svc wants lb, or if svc still has the finalizer for the
-// deletion of lb. If this CCM does not serve the class of svc, mayHave returns
-// true while lb is not active, or while the status of svc contains an address
-// of lb. Another CCM in the same project may serve that class, or this CCM may
-// have served it before a change of the configuration.
+// returns true if this CCM serves svc, or if svc still has the finalizer for
+// the deletion of lb. If this CCM does not serve the class of svc, mayHave
+// returns true while lb is not active, or while the status of svc contains an
+// address of lb. Another CCM in the project may serve that class. Or this CCM
+// may have served that class before a change of the configuration.
 func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	cfg := s.p.settings.Get()
 	switch {
@@ -128,8 +128,8 @@ func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	})
 }
 
-// handleOrphan reports a new orphan. If DeleteOrphans is set and the orphan is
-// older than OrphanGrace, handleOrphan deletes it.
+// handleOrphan reports a new orphan. It deletes the orphan if the setting
+// DeleteOrphans is true and the orphan is older than OrphanGrace.
 func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
 	cfg := s.p.settings.Get()
 	since, known := s.since[o]

@@ -26,9 +26,9 @@ func calm(t *testing.T, opts ...cloudtest.Option) plane {
 	return calmAt(t, 2*time.Second, opts...)
 }
 
-// calmAt does the same as calm, but with the given settle time of the repairer.
-// Before a check of a load balancer, the repairer waits until its Service has
-// been unchanged for this time.
+// calmAt returns a plane like calm, but with the given settle time of the
+// repairer. The repairer checks a load balancer when its Service has not
+// changed for this time.
 func calmAt(t *testing.T, settle time.Duration, opts ...cloudtest.Option) plane {
 	t.Helper()
 	r := newRig(t, append(opts, cloudtest.InBubble())...)

@@ -33,16 +33,17 @@ const (
 )
 
 // repairer corrects differences that upstream's service controller ignores.
-// Upstream's controller acts when a Service changes, or when a Node is added,
-// deleted or excluded. It does not act if a person changes or deletes a load
-// balancer in the cloud, or removes the status of a Service. It also ignores
-// changes of node labels that a node selector uses.
+// Upstream's controller acts when a Service changes, when a Node appears or
+// disappears, and when a label excludes a Node. It does not act if a person
+// changes or deletes a load balancer in the cloud, or removes the status of a
+// Service. It also ignores changes of node labels that a node selector uses.
 //
 // When a Service, a Node or a load balancer changes, the repairer compares the
-// wanted load balancer with the load balancer in the mirror, a local copy. If
-// the mirror has the load balancer, this comparison needs no call to the cloud.
-// To correct a difference, the repairer calls EnsureLoadBalancer, as upstream
-// does. Upstream and the repairer may make this call at the same time.
+// requested load balancer with the load balancer in the mirror, a local copy.
+// If the mirror has the load balancer, this comparison needs no call to the
+// cloud. To correct a difference, the repairer calls EnsureLoadBalancer, as
+// upstream does. Upstream and the repairer may call EnsureLoadBalancer at the
+// same time.
 type repairer struct {
 	log      *slog.Logger
 	p        *Provider
@@ -54,7 +55,7 @@ type repairer struct {
 	queue    queue.Interface
 
 	mu      sync.Mutex
-	changed map[string]time.Time // time of the last change of each Service that wants a load balancer
+	changed map[string]time.Time // time of the last change of each Service for which served returns true
 }
 
 func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, cluster string) (*repairer, error) {
@@ -91,9 +92,8 @@ func (r *repairer) run(ctx context.Context) {
 }
 
 // serviceUpdated handles an update event of the informer. In the periodic
-// resync, the argument named before and the argument named after are the same
-// object. The repairer then checks the load balancer at once, because the
-// Service did not change.
+// resync, before and after are one object. The repairer then checks the load
+// balancer at once, because the Service did not change.
 func (r *repairer) serviceUpdated(before, after any) {
 	if before == after {
 		r.enqueue(after, 0)
@@ -238,9 +238,9 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 	return "", nil
 }
 
-// existing returns the targets whose instances exist, because the cloud would
-// refuse the other targets. If the mirror is not fresh, existing returns all
-// targets.
+// existing returns the targets that have an existing instance, because the
+// cloud would refuse the remaining targets. If the mirror is not fresh,
+// existing returns all targets.
 func (r *repairer) existing(targets []cloudsim.Target) []cloudsim.Target {
 	if !r.p.mirror.believed() {
 		return targets

@@ -68,9 +68,9 @@ func TestRepairOfAWipedStatus(t *testing.T) {
 	})
 }
 
-// If the instance of a Node is deleted, the load balancer need not have the
-// Node as a target, and the repairer reports no difference. While the cloud
-// creates the load balancer, the repairer also reports no difference.
+// The repairer reports no difference if the load balancer lacks a Node as a
+// target and the cloud has deleted the instance of the Node. It also reports no
+// difference while the cloud creates the load balancer.
 func TestNoDrift(t *testing.T) {
 	r := newRig(t)
 	there, gone := initialised(r.machine(t, "node-1")), r.machine(t, "node-2")

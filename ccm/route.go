@@ -49,8 +49,8 @@ func (r *routes) addEarly(destination, node string) {
 	r.early[destination] = node
 }
 
-// settle removes the records of a Node. The caller calls it when the Node has
-// its ranges or is deleted.
+// settle removes the records of a Node. The allocator calls settle when the
+// Node has its ranges, or when the Node no longer exists.
 func (r *routes) settle(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -154,8 +154,7 @@ func TestForeignRoutesStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	// No Node has the range of this route. When upstream's controller has
-	// deleted this route, the test knows that a round of the controller has
-	// ended.
+	// deleted this route, a round of the controller has ended.
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
 	}

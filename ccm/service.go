@@ -20,8 +20,9 @@ import (
 )
 
 // These labels record the owner of a load balancer. The CCM checks the owner
-// with LabelCluster and LabelServiceUID. It uses the other two labels only in
-// events. These two labels also help people that look at load balancers.
+// with LabelCluster and LabelServiceUID. It uses LabelServiceNamespace and
+// LabelServiceName only in events. All four labels help people that look at
+// load balancers.
 const (
 	LabelCluster          = "kubernetes.io/cluster-name"
 	LabelServiceUID       = "kubernetes.io/service-uid"
@@ -259,8 +260,9 @@ func targetsOf(nodes []*v1.Node) (to backends) {
 	return to
 }
 
-// same reports whether lb already equals want. It ignores the order of
-// listeners and targets. It also ignores labels of lb that want does not have.
+// same reports whether lb already equals the load balancer want. It ignores the
+// order of listeners and targets. It also ignores labels of lb that are not in
+// want.Labels.
 func same(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 	return hasLabels(lb, want.Labels) && standsOn(lb, want) && lb.Scheme == want.Scheme &&
 		plain(lb.LoadBalancerSpec).Same(plain(want.LoadBalancerSpec))

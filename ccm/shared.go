@@ -29,9 +29,9 @@ const (
 	labelPortsPrefix  = "ports.kubernetes.io/"               // + UID: tcp-80.udp-53
 )
 
-// share gives want the name and the labels of a shared load balancer. If the
-// Service does not have the annotation for a shared load balancer, share
-// changes nothing.
+// share sets the name and the labels in want to those of a shared load
+// balancer. If the Service does not have the annotation for a shared load
+// balancer, share changes nothing.
 func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
 	if !asked {
@@ -160,11 +160,10 @@ func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 
 // leave removes the listeners and labels of a member from a shared load
 // balancer. If the load balancer has no other member, or if no listener would
-// remain, the method leave deletes the load balancer. The caller must hold the
-// slot of the channel named sharing, so that no other goroutine of this process
-// adds a member at the same time. Another process may add a member just before
-// the load balancer is deleted. In this case the repairer creates the load
-// balancer again.
+// remain, leave deletes the load balancer. The caller must hold the slot of the
+// channel named sharing, so that no other goroutine of this process adds a
+// member during the call. Another process may add a member just before the
+// deletion. The repairer then creates the load balancer again.
 func (b *loadBalancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
 	keep := cloudsim.UpdateLoadBalancer{Labels: maps.Clone(lb.Labels), LoadBalancerSpec: lb.LoadBalancerSpec}
 	delete(keep.Labels, labelMemberPrefix+uid)
