@@ -28,15 +28,15 @@ import (
 const formatting = "trusted.cloudsim.mkfs"
 
 // EnsureFilesystem makes a filesystem on the disk of the loop device l. The
-// argument want is the type. EnsureFilesystem runs mkfs only if the disk was
-// never written to, or if an earlier mkfs did not finish. It returns the size
-// of the filesystem in bytes. It returns ErrForeign if the disk has a
-// filesystem of another type. It returns ErrHasData if the disk has data and no
-// known filesystem.
+// argument want is the type. EnsureFilesystem runs mkfs only on a disk without
+// any data, or after an mkfs that did not finish. It returns the size of the
+// filesystem in bytes. It returns ErrForeign if the disk has a filesystem of
+// another type. It returns ErrHasData if the disk has data and no known
+// filesystem.
 //
 // EnsureFilesystem holds a lock on the file at path, and mkfs inherits the
-// lock. If the driver is killed, the next call therefore waits until mkfs has
-// ended.
+// lock. If the driver dies during mkfs, the next call therefore waits until
+// mkfs has ended.
 func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes int64, err error) {
 	f, err := loop.OpenFile(l.data(path), os.O_RDONLY)
 	if err != nil {
@@ -89,9 +89,9 @@ func lock(ctx context.Context, f *os.File) error {
 }
 
 // neverWritten returns nil if f is one hole without data. Otherwise it returns
-// ErrHasData. For a device, neverWritten cannot see holes. It then reads the
-// first 4 MiB and the last MiB, which contain the marks of all known
-// filesystems, partition tables and volume managers.
+// ErrHasData. A device has no holes that neverWritten can find. For a device,
+// neverWritten reads the first 4 MiB and the last MiB, which contain the marks
+// of all known filesystems, partition tables and volume managers.
 func (l *Loop) neverWritten(f *os.File) error {
 	if l.managed {
 		return zeroAtEnds(f)
@@ -261,9 +261,9 @@ func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error 
 	return tool(ctx, nil, "resize2fs", l.Device())
 }
 
-// growUnmounted grows an ext4 filesystem that is not mounted to the size of its
-// device. Unlike Grow, this function needs no Linux capability. XFS can grow
-// only while it is mounted, see Grow.
+// growUnmounted grows an unmounted ext4 filesystem to the size of its device.
+// Unlike Grow, it needs no Linux capability. It ignores XFS, because XFS can
+// grow only while it is mounted.
 func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, bytes int64) (int64, error) {
 	size, err := l.Size()
 	if err != nil || fsType != Ext4 || bytes+slack > size {
@@ -343,10 +343,10 @@ func ReplayUnfinished(ctx context.Context, path string) error {
 }
 
 // Replay applies the journal of the filesystem in the file at path. The driver
-// calls Replay on a node that attaches the disk read-only. The disk must not be
-// attached to another node for writing. The kernel replays the journal when it
-// mounts the filesystem. This mount has no path. The kernel removes the mount
-// if this process dies. See AttachFor for the argument node.
+// calls Replay on a node that attaches the disk read-only. No other node may
+// have attached the disk for writing. Replay mounts the filesystem, and the
+// kernel then replays the journal. The mount has no path, and the kernel
+// removes the mount if this process dies. See AttachFor for the argument node.
 func Replay(ctx context.Context, node, path, fsType string) error {
 	f, err := loop.OpenFile(path, os.O_RDONLY)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestToTheEnd proves that a step which must not be interrupted continues after
-// its caller's deadline. The file stays locked and the device stays attached,
-// so that the next call waits.
+// TestToTheEnd proves that the step of toTheEnd continues after its caller's
+// deadline. The file stays locked and the device stays attached, so that the
+// next call waits.
 func TestToTheEnd(t *testing.T) {
 	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")

@@ -70,9 +70,9 @@ func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, err
 }
 
 // AttachFor returns a node's loop device for a file, and makes the device if
-// there is none. See loop.Attach. If path is a link in /dev/disk/by-id, AttachFor
-// returns the device that the hypervisor made, and ignores the other arguments.
-// It returns fs.ErrNotExist if there is no such device.
+// there is none. See loop.Attach. If path is a link in /dev/disk/by-id,
+// AttachFor ignores node, readOnly and lapses, and returns the device that the
+// hypervisor made. It returns fs.ErrNotExist if there is no such device.
 func AttachFor(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	if isLink(path) {
 		l, err := openLink(path)

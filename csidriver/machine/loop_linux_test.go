@@ -59,7 +59,7 @@ func TestFindAnothersFileOfTheSameName(t *testing.T) {
 }
 
 // TestLapses proves that the kernel detaches an autoclear device after its last
-// mount, and not earlier, even if the device's file was deleted.
+// mount, and not earlier. A deletion of the device's file does not change this.
 func TestLapses(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
@@ -128,9 +128,9 @@ func TestLapses(t *testing.T) {
 	}
 }
 
-// TestFindAfterTheMountIsGone proves that the package finds a file's device even
-// if the kernel cannot show the full path of the file. This happens after the
-// mount namespace of a container has ended.
+// TestFindAfterTheMountIsGone proves that the package finds a file's device
+// even if the kernel cannot show the full path of the file. The kernel cannot
+// show this path after the mount namespace of a container has ended.
 func TestFindAfterTheMountIsGone(t *testing.T) {
 	needsVolumes(t)
 	dir := privateDir(t)
@@ -196,8 +196,8 @@ func TestLinkIsNoDisk(t *testing.T) {
 }
 
 // TestGuardGoesWithTheFile proves that the read-only flag of a loop device does
-// not apply to the next file of the same device number. This also holds if
-// another program has detached the first file.
+// not apply to the next file of this device number, even if another program has
+// detached the first file.
 func TestGuardGoesWithTheFile(t *testing.T) {
 	needsVolumes(t)
 	detached := func(l *Loop) error { return l.Detach() }
@@ -435,8 +435,8 @@ func emptyDisk(t *testing.T, path string, size int64) {
 	}
 }
 
-// TestUnreadableIsNotEmpty proves that an unreadable disk does not count as
-// empty and is not formatted.
+// TestUnreadableIsNotEmpty proves that EnsureFilesystem returns an error for an
+// unreadable disk and does not format the disk.
 func TestUnreadableIsNotEmpty(t *testing.T) {
 	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")

@@ -32,12 +32,12 @@ var (
 	ErrForeign = errors.New("the disk has another filesystem")
 	// ErrHasData means that a disk has data but no known filesystem.
 	ErrHasData = errors.New("the disk has data but no known filesystem, so it is not formatted")
-	// ErrJournal means that a filesystem was not unmounted cleanly and its
-	// device is read-only. The kernel cannot replay the journal on such a
+	// ErrJournal means that the filesystem has an unfinished journal and its
+	// device is read-only. The kernel cannot replay the journal on a read-only
 	// device. Without the replay, synced data can be missing. See Replay.
 	ErrJournal = errors.New("the journal of the filesystem must be replayed first")
 	// ErrOptions means that the kernel refused the mount options. The kernel
-	// returns the same error for a damaged superblock. The package therefore
+	// also returns this error for a damaged superblock. The package therefore
 	// returns ErrOptions only if the caller gave filesystem-specific options.
 	ErrOptions = errors.New("the kernel refused the mount options")
 )
@@ -75,11 +75,11 @@ var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync
 // number, if the kernel shows a number for the option.
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
-// MountedWith reports whether m was mounted with these options. The SELinux
-// label must match exactly, and so must the options in the variable named
-// shown. Filesystem options in shownAsGiven must be present if they were
-// requested. If the kernel shows a number for a requested option, this number
-// must equal the requested number.
+// MountedWith reports whether m has these options. The SELinux label and the
+// options in the variable named shown must match exactly. If the caller
+// requests a filesystem option in shownAsGiven, m must have the option. If the
+// kernel shows a number for a requested option, this number must equal the
+// requested number.
 func (m Mount) MountedWith(options []string) bool {
 	have := append(slices.Clone(m.Options), m.Super...)
 	for _, o := range shown {
@@ -112,9 +112,9 @@ func otherNumber(have []string, o string) bool {
 	})
 }
 
-// label is the prefix of the option that gives all files of a filesystem the
-// same SELinux label. The kubelet sets this option for a driver with
-// seLinuxMount in its CSIDriver object (KEP-1710).
+// label is the prefix of the option that gives all files of a filesystem one
+// SELinux label. The kubelet sets this option for a driver with seLinuxMount in
+// its CSIDriver object (KEP-1710).
 const label = "context="
 
 // Label returns the SELinux label that the options give to all files, in the
@@ -132,8 +132,8 @@ func Label(options []string) string {
 // each file has its own label.
 func (m Mount) Label() string { return Label(m.Super) }
 
-// splitOptions splits the kernel's option text at commas, except at commas in
-// quotes, such as those between the categories of a label.
+// splitOptions splits the kernel's option text at commas. It does not split at
+// commas in quotes, such as those between the categories of a label.
 func splitOptions(s string) (all []string) {
 	quoted := false
 	begin := 0

@@ -49,7 +49,7 @@ func parse(options []string) (bits uintptr, own string) {
 }
 
 // MountDevice mounts the filesystem on the device of l. It returns ErrJournal
-// if the device is read-only and the journal must be replayed. It returns
+// if the device is read-only and has an unfinished journal. It returns
 // ErrOptions if the kernel refuses the options.
 func MountDevice(l *Loop, path, fsType string, options []string) error {
 	readOnly, err := l.IsReadOnly()
@@ -113,7 +113,7 @@ func Bind(from, path string, options []string) error {
 }
 
 // bindWith makes a detached mount, sets its options, and then moves it to path.
-// If the process is killed before the move, no mount stays.
+// If the process dies before the move, no mount stays.
 func bindWith(from, path string, bits uintptr) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -159,10 +159,10 @@ func UnmountAll(path string) error {
 }
 
 // mountedAt reports whether a path is a mount point. The path must not contain
-// symbolic links. mountedAt calls statx(2) for the path. It reads the table of
-// all mounts only if statx gives no answer, which happens before Linux 5.8 and
-// for failing filesystems. Reading the table takes longer than any other step
-// of a volume's lifecycle except mkfs.
+// symbolic links. mountedAt calls statx(2) for the path. Before Linux 5.8 and
+// for failing filesystems, statx gives no answer. Only then mountedAt reads the
+// table of all mounts. In a volume's lifecycle, only mkfs takes longer than a
+// read of this table.
 func mountedAt(path string) (bool, error) {
 	s, err := statx(path)
 	if errors.Is(err, unix.ENOENT) {

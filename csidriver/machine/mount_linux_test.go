@@ -112,8 +112,8 @@ func TestFindNear(t *testing.T) {
 }
 
 // TestSeenIsInTheTable proves that Seen returns the last mount of the kernel's
-// table for a path. This holds for filesystems on loop devices and for mounts
-// that cover them.
+// table for a path. The test checks filesystems on loop devices, and mounts
+// that cover these filesystems.
 func TestSeenIsInTheTable(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
