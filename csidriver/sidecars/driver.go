@@ -23,7 +23,7 @@ type driver struct {
 	legacy     string // in-tree plugin that the driver replaces; "" for none
 }
 
-// dial waits until a driver answers and is ready. If the connection is lost
+// dial waits until a driver answers and is ready. If the connection fails
 // later, gRPC connects again, and the controllers repeat failed calls. dial
 // reads the driver's capabilities only once. New capabilities therefore need a
 // restart of this process.

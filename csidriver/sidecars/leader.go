@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Durations of the leader election. The sidecars of upstream use the same values.
+// Durations of the leader election, with the values of upstream's sidecars.
 const (
 	leaseFor   = 15 * time.Second
 	renewFor   = 10 * time.Second

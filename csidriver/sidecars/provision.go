@@ -28,10 +28,11 @@ const managedBy = "external-provisioner"
 // capacity. The controller also asks after changes of volumes.
 const capacityEvery = time.Minute
 
-// provision returns the external-provisioner and its helper controllers. They
-// make a volume for each claim and delete released volumes. They choose the
-// topology segment of each volume. If a capacity namespace is configured, they
-// also publish the free capacity of each segment.
+// provision returns the external-provisioner and its helper controllers. The
+// external-provisioner makes a volume for each claim, chooses the volume's
+// topology segment, and deletes released volumes. If the configuration has a
+// capacity namespace, a helper controller publishes the free capacity of each
+// segment.
 func (d *driver) provision(ctx context.Context) ([]loop, error) {
 	host, err := os.Hostname()
 	if err != nil {
