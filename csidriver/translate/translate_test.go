@@ -8,8 +8,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// TestTranslationRoundTrip proves that a volume of each plugin with disk
-// volumes translates to a CSI volume, and back to a volume of the same plugin.
+// TestTranslationRoundTrip translates a volume of each plugin with disk volumes
+// to a CSI volume and back. It proves that the result belongs to the original
+// plugin.
 func TestTranslationRoundTrip(t *testing.T) {
 	for plugin, source := range map[string]string{
 		"kubernetes.io/cinder":     "cinder: {volumeID: disk-000001, fsType: ext4}",
@@ -60,8 +61,8 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// TestUntranslatableObjects proves that the answer contains a reason if an
-// object cannot be translated.
+// TestUntranslatableObjects proves that the answer contains the reason if Read
+// cannot translate an object.
 func TestUntranslatableObjects(t *testing.T) {
 	for doc, want := range map[string]string{
 		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: kubernetes.io/rbd\n":                       "no CSI driver replaces kubernetes.io/rbd",
@@ -91,8 +92,8 @@ func TestUntranslatableObjects(t *testing.T) {
 	}
 }
 
-// TestList proves that the items of a List, as kubectl prints it, are
-// translated. The results are objects that kubectl accepts.
+// TestList proves that Read translates the items of a List, which kubectl
+// prints for several objects. The results are objects that kubectl accepts.
 func TestList(t *testing.T) {
 	all, err := Read(strings.NewReader(`
 apiVersion: v1
