@@ -46,8 +46,8 @@ func (n noted) WriteHeader(code int) {
 	n.ResponseWriter.WriteHeader(code)
 }
 
-// inNamespace is the environment variable that is set if the test runs in its own network
-// namespace.
+// inNamespace is the name of an environment variable. TestHetznerCSI sets it in
+// the process that it starts in a new network namespace.
 const inNamespace = "HCLOUD_SANITY_IN_NAMESPACE"
 
 // TestHetznerCSI runs csi-sanity against Hetzner's unmodified CSI driver, which calls the cloud
