@@ -56,11 +56,11 @@ func (c *contender) turn(b *testing.B, n, atOnce int) {
 	c.took = append(c.took, took...)
 }
 
-// inTurns runs one turn of each contender in each iteration, after a warm-up
-// turn that is not counted. Alternating turns are necessary because the speed
-// of the machine changes over time. Each iteration starts with another
-// contender. The reason is that a contender can leave unfinished work on the
-// machine, and this work slows down the next contender.
+// inTurns runs one turn of each contender in each iteration. It ignores the
+// result of a first turn, which warms up the caches. Turns alternate because
+// the speed of the machine changes over time. Each iteration starts with
+// another contender, because a contender can leave unfinished work on the
+// machine that slows down the next contender.
 func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 	b.Helper()
 	for _, c := range all {
@@ -241,12 +241,11 @@ func BenchmarkVolume(b *testing.B) {
 }
 
 // BenchmarkVolumeRecords measures the cloud's part of the lifecycle. It
-// compares the rate with a limit, which is the rate of the same calls with a
-// cloud that stores nothing. The target is 1,200 cycles per second. With 1,000
-// existing volumes, the rate should fall by less than a tenth. The processor is
-// the first bottleneck and the disk the second. Each cycle waits for four
-// commits, one after the other. The 16 parallel cycles share these commits (see
-// docs/csi.md).
+// compares the rate with a limit: the rate of these calls with a cloud that
+// stores nothing. The target is 1,200 cycles per second. With 1,000 existing
+// volumes, the rate should fall by less than a tenth. The processor is the
+// first bottleneck and the disk the second. Each cycle waits for four commits
+// in sequence. The 16 parallel cycles share these commits (docs/csi.md).
 func BenchmarkVolumeRecords(b *testing.B) {
 	const there, atOnce = 1000, 16
 	limit := &contender{cycle: forgetful(b).controllerCycle}

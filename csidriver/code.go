@@ -32,7 +32,7 @@ var codeOf = map[cloudsim.Kind]codes.Code{
 	cloudsim.Conflict:        codes.FailedPrecondition,
 	cloudsim.Stale:           codes.Aborted,
 	cloudsim.Exhausted:       codes.ResourceExhausted,
-	cloudsim.Unavailable:     codes.Unavailable, // also for a lost reply: the call may have been executed
+	cloudsim.Unavailable:     codes.Unavailable, // also for a lost reply, after which the caller does not know whether the cloud executed the call
 	cloudsim.Gone:            codes.Aborted,
 }
 

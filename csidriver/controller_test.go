@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestOneNameIsOneVolume proves that concurrent requests with the same name get
-// the same volume or ABORTED.
+// TestOneNameIsOneVolume proves that concurrent requests with one name get one
+// volume or ABORTED.
 func TestOneNameIsOneVolume(t *testing.T) {
 	b := newBench(t)
 	var all sync.WaitGroup
@@ -97,9 +97,9 @@ func TestSameNameAgain(t *testing.T) {
 	}
 }
 
-// TestMinimumSizeOfType proves that a volume gets at least the minimum size of its
-// type, unless the limit of the request is smaller. A repeated request gets the
-// same volume.
+// TestMinimumSizeOfType proves that a volume gets at least the minimum size of
+// its type. If the limit of the request is smaller, the request fails. A
+// repeated request gets the existing volume.
 func TestMinimumSizeOfType(t *testing.T) {
 	b := newBench(t)
 	small := func(most int64) *csi.CreateVolumeRequest {
@@ -164,8 +164,8 @@ func from(snapshot, volume string) func(*csi.CreateVolumeRequest) {
 	}
 }
 
-// TestPages proves that pages show every remaining volume, even if volumes are
-// deleted between two pages. An unknown token is refused.
+// TestPages proves that pages show every remaining volume, even if a caller
+// deletes volumes between two pages. The driver refuses an unknown token.
 func TestPages(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
@@ -199,7 +199,8 @@ func TestPages(t *testing.T) {
 }
 
 // TestSnapshotPages proves that pages show every snapshot of a volume once,
-// even if a snapshot is deleted between two pages. An unknown token is refused.
+// even if a caller deletes a snapshot between two pages. The driver refuses an
+// unknown token.
 func TestSnapshotPages(t *testing.T) {
 	b := newBench(t)
 	v, other := b.volume("pvc-1"), b.volume("pvc-2")
@@ -238,8 +239,8 @@ func TestSnapshotPages(t *testing.T) {
 	wantCode(t, "max_entries -1", err, codes.InvalidArgument)
 }
 
-// TestPublishing proves that an attached volume cannot be deleted, and that a
-// deleted node has no volumes.
+// TestPublishing proves that the driver does not delete an attached volume, and
+// that a deleted node has no volumes.
 func TestPublishing(t *testing.T) {
 	b := newBench(t)
 	other := b.instance("node-2", "sim-1a")

@@ -3,11 +3,11 @@
 // data of a disk is a file that the node attaches as a loop device, formats and
 // mounts.
 //
-// The driver keeps no state. The cloud records all disks and attachments. It
-// returns the same result for a repeated request. The kernel records all loop
-// devices and mounts. If the driver is killed, the caller repeats the call, and
-// the driver has nothing to repair. The driver does not delete an attached
-// disk. It never formats a disk that has data.
+// The driver keeps no state. The cloud records all disks and attachments, and
+// the kernel records all loop devices and mounts. A repeated request to the
+// cloud has the result of the first request. If the driver dies, the caller
+// repeats the call, and the driver has nothing to repair. The driver does not
+// delete an attached disk. It never formats a disk that has data.
 package csidriver
 
 import (
@@ -69,8 +69,8 @@ type Config struct {
 // NodeConfig configures the node service.
 type NodeConfig struct {
 	Instance cloudsim.InstanceID // id of this machine's instance
-	// InstanceName is the name of the instance. It is used if Instance is
-	// empty. The driver then asks the cloud for the id until the cloud answers.
+	// InstanceName is the name of the instance. If Instance is empty, the
+	// driver asks the cloud for the id of the instance with this name.
 	InstanceName string
 	// DisksDir is the folder with the files of all disks. The data plane makes
 	// these files in the subfolder "disks" of the cloud's data directory. Before
@@ -84,8 +84,9 @@ type NodeConfig struct {
 	// makes its registration socket in this folder. With "" the sidecar
 	// node-driver-registrar must register the driver.
 	RegistrationDir string
-	// KubeletSocketDir is the path at which the kubelet sees the folder of the
-	// endpoint. "" means the same path as in this process.
+	// KubeletSocketDir is the path of the endpoint's folder in the mount
+	// namespace of the kubelet. "" means that the path is the same as in this
+	// process.
 	KubeletSocketDir string
 }
 

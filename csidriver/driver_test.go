@@ -79,7 +79,8 @@ func (b *bench) serve(node NodeConfig, serveAs ...string) {
 }
 
 // newNodeBench returns a bench on a machine that can have volumes. When the
-// test ends, it checks that no device and no mount is left.
+// test ends, newNodeBench fails the test if a device or a mount of the bench
+// still exists.
 func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	t.Helper()
 	if testing.Short() {
@@ -221,7 +222,7 @@ func (b *bench) hide(volume, target string) error {
 	return err
 }
 
-// TestStopAtTheStart proves that a driver which is stopped during its start
+// TestStopAtTheStart stops a driver during its start. It proves that the driver
 // returns no error.
 func TestStopAtTheStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

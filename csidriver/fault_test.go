@@ -35,7 +35,8 @@ func (b *bench) fault(operation string, e cloudsim.FaultEffect, most uint64) (un
 }
 
 // TestBrokenCloud proves that CreateVolume returns a matching error if the
-// cloud is down, throttles calls or has no quota left. No disk is left.
+// cloud is down, throttles calls or has no quota left, and that CreateVolume
+// leaves no disk.
 func TestBrokenCloud(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -64,8 +65,8 @@ func TestBrokenCloud(t *testing.T) {
 	}
 }
 
-// TestLostReplies proves that every step can be repeated after a lost reply and
-// is executed only once.
+// TestLostReplies proves that a caller can repeat every step after a lost
+// reply, and that the cloud executes the step only once.
 func TestLostReplies(t *testing.T) {
 	b := newBench(t)
 	again := func(what string, call func() error) {
@@ -277,7 +278,7 @@ func TestHungFolder(t *testing.T) {
 }
 
 // TestCorruptedMount proves that calls return an error for a mount with a dead
-// server, and that the mount can be removed.
+// server, and that the driver can remove this mount.
 func TestCorruptedMount(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.staged("pvc-1"), mounted("ext4")

@@ -81,7 +81,7 @@ func (v *victim) kill() {
 	_ = v.cmd.Wait()
 }
 
-// cycle returns the calls of a volume's lifecycle. Each call can be repeated.
+// cycle returns the calls of a volume's lifecycle. A test can repeat each call.
 func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx context.Context, volume *string) error {
 	control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
 	c := mounted("ext4")
@@ -141,8 +141,8 @@ func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx co
 
 // TestKilledAtEveryStep kills the driver in each step of a volume's lifecycle,
 // restarts it, and repeats the call as Kubernetes does. It proves that the
-// result is the same as without a kill. No additional volume, attachment,
-// device or mount is left.
+// kills do not change the result, and leave no additional volume, attachment,
+// device or mount.
 func TestKilledAtEveryStep(t *testing.T) {
 	b := newNodeBench(t)
 	v := &victim{bench: b, socket: b.path("victim.sock")}

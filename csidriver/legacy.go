@@ -26,22 +26,22 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// legacy describes the CSI driver of another cloud. Kubernetes translates old
-// in-tree volumes of the other cloud into calls to such a driver (KEP-625).
-// This project's driver can serve these calls under the name of the other
-// driver.
+// legacy describes the CSI driver of another cloud, here called the legacy
+// driver. Kubernetes translates old in-tree volumes of that cloud into calls to
+// the legacy driver (KEP-625). This project's driver can serve these calls
+// under the name of the legacy driver.
 type legacy struct {
 	zoneKey string
-	// The function volume returns the id of a disk in the other driver's
-	// format. The function node does the same for the id of an instance. The
-	// last part of the result contains the id in this cloud. In the handle of
-	// an old PersistentVolume, the last part is the name of the disk.
+	// The function volume returns the id of a disk in the legacy driver's
+	// format. The function node returns the id of an instance in this format.
+	// The last part of each result contains the id in this cloud. In the handle
+	// of an old PersistentVolume, the last part is the name of the disk.
 	volume func(disk string) string
 	node   func(instance string) string
-	// context returns the volume context that the other driver would return for
-	// a volume. If the function is nil, volumes have no context.
+	// context returns the volume context that the legacy driver would return
+	// for a volume. If the function is nil, volumes have no context.
 	context func(volume string) map[string]string
-	// types maps the other cloud's disk types to the nearest types of this
+	// types maps the legacy driver's disk types to the nearest types of this
 	// cloud.
 	types map[string]string
 	// drops lists the parameters that this driver ignores.
@@ -91,8 +91,9 @@ var legacies = map[string]legacy{
 // asKey is the context key for the driver name of a call.
 type asKey struct{}
 
-// calledAs returns the driver name to which a call was sent. The result is a
-// legacy name, or the parameter own if the call used the driver's own name.
+// calledAs returns the driver name to which the caller sent the call. The
+// result is a legacy name, or the parameter own if the call used the driver's
+// own name.
 func calledAs(ctx context.Context, own string) string {
 	if name, ok := ctx.Value(asKey{}).(string); ok {
 		return name
@@ -152,9 +153,9 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 }
 
 // shown returns the id of the disk that is mounted at a path. It reads the id
-// from the mount and does not ask the cloud. The reason is that the disk may be
-// deleted, the cloud may be down, or another disk may now have the name in the
-// handle. If the path has no disk of this driver, shown returns the handle.
+// from the mount and does not ask the cloud. The cloud may be down, or may have
+// deleted the disk, or may have another disk with the name in the handle. If
+// the path has no disk of this driver, shown returns the handle.
 func shown(at, handle string) (string, error) {
 	file, err := machine.FileAt(at)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {
@@ -165,7 +166,7 @@ func shown(at, handle string) (string, error) {
 
 // staged returns the id of the disk that is staged at a path. For a filesystem
 // it calls shown. For a block volume it returns the name of the device file in
-// the folder at this path, see stagedAt.
+// the folder at this path (stagedAt).
 func staged(at, handle string) (string, error) {
 	disk, err := shown(at, handle)
 	if err != nil || disk != handle {
@@ -214,7 +215,7 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 				return nil, err
 			}
 		// For undo calls, read the disk id from the mounts of the machine,
-		// because the disk may be deleted in the cloud.
+		// because the cloud may have deleted the disk.
 		case *csi.NodeUnpublishVolumeRequest:
 			toDisk = func(volume string) (string, error) { return shown(r.GetTargetPath(), volume) }
 		case *csi.NodeUnstageVolumeRequest:

@@ -89,9 +89,9 @@ func TestLegacyHandles(t *testing.T) {
 }
 
 // TestLegacyUndo proves that unstaging uses the mounts of the machine and not
-// the handle. Unstaging succeeds even if the cloud is down, if the disk was
-// deleted, or if another disk now has the name in the handle. If the path has a
-// foreign mount, unstaging returns an error and does not remove the mount.
+// the handle. Unstaging succeeds if the cloud is down, has deleted the disk, or
+// has another disk with the name in the handle. If the path has a foreign
+// mount, unstaging returns an error and does not remove the mount.
 func TestLegacyUndo(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
@@ -158,8 +158,7 @@ func TestLegacyUndo(t *testing.T) {
 }
 
 // TestLegacyUndoWaits proves that an undo call waits for a running staging call
-// at the same path. This is true even if the handle does not contain the id of
-// the disk.
+// at its path, even if the handle does not contain the id of the disk.
 func TestLegacyUndoWaits(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)

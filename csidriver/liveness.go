@@ -21,8 +21,8 @@ const probeWithin = 5 * time.Second
 
 // health serves health checks over HTTP, like the livenessprobe sidecar. It
 // calls the driver through the driver's own socket. /healthz reports whether
-// the driver answers. This check makes no calls to the cloud: the kubelet
-// restarts a driver that fails the check, and a failed cloud must not cause
+// the driver answers. /healthz does not call the cloud, because the kubelet
+// restarts a driver that fails this check. A failed cloud must not cause
 // restarts on all nodes. /readyz reports whether the driver can work, and also
 // checks the cloud.
 type health struct{ driver csi.IdentityClient }

@@ -289,9 +289,9 @@ func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 }
 
 // mountAt returns the visible mount at a path if the mount belongs to the
-// device l. It returns nil if nothing is mounted at the path. For any other
-// mount it returns an error, so that the driver never uses a foreign mount as
-// the volume.
+// device l. It returns nil if the path has no mount. For any other mount it
+// returns an error, so that the driver never uses a foreign mount as the
+// volume.
 func mountAt(l *machine.Loop, path string) (*machine.Mount, error) {
 	top, err := machine.Seen(path)
 	if err != nil || top == nil {

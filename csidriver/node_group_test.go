@@ -80,9 +80,8 @@ func TestVolumeMountGroup(t *testing.T) {
 	b.clear(v)
 }
 
-// TestNoGroup proves that the driver refuses an invalid group, and that no
-// mount is left. A number that is too large must not wrap around to another
-// group.
+// TestNoGroup proves that the driver refuses an invalid group and then leaves
+// no mount. A number that is too large must not wrap around to another group.
 func TestNoGroup(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")

@@ -10,7 +10,7 @@ import (
 )
 
 // TestManyAtOnce proves that concurrent staging calls, which compete for the
-// same free device numbers, get separate devices. No device is left at the end.
+// free device numbers, get separate devices. No device exists at the end.
 func TestManyAtOnce(t *testing.T) {
 	first := newNodeBench(t)
 	b := first.another("node-2", "large")

@@ -100,8 +100,8 @@ func publish(l *machine.Loop, volume, staged, target string, u use, readOnly boo
 
 // guard makes the device of a block volume read-only or writable. A read-only
 // bind mount of a device file does not prevent writes to the device. All
-// targets share the device. guard therefore returns an error if another target
-// has the other mode.
+// targets share the device. guard therefore returns an error if the device must
+// be read-only for one target and writable for another.
 func guard(l *machine.Loop, staged, target string, readOnly bool) error {
 	there, err := l.Of()
 	if err != nil {
@@ -127,7 +127,7 @@ func samePublish(have, staged machine.Mount, readOnly bool) error {
 }
 
 // sameLabel returns nil if all files of the staged filesystem have the
-// requested SELinux label. All mounts of a filesystem have the same label.
+// requested SELinux label. All mounts of a filesystem share one label.
 func sameLabel(staged, label string) error {
 	if label == "" {
 		return nil

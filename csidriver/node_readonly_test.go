@@ -68,7 +68,7 @@ func TestReadOnlyFromSnapshotInUse(t *testing.T) {
 
 // TestBlockReadOnly proves that the device of a read-only block volume refuses
 // writes. A read-only bind mount alone does not prevent writes to the device.
-// The volume cannot be published for writing at the same time.
+// The driver refuses to publish the volume for reading and for writing at once.
 func TestBlockReadOnly(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
@@ -109,7 +109,7 @@ func TestBlockReadOnly(t *testing.T) {
 	b.unstage(v)
 }
 
-// TestAfterBlockReadOnly proves that a device number which was read-only
+// TestAfterBlockReadOnly proves that a device number of a read-only volume
 // accepts writes for the next volume.
 func TestAfterBlockReadOnly(t *testing.T) {
 	b := newNodeBench(t)

@@ -73,7 +73,7 @@ func (b *bench) write(at, what string) error {
 
 // TestSharedByTwoNodes proves that two nodes of one machine have separate
 // devices for a shared block volume. If one node publishes the volume read-only
-// or unstages it, the other node is not affected.
+// or unstages the volume, the device of the second node does not change.
 func TestSharedByTwoNodes(t *testing.T) {
 	for _, mode := range []accessMode{csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestReadByTwoNodes(t *testing.T) {
 }
 
 // The test copies a disk that is in use. TestJournalOfTwoNodes proves that two
-// nodes can stage this copy at the same time. They replay the journal one after
+// nodes can stage this copy concurrently. One node replays the journal after
 // the other, each with its own device.
 func TestJournalOfTwoNodes(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {

@@ -18,9 +18,9 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// stagedAt returns the path at which a volume is staged. A filesystem is
-// mounted at the orchestrator's staging path itself. A block volume has a
-// device file in the folder at this path.
+// stagedAt returns the path at which the driver stages a volume. The driver
+// mounts a filesystem at the orchestrator's staging path itself. For a block
+// volume, it makes a device file in the folder at this path.
 func stagedAt(staging, volume string, block bool) string {
 	if block {
 		return filepath.Join(staging, volume)
@@ -116,8 +116,9 @@ func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string,
 }
 
 // writable returns an error if the device is read-only and the attachment is
-// writable, or the reverse. Such a device belongs to an earlier attachment or
-// to another node on this machine.
+// writable, or if the device is writable and the attachment is read-only. A
+// device with the wrong mode belongs to an earlier attachment or to another
+// node on this machine.
 func writable(l *machine.Loop, want bool) error {
 	readOnly, err := l.IsReadOnly()
 	if err == nil && readOnly == want {
@@ -127,9 +128,9 @@ func writable(l *machine.Loop, want bool) error {
 }
 
 // replay applies the journal of a read-only volume to its filesystem. The
-// journal is unfinished if the volume was copied from a disk in use. The replay
-// writes to the disk. replay therefore returns an error if a node has attached
-// the disk for writing.
+// journal is unfinished if the cloud copied the volume from a disk in use. The
+// replay writes to the disk. replay therefore returns an error if a node has
+// attached the disk for writing.
 func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) error {
 	if slices.ContainsFunc(d.Attachments, func(a cloudsim.Attachment) bool { return !a.ReadOnly }) {
 		return status.Errorf(codes.FailedPrecondition, "journal of volume %s not replayed, because another node has the disk for writing: detach it from that node first", d.ID)
@@ -137,9 +138,10 @@ func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) er
 	return machine.Replay(ctx, owner, path, fsType)
 }
 
-// stagedOtherwise returns an error if the volume is staged with the other
-// access type, which is block or mount. Without this check, the driver could
-// format a device in use, or create a device's file in a user's filesystem.
+// stagedOtherwise returns an error if the volume is already staged with another
+// access type: as a block device instead of a mount, or the reverse. Without
+// this check, the driver could format a device in use, or create a device's
+// file in a user's filesystem.
 func stagedOtherwise(l *machine.Loop, there string) error {
 	m, err := machine.Seen(there)
 	if err != nil || m == nil || !l.Has(*m) {
@@ -278,10 +280,10 @@ func makeFile(path string) error {
 	return f.Close()
 }
 
-// dropUnused detaches the device if it has no mounts. Otherwise it only closes
-// the device. For a device with autoclear (see Lapses), dropUnused only closes
-// the device, because the kernel detaches such a device after its last mount.
-// In this case dropUnused does not read the table of all mounts.
+// dropUnused detaches the device if it has no mounts, and otherwise only closes
+// the device. The kernel itself detaches a device with autoclear after its last
+// mount (see Lapses). For a device with autoclear, dropUnused therefore only
+// closes the device, and does not read the table of all mounts.
 func dropUnused(l *machine.Loop) error {
 	if lapses, err := l.Lapses(); err != nil || lapses {
 		return errors.Join(err, l.Close())
@@ -294,7 +296,7 @@ func dropUnused(l *machine.Loop) error {
 }
 
 // NodeUnstageVolume undoes NodeStageVolume, even if an earlier staging or
-// unstaging call was interrupted. It returns an error if the volume is still
+// unstaging call did not finish. It returns an error if the volume is still
 // published.
 func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
@@ -334,7 +336,7 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 }
 
 // nothingStaged handles an unstaging call with a volume id that is no id of
-// this cloud. It waits for a running call at the same path. Then it returns an
+// this cloud. It waits for a running call at this path. Then it returns an
 // error if the path has a mount.
 func (n *node) nothingStaged(ctx context.Context, volume, staging string) error {
 	done, err := n.busy.takeAt(ctx, volume, staging)
@@ -353,7 +355,7 @@ func (n *node) nothingStaged(ctx context.Context, volume, staging string) error 
 }
 
 // unstage unmounts the filesystem, and then the device file of a block volume.
-// This order is necessary. While a filesystem is mounted at the staging path,
+// The order is necessary: while a filesystem is mounted at the staging path,
 // the files below this path belong to the user.
 func unstage(l *machine.Loop, volume, staging string) error {
 	if err := unmount(l, volume, staging); err != nil {

@@ -46,8 +46,8 @@ func (n *node) look(ctx context.Context, volume, path string) ([]*csi.VolumeUsag
 	return usage, err
 }
 
-// usage returns the usage of a volume. For a block volume only the size is
-// known.
+// usage returns the usage of a volume. For a block volume, the result has only
+// the size.
 func (n *node) usage(volume, path string) ([]*csi.VolumeUsage, error) {
 	l, m, err := n.at(volume, path)
 	if err != nil {
@@ -137,9 +137,9 @@ func (n *node) grown(ctx context.Context, volume, path string, least int) error 
 	return arrived(ctx, path, bytes)
 }
 
-// grow enlarges the filesystem to the size of its device. The kernel needs a
-// writable mount for this. If m is read-only, grow uses a writable mount of the
-// same device. If all mounts are read-only, the filesystem does not grow.
+// grow enlarges the filesystem to the size of its device. For this change, the
+// kernel needs a writable mount. If m is read-only, grow uses a writable mount
+// of this device. If all mounts are read-only, the filesystem does not grow.
 func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) error {
 	at := m.Path
 	if m.ReadOnly() {

@@ -87,8 +87,8 @@ func (b *bench) total(v, at string) int64 {
 	return s.GetUsage()[0].GetTotal()
 }
 
-// TestForeignMountIsRefused proves that a repeated call with other values is
-// refused. The driver never uses a foreign mount as the volume.
+// TestForeignMountIsRefused proves that the driver refuses a repeated call with
+// other values. The driver never uses a foreign mount as the volume.
 func TestForeignMountIsRefused(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")
@@ -306,8 +306,8 @@ func TestPathsByAnyName(t *testing.T) {
 	}
 }
 
-// TestExpandStaged proves that a volume that is staged but not published can
-// grow. A repeated call does not grow the volume again.
+// TestExpandStaged proves that the driver can expand a volume between staging
+// and publishing. A repeated call does not expand the volume again.
 func TestExpandStaged(t *testing.T) {
 	b := newNodeBench(t)
 	c := mounted("xfs")
@@ -329,8 +329,8 @@ func TestExpandStaged(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// TestCancelledStaging proves that a call can be cancelled at any moment. The
-// next call continues or undoes the work of the cancelled call.
+// TestCancelledStaging proves that a caller can cancel a call at any moment.
+// The next call continues or undoes the work of the cancelled call.
 func TestCancelledStaging(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")

@@ -132,8 +132,8 @@ func TestExpandAgain(t *testing.T) {
 	}
 }
 
-// TestExpandWhileItIsCopied proves that an expansion can be repeated while a
-// snapshot or a copy of the volume is being made. FAILED_PRECONDITION would
+// TestExpandWhileItIsCopied proves that a caller can repeat an expansion while
+// the cloud makes a snapshot or a copy of the volume. FAILED_PRECONDITION would
 // mean that the volume cannot grow while a pod uses it.
 func TestExpandWhileItIsCopied(t *testing.T) {
 	b := newBench(t)
@@ -178,7 +178,7 @@ func TestExpandWhileItIsCopied(t *testing.T) {
 	wantCode(t, "expand a failed disk", err, codes.FailedPrecondition)
 }
 
-// failed returns a disk that failed, because its source was lost before the
+// failed returns a failed disk: the cloud lost the disk's source before the
 // copy.
 func (b *bench) failed(name string) string {
 	b.t.Helper()
@@ -232,7 +232,7 @@ func (b *bench) limit(node csi.NodeClient) int64 {
 }
 
 // TestLimitOfNames proves that volumes of one driver name reduce the limit of
-// the other names, because the scheduler counts each name separately.
+// every other driver name, because the scheduler counts each name separately.
 func TestLimitOfNames(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newBench(t, name)

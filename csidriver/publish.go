@@ -44,7 +44,7 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 }
 
 // incompatibleOr returns ALREADY_EXISTS if the disk is already attached to the
-// node in the other mode. The mode is read-only or writable. Otherwise it
+// node for reading and the request is for writing, or the reverse. Otherwise it
 // returns the result of busyOr.
 func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, to cloudsim.InstanceID, readOnly bool, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
@@ -109,7 +109,7 @@ func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, from clouds
 }
 
 // goneIsDone returns nil if err means that the disk or the node does not exist,
-// because then nothing is attached. Otherwise it returns err.
+// because such a disk or node has no attachment. Otherwise it returns err.
 func goneIsDone(err error) error {
 	if errors.Is(err, cloudsim.NotFound) {
 		return nil

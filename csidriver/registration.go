@@ -11,13 +11,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// registrar implements the kubelet's plugin registration API, so that
-// node-driver-registrar is not needed. The kubelet connects as soon as the
-// registration socket appears in the kubelet's folder. The kubelet removes the
-// driver from the CSINode when the socket disappears. When the driver stops
-// normally, it removes the socket. When the driver is killed, the socket stays.
-// The kubelet then keeps the driver in the CSINode until the driver starts
-// again.
+// registrar implements the kubelet's plugin registration API and so replaces
+// node-driver-registrar. The kubelet connects as soon as the registration
+// socket appears in the kubelet's folder. The kubelet removes the driver from
+// the CSINode when the socket disappears. A driver that stops normally removes
+// the socket. If a signal kills the driver, the socket stays, and the kubelet
+// keeps the driver in the CSINode until the driver starts again.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	log      *slog.Logger

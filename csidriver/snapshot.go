@@ -125,9 +125,9 @@ func (c *controller) taken(s cloudsim.Snapshot, zones []string) *csi.Snapshot {
 	}
 }
 
-// DeleteSnapshot deletes a snapshot. Volumes from this snapshot are not
-// affected. For a member of a group DeleteSnapshot returns an error, because
-// the group and its members are deleted together.
+// DeleteSnapshot deletes a snapshot. Volumes from this snapshot stay. For a
+// member of a group DeleteSnapshot returns an error, because the driver deletes
+// a group only as a whole.
 func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	if err := required("snapshot_id", req.GetSnapshotId()); err != nil {
 		return nil, err

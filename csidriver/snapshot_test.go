@@ -15,8 +15,7 @@ import (
 )
 
 // busyWriter writes to a volume's file repeatedly until the caller calls stop.
-// A copy of the file that is made before the call of stop is therefore never
-// consistent.
+// A copy of the file from the time before this call is never consistent.
 func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	b.t.Helper()
 	if err := arrived(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {

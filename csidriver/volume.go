@@ -39,7 +39,7 @@ func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	if err != nil {
 		return nil, err
 	}
-	if made.State == cloudsim.DiskFailed { // the source was lost; the failed disk must be deleted, because a retry needs its name
+	if made.State == cloudsim.DiskFailed { // the cloud lost the source; delete the failed disk, because a retry needs its name
 		_, gone := c.cloud.DeleteDisk(ctx, d.ID)
 		return nil, errors.Join(cloudsim.Errorf(cloudsim.Internal, "data of disk %s not created: %s", d.ID, made.Status.Error), gone)
 	}
@@ -256,9 +256,8 @@ func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 }
 
 // ValidateVolumeCapabilities confirms the capabilities that the volume
-// supports. It accepts every supported filesystem, even if the volume was
-// created for another filesystem. Access by several nodes needs a multi-attach
-// disk.
+// supports. It accepts every supported filesystem, even if the volume has
+// another filesystem. Access by several nodes needs a multi-attach disk.
 func (c *controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
