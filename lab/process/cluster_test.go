@@ -28,7 +28,7 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// cluster contains all components of a lab except the cloud.
+// cluster contains all components of a lab, without the cloud.
 type cluster struct {
 	*plan
 	units map[string]*unit

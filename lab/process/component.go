@@ -50,7 +50,8 @@ func (p programs) find(name string) program {
 	return program{p.kube, name}
 }
 
-// isExecutable returns an error with the reason if a file cannot be executed.
+// isExecutable returns nil if this process may execute a file, and otherwise
+// the reason.
 func isExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {

@@ -11,8 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// flagsOf returns flags by name. It keeps only the last part of file paths, because a
-// lab has all files in one folder and a service has its own folder.
+// flagsOf returns flags by name. It keeps only the last part of file paths,
+// because a lab has all files in one folder and each service has its own
+// folder.
 func flagsOf(args []string) map[string]string {
 	flags := map[string]string{}
 	for _, a := range args {
@@ -42,9 +43,9 @@ var aboutPlaces = []string{
 	"--load-balancer-ip-mode", // depends on --show-clients
 }
 
-// Docker compose starts each service with the same flags as the lab's component of that
-// name. In docker compose, the control plane and the cloud have the same flags for hollow
-// and real nodes: the flags that real nodes need.
+// Docker compose and the lab start a component with equal flags. In docker
+// compose, the control plane and the cloud have one set of flags for hollow and
+// real nodes: the flags that real nodes need.
 func TestComposeStartsTheComponentsOfALab(t *testing.T) {
 	networks := lab.RealNetworks(lab.FirstVPC)
 	networks.Pods = lab.PodRange

@@ -7,17 +7,20 @@ import (
 	"time"
 )
 
-// Settings for the detection of dead nodes. kwok renews the Lease of a node every quarter
-// of leaseSeconds. A restarted kwok takes over a Lease when the Lease has expired. This
-// happens at the latest 1.25 times leaseSeconds after the last renewal. A lab deletes the
-// old Leases earlier (see releaseLeases), but docker compose does not. nodeMonitorGrace
-// must be longer than 1.25 times leaseSeconds. Otherwise the death of kwok would look like
-// the death of all nodes. nodeMonitorGrace must not be much longer than that, because a
-// crashed node counts as Ready until nodeMonitorGrace has passed. The defaults of
-// Kubernetes are a Lease of 40 s and a grace period of 50 s. The lab's values need twice
-// as many renewals as these defaults, and detect a crash in 30 s. If a machine is switched
-// off, its Node becomes NotReady before nodeMonitorGrace has passed, as in a kubelet's
-// graceful shutdown.
+// Settings for the detection of dead nodes. kwok renews the Lease of a node
+// every quarter of leaseSeconds. A restarted kwok waits until the Leases of the
+// earlier kwok expire, and then takes them over. This takes at most 1.25 times
+// leaseSeconds after the last renewal. A lab deletes the old Leases earlier
+// with releaseLeases, but docker compose does not.
+//
+// nodeMonitorGrace must be longer than 1.25 times leaseSeconds, because
+// otherwise the death of kwok would look like the death of all nodes. But
+// nodeMonitorGrace must not be much longer, because a crashed node counts as
+// Ready until nodeMonitorGrace has passed. The defaults of Kubernetes are a
+// Lease of 40 s and a grace period of 50 s. The lab's values need twice as many
+// renewals as these defaults, and detect a crash in 30 s. When a user stops a
+// machine, its Node becomes NotReady at once, as after a graceful shutdown of a
+// kubelet.
 const (
 	leaseSeconds     = 20
 	nodeMonitorGrace = "30s"
@@ -38,8 +41,8 @@ type plan struct {
 	say             func(format string, args ...any) // reports progress to the user
 }
 
-// etcd runs with fsync on, so acknowledged writes survive SIGKILL and power cuts. Both
-// of its ports require a certificate of etcd's own authority.
+// etcd runs with fsync on, so acknowledged writes survive SIGKILL and power
+// cuts. Each of its two ports requires a certificate of etcd's own authority.
 func (p plan) etcd(conf *tls.Config) component {
 	client, peer := p.ports.url("https", "etcd"), p.ports.url("https", "etcd-peer")
 	return component{

@@ -10,8 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// Dir is the absolute path of a lab's data dir. The lab's resources on the host get
-// their names from this path, so each folder must always have the same Dir: see DirAt.
+// Dir is the absolute path of a lab's data dir. The names of the lab's
+// resources on the host depend on this path, so two Dirs must never lead to one
+// folder. DirAt ensures this.
 type Dir string
 
 // DirAt returns the Dir for a path. It resolves the symbolic links in the part of the
@@ -56,8 +57,8 @@ func (d Dir) AdminToken() string { return d.path("cloud", "admin.token") }
 // CourseFile returns the path of the file with the user's progress in the docs' course.
 func (d Dir) CourseFile() string { return d.path("course.json") }
 
-// CourseProgress returns the bytes that the last call of KeepCourseProgress saved. It returns
-// nil if no progress was saved.
+// CourseProgress returns the bytes that the last call of KeepCourseProgress
+// saved, or nil before the first call.
 func (d Dir) CourseProgress() ([]byte, error) { return lab.ReadIfThere(d.CourseFile()) }
 
 // KeepCourseProgress saves the progress of the course.
@@ -126,8 +127,9 @@ func (d Dir) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// empty deletes the contents of the folder. It deletes the marker last, so an
-// interrupted reset can be repeated. It refuses a folder without the marker.
+// empty deletes the contents of the folder. It deletes the marker last, so that
+// a later reset can finish an interrupted reset. It refuses a folder without
+// the marker.
 func (d Dir) empty() error {
 	if !d.isOurs() {
 		return fmt.Errorf("%s is not the data dir of a lab (it has no %s): nothing was deleted", d, markerFile)

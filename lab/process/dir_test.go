@@ -36,9 +36,9 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// DirAt returns the same Dir for every path that leads to the same folder, even if the
-// folder does not exist yet. The names of machines come from the Dir, so a lab with a
-// different Dir would not find its machines.
+// DirAt returns one Dir for all paths that lead to one folder, even if the
+// folder does not exist yet. The names of machines come from the Dir, so a lab
+// with a different Dir would not find its machines.
 func TestDirAt(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

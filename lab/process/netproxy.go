@@ -88,10 +88,10 @@ func (p *plan) writeEgress() error {
 	return lab.WriteFile(p.dir.configFile("egress.yaml"), raw)
 }
 
-// proxyStrategies makes the server choose the agent of the kubelet's node, then the
-// agent of the pod's node. If neither is connected, any agent may carry the connection.
-// With hollow nodes there is only one agent. The control plane is in no zone, so no
-// strategy prefers a zone.
+// proxyStrategies makes the server choose the agent of the kubelet's node, then
+// the agent of the pod's node. If neither agent has a connection to the server,
+// any agent may carry the connection. With hollow nodes there is only one
+// agent. The control plane is in no zone, so no strategy prefers a zone.
 const proxyStrategies = "destHost,destCIDR,default"
 
 // proxyServer carries the connections of kube-apiserver to nodes (KEP-1281). No

@@ -22,14 +22,14 @@ import (
 // the node (KEP-2392).
 const uninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// NodesReport contains the number of instances that should run, and the number of these
-// instances that have a Ready node. It lists the reasons why the other instances have no
-// Ready node.
+// NodesReport contains the number of instances that should run, and the number
+// of instances with a Ready node. For each instance without a Ready node, it
+// contains the reason.
 type NodesReport struct {
 	Ready    int        `json:"ready"`
 	Total    int        `json:"total"`
 	NotReady []NotReady `json:"notReady,omitempty"` // the most frequent reason first
-	Error    string     `json:"error,omitempty"`    // why the nodes could not be read
+	Error    string     `json:"error,omitempty"`    // why the lab could not read the nodes
 }
 
 // NotReady is a reason, with the number of instances that it affects.
@@ -117,9 +117,9 @@ func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport
 	}
 }
 
-// reportNodes reads the cloud and the cluster once. It ignores a node with a Lease
-// that was not renewed after the time in the argument named began. The condition
-// Ready of such a node is from an earlier run.
+// reportNodes reads the cloud and the cluster once. It ignores a node if no
+// kubelet or kwok has renewed its Lease after the time in the argument began.
+// The condition Ready of such a node is from an earlier run.
 func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, began time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {

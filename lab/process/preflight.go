@@ -54,8 +54,8 @@ func checkPrograms(c Config) error {
 	return errors.Join(errs...)
 }
 
-// checkEgress checks that the egress configuration can be read. kube-apiserver checks
-// its content.
+// checkEgress checks that this process can read the egress configuration.
+// kube-apiserver checks its content.
 func checkEgress(c Config) error {
 	if c.EgressConfig == "" {
 		return nil
@@ -104,8 +104,8 @@ func checkFileLimit() error {
 	return nil
 }
 
-// checkSpace checks the disk space that a user without root privileges may fill. This space is
-// smaller than the whole free space.
+// checkSpace checks the disk space that a user without root privileges may
+// fill. The file system reserves more free space for root.
 func checkSpace(d Dir, need uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(string(d), &fs); err != nil {

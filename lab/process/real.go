@@ -124,9 +124,9 @@ func (p *plan) clientFlags() []string {
 	return []string{"--show-clients"}
 }
 
-// ipMode returns "VIP" if kube-proxy may send the traffic of pods to a load balancer's
-// address directly to the Service. This is correct for real nodes, because their load
-// balancers keep the client's address.
+// ipMode returns "VIP" for real nodes, because their load balancers keep the
+// client's address. With the mode VIP, kube-proxy sends the traffic of pods to
+// a load balancer's address directly to the Service.
 func (p *plan) ipMode() string {
 	if p.Nodes == lab.Real {
 		return "VIP"

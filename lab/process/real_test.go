@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// layVPC creates the network that a killed lab of real machines leaves behind. It
-// returns the file on which the network namespace is mounted.
+// layVPC creates the network that a killed lab of real machines leaves behind.
+// It returns the file at which layVPC mounted the network namespace.
 func layVPC(t *testing.T, d Dir) (mounted string) {
 	t.Helper()
 	if testing.Short() {
@@ -101,7 +101,7 @@ func TestMachinesWithoutAHypervisorEnd(t *testing.T) {
 	}
 }
 
-// Reset deletes no files while a part of the lab cannot be ended.
+// If Reset cannot end a part of the lab, Reset deletes no files.
 func TestResetKeepsDataOfRunningParts(t *testing.T) {
 	d := newDir(t)
 	file := layVPC(t, d)

@@ -16,12 +16,12 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// Run runs a lab until ctx ends. It stops all components before it returns, and returns
-// nil after a clean stop. An error means an invalid Config, a failed check of the
-// machine (see preflight) or a component that does not start.
+// Run runs a lab until ctx ends. It stops all components before it returns, and
+// returns nil after a clean stop. An error means that the Config is invalid,
+// that preflight found a problem, or that a component does not start.
 //
-// The lab restarts components that die. If the calling process dies, by a second Ctrl-C
-// or by SIGKILL, the kernel kills all programs of the lab.
+// The lab restarts components that die. If the calling process dies, by a
+// second Ctrl-C or by SIGKILL, the kernel kills all programs of the lab.
 func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -127,8 +127,8 @@ func prepare(ctx context.Context, c Config, say func(string, ...any)) (*plan, er
 	return p, nil
 }
 
-// write records the ports and networks in the memory of the data directory, creates missing
-// keys and certificates, and writes the files of the components.
+// write records the ports and networks in lab.json. It creates missing keys and
+// certificates, and writes the files of the components.
 func (p *plan) write(m memory) error {
 	m.Ports, m.Networks = p.ports, p.networks
 	if err := p.DataDir.remember(m); err != nil {
@@ -171,8 +171,9 @@ func (p *plan) writeFiles() error {
 		p.writeEgress(), p.writeWhereCloud())
 }
 
-// writeWhereCloud writes the URL and the token file of the cloud and of its dialects, and
-// the URL of the console, for the commands that call them.
+// writeWhereCloud writes a file for the commands that call the cloud and the
+// console. The file contains the URL and the token file of the cloud and of its
+// dialects, and the URL of the console.
 func (p *plan) writeWhereCloud() error {
 	where := map[string]any{
 		"url": p.ports.url("http", "cloudsim"), "tokenFile": p.dir.AdminToken(), "console": p.ports.url("http", "console"),

@@ -12,16 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLog is the size in bytes above which a component's log is rotated when the component starts.
+// maxLog is the maximum size in bytes of a log that openLog continues.
 const maxLog = 16 << 20
 
-// start runs a component's program with its output in the component's log. The program
-// has its own process group, so a Ctrl-C in the terminal reaches only the supervisor.
-// The program's environment contains no variables of the user. Otherwise etcd would
-// read ETCD_* variables as settings, and kwok would read a file in the user's home.
+// start runs a component's program with its output in the component's log. The
+// program has its own process group, so a Ctrl-C in the terminal reaches only
+// the supervisor. The program's environment contains no variables of the user.
+// With the user's variables, etcd would read ETCD_* variables as settings, and
+// kwok would read a file in the user's home.
 //
-// The kernel kills the program when the thread that called start ends. The caller must
-// lock its goroutine to this thread and stay on it until the program has exited.
+// The kernel kills the program when the thread that called start ends. The
+// caller must lock its goroutine to this thread and stay on it until the
+// program has exited.
 func (d Dir) start(c component) (*exec.Cmd, error) {
 	log, err := d.openLog(c.name)
 	if err != nil {
@@ -52,8 +54,8 @@ func OpenLog(d Dir) (*os.File, error) {
 	return d.openLog(labLog)
 }
 
-// openLog opens a component's log for appending. It first renames a log larger than
-// maxLog to NAME.log.old, so one old log is kept.
+// openLog opens a component's log for appending. It first renames a log larger
+// than maxLog to NAME.log.old, and so replaces an older NAME.log.old.
 func (d Dir) openLog(name string) (*os.File, error) {
 	path := d.LogFile(name)
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {

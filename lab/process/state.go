@@ -23,8 +23,9 @@ type memory struct {
 	Ports map[string]int `json:"ports"`
 	// Networks of the cloud, in which instances have addresses.
 	Networks lab.Networks `json:"networks"`
-	// Seeded is true after the first instances were created. The lab creates these
-	// instances only once, so an instance that the user deletes stays deleted.
+	// Seeded is true after the lab has created the first instances. The lab
+	// creates these instances only once, so an instance that the user deletes
+	// stays deleted.
 	Seeded bool `json:"seeded"`
 }
 
@@ -66,8 +67,9 @@ func identify(pid int) process {
 	// The second field is the command in parentheses and may hold any characters.
 	// Field 3 is the state and field 22 the start time: proc(5).
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	// A zombie counts as ended, unless some of its threads (field 20) still run,
-	// because they hold its files and ports.
+	// A zombie counts as ended. But if some of its threads (field 20) still
+	// run, it counts as running, because these threads hold its files and
+	// ports.
 	if len(fields) < 20 || fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return process{}
 	}
@@ -183,9 +185,10 @@ func (d *diary) noteComponent(name string, change func(*running)) error {
 
 func (d *diary) close() error { return os.Remove(d.dir.path("run.json")) }
 
-// sweep kills the processes that a killed supervisor left, and returns their names.
-// Normally the kernel kills these processes together with their supervisor. sweep handles
-// a process that was just being started, and a kernel that failed to kill a process.
+// sweep kills the processes that a killed supervisor left, and returns their
+// names. Normally the kernel kills these processes together with their
+// supervisor. sweep handles a process that the supervisor was just starting,
+// and a kernel that failed to kill a process.
 func (d Dir) sweep(ctx context.Context) (swept []string, err error) {
 	r, err := d.record()
 	if err != nil {

@@ -27,7 +27,8 @@ type Report struct {
 	Ready      bool              `json:"ready"`
 	Components []ComponentReport `json:"components"`
 
-	// Machines lists which nodes are Ready. It is set only in the report to OnReady.
+	// Machines lists which nodes are Ready. Only the report to OnReady has this
+	// field.
 	Machines *NodesReport `json:"machines,omitempty"`
 }
 

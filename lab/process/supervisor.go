@@ -85,7 +85,7 @@ func (s *supervisor) run(ctx context.Context, units []*unit) error {
 // keep runs a unit and restarts it with a backoff until ctx ends. It returns an error if
 // the unit never becomes ready.
 func (s *supervisor) keep(ctx context.Context, u *unit) error {
-	// The kernel kills the unit's programs when this thread ends: see Dir.start.
+	// The kernel kills the unit's programs when this thread ends (Dir.start).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for _, need := range u.needs {

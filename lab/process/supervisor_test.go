@@ -348,8 +348,8 @@ func startSupervisor(t *testing.T) (Dir, *exec.Cmd, record) {
 	return dir, cmd, rec
 }
 
-// All programs end when their supervisor is killed. A second Ctrl-C has the same effect
-// as SIGKILL: the supervisor ends at once and cannot clean up.
+// All programs end when a signal kills their supervisor. A second Ctrl-C works
+// like SIGKILL: the supervisor ends at once and cannot clean up.
 func TestNothingOutlivesTheSupervisor(t *testing.T) {
 	dir, cmd, rec := startSupervisor(t)
 	if err := cmd.Process.Kill(); err != nil {
@@ -366,7 +366,8 @@ func TestNothingOutlivesTheSupervisor(t *testing.T) {
 	unlock()
 }
 
-// open waits for the lock of a lab that was just killed and returns no error.
+// open waits for the lock of a lab that was just killed, and then returns
+// without an error.
 func TestOpenWaitsForAnEndingLab(t *testing.T) {
 	dir := Dir(t.TempDir())
 	unlock, err := open(t.Context(), dir)

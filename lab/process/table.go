@@ -15,8 +15,8 @@ import (
 )
 
 // components returns the table of components. Each component is below the
-// components that must start before it. The command 'allinone status' shows the
-// components in the same order.
+// components that must start before it. The command 'allinone status' keeps
+// this order.
 func (p *plan) components(log *slog.Logger) ([]component, error) {
 	etcdTLS, err := p.pki.ClientTLS(lab.EtcdCA, "kube-apiserver-etcd-client")
 	if err != nil {
@@ -78,11 +78,11 @@ func (p *plan) cloud() component {
 	}
 }
 
-// ccm runs the cloud controller manager: Kubernetes' controllers with this project's
-// provider. For each node that is not Ready, the CCM asks the cloud every second
-// whether the instance is deleted or stopped. Upstream's default for this interval
-// is five seconds. The CCM does not ask about Ready nodes, so the short interval
-// causes few requests.
+// ccm runs the cloud controller manager: Kubernetes' controllers with this
+// project's provider. For each node that is not Ready, the CCM asks the cloud
+// every second whether the instance still exists and runs. Upstream's default
+// for this interval is five seconds. The CCM does not ask about Ready nodes, so
+// the short interval causes few requests.
 func (p *plan) ccm(conf *tls.Config) component {
 	url := p.ports.url("https", "ccm")
 	_, _, pods := p.podFlags()
