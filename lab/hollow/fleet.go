@@ -94,9 +94,9 @@ func (f *fleet) powered() []machine {
 	return on
 }
 
-// change applies fn to a machine. The parameter seen is an earlier copy of this machine. The
-// method does not call fn if the instance has booted again, was stopped or was replaced after
-// the copy was made.
+// change applies fn to a machine. The parameter seen is an earlier copy of this
+// machine. change does not call fn if the instance has booted, stopped or
+// disappeared since the time of this copy.
 func (f *fleet) change(seen machine, fn func(*machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,9 +112,10 @@ func (f *fleet) sayOnce(seen machine, text string) (news bool) {
 	return news
 }
 
-// put stores a new version of an instance. It resets the state of the boot if the machine was
-// switched on or off. It also resets this state if a machine that is on has a new operation.
-// In this case the machine was rebooted, and the fleet missed the event about the reboot.
+// put stores a new version of an instance. It resets the state of the boot if
+// the machine has started or stopped since the stored version. It also resets
+// this state if a machine that is on has a new operation: then the machine has
+// rebooted, and the fleet missed the event about the reboot.
 func (f *fleet) put(i cloudsim.Instance) {
 	f.mu.Lock()
 	m, now := f.byName[i.Name], machine{Instance: i}

@@ -198,9 +198,9 @@ func (b *book) taken(pods []*corev1.Pod) map[netip.Addr]bool {
 	return taken
 }
 
-// give assigns one free address of each range to a pod. It records the addresses before the
-// caller writes them to the API server. So a retry after a failed write assigns the same
-// addresses.
+// give assigns one free address of each range to a pod. It records the
+// addresses before the caller writes them to the API server. So a retry after a
+// failed write assigns the recorded addresses again.
 func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) ([]netip.Addr, error) {
 	if ips := b.given[p.UID]; ips != nil {
 		return ips, nil
@@ -252,8 +252,9 @@ func next(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Ad
 	return netip.Addr{}, false
 }
 
-// write patches the addresses into a pod's status. The patch contains the pod's uid, so the
-// API server refuses it for a new pod of the same name.
+// write patches the addresses into a pod's status. The patch contains the pod's
+// uid, so the API server refuses the patch for a new pod with the name of this
+// pod.
 func (a *ipam) write(ctx context.Context, p *corev1.Pod, ips []netip.Addr) error {
 	podIPs := make([]corev1.PodIP, len(ips))
 	for i, ip := range ips {

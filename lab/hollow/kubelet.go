@@ -59,8 +59,8 @@ func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interfa
 // because it treats a missing instance as a machine that is off.
 func (k *kubelets) run(ctx context.Context) { k.queue.run(ctx, k.begin) }
 
-// begin waits for the cloud and the API server. It returns false if ctx ends before both
-// answer.
+// begin waits until the cloud and the API server answer. It returns false if
+// ctx ends first.
 func (k *kubelets) begin(ctx context.Context) bool {
 	select {
 	case <-k.fleet.listed:
@@ -236,8 +236,9 @@ func (k *kubelets) patchStatus(ctx context.Context, before, after *corev1.Node) 
 	return ifThere(err)
 }
 
-// ifThere returns nil if err means that the object is gone or was replaced. In this case the
-// informer sends an event, and the node is queued again.
+// ifThere returns nil if err means that the object no longer exists, or that a
+// new object has its name. In this case the informer sends an event, and the
+// event queues the node again.
 func ifThere(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

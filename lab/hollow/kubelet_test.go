@@ -20,8 +20,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
-// A new instance gets the same Node that a kubelet with an external cloud provider would
-// create. The Node lacks the fields that come from the cloud. Then kwok makes the Node Ready.
+// A new instance gets a Node as a kubelet with an external cloud provider would
+// create it. The Node lacks the fields that come from the cloud. Then kwok
+// makes the Node Ready.
 func TestRegisters(t *testing.T) {
 	b := newBench(t)
 	b.create("one", "sim-1b")
@@ -108,8 +109,9 @@ func TestPower(t *testing.T) {
 	b.node("one", "off for good", isOff)
 }
 
-// In a dark zone, machines keep running, but kwok and the responders stop serving these
-// machines. Other zones do not change. After the outage, the machines have the same boot id.
+// In a dark zone, machines keep running, but kwok and the responders stop
+// serving these machines. Other zones do not change. After the outage, the
+// machines still have their boot ids from before the outage.
 func TestDarkZone(t *testing.T) {
 	b := newBench(t)
 	b.create("one", "sim-1a")
@@ -160,8 +162,9 @@ func TestRebootTakesTheNodeDown(t *testing.T) {
 	})
 }
 
-// A new instance with the name of an earlier instance waits until the earlier instance's
-// Node is deleted.
+// A new instance may have the name of an earlier instance. The new instance
+// waits until the cloud controller manager has deleted the earlier instance's
+// Node.
 func TestSameNameWaits(t *testing.T) {
 	b := newBench(t)
 	old := b.create("one", "sim-1a")

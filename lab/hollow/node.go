@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// fakeKey is an annotation and a label. The annotation marks a hollow Node permanently. The
-	// label selects the Node for kwok, and is set while the machine is on.
+	// fakeKey is an annotation and a label. The annotation marks a hollow Node
+	// permanently. A Node has the label while its machine is on, and the label
+	// selects the Node for kwok.
 	fakeKey   = "kwok.x-k8s.io/node"
 	fakeValue = "fake"
 
@@ -39,9 +40,9 @@ func hollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue }
 // handed reports whether a Node has kwok's label, so that kwok renews the Node's lease.
 func handed(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
-// belongs reports whether a Node may belong to a machine. A Node without a provider id may
-// belong to any machine with the Node's name, because a kubelet uses an existing Node of its
-// name.
+// belongs reports whether a Node may belong to a machine. A Node without a
+// provider id may belong to any machine with the Node's name, because a kubelet
+// takes over an existing Node with its name.
 func belongs(n *corev1.Node, m machine) bool {
 	return n.Spec.ProviderID == "" || providerid.Same(n.Spec.ProviderID, m.ProviderID)
 }
@@ -103,17 +104,20 @@ func booted(n *corev1.Node, m machine, typ cloudsim.InstanceType, version string
 	}
 }
 
-// systemUUID returns the UUID of a machine's firmware. The UUID of an instance never
-// changes. No two instances have the same UUID, even in different clouds.
+// systemUUID returns the UUID of a machine's firmware. The UUID of an instance
+// never changes. Two instances never have equal UUIDs, even in different
+// clouds.
 func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 
-// bootID returns the kernel's ID of the current boot. Each operation that started the machine
-// gives a new ID. The ID is derived from the operation and not random. So a restarted
-// hypervisor can detect that the machine has rebooted in the meantime.
+// bootID returns the kernel's ID of the current boot. Each operation that
+// started the machine gives a new ID. The ID is a hash of the operation and not
+// random. So a restarted hypervisor can detect that the machine has rebooted in
+// the meantime.
 func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
 
-// derive returns a UUID (RFC 9562, version 8). The UUID is a hash of the three arguments. Two
-// clouds may have the same instance IDs, so the time of creation is part of the hash.
+// derive returns a UUID (RFC 9562, version 8). The UUID is a hash of the three
+// arguments. The hash includes the time of creation, because instances of two
+// clouds may have equal IDs.
 func derive(purpose string, i cloudsim.Instance, more string) string {
 	data := fmt.Appendf(nil, "%s %s %d %s", purpose, i.ProviderID, i.CreatedAt.UnixNano(), more)
 	return uuid.NewHash(sha256.New(), uuid.Nil, data, 8).String()
@@ -144,9 +148,10 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// statusPatch returns a strategic merge patch of the status. It changes the status of the
-// first Node, before, into the status of the second Node, after. The patch contains the
-// Node's uid, so the API server refuses it for a new Node of the same name.
+// statusPatch returns a strategic merge patch that changes the status of the
+// Node before into the status of the Node after. The patch contains the Node's
+// uid, so the API server refuses the patch for a new Node with the name of this
+// Node.
 func statusPatch(before, after *corev1.Node) ([]byte, error) {
 	was, err := json.Marshal(corev1.Node{Status: before.Status})
 	if err != nil {

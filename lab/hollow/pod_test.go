@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// bind creates a pod that is already scheduled on a node.
+// bind creates a pod with a node in its spec, as after a decision of the
+// scheduler.
 func (b *bench) bind(name, node string) {
 	b.Helper()
 	p := &corev1.Pod{
@@ -95,8 +96,8 @@ func TestPodsFollowPower(t *testing.T) {
 	})
 }
 
-// Two pods of a node never have the same address, even after a restart of the hypervisor. A
-// pod without a free address waits until another pod is gone.
+// Two pods of a node never have equal addresses, even after a restart of the
+// hypervisor. A pod without a free address waits until another pod is gone.
 func TestPodAddresses(t *testing.T) {
 	b := newBench(t)
 	b.nodes()

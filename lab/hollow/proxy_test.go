@@ -151,7 +151,7 @@ func (b *bench) reaches(url string, pods ...any) {
 	})
 }
 
-// refuses waits until connections to url are refused.
+// refuses waits until the kernel refuses connections to url.
 func (b *bench) refuses(url string) {
 	b.Helper()
 	b.await(url+" refuses connections", func() error {
@@ -259,7 +259,8 @@ func (b *bench) health(url string, code int, weight string) {
 	})
 }
 
-// While the Node is being deleted, kube-proxy's /healthz fails, but /livez does not.
+// While a Node has a deletion timestamp, kube-proxy's /healthz fails, but
+// /livez does not.
 func TestProxyHealth(t *testing.T) {
 	b := newBench(t)
 	one, two := b.nodes()
@@ -354,7 +355,7 @@ func TestConnectionHasOnePod(t *testing.T) {
 	}
 	b.endpoints(svc, pod("web-9", "10.1.0.9", "one"))
 	b.reaches(url(one, port, "/"), "web-9")
-	// net/http does not retry a POST, so the test sees the reset.
+	// net/http does not retry a POST, so the POST fails after the reset.
 	if resp, err := kept.Post(url(one, port, "/"), "text/plain", nil); err == nil {
 		resp.Body.Close()
 		t.Errorf("a connection to a deleted pod answered %s", resp.Status)
@@ -374,7 +375,8 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// The responder answers a UDP datagram with the same text as an HTTP request.
+// The responder answers a UDP datagram with the text of the answer to an HTTP
+// request.
 func TestUDP(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.nodes()

@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
-// workers is the maximum number of nodes that a queue handles at the same time.
+// workers is the maximum number of nodes that a queue handles concurrently.
 const workers = 8
 
 // nodeQueue holds the names of nodes that need a sync.

@@ -67,9 +67,10 @@ func (s *socket) shut() {
 	s.served.Wait()
 }
 
-// sync opens and closes ports until the open ports equal the keys of the map want. It gives
-// each socket its view from this map. A port that is already open keeps its socket. sync
-// reports whether all ports are open. It logs a failure only if the reason is new.
+// sync opens and closes ports until the open ports equal the keys of the map
+// named want. It gives each socket its view from this map. A port that is
+// already open keeps its socket. sync reports whether all ports are open. It
+// logs a failure only if the reason is new.
 func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complete bool) {
 	for key, s := range r.open {
 		if want[key] == nil || s.dead.Load() {
@@ -147,9 +148,9 @@ func (r *responder) listen(ctx context.Context, key socketKey, v *view) (*socket
 	return s, nil
 }
 
-// server returns a server that limits the size and time of a request's header, and the
-// idle time between requests. It also limits the time of an answer, except in the
-// kubelet's API.
+// server returns a server that limits the size and time of a request's header,
+// and the idle time between requests. For all roles but the kubelet's API, it
+// also limits the time of an answer.
 func (r *responder) server(role role, now func() *view) *http.Server {
 	srv := &http.Server{
 		ReadHeaderTimeout: 5 * time.Second,
@@ -184,10 +185,10 @@ func (r *responder) ended(key socketKey, s *socket, err error) {
 	r.broke()
 }
 
-// echo answers each datagram as if it were a pod, until conn is closed. It ignores datagrams
-// that begin like an answer. Otherwise an attacker could forge a datagram with the address
-// and port of another hollow node as its source. Then the two nodes would answer each other
-// for ever.
+// echo answers each datagram as if it were a pod, until the caller closes conn.
+// It ignores datagrams that begin like an answer. Without this rule, an
+// attacker could forge a datagram with the address and port of another hollow
+// node as its source. Then the two nodes would answer each other for ever.
 func echo(conn net.PacketConn, now func() *view) error {
 	var turn atomic.Uint64
 	buf := make([]byte, len(answerPrefix)) // the rest of the datagram is not needed
@@ -200,7 +201,7 @@ func echo(conn net.PacketConn, now func() *view) error {
 			continue
 		}
 		v := now()
-		// The result is ignored, because UDP does not guarantee delivery.
+		// Ignore the result, because UDP does not guarantee delivery.
 		_, _ = conn.WriteTo([]byte(v.answer(v.pick(&turn, client), client.String()).String()), client)
 	}
 }

@@ -19,8 +19,8 @@ type endpoint struct {
 	pod   string // "" if the endpoint is not a pod
 	node  string
 	ready bool
-	// lingers is true for an endpoint that terminates and still serves. Such an endpoint
-	// is used only if no endpoint is ready.
+	// lingers is true for an endpoint that terminates and still serves. The
+	// responder uses such an endpoint only if no endpoint is ready.
 	lingers   bool
 	terminate bool
 	zoneHints []string
@@ -115,9 +115,9 @@ func (t *table) add(svc *corev1.Service, behind []*discoveryv1.EndpointSlice) {
 	}
 }
 
-// fill reads the endpoints of s from the EndpointSlices of the Service. It takes each address
-// only once. If a running pod and a terminating pod have the same address, the method stores
-// only the running pod.
+// fill reads the endpoints of s from the EndpointSlices of the Service. It
+// takes each address only once. If a running pod and a terminating pod share an
+// address, fill stores only the running pod.
 func (s *service) fill(behind []*discoveryv1.EndpointSlice) {
 	byAddr := map[netip.AddrPort]endpoint{}
 	for _, slice := range behind {
