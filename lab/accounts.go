@@ -44,10 +44,10 @@ func ensureAccount(ctx context.Context, c *client.Client, want Account) (cloudsi
 	return a, err
 }
 
-// EnsureToken makes sure that a service account has its role, and that the given file
-// contains a valid token of the account. The cloud shows the secret of a token only once.
-// If the file is lost or was never written, EnsureToken deletes the account's tokens and
-// creates a new token.
+// EnsureToken makes sure that a service account has its role, and that the
+// given file contains a valid token of the account. The cloud shows the secret
+// of a token only once. Without the file, EnsureToken therefore deletes the
+// account's tokens and creates a new token.
 func EnsureToken(ctx context.Context, c *client.Client, want Account, file string) error {
 	a, err := ensureAccount(ctx, c, want)
 	if err != nil {
@@ -79,10 +79,11 @@ func EnsureToken(ctx context.Context, c *client.Client, want Account, file strin
 	return WriteFile(file, []byte(t.Secret+"\n"))
 }
 
-// Seed creates the components' service accounts, and writes the token of each account to
-// the file that the function tokenFile returns. If first is true, it also creates the
-// instances. After an interruption, Seed can run again, because the cloud returns
-// existing instances of the same name.
+// Seed creates the components' service accounts, and writes the token of each
+// account to the file that the function tokenFile returns. If first is true, it
+// also creates the instances. After an interruption, the caller can call Seed
+// again, because the cloud returns an existing instance for a request with its
+// name.
 func Seed(ctx context.Context, c *client.Client, tokenFile func(component string) string, nodes Nodes, instances int, first bool) error {
 	for _, a := range nodes.accounts() {
 		if err := EnsureToken(ctx, c, a, tokenFile(a.Name)); err != nil {

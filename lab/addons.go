@@ -145,7 +145,8 @@ func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds stri
 	return nil
 }
 
-// VolumeDriver is the name of the CSI driver. volumes.yaml contains the same name.
+// VolumeDriver is the name of the CSI driver. The file volumes.yaml repeats
+// this name.
 const VolumeDriver = "csi.cloudsim.dev"
 
 // KwokConfig is the configuration of kwok: the stages of nodes and pods.

@@ -121,10 +121,10 @@ func (p PKI) NetworkProxy(server string) *real.NetworkProxy {
 	return &real.NetworkProxy{Server: server, CA: p.CertFile(ProxyCA), Issue: p.issueAgent}
 }
 
-// issueAgent signs the certificate of a machine's agent. The certificate contains the
-// names, addresses and pod ranges of the instance, so the agent cannot receive
-// connections to other nodes. The agent reads the same identifiers from the metadata
-// service.
+// issueAgent signs the certificate of a machine's agent. The certificate
+// contains the names, addresses and pod ranges of the instance, so the agent
+// cannot receive connections to other nodes. The agent reads these identifiers
+// from the metadata service.
 func (p PKI) issueAgent(i cloudsim.Instance) (certPEM, keyPEM []byte, err error) {
 	ca, err := p.load(ProxyCA)
 	if err != nil {

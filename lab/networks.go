@@ -72,9 +72,9 @@ func RealNetworks(octet int) Networks {
 	}
 }
 
-// LoadBalancers6 derives an IPv6 range from the field LoadBalancers. So labs that run
-// at the same time have different IPv6 ranges too. It returns "" for a VPC, which has
-// no IPv6.
+// LoadBalancers6 derives an IPv6 range from the field LoadBalancers, so that
+// two running labs never share an IPv6 range. It returns "" for a VPC, which
+// has no IPv6.
 func (n Networks) LoadBalancers6() string {
 	if n.VPC != "" {
 		return ""
@@ -159,10 +159,11 @@ func ClaimRealNetworks(ctx context.Context, last Networks) (n Networks, release 
 	return last, nil, fmt.Errorf("this host has routes into every network between 10.%d.0.0 and 10.%d.0.0", FirstVPC, lastVPC+1)
 }
 
-// claim reserves the networks for this process until it calls release or ends. The
-// reservation is an abstract Unix socket (unix(7)), so it is valid in this network
-// namespace. It is atomic: labs that start at the same time get different networks. If
-// another process has the reservation, claim returns errClaimed.
+// claim reserves the networks for this process until the caller calls release,
+// or until the process ends. The reservation is an abstract Unix socket
+// (unix(7)), so it is valid only in this network namespace. The reservation is
+// atomic: two labs that start concurrently get different networks. If another
+// process has the reservation, claim returns errClaimed.
 func (n Networks) claim() (release func(), err error) {
 	l, err := net.Listen("unix", "@cloudsim/networks/"+n.Instances)
 	if errors.Is(err, unix.EADDRINUSE) {

@@ -39,8 +39,9 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 	}
 }
 
-// Two labs that start at the same time get different networks, although no program
-// listens in them yet. A lab that starts again waits for the end of its killed process.
+// Two labs that start concurrently get different networks, although no program
+// listens in these networks yet. A lab that starts again waits for the end of
+// its killed process.
 func TestClaimNetworks(t *testing.T) {
 	first, release, err := ClaimHollowNetworks(t.Context(), Networks{})
 	if err != nil {

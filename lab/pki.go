@@ -145,8 +145,9 @@ func (p PKI) load(name string) (*cert.Pair, error) {
 	return pair, nil
 }
 
-// RenewProxy makes new certificates for the lab's proxy server and for its own agent if
-// the current certificates expire soon. Both programs read the new files without a restart.
+// RenewProxy makes new certificates for the lab's proxy server and for its own
+// agent if the current certificates expire soon. The server and the agent read
+// the new files without a restart.
 func (p PKI) RenewProxy(now time.Time) error {
 	p.Now = now
 	ca, err := p.load(ProxyCA)
@@ -203,8 +204,8 @@ func (l leaf) is(c *x509.Certificate) bool {
 		slices.EqualFunc(c.IPAddresses, l.ips, net.IP.Equal)
 }
 
-// issue makes a key, signs template with ca, and writes both files. If ca is nil, the
-// certificate is self-signed.
+// issue makes a key, signs template with ca, and writes the key and the
+// certificate to files. If ca is nil, the certificate is self-signed.
 func (p PKI) issue(name string, template *x509.Certificate, ca *cert.Pair) (*cert.Pair, error) {
 	pair, err := cert.Sign(template, ca, p.Now)
 	if err != nil {

@@ -204,8 +204,9 @@ func TestUsersHaveRBACRules(t *testing.T) {
 	}
 }
 
-// The certificates of the proxy server and of the lab's agent are renewed 30 days before
-// their end. The certificates of other components do not change.
+// The lab renews the certificates of the proxy server and of its own agent 30
+// days before their end. It does not renew the certificates of other
+// components.
 func TestProxyCertificatesAreRenewed(t *testing.T) {
 	now := time.Now()
 	keys := PKI{Dir: t.TempDir(), Now: now}
