@@ -16,15 +16,16 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// Dir is a lab with components that run in containers. docker-compose.yaml starts
-// the containers. Components call each other by their service names. The value is the
-// absolute path of a folder with one subfolder for each service. Each subfolder is a
-// volume of its service only, so a service sees its own keys and no others.
+// Dir is a lab with components that run in containers. docker-compose.yaml
+// starts the containers. Components call each other by their service names. The
+// value is the absolute path of a folder with one subfolder for each service.
+// Each subfolder is a volume of its service only, so a service can read its own
+// keys and no others.
 type Dir string
 
-// services lists the services that read files from Dir, and the keys that
-// each service gets. The service's subfolder is mounted in its container at the same
-// path at which Init writes the files.
+// services lists the services that read files from Dir, and the keys that each
+// service gets. The container of a service mounts the service's subfolder at
+// the path at which Init writes the files.
 var services = []struct {
 	name  string
 	files []string
@@ -124,10 +125,10 @@ func (c Dir) fill(p lab.PKI, service string, files []string, user string) error 
 	return p.WriteKubeconfig(c.file(service, "kubeconfig"), apiURL, user)
 }
 
-// Seed creates the objects that the other services need in the cluster and in the cloud.
-// The cluster and the cloud must be ready. It applies the roles, makes service accounts,
-// and writes the accounts' tokens for the services. The first call also creates the
-// instances.
+// Seed creates the objects that the services need in the cluster and in the
+// cloud. The cluster and the cloud must be ready. Seed applies the roles, makes
+// service accounts, and writes the accounts' tokens for the services. The first
+// call also creates the instances.
 func (c Dir) Seed(ctx context.Context, instances int, nodes lab.Nodes) error {
 	k, err := lab.Connect(c.file("toolbox", "kubeconfig"), "")
 	if err != nil {
@@ -142,7 +143,7 @@ func (c Dir) Seed(ctx context.Context, instances int, nodes lab.Nodes) error {
 			return fmt.Errorf("service account of the router: %w", err)
 		}
 	}
-	done := c.file("seed", "lab.json") // exists after the first instances were created
+	done := c.file("seed", "lab.json") // exists after the first call has created the instances
 	before, err := lab.ReadIfThere(done)
 	if err != nil {
 		return err
