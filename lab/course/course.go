@@ -72,7 +72,7 @@ type Command struct {
 	Line  string // for a shell; may have several lines
 	Want  string // expected output
 	Fails bool   // the exit code is not 0
-	Until bool   // the expected output may appear later, so the command can be repeated
+	Until bool   // the expected output may appear later, so Run may repeat the command
 }
 
 // Check is a command that tests a statement.
@@ -104,7 +104,7 @@ func Read(pages fs.FS) ([]Lab, error) {
 	return labs, errors.Join(errs...)
 }
 
-// Find returns the lab with this id or number. Leading zeros of the number may be left out.
+// Find returns the lab with this id or number, with or without leading zeros.
 func Find(labs []Lab, name string) (Lab, error) {
 	var ids []string
 	for _, l := range labs {

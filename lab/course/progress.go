@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Progress is the state of a course that is saved between commands. The zero value is the
-// state before the first lab.
+// Progress is the state of a course, which the commands save. The zero value is
+// the state before the first lab.
 type Progress struct {
 	Now   string          `json:"now,omitempty"` // the lab that the user started last and did not reset
 	Steps map[string]int  `json:"steps"`         // number of finished steps by lab
@@ -43,7 +43,7 @@ func (p *Progress) Advance(l Lab) {
 	}
 }
 
-// Over reports whether every step of l is done.
+// Over reports whether the user has finished every step of l.
 func (p Progress) Over(l Lab) bool { return p.Steps[l.ID] >= len(l.Steps) }
 
 // Forget removes the progress of l after a reset. A finished lab stays in Done.

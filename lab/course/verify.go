@@ -33,7 +33,8 @@ func (f Finding) Print(w io.Writer) {
 	fmt.Fprintf(w, "✘ %s\n    ran       %s\n    saw       %s\n    expected  %s\n", f.Says, indent(f.Line), indent(f.Saw), indent(f.Want))
 }
 
-// indent indents all lines of s except the first. It returns "nothing" if s is empty.
+// indent indents all lines of s after the first line. It returns "nothing" if s
+// is empty.
 func indent(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -73,9 +74,9 @@ func Good(found []Finding) bool {
 	return !slices.ContainsFunc(found, func(f Finding) bool { return !f.Good })
 }
 
-// Run runs a command and returns its output. If c.Until is set, Run repeats the command until
-// the result equals the result on the page or the timeout is over. If the last result differs
-// from the page, the error is a *Differs.
+// Run runs a command and returns its output. If c.Until is true, Run repeats
+// the command until the result equals the result on the page or the timeout is
+// over. If the last result differs from the page, the error is a *Differs.
 func (c Command) Run(ctx context.Context, sh Shell, timeout time.Duration) (printed string, err error) {
 	late := time.Now().Add(timeout)
 	for {
