@@ -59,7 +59,7 @@ func (a *Agent) Ready() error {
 // Run keeps the agent connected until ctx ends. Then it tells the servers that the agent drains,
 // and waits up to the drain timeout for connections to end. It cuts the remaining connections.
 func (a *Agent) Run(ctx context.Context) error {
-	// After the end of ctx, sessions continue until they are drained.
+	// After the end of ctx, sessions continue until their connections have ended.
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var running sync.WaitGroup
@@ -78,9 +78,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// rest waits for a random time around d, so that agents do not call at the same time. After the
-// end of a session, rest waits only for a short random time. It still waits, because the server
-// may be busy.
+// rest waits for a random time around d, so that agents do not all call at one moment. After the
+// end of a session, rest waits only for a short random time, because the server may be busy.
 func (a *Agent) rest(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // no secret
 	defer t.Stop()
@@ -125,14 +124,14 @@ func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	return err == nil && !failed.Load()
 }
 
-// place is the address of a server, or of a load balancer in front of several servers.
+// place is an address that the agent calls. A server or a load balancer has this address.
 type place struct {
 	addr string // IP:port
 	host string // host as configured, for TLS
 }
 
-// places resolves the names of the servers. It returns all addresses found, together with an
-// error for each name that cannot be resolved.
+// places resolves the names of the servers. It returns all addresses that it has found, and an
+// error for each name without an address.
 func (a *Agent) places(ctx context.Context) ([]place, error) {
 	var all []place
 	var errs []error
@@ -228,9 +227,8 @@ func (a *Agent) call(ctx, live context.Context, p place, running *sync.WaitGroup
 	return nil
 }
 
-// add stores a session and returns true, unless there is a session with the same server. If the
-// agent has a session with the same server, add records the new address of the server in this
-// older session and returns false.
+// add stores a session and returns true. If the agent already has a session with this server, add
+// only records the new address of the server in the older session, and returns false.
 func (a *Agent) add(s *session) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

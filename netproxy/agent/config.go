@@ -22,7 +22,7 @@ type Counter interface {
 
 // Config configures an agent. Default returns suitable values for most fields.
 type Config struct {
-	// ID identifies the agent. Two agents with the same ID must reach the same targets.
+	// ID identifies the agent. Two agents with equal IDs must reach the same targets.
 	ID string
 	// Identifiers are the destinations for which servers prefer this agent.
 	Identifiers wire.Identifiers
@@ -47,8 +47,8 @@ type Config struct {
 	// Streams offers the extension of the protocol to servers. Package wire describes the
 	// extension.
 	Streams bool
-	// DialLocal allows targets at loopback, link-local and unspecified addresses. Such targets
-	// include every local service of the agent's machine, and metadata services.
+	// DialLocal allows targets at loopback, link-local and unspecified addresses. At these
+	// addresses are metadata services and every local service of the agent's machine.
 	DialLocal bool
 
 	SyncInterval    time.Duration // between two checks for missing servers

@@ -30,7 +30,7 @@ const (
 	// connectTimeout limits the time until a server answers a call, including dialTimeout.
 	// Upstream's agent has no limit.
 	connectTimeout = 10 * time.Second
-	// keepaliveTimeout limits the time until a keepalive ping is answered.
+	// keepaliveTimeout limits the time until the server answers a keepalive ping.
 	keepaliveTimeout = 10 * time.Second
 	// maxDials limits the simultaneous dials for one server.
 	maxDials = 4096
@@ -137,7 +137,7 @@ func (s *session) greet(ctx context.Context) error {
 	return s.read(h)
 }
 
-// hangUp closes the connection to the server. This also ends every stream of the session.
+// hangUp closes the connection to the server, and so ends every stream of the session.
 func (s *session) hangUp() {
 	_ = s.cc.Close() // an error means that it is closed already
 }
@@ -217,7 +217,7 @@ func (s *session) serve() error {
 	return err
 }
 
-// handle processes a packet. It never waits for a target, except in Queue.Push.
+// handle processes a packet. It does not wait for a target. Only Queue.Push waits.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_REQ:

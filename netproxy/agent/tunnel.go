@@ -112,8 +112,8 @@ func causeOf(err error) wire.Cause {
 	return wire.Failed
 }
 
-// stallProbe is how long a target may block before the agent checks that the client still
-// exists.
+// stallProbe is the time for which a target may block. After this time, the agent checks that the
+// client still exists.
 const stallProbe = 20 * time.Second
 
 // tunnel is a connection with its own stream.
@@ -203,12 +203,12 @@ func (t *tunnel) send(c *wire.Chunk) error {
 	return t.stream.SendMsg(c)
 }
 
-// wanted sends an empty chunk while a target is blocked. It returns an error if the stream has
-// ended because the client has disconnected.
+// wanted sends an empty chunk while the target does not read. It returns an error if the stream
+// has ended because the client has disconnected.
 func (t *tunnel) wanted() error { return t.send(&wire.Chunk{Kind: wire.Data}) }
 
-// toTarget writes the server's bytes to the target until the stream ends. It returns an error
-// unless the stream ended normally.
+// toTarget writes the server's bytes to the target until the stream ends. It returns nil after a
+// normal end of the stream.
 func (t *tunnel) toTarget() error {
 	if _, err := t.stream.Header(); err != nil { // after the header gRPC stores no message for a retry
 		return err
