@@ -45,13 +45,13 @@ func Connect(a Access) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(conf)
 }
 
-// nodeNameClaim is a key in the result of a TokenReview. If the token is bound to a pod, the
-// value of this key is the name of the pod's node. Kubernetes sets this key since v1.32.
+// nodeNameClaim is a key in the result of a TokenReview. For the token of a pod, its value is the
+// name of the pod's node. Kubernetes sets this key since v1.32.
 const nodeNameClaim = "authentication.kubernetes.io/node-name"
 
-// Reviewer checks the tokens of the agents' service account by TokenReview. A token that is
-// bound to a pod grants the identifiers of the pod's node: the node's name, addresses and pod
-// ranges. Reviewer needs the permission to list nodes.
+// Reviewer checks the tokens of the agents' service account with TokenReviews. The token of a pod
+// grants the identifiers of the pod's node: the node's name, addresses and pod ranges. Reviewer
+// needs the permission to list nodes.
 type Reviewer struct {
 	API            kubernetes.Interface
 	Namespace      string

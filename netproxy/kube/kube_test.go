@@ -23,9 +23,8 @@ func node(name string, pods []string, addresses ...string) *corev1.Node {
 	return n
 }
 
-// A token grants the identifiers of the node that it is bound to. The token grants no
-// address that another node also reports. It grants no host name that the node itself
-// reports.
+// The token of a pod grants the identifiers of the pod's node. The token grants no address that
+// another node also reports. It grants no host name that the node itself reports.
 func TestReviewer(t *testing.T) {
 	api := fake.NewClientset(
 		node("node-1", []string{"10.1.0.0/24", "fd00:1::/64"}, "10.0.0.1", "fd00::1"),
