@@ -40,8 +40,8 @@ func newCable(t *testing.T, to string) *cable {
 	return w
 }
 
-// carry copies until one side is closed. While the field silent is true, the network is broken,
-// and carry discards the bytes.
+// carry copies until one side closes its connection. After the close of the channel silent, carry
+// discards the bytes, as a broken network does.
 func (w *cable) carry(to, from net.Conn) {
 	for buf := make([]byte, 32<<10); ; {
 		n, err := from.Read(buf)
@@ -99,9 +99,9 @@ func startFlood(t *testing.T, c net.Conn) {
 }
 
 // If the connection between agent and server breaks during transfers, the tunnelled connections
-// through this agent end. Both their clients and their targets see the end. Connections through
-// another agent continue. Server and agent detect a closed connection at once. They detect a
-// connection that carries no more bytes within seconds.
+// through this agent end for their clients and for their targets. Connections through another
+// agent continue. Server and agent detect a closed connection at once. They need a few seconds to
+// detect a connection that carries no more bytes.
 func TestBrokenConnectionToAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breaks func(*cable)

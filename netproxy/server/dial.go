@@ -17,12 +17,12 @@ type link interface {
 	// caller must free the chunk.
 	recv(c *wire.Chunk) error
 	// carry calls the function up once, on a goroutine of the link. The function up sends the
-	// client's data by calling its argument send. A call of send blocks while the target does
-	// not read. When the function up returns, the link ends with the error from this function.
-	// If the link must end because the client is blocked, the link calls the function cut. The
-	// function cut stops writes to the client, if the frontend can stop them.
+	// client's data by calling its argument send. A call of send blocks while the target does not
+	// read. When the function up returns, the link ends with the error from this function. If the
+	// link must end while the client does not read, the link calls the function cut. The function
+	// cut stops writes to the client, if the frontend can stop them.
 	carry(up func(send func(*wire.Chunk) error) error, cut func())
-	// drop ends a link for which carry was not called.
+	// drop ends a link. The caller must not have called carry for this link.
 	drop()
 }
 
@@ -38,7 +38,7 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Values of the label reason. Most of them are upstream's.
+// Values of the label reason, most of them with upstream's names.
 const (
 	reasonNoAgent       = "no_agent"
 	reasonErrorResponse = "error_response"
@@ -89,8 +89,8 @@ func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
 	return nil, nil, last
 }
 
-// noAgent returns the failure for a dial without an agent. The error says whether no agent is
-// connected, or whether the strategies choose none of the connected agents.
+// noAgent returns the failure for a dial without an agent. The error says whether no agent has a
+// session, or whether the strategies choose none of the agents.
 func (s *Server) noAgent(t target) *failure {
 	if n := len(s.agents.list()); n > 0 {
 		return &failure{reasonNoAgent, fmt.Errorf("the strategies %v select none of the %d network proxy agents for %s", s.cfg.Strategies, n, t.host)}
@@ -170,7 +170,7 @@ func (s *session) expect() (int64, *pendingDial, error) {
 	}
 }
 
-// claim removes a pending dial and returns it, so that each dial is answered once.
+// claim removes a pending dial and returns it, so that the dial gets only one answer.
 func (s *session) claim(random int64) *pendingDial {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -226,8 +226,8 @@ func oneLine(text string) string {
 	return text[:min(len(text), most)]
 }
 
-// toTarget sends the client's data. It runs on the link's goroutine. It returns when both
-// directions have ended, or when one direction has failed.
+// toTarget sends the client's data. It runs on the link's goroutine. It returns when the client
+// and the target have ended their data, or when one direction has failed.
 func (t *tunnelled) toTarget(send func(*wire.Chunk) error) error {
 	if len(t.first) > 0 {
 		first := t.first
@@ -322,7 +322,7 @@ func (t *tunnelled) copyBack(l link) error {
 }
 
 // halfClosed counts the end of a direction, and reports whether both directions have ended. After
-// the first end, it starts watchSilence for the other direction, because a lost client looks like
+// the first end, it starts watchSilence for the open direction, because a lost client looks like
 // a client that has ended its direction.
 func (t *tunnelled) halfClosed() (both bool) {
 	if t.ends.Add(1) == 2 {

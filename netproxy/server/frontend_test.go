@@ -116,7 +116,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	}
 }
 
-// Datagrams of up to 60,000 bytes arrive complete, and are not merged.
+// Datagrams of up to 60,000 bytes arrive complete and separately.
 func TestUDP(t *testing.T) {
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -156,7 +156,7 @@ func TestUDP(t *testing.T) {
 				t.Errorf("%s: sent %d bytes, got %d", w.name, size, len(got))
 			}
 		}
-		// Datagrams that follow each other quickly are not merged.
+		// The proxy does not merge datagrams that follow each other quickly.
 		const burst = 100
 		for range burst {
 			if err := s.SendMsg(data(id, strings.Repeat("y", 100))); err != nil {
@@ -171,7 +171,7 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// If one side has ended and the other side is silent, the connection ends.
+// If one side has ended and the peer is silent, the connection ends.
 func TestSilenceAfterHalfCloseEnds(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.HalfCloseTimeout = 100 * time.Millisecond })
 	b.agent("one")

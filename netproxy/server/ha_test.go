@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// An agent with several servers connects to all of them. If one server stops, the agent stays
-// connected to the other servers. When the stopped server is back, the agent connects to it
+// An agent with several servers connects to each server. If one server stops, the agent stays
+// connected to the remaining servers. When the stopped server is back, the agent connects to it
 // again.
 func TestSeveralServers(t *testing.T) {
 	one := newBench(t, func(c *server.Config) { c.ID = "one" })
@@ -31,7 +31,8 @@ func TestSeveralServers(t *testing.T) {
 	again.await("the agent to connect again", func() bool { return again.has("a") })
 }
 
-// If several servers share an address, the agent calls until it is connected to all of them.
+// If several servers share an address, the agent calls this address until it has a session with
+// each server.
 func TestServersBehindOneAddress(t *testing.T) {
 	one := newBench(t, func(c *server.Config) { c.ID, c.Count = "one", 2 })
 	two := newBench(t, func(c *server.Config) { c.ID, c.Count = "two", 2 })

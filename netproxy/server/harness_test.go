@@ -26,7 +26,7 @@ import (
 // testTimeout is how long a test waits for an expected event.
 const testTimeout = 30 * time.Second
 
-// bench is a server with both frontends on Unix sockets.
+// bench is a server with a gRPC frontend and an HTTP CONNECT frontend on Unix sockets.
 type bench struct {
 	testing.TB
 	server  *server.Server
@@ -259,7 +259,7 @@ func target(t testing.TB, f func(*net.TCPConn)) (addr string) {
 // echo sends back all bytes that it receives.
 func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 
-// roundTrip sends text and expects the same text back.
+// roundTrip sends text and expects this text back.
 func roundTrip(t testing.TB, c net.Conn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {

@@ -102,7 +102,7 @@ func TestAnswerComesFirst(t *testing.T) {
 	}
 }
 
-// The server answers or ignores invalid packets of a client. Other clients are not affected.
+// The server answers or ignores invalid packets of a client, and still serves other clients.
 func TestHostileClient(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")
@@ -140,7 +140,7 @@ func TestHostileClient(t *testing.T) {
 	roundTrip(t, good, "still here")
 }
 
-// A dial that cannot succeed is refused at once with a reason.
+// The server refuses a dial that cannot succeed at once, and the answer contains the reason.
 func TestRefusals(t *testing.T) {
 	b := newBench(t)
 	for _, d := range b.dialers() {
@@ -448,8 +448,8 @@ func (r *rotating) Authenticate(_ context.Context, token string) (wire.Identifie
 	return wire.Identifiers{}, server.ErrDenied
 }
 
-// After connections were opened and dropped in different ways, no goroutine and no file is
-// left.
+// The test opens many connections and drops them in different ways. At the end, no additional
+// goroutine and no additional file exists.
 func TestNothingLeaks(t *testing.T) {
 	rounds := 5000
 	if testing.Short() {

@@ -82,9 +82,9 @@ func (b *bench) greet(conf func() (*tls.Config, error), md ...string) error {
 	return s.RecvMsg(&client.Packet{})
 }
 
-// A compromised node cannot claim the identifiers of another node. The server refuses the agent
-// of the compromised node if this agent claims such identifiers. So this agent gets no
-// connections to the other node.
+// A compromised node cannot claim the identifiers of another node. The server refuses an agent
+// that states identifiers beyond its certificate. So the agent of the compromised node gets no
+// connections to the second node.
 func TestNodeCannotClaimOthers(t *testing.T) {
 	a := newAuthority(t)
 	b := newBench(t, func(c *server.Config) {
@@ -169,7 +169,8 @@ func TestTokenCannotClaimOthers(t *testing.T) {
 	}
 }
 
-// A server refuses a configuration that authenticates no agent, unless InsecureAgents is set.
+// A server refuses a configuration that authenticates no agent. InsecureAgents permits such a
+// configuration.
 func TestAgentsMustBeAuthenticated(t *testing.T) {
 	cfg := server.Default()
 	cfg.ID, cfg.Agents = "one", listen(t, "tcp", "127.0.0.1:0")

@@ -22,8 +22,7 @@ const packetTypes = 7
 
 const prefix = "konnectivity_network_proxy_server_"
 
-// metrics holds the metrics of a server. Where upstream has the same metric, the name is
-// upstream's.
+// metrics holds the metrics of a server. A metric that upstream also has gets upstream's name.
 type metrics struct {
 	dialSeconds     prometheus.Histogram
 	lifetime        prometheus.Histogram

@@ -75,9 +75,9 @@ func (s *session) closedByAgent(p *wire.Packet) {
 	}
 }
 
-// recv returns the data from the queue. After the agent has closed the connection without an
-// error and the queue is empty, recv returns io.EOF. Upstream's agent always closes both
-// directions. If the agent reports no error, the client still gets the queued data.
+// recv returns the data from the queue. If the agent closes the connection without an error, the
+// client still gets the queued data, and then recv returns io.EOF. Upstream's agent always closes
+// both directions.
 func (l *plainLink) recv(c *wire.Chunk) error {
 	data, err := l.queue.Pop()
 	*c = wire.Chunk{Kind: wire.Data, Data: data}
@@ -111,8 +111,8 @@ func (l *plainLink) send(c *wire.Chunk) error {
 	return l.session.out.Send(l.session.ctx, wire.DataPacket(l.id, c.Data))
 }
 
-// drop asks the agent to close the connection, unless the agent has closed it already. The
-// request can arrive before data that Send has queued.
+// drop asks the agent to close the connection. If the agent has closed the connection already,
+// drop does nothing. The request can arrive before data that Send has queued.
 func (l *plainLink) drop() {
 	if l.session.removePlain(l.id) != nil {
 		l.session.out.Post(wire.CloseRequest(l.id))

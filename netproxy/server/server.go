@@ -59,7 +59,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	return s.Run(ctx)
 }
 
-// keepaliveTimeout limits the time until a keepalive ping is answered.
+// keepaliveTimeout limits the time until the peer answers a keepalive ping.
 const keepaliveTimeout = 5 * time.Second
 
 // grpcServer returns a gRPC server with little memory per idle stream. If conf is nil, it uses
@@ -109,8 +109,8 @@ func (s *Server) frontendServer(conf *tls.Config) *grpc.Server {
 func (s *Server) Run(ctx context.Context) error {
 	agents := s.agentServer()
 
-	// After the end of ctx, the connections of clients continue until they are drained. The
-	// sessions with agents end last.
+	// After the end of ctx, the connections of clients continue until they end or the drain
+	// timeout is over. The sessions with agents end last.
 	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	ctx, stop := context.WithCancel(ctx)
@@ -181,8 +181,8 @@ func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 // connection for each stream.
 const maxCalls = 1000
 
-// serveFrontend accepts clients until ctx ends. Clients that are already connected continue until
-// they disconnect, or until the end of the context in the parameter hard.
+// serveFrontend accepts clients until ctx ends. Connected clients continue until they disconnect,
+// or until the end of the context in the parameter hard.
 func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 	if f.Mode == HTTPConnect {
 		return s.serveConnects(ctx, hard, connectTLS(keepAlive(f.Listener), f.TLS))

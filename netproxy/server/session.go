@@ -85,8 +85,8 @@ func (s *Server) connect(_ any, stream grpc.ServerStream) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// introduce reads the agent's metadata and returns a session. It returns an error for an agent
-// that is not allowed.
+// introduce reads the agent's metadata and returns a session. It returns an error if the agent
+// may not connect.
 func (s *Server) introduce(stream grpc.ServerStream) (*session, error) {
 	ctx := stream.Context()
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -224,7 +224,7 @@ func (s *session) read(stream grpc.ServerStream) error {
 	}
 }
 
-// handle processes a packet. It never waits for a client, except in Queue.Push.
+// handle processes a packet. It does not wait for a client. Only Queue.Push waits.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_RSP:

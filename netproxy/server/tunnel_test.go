@@ -48,7 +48,7 @@ func (w way) bench(t testing.TB, change ...func(*server.Config)) *bench {
 	return b
 }
 
-// everyWay runs f for both frontends over every protocol.
+// everyWay runs f for each frontend over every protocol.
 func everyWay(t *testing.T, f func(t *testing.T, d dialer, streams bool)) {
 	for _, w := range wires {
 		t.Run(w.name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestEcho(t *testing.T) {
 	})
 }
 
-// Bytes arrive complete and in order, in both directions at the same time.
+// Bytes arrive complete and in order, in two directions concurrently.
 func TestBulk(t *testing.T) {
 	data := make([]byte, 8<<20)
 	_, _ = rand.Read(data)
@@ -126,7 +126,7 @@ func TestTargetSpeaksFirst(t *testing.T) {
 	})
 }
 
-// Bytes that the client sends before the answer are not lost.
+// The target also gets the bytes that the client sends before the answer.
 func TestClientSpeaksEarly(t *testing.T) {
 	addr := target(t, echo)
 	for _, w := range wires {
