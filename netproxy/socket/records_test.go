@@ -33,7 +33,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// speak returns both ends of a TLS connection that uses Records.
+// speak returns the client's end and the server's end of a TLS connection that uses Records.
 func speak(t *testing.T, a, b net.Conn) (client, server net.Conn) {
 	t.Helper()
 	pair, err := cert.Sign(&x509.Certificate{DNSNames: []string{"server"}}, nil, time.Now())
@@ -99,8 +99,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// Close does not wait if a write is blocked because the peer does not read. After a failed
-// write, the connection writes no more bytes. The peer would receive these bytes in the
+// If the peer does not read, a write blocks, and Close does not wait for this write. After a
+// failed write, the connection writes no more bytes. The peer would receive these bytes in the
 // middle of an incomplete record.
 func TestRecordsStalled(t *testing.T) {
 	much := make([]byte, 256<<10)

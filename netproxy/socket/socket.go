@@ -18,8 +18,8 @@ const (
 	// time.
 	firstRead = 16 << 10
 	// smallRead is the largest read that the Reader copies into a smaller buffer. Without this
-	// copy, the bytes of a short read would hold the large buffer until they are sent. For a
-	// plain socket, the large buffer has at least 16 times the size of these bytes.
+	// copy, the bytes of a short read would hold the large buffer until the stream has sent them.
+	// For a plain socket, the large buffer has at least 16 times the size of these bytes.
 	smallRead = 1 << 10
 	// datagram is the maximum size of a UDP datagram.
 	datagram = 64 << 10
@@ -29,8 +29,8 @@ const (
 // fills whole HTTP/2 frames.
 const (
 	Usual = 64<<10 - 32
-	// Large is for data to all receivers except konnectivity-client. konnectivity-client must
-	// read each message within 10 seconds, so it gets smaller messages.
+	// Large is the size for data to most receivers. konnectivity-client must read each message
+	// within 10 seconds, so it gets messages of the size Usual.
 	Large = 256<<10 - 32
 )
 
@@ -83,7 +83,7 @@ func (r *Reader) Read() (mem.Buffer, error) {
 }
 
 // readThrough reads from a connection that needs its buffer before bytes arrive. The buffer is
-// small, unless more bytes are likely.
+// small. After a large read, more bytes are likely, and the next buffer is larger.
 func (r *Reader) readThrough() (mem.Buffer, error) {
 	size := smallRead
 	if r.busy {
@@ -142,7 +142,7 @@ func NewWriter(conn net.Conn) *Writer {
 	return &Writer{conn: conn, packet: packet}
 }
 
-// OnStall sets a function for blocked writes. If a call of Write is blocked for about the
+// OnStall sets a function for blocked writes. If the peer blocks a call of Write for about the
 // duration in the parameter limit, Write calls f. If f returns an error, Write returns this
 // error. OnStall uses the write deadline of conn.
 func (w *Writer) OnStall(limit time.Duration, f func() error) {
