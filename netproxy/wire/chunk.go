@@ -12,7 +12,7 @@ type Kind byte
 const (
 	// Data means bytes of the connection. For UDP the bytes are one datagram.
 	Data Kind = iota
-	// EOF ends one direction. The other direction can continue.
+	// EOF ends one direction. The opposite direction can continue.
 	EOF
 	// Reset ends both directions at once. The data of the chunk is the reason, as text for
 	// people.
@@ -26,7 +26,8 @@ type Chunk struct {
 	Data mem.BufferSlice
 }
 
-// kinds contains the first byte of each kind. The slices are shared and never changed.
+// kinds contains the first byte of each kind. All chunks share these slices, so no code may
+// change them.
 var kinds = [...]mem.SliceBuffer{Data: {byte(Data)}, EOF: {byte(EOF)}, Reset: {byte(Reset)}}
 
 func (c *Chunk) marshal() mem.BufferSlice {

@@ -7,14 +7,13 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Codec encodes Packets and Chunks for gRPC, and no other types. Packets are encoded as
-// protobuf, so Codec has the name of gRPC's protobuf codec.
+// Codec encodes Packets and Chunks for gRPC, and no other types.
 type Codec struct{}
 
 var _ encoding.CodecV2 = Codec{}
 
-// Name returns the name of gRPC's own protobuf codec, so that messages have the same content
-// type as upstream's messages.
+// Name returns the name of gRPC's own protobuf codec, because Codec encodes Packets as protobuf.
+// So messages have the content type of upstream's messages.
 func (Codec) Name() string { return "proto" }
 
 // Marshal encodes v. The data of v then belong to the result.

@@ -43,8 +43,8 @@ func seeds(t testing.TB) [][]byte {
 	return all
 }
 
-// For any input, Codec and protobuf decode the same packet. Codec decodes most DATA packets
-// with cutData.
+// For any input, Codec and protobuf decode equal packets. Codec decodes most DATA packets with
+// cutData.
 func FuzzPacket(f *testing.F) {
 	for _, s := range seeds(f) {
 		f.Add(s, 3)

@@ -6,7 +6,7 @@ import (
 )
 
 // Outbox sends the packets of many goroutines on one stream. Send waits until the queue has
-// space. This wait slows down a fast sender. Post never waits. Post is for short packets from
+// space, and so slows down a fast sender. Post never waits. Post is for short packets from
 // goroutines that must not block.
 type Outbox struct {
 	packets chan *Packet

@@ -21,7 +21,7 @@ type Packet struct {
 	Data mem.BufferSlice
 }
 
-// DialRequest asks for a connection. The answer contains the same number in its field Random.
+// DialRequest asks for a connection. The answer repeats the number random.
 func DialRequest(random int64, protocol, address string) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_REQ, Random: random, Protocol: protocol, Address: address}
 }
@@ -44,7 +44,7 @@ func DialClose(random int64) *Packet {
 // CloseRequest asks the peer to close a connection.
 func CloseRequest(id int64) *Packet { return &Packet{Type: client.PacketType_CLOSE_REQ, ID: id} }
 
-// CloseResponse reports that a connection is closed. The argument why is the reason, and is empty
+// CloseResponse reports the end of a connection. The argument why is the reason, and is empty
 // after a normal end.
 func CloseResponse(id int64, why string) *Packet {
 	return &Packet{Type: client.PacketType_CLOSE_RSP, ID: id, Error: why}

@@ -9,18 +9,19 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// ErrSlow is the error of a Queue that was closed because its reader blocked other connections.
+// ErrSlow is the error of a Queue after Push has closed it, because its reader blocked other
+// connections.
 var ErrSlow = errors.New("the reader is too slow, and upstream's protocol cannot slow down a single connection")
 
-// overhead is a size that the queue adds to the size of each item. This bounds the number of
-// empty datagrams, too.
+// overhead is a size that the queue adds to the size of each item. With overhead, the limit also
+// applies to empty datagrams.
 const overhead = 128
 
 // Queue is a buffer between a stream with many connections and the reader of one connection. The
 // Queue accepts data while it holds fewer bytes than its limit. When the Queue is full, Push
-// waits, and all other connections of the stream wait, too. Push waits for the duration grace. If
-// the reader took at least half of the limit in this time, Push waits again. Otherwise Push
-// closes the Queue with the error ErrSlow.
+// waits, and so all connections of the stream wait. Push waits for the duration grace. If the
+// reader took at least half of the limit in this time, Push waits again. Otherwise Push closes
+// the Queue with the error ErrSlow.
 type Queue struct {
 	limit int
 	grace time.Duration
@@ -28,19 +29,19 @@ type Queue struct {
 	mu     sync.Mutex
 	items  []mem.BufferSlice
 	bytes  int
-	taken  uint64 // total size of the items that were taken
-	closed error  // io.EOF: queued items can still be read; any other error: they were dropped
+	taken  uint64 // total size of the items that Pop has returned
+	closed error  // io.EOF: Pop still returns the queued items; any other error: Close has dropped them
 	more   chan struct{}
 	room   chan struct{}
 }
 
-// NewQueue makes a Queue. The owner must call Close, so that queued buffers are released.
+// NewQueue makes a Queue. The owner must call Close, which releases the queued buffers.
 func NewQueue(limit int, grace time.Duration) *Queue {
 	return &Queue{limit: limit, grace: grace, more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// Push adds data, which then belong to the queue. It returns an error if the queue is closed, and
-// ErrSlow if the reader is too slow.
+// Push adds data, which then belong to the queue. It returns an error if the queue is closed. It
+// returns ErrSlow if the reader is too slow.
 func (q *Queue) Push(data mem.BufferSlice) error {
 	ok, err := q.offer(data)
 	if ok || err != nil {
@@ -90,8 +91,8 @@ func (q *Queue) sofar() uint64 {
 	return q.taken
 }
 
-// Pop waits for data. After Close it returns the error that was passed to Close. After
-// Close(io.EOF) it first returns the queued data.
+// Pop waits for data. After Close it returns the error of Close. After Close(io.EOF) it first
+// returns the queued data.
 func (q *Queue) Pop() (mem.BufferSlice, error) {
 	for {
 		q.mu.Lock()
@@ -119,9 +120,9 @@ func (q *Queue) Pop() (mem.BufferSlice, error) {
 	}
 }
 
-// Close ends the queue with an error. After io.EOF the queued data can still be read. After any
-// other error, Close drops the queued data. If the caller calls Close again, the Queue keeps
-// the first error. If the first error is io.EOF, the new error replaces it.
+// Close ends the queue with an error. After io.EOF, Pop still returns the queued data. After any
+// other error, Close drops the queued data. If the caller calls Close again, the Queue keeps the
+// first error. If the first error is io.EOF, the new error replaces it.
 func (q *Queue) Close(why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

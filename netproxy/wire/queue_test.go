@@ -12,7 +12,7 @@ import (
 
 func block(n int) mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(make([]byte, n))} }
 
-// The queue closes after the duration grace if its reader is blocked, and not earlier.
+// The queue closes after the duration grace if its reader reads nothing, and not earlier.
 func TestQueueCutsStalledReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)

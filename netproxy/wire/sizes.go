@@ -8,12 +8,12 @@ import (
 )
 
 // QuietGRPC disables gRPC's own log on stderr. gRPC also returns important errors to its callers,
-// which log them. QuietGRPC sets a global variable, so no gRPC call may run at the same time.
+// which log them. QuietGRPC sets a global variable, so no gRPC call may run concurrently.
 func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) }
 
-// Sizes of gRPC's windows and buffers at both ends.
+// Sizes of gRPC's windows and buffers in the client and in the server.
 const (
-	// StreamWindow limits the bytes that are buffered for a blocked reader.
+	// StreamWindow limits the bytes in the buffers of a stream whose reader does not read.
 	StreamWindow = 1 << 20
 	// ConnWindow is the window of the whole connection. gRPC restores this window when
 	// bytes arrive, before the receiver reads the bytes. So ConnWindow limits only the
