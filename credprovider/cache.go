@@ -15,10 +15,10 @@ import (
 )
 
 // credential returns a credential from the cache or from the cloud. Concurrent
-// runs of the plugin use a lock file, so only one run calls the cloud. The
-// other runs wait for the lock and then use the cached credential. So if a node
-// starts two hundred pods that use the node's credential, the plugin makes only
-// one call. If the plugin cannot use the cache, every run calls the cloud.
+// runs of the plugin use a lock file, so that only one run calls the cloud. All
+// waiting runs then use the cached credential. So if a node starts two hundred
+// pods that use the node's credential, the plugin makes only one call. If the
+// plugin cannot use the cache, every run calls the cloud.
 func (c Config) credential(ctx context.Context, host, repo, token string) (credential, error) {
 	if c.CacheDir == "" {
 		return c.fetch(ctx, host, repo, token)
@@ -97,8 +97,8 @@ func (c Config) cacheFile(host, repo, token string) (string, error) {
 
 // readCache returns a cached credential that is still usable. The plugin uses a
 // cached credential only for the first half of the credential's life. After a
-// rotation of the cloud's signing keys, the old and the new key are valid
-// together for some time. The plugin stops using credentials of the old key
+// rotation of the cloud's signing keys, the cloud accepts credentials of the old
+// key for some more time. The plugin stops using credentials of the old key
 // before this time ends.
 func readCache(path string) (cred credential, ok bool) {
 	raw, err := os.ReadFile(path)
@@ -136,7 +136,7 @@ func writeCache(path string, cred credential) error {
 }
 
 // lockEvery is the time between two attempts to get the lock. The function lock
-// does not use a blocking call, because ctx could not cancel such a call.
+// does not use a blocking call, because ctx could not cancel it.
 const lockEvery = 20 * time.Millisecond
 
 // The function lock waits until it holds the lock of the file at path. If the

@@ -21,9 +21,9 @@ type credential struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// A credential that expires within minLife is not usable for a pull. The
-// kubelet may reuse a credential for half of the credential's remaining time,
-// but for at most maxReuse. The kubelet therefore runs the plugin again long
+// A credential that expires within minLife is not usable for a pull. The kubelet
+// may reuse a credential for half of the credential's remaining time, but for at
+// most maxReuse. So the kubelet runs the plugin again long before the expiry.
 // before the expiry.
 const (
 	minLife  = time.Minute
@@ -32,8 +32,7 @@ const (
 
 func (c credential) left() time.Duration { return time.Until(c.ExpiresAt) }
 
-// reuse returns the time for which the kubelet may reuse c. This time is never
-// negative.
+// reuse returns the time for which the kubelet may reuse c, which may be 0.
 func (c credential) reuse() time.Duration {
 	return max(0, min(maxReuse, (c.left()-minLife)/2)).Truncate(time.Second)
 }
@@ -90,8 +89,8 @@ func who(req cloudsim.CreateRegistryCredential) string {
 	return "this node"
 }
 
-// retry repeats a call after a temporary error of the cloud. Temporary errors
-// are: no answer, too many requests, and an internal error.
+// retry repeats a call after a temporary error: no answer from the cloud, too
+// many requests, or an internal error of the cloud.
 func retry[T any](ctx context.Context, call func() (T, error)) (v T, err error) {
 	for n := 1; ; n++ {
 		v, err = call()

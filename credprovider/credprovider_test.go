@@ -174,7 +174,7 @@ func TestStandardInputThatNeverEnds(t *testing.T) {
 }
 
 // If the cloud or the metadata service answers with a redirect, the plugin does
-// not follow the redirect. So the other server gets no token.
+// not follow the redirect. So the target of the redirect gets no token.
 func TestRedirect(t *testing.T) {
 	_, good := node(t)
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -190,14 +190,14 @@ func TestRedirect(t *testing.T) {
 		"metadata": {CloudURL: good.CloudURL, MetadataURL: srv.URL, Registries: good.Registries},
 	} {
 		if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); err == nil {
-			t.Errorf("%s: it was followed", what)
+			t.Errorf("%s: the plugin followed the redirect", what)
 		}
 	}
 }
 
-// Two hundred concurrent runs with the same cache make one call to the cloud.
-// Other users cannot read the cache. The plugin does not use an invalid or
-// expired credential in the cache, and does not use a cache that other users
+// Two hundred concurrent runs that share a cache make one call to the cloud. Only
+// the user of the plugin can read the cache. The plugin does not use an invalid
+// or expired credential in the cache, and does not use a cache that other users
 // can read.
 func TestCache(t *testing.T) {
 	cl, cfg := node(t)
@@ -221,7 +221,7 @@ func TestCache(t *testing.T) {
 		}
 	}
 	if calls != 1 {
-		t.Errorf("%d calls", calls)
+		t.Errorf("got %d calls to the cloud, want 1", calls)
 	}
 	if info, err := os.Stat(cfg.CacheDir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v %v", info.Mode(), err)

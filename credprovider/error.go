@@ -16,7 +16,7 @@ const (
 	CodeMetadata Code = "E_METADATA" // the metadata service returns no token for this node
 	CodeDenied   Code = "E_DENIED"   // the cloud refuses this identity
 	CodeCloud    Code = "E_CLOUD"    // the cloud does not answer, or has an internal error
-	CodeExpired  Code = "E_EXPIRED"  // the credential expires too early to be used
+	CodeExpired  Code = "E_EXPIRED"  // the credential expires too early for a pull
 	CodeOutput   Code = "E_OUTPUT"   // the plugin cannot write its answer
 )
 

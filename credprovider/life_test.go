@@ -20,7 +20,7 @@ import (
 )
 
 // The key of the credential in the answer is the registry of the image,
-// host[:port]. This is true for every form of the image name.
+// host[:port], for every form of the image name.
 func TestAuthKeys(t *testing.T) {
 	const digest = "@sha256:0000000000000000000000000000000000000000000000000000000000000000"
 	for registry, images := range map[string][]string{
@@ -55,10 +55,10 @@ func gives(t *testing.T, seconds int64) (url string) {
 	return srv.URL
 }
 
-// The cache duration in an answer depends on the remaining life of the
-// password. If the password expires soon, the duration is 0s. Otherwise the
-// duration is about half of the remaining life, at most 30 minutes. Every
-// answer has a cache duration, because otherwise the kubelet would use its own
+// The cache duration in an answer depends on the remaining life of the password.
+// If the password expires soon, the duration is 0s. For all other passwords, the
+// duration is about half of the remaining life, at most 30 minutes. Every answer
+// has a cache duration, because without one the kubelet would use its own
 // default.
 func TestReuse(t *testing.T) {
 	_, cfg := node(t)
@@ -162,16 +162,16 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 			if was, ok := seen[a.Auth[host].Password]; ok && was != what {
-				t.Errorf("%s gets what is for %s", what, was)
+				t.Errorf("%s got the password of %s", what, was)
 			}
 			seen[a.Auth[host].Password] = what
 			if _, said := payload(t, a.Auth[host].Password); what != "node" && len(said.Only) != 1 {
-				t.Errorf("%s: it is for %v", what, said.Only)
+				t.Errorf("%s: the password is valid for %v", what, said.Only)
 			}
 		}
 	}
 	if len(seen) != 4 {
-		t.Errorf("%d passwords for four", len(seen))
+		t.Errorf("got %d passwords for four identities", len(seen))
 	}
 	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", "a.b.c"))); code(err) != credprovider.CodeDenied {
 		t.Errorf("a workload got the cached password of another workload: %+v %v", a, err)

@@ -158,8 +158,8 @@ func TestProgramReadsAnything(t *testing.T) {
 	}
 }
 
-// blackHole returns an address whose listener has a full queue. A connection to
-// this address is neither accepted nor refused.
+// blackHole returns an address whose listener has a full queue. The kernel
+// neither accepts nor refuses a connection to this address.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -301,7 +301,7 @@ func TestProgramIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := cmd.Wait(); err == nil {
-			t.Errorf("%s does not end it", signal)
+			t.Errorf("%s does not end the plugin", signal)
 		}
 	}
 	close(let)
@@ -348,8 +348,8 @@ func TestProgramsWaitInTime(t *testing.T) {
 	all.Wait()
 }
 
-// All of two hundred concurrent runs end. The cloud's counters show that they
-// make only one call to the cloud.
+// Two hundred concurrent runs all end. The cloud's counters show that they make
+// only one call to the cloud.
 func TestTwoHundredPrograms(t *testing.T) {
 	path := program(t)
 	cl, cfg := node(t)

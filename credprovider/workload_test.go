@@ -109,7 +109,7 @@ func TestAServiceAccountPulls(t *testing.T) {
 		if _, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", token))); code(err) != credprovider.CodeDenied {
 			t.Errorf("%s: %v", name, err)
 		} else if strings.Contains(err.Error(), token) {
-			t.Errorf("%s: the token is told", name)
+			t.Errorf("%s: the error contains the token", name)
 		}
 	}
 	if err := cl.DeleteWorkloadTrust(t.Context(), w.ID); err != nil {
@@ -120,9 +120,9 @@ func TestAServiceAccountPulls(t *testing.T) {
 	}
 }
 
-// If OptInAnnotation is set, pods of a service account without the annotation
-// pull with the identity of their node. Pods of a service account with the
-// annotation never pull with the identity of their node.
+// If the configuration has an OptInAnnotation, pods of a service account without
+// the annotation pull with the identity of their node. Pods of a service account
+// with the annotation never pull with the identity of their node.
 func TestOptIn(t *testing.T) {
 	const own = "cloudsim.dev/own"
 	_, cfg := node(t)
