@@ -3,10 +3,10 @@
 // no pattern matches the image, the kubelet pulls without credentials and logs
 // no error.
 //
-// The rules are the same as in the kubelet v1.36
+// The rules are those of the kubelet v1.36
 // (k8s.io/kubernetes/pkg/credentialprovider). The plugin does not import the
-// package doctor. The package doctor imports a YAML parser and the types of
-// Kubernetes, which would make the start of the plugin slow.
+// package doctor, because the YAML parser and the types of Kubernetes would make
+// the start of the plugin slow.
 package doctor
 
 import (
@@ -180,8 +180,8 @@ func split(s string) (host, rest string) {
 	return host, rest
 }
 
-// parse parses an image name or a pattern in the same way as the kubelet, as a
-// URL. If s has no scheme, parse adds https.
+// parse parses an image name or a pattern as a URL, as the kubelet does. If s has
+// no scheme, parse adds https.
 func parse(s string) (*url.URL, error) {
 	if !strings.HasPrefix(s, "https://") && !strings.HasPrefix(s, "http://") {
 		s = "https://" + s
@@ -207,12 +207,12 @@ func (p Provider) Matches(image string) (all []Match, any bool) {
 	return all, any
 }
 
-// matches implements the kubelet's rule for a pattern and an image. The two
-// hosts must have the same number of parts between dots. Each part of the
-// image's host must match the part of the pattern's host at the same position.
-// The ports must be equal, or the pattern and the image must have no port. The
-// path of the image must begin with the path of the pattern, which is a plain
-// string.
+// matches implements the kubelet's rule for a pattern and an image. The host of
+// the pattern and the host of the image must have equally many parts between
+// dots. Each part of the image's host must match the part of the pattern's host
+// at its position. The ports must be equal, or the pattern and the image must
+// have no port. The path of the image must begin with the path of the pattern,
+// which is a plain string.
 func matches(glob, image string) (bool, string) {
 	if why := pattern(glob); why != "" {
 		return false, why
@@ -220,8 +220,8 @@ func matches(glob, image string) (bool, string) {
 	return keyMatches(glob, image)
 }
 
-// keyMatches implements the same rule as matches for a key in the answer of a
-// plugin. Such a key may have a scheme.
+// keyMatches implements the rule of matches for a key in the answer of a plugin.
+// Such a key may have a scheme.
 func keyMatches(glob, image string) (bool, string) {
 	g, err := parse(glob)
 	if err != nil {
