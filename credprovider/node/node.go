@@ -36,9 +36,9 @@ type Config struct {
 	Dir string
 	// Audience is the audience of the service account tokens that the kubelet
 	// requests for the plugin. If Audience is empty, the kubelet requests no
-	// tokens, and pods pull with the identity of their node. If Audience is set
-	// and OptInAnnotation is empty, every pod pulls with the identity of its
-	// service account.
+	// tokens, and pods pull with the identity of their node. With an Audience and
+	// an empty OptInAnnotation, every pod pulls with the identity of its service
+	// account.
 	Audience string
 	// Optional allows pods without a service account, for example static pods,
 	// to pull with the identity of their node.
@@ -64,7 +64,7 @@ func (c Config) Files() (map[string][]byte, error) {
 	}
 	if c.Audience != "" {
 		// With the cache type Token, the kubelet reuses an answer only for the
-		// same token, and therefore never for another service account.
+		// token of the request, and therefore never for another service account.
 		p.TokenAttributes = &kubeletv1.ServiceAccountTokenAttributes{
 			ServiceAccountTokenAudience: c.Audience,
 			CacheType:                   kubeletv1.TokenServiceAccountTokenCacheType,
