@@ -20,8 +20,8 @@ func Sleep(ctx context.Context, d time.Duration) {
 
 // Backoff waits between attempts. The field First is the first delay. Each next
 // delay is twice the previous delay, but never longer than the field Most. Wait
-// shortens each delay at random, by up to half, so that many callers do not
-// return at the same time. A Backoff is not safe for concurrent use.
+// shortens each delay at random, by up to half, so that many callers do not all
+// return at one moment. A Backoff is not safe for concurrent use.
 type Backoff struct {
 	First, Most time.Duration
 
