@@ -31,11 +31,10 @@ type Pair struct {
 	Key  *ecdsa.PrivateKey
 }
 
-// Sign creates a P-256 key. It also creates a certificate for this key, with
-// the contents of template. The authority ca signs the certificate. If ca is
-// nil, the certificate is self-signed. Sign sets the serial number and the
-// lifetime in template: ten years for an authority and one year for any other
-// certificate.
+// Sign creates a P-256 key, and a certificate for this key with the contents of
+// template. The authority ca signs the certificate. If ca is nil, the certificate
+// is self-signed. Sign sets the serial number and the lifetime in template: ten
+// years for an authority and one year for any other certificate.
 func Sign(template *x509.Certificate, ca *Pair, now time.Time) (*Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
