@@ -14,8 +14,8 @@ const (
 	interval = 5 * time.Millisecond
 )
 
-// T is the part of testing.TB that this package needs. Scripts of testscript
-// implement it as well.
+// T is the part of testing.TB that this package needs. The type
+// testscript.TestScript implements T, too.
 type T interface {
 	Fatalf(format string, args ...any)
 }
