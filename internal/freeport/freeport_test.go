@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// Programs can use all chosen ports at the same time. The ports are outside of
-// the ranges for outgoing connections and node ports.
+// Programs can use all chosen ports concurrently. The ports are outside of the
+// ranges for outgoing connections and node ports.
 func TestChoose(t *testing.T) {
 	ports, err := freeport.Choose(20)
 	if err != nil || len(ports) != 20 {
