@@ -32,8 +32,8 @@ func Path(n int) string { return "/dev/loop" + strconv.Itoa(n) }
 // Device returns the path of the device.
 func (d *Loop) Device() string { return Path(d.Number) }
 
-// Close closes the device. The device keeps its file, unless the lapse flag is
-// set. For a Loop that is not open, Close does nothing.
+// Close closes the device. If the lapse flag is off, the device keeps its file.
+// For a Loop that is not open, Close does nothing.
 func (d *Loop) Close() error {
 	if d.dev == nil {
 		return nil
@@ -51,10 +51,10 @@ func (d *Loop) Close() error {
 // any existing device of the file.
 //
 // The kernel removes a device with the lapse flag when no program has the device
-// open and the device's filesystem is not mounted. The kernel does this even if
-// the process that attached the file was killed, or if the machine and its mounts
-// are gone. A device that is bind-mounted as a file must not have this flag,
-// because at some moments no program has the device open.
+// open and no mount uses the device's filesystem. The kernel does this even if
+// the process that called Attach has died, and even after the end of the machine
+// with the mounts. A device that is bind-mounted as a file must not have this
+// flag, because at some moments no program has the device open.
 func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	d, err := Find(node, path)
 	if err != nil {
@@ -145,8 +145,8 @@ func configure(control, file *os.File, name [unix.LO_NAME_SIZE]byte, mode int, l
 	if err := unix.IoctlLoopConfigure(int(dev.Fd()), &c); err != nil {
 		return nil, fmt.Errorf("%s: %w", Path(n), err)
 	}
-	// The descriptor that stays open is read-only, because a kernel can be
-	// configured to refuse mounts of devices that are open for writing.
+	// The descriptor that stays open is read-only, because some kernels refuse
+	// mounts of devices that are open for writing.
 	keep, err := os.Open(Path(n))
 	if err != nil {
 		return nil, err
@@ -171,15 +171,15 @@ func (d *Loop) Refresh() error {
 	return nil
 }
 
-// Lapse sets the lapse flag. The kernel then removes the device when it is no
-// longer in use.
+// Lapse sets the lapse flag. The kernel then removes the device when no program
+// and no mount uses it.
 func (d *Loop) Lapse() error { return d.setLapse(true) }
 
-// Stay clears the lapse flag, so that the device also stays when it is not in
-// use.
+// Stay clears the lapse flag, so that the device also stays when no program and
+// no mount uses it.
 func (d *Loop) Stay() error { return d.setLapse(false) }
 
-// Lapses reports whether the lapse flag is set.
+// Lapses reports whether the device has the lapse flag.
 func (d *Loop) Lapses() (bool, error) {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err != nil {
@@ -201,15 +201,17 @@ func (d *Loop) setLapse(lapses bool) error {
 }
 
 // fencedOffset is the offset in the file at which a fenced device begins. No file
-// reaches this offset, so the device has no sector. A kernel before Linux 6.6 can send a
-// write to a device without sectors. This write fails, too, because of the offset.
+// reaches this offset, so the device has no sector. A kernel before Linux 6.6 can
+// send a write to a device without sectors. The offset makes this write fail,
+// too.
 const fencedOffset = math.MaxInt64 &^ 4095
 
-// Fence detaches the file from the device and closes the device, even if a program has the
-// device open or the device's filesystem is mounted. Fence first writes the data of raw
-// writes in the kernel's cache, and waits for running requests. When Fence returns, all
-// further reads and writes of the device fail, also in a process that is frozen now. The
-// kernel removes the device when it is no longer in use. A device without a file is not an
+// Fence detaches the file from the device and closes the device, even if a
+// program has the device open or a mount uses the device's filesystem. Fence
+// first writes the data of raw writes in the kernel's cache, and waits for
+// running requests. When Fence returns, all further reads and writes of the
+// device fail, also in a process that is frozen now. The kernel removes the
+// device when no program and no mount uses it. A device without a file is not an
 // error.
 func (d *Loop) Fence() error {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
@@ -226,7 +228,7 @@ func (d *Loop) Fence() error {
 // Size returns the size of the device in bytes.
 func (d *Loop) Size() (int64, error) { return d.dev.Seek(0, 2) }
 
-// IsReadOnly reports whether the file was attached read-only.
+// IsReadOnly reports whether the device is attached to its file for reading only.
 func (d *Loop) IsReadOnly() (bool, error) {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err != nil {
@@ -236,9 +238,9 @@ func (d *Loop) IsReadOnly() (bool, error) {
 }
 
 // Guard makes the device refuse writes if readOnly is true. Otherwise it makes
-// the device accept writes. It does nothing if the file was attached read-only.
-// Guard is needed because a read-only bind mount of the device's file does not
-// protect the device.
+// the device accept writes. For a device with a file that is attached read-only,
+// it does nothing. A read-only bind mount of the device's file does not protect
+// the device, so callers need Guard.
 func (d *Loop) Guard(readOnly bool) error {
 	fixed, err := d.IsReadOnly()
 	if err != nil || fixed {
@@ -260,9 +262,9 @@ func (d *Loop) refuseWrites(yes bool) error {
 
 // Detach detaches the file from the device and closes the device. If other
 // programs have the device open, the kernel detaches the file when the last
-// program closes the device. Detach also clears the read-only flag. Without this,
-// the next file of the same device number would be read-only. A device without a
-// file is not an error.
+// program closes the device. Detach also clears the read-only flag, because the
+// kernel keeps this flag for the next file of the device number. A device without
+// a file is not an error.
 func (d *Loop) Detach() error {
 	err := d.Guard(false)
 	if err == nil {

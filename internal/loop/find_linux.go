@@ -14,7 +14,7 @@ import (
 )
 
 // Open opens the device of a number. It returns nil if the device does not exist
-// or is being removed.
+// or disappears during the call.
 func Open(n int) (*Loop, error) {
 	dev, err := os.Open(Path(n))
 	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist) {
@@ -31,7 +31,7 @@ type Status struct {
 	Number int
 	Name   string // path of the file, as the program that attached the file passed it
 	Node   string // the node that owns the device, or ""
-	Fenced bool   // Fence was called, but a program still uses the device
+	Fenced bool   // Fence has cut off the file, but a program still uses the device
 	Of     uint64 // the device number of the file if the file is a device, else 0
 
 	file unix.Stat_t // inode and device number of the file
@@ -44,7 +44,7 @@ func (s Status) SameFile(path string) bool {
 }
 
 // List returns the devices of the host that have a file. It skips a device that
-// is being removed.
+// disappears during the call.
 func List() (all []Status, err error) {
 	numbers, err := numbers()
 	if err != nil {
@@ -82,11 +82,11 @@ func List() (all []Status, err error) {
 // Find returns the loop device of a file for a node, or nil. It skips the devices
 // of other nodes. It compares inodes for two reasons. Machines of one host may
 // use equal file names. The kernel can give the number of a removed device to
-// another file at once. If the file was deleted, Find returns the device of a
-// file that had this name.
+// another file at once. If the file no longer exists, Find returns the device of
+// a file that had this name.
 //
-// Find reads sysfs for each loop device in use. The parameter near lists paths
-// at which the device may be mounted. If one of these paths is a mount of the
+// Find reads sysfs for each loop device in use. The parameter near lists paths at
+// which a mount of the device is likely. If one of these paths is a mount of the
 // device, Find does not read sysfs for other devices.
 func Find(node, path string, near ...string) (*Loop, error) {
 	b, err := backingOf(path)
@@ -119,9 +119,9 @@ func Find(node, path string, near ...string) (*Loop, error) {
 // backing is a file for which Find looks for a loop device.
 type backing struct {
 	name string // the kernel's name for the file
-	gone bool   // the file was deleted
+	gone bool   // the file no longer exists
 	file unix.Stat_t
-	node string // the node that wants a device
+	node string // the node for which Find looks for a device
 }
 
 // label returns the name of a device: the file's path, a zero byte, and the node
@@ -143,9 +143,9 @@ func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
 	return unix.ByteSliceToString(rest)
 }
 
-// backingOf returns the file at path. If the file was deleted, the result has
-// only the kernel's name for the deleted file. backingOf returns an error if path
-// is a link: see OpenFile.
+// backingOf returns the file at path. If the file no longer exists, the result
+// has only the kernel's name for the deleted file. backingOf returns an error if
+// path is a link: see OpenFile.
 func backingOf(path string) (b backing, err error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if err != nil {
@@ -181,9 +181,9 @@ func BackingFile(n int) (string, error) {
 	return strings.TrimSuffix(string(raw), "\n"), err
 }
 
-// behind returns device n if its file is b. Otherwise it returns nil. If the file
-// was deleted, behind cannot compare inodes. The caller has then compared the
-// names with maybe.
+// behind returns device n if its file is b, and nil for any other device. If the
+// file no longer exists, behind cannot compare inodes. The caller must then
+// compare the names with maybe first.
 func (b backing) behind(n int) (*Loop, error) {
 	d, err := Open(n)
 	if err != nil || d == nil {
