@@ -23,8 +23,8 @@ func (id ID) String() string {
 	return Scheme + "://" + id.Region + "/" + id.Zone + "/" + id.Instance
 }
 
-// Foreign is the error for an id of another provider. The caller must not decide
-// whether a node with such an id exists.
+// Foreign is the error for an id of another provider. For a node with such an id,
+// the caller must not conclude that the instance is absent.
 type Foreign struct{ ProviderID string }
 
 func (f Foreign) Error() string {
@@ -32,8 +32,8 @@ func (f Foreign) Error() string {
 }
 
 // Parse parses an id. It returns Foreign for an id with another scheme, and
-// another error for a damaged id of this scheme. Neither error means that the
-// instance is absent.
+// another error for a damaged id of this scheme. These errors say nothing about
+// the existence of the instance.
 func Parse(s string) (ID, error) {
 	rest, ok := strings.CutPrefix(s, Scheme+"://")
 	if !ok {
