@@ -42,9 +42,9 @@ func TestDrainRetries(t *testing.T) {
 	})
 }
 
-// If a name is added while a worker handles this name, the queue returns the
-// name again after the worker has finished. No second worker takes the name in
-// between.
+// A caller may add a name while a worker handles this name. The queue then
+// returns the name again after the worker has finished. No second worker takes
+// the name in between.
 func TestDrainHasANameOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, time.Second)
