@@ -44,8 +44,8 @@ type connectionKey struct{}
 
 // Authenticated records that the caller of the request with this context has
 // authenticated. The function HTTP then keeps the connection of this caller open
-// when many new connections arrive. The call has no effect if too many
-// connections have already authenticated.
+// when many new connections arrive. If too many connections have already
+// authenticated, Authenticated does nothing.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()
@@ -118,7 +118,7 @@ func (c *connection) close() {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	_ = conn.Close() // fails if the server has closed the connection at the same time
+	_ = conn.Close() // fails if the server closes the connection concurrently
 }
 
 func (c *connection) authenticate() {

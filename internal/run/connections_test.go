@@ -195,8 +195,8 @@ func wait(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// stays reports whether an authenticated connection stays open while the given
-// number of other connections arrive.
+// stays opens the given number of connections. It reports whether an
+// authenticated connection stays open meanwhile.
 func stays(t *testing.T, address string, others int) bool {
 	t.Helper()
 	c := dial(t, address, false)

@@ -22,8 +22,8 @@ type Limits struct {
 	// authenticated request. It is also the maximum duration of each request on
 	// such a connection. The default is 25 s.
 	AnonymousFor time.Duration
-	// Body limits the time for the arrival of a request's body, unless the
-	// handler sets another read deadline. The default is 10 s.
+	// Body limits the time for the arrival of a request's body. A handler can set
+	// another read deadline. The default is 10 s.
 	Body time.Duration
 }
 

@@ -17,8 +17,8 @@ const longestSocket = 107
 // support it, Socket sets the permissions before other processes can see the
 // socket. Socket replaces a socket that a killed process left. It returns an
 // error if a process serves on the socket, or if path is a file of another kind.
-// Two processes that start at the same moment may still replace each other's
-// socket.
+// If two processes call Socket at one moment, one process may still replace the
+// socket of the other process.
 func Socket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > longestSocket {
 		return nil, fmt.Errorf("%s is too long for a socket: at most %d bytes", path, longestSocket)
