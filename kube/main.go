@@ -1,15 +1,14 @@
 // Command kube contains upstream Kubernetes in one binary: etcd, the control
-// plane, the node programs, kubectl and kwok. A lab therefore needs no
-// downloads other than Go modules. The command has no logic of its own except
-// the table of programs.
+// plane, the node programs, kubectl and kwok. A lab therefore downloads only Go
+// modules. The command's own code is only the table of programs.
 //
 // The name of the binary, or else the first argument, selects the program:
 //
 //	kube kube-apiserver --version
 //	ln -s kube kubectl && ./kubectl version
 //
-// A start costs about 80 ms, because the packages of every program are
-// initialised. This is acceptable for servers. Do not use this command for a
+// A start costs about 80 ms, because Go initialises the packages of every
+// program. This cost is acceptable for servers. Do not use this command for a
 // plugin that the kubelet executes.
 package main
 
@@ -78,9 +77,9 @@ func runKubectl() int {
 	return 0
 }
 
-// runKwok does the same as the main function of sigs.k8s.io/kwok/cmd/kwok.
-// runKwok parses the global flags before it creates the command, because these
-// flags choose the configuration of the command.
+// runKwok is a copy of the main function of sigs.k8s.io/kwok/cmd/kwok. It parses
+// the global flags before it creates the command, because these flags choose the
+// configuration of the command.
 func runKwok() int {
 	flags := pflag.NewFlagSet("global", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
