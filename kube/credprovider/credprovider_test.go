@@ -167,8 +167,9 @@ func (c cluster) token(namespace, name string, _ *authenticationv1.TokenRequest)
 	}}, err
 }
 
-// account returns a service account as the API server has it. All service
-// accounts except the default one opt in to pulling with their own identity.
+// account returns a service account as the API server has it. Every service
+// account with another name than default opts in to pulling with its own
+// identity.
 func account(namespace, name string) (*v1.ServiceAccount, error) {
 	a := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("u-" + name)}}
 	if name != "default" {
@@ -210,10 +211,10 @@ func TestTheKubeletTakesTheAnswers(t *testing.T) {
 		t.Fatalf("as the node: %d credentials", len(node))
 	}
 	if again := lookup("default", image); len(again) != 1 || again[0].Password != node[0].Password {
-		t.Error("the kubelet keeps no answer")
+		t.Error("the kubelet does not cache the answer")
 	}
 	if got := lookup("default", "elsewhere.sim:5000/shop/web:v1"); len(got) > 0 {
-		t.Error("it answers for another registry")
+		t.Error("the plugin answered for another registry")
 	}
 	if got := lookup("web", image); len(got) > 0 {
 		t.Error("a service account without a trust got a credential, perhaps the node's")
