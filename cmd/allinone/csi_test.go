@@ -63,8 +63,8 @@ func strictly[T any](t *testing.T, all map[string][]byte, name string) (v T) {
 	return v
 }
 
-// TestShippedVolumes proves that the manifests in deploy have the same RBAC rules and the same
-// CSIDriver as the lab. It also proves that every container mounts only volumes that exist.
+// TestShippedVolumes proves that the RBAC rules and the CSIDriver of the manifests in deploy equal
+// those of the lab. It also proves that every container mounts only volumes that exist.
 func TestShippedVolumes(t *testing.T) {
 	const dir = "../../deploy/csi/"
 	lab, rules, driver := objects(t, "../../lab/volumes.yaml"), objects(t, dir+"rbac.yaml"), objects(t, dir+"driver.yaml")
@@ -123,8 +123,8 @@ func TestShippedSocket(t *testing.T) {
 	}
 }
 
-// shares returns the path of a mount that contains m and has bidirectional propagation. The mount
-// m then also appears on the node. If there is no such mount, shares returns "".
+// shares returns the path of a mount that contains m and has bidirectional propagation, or "" if
+// there is no such mount. With bidirectional propagation, the mount m also appears on the node.
 func shares(c corev1.Container, m corev1.VolumeMount) string {
 	for _, above := range c.VolumeMounts {
 		if p := above.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional && strings.HasPrefix(m.MountPath, above.MountPath+"/") {

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// labCommands contains the names of the lab's commands. On this system each command only returns an
-// error.
+// labCommands contains a command for each name of a lab's command. On this system these commands
+// only return an error.
 var labCommands = []constructor{
 	needsLinux("up"), needsLinux("status"), needsLinux("enter"), needsLinux("images"), needsLinux("down"), needsLinux("reset"),
 	needsLinux("doctor"), needsLinux("lab"), needsLinux("compose"),

@@ -58,7 +58,7 @@ func main() {
 }
 
 // supervise calls the function work and returns its exit code. The first signal ends the context
-// of work. After the second signal, supervise returns without waiting for work.
+// of work. After the second signal, supervise returns at once, even if work still runs.
 func supervise(signals <-chan os.Signal, work func(context.Context) int) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

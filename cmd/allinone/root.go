@@ -26,8 +26,8 @@ const versionFlag = "version"
 
 func newRootCommand(e cli.Env) *cobra.Command {
 	// Libraries add flags to pflag.CommandLine, for example --version, which has no effect in
-	// allinone. Cobra adds these flags to every command. So allinone replaces pflag.CommandLine
-	// by an empty flag set.
+	// allinone. Cobra adds the flags of pflag.CommandLine to every command. So allinone replaces
+	// pflag.CommandLine with an empty flag set.
 	pflag.CommandLine = pflag.NewFlagSet("allinone", pflag.ContinueOnError)
 	cobra.EnableCommandSorting = false // the help lists the commands in the order of the list commands
 	root := &cobra.Command{

@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// runCLI runs a command line of allinone in this process. The command calls the same cloud as the
+// runCLI runs a command line of allinone in this process. The command calls the cloud of the
 // client cl.
 func runCLI(ctx context.Context, t *testing.T, cl *client.Client, stderr *bytes.Buffer, args ...string) (code int, stdout string) {
 	t.Helper()
@@ -34,9 +34,9 @@ func runCLI(ctx context.Context, t *testing.T, cl *client.Client, stderr *bytes.
 	return code, out.String()
 }
 
-// TestWaitThatDoesNotEndWell checks the output and the exit code of commands with --wait. In
-// these cases the wait times out, the operation fails, or the user interrupts the command. In
-// this cloud every operation takes an hour.
+// TestWaitThatDoesNotEndWell checks the output and the exit code of commands with --wait. It
+// checks a wait that times out, a failed operation, and an interruption by the user. In this cloud
+// every operation takes an hour.
 func TestWaitThatDoesNotEndWell(t *testing.T) {
 	slow := engine.Profile{Name: "slow", Provision: time.Hour, Boot: time.Hour, Shutdown: time.Hour, LoadBalancer: time.Hour}
 	cl := cloudtest.Start(t, cloudtest.WithProfile(slow))
