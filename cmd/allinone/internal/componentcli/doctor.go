@@ -117,7 +117,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 
 // passesOver returns the reason why the kubelet would not run a provider although one of its
 // patterns matches the image. If the kubelet would run the provider, the result is "". The result
-// is also "" if no flag describes the pod and the doctor does not run the plugin.
+// is also "" if the user described no pod with a flag and the doctor does not run the plugin.
 func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string]string) string {
 	t := p.TokenAttributes
 	if t == nil || d.binDir == "" && d.account == "" && len(annotations) == 0 {
@@ -147,7 +147,7 @@ func exposed(paths ...string) (problems []string) {
 	return problems
 }
 
-// try runs a plugin in the same way as the kubelet.
+// try runs a plugin as the kubelet does.
 func (d credproviderDoctor) try(ctx context.Context, e cli.Env, p doctor.Provider, image string, annotations map[string]string) error {
 	path := p.Binary(d.binDir)
 	if bad := exposed(filepath.Clean(d.binDir), path); len(bad) > 0 {
