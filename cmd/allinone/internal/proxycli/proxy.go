@@ -52,8 +52,7 @@ The server and the agent also work with upstream's agent, server and clients
 	return cmd
 }
 
-// proxyLog contains the logging flags of the server and the agent. They have the same names as in
-// upstream's programs.
+// proxyLog contains the logging flags of the server and the agent, with upstream's names.
 type proxyLog struct {
 	format    logging.Format
 	verbosity int
@@ -137,8 +136,9 @@ func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready f
 }
 
 // runWith runs a proxy and its companions. The companions are the health server, the admin
-// servers, and the functions that use the Kubernetes API. The companions stop after the proxy, so
-// that they still work while the proxy waits for its connections to end.
+// servers, and the functions that use the Kubernetes API. A stopping proxy waits for its
+// connections to end. The companions stop after the proxy, so that they still work during this
+// wait.
 func runWith(ctx context.Context, proxy func(context.Context) error, companions []func(context.Context) error) error {
 	if len(companions) == 0 {
 		return proxy(ctx)
@@ -216,8 +216,8 @@ func (k *kubeAccess) label() (map[string]string, error) {
 	return labels, nil
 }
 
-// ignored adds upstream's flags that have no effect in this program. So a command line for
-// upstream's program also works here. The help does not show these flags.
+// ignored adds upstream's flags that have no effect in this program. With these flags, a command
+// line for upstream's program also works here. The help does not show these flags.
 func ignored(fl *pflag.FlagSet, add func(), names ...string) {
 	add()
 	for _, n := range names {
@@ -225,7 +225,7 @@ func ignored(fl *pflag.FlagSet, add func(), names ...string) {
 	}
 }
 
-// tlsMinVersion parses the name of a TLS version. The names are the same as in upstream's flags.
+// tlsMinVersion parses the name of a TLS version, in the form of upstream's flags.
 func tlsMinVersion(name string) (uint16, error) {
 	switch name {
 	case "", "VersionTLS12":
@@ -252,9 +252,9 @@ func cipherSuites(names []string) ([]uint16, error) {
 	return ids, errors.Join(errs...)
 }
 
-// ownID returns the id of a server or an agent. It uses the flag if the flag is not empty, then
-// the environment variable. If both are empty, the id consists of the host name and the process
-// id.
+// ownID returns the id of a server or an agent. The flag takes precedence over the environment
+// variable. Without a flag and without a variable, the id consists of the host name and the
+// process id.
 func ownID(flag, env string) (string, error) {
 	if flag != "" {
 		return flag, nil

@@ -205,7 +205,7 @@ func (f *proxyServerFlags) places() []string {
 	return all
 }
 
-// overTCP reports whether a --frontend listens on TCP. Such a frontend uses the TLS files of
+// overTCP reports whether a --frontend listens on TCP. A frontend over TCP uses the TLS files of
 // --server-cert.
 func (f *proxyServerFlags) overTCP() bool {
 	for _, place := range f.frontends {
