@@ -16,9 +16,9 @@ import (
 const maxCatalogue = 1 << 20
 
 // readCatalogue returns the default catalogue with the changes in the file at path. The file has
-// the same format as the catalogue in the API. The regions and zones of the file replace all
-// default regions and zones. readCatalogue adds the types of the file to the default types. A
-// type of the file replaces a default type with the same name.
+// the format of the catalogue in the API. The regions and zones of the file replace all default
+// regions and zones. readCatalogue adds the types of the file to the default types. A type of the
+// file replaces a default type with its name.
 func readCatalogue(path string) (cloudsim.Catalogue, error) {
 	c := cloudsim.DefaultCatalogue()
 	if path == "" {
@@ -54,9 +54,8 @@ func readCatalogue(path string) (cloudsim.Catalogue, error) {
 	return c, nil
 }
 
-// withNamed returns the elements of the parameters have and given. If both parameters have
-// an element with the same name, the result contains only the element of the parameter
-// given.
+// withNamed returns the elements of have and given. An element of given replaces the element of
+// have that has its name.
 func withNamed[T any](have, given []T, name func(T) string) []T {
 	for _, g := range given {
 		same := func(h T) bool { return name(h) == name(g) }

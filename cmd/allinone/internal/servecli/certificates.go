@@ -120,7 +120,7 @@ Clients trust the cloud with --ca-file %s (CLOUDSIM_CA_FILE).
 
 // The method authority returns the certificate authority in the folder. If the folder has no
 // authority, the method creates a new authority. The method returns an error if the authority
-// expires earlier than the certificates that the authority would sign.
+// expires earlier than a certificate that it would sign now.
 func (f *certificatesFlags) authority(now time.Time) (*cert.Pair, error) {
 	ca, err := cert.Load(f.path(cloudCA+".crt"), f.path(cloudCA+".key"))
 	_, noCert := os.Stat(f.path(cloudCA + ".crt"))
@@ -162,7 +162,7 @@ func (f *certificatesFlags) writePair(name string, p *cert.Pair) error {
 }
 
 // The method write creates or replaces a file, with mode 0600. It writes a temporary file and
-// renames it, so a reader always gets the complete old or new content.
+// renames it, so a reader always gets either the complete old content or the complete new content.
 func (f *certificatesFlags) write(name string, content []byte) error {
 	tmp, err := os.CreateTemp(f.out, "."+name+"-*") // mode 0600
 	if err != nil {

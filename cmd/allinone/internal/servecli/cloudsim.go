@@ -231,9 +231,9 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	return cfg, errors.Join(bad...)
 }
 
-// The method networks sets the address ranges that projects may use. If --network-ranges is not
-// set, projects may not use addresses to which this machine has routes, because the operator did
-// not allow these addresses.
+// The method networks sets the address ranges that projects may use. The flag --network-ranges
+// lists these ranges. Without the flag, projects may not use addresses to which this machine has
+// routes, because the operator did not allow these addresses.
 func (f *cloudsimFlags) networks(cfg *engine.Config) error {
 	if len(f.networkRanges) == 0 {
 		cfg.HostRoutes = hostnet.Routes
@@ -254,9 +254,9 @@ func (f *cloudsimFlags) networks(cfg *engine.Config) error {
 }
 
 // The method reach sets the addresses of instances to which the data plane may connect. It always
-// includes the addresses of default networks. It also includes the ranges of --network-ranges. If
-// this flag is not set, the addresses of project networks are not on a network of this machine,
-// so the data plane cannot reach these addresses.
+// includes the addresses of default networks. It also includes the ranges of --network-ranges.
+// Without this flag, the addresses of project networks are not on a network of this machine, so
+// the data plane cannot reach these addresses.
 func (f *cloudsimFlags) reach(plane *dataplane.Config, cfg engine.Config) {
 	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
 		if p.IsValid() {
@@ -512,8 +512,8 @@ func (f *cloudsimFlags) open(log *slog.Logger, addr string) (net.Listener, error
 	return tls.NewListener(ln, conf), nil
 }
 
-// ensureSecret returns the secret in a file that other users must not be able to read. If the
-// file does not exist, ensureSecret creates the file with a new secret.
+// ensureSecret returns the secret in a file. It returns an error if other users can read the file.
+// If the file does not exist, ensureSecret creates the file with a new secret.
 func ensureSecret(path string) (string, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := makeSecret(path); err != nil {
@@ -523,9 +523,9 @@ func ensureSecret(path string) (string, error) {
 	return readSecret(path)
 }
 
-// makeSecret creates a file with a new secret. If the process is killed, the file is either
-// complete or does not exist. With an incomplete file, every later start would fail. If two
-// processes create the file at the same time, both processes use the secret of the first process.
+// makeSecret creates a file with a new secret. If the process dies during the call, the file is
+// either complete or does not exist. With an incomplete file, every later start would fail. If two
+// processes create the file concurrently, each of them uses the secret of the first process.
 func makeSecret(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// TestEnsureSecretIsWhole proves that a start never reads an incomplete token. This is true for
-// processes that start at the same time, and for a start after a process was killed during its
-// start.
+// TestEnsureSecretIsWhole proves that concurrent calls of ensureSecret never read an incomplete
+// token, and all return the token of one call. No temporary file stays.
 func TestEnsureSecretIsWhole(t *testing.T) {
 	for range 20 {
 		path := filepath.Join(t.TempDir(), "token")

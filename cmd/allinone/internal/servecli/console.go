@@ -15,7 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 )
 
-// consoleTimeout is the longest time of a call of the console, except of its watch.
+// consoleTimeout is the longest time of a call of the console. It does not apply to the console's
+// watch.
 const consoleTimeout = 30 * time.Second
 
 // withConsole returns a handler that serves the API and the console. The console calls the API in this
@@ -38,7 +39,8 @@ func (f *cloudsimFlags) withConsole(log *slog.Logger, api http.Handler, secret s
 }
 
 // streamed is an HTTP transport that calls a handler in this process, without a network. Unlike
-// inProcess, it returns the response when the handler begins to write, so it can carry a watch.
+// inProcess, it returns the response as soon as the handler begins to write. A streamed transport
+// can therefore carry a watch.
 type streamed struct{ http.Handler }
 
 func (s streamed) RoundTrip(r *http.Request) (*http.Response, error) {
