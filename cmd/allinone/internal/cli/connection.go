@@ -32,8 +32,7 @@ const callTimeout = 30 * time.Second
 // concurrent is the number of idle connections to the cloud that the client keeps open.
 const concurrent = 64
 
-// Connection contains the environment, and the flags that are common to all commands that call
-// the cloud.
+// Connection contains the environment, and the flags of all commands that call the cloud.
 type Connection struct {
 	Env
 	URL, TokenFile, CAFile, Project, DataDir string
@@ -74,8 +73,8 @@ func (c *Connection) DialectOfLab(name string) (url, tokenFile string, err error
 	return w.Dialects[name].URL, w.Dialects[name].TokenFile, err
 }
 
-// ConsoleOfLab returns the URL of the console of the running lab, or "" if the command uses another
-// cloud or if the lab has no console of its own.
+// ConsoleOfLab returns the URL of the console of the running lab. It returns "" if the command
+// uses another cloud, or if the lab has no console.
 func (c *Connection) ConsoleOfLab() (string, error) {
 	w, err := c.lab()
 	at := c.URL
@@ -158,7 +157,7 @@ func (c *Connection) Client() (*client.Client, error) {
 	return cl, nil
 }
 
-// redacted returns the URL with the password replaced, so that an error can contain the URL.
+// redacted returns the URL without its password, so that an error can contain the URL.
 func redacted(at string) string {
 	u, err := url.Parse(at)
 	if err != nil || u.User == nil {
@@ -182,7 +181,7 @@ func (c *Connection) ownToken() string {
 }
 
 // Run returns a RunE function for a command. The RunE function creates a client and calls fn with
-// it.
+// this client.
 func (c *Connection) Run(fn func(ctx context.Context, cl *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		cl, err := c.Client()
@@ -193,8 +192,8 @@ func (c *Connection) Run(fn func(ctx context.Context, cl *client.Client, args []
 	}
 }
 
-// Advise returns an error with advice for the user if err is a connection error or a missing
-// token. Otherwise it returns err.
+// Advise adds advice for the user to a connection error and to the error for a missing token. It
+// returns any other error unchanged.
 func Advise(cl *client.Client, err error) error {
 	var dial *net.OpError
 	var unknown x509.UnknownAuthorityError
@@ -216,7 +215,7 @@ func Advise(cl *client.Client, err error) error {
 const CompletionTimeout = 2 * time.Second
 
 // Complete returns a shell completion. It completes the names that the function list returns,
-// except the names that the command line already contains.
+// without the names that the command line already contains.
 func (c *Connection) Complete(list func(context.Context, *client.Client) ([]Candidate, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), CompletionTimeout)

@@ -4,8 +4,8 @@ import (
 	"path/filepath"
 )
 
-// DefaultDataDir returns the default data dir of a lab. This is $CLOUDSIM_DATA_DIR. If this
-// variable is not set, it is the folder cloudsim in the user's data folder, according to the XDG
+// DefaultDataDir returns the default data dir of a lab: the value of $CLOUDSIM_DATA_DIR. Without
+// this variable, it returns the folder cloudsim in the user's data folder, according to the XDG
 // base directory specification. If the user has no home, the result is "".
 func DefaultDataDir(getenv func(string) string) string {
 	if dir := getenv("CLOUDSIM_DATA_DIR"); dir != "" {

@@ -34,8 +34,8 @@ func FindDialect(name string) (dialect.Dialect, error) {
 	return dialect.Dialect{}, fmt.Errorf("no dialect is named %q: choose %s", name, Join(DialectNames()))
 }
 
-// DiskLinks returns a function that returns the paths of a disk's device for the programs of
-// these dialects. Unknown names are ignored.
+// DiskLinks returns a function that returns the paths of a disk's device for the programs of these
+// dialects' clouds. It ignores unknown names.
 func DiskLinks(dialects []string) func(cloudsim.DiskID) []string {
 	return func(id cloudsim.DiskID) (all []string) {
 		for _, name := range dialects {

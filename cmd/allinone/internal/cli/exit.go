@@ -66,8 +66,8 @@ func NewExitCodesTopic() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "Meaning of the exit codes", Long: b.String()}
 }
 
-// ErrorsOf returns the text of each error that is joined in err. If err is not joined from other
-// errors, the result contains only the text of err.
+// ErrorsOf returns the text of each error that is joined in err. If err is a single error, the
+// result contains only the text of err.
 func ErrorsOf(err error) (all []string) {
 	many := cloudsim.Joined(err)
 	if many == nil {

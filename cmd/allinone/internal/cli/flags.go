@@ -20,8 +20,8 @@ func IsHostPort(s string) bool {
 	return err == nil && bits == nil && host != "" && n > 0
 }
 
-// BadFlag returns an Invalid error for the value of a flag. The message contains the value, and
-// the form that is accepted.
+// BadFlag returns an Invalid error for the value of a flag. The message contains the value and the
+// valid form.
 func BadFlag(flag, value, want string) error {
 	return cloudsim.Errorf(cloudsim.Invalid, "--%s %q: want %s", flag, value, want)
 }

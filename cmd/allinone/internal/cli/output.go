@@ -51,7 +51,7 @@ func Join[S ~string](all []S) string {
 	return strings.Join(words, ", ")
 }
 
-// Output contains the flags for the output format.
+// Output contains the flags that choose the output format.
 type Output struct {
 	Format    format
 	noHeaders bool
@@ -128,12 +128,12 @@ func (p Printer[T]) Encode(v any) error {
 	return enc.Encode(v)
 }
 
-// shown returns the columns that the output format contains.
+// shown returns the columns of the output format.
 func (p Printer[T]) shown() []Column[T] {
 	return slices.DeleteFunc(slices.Clone(p.Columns), func(c Column[T]) bool { return c.Wide && p.Format != FormatWide })
 }
 
-// Table returns an empty table with the columns that the output format contains.
+// Table returns an empty table with the columns of the output format.
 func (p Printer[T]) Table() *Table {
 	t := &Table{w: p.Writer}
 	if !p.noHeaders {
@@ -144,8 +144,7 @@ func (p Printer[T]) Table() *Table {
 	return t
 }
 
-// Rows returns one row of cells for each object. A row has the columns that the output format
-// contains.
+// Rows returns one row of cells for each object, with the columns of the output format.
 func (p Printer[T]) Rows(things []T) [][]string {
 	cols := p.shown()
 	rows := make([][]string, len(things))
@@ -162,7 +161,7 @@ func (p Printer[T]) Rows(things []T) [][]string {
 // its column becomes wider.
 type Table struct {
 	w      io.Writer
-	head   []string // printed once, before the first rows
+	head   []string // Print prints it once, before the first rows
 	widths []int
 }
 
@@ -226,8 +225,7 @@ func labelCell(labels map[string]string) string {
 	return strings.Join(words, ",")
 }
 
-// MetaColumns returns the columns that every kind has in common. They are the last columns of a
-// table.
+// MetaColumns returns the last columns of a table, which are equal for all kinds.
 func MetaColumns[T cloudsim.Resource]() []Column[T] {
 	return []Column[T]{
 		{Head: "AGE", Cell: func(t T) string { return Age(t.Head().CreatedAt) }},

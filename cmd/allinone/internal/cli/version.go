@@ -14,8 +14,8 @@ import (
 var Release string
 
 // Version returns the version of this binary. If the binary is not a release, Version returns the
-// version that the Go toolchain recorded. The toolchain records a tag or a commit, and whether
-// the source was changed after the commit.
+// version that the Go toolchain recorded. The toolchain records a tag or a commit, and whether the
+// build contains changes after the commit.
 func Version() string {
 	v := Release
 	if info, ok := debug.ReadBuildInfo(); ok {
