@@ -345,7 +345,7 @@ func (e *Engine) reserveAddress(tx *store.Tx, lb *cloudsim.LoadBalancer, field, 
 }
 
 // releaseAddress releases an address of a load balancer. A static address stays
-// reserved for its project. Any other address is deleted.
+// reserved for its project. releaseAddress deletes any other address.
 func (e *Engine) releaseAddress(tx *store.Tx, at cloudsim.LoadBalancerAddress) error {
 	a, err := addresses.Get(tx, string(at.ID))
 	if err != nil {

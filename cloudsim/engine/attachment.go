@@ -95,9 +95,10 @@ func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string,
 
 // DetachDisk begins to detach a disk from an instance and returns the disk. If
 // the disk is not attached or is already detaching, DetachDisk returns it
-// unchanged. If req.Force is set, DetachDisk detaches the disk at once. It then
-// returns Conflict unless the instance is stopped or terminating, because a
-// running instance could still write to the disk.
+// unchanged. If req.Force is set, DetachDisk detaches the disk at once. The
+// instance must then be stopped or terminating, because a running instance could
+// still write to the disk. For an instance in another state, DetachDisk returns
+// Conflict.
 func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (d cloudsim.Disk, err error) {
 	if err := req.Validate(); err != nil {
 		return d, err
@@ -137,7 +138,7 @@ func (e *Engine) forceDetach(ctx context.Context, id cloudsim.DiskID, from cloud
 		}
 		i, err := instances.Get(tx, string(from))
 		if err != nil {
-			return err // an instance that is gone has no attachments
+			return err // a deleted instance has no attachments, so NotFound is not possible
 		}
 		if i.State != cloudsim.InstanceStopped && i.State != cloudsim.InstanceTerminating {
 			return cloudsim.Errorf(cloudsim.Conflict, "cannot force disk %s out of %s: it is %s and could still write; stop it first", id, from, i.State)

@@ -126,8 +126,8 @@ func TestListDisksOfInstances(t *testing.T) {
 	})
 }
 
-// TestResizeWaitsForCopies proves that a disk cannot grow while a snapshot of
-// the disk is being taken.
+// TestResizeWaitsForCopies proves that a disk cannot grow while the cloud takes a
+// snapshot of the disk.
 func TestResizeWaitsForCopies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, kept)

@@ -39,9 +39,9 @@ const (
 type Call struct {
 	RequestID      string
 	Operation      string             // operation id; "" for the cloud itself
-	Caller         string             // name of the service account, else of the token
+	Caller         string             // name of the service account; without a service account, name of the token
 	Token          cloudsim.TokenID   // "" for the cloud itself
-	Project        cloudsim.ProjectID // "" for all
+	Project        cloudsim.ProjectID // "" for all projects
 	IdempotencyKey string
 	DialectCall    string    // name of the dialect's call that made this call; "" if no dialect made it
 	At             time.Time // arrival time on the cloud's clock
@@ -64,7 +64,7 @@ type Call struct {
 type credential struct {
 	hash  string                   // hash of a token's secret
 	trust cloudsim.WorkloadTrustID // trust that accepted a token signed by a cluster
-	until time.Time                // when that token expires
+	until time.Time                // expiry of the token signed by a cluster
 }
 
 type callKey struct{}
@@ -145,9 +145,9 @@ func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 	return err
 }
 
-// choose sets the project of the call to the project that the caller requested.
-// It returns Denied unless the caller belongs to that project or has a role in
-// it.
+// choose sets the project of the call to the project that the caller requested. A
+// caller may request the project to which it belongs, and each project in which
+// it has a role. For any other project choose returns Denied.
 func (c *Call) choose(tx *store.Tx, chosen string) error {
 	if chosen == "" || chosen == string(c.Project) {
 		return nil

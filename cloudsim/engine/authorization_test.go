@@ -68,7 +68,7 @@ func TestAuthorization(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := e.Authorize(t.Context(), tc.req); !errors.Is(err, tc.want) {
-				t.Errorf("%v; want %v", err, tc.want)
+				t.Errorf("Authorize: got error %v, want %v", err, tc.want)
 			}
 		})
 	}
@@ -139,7 +139,7 @@ func TestTokens(t *testing.T) {
 		admin := enter(t, e, "secret", "")
 		tok, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleWriter, TTLSeconds: 60})
 		if err != nil || tok.Secret == "" || tok.Hash != "" {
-			t.Fatalf("%+v, %v", tok, err)
+			t.Fatalf("new token: got %+v, error %v, want a secret and no hash", tok, err)
 		}
 		if read, err := e.GetToken(admin, tok.ID); err != nil || read.Secret != "" || read.Hash != "" {
 			t.Errorf("a read returned the secret: %+v, %v", read, err)

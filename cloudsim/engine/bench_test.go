@@ -45,7 +45,7 @@ func BenchmarkDurableCreates(b *testing.B) {
 		ours += round(b, path, r*n, n)
 		made += n
 		now, c := content(b, path)
-		limit += replay(b, limitDB, fresh(now, seen), c-commits-1) // one commit belongs to the opening of the file in round
+		limit += replay(b, limitDB, fresh(now, seen), c-commits-1) // without the commit with which the function round opens the file
 		transactions += c - commits - 1
 		seen, commits = now, c
 	}

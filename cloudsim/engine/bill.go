@@ -76,8 +76,9 @@ func (l *ledger) checkNumber(number uint64) error {
 }
 
 // read returns a page of the entries after the given number that match the
-// options o. It also returns the number of the last entry that it has read, and
-// whether more entries follow. If number is 0, it begins with the oldest entry.
+// options o. The result next is the number of the last entry that read has
+// checked. The result more is true if more entries follow. If number is 0, read
+// begins with the oldest entry.
 func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.AuditLine, next uint64, more bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,10 +108,11 @@ func (l *ledger) changed() <-chan struct{} {
 }
 
 // WatchAudit yields the calls after o.After that match the options o, in order,
-// until ctx ends. It also yields bookmarks, in the given period. It yields an
-// error at most once, as the last item:
-//   - Gone: calls after o.After are no longer in memory, or the cloud has
-//     restarted after this call.
+// until ctx ends. It also yields a bookmark after each period without calls. The
+// parameter bookmark is the length of this period. WatchAudit yields an error at
+// most once, as the last item:
+//   - Gone: calls after o.After are no longer in memory, for example because the
+//     cloud has restarted.
 //   - Unauthenticated: the caller's credential is no longer valid.
 //   - Denied: the caller may no longer watch.
 //

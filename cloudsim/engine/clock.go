@@ -105,10 +105,10 @@ func running(tx *store.Tx) store.Clock {
 }
 
 // AdvanceClock moves the clock forward. It returns when all work that falls due
-// by the new time has settled, including work that was added meanwhile. Work
-// settles in the order of its due times. While a work item settles, the clock
-// shows the due time of this item. If the clock runs, it can show a later time
-// than this due time, because the settling of earlier work takes time.
+// by the new time has settled, including new work that begins meanwhile. Work
+// settles in the order of its due times. While a work item settles, a stopped
+// clock shows the due time of this item. A running clock can show a later time,
+// because the settling of earlier work takes time.
 //
 // AdvanceClock takes as long as the work takes. If ctx ends first, AdvanceClock
 // returns Unavailable, and the clock continues from the due time of the last

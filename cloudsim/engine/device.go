@@ -9,17 +9,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// deviceTimeout is the time limit for the hypervisor to add or remove a device,
-// after the duration of the attachment or detachment has passed. It is a time of
-// the cloud's clock.
+// deviceTimeout is the time in which the hypervisor must add or remove a device.
+// The time begins after the duration of the attachment or detachment, and the
+// cloud's clock measures it.
 const deviceTimeout = time.Minute
 
-// ReportDevices records the devices that the machine of an instance has. After the
-// first report, an attachment to this instance is complete only after a report that
-// the device exists. A detachment is complete only after a report without the
-// device. A report without changes writes no event. Disks that are not attached to
-// the instance are ignored, because the hypervisor may not know of their detachment
-// yet.
+// ReportDevices records the devices that the machine of an instance has. After the first report, an
+// attachment to this instance is complete only after a report that the device exists. A detachment
+// is complete only after a report without the device. A report without changes writes no event.
+// ReportDevices ignores disks that are not attached to the instance, because the hypervisor may not
+// know of their detachment yet.
 func (e *Engine) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req cloudsim.ReportDevices) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err

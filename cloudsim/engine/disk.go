@@ -363,8 +363,8 @@ func (e *Engine) changeDisk(ctx context.Context, id cloudsim.DiskID, verb clouds
 }
 
 // ResizeDisk begins to grow a disk and returns the disk. The disk may be
-// attached. ResizeDisk returns Conflict while a snapshot or a copy of the disk
-// is being made, because the snapshot or copy must have the present size.
+// attached. ResizeDisk returns Conflict while the cloud makes a snapshot or a
+// copy of the disk, because the snapshot or copy must have the present size.
 func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ResizeDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -444,9 +444,9 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	})
 }
 
-// DeleteDisk begins to delete a disk and returns the disk. A disk that is
-// already deleting is returned unchanged. DeleteDisk returns Conflict while the
-// disk is attached, and while a snapshot or a copy of the disk is being made.
+// DeleteDisk begins to delete a disk and returns the disk. It does not change a
+// disk that is already in state deleting. DeleteDisk returns Conflict while the
+// disk is attached, and while the cloud makes a snapshot or a copy of the disk.
 // Complete snapshots and copies of the disk stay.
 func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return e.changeDisk(ctx, id, cloudsim.Delete, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {

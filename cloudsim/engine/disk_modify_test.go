@@ -153,7 +153,7 @@ func TestDiskOfSource(t *testing.T) {
 				return
 			}
 			if want := max(10, tc.req.SizeGiB); err != nil || got.SizeGiB != want || got.State != cloudsim.DiskAvailable {
-				t.Fatalf("%+v, %v", got, err)
+				t.Fatalf("disk of a source: got %+v, error %v", got, err)
 			}
 			if again := must(e.CreateDisk(ctx, tc.req))(t); again.Revision != got.Revision {
 				t.Errorf("repeated request: got %+v", again)
@@ -163,9 +163,9 @@ func TestDiskOfSource(t *testing.T) {
 	}
 }
 
-// TestDiskPages proves that each page of a list begins after the last item of
-// the previous page. This is true even if that item was deleted in between. For
-// an invalid page token, ListDisks returns Invalid.
+// TestDiskPages proves that each page of a list begins after the last item of the
+// previous page, even if that item has been deleted meanwhile. For an invalid
+// page token, ListDisks returns Invalid.
 func TestDiskPages(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -29,8 +29,8 @@ func mustCreateDisk(t *testing.T, e *engine.Engine, ctx context.Context, name st
 
 func shared(r *cloudsim.CreateDisk) { r.MultiAttach = true }
 
-// TestDiskLife proves that a disk has an intermediate state during each step of
-// its life. This is true even if the cloud restarts during the step.
+// TestDiskLife proves that a disk has an intermediate state during each
+// operation, even if the cloud restarts during the operation.
 func TestDiskLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())
@@ -68,7 +68,7 @@ func TestDiskLife(t *testing.T) {
 			}
 		}
 		if got, err := e.DeleteDisk(ctx, d.ID); err != nil || got.State != cloudsim.DiskDeleting || got.SizeGiB != 12 || len(got.Attachments) != 0 {
-			t.Fatalf("%+v, %v", got, err)
+			t.Fatalf("deletion of a resized disk: got %+v, error %v", got, err)
 		}
 		if _, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "fast", SizeGiB: 10}); !errors.Is(err, cloudsim.Conflict) {
 			t.Errorf("new disk with the name of a disk in deletion: got error %v", err)
@@ -207,7 +207,7 @@ func TestReportDisk(t *testing.T) {
 		}
 	}
 	if got := must(e.GetDisk(ctx, d.ID))(t); got.Status.SizeGiB != 10 || got.Revision != d.Revision+1 {
-		t.Errorf("%+v after revision %d", got, d.Revision)
+		t.Errorf("disk after two equal reports: got %+v, want one event after revision %d", got, d.Revision)
 	}
 	if err := e.ReportDisk(ctx, "disk-ffffff", cloudsim.DiskStatus{}); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("attachment of an unknown disk: got error %v", err)
@@ -281,7 +281,7 @@ func TestTerminationDetaches(t *testing.T) {
 				must(e.DeleteInstance(ctx, i.ID))(t) // the instance terminates at once
 				got := must(e.GetDisk(ctx, d.ID))(t)
 				if got.State != cloudsim.DiskAvailable || len(got.Attachments) != 0 {
-					t.Errorf("%+v", got)
+					t.Errorf("disk of a terminated instance: got %+v, want it available", got)
 				}
 				if op := must(e.GetOperation(ctx, got.Operation))(t); op.State != tc.want {
 					t.Errorf("operation: %+v; want %s", op, tc.want)

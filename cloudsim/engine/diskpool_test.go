@@ -83,7 +83,7 @@ func TestRegionalDisk(t *testing.T) {
 	refused(t, "of two regions", err, cloudsim.Invalid, "replicaZones")
 	d := must(create("x", "sim-1b", "sim-1a"))(t)
 	if again := must(create("x", "sim-1a", "sim-1b"))(t); again.Revision != d.Revision || d.Zone != "" || d.Region != "sim-1" {
-		t.Errorf("%+v, then %+v", d, again)
+		t.Errorf("the same regional disk twice: got %+v, then %+v", d, again)
 	}
 	_, err = create("x", "sim-1a", "sim-1c")
 	refused(t, "in other zones", err, cloudsim.Exists, "")
@@ -92,7 +92,7 @@ func TestRegionalDisk(t *testing.T) {
 	refused(t, "one of two pools is used up", err, cloudsim.Exhausted, "")
 	for _, pool := range []string{"sim-1a.balanced", "sim-1b.balanced"} {
 		if p := must(e.GetDiskPool(ctx, pool))(t); p.UsedGiB != 10 {
-			t.Errorf("%+v", p)
+			t.Errorf("pool after a refused disk: got %+v, want 10 used GiB", p)
 		}
 	}
 	for zone, want := range map[string]int{"sim-1a": 1, "sim-1b": 1, "sim-1c": 0, "": 1} {
@@ -137,6 +137,6 @@ func TestRegionalDiskSurvivesItsZone(t *testing.T) {
 	}
 	must(e.DetachDisk(ctx, regional.ID, cloudsim.DetachDisk{Instance: a.ID, Force: true}))(t)
 	if got := must(e.AttachDisk(ctx, regional.ID, cloudsim.AttachDisk{Instance: b.ID}))(t); got.State != cloudsim.DiskInUse {
-		t.Errorf("%+v", got)
+		t.Errorf("attachment in the other zone: got %+v, want it in use", got)
 	}
 }

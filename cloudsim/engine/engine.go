@@ -34,27 +34,28 @@ type Config struct {
 	Catalogue              cloudsim.Catalogue           // regions, zones and types to offer; added to the stored catalogue
 	Profile                Profile                      // durations of simulated hardware
 	Instances              netip.Prefix                 // IPv4 range of default networks
-	Instances6             netip.Prefix                 // IPv6 range of default networks; none: their instances have no IPv6
+	Instances6             netip.Prefix                 // IPv6 range of default networks; zero value: default networks have no IPv6 addresses
 	Pods                   cloudsim.PodRanges           // pod ranges of default networks; zero value: no pod ranges
 	LoadBalancers          netip.Prefix                 // IPv4 range of load balancers
-	LoadBalancers6         netip.Prefix                 // IPv6 range of load balancers; none: load balancers have no IPv6
-	InternalLoadBalancers  netip.Prefix                 // IPv4 range of internal load balancers; none: the range of external load balancers
-	InternalLoadBalancers6 netip.Prefix                 // IPv6 range of internal load balancers
+	LoadBalancers6         netip.Prefix                 // IPv6 range of load balancers; zero value: load balancers have no IPv6 addresses
+	InternalLoadBalancers  netip.Prefix                 // IPv4 range of internal load balancers; zero value: the range LoadBalancers
+	InternalLoadBalancers6 netip.Prefix                 // IPv6 range of internal load balancers; zero value: the range LoadBalancers6
 	NetworkRanges          []netip.Prefix               // ranges that projects may use for networks, pods and routes
-	Published              Published                    // host ports at which listeners are published; zero value: none
+	Published              Published                    // host ports at which listeners are published; zero value: no published ports
 	Meter                  Meter                        // counts the traffic of load balancers; nil: no counters
-	Quotas                 map[cloudsim.QuotaName]int64 // default limits of projects; absent quotas: cloudsim.DefaultQuotas
+	Quotas                 map[cloudsim.QuotaName]int64 // default limits of projects; cloudsim.DefaultQuotas has the limits of quotas that are absent here
 	RateLimits             cloudsim.RateLimits          // rate limits of callers until an administrator changes them; zero value: no limits
-	ProjectRate            cloudsim.Rate                // limit of all callers of a project together, except callers with a role in all projects; zero value: no limit
-	JournalKeep            uint64                       // events kept in the journal
-	JournalBytes           int64                        // used bytes of the file above which the journal keeps fewer events
+	ProjectRate            cloudsim.Rate                // rate limit of each project, for all its callers together, except callers with a role in all projects; zero value: no limit
+	JournalKeep            uint64                       // maximum number of events that the journal keeps
+	JournalBytes           int64                        // size in bytes of the used part of the file, above which the journal keeps fewer events
 
 	// HostRoutes returns the ranges to which the cloud's machine has routes.
 	// Projects may not use these ranges. A nil function means no such ranges.
 	HostRoutes func() ([]netip.Prefix, error)
 
-	// Seed makes random values other than secrets repeatable: the same calls
-	// get the same request ids and the same faults. 0 means random values.
+	// Seed makes random values repeatable, except secrets: the same calls get the
+	// same request ids and the same faults. 0 means that the values are not
+	// repeatable.
 	Seed uint64
 	// StateDir is the directory of saved states; "" disables saving.
 	StateDir string
@@ -62,8 +63,9 @@ type Config struct {
 	// FrozenAt is zero, the clock shows the machine's time.
 	FrozenAt time.Time
 
-	// DiskData is true if a data plane stores the data of disks. The copy of a
-	// disk then becomes ready only when the data plane reports complete data.
+	// DiskData is true if a data plane stores the data of disks. A snapshot, and
+	// a disk with a source, then become ready only after the data plane reports
+	// that their data is complete.
 	DiskData bool
 	// DiskFiles saves the data of disks in saved states, and restores this
 	// data. If DiskFiles is nil, saved states contain only records.
@@ -123,9 +125,9 @@ type core struct {
 	store *store.Store
 	cfg   Config
 
-	// settling is locked while due work settles. AdvanceClock can therefore
-	// settle all due work in order, because the loop of Run cannot settle work
-	// at the same time.
+	// The loop of Run and AdvanceClock lock settling while they settle due work.
+	// AdvanceClock settles all due work in order, so the loop must not settle
+	// work at the same time.
 	settling sync.Mutex
 }
 
@@ -201,7 +203,7 @@ func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
 	e.access.core, e.access.projectOf, e.access.placeOf = c, e.projectOf, e.placeOf
 	e.images.core, e.images.projectOf = c, e.projectOf
 	e.states.core, e.cloud = c, e
-	e.ledger.base = uint64(time.Now().UnixMicro()) // the calls of a cloud's run take more time than a microsecond each
+	e.ledger.base = uint64(time.Now().UnixMicro()) // microseconds, so that a later start has a higher base: each call takes more than a microsecond
 	return e
 }
 
@@ -271,9 +273,9 @@ func (e *Engine) readZones(tx *store.Tx) error {
 	return nil
 }
 
-// A failed transaction may have changed the map regionOf. loadZones then
-// restores regionOf. It uses a write transaction, so that no other write
-// transaction reads regionOf at the same time.
+// loadZones reads the map regionOf from the store again after a failed
+// transaction, which may have changed the map. It uses a write transaction, so
+// that no other write transaction reads regionOf at the same time.
 func (e *Engine) loadZones() error { return e.store.Update("", e.readZones) }
 
 // retention is the time for which the cloud keeps finished operations and
@@ -288,9 +290,10 @@ const settleBatch = 256
 // full disk.
 const tryAgain = 2 * time.Second
 
-// Run settles due work until ctx ends. Run first settles the work that became
-// due while the process was not running. Run also compacts the journal. If a
-// write of the file fails, Run tries again later, and reads continue.
+// Run settles due work until ctx ends. Run first settles the work that became due
+// while the process was not running. Run also compacts the journal. If a write to
+// the file fails, Run tries again after a pause. Read-only calls continue to
+// work.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.health.recovered.Store(false)
 	for {
@@ -420,7 +423,7 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 					}
 					if err := e.settleOne(tx, w); err != nil {
 						bad, why = w, err
-						return err // the store discards the transaction, and the other items run again
+						return err // the store discards the transaction, and settleIn settles the other items again
 					}
 				}
 				return nil
@@ -434,7 +437,7 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 	}
 }
 
-// step limits the work of one transaction of the loop. It counts work items and
+// step limits the size of one transaction of the loop. It counts work items and
 // events, because one work item may write many events.
 type step struct {
 	did   int

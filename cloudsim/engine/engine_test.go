@@ -183,7 +183,7 @@ func TestCrash(t *testing.T) {
 		synctest.Wait()
 		crashed, err := e.CrashInstance(ctx, i.ID)
 		if err != nil || crashed.State != cloudsim.InstanceRunning || crashed.Crashed == nil {
-			t.Fatalf("%+v, %v", crashed, err)
+			t.Fatalf("crash: got %+v, error %v, want a running instance with a crash time", crashed, err)
 		}
 		if again, err := e.CrashInstance(ctx, i.ID); err != nil || again.Revision != crashed.Revision {
 			t.Errorf("twice: %+v, %v", again, err)
@@ -228,7 +228,7 @@ func TestLoadBalancer(t *testing.T) {
 	a, b := mustCreate(t, e, ctx, "a"), mustCreate(t, e, ctx, "b")
 	lb, err := e.CreateLoadBalancer(ctx, loadBalancer("shop", a.ID, b.ID))
 	if err != nil || lb.State != cloudsim.LoadBalancerActive || lb.IP != "127.65.0.1" {
-		t.Fatalf("%+v, %v", lb, err)
+		t.Fatalf("new load balancer: got %+v, error %v", lb, err)
 	}
 	same, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: lb.Targets}, 0)
 	if err != nil || same.Revision != lb.Revision {
@@ -282,7 +282,7 @@ func TestStaticAddress(t *testing.T) {
 	req.Addresses = []string{addr.IP}
 	lb, err := e.CreateLoadBalancer(ctx, req)
 	if err != nil || lb.IP != addr.IP {
-		t.Fatalf("%+v, %v", lb, err)
+		t.Fatalf("load balancer with a static address: got %+v, error %v", lb, err)
 	}
 	six, err := e.CreateAddress(ctx, cloudsim.CreateAddress{Name: "six", Family: cloudsim.IPv6})
 	if err != nil {
@@ -292,7 +292,7 @@ func TestStaticAddress(t *testing.T) {
 	both.Addresses = []string{strings.ToUpper(netip.MustParseAddr(six.IP).StringExpanded())}
 	for range 2 { // in the second round the load balancer exists already
 		if lb, err := e.CreateLoadBalancer(ctx, both); err != nil || lb.Addresses[0].IP != six.IP {
-			t.Fatalf("%+v, %v", lb, err)
+			t.Fatalf("load balancer with an IPv6 address in another spelling: got %+v, error %v", lb, err)
 		}
 	}
 	req.Name = "other"
@@ -395,8 +395,8 @@ func TestLargeEventsAreFewer(t *testing.T) {
 	})
 }
 
-// TestOperationsAreForgotten proves that a finished operation is deleted after
-// a day.
+// TestOperationsAreForgotten proves that the cloud deletes a finished operation
+// after a day.
 func TestOperationsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -452,10 +452,9 @@ func TestManyOperationsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestOperationsOfAClockSetBack proves that an operation is deleted a day after
-// its end, even if the clock was set back. In this test an operation that was
-// created before the clock was set back has a later end time than the tested
-// operation.
+// TestOperationsOfAClockSetBack proves that the cloud deletes an operation a day
+// after its end, even if a user has set the clock back. In this test the store
+// also contains an older operation with a later end time.
 func TestOperationsOfAClockSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, frozen)

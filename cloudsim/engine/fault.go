@@ -36,8 +36,8 @@ type faultRules struct {
 }
 
 // loadFaults copies the faults from the store to memory. Call it after each
-// commit that created a fault, deleted a fault, or added the last possible hit
-// of a fault.
+// commit that created a fault, deleted a fault, or counted the last hit that a
+// fault permits.
 func (e *Engine) loadFaults() error {
 	e.rules.loading.Lock()
 	defer e.rules.loading.Unlock()
@@ -225,7 +225,7 @@ func (e *Engine) placeOf(s Subject) (*place, error) {
 // example, the operation disks.create has the noun disks and the kind disk.
 func kindOfNoun(noun string) cloudsim.ResourceKind {
 	if stem, ok := strings.CutSuffix(noun, "ies"); ok {
-		return cloudsim.ResourceKind(stem + "y") // repository
+		return cloudsim.ResourceKind(stem + "y") // the request has no seed, so the fault uses the cloud's seed
 	}
 	kind := strings.TrimSuffix(noun, "s")
 	if strings.HasSuffix(kind, "sse") {
@@ -352,7 +352,7 @@ func (e *Engine) DeleteFault(ctx context.Context, id cloudsim.FaultID) error {
 		if err := faultsSeen.Delete(tx, string(id)); err != nil {
 			return err
 		}
-		return errors.Join(faults.Delete(tx, &f), e.releaseAll(tx, string(id)), keepOutages(tx)) // delete the fault first: it must not hold the operations that are released
+		return errors.Join(faults.Delete(tx, &f), e.releaseAll(tx, string(id)), keepOutages(tx)) // delete the fault before the release: the fault must not block the released operations again
 	}); err != nil {
 		return err
 	}

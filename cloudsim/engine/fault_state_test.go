@@ -213,7 +213,7 @@ func TestStaleReadIsThePast(t *testing.T) {
 		}
 		hit, err := e.Decide(ctx, engine.Subject{Operation: "instances.list"})
 		if err != nil || hit.Fault == nil {
-			t.Fatalf("%+v, %v", hit, err)
+			t.Fatalf("read that matches the fault: got %+v, error %v, want a hit", hit, err)
 		}
 		stale := engine.Under(ctx, hit)
 		got, err := e.ListInstances(stale, cloudsim.ListOptions{})

@@ -185,7 +185,7 @@ func TestFaultsInOrder(t *testing.T) {
 	for _, want := range []cloudsim.FaultID{c.ID, d.ID} {
 		hit, err := e.Decide(ctx, engine.Subject{Operation: "zones.list"})
 		if err != nil || hit.Latency != 60*time.Millisecond || hit.Fault == nil || hit.Fault.ID != want {
-			t.Errorf("%+v, %v; want 60 ms and then %s", hit, err, want)
+			t.Errorf("got hit %+v, error %v, want 60 ms and then fault %s", hit, err, want)
 		}
 	}
 	if d, err := e.GetFault(ctx, d.ID); err != nil || d.Seen != 1 {

@@ -18,10 +18,10 @@ type Check struct {
 
 // health holds the state of the health checks that is not in the store.
 type health struct {
-	recovered atomic.Bool // the work that was due at the start has settled, and Run is running
+	recovered atomic.Bool // true while Run is running and has settled the work that was due at its start
 
 	probing sync.Mutex
-	probed  time.Time // machine's time of the last probe; zero before the first
+	probed  time.Time // machine's time of the last probe; zero before the first probe
 	err     error     // result of the last probe
 }
 

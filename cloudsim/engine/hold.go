@@ -16,9 +16,9 @@ var holds = store.Table[cloudsim.Hold]{
 	Meta: func(h *cloudsim.Hold) *cloudsim.Meta { return &h.Meta },
 }
 
-// idle reports whether the due work of an operation must not settle. This is so
-// if the operation is over or no longer exists, or if a hold or a fault blocks
-// the operation.
+// idle reports whether the due work of an operation must not settle. The reasons
+// are: the operation is over, the operation no longer exists, or a hold or a
+// fault blocks the operation.
 func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -53,11 +53,12 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return false, nil
 }
 
-// release ends the hold of an operation. If the operation is due, release
-// settles the operation in the same transaction. The same calls therefore
-// always write the same journal. If the operation is not due yet, release puts
-// the operation on the due list again. This is necessary if the clock was set
-// back after the work was removed from the list.
+// release ends the hold of an operation. If the operation is due, release settles
+// the operation in the same transaction, so that the same calls always write the
+// same journal. If the operation is not due yet, release puts the operation on
+// the due list again. The due list may no longer contain the operation: the loop
+// removes an operation at its due time, and a user may set the clock back
+// afterwards.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
@@ -146,7 +147,7 @@ func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 		if err != nil {
 			return err
 		}
-		if err := holds.Delete(tx, &h); err != nil { // delete the hold first: it must not hold the operations that are released
+		if err := holds.Delete(tx, &h); err != nil { // delete the hold before the release: the hold must not block the released operations again
 			return err
 		}
 		return e.releaseAll(tx, string(id))
@@ -183,8 +184,8 @@ var durations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 
 const allDurations = "all"
 
-// takes returns the duration of work of a kind and verb. This is the stored
-// duration, or the duration in the parameter profile if no duration is stored.
+// takes returns the stored duration of work of a kind and verb. If no duration is
+// stored, takes returns the duration in the parameter profile.
 func takes(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile time.Duration) (time.Duration, error) {
 	said, ok, err := durations.Get(tx, allDurations)
 	if err != nil || !ok {

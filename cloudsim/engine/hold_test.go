@@ -202,8 +202,8 @@ func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 	}
 }
 
-// TestHeldWorkWhenTheClockIsSetBack proves that released work settles at its
-// due time if the clock was set back while a hold blocked the work.
+// TestHeldWorkWhenTheClockIsSetBack proves that released work settles at its due
+// time, even if a user sets the clock back while a hold blocks the work.
 func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

@@ -196,10 +196,10 @@ func (e *Engine) RebootInstance(ctx context.Context, id cloudsim.InstanceID) (cl
 	return e.moveInstance(ctx, id, cloudsim.Reboot, e.cfg.Profile.Boot)
 }
 
-// CrashInstance simulates a power failure of a running instance. Programs on
-// the instance get no warning. The instance stays in state running, but it is
-// off until it is rebooted. An instance that has already crashed is returned
-// unchanged.
+// CrashInstance simulates a power failure of a running instance. Programs on the
+// instance get no warning. The instance stays in state running, but it is off
+// until its next operation, for example a reboot. CrashInstance does not change
+// an instance that has already crashed.
 func (e *Engine) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (i cloudsim.Instance, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if i, err = get(tx, call, instances, string(id)); err != nil {
@@ -214,8 +214,8 @@ func (e *Engine) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (i c
 	return i, err
 }
 
-// DeleteInstance begins to terminate an instance and returns the instance. An
-// instance that is already terminating is returned unchanged.
+// DeleteInstance begins to terminate an instance and returns the instance. It
+// does not change an instance that is already terminating.
 func (e *Engine) DeleteInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return e.moveInstance(ctx, id, cloudsim.Terminate, e.cfg.Profile.Shutdown)
 }

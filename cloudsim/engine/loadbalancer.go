@@ -143,12 +143,11 @@ func listed(all []cloudsim.Listener) []cloudsim.Listener {
 	return all
 }
 
-// checkTargets returns Invalid for targets that are not instances of the
-// project and the region, and for addresses that do not belong to their
-// instances. The error lists all invalid targets. checkTargets skips the
-// current targets (had), because an earlier call has checked them. They are
-// still valid, because the cloud removes a terminated instance from its load
-// balancers.
+// checkTargets returns Invalid for targets that are not instances of the project
+// and the region, and for addresses that do not belong to their instances. The
+// error lists all invalid targets. checkTargets skips the current targets (had),
+// because an earlier call has checked them. The current targets are still valid,
+// because the cloud removes a terminated instance from its load balancers.
 func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, spec, had cloudsim.LoadBalancerSpec) error {
 	known := map[cloudsim.TargetKey]bool{}
 	for _, list := range had.TargetLists() {
@@ -310,7 +309,7 @@ func (e *Engine) changeLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 }
 
 // DeleteLoadBalancer begins to delete a load balancer and returns the load
-// balancer. A load balancer that is already deleting is returned unchanged.
+// balancer. It does not change a load balancer that is already in state deleting.
 func (e *Engine) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID) (l cloudsim.LoadBalancer, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if l, err = get(tx, call, loadBalancers, string(id)); err != nil {
@@ -397,7 +396,7 @@ func (e *Engine) forgetTarget(tx *store.Tx, id cloudsim.InstanceID) error {
 		gone := func(t cloudsim.Target) bool { return t.Instance == id }
 		l.Targets = slices.DeleteFunc(l.Targets, gone)
 		for i := range l.Listeners {
-			l.Listeners[i].Targets = slices.DeleteFunc(l.Listeners[i].Targets, gone) // an empty list stays non-nil and means no targets
+			l.Listeners[i].Targets = slices.DeleteFunc(l.Listeners[i].Targets, gone) // an empty list stays non-nil, because a nil list means the targets of the load balancer
 		}
 		l.Status = l.StatusFor(l.Status)
 		if err := loadBalancers.Put(tx, &l); err != nil {

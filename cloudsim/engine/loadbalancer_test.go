@@ -29,7 +29,7 @@ func TestLoadBalancerFamilies(t *testing.T) {
 	defer down()
 	front6, err := e.CreateAddress(ctx, cloudsim.CreateAddress{Name: "front", Family: cloudsim.IPv6})
 	if err != nil || front6.IP != "fd00:127:65::1" {
-		t.Fatalf("%+v, %v", front6, err)
+		t.Fatalf("new IPv6 address: got %+v, error %v", front6, err)
 	}
 	req := loadBalancer("shop")
 	lb, err := e.CreateLoadBalancer(ctx, req)
@@ -86,7 +86,7 @@ func TestLoadBalancerFamilies(t *testing.T) {
 
 // TestPublishedPorts proves that each listener gets the lowest free published
 // port and keeps the port. A deleted listener frees its port. If the configured
-// range changes, all listeners get new ports.
+// range changes, the listeners get ports of the new range.
 func TestPublishedPorts(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	path := file(t)
@@ -232,8 +232,9 @@ func (m meter) LoadBalancerStats(id cloudsim.LoadBalancerID) (cloudsim.LoadBalan
 	return cloudsim.LoadBalancerStats{Targets: []cloudsim.TargetStats{{Connections: 1}}}, m[id]
 }
 
-// TestListLoadBalancerStats proves that the list has the counters of all load
-// balancers that forward and that the caller may see, page by page.
+// TestListLoadBalancerStats proves that the pages of the list together have the
+// counters of all load balancers that forward connections and that the caller may
+// see.
 func TestListLoadBalancerStats(t *testing.T) {
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Meter = meter{"lb-000001": true, "lb-000003": true, "lb-000004": true} })
 	defer down()

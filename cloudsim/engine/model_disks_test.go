@@ -32,8 +32,8 @@ type shot struct {
 	until             time.Time
 }
 
-// copied reports whether a disk or a snapshot is being made from the resource
-// with the given id.
+// copied reports whether the cloud is making a disk or a snapshot from the
+// resource with the given id.
 func (w *world) copied(id string) bool {
 	for _, d := range w.disks {
 		if d.Source == id && (d.State == "creating" || d.State == "copying") {
@@ -136,7 +136,7 @@ func (w *world) createDisk(t *rapid.T) {
 }
 
 // source returns the size of a new disk with a source. It returns the expected
-// error if the disk cannot be made from the source.
+// error if the cloud cannot make the disk from the source.
 func (w *world) source(req cloudsim.CreateDisk) (size int, refusal error) {
 	least, zone, typ := 0, req.Zone, req.Type
 	switch {

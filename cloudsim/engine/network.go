@@ -189,9 +189,8 @@ func (e *Engine) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (clou
 }
 
 // UpdateNetwork replaces labels and spec. It returns Stale if rev is neither 0
-// nor the network's revision. It returns Conflict if the pod ranges would
-// change while instances use them. A request that changes nothing begins no
-// work.
+// nor the network's revision. It returns Conflict if the request changes pod
+// ranges that instances use. A request that changes nothing begins no work.
 func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req cloudsim.UpdateNetwork, rev uint64) (n cloudsim.Network, err error) {
 	if err := req.Validate(); err != nil {
 		return n, err
@@ -254,8 +253,8 @@ func podRangesFree(tx *store.Tx, n cloudsim.Network) error {
 	return nil
 }
 
-// DeleteNetwork begins to delete a network and returns the network. A network
-// that is already deleting is returned unchanged. DeleteNetwork returns
+// DeleteNetwork begins to delete a network and returns the network. It does not
+// change a network that is already in state deleting. DeleteNetwork returns
 // Conflict for a default network, and while the network has subnets or routes.
 func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cloudsim.Network, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {

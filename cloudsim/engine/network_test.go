@@ -23,7 +23,7 @@ import (
 func denied(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
-		t.Errorf("%v; want %s", err, kind)
+		t.Errorf("got error %v, want kind %s", err, kind)
 		return
 	}
 	for _, w := range words {
@@ -307,7 +307,7 @@ func TestDefaultNetworksShareAddresses(t *testing.T) {
 	abroad := must(e.Authorize(t.Context(), engine.Request{Secret: "secret", Project: string(p.ID), Access: engine.Write}))(t)
 	a, b := mustCreate(t, e, ctx, "a"), mustCreate(t, e, abroad, "a")
 	if a.Network == b.Network || a.InternalIP() != "127.64.0.1" || b.InternalIP() != "127.64.0.2" {
-		t.Errorf("%+v and %+v", a, b)
+		t.Errorf("instances in two default networks: got %+v and %+v, want different networks and addresses", a, b)
 	}
 	if a.PodRanges[0] != "10.244.0.0/24" || b.PodRanges[0] != "10.244.1.0/24" {
 		t.Errorf("pod ranges: got %v and %v", a.PodRanges, b.PodRanges)
@@ -341,9 +341,9 @@ func TestNearestSubnet(t *testing.T) {
 	}
 }
 
-// TestNetworkLife proves that work on a network or subnet takes time, even
-// across a restart. During this work no resources can be created in the network
-// or subnet.
+// TestNetworkLife proves that work on a network or subnet takes time, even across
+// a restart. During this work a caller cannot create resources in the network or
+// subnet.
 func TestNetworkLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())

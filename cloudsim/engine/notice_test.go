@@ -86,7 +86,7 @@ func TestUserData(t *testing.T) {
 		t.Errorf("same name with other user data: got error %v", err)
 	}
 	if d, err := e.GetUserData(ctx, i.ID); err != nil || d.UserData != "x" {
-		t.Errorf("%+v %v", d, err)
+		t.Errorf("user data after a repeated create call: got %+v, error %v", d, err)
 	}
 	if _, err := e.DeleteInstance(ctx, i.ID); err != nil {
 		t.Fatal(err)

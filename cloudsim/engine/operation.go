@@ -117,7 +117,7 @@ func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 			break
 		}
 		if op.CreatedAt.After(tx.Now) || len(op.ID) > len("op-ffffff") && op.CreatedAt.After(until) {
-			continue // created before the clock was set back, or with a longer id, which sorts before shorter ids
+			continue // a user set the clock back after the creation, or the id is longer, and so sorts before the ids of older operations
 		}
 		if op.CreatedAt.After(until) {
 			break
@@ -146,8 +146,8 @@ func (e *Engine) GetOperation(ctx context.Context, id cloudsim.OperationID) (clo
 	return op, err
 }
 
-// ListOperations returns one page of operations. Finished operations are kept
-// for a day.
+// ListOperations returns one page of operations. The cloud keeps finished
+// operations for a day.
 func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Operation], error) {
 	if o.State != "" && !slices.Contains(cloudsim.OperationStates(), cloudsim.OperationState(o.State)) {
 		return cloudsim.List[cloudsim.Operation]{}, cloudsim.InvalidField("query.state", fmt.Sprintf("must be pending, running, done, failed or cancelled, got %q", clip(o.State)))

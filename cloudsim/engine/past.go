@@ -18,7 +18,7 @@ import (
 // begin of the journal.
 type past[T any] struct {
 	rev uint64        // last revision at that time
-	was map[string]*T // values at that time of the resources that have changed since then; nil for a resource that did not exist
+	was map[string]*T // resources that have changed since that time, with their values at that time; nil for a resource that did not exist
 }
 
 func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error) {

@@ -49,7 +49,7 @@ func TestQuotaIsExactInACrowd(t *testing.T) {
 	_, err = e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "more", Zone: "sim-1a", Type: "small"})
 	for _, word := range []string{"instances", "proj-000001", "7 used", "limit 7", "quotas set instances=8"} {
 		if err == nil || !strings.Contains(err.Error(), word) {
-			t.Errorf("%v does not say %q", err, word)
+			t.Errorf("got error %v, want it to contain %q", err, word)
 		}
 	}
 	if _, err := e.DeleteInstance(ctx, l.Items[0].ID); err != nil {
@@ -80,7 +80,7 @@ func quotaOf(t *testing.T, e *engine.Engine, name cloudsim.QuotaName) cloudsim.Q
 	return cloudsim.Quota{}
 }
 
-// TestEachQuota proves that each quota is enforced.
+// TestEachQuota proves that the cloud refuses a resource beyond each quota.
 func TestEachQuota(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -113,7 +113,7 @@ func TestEachQuota(t *testing.T) {
 		t.Error(err)
 	}
 	if q := quotaOf(t, e, cloudsim.QuotaDiskGiB); *q.Used != 30 || q.Limit != 30 {
-		t.Errorf("%+v", q)
+		t.Errorf("quota of disk sizes: got %+v, want 30 of 30 used", q)
 	}
 	set(cloudsim.QuotaDisks, 1)
 	_, err = disk("c", 1)
@@ -189,8 +189,8 @@ func netRoom(t *testing.T, e *engine.Engine, ctx context.Context, set func(cloud
 	}
 }
 
-// TestQuotaOfAGroup proves that a snapshot group is refused if its snapshots
-// together exceed the quota.
+// TestQuotaOfAGroup proves that the cloud refuses a snapshot group whose
+// snapshots together exceed the quota.
 func TestQuotaOfAGroup(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -202,6 +202,6 @@ func TestQuotaOfAGroup(t *testing.T) {
 		t.Errorf("group of two snapshots with a quota of one: got %+v, %v", g, err)
 	}
 	if q := quotaOf(t, e, cloudsim.QuotaSnapshots); *q.Used != 0 {
-		t.Errorf("%+v", q)
+		t.Errorf("quota of snapshots after a refused group: got %+v, want no use", q)
 	}
 }

@@ -30,10 +30,10 @@ func newRanges(n, before cloudsim.Network) []wantedRange {
 	return all
 }
 
-// permitted returns an error unless projects may use all wanted ranges. It
-// returns Invalid if a range is not inside a configured range. It returns
-// Conflict if a range overlaps a route of the cloud's machine. A range inside
-// the configured pod ranges is always permitted.
+// permitted checks that projects may use all wanted ranges. It returns Invalid if
+// a range is not inside a configured range. It returns Conflict if a range
+// overlaps a route of the cloud's machine. A range inside the configured pod
+// ranges is always permitted.
 func (e *Engine) permitted(wanted []wantedRange) error {
 	if len(wanted) == 0 {
 		return nil

@@ -327,7 +327,7 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 func (im *images) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	lines := make([][]byte, 0, maxDecisions)
 	for line := range before {
-		if len(lines) == 2*maxDecisions { // most lines of a long file are not decoded
+		if len(lines) == 2*maxDecisions { // keep only the last lines, so that most lines of a long file need no decoding
 			lines = append(lines[:0], lines[maxDecisions:]...)
 		}
 		lines = append(lines, line)

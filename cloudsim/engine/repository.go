@@ -93,7 +93,7 @@ func (im *images) Repositories() (map[string]cloudsim.Repository, error) {
 	return all, err
 }
 
-// DeleteRepository removes a repository. Its images can no longer be pulled. A
+// DeleteRepository removes a repository. Clients can no longer pull its images. A
 // new repository with the same name does not get these images.
 func (im *images) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID) error {
 	return im.update(ctx, func(tx *store.Tx, call Call) error {

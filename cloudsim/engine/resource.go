@@ -36,8 +36,8 @@ func get[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error)
 	return v, err
 }
 
-// getAt returns a resource as the call sees it. If a stale-read fault has hit
-// the call, this is an earlier version of the resource (see Under).
+// getAt returns a resource. If a stale-read fault has hit the call, getAt returns
+// an earlier version of the resource (see Under).
 func getAt[T any](tx *store.Tx, call Call, t store.Table[T], id string) (v T, err error) {
 	if call.asOf.IsZero() {
 		return t.Get(tx, id)
@@ -63,8 +63,8 @@ func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T
 }
 
 // listPage returns one page of a table. The function in the parameter zone
-// returns the zone of a resource. This parameter is nil for kinds without
-// zones. listPage finds names, sources and instances in indexes. For other
+// returns the zone of a resource. This parameter is nil for kinds without zones.
+// For a filter by name, source or instance, listPage reads an index. For other
 // filters it reads all resources of the project.
 func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
@@ -141,8 +141,8 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 	return l, err
 }
 
-// indexed returns the values of a resource in an index of its table. It returns
-// nil if the table does not have this index.
+// indexed returns the values by which an index of the table finds resource v. It
+// returns nil if the table does not have this index.
 func indexed[T any](t store.Table[T], index string, v *T) []string {
 	if of := t.Index[index]; of != nil {
 		return of(v)

@@ -59,8 +59,9 @@ func sameRole(a, b cloudsim.Role) bool {
 	return a.Description == b.Description && slices.Equal(a.Permissions, b.Permissions) && a.Predefined == b.Predefined && sameLabels(a.Labels, b.Labels)
 }
 
-// findRole returns the role with this name. It returns Invalid if the role does
-// not exist, because a field of the request names the role.
+// findRole returns the role with this name. If the role does not exist, findRole
+// returns Invalid instead of NotFound, because the name comes from a field of a
+// request.
 func findRole(tx *store.Tx, name cloudsim.RoleName) (cloudsim.Role, error) {
 	if r, ok := predefined[name]; ok {
 		return r, nil
@@ -78,7 +79,7 @@ func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
 	if t.ServiceAccount == "" {
 		r, err := findRole(tx, t.Role)
 		if errors.Is(err, cloudsim.Invalid) {
-			return nil, nil // the role is from another version of the program
+			return nil, nil // another version of the program stored this token with a role that is unknown here
 		}
 		return []cloudsim.Grant{{Role: t.Role, Permissions: r.Permissions, Project: t.Project}}, err
 	}
@@ -241,8 +242,8 @@ func (c Call) mayGive(g cloudsim.Grant) error {
 	return nil
 }
 
-// MayTouch returns Denied if the caller's permission is limited to some
-// resources, and the target in s is not such a resource.
+// MayTouch checks the target of a call whose permission is limited to some
+// resources. It returns Denied if the target in s is not one of these resources.
 func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 	call, err := callOf(ctx)
 	if err != nil || call.limited == nil {

@@ -77,14 +77,14 @@ func TestServiceAccount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := allows(tc.project, tc.operation, tc.class); !errors.Is(err, tc.want) {
-				t.Errorf("%v; want %v", err, tc.want)
+				t.Errorf("got error %v, want %v", err, tc.want)
 			}
 		})
 	}
 	err := allows("", "instances.list", engine.Read)
 	for _, word := range []string{`service account "sa" (sa-000001)`, "instances.list", "proj-000001", "keeper", "reader"} {
 		if err == nil || !strings.Contains(err.Error(), word) {
-			t.Errorf("%v does not say %s", err, word)
+			t.Errorf("got error %v, want it to contain %s", err, word)
 		}
 	}
 	if err := e.DeleteRole(admin, "keeper"); !errors.Is(err, cloudsim.Conflict) {
@@ -299,7 +299,7 @@ func TestDeletedProjectLeavesNothing(t *testing.T) {
 }
 
 // TestServiceAccountTokenExpires proves that a token expires on the cloud's
-// clock, and that the token is deleted a day later.
+// clock, and that the cloud deletes the token a day later.
 func TestServiceAccountTokenExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)
@@ -308,7 +308,7 @@ func TestServiceAccountTokenExpires(t *testing.T) {
 		account(t, e, admin, "sa")
 		tok, err := e.CreateToken(admin, cloudsim.CreateToken{ServiceAccount: "sa", TTLSeconds: 60})
 		if err != nil || tok.Name != string(tok.ID) {
-			t.Fatalf("%+v, %v", tok, err)
+			t.Fatalf("new token without a name: got %+v, error %v, want its id as its name", tok, err)
 		}
 		admit := func() error {
 			_, err := e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Enter})
@@ -473,8 +473,8 @@ func TestAdminTokenStays(t *testing.T) {
 	}
 }
 
-// TestViewer proves that the role viewer permits the reads of a whole cloud,
-// except of secrets, and no change.
+// TestViewer proves that the role viewer permits all reads of a cloud, except
+// reads of secrets. The role permits no changes.
 func TestViewer(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -89,7 +89,7 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	}
 	to, err := netip.ParsePrefix(req.Destination)
 	if err != nil {
-		return r, err // Validate has checked the destination
+		return r, err // not possible, because Validate has checked the destination
 	}
 	if err := e.routable(tx, n, hop, to); err != nil {
 		return r, err
@@ -185,8 +185,8 @@ func (e *Engine) ListRoutes(ctx context.Context, o cloudsim.ListOptions) (clouds
 	return listPage(ctx, e.core, routes, o, nil)
 }
 
-// DeleteRoute begins to delete a route and returns the route. A route that is
-// already deleting is returned unchanged.
+// DeleteRoute begins to delete a route and returns the route. It does not change
+// a route that is already in state deleting.
 func (e *Engine) DeleteRoute(ctx context.Context, id cloudsim.RouteID) (r cloudsim.Route, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if r, err = get(tx, call, routes, string(id)); err != nil || r.State == cloudsim.RouteDeleting {

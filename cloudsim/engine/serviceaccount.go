@@ -22,9 +22,9 @@ func ofAccount(id cloudsim.ServiceAccountID) []string {
 	return []string{string(id)}
 }
 
-// findAccount returns the service account with that id, or with that name in
-// the call's project. The id may be of an account of any project if the caller
-// has permission for the call's operation in all projects.
+// findAccount returns the service account with the id idOrName, or with the name
+// idOrName in the call's project. If the caller has permission for the call's
+// operation in all projects, the id may be of an account of any project.
 func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAccount, error) {
 	a, err := serviceAccounts.Get(tx, idOrName)
 	if err == nil && !call.mayEverywhere(call.Operation, call.access) && !call.sees(&a.Meta) {
@@ -39,12 +39,11 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 	return a, err
 }
 
-// accountToCarry returns the id of the service account that a new instance or
-// workload trust shall use. The caller must have all permissions of the
-// account, because the instance or workload gets these permissions. If the
-// account belongs to another project, the caller must also be permitted to
-// create tokens in all projects, because the account may get more permissions
-// later.
+// accountToCarry returns the id of the service account for a new instance or
+// workload trust. The caller must have all permissions of the account, because
+// the instance or workload gets these permissions. If the account belongs to
+// another project, the caller must also be permitted to create tokens in all
+// projects. The reason is that the account may get more permissions later.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil
@@ -70,17 +69,17 @@ func mayBe(tx *store.Tx, call Call, a cloudsim.ServiceAccount) error {
 	return err
 }
 
-// carries reports whether an instance has the service account with that id or
-// name.
+// carries reports whether the service account of instance i has the id or name
+// idOrName.
 func carries(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) bool {
 	call.Project = i.Project
 	a, err := findAccount(tx, call, idOrName)
 	return err == nil && a.ID == i.ServiceAccount
 }
 
-// getOwn returns a resource that the call will delete. A resource that belongs
-// to no project needs more permission: the caller must have permission for the
-// operation in all projects.
+// getOwn returns a resource that the call will delete. If the resource belongs to
+// no project, the caller must have permission for the operation in all projects.
+// Otherwise getOwn returns Denied.
 func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
 	v, err := get(tx, call, t, id)
 	if err == nil && t.Meta(&v).Project == "" && !call.mayEverywhere(call.Operation, call.access) {

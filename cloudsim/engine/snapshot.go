@@ -10,7 +10,7 @@ import (
 
 const (
 	bySource = "source" // source disk or snapshot
-	byCopied = "copied" // source while the copy is being made
+	byCopied = "copied" // source disk or snapshot, until the copy is complete
 )
 
 var snapshots = store.Table[cloudsim.Snapshot]{
@@ -149,10 +149,11 @@ func (e *Engine) ListSnapshots(ctx context.Context, o cloudsim.ListOptions) (clo
 	return listPage(ctx, e.core, snapshots, o, nil)
 }
 
-// DeleteSnapshot begins to delete a snapshot and returns the snapshot. A
-// snapshot that is already deleting is returned unchanged. DeleteSnapshot
-// returns Conflict while a disk is being created from the snapshot, and for a
-// member of a group. The members of a group are deleted only with the group.
+// DeleteSnapshot begins to delete a snapshot and returns the snapshot. It does
+// not change a snapshot that is already in state deleting. DeleteSnapshot returns
+// Conflict while the cloud creates a disk from the snapshot. It also returns
+// Conflict for a member of a group, because only DeleteSnapshotGroup deletes the
+// members of a group.
 func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s cloudsim.Snapshot, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if s, err = get(tx, call, snapshots, string(id)); err != nil {
@@ -175,8 +176,8 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 	return s, err
 }
 
-// free returns Conflict while a disk or a snapshot is being made from the
-// resource whose ID is id.
+// free returns Conflict while the cloud makes a disk or a snapshot from the
+// resource with this id.
 func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string) error {
 	for d, err := range disks.Find(tx, byCopied, id, "") {
 		if err != nil {

@@ -134,7 +134,7 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	d := mustCreateDisk(t, e, ctx, "data")
 	s := mustSnapshot(t, e, ctx, "snap", d.ID)
 	if s.State != cloudsim.SnapshotCopying {
-		t.Fatalf("%+v", s)
+		t.Fatalf("snapshot before the data plane's report: got %+v, want it copying", s)
 	}
 	restore := cloudsim.CreateDisk{Name: "restored", Zone: "sim-1b", Type: "balanced", SourceSnapshot: s.ID}
 	_, err := e.CreateDisk(ctx, restore)
@@ -168,7 +168,7 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 		}
 		now := must(e.GetDisk(ctx, made.ID))(t)
 		if op := must(e.GetOperation(ctx, now.Operation))(t); now.State != cloudsim.DiskAvailable || op.State != cloudsim.OperationDone {
-			t.Errorf("%+v, %+v", now, op)
+			t.Errorf("disk with complete data: got %+v and operation %+v", now, op)
 		}
 	}
 	must(e.DeleteSnapshot(ctx, s.ID))(t)
@@ -201,7 +201,7 @@ func TestLostSourceFails(t *testing.T) {
 	}
 	s, c = must(e.GetSnapshot(ctx, s.ID))(t), must(e.GetDisk(ctx, c.ID))(t)
 	if s.State != cloudsim.SnapshotFailed || c.State != cloudsim.DiskFailed {
-		t.Errorf("%+v, %+v", s, c)
+		t.Errorf("copies of a disk that lost its data: got snapshot %+v and disk %+v, want both failed", s, c)
 	}
 	for _, id := range []cloudsim.OperationID{s.Operation, c.Operation} {
 		if op := must(e.GetOperation(ctx, id))(t); op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "lost") {
@@ -233,7 +233,7 @@ func TestNoDataPlaneAnyMore(t *testing.T) {
 	defer down()
 	s, g, c = must(e.GetSnapshot(ctx, s.ID))(t), must(e.GetSnapshotGroup(ctx, g.ID))(t), must(e.GetDisk(ctx, c.ID))(t)
 	if !s.ReadyToUse || !g.ReadyToUse || c.State != cloudsim.DiskAvailable {
-		t.Errorf("%+v, %+v, %+v", s, g, c)
+		t.Errorf("copies without a data plane: got snapshot %+v, group %+v and disk %+v, want all ready", s, g, c)
 	}
 }
 
@@ -254,10 +254,10 @@ func TestSnapshotDeletionTakesTime(t *testing.T) {
 		rest()
 		for range 2 {
 			if s, err := e.DeleteSnapshot(ctx, s.ID); err != nil || s.State != cloudsim.SnapshotDeleting {
-				t.Fatalf("%+v, %v", s, err)
+				t.Fatalf("deletion of a snapshot: got %+v, error %v", s, err)
 			}
 			if g, err := e.DeleteSnapshotGroup(ctx, g.ID); err != nil || g.State != cloudsim.SnapshotDeleting {
-				t.Fatalf("%+v, %v", g, err)
+				t.Fatalf("deletion of a group: got %+v, error %v", g, err)
 			}
 		}
 		_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID})
@@ -359,7 +359,7 @@ func TestSnapshotGroupFailsAsAWhole(t *testing.T) {
 	g = must(e.GetSnapshotGroup(ctx, g.ID))(t)
 	op := must(e.GetOperation(ctx, g.Operation))(t)
 	if g.State != cloudsim.SnapshotFailed || op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "lost") {
-		t.Errorf("%+v, %+v", g, op)
+		t.Errorf("group with a lost member: got %+v and operation %+v, want both failed", g, op)
 	}
 	for _, id := range g.Snapshots {
 		if s := must(e.GetSnapshot(ctx, id))(t); s.State != cloudsim.SnapshotFailed {

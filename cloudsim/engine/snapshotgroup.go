@@ -192,8 +192,8 @@ func (e *Engine) ListSnapshotGroups(ctx context.Context, o cloudsim.ListOptions)
 }
 
 // DeleteSnapshotGroup begins to delete a group and its members, and returns the
-// group. A group that is already deleting is returned unchanged.
-// DeleteSnapshotGroup returns Conflict while a disk is being created from a
+// group. It does not change a group that is already in state deleting.
+// DeleteSnapshotGroup returns Conflict while the cloud creates a disk from a
 // member.
 func (e *Engine) DeleteSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGroupID) (g cloudsim.SnapshotGroup, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {

@@ -85,7 +85,7 @@ func (ss *states) keepState(name string, write func(*os.File) error) (s cloudsim
 		return s, err
 	}
 	taken := cloudsim.Errorf(cloudsim.Exists, "there is a state named %q: delete it first, or choose another name", name)
-	if _, err := os.Stat(path); err == nil { // os.Link below decides, and this check only avoids useless work
+	if _, err := os.Stat(path); err == nil { // this check only avoids useless work; os.Link below decides whether the name is free
 		return s, taken
 	}
 	if err := os.MkdirAll(ss.cfg.StateDir, 0o700); err != nil {
@@ -162,7 +162,7 @@ func (ss *states) withUnpacked(f io.Reader, fn func(from *store.Store, data *sta
 	if err != nil {
 		return err
 	}
-	defer func() { _ = from.Close() }() // the directory is removed anyway
+	defer func() { _ = from.Close() }() // the deferred call above removes the directory anyway
 	if err := r.EndSection(r.Head.DiskData); err != nil {
 		return err
 	}

@@ -193,8 +193,8 @@ func TestLoadMovesNoToken(t *testing.T) {
 }
 
 // TestLoadKeepsTheEndOfTokens proves that a load does not change the expiry of
-// the running cloud's tokens. The token is deleted a day after its expiry. The
-// state may have a token with the same name and another expiry.
+// the running cloud's tokens. The cloud deletes a token a day after its expiry.
+// The state may have a token with the same name and another expiry.
 func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 	const none, brief, long, forever = -1, 3600, 72 * 3600, 0 // seconds
 	for name, tc := range map[string]struct {
@@ -383,7 +383,7 @@ func TestExportImport(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := other.GetInstance(ctx, a.ID); err != nil || got.ProviderID != a.ProviderID {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("instance of an imported state: got %+v, error %v", got, err)
 	}
 	if d, err := other.DiffStates(ctx, "moved", ""); err != nil || len(d.Items) != 0 {
 		t.Errorf("diff after: %+v, %v", d, err)
@@ -426,7 +426,7 @@ func TestDamagedState(t *testing.T) {
 		t.Error(err)
 	}
 	if got, err := e.GetInstance(ctx, a.ID); err != nil || got.Name != "a" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("instance after the load of a good state: got %+v, error %v", got, err)
 	}
 }
 

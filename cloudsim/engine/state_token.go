@@ -60,8 +60,9 @@ func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 	return all, nil
 }
 
-// keepTokens stores the tokens in own again after the records were replaced. It
-// omits a token if its project or account no longer exists with the same name.
+// keepTokens stores the tokens in own again after a load has replaced the
+// records. It omits a token if its project or account no longer exists with the
+// same name.
 func keepTokens(tx *store.Tx, own []ownToken) error {
 	for _, t := range own {
 		of, err := ownerOf(tx, t.Token)

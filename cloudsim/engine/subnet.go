@@ -177,9 +177,10 @@ func (e *Engine) ListSubnets(ctx context.Context, o cloudsim.ListOptions) (cloud
 	return listPage(ctx, e.core, subnets, o, func(s *cloudsim.Subnet) string { return s.Zone })
 }
 
-// DeleteSubnet begins to delete a subnet and returns the subnet. A subnet that
-// is already deleting is returned unchanged. DeleteSubnet returns Conflict for
-// the subnet of a default network, and while instances are in the subnet.
+// DeleteSubnet begins to delete a subnet and returns the subnet. It does not
+// change a subnet that is already in state deleting. DeleteSubnet returns
+// Conflict for the subnet of a default network, and while instances are in the
+// subnet.
 func (e *Engine) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (s cloudsim.Subnet, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if s, err = get(tx, call, subnets, string(id)); err != nil || s.State == cloudsim.SubnetDeleting {
@@ -264,7 +265,7 @@ func nearest(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Su
 // address from the range. From each of the remaining ranges it takes the lowest
 // free address. takeAddresses returns Exhausted if a range has no free address.
 func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.InstanceAddress, error) {
-	ask, _ := netip.ParseAddr(wanted) // invalid if no address is wanted; the request was validated
+	ask, _ := netip.ParseAddr(wanted) // Validate has checked the address; ask is invalid only if no address is wanted
 	if ask.IsValid() && !slices.ContainsFunc(s.Ranges(), func(r netip.Prefix) bool { return r.Contains(ask) }) {
 		return nil, cloudsim.InvalidField("address", fmt.Sprintf("is not in subnet %s (%s, %v)", s.ID, s.Name, s.Ranges()))
 	}

@@ -18,8 +18,8 @@ var mayUse = map[string][]string{
 }
 
 // TestTables proves that the methods of access, images and states use only the
-// tables that mayUse permits. The list is short, so that a reader sees which
-// tables each type can change.
+// tables that mayUse permits. The map mayUse shows a reader which tables each
+// type can change.
 func TestTables(t *testing.T) {
 	files, err := parser.ParseDir(token.NewFileSet(), ".", nil, 0) //nolint:staticcheck // the package has no build tags that matter here
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 var writeDataDir = flag.String("write-data-dir", "", "folder to create with the data directory of a cloud")
 
 // TestWriteDataDir creates a folder with the file of a cloud, a saved state and the secret of a
-// token. Without the flag -write-data-dir, the test is skipped.
+// token. Without the flag -write-data-dir, the test does nothing.
 func TestWriteDataDir(t *testing.T) {
 	dir := *writeDataDir
 	if dir == "" {

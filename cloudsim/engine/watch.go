@@ -35,11 +35,11 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 }
 
 // watch yields the items that the function read returns, until ctx ends or read
-// returns an error. It yields this error as the last item. The result more of
-// read reports whether more items follow at once. If not, watch waits until the
-// channel of the function changed closes. In each period without items, watch
-// calls read again and then yields the result of the function mark. A period of
-// 0 means no bookmarks.
+// returns an error. It yields this error as the last item. If the result more of
+// read is true, watch calls read again at once. Otherwise watch waits until the
+// channel of the function changed closes. After each period without items, watch
+// calls read again and then yields the result of the function mark. A period of 0
+// means no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changed func() <-chan struct{}, read func() (items []T, more bool, err error), mark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -86,12 +86,13 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 	}
 }
 
-// sameEpoch returns Gone if a load or reset has replaced the contents of the
-// file since the reader began, because the reader's revisions belong to the old
-// contents. The epoch is the revision of the last replacement. If *epoch is 0,
-// the reader begins now. In this case, if rev is 0 or is at least the epoch of
-// the file, sameEpoch stores the file's epoch in *epoch. A reader that begins
-// at revision 0 also reads the events that were loaded.
+// sameEpoch returns Gone if a load or reset has replaced the contents of the file
+// since the reader began. The revisions of the reader then belong to the old
+// contents. The epoch of the file is the revision of the last replacement. The
+// parameter epoch points to the epoch at which the reader began, or to 0 for a
+// new reader. For a new reader, sameEpoch stores the epoch of the file, if rev is
+// 0 or is at least this epoch. A new reader that begins at revision 0 also reads
+// the loaded events.
 func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 	now := tx.Epoch()
 	if *epoch == 0 && (rev == 0 || rev >= now) {

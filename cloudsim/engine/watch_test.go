@@ -246,9 +246,9 @@ func TestWatchReadsLoadedState(t *testing.T) {
 	}
 }
 
-// TestNewestEvents proves that pages of the newest events contain, newest
-// first, the same events as the forward list, and that filters and permissions
-// apply.
+// TestNewestEvents proves that ListNewestEvents returns the same events as
+// ListEvents, but the newest events first. Filters and permissions apply to each
+// page.
 func TestNewestEvents(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -12,10 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestWatchesShareReads proves that only some of a project's many watches read
-// at the same time after a commit. So other callers get processor time. If the
-// project has few watches, all its watches read immediately after the commit. A
-// watch of another project also reads immediately after the commit.
+// TestWatchesShareReads proves that the many watches of a project do not all read
+// at the same time after a commit, so that other callers get processor time. If
+// the project has few watches, all its watches read immediately after the commit.
+// A watch of another project also reads immediately after the commit.
 func TestWatchesShareReads(t *testing.T) {
 	for _, tc := range []struct {
 		watches     int

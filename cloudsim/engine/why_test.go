@@ -147,7 +147,7 @@ func TestWhyTellsOfFaults(t *testing.T) {
 	}
 	struck := admitted(t, e, "req-struck", "instances.stop")
 	if hit, err := e.Decide(struck, engine.Subject{Operation: "instances.stop", Target: string(i.ID)}); err != nil || hit.Fault == nil {
-		t.Fatalf("%+v, %v", hit, err)
+		t.Fatalf("call that matches the fault: got %+v, error %v, want a hit", hit, err)
 	}
 	w := whyOf(t, e, ctx, string(i.ID))
 	if !tells(w, "req-struck", "instances.stop "+string(i.ID), "fault fault-000001 (flaky) changed the call: error") {
