@@ -108,9 +108,8 @@ func (l *ledger) changed() <-chan struct{} {
 }
 
 // WatchAudit yields the calls after o.After that match the options o, in order,
-// until ctx ends. It also yields a bookmark after each period without calls. The
-// parameter bookmark is the length of this period. WatchAudit yields an error at
-// most once, as the last item:
+// until ctx ends. It also yields a bookmark once in each period of the length
+// bookmark. WatchAudit yields an error at most once, as the last item:
 //   - Gone: calls after o.After are no longer in memory, for example because the
 //     cloud has restarted.
 //   - Unauthenticated: the caller's credential is no longer valid.
