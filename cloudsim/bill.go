@@ -37,7 +37,7 @@ type AuditTrail struct {
 	Dropped uint64       `json:"dropped" doc:"Number of older calls that are not in memory any more; see --audit-file"`
 }
 
-// AuditOptions select calls. The zero value selects all.
+// AuditOptions select calls. The zero value selects all calls.
 type AuditOptions struct {
 	Caller    string    // name of the service account or token
 	Operation string    // pattern of operation ids; "" for all
@@ -55,7 +55,8 @@ type AuditLine struct {
 	Bookmark uint64 `json:"bookmark,omitempty"`
 }
 
-// Covers reports whether o selects e.
+// Covers reports whether the caller, the operation and the time of e match o. It ignores the fields
+// Limit and After.
 func (o AuditOptions) Covers(e AuditEntry) bool {
 	return (o.Caller == "" || o.Caller == e.Caller) && (o.Operation == "" || Glob(o.Operation, e.Operation)) && !e.Time.Before(o.Since)
 }
@@ -131,14 +132,15 @@ func (b *BillCounts) Merge(other BillCounts) {
 
 // RateLimits limits the API calls of each caller. The cloud has the same limits
 // for all callers. Each caller has two token buckets: one for calls that read,
-// and one for all other calls. The limits do not apply to operations that only
-// an admin may call.
+// and one for all other calls. The limits do not apply to operations on the whole
+// cloud, which only an admin may call.
 type RateLimits struct {
 	Read  Rate `json:"read,omitzero" doc:"Limit of calls that read; absent for no limit"`
 	Write Rate `json:"write,omitzero" doc:"Limit of all other calls; absent for no limit"`
 }
 
-// Rate configures a token bucket on the cloud's clock.
+// Rate configures a token bucket. The buckets of callers use the cloud's clock. The buckets of
+// projects use the machine's clock.
 type Rate struct {
 	PerSecond float64 `json:"perSecond,omitempty" minimum:"0" maximum:"1000000" example:"10" doc:"Long-term average of calls per second; 0 for no limit"`
 	Burst     int     `json:"burst,omitempty" minimum:"0" maximum:"1000000" example:"20" doc:"Maximum number of calls at once after a pause; at least 1 with a limit"`

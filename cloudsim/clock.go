@@ -13,9 +13,9 @@ const (
 	ClockFrozen ClockMode = "frozen" // stands still until a call advances it
 )
 
-// Clock is the cloud's time. All timing in the cloud follows this clock: due
-// work, retention periods, expiry of tokens, time windows of faults and every
-// time in an answer.
+// Clock is the cloud's time. The cloud uses this clock for due work, retention
+// periods, expiry of tokens, time windows of faults, and almost every time in an
+// answer.
 type Clock struct {
 	Mode         ClockMode  `json:"mode" enum:"real,offset,faster,slower,frozen"`
 	Now          time.Time  `json:"now" doc:"RFC 3339; the cloud's time at the read"`
@@ -73,7 +73,7 @@ func (r SetClock) Validate() error {
 	return c.err()
 }
 
-// AdvanceClock moves the clock forward. This works in every clock mode.
+// AdvanceClock moves the clock forward. The call works in every clock mode.
 type AdvanceClock struct {
 	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"Seconds by which the time moves; 0 ends the work that is due now" example:"90"`
 }

@@ -19,8 +19,8 @@ const DiskLinks = "/dev/disk/by-id"
 // DiskLinks.
 func (id DiskID) Link() string { return DiskLinks + "/cloudsim-" + string(id) }
 
-// DiskState is the lifecycle state of a disk. A disk does only one piece of
-// work at a time, e.g. a resize. Each attachment also has its own state.
+// DiskState is the lifecycle state of a disk. Only one piece of work on a disk
+// can run at a time, e.g. a resize. Each attachment also has its own state.
 type DiskState string
 
 const (
@@ -341,8 +341,8 @@ func (r UpdateDisk) Validate() error {
 }
 
 // ModifyDisk requests another type, IOPS or throughput for a disk. The disk may
-// be attached. A request for the current values changes nothing. A disk does
-// one modification at a time.
+// be attached. A request for the current values changes nothing. Only one
+// modification of a disk can run at a time.
 type ModifyDisk struct {
 	Type            string `json:"type,omitempty" doc:"New disk type; absent for no change" example:"fast"`
 	IOPS            int    `json:"iops,omitempty" doc:"Operations per second; 0 or absent for no change, or for the default of a new type" example:"6000"`

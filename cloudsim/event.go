@@ -106,9 +106,8 @@ type WatchOptions struct {
 	Since uint64         // only events after this revision; 0 means all events in the journal
 	Kinds []ResourceKind // only these kinds; empty means all
 	ID    string         // only events of the resource with this id; empty means all
-	// Bookmark is the period of bookmarks; 0 means no bookmarks. The watch
-	// sends a bookmark when it has read the whole journal, and then after each
-	// period without an event. For a remote client the cloud chooses the
-	// period.
+	// Bookmark is the period of bookmarks; 0 means no bookmarks. The watch sends
+	// a bookmark when it has read the whole journal, and then once in each
+	// period. For a remote client the cloud chooses the period.
 	Bookmark time.Duration
 }

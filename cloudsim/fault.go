@@ -23,8 +23,9 @@ const KindFault ResourceKind = "fault"
 // call.
 //
 // The cloud first checks the authentication, the project and the syntax of a
-// request. Then it checks the rules, before it does any work. No rule applies
-// to operations on faults or on the clock, so a user can always delete a fault.
+// request. Then it checks the rules, before it does any work. No rule applies to
+// operations on faults, the clock, holds, durations, explanations or saved
+// states. So a user can always delete a fault.
 type Fault struct {
 	ID FaultID `json:"id" example:"fault-000001"`
 	Meta

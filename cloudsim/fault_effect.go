@@ -5,7 +5,7 @@ import "strings"
 // FaultEffectType names the effect of a fault on a call.
 type FaultEffectType string
 
-// The effects. Some of them can apply only to some operations; see Breaks.
+// The effects. The method Breaks reports to which operations an effect can apply.
 const (
 	FaultError            FaultEffectType = "error"            // an error instead of the work
 	FaultLatency          FaultEffectType = "latency"          // the work after a delay

@@ -182,7 +182,7 @@ func TestFaultPresets(t *testing.T) {
 	names := map[string]bool{}
 	for _, p := range FaultPresets() {
 		if p.About == "" || len(p.Faults) == 0 {
-			t.Errorf("%s does nothing, or does not say what", p.Name)
+			t.Errorf("preset %s: no description or no faults", p.Name)
 		}
 		for _, f := range p.Faults {
 			if err := f.Validate(); err != nil {

@@ -65,8 +65,8 @@ func FuzzValidate(f *testing.F) {
 	})
 }
 
-// check decodes raw as an R and validates the value. It returns early if raw
-// cannot be decoded as an R.
+// check decodes raw as an R and validates the value. If raw is not valid JSON for
+// an R, check does nothing.
 func check[R any](t *testing.T, raw []byte) {
 	t.Helper()
 	var req R

@@ -76,9 +76,9 @@ type Instance struct {
 	Network   NetworkID `json:"network,omitempty" doc:"Id of the instance's network" example:"net-000001"`
 	Subnet    SubnetID  `json:"subnet,omitempty" doc:"Id of the subnet that contains the instance's addresses" example:"subnet-000001"`
 	PodRanges []string  `json:"podRanges,omitempty" doc:"Ranges for the instance's pods, from the network's pod ranges, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
-	// Crashed is the time of a simulated power failure of the instance's
-	// machine. Until a reboot the instance stays in the state running, because
-	// the API of a real cloud does not report such a crash.
+	// Crashed is the time of a simulated power failure of the instance's machine.
+	// The instance stays in the state running until its next operation, e.g. a
+	// reboot, because the API of a real cloud does not report such a crash.
 	Crashed *time.Time `json:"crashed,omitempty" doc:"Time at which the instance lost its power. Its state stays running until a reboot"`
 	// ReportsDevices is set by the first report about devices.
 	ReportsDevices bool     `json:"reportsDevices,omitempty" doc:"Whether a hypervisor reports the devices of the instance's machine. The cloud then completes attachments and detachments only after a report"`

@@ -510,8 +510,8 @@ func (l LoadBalancer) StatusFor(s LoadBalancerStatus) LoadBalancerStatus {
 	return out
 }
 
-// standsOn returns the addresses on which a listener has a socket: those of the
-// load balancer, and the host of its published port.
+// standsOn returns the addresses on which a listener has a socket: the addresses
+// of the load balancer, and the host of the listener's published port.
 func (l LoadBalancer) standsOn(li Listener) []string {
 	var ips []string
 	for _, a := range l.Addresses {

@@ -47,10 +47,10 @@ func (l Listener) same(other Listener) bool {
 		(l.HealthCheck == nil) == (other.HealthCheck == nil) && (l.HealthCheck == nil || *l.HealthCheck == *other.HealthCheck)
 }
 
-// Pools returns the pools from which the listeners choose targets. The first
-// pool contains the load balancer's own targets. This pool is absent if the
-// load balancer has listeners and no listener uses the pool. After it, the
-// result contains the pools of single listeners, in the order of the listeners.
+// Pools returns the pools from which the listeners choose targets. The first pool
+// contains the load balancer's own targets. This pool is absent if the load
+// balancer has listeners and no listener uses the pool. The pools of single
+// listeners follow, in the order of the listeners.
 func (s LoadBalancerSpec) Pools() []TargetPool {
 	var all []TargetPool
 	if len(s.Listeners) == 0 || slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Pool() == "" }) {

@@ -130,9 +130,9 @@ type Resource interface{ Head() Meta }
 // Head implements Resource.
 func (m Meta) Head() Meta { return m }
 
-// All reads every page of a list. The returned revision is that of the first
-// page. A watch from this revision misses no event, but can repeat changes that
-// later pages already contain.
+// All reads every page of a list. The returned revision is the revision of the
+// first page. A watch from this revision misses no event, but can repeat changes
+// that later pages already contain.
 func All[T any](ctx context.Context, page func(context.Context, ListOptions) (List[T], error), o ListOptions) ([]T, uint64, error) {
 	var all []T
 	var rev uint64

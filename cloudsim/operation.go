@@ -45,7 +45,7 @@ const (
 	Retire    Verb = "retire" // a newer key replaces this key
 	Settle    Verb = "settle" // the simulated hardware has finished
 	Fail      Verb = "fail"   // the simulated hardware has failed
-	Cancel    Verb = "cancel" // cancelled before it settled
+	Cancel    Verb = "cancel" // a caller has cancelled the operation before it settled
 )
 
 // operationMoves lists every allowed transition of an operation. Move returns

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// QuotaName is the name of a resource whose amount is limited in each project.
+// QuotaName names a quota, which limits an amount in each project.
 type QuotaName string
 
 // The quotas. Each quota limits the resources of one project. The exception is

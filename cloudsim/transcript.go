@@ -101,10 +101,10 @@ func Redact(raw []byte) ([]byte, bool) {
 }
 
 // Digest returns the hashes of an answer for a transcript: a hash of the whole
-// answer, and a hash of each member. The hashes do not depend on secrets.
-// Digest returns no hashes for an answer that is not JSON, e.g. an exported
-// state, which contains the cloud's secrets. If the parameter named times is
-// false, two answers have the same hash if only their times differ.
+// answer, and a hash of each member. The hashes do not depend on secrets. Digest
+// returns no hashes for an answer that is not JSON, e.g. an exported state, which
+// contains the cloud's secrets. If the parameter times is false, answers that
+// differ only in their times have the same hash.
 func Digest(raw []byte, times bool) (answer string, members map[string]string) {
 	v, err := document(raw)
 	if err != nil {
