@@ -137,8 +137,8 @@ func stat(path string) (written, error) {
 	return written{info.ModTime(), info.Size()}, nil
 }
 
-// quiet waits until no source was written to during the last tick, which is a duration. It waits
-// at most for quietTimeout. It returns the modification time and the size of each source.
+// quiet waits until no program has written to a source for the duration tick. It waits at most for
+// quietTimeout. It returns the modification time and the size of each source.
 func quiet(ctx context.Context, all []copying) ([]written, error) {
 	found := make([]written, len(all))
 	for end := time.Now().Add(quietTimeout); ; {

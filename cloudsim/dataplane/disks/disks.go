@@ -254,7 +254,7 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 	})
 }
 
-// unmade reports whether a disk has no file yet because the last attempt to make it failed.
+// unmade reports whether a disk has no file yet, because the last attempt to make the file failed.
 func (k *manager) unmade(id cloudsim.DiskID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

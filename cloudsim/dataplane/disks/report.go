@@ -14,10 +14,10 @@ import (
 const (
 	// reportsAtOnce is the maximum number of concurrent reports.
 	reportsAtOnce = 64
-	// gather is the time that send waits before it sends reports. In this time more reports
-	// arrive, the instance that uses the disk can do other work, and short-lived disks are
-	// deleted again. The disadvantage is that the cloud gets the status of a disk with this
-	// delay. Reports of copies have no such delay, because clients wait for these reports.
+	// gather is the time that send waits before it sends reports. In this time more reports arrive,
+	// the instance that uses the disk can do other work, and callers delete short-lived disks
+	// again. The disadvantage is that the cloud gets the status of a disk with this delay. Reports
+	// of copies have no such delay, because clients wait for these reports.
 	gather = 100 * time.Millisecond
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Only the latest report of each disk is sent, and no report of a deleted disk.
+// The type reports keeps only the latest report of each disk, and no report of a deleted disk.
 func TestReports(t *testing.T) {
 	r := newReports()
 	for size, id := range []cloudsim.DiskID{"disk-1", "disk-2", "disk-1", "disk-3"} {

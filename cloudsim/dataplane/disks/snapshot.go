@@ -17,9 +17,9 @@ func pending(s cloudsim.SnapshotState) bool {
 	return s == cloudsim.SnapshotCreating || s == cloudsim.SnapshotCopying
 }
 
-// putSnapshots starts the copies of all pending snapshots. The members of a group are copied
-// together. For each ready snapshot, it checks whether the file still exists. If the result
-// has changed, it reports the result to the cloud.
+// putSnapshots starts the copies of all pending snapshots. It copies the members of a group
+// together. For each ready snapshot, it checks whether the file still exists. If the result has
+// changed, it reports the result to the cloud.
 func (k *manager) putSnapshots(ctx context.Context, ss []cloudsim.Snapshot) error {
 	for _, s := range ss {
 		if err := k.putSnapshot(ctx, s); err != nil {
