@@ -15,8 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// entry is the listening descriptor of a socket, with one acceptor in each loop. The kernel
-// wakes a loop that sleeps (EPOLLEXCLUSIVE), so a new client does not wait for a busy loop.
+// entry is the listening descriptor of a socket, with one acceptor in each loop. For a new client
+// the kernel wakes only a loop that sleeps (EPOLLEXCLUSIVE), so the client does not wait for a busy
+// loop.
 type entry struct {
 	b         *balancer
 	socket    *socket

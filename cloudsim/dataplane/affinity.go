@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// maxKept is the maximum number of clients that a load balancer remembers. They take about 20 MB
-// of memory. If there are more, the load balancer forgets the least recently used client.
+// maxKept is the maximum number of clients that a load balancer remembers. This number of clients
+// takes about 20 MB of memory. If there are more clients, the load balancer forgets the least
+// recently used client.
 const maxKept = 100_000
 
 // affinity remembers the target of each client, for each pool of targets. The zero value remembers
 // no client. The balancer's mu protects it. Every call takes amortized constant time.
 type affinity struct {
-	timeout  time.Duration // time after which a client is forgotten; 0: no client is remembered
+	timeout  time.Duration // time after which the load balancer forgets a client; 0: it remembers no client
 	byClient map[clientOf]*list.Element
 	recent   list.List // of *kept, latest use first
 }
@@ -30,7 +31,7 @@ type kept struct {
 	until  time.Time
 }
 
-// set changes how long clients are remembered. With a timeout of 0 it forgets all clients.
+// set changes the timeout. With a timeout of 0 it forgets all clients.
 func (a *affinity) set(timeout time.Duration) {
 	if a.timeout = timeout; timeout == 0 {
 		*a = affinity{}

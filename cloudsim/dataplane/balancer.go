@@ -116,10 +116,9 @@ func (b *balancer) does(lb cloudsim.LoadBalancer) bool {
 	return slices.Equal(b.lb.Addresses, lb.Addresses) && slices.Equal(b.lb.Published, lb.Published) && b.lb.Same(lb.LoadBalancerSpec)
 }
 
-// closeSockets has one parameter, a function named which. It calls this function once for each
-// socket. If this function returns true, closeSockets closes the socket. The ports of closed
-// sockets are free when closeSockets returns. The caller must not hold mu, because a goroutine
-// that accepts clients may wait for mu.
+// closeSockets calls the function named which once for each socket. If the result is true,
+// closeSockets closes the socket. The ports of closed sockets are free when closeSockets returns.
+// The caller must not hold mu, because a goroutine that accepts clients may wait for mu.
 func (b *balancer) closeSockets(which func(*socket) bool) {
 	for key, s := range b.sockets {
 		if which(s) {

@@ -91,7 +91,7 @@ func signOfLife(p netip.Prefix) io.Closer {
 	return sign
 }
 
-// isLocal reports whether packets to ip are delivered to this machine.
+// isLocal reports whether the routes of this machine make ip a local address.
 func isLocal(ip string) bool {
 	routes, err := netlink.RouteGet(net.ParseIP(ip))
 	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL

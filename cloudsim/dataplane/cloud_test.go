@@ -241,10 +241,9 @@ func (m *memory) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus 
 	return slices.Clone(m.reports[id])
 }
 
-// await waits until the status of a load balancer covers all of its listeners and targets, and
-// meets a condition. The condition is a function of the status. The caller passes this function
-// as the last argument. This function returns "" if the status meets the condition. Otherwise it
-// returns the reason why the status does not meet the condition.
+// await waits until the status of a load balancer covers all of its listeners and targets, and the
+// function is returns "" for the status. If the status is not as the test expects, this function
+// returns the reason.
 func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus

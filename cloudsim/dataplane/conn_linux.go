@@ -49,8 +49,8 @@ type endpoint struct {
 	conn     *conn
 	fd       int // -1: no socket
 	id       uint64
-	readable bool // until a read returns EAGAIN
-	writable bool // until a write returns EAGAIN
+	readable bool // true until a read returns EAGAIN
+	writable bool // true until a write returns EAGAIN
 	asks     bool // epoll reports when the socket is writable again
 	final    bool // the peer has ended or failed, so the loop reads until the end
 	failed   bool // the socket failed, so its peer needs no reset
@@ -285,7 +285,8 @@ func (c *conn) cutSoon() {
 	})
 }
 
-// endWaiting ends the connection if it still waits for a target and its client came through s.
+// endWaiting ends the connection if it still waits for a target and its client connected to socket
+// s.
 func (c *conn) endWaiting(s *socket) {
 	if c.phase == dialling && c.socket == s {
 		c.b.abandon(c.l, c.choice)

@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Counters provides the statistics of the load balancers of a data plane. Call its methods at any
+// Counters provides the statistics of the load balancers of a data plane. Its methods work at any
 // time, even before the data plane starts and after it ends.
 type Counters struct {
 	mu        sync.Mutex

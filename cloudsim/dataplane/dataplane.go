@@ -31,11 +31,12 @@ type Cloud interface {
 
 // Config configures Run. The zero value of a field means its default.
 type Config struct {
-	// LowPortOffset is added to a port below 1024 if this machine does not allow the process to
-	// open the port. The default is 10000, so port 80 becomes 10080.
+	// LowPortOffset is for a port below 1024 that this machine does not allow the process to open.
+	// The data plane then opens the port plus LowPortOffset. The default is 10000, so port 80
+	// becomes 10080.
 	LowPortOffset int
-	// DrainTimeout is how long a connection may continue after its target or its listener was
-	// removed. A load balancer can set its own timeout. The default is 30 s. If the value is
+	// DrainTimeout is how long a connection may continue after the removal of its target or its
+	// listener. A load balancer can set its own timeout. The default is 30 s. If the value is
 	// negative, the data plane cuts such connections at once.
 	DrainTimeout time.Duration
 	// IdleTimeout is how long a connection may be silent in both directions. A listener can set
@@ -64,13 +65,13 @@ type Config struct {
 	// Claim are ranges of addresses. Run adds routes that make them local addresses of this
 	// machine, and deletes the routes before it returns. This needs Linux and CAP_NET_ADMIN.
 	Claim []netip.Prefix
-	// ShowClients makes targets see a client's own IPv4 address instead of this machine's
-	// address. It needs Linux and CAP_NET_ADMIN. The caller must configure the network to route
-	// the targets' answers back to this machine. It must also configure this machine to accept
-	// these answers, although their destination address is the client's.
+	// ShowClients makes targets see a client's own IPv4 address instead of this machine's address.
+	// It needs Linux and CAP_NET_ADMIN. The caller must configure the network to route the targets'
+	// answers back to this machine. The caller must also configure this machine to accept these
+	// answers, although their destination address is the client's.
 	//
-	// HideClients are ranges of client addresses. Targets would answer these clients by a route
-	// that bypasses this machine. So targets see this machine's address instead.
+	// HideClients are ranges of clients for which ShowClients has no effect. A target would answer
+	// such a client by a route that bypasses this machine.
 	ShowClients bool
 	HideClients []netip.Prefix
 	// Instances are the ranges in which the cloud's configuration puts instances and their pods.

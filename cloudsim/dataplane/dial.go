@@ -24,7 +24,7 @@ type dialPolicy struct {
 	err   error
 }
 
-// hostFor is how long the list of this machine's addresses is cached.
+// hostFor is the time for which dialPolicy keeps the list of this machine's addresses in memory.
 const hostFor = time.Second
 
 func newDialPolicy(c Config) *dialPolicy {

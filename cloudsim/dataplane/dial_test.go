@@ -48,9 +48,9 @@ func TestDialPolicy(t *testing.T) {
 	}
 }
 
-// If this machine gets an address that the policy has allowed, the policy begins to
-// refuse this address. If this machine's addresses cannot be read, the policy refuses all
-// addresses of networks.
+// If this machine gets an address that the policy has allowed, the policy begins to refuse this
+// address. If the policy cannot read this machine's addresses, it refuses all addresses of
+// networks.
 func TestDialPolicyReadsAgain(t *testing.T) {
 	p := newDialPolicy(Config{Networks: prefixesOf("10.0.0.0/8")})
 	var host []netip.Prefix

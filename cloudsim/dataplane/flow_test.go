@@ -259,7 +259,8 @@ func TestFlowMovesOn(t *testing.T) {
 	})
 }
 
-// A flow beyond the limit is refused. When another flow ends, a new flow is allowed.
+// The data plane refuses a flow beyond the limit. It allows a new flow after another flow has
+// ended.
 func TestMaxFlows(t *testing.T) {
 	t.Parallel()
 	f, _ := udpFleet(t, 1)

@@ -120,9 +120,8 @@ func (c *conn) introduce(from netip.AddrPort) error {
 }
 
 // dialTCP opens a connection to a target. It binds a source address only if the target should see
-// the client's address. Without a bind, the system chooses the source port only when the
-// connection to the target is opened. So connections to different targets can have the same
-// source port.
+// the client's address. Without a bind, the system chooses the source port at connect, when it
+// knows the target. So connections to different targets can have the same source port.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net.TCPConn, error) {
 	at, d := addrPort(to.ip, to.port), dialer
 	if err := c.dials.check(at.Addr()); err != nil {
@@ -178,8 +177,7 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 var errIdle = errors.New("idle for too long")
 
 // looks is the number of checks in one idle timeout. A connection is idle after this number of
-// consecutive checks without activity. If the process was stopped for a long time, this counts as
-// one check only.
+// consecutive checks without activity. A long stop of the process counts as one check.
 const looks = 4
 
 // move moves bytes from src to dst until src ends.

@@ -159,7 +159,7 @@ func TestAnswerOutlivesItsTarget(t *testing.T) {
 	}
 }
 
-// A reset on one side is forwarded as a reset, not as an end.
+// The data plane forwards a reset as a reset, not as an end.
 func TestResetTravels(t *testing.T) {
 	t.Run("from the target", func(t *testing.T) {
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {
@@ -342,8 +342,8 @@ func TestLateReaderGetsTheEnd(t *testing.T) {
 	}
 }
 
-// A connection without traffic is reset. A connection with traffic in only one direction is not
-// reset.
+// The data plane resets a connection without traffic. It does not reset a connection with traffic
+// in only one direction.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	const idle = 2 * time.Second
@@ -436,8 +436,8 @@ func TestMaxOpen(t *testing.T) {
 	}
 }
 
-// A connection beyond MaxConnections is reset. When another connection ends, a new connection is
-// allowed.
+// The data plane resets a connection beyond MaxConnections. It allows a new connection after
+// another connection has ended.
 func TestMaxConnections(t *testing.T) {
 	f := newFleet(t, 1, named)
 	f.up(t, dataplane.Config{MaxConnections: 2})
@@ -456,9 +456,9 @@ func TestMaxConnections(t *testing.T) {
 	})
 }
 
-// If a healthy target cannot be dialled, its clients get another target without an error. If no
-// target can be dialled, the connection is reset. The log then has the reason once, not for each
-// connection.
+// If the data plane cannot connect to a healthy target, the client gets another target without an
+// error. If the data plane can connect to no target, it resets the client's connection. The log
+// then has the reason once, not for each connection.
 func TestDialFailureTriesAnother(t *testing.T) {
 	f := newFleet(t, 3, named)
 	probed := serve(t, f.servers[0].ip, 0, says("ok"))

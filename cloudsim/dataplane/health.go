@@ -96,8 +96,9 @@ func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip strin
 	return nil
 }
 
-// get sends an HTTP request and returns "" if check expects the answer, else the reason. It
-// follows no redirect, because a redirect can lead to another host than the target.
+// get sends an HTTP request. It returns "" if check expects the answer, else the reason why the
+// target is not healthy. It follows no redirect, because a redirect can lead to another host than
+// the target.
 func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -168,7 +168,8 @@ func (b *balancer) rest(ctx context.Context, again *backoff.Backoff, cannot stri
 	again.Wait(ctx)
 }
 
-// place stores the endpoint at which clients reach a socket, or the problem that prevents this.
+// place stores the endpoint at which clients reach a socket, and the problem of the socket. Each of
+// them may be "".
 func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

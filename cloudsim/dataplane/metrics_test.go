@@ -44,8 +44,8 @@ func sum(t testing.TB, reg *prometheus.Registry, name string) (n float64) {
 	return n
 }
 
-// Every connection, byte and failure is counted for its load balancer and target. The series end
-// after the load balancer is deleted.
+// The metrics count every connection, byte and failure for its load balancer and target. The series
+// of a load balancer end after its deletion.
 func TestMetrics(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	probed := serve(t, f.servers[0].ip, 0, says("ok"))
@@ -96,7 +96,7 @@ func TestMetrics(t *testing.T) {
 	run(t, newMemory(), dataplane.Config{Registry: reg})() // a second run may register the metrics again
 }
 
-// Bytes are counted separately for each direction.
+// The metrics count the bytes of each direction separately.
 func TestBytesByDirection(t *testing.T) {
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
 		if n, _ := io.ReadFull(c, make([]byte, 3)); n == 3 {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// slot is the state of one target at one listener: the number of connections between the
-// two, and the target's last turn. The balancer's mu protects it.
+// slot is the state of one target at one listener: the number of connections of the listener to the
+// target, and the target's last turn. The balancer's mu protects it.
 type slot struct {
 	target *target
 	order  int     // order in which slots were made; breaks ties

@@ -205,8 +205,8 @@ func (b *balancer) drainTimeout() time.Duration {
 	return b.cfg.DrainTimeout
 }
 
-// drain cuts the session after d, unless undrain is called first. If an earlier call of drain
-// has set a time for the cut, the session is cut at the earlier of the two times.
+// drain cuts the session after the duration d. The method undrain prevents the cut. If an earlier
+// call of drain has set an earlier time for the cut, this time stays.
 func (s *session) drain(d time.Duration) {
 	if d <= 0 {
 		s.cut()

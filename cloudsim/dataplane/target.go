@@ -124,7 +124,7 @@ func (m machine) keeps() bool {
 // verdict is the result of a target's probes so far.
 type verdict struct {
 	health    cloudsim.TargetHealth
-	reason    string // why it is not healthy
+	reason    string // reason why the target is not healthy
 	good, bad int    // numbers of successful and failed probes in a row
 }
 
