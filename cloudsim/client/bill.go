@@ -56,8 +56,8 @@ func (c *Client) RateLimits(ctx context.Context) (cloudsim.RateLimits, error) {
 	return call[cloudsim.RateLimits](ctx, c, "GET", "/v1/rate-limits", nil)
 }
 
-// SetRateLimits sets the rate limits. They apply to each caller separately. Only an admin may
-// change them.
+// SetRateLimits sets the rate limits, which apply to each caller separately. The caller of
+// SetRateLimits must be an admin.
 func (c *Client) SetRateLimits(ctx context.Context, req cloudsim.RateLimits) (cloudsim.RateLimits, error) {
 	return call[cloudsim.RateLimits](ctx, c, "PUT", "/v1/rate-limits", req)
 }

@@ -33,15 +33,15 @@ type Client struct {
 	URL   string       // e.g. http://127.0.0.1:8180, or unix:///run/cloudsim.sock; see Reach
 	HTTP  *http.Client // HTTP.Timeout limits all calls, except Watch and calls that can take long
 	Token TokenSource  // nil: call without a token
-	// Project is the project of all calls. Project is needed only for an admin token that belongs
-	// to no project.
+	// Project is the project of all calls. Only a token without a project, such as the admin token,
+	// needs this field.
 	Project cloudsim.ProjectID
 	// UserAgent names the caller in the cloud's journal and metrics.
 	UserAgent string
 	// Retries is the maximum number of retries of a call that the cloud refused with a Retry-After
 	// header. The client retries every HTTP method except POST. Before a retry it waits for the
-	// Retry-After, plus a random time of up to half of the Retry-After. The random time prevents
-	// that many clients retry at the same time. The client does not retry if the wait would exceed
+	// Retry-After, plus a random time of up to half of the Retry-After. Because of the random time,
+	// not all clients retry at the same time. The client does not retry if the wait would exceed
 	// the deadline of ctx, or if the Retry-After is above MaxRetryWait. If Retries is 0, the call
 	// returns an Error with RetryAfter.
 	Retries int

@@ -35,8 +35,8 @@ func (c *Client) FaultTargets(ctx context.Context) ([]cloudsim.FaultTarget, erro
 	return all.Items, err
 }
 
-// FaultPresets returns the presets of the cloud, least severe first. Other than
-// cloudsim.FaultPresets, it returns the presets of the cloud's version.
+// FaultPresets returns the presets of the cloud's version, least severe first.
+// The function cloudsim.FaultPresets returns the presets of the client's version.
 func (c *Client) FaultPresets(ctx context.Context) ([]cloudsim.FaultPreset, error) {
 	all, err := call[cloudsim.FaultPresetList](ctx, c, "GET", "/v1/faults/presets", nil)
 	return all.Items, err

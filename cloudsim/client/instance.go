@@ -47,7 +47,8 @@ func (c *Client) RebootInstance(ctx context.Context, id cloudsim.InstanceID) (cl
 }
 
 // CrashInstance simulates a power failure of a running instance. The state of the instance stays
-// running until a reboot. CrashInstance returns Conflict if the instance is not running.
+// running until its next operation, for example a reboot. CrashInstance returns Conflict if the
+// instance is not running.
 func (c *Client) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/crash", nil)
 }

@@ -83,9 +83,9 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// once returns a copy of rt that does not reuse connections, if rt is an http.Transport.
-// It returns any other round tripper unchanged. If the cloud closed a reused connection,
-// the transport would send the call again, and the cloud would get two calls.
+// once returns a copy of an http.Transport that does not reuse connections. It returns any other
+// round tripper unchanged. If the cloud closed a reused connection, the transport would send the
+// call again, and the cloud would get two calls.
 func once(rt http.RoundTripper) http.RoundTripper {
 	if rt == nil {
 		rt = http.DefaultTransport
