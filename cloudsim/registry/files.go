@@ -76,11 +76,11 @@ func identity(r cloudsim.Repository) string {
 }
 
 // own ensures that the folder of a name belongs to the record r. The folder may
-// belong to another record, because a repository of the same name was deleted.
-// In this case, own empties the folder. Before own empties the folder, it calls
-// the function records to read the present records. If r is not a present
-// record, own returns ErrNameUnknown and keeps the folder. In this case r was
-// deleted after the request had read the record.
+// belong to another record, because a caller has deleted a repository of the same
+// name. In this case, own empties the folder. Before own empties the folder, it
+// calls the function records to read the present records. If r is not a present
+// record, own returns ErrNameUnknown and keeps the folder. A caller has then
+// deleted r after the request had read the record.
 func (f *files) own(name string, r cloudsim.Repository, records func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {

@@ -119,7 +119,7 @@ func (g *guard) allowCatalog(ctx context.Context) error {
 
 func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repository, error) {
 	if s.bad != nil {
-		if !errors.Is(s.bad, errNoBearer) { // the audit trail has no entry for this, because every client sends its first request without a token
+		if !errors.Is(s.bad, errNoBearer) { // a request without a token gets no entry in the audit trail, because every client begins with such a request
 			operation, resource := engine.RegistryOperation(kind, name, action)
 			g.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: operation, Resource: resource, RequestID: s.requestID}, s.bad)
 		}

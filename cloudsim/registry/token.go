@@ -32,9 +32,9 @@ type tokenRequest struct {
 	scopes            []string
 }
 
-// token answers token requests with the methods GET and POST. If a POST is
-// refused, the client repeats the request with GET. A client with a wrong
-// password therefore sends two requests.
+// token answers token requests with the methods GET and POST. If token refuses a
+// POST, the client repeats the request with GET. A client with a wrong password
+// therefore sends two requests.
 func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	about := cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: requestID(r)}
@@ -227,7 +227,7 @@ func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision,
 }
 
 // limits holds the rate limiters of token requests, one per address and one per
-// caller. They use the cloud's clock.
+// caller. The limiters use the cloud's clock.
 type limits struct {
 	perSecond rate.Limit
 	burst     int

@@ -22,7 +22,7 @@ type upload struct {
 	file  *os.File
 	size  int64
 	want  int64 // required offset of the next byte; -1: Write does not check the offset
-	room  int64 // bytes that may be written before the next check of the free space
+	room  int64 // bytes that the upload may write before the next check of the free space
 	about *session
 
 	quotas *quotas
