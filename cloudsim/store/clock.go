@@ -9,11 +9,12 @@ import (
 // the cloud's clock showed Cloud. Since then the cloud's clock runs Rate times as fast as the
 // machine's clock. The zero Clock shows the machine's time.
 //
-// The clock is stored in the file, and each transaction reads it. A restart
-// therefore keeps the clock, and a loaded state contains its own clock.
+// The file contains the clock, and each transaction reads the clock from the
+// file. A restart therefore keeps the clock, and a loaded state contains its own
+// clock.
 type Clock struct {
 	Machine, Cloud time.Time
-	Rate           float64 // 0 stands still
+	Rate           float64 // 0: the clock stands still
 }
 
 // lastTime is the time at which each clock stops. The due list stores times in

@@ -51,8 +51,8 @@ func openStore(t *testing.T, path string) *Store {
 }
 
 // breakSync replaces the open descriptors of the file at path by descriptors of
-// /dev/null, which accepts each write and fails each sync. mend restores the
-// descriptors.
+// /dev/null, which accepts each write and fails each sync. The returned function
+// mend restores the descriptors.
 func breakSync(t *testing.T, path string) (mend func()) {
 	t.Helper()
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)

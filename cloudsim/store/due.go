@@ -37,10 +37,10 @@ func (t *Tx) Later(at time.Time, w Work) error {
 	return b.Put(append(u64(uint64(at.UnixNano())), u64(n)...), raw)
 }
 
-// LaterOnce puts w on the due list, like Later, but without a second copy of
-// the same work item. For each due time, LaterOnce compares w only with the
-// first work item that an earlier call of LaterOnce has added. If w equals
-// another work item of this due time, LaterOnce adds w again.
+// LaterOnce puts w on the due list, unless the list already has w for the time
+// at. LaterOnce compares w only with one work item of this time: the first work
+// item that LaterOnce itself has added. If w equals another work item of this
+// time, LaterOnce adds w again.
 func (t *Tx) LaterOnce(at time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {

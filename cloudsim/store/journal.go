@@ -186,7 +186,7 @@ func (t *Tx) Compact(keep uint64, limit int) (int, error) {
 }
 
 // CheckJournal returns an error if a revision between the floor and the end of
-// the journal is missing. The gaps that Replace made are allowed.
+// the journal is missing. CheckJournal accepts the gaps that Replace has made.
 func (t *Tx) CheckJournal() error {
 	next := t.Floor() + 1
 	gaps, err := t.gaps()

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Table describes how the resources of one kind are stored. Declare it once as
-// a package variable. The methods of a table return copies of the stored
+// Table describes how the store keeps the resources of one kind. Declare it once
+// as a package variable. The methods of a table return copies of the stored
 // resources, so the caller may change the results.
 type Table[T any] struct {
 	Kind   cloudsim.ResourceKind
@@ -409,7 +409,7 @@ func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	return nil
 }
 
-// Check returns an error if a resource cannot be decoded, or if the resources,
+// Check returns an error if it cannot decode a resource, or if the resources,
 // their index entries and the counts of quotas do not match each other. It
 // returns the first mismatch of the table, because a malicious state may have
 // millions of mismatches.
