@@ -113,7 +113,7 @@ type op struct {
 	method  string
 	path    string
 	summary string
-	status  int // on success; 0: 200
+	status  int // HTTP status on success; 0 means 200
 	access  engine.Access
 	idemKey bool   // whether the operation accepts an Idempotency-Key
 	upload  string // content type of a streamed body; see Upload

@@ -22,8 +22,8 @@ func newSchemas() schemas {
 	return schemas{huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer), map[string]*huma.Schema{}}
 }
 
-// SchemaFromRef returns the shape of a schema, or the schema itself until
-// fillShapes is called.
+// SchemaFromRef returns the shape of a schema. Before the call of fillShapes, it
+// returns the schema itself.
 func (s schemas) SchemaFromRef(ref string) *huma.Schema {
 	if shape, ok := s.shapes[ref]; ok {
 		return shape

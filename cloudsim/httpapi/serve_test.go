@@ -110,7 +110,7 @@ func TestRequestsOfForeignPages(t *testing.T) {
 	}
 }
 
-// TestReferenceIsCached proves that the reference is rendered only once.
+// TestReferenceIsCached proves that the API renders the reference only once.
 func TestReferenceIsCached(t *testing.T) {
 	o := observe(t, nil)
 	get := func() {

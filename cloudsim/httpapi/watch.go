@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// bookmarkEvery is the interval between the bookmarks of an idle watch. The cloud sends the
-	// first bookmark when the watch has read the whole journal.
+	// bookmarkEvery is the interval between the bookmarks of a watch. The cloud sends the first
+	// bookmark when the watch has read the whole journal.
 	bookmarkEvery = 15 * time.Second
 	// lineTimeout is the longest time that a watcher may take to read a line.
 	lineTimeout = 10 * time.Second

@@ -60,9 +60,9 @@ func (p *problem) GetHeaders() http.Header {
 	return h
 }
 
-// Huma creates the errors of decoding and validation itself. These package variables of huma
-// replace those errors with the API's problem documents. They also make member names case
-// sensitive: "name" is a known field, and "Name" is an unknown field.
+// Huma creates the errors of decoding and validation itself. The two functions below replace these
+// errors by the API's problem documents. ValidateStrictCasing makes member names case sensitive:
+// "name" is a known field, and "Name" is an unknown field.
 func init() {
 	huma.ValidateStrictCasing = true
 	huma.NewErrorWithContext = func(hc huma.Context, code int, msg string, errs ...error) huma.StatusError {
