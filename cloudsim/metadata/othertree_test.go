@@ -85,8 +85,8 @@ func TestMetadataTree(t *testing.T) {
 	}
 }
 
-// TestMetadataTreeSession proves that a tree with sessions is served only to an instance with its
-// own token.
+// TestMetadataTreeSession proves that the service answers for a tree with sessions only if an
+// instance sends its own token.
 func TestMetadataTreeSession(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	admin := *cl
