@@ -77,7 +77,7 @@ func TestFile(t *testing.T) {
 	whole := written(t, 10)
 	want, err := read(t, whole)
 	if err != nil || len(want) != 22 || string(want[0].Bucket) != "records" || want[0].Sequence != 10 || len(want[21].Value) != 100 {
-		t.Fatalf("%d records, %v", len(want), err)
+		t.Fatalf("file with two sections: got %d records, error %v, want 22 records", len(want), err)
 	}
 	for at := range whole {
 		bad := bytes.Clone(whole)
