@@ -157,8 +157,8 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	return a, err
 }
 
-// change updates an existing resource that differs from the file. It returns an error if a member
-// differs that cannot be updated.
+// change updates an existing resource that differs from the file. It returns an error if the file
+// has another value for a member that an update cannot change.
 func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Result, have map[string]any, raw []byte) (Result, error) {
 	want := map[string]any{}
 	if err := json.Unmarshal(raw, &want); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// everyKind contains each list that can be applied. Some values are zeros or nulls, and some values
-// have a spelling that differs from the spelling of the API.
+// everyKind contains each list that a file may have. Some values are zeros or nulls, and some
+// values have a spelling that differs from the spelling of the API.
 const everyKind = `
 networks:
 - {name: shop, ipv4: 10.10.0.0/16, ipv6: "fd10:0:0::/48", labels: {}, maxRoutes: 0, podRanges: {ipv4: 10.11.0.0/16, ipv4Mask: 24, ipv6: "", ipv6Mask: 0}}
