@@ -28,7 +28,7 @@ func TestInBubble(t *testing.T) {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); e.Type != cloudsim.EventPut || took != time.Hour {
-				t.Errorf("%+v after %s, want the instance to run after an hour", e, took)
+				t.Errorf("got event %+v after %s, want the instance to run after an hour", e, took)
 			}
 			break
 		}
