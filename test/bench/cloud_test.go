@@ -47,8 +47,7 @@ func background(b *testing.B, path string, args ...string) (pid int, stop func()
 	}
 }
 
-// untilOK sends requests to url until the status of the answer is 200. It returns the time until
-// this answer.
+// untilOK sends requests to url until an answer has the status 200. It returns how long this took.
 func untilOK(b *testing.B, url string) time.Duration {
 	b.Helper()
 	hc := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
@@ -114,12 +113,13 @@ func anonymousMiB(b *testing.B, pid int) float64 {
 }
 
 // BenchmarkUp starts complete labs in new folders. It measures the time from the command until
-// three nodes are Ready and a load balancer answers. For comparison, the same run measures the time
-// from the start of kube-apiserver until kube-apiserver is ready. In this measurement only
-// kube-apiserver and an etcd run. A complete lab cannot be ready earlier than kube-apiserver alone.
+// three nodes are Ready and a load balancer answers. For comparison, the benchmark also starts
+// only kube-apiserver and an etcd, and measures the time until kube-apiserver is ready. A complete
+// lab cannot be ready earlier than kube-apiserver alone.
 //
-// The metric of-apiserver is the ratio of the two times, and should be at most 3. The metric
-// MiB-lab is the proportional memory of all components in MiB, and should be under 1536.
+// The metric of-apiserver is the first time divided by the second time, and should be at most 3.
+// The metric MiB-lab is the proportional memory of all components in MiB, and should be under
+// 1536.
 func BenchmarkUp(b *testing.B) {
 	bin, kube := built(b, "allinone"), built(b, "kube")
 	var whole, limit time.Duration

@@ -1,3 +1,3 @@
 // Package bench contains the benchmarks of the whole system. The benchmarks run the programs in
-// bin. Some benchmarks compare this project with other programs in the same run.
+// bin. Some benchmarks measure another program as well, and compare the results.
 package bench

@@ -37,19 +37,19 @@ backend targets
 // targetPort is the port at which the instances of these benchmarks listen.
 const targetPort = 30080
 
-// These are the limits of BenchmarkHAProxy. Each limit is a ratio to HAProxy's figure in the same
-// run.
+// These are the limits of BenchmarkHAProxy. Each limit is a ratio of the load balancer's figure to
+// HAProxy's figure.
 const (
 	minThroughput  = 1.0  // ratio of bytes per second
 	minConnections = 0.85 // ratio of connections per second
 )
 
 // BenchmarkHAProxy compares the cloud's load balancer with HAProxy in TCP mode and with a direct
-// connection. In one run, the benchmark measures the load balancer, HAProxy and the direct
-// connection in turn. The benchmark measures the bytes per second of one stream, and the
+// connection. In each turn, the benchmark measures the load balancer, then HAProxy, then the
+// direct connection. The benchmark measures the bytes per second of one stream, and the
 // connections per second that clients open, use and close. It also measures the 99th percentile of
-// the time that a load balancer adds to a round trip of 64 bytes. The benchmark fails if a ratio is
-// below its limit.
+// the time that a load balancer adds to a round trip of 64 bytes. The benchmark fails if a ratio
+// is below its limit.
 func BenchmarkHAProxy(b *testing.B) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -74,8 +74,8 @@ func BenchmarkHAProxy(b *testing.B) {
 			late[w.name] = append(late[w.name], roundTrips(b, w.address)...)
 		}
 	}
-	// The median of the ratios of all turns is the result. If the machine is busy during one turn,
-	// the result does not change.
+	// The result is the median of the ratios of all turns. A few turns on a busy machine hardly
+	// change the median.
 	throughput, connections := ofTurns(bulk["lb"], bulk["haproxy"]), ofTurns(rate["lb"], rate["haproxy"])
 	p99 := func(name string) float64 {
 		slices.Sort(late[name])
@@ -99,7 +99,7 @@ func BenchmarkHAProxy(b *testing.B) {
 	}
 }
 
-// ofTurns returns the median of the ratios ours/theirs of all turns.
+// ofTurns divides ours by theirs for each turn, and returns the median of these ratios.
 func ofTurns(ours, theirs []float64) float64 {
 	all := make([]float64, len(ours))
 	for i := range all {
@@ -232,7 +232,7 @@ func connected(b *testing.B, address string) float64 {
 	return float64(total) / time.Since(began).Seconds()
 }
 
-// roundTrips makes round trips of 64 bytes, one after the other, and returns their durations.
+// roundTrips makes round trips of 64 bytes in sequence, and returns their durations.
 func roundTrips(b *testing.B, address string) []time.Duration {
 	b.Helper()
 	c, err := net.Dial("tcp", address)

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 )
 
-// These limits are ratios to the figures of upstream's proxy in the same run. Decision 0055
-// contains the measured ratios.
+// These limits are ratios of this project's figures to the figures of upstream's proxy. Decision
+// 0055 contains the measured ratios.
 const (
 	minFromTarget = 2.3  // throughput of 16 connections from the target
 	minToTarget   = 1.6  // throughput of 16 connections towards the target
@@ -98,7 +98,7 @@ func worker(b *testing.B, address string) string {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { ln.Close() })
-	go func() { // this goroutine ends when the listener is closed
+	go func() { // this goroutine ends when Cleanup closes the listener
 		for {
 			c, err := ln.Accept()
 			if err != nil {
@@ -287,8 +287,8 @@ func residentOf(b *testing.B, pids []int) (kib float64) {
 }
 
 // stalled measures the throughput of four connections without and with a fifth connection. The
-// client of the fifth connection does not read its data. stalled repeats both measurements in
-// turn, so a change of the machine's load affects both measurements.
+// client of the fifth connection does not read its data. stalled alternates between the two
+// measurements, so a change of the machine's load affects both of them.
 func (w way) stalled(b *testing.B, addr string, f figures) {
 	b.Helper()
 	others := func(name string) {
@@ -337,10 +337,10 @@ func (w way) measure(b *testing.B, addr string, f figures) {
 	f.add("p99 µs", p99)
 }
 
-// BenchmarkNetworkProxy compares the network proxy of this project with upstream's proxy and with a
-// direct connection, in the same run. In each round, the benchmark measures the project's proxy,
-// upstream's proxy and the direct connection in turn. The benchmark reports the medians of all
-// rounds. It fails if a ratio to upstream's figure violates its limit.
+// BenchmarkNetworkProxy compares the network proxy of this project with upstream's proxy and with
+// a direct connection. In each round, the benchmark measures the project's proxy, then upstream's
+// proxy, then the direct connection. The benchmark reports the medians of all rounds. It fails if
+// a ratio to upstream's figure violates its limit.
 func BenchmarkNetworkProxy(b *testing.B) {
 	addr := worker(b, "127.0.0.1:0")
 	direct := way{name: "direct", dial: func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }}
