@@ -1,5 +1,5 @@
-// Package proxylab starts the network proxy of this project and upstream's network proxy, for tests
-// and benchmarks that compare the two proxies. `make build konnectivity` builds the programs.
+// Package proxylab starts the network proxy of this project and upstream's network proxy. Tests
+// and benchmarks use it to compare the two proxies. `make build konnectivity` builds the programs.
 package proxylab
 
 import (
@@ -44,8 +44,8 @@ type Lab struct {
 	Running    []*os.Process // servers that Many started
 }
 
-// New returns a Lab in a new folder. At the end of the test, the folder is deleted. New skips short
-// tests, and fails the test if a program is missing.
+// New returns a Lab in a new folder, and deletes this folder at the end of the test. New skips
+// short tests, and fails the test if a program is missing.
 func New(t testing.TB) *Lab {
 	t.Helper()
 	if testing.Short() {
@@ -80,8 +80,8 @@ func FreePort(t testing.TB) int {
 // File returns the path of a file in the lab's folder.
 func (l *Lab) File(name string) string { return filepath.Join(l.dir, name) }
 
-// Side is an implementation of the proxy server and the agent: that of this project, or that of
-// upstream.
+// Side is an implementation of the proxy server and the agent, either this project's or
+// upstream's.
 type Side struct {
 	Name    string
 	program string
@@ -114,8 +114,8 @@ func (l *Lab) Start(s Side, args ...string) *os.Process {
 	return cmd.Process
 }
 
-// Server starts a proxy server that accepts clients on the lab's socket. Both implementations get
-// the same flags, because this project's flags must be compatible with upstream's.
+// Server starts a proxy server that accepts clients on the lab's socket. The flags do not depend
+// on the implementation, because this project's flags must be compatible with upstream's.
 func (l *Lab) Server(s Side, mode string, more ...string) *os.Process {
 	return l.Start(s, append(append(l.forAgents(l.AgentPort), "--mode="+mode, "--uds-name="+l.Socket, "--server-port=0",
 		"--health-bind-address=127.0.0.1", "--health-port="+strconv.Itoa(l.healthPort), "--admin-port="+strconv.Itoa(FreePort(l)), "--v=1",
@@ -207,7 +207,7 @@ func proxyEcho(t testing.TB) string {
 }
 
 // Through sends the text through a client program and the proxy to an echo server. It returns an
-// error if it does not receive the same text.
+// error if the echo differs from the text.
 func (l *Lab) Through(program, how, from, text string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -239,7 +239,7 @@ func (l *Lab) Through(program, how, from, text string) error {
 	return nil
 }
 
-// Many starts n servers with the same certificate. It returns the addresses at which the servers
+// Many starts n servers that share one certificate. It returns the addresses at which the servers
 // accept clients. It also returns one text with the addresses for agents, separated by commas.
 func (l *Lab) Many(n int) (clients []string, agents string) {
 	l.Helper()
