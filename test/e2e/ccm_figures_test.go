@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// ccmFigures lists metrics of the cloud controller manager. For each figure that is marked with
-// SLO, a KEP contains a service level objective (SLO). The upstream framework exports most of the
-// metrics. This project exports the metrics of calls to the cloud.
+// ccmFigures lists metrics of the cloud controller manager. If a description contains "SLO", a KEP
+// contains a service level objective (SLO) for the metric. Most of the metrics come from the
+// upstream framework. The metrics of calls to the cloud come from this project.
 var ccmFigures = []struct{ what, metric, labels string }{
 	{"node: registered to initialised (SLO 60 s)", "node_controller_initial_node_sync_delay_seconds", ""},
 	{"node: taint taken away (SLO 60 s)", "node_controller_cloud_provider_taint_removal_delay_seconds", ""},
@@ -24,7 +24,7 @@ var ccmFigures = []struct{ what, metric, labels string }{
 	{"routes: a round", "workqueue_work_duration_seconds", `name="Routes"`},
 }
 
-// testFigures prints the figures after a node and a Service were created and deleted.
+// testFigures prints the figures. Earlier steps have created and deleted a node and a Service.
 func (l *labRun) testFigures(t *testing.T) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", l.pids()["ccm"]))
 	if err != nil {

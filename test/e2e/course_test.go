@@ -12,13 +12,13 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
-// coursePatience is the time limit for each wait of a lab page. It is long enough for a machine
-// under load.
+// coursePatience is the time limit for each wait of a lab page. It is long enough for a busy
+// machine.
 const coursePatience = 90 * time.Second
 
 // TestCourse does every lab of docs/labs like a user. It runs the commands of each page and
-// compares their output. The command verify must fail before each step and pass after the step.
-// Then the test resets the lab, and does the lab a second time with the command solve.
+// compares their output with the page. The command verify must fail before each step and pass
+// after the step. Then the test resets the lab, and does the lab again with the command solve.
 func TestCourse(t *testing.T) {
 	t.Parallel() // this test mostly waits
 	l := newLab(t)
@@ -38,7 +38,7 @@ func TestCourse(t *testing.T) {
 	}
 }
 
-// takeLab starts a lab, calls the function do for each step, and resets the lab.
+// takeLab starts a lab, calls the function do for each step, and resets the lab afterwards.
 func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, course.Step)) {
 	l.lab("start", page.ID)
 	for _, s := range page.Steps {

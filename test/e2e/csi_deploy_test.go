@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// TestShippedVolumesWork applies deploy/csi to a real API server. Upstream's controllers then
-// run with the shipped service account. The log of a controller shows each missing permission.
+// TestShippedVolumesWork applies deploy/csi to a real API server. The test then runs upstream's
+// controllers with the shipped service account. If a permission is missing, the log of a
+// controller contains this permission.
 func TestShippedVolumesWork(t *testing.T) {
 	l := newLab(t)
 	sidecars := filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")
@@ -53,7 +54,7 @@ func TestShippedVolumesWork(t *testing.T) {
 	}
 }
 
-// beside runs a program beside the lab until the test ends. The caller gets a function that
+// beside starts a program that runs beside the lab until the test ends. The returned function
 // returns the output of the program.
 func (l *labRun) beside(name string, args ...string) (said func() string) {
 	l.t.Helper()
@@ -119,10 +120,10 @@ func (l *labRun) testShippedPods(*testing.T) {
 	}
 }
 
-// testShippedRights proves that the controllers have only the permissions that volumes need. The
-// service account of the node part has no permissions. The controllers may also read pods and
-// replica sets. Upstream's containers need this permission, because they read the owners of
-// their own pods.
+// testShippedRights proves that the controllers have only the permissions that volumes need, and
+// may also read pods and replica sets. Upstream's containers read pods and replica sets because
+// they look for the owners of their own pods. The service account of the node part has no
+// permissions.
 func (l *labRun) testShippedRights(*testing.T) {
 	for _, c := range []struct{ who, verb, what, namespace, want string }{
 		{"csi-controller", "get", "pods", "kube-system", "yes"},
@@ -161,8 +162,8 @@ driverName: csi.cloudsim.dev
 parameters: {iops: "4000"}
 `
 
-// testShippedVolumes proves that a PersistentVolumeClaim gets a volume if it uses the StorageClass
-// in deploy/csi. The controllers attach this volume, make it larger and change its class.
+// testShippedVolumes proves that a PersistentVolumeClaim with the StorageClass in deploy/csi gets
+// a volume. The controllers attach this volume, make it larger and change its class.
 func (l *labRun) testShippedVolumes(*testing.T) {
 	l.kubectl("label", "node", "node-1", "topology.csi.cloudsim.dev/zone=sim-1a")
 	l.apply(hollowDriver)

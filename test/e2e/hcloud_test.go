@@ -20,7 +20,7 @@ import (
 var updateGolden = flag.Bool("update", false, "write the golden files of this package")
 
 // foreign returns the path of another provider's program in the folder FOREIGN_BIN_DIR. It skips
-// the test if this variable is not set.
+// the test if the environment has no FOREIGN_BIN_DIR.
 func foreign(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("FOREIGN_BIN_DIR")
@@ -37,15 +37,15 @@ func foreign(t *testing.T, name string) string {
 	return path
 }
 
-// hetzner is a lab with Hetzner's cloud controller manager.
+// hetzner is a lab that runs Hetzner's cloud controller manager.
 type hetzner struct {
 	*labRun
 	ccm  string
 	seen map[string]bool // ids of the requests before the restart
 }
 
-// TestHetznerCCM runs Hetzner's unmodified cloud controller manager in a lab. The file
-// testdata/hcloud-ccm.golden contains its calls.
+// TestHetznerCCM runs Hetzner's unmodified cloud controller manager in a lab. It compares the
+// calls of this program with the file testdata/hcloud-ccm.golden.
 func TestHetznerCCM(t *testing.T) {
 	h := &hetzner{ccm: foreign(t, "hcloud-cloud-controller-manager"), labRun: newLab(t), seen: map[string]bool{}}
 	t.Parallel() // this test needs little CPU time
@@ -178,8 +178,8 @@ func (h *hetzner) audit(t *testing.T) (all []auditEntry) {
 }
 
 // calls returns the sorted names of all calls that the cloud controller manager made. It omits
-// calls that depend on the time: polls of actions, and reads of a single server. It also omits
-// removals of targets, because the cloud itself may remove a deleted server first.
+// calls that depend on the time, which are polls of actions and reads of a single server. It also
+// omits removals of targets, because the cloud itself may be the first to remove a deleted server.
 func (h *hetzner) calls(t *testing.T) string {
 	t.Helper()
 	names := map[string]bool{}

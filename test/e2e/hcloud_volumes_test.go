@@ -16,8 +16,8 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// testVolumesDevices proves that the device of a disk exists when an attach operation is done, and
-// is gone when a detach operation is done. The other machine has no device.
+// testVolumesDevices proves that an attach operation creates the device of a disk, and that a
+// detach operation removes this device. A machine without the disk has no device.
 func (l *labRun) testVolumesDevices(t *testing.T) {
 	l.cloud("disks", "create", "by-hand", "--zone", "sim-1a", "--size", "1", "--wait")
 	devices := func(node string) []string {
@@ -210,7 +210,8 @@ func (r registrar) NotifyRegistrationStatus(context.Context, *registration.Regis
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-// background runs a program until the test ends. Its output is in the logs folder of the lab.
+// background runs a program until the test ends. It writes the program's output to the logs folder
+// of the lab.
 func (l *labRun) background(name string, env []string, program string, args ...string) {
 	l.t.Helper()
 	log, err := os.OpenFile(filepath.Join(l.dir, "logs", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

@@ -72,13 +72,13 @@ func TestKillMidCopy(t *testing.T) {
 	t.Logf("%d of %d kills hit a copy", mid, kills)
 	for _, id := range []cloudsim.OperationID{group.Operation, snapshot.Operation, copied.Operation} {
 		if op, err := c.WaitOperation(ctx, id); err != nil || op.State != cloudsim.OperationDone {
-			t.Errorf("%+v, %v", op, err)
+			t.Errorf("operation after the restarts: %+v, error %v", op, err)
 		}
 	}
 	v.compare(copies, data, true)
 	ready(ctx, t, c, group.Snapshots)
 	if parts, err := filepath.Glob(v.image("*") + ".part"); err != nil || len(parts) != 0 {
-		t.Errorf("left: %v, %v", parts, err)
+		t.Errorf("files of incomplete copies: %v, error %v", parts, err)
 	}
 	v.kill()
 	c.HTTP.CloseIdleConnections()
@@ -88,7 +88,7 @@ func ready(ctx context.Context, t *testing.T, c *client.Client, ids []cloudsim.S
 	t.Helper()
 	for _, id := range ids {
 		if s, err := c.GetSnapshot(ctx, id); err != nil || !s.ReadyToUse {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("the snapshot is not ready: %+v, error %v", s, err)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (w *writer) snap(ctx context.Context, c *client.Client) error {
 	switch {
 	case err == nil:
 		w.snapshot = got.ID
-	case id == "" && errors.Is(err, cloudsim.Exists): // the existing snapshot belongs to an earlier disk that has been deleted
+	case id == "" && errors.Is(err, cloudsim.Exists): // the existing snapshot belongs to an earlier disk, which the writer has deleted
 		if l, err := c.ListSnapshots(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.snapshot = l.Items[0].ID
 		}

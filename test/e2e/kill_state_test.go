@@ -21,9 +21,8 @@ import (
 )
 
 // TestKillDuringLoad kills a cloud while the cloud loads a saved state. Afterwards the cloud has
-// either the old state or the loaded state. The data of the disks belong to the same state. If
-// the cloud has acknowledged the load, the cloud has the loaded state. No unfinished files
-// remain.
+// either the old state or the loaded state, and its disks have the data of this state. If the
+// cloud has acknowledged the load, the cloud has the loaded state. No unfinished files remain.
 func TestKillDuringLoad(t *testing.T) {
 	rounds, instances := 40, 400
 	if testing.Short() {
@@ -83,8 +82,8 @@ func TestKillDuringLoad(t *testing.T) {
 	t.Logf("%d loads were complete at the kill, %d loads were not", loads[true], loads[false])
 }
 
-// disksOf contains the ids of the disks of each state. The first disk has the same id in both
-// states.
+// disksOf contains the ids of the disks of each state. Both states contain disk-000001, with
+// different data.
 var disksOf = map[string][]string{"one": {"disk-000001", "disk-000002"}, "two": {"disk-000001"}}
 
 // fillDisks creates the disks of a state. The parameter word is the name of the state.
@@ -118,7 +117,7 @@ func (v *victim) haveDisks(word string) {
 	v.t.Helper()
 	there, err := filepath.Glob(v.image("*"))
 	if err != nil || len(there) != len(disksOf[word]) {
-		v.t.Fatalf("files of state %s: %v, %v", word, there, err)
+		v.t.Fatalf("disk files of state %s: %v, error %v", word, there, err)
 	}
 	for _, path := range there {
 		f, err := os.Open(path)
@@ -129,7 +128,7 @@ func (v *victim) haveDisks(word string) {
 		have := make([]byte, len(want))
 		_, err = f.ReadAt(have, 1<<29)
 		if err := errors.Join(err, f.Close()); err != nil || !bytes.Equal(have, want) {
-			v.t.Fatalf("%s has the data of another state, %v", path, err)
+			v.t.Fatalf("%s does not have the data of its state, error %v", path, err)
 		}
 	}
 }

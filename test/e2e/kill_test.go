@@ -23,9 +23,9 @@ import (
 
 var killSeed = flag.Uint64("kill-seed", 0, "TestKill: repeat the run of this seed; 0 for a new one")
 
-// TestKill kills a cloud under load many times, at random times. After a restart, the cloud has all
-// acknowledged changes and no incomplete changes. It continues its operations, and clients can
-// resume their watches.
+// TestKill kills a cloud under load many times, at random times. After a restart, the cloud has
+// all acknowledged changes and no incomplete changes. It continues its unfinished operations, and
+// clients can resume their watches.
 func TestKill(t *testing.T) {
 	kills := 200
 	if testing.Short() {
@@ -60,8 +60,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// victim is a cloud that the test kills and starts again. All its processes use the same folder,
-// one after the other.
+// victim is a cloud that the test kills and starts again. Each new process uses the folder of the
+// killed process.
 type victim struct {
 	t       *testing.T
 	dir     string
@@ -173,9 +173,8 @@ func (v *victim) calm() {
 	}
 }
 
-// watch reads events, beginning after the last received event. watch returns when the cloud is
-// killed. If the parameter until is not 0, watch also returns after the event with this
-// revision.
+// watch reads events, beginning after the last received event. It ends when the test kills the
+// cloud. If the parameter until is not 0, watch also ends after the event with this revision.
 func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	if until != 0 && v.ledger.lastRev >= until {
 		return
@@ -198,7 +197,7 @@ func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 }
 
 // signed reads a request id from the context of a request, and adds this id to the request's
-// headers. So the test can find the request's events in the journal.
+// headers. With this id, the test finds the request's events in the journal.
 type signed struct{ next *http.Transport }
 
 type signKey struct{}
@@ -213,8 +212,8 @@ func (s signed) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (s signed) CloseIdleConnections() { s.next.CloseIdleConnections() }
 
-// errDead is the error of a request with an unknown result. The cloud was killed or a fault hit the
-// call, so the cloud may or may not have carried out the request.
+// errDead is the error of a request with an unknown result. The test killed the cloud, or a fault
+// hit the call. The cloud may or may not have carried out the request.
 var errDead = errors.New("no answer")
 
 // say makes a request and records the result in the ledger.

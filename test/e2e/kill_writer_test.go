@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// writer creates, changes and deletes its own resources. Other writers do not use these resources.
-// So a resource may be missing only if this writer has deleted it.
+// writer creates, changes and deletes its own resources. Other writers do not use these resources,
+// so a resource may be missing only if this writer has deleted it.
 type writer struct {
 	v     *victim
 	n     int
@@ -30,8 +30,8 @@ type writer struct {
 	way       cloudsim.RouteID
 }
 
-// work makes calls until the cloud is killed. If a call fails because of a fault, work makes the
-// next call. The failed call may still have created its resource.
+// work makes calls until the test kills the cloud. If a call fails because of a fault, work makes
+// the next call. The failed call may still have created its resource.
 func (w *writer) work(ctx context.Context, c *client.Client) {
 	for ctx.Err() == nil {
 		var err error

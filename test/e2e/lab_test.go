@@ -137,8 +137,8 @@ func (l *labRun) kubectl(args ...string) string {
 	return l.must(l.kubectlPath(), args...)
 }
 
-// until waits until the function ok returns "". If the function ok does not return "" within
-// 90 s, the test fails. The failure message contains the last text from the function ok.
+// until calls the function ok until ok returns "". If ok does not return "" within 90 s, the test
+// fails with the last text that ok returned.
 func (l *labRun) until(what string, ok func() string) {
 	l.t.Helper()
 	l.within(90*time.Second, what, ok)
@@ -160,7 +160,7 @@ func (l *labRun) within(most time.Duration, what string, ok func() string) {
 	}
 }
 
-// untilPrints waits until kubectl prints the text in the parameter want.
+// untilPrints waits until the output of kubectl equals the parameter want.
 func (l *labRun) untilPrints(what, want string, args ...string) {
 	l.t.Helper()
 	l.until(what, func() string {
@@ -344,8 +344,8 @@ func (l *labRun) testInstances(*testing.T) {
 	l.kubectl("wait", "node", "node-4", "--for=condition=Ready", "--timeout=60s")
 }
 
-// testConsole proves that a link of the lab's console signs in, and that the console sees the cloud and
-// the cluster.
+// testConsole proves that a link of the lab's console signs in, and that the console shows the
+// cloud and the cluster.
 func (l *labRun) testConsole(t *testing.T) {
 	at := l.component("console").Address
 	link := strings.TrimSpace(l.must(l.allinone, "console", "link"))
@@ -414,8 +414,8 @@ func (l *labRun) testLoadBalancer(*testing.T) {
 	l.kubectl("delete", "deployment", "web")
 }
 
-// testKillComponents kills each process of the lab. It proves that the cluster recovers, and that
-// no acknowledged write is lost.
+// testKillComponents kills each process of the lab. It proves that the cluster recovers and keeps
+// every acknowledged write.
 func (l *labRun) testKillComponents(t *testing.T) {
 	url := l.serve("shop")
 	for i, name := range []string{"cloudsim", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "ccm", "kwok"} {
@@ -450,8 +450,8 @@ func (l *labRun) testKillComponents(t *testing.T) {
 	})
 }
 
-// testKillLab proves that no process remains when the lab itself is killed. The next `allinone up`
-// restores the same cluster and the same cloud.
+// testKillLab kills the lab itself, and proves that no process remains. The next `allinone up`
+// restores the cluster and the cloud with their old contents.
 func (l *labRun) testKillLab(t *testing.T) {
 	identity := func() string {
 		return l.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}") + "\n" + l.cloud("instances", "list", "-o", "name")

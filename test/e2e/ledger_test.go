@@ -31,8 +31,8 @@ type ledger struct {
 	now     map[string]cloudsim.Event // the last event of every resource
 }
 
-// ack is an answer that acknowledges a write: the resource at revision rev. An answer without a
-// revision means that the resource is deleted.
+// ack is an answer that acknowledges a write. It contains the resource at revision rev. An answer
+// without a revision acknowledges the deletion of the resource.
 type ack struct {
 	request string
 	kind    cloudsim.ResourceKind
@@ -107,8 +107,8 @@ func (l *ledger) readJournal(ctx context.Context, e *engine.Engine) (changed map
 	}
 }
 
-// checkAcks checks that the journal contains every acknowledged write. A later event of the same
-// resource may replace the event of the write.
+// checkAcks checks that the journal contains every acknowledged write. If a resource has a later
+// event, this event may replace the event of the write.
 func (l *ledger) checkAcks() error {
 	var all []error
 	for _, a := range l.acks {

@@ -30,8 +30,8 @@ func (w *wholeness) hold(what, id string) {
 	w.holder[what] = id
 }
 
-// work records an error if an object has no operation, or if the object's state does not match the
-// operation.
+// work records an error if an object has no operation. It also records an error if only the
+// operation is finished, or if only the object is in one of the settled states.
 func (w *wholeness) work(m cloudsim.Meta, id, state string, settled ...string) {
 	op, err := w.e.GetOperation(w.ctx, m.Operation)
 	if err != nil || op.Target != id || op.Over() != slices.Contains(settled, state) {
@@ -39,9 +39,9 @@ func (w *wholeness) work(m cloudsim.Meta, id, state string, settled ...string) {
 	}
 }
 
-// checkWhole returns an error for each inconsistent object. Such an object depends on a missing
-// object, has unfinished work without an operation, or has the same name or address as another
-// object.
+// checkWhole returns an error for each inconsistent object. An object is inconsistent if it
+// depends on a missing object or has unfinished work without an operation. Two objects with one
+// name or address are inconsistent, too.
 func checkWhole(ctx context.Context, e *engine.Engine) error {
 	w := &wholeness{ctx: ctx, e: e, holder: map[string]string{}, is: map[cloudsim.InstanceID]cloudsim.Instance{}}
 	is, _, err := cloudsim.All(ctx, e.ListInstances, cloudsim.ListOptions{})
@@ -124,7 +124,7 @@ func (w *wholeness) networks() error {
 	ss, _, err2 := cloudsim.All(w.ctx, w.e.ListSubnets, cloudsim.ListOptions{})
 	rs, _, err3 := cloudsim.All(w.ctx, w.e.ListRoutes, cloudsim.ListOptions{})
 	in := map[cloudsim.NetworkID]bool{}
-	own := map[cloudsim.NetworkID]bool{} // default networks of projects, which are created without an operation
+	own := map[cloudsim.NetworkID]bool{} // default networks of projects; the cloud creates them without an operation
 	for _, n := range ns {
 		in[n.ID], own[n.ID] = true, n.Default
 		if w.hold("network "+n.Name, string(n.ID)); !n.Default {

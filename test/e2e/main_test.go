@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 var programDir string
 
 // program builds allinone once, for the tests that need no other program of bin. If the tests run
-// with the race detector, the program has the race detector, too.
+// with the race detector, program builds allinone with the race detector, too.
 var program = sync.OnceValues(func() (path string, err error) {
 	if programDir, err = os.MkdirTemp("", "e2e"); err != nil {
 		return "", err

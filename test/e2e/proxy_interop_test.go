@@ -9,7 +9,7 @@ import (
 )
 
 // TestProxyInterop proves that the servers and agents of this project work together with those of
-// upstream. The test uses both versions of upstream's client, and the client code of
+// upstream. The test uses two versions of upstream's client, and the client code of
 // kube-apiserver.
 func TestProxyInterop(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 20<<10) // many packets

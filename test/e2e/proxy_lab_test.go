@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// says repeats a kubectl command until the command's output or error contains the text in the
-// parameter want.
+// says repeats a kubectl command until the command's output or error contains the parameter want.
 func (l *labRun) says(want string, args ...string) {
 	l.t.Helper()
 	l.until("kubectl "+strings.Join(args, " "), func() string {
@@ -23,9 +22,9 @@ func (l *labRun) says(want string, args ...string) {
 	})
 }
 
-// TestLabTunnel proves that kube-apiserver reaches kubelets only through the proxy. The test
-// also proves that the proxy server checks the tokens of agents and holds a lease. The server
-// accepts an agent with a token of the configured service account.
+// TestLabTunnel proves that kube-apiserver reaches kubelets only through the proxy. The test also
+// proves that the proxy server holds a lease and checks the tokens of agents. The server accepts
+// only tokens of the configured service account.
 func TestLabTunnel(t *testing.T) {
 	l := newLab(t)
 	l.must(l.allinone, "up", "--detach", "--port-base", "0", "--profile", "instant")

@@ -21,11 +21,11 @@ import (
 
 // TestLabTunnelOfMany proves that kube-apiserver reaches kubelets, a webhook and an aggregated API
 // through the network proxy. The proxy has three agents, and two servers behind one address. The
-// test kills these processes one after the other. When no agent is left, the error message of
-// kubectl contains the reason.
+// test kills these processes in turn. After the last agent has ended, the error message of kubectl
+// contains the reason.
 func TestLabTunnelOfMany(t *testing.T) { newLab(t).throughMany(hollowTunnel) }
 
-// TestRealTunnelOfMany does the same as TestLabTunnelOfMany, with real nodes.
+// TestRealTunnelOfMany is TestLabTunnelOfMany with real nodes.
 func TestRealTunnelOfMany(t *testing.T) {
 	l := newRealLab(t)
 	l.throughMany(realTunnel)
@@ -34,8 +34,8 @@ func TestRealTunnelOfMany(t *testing.T) {
 	}
 }
 
-// tunnelled describes a lab for the test, with the pod and the other targets behind the network
-// proxy.
+// tunnelled describes a lab for the test, and the targets behind the network proxy: a pod, a
+// webhook and an aggregated API.
 type tunnelled struct {
 	up      []string // additional flags of 'allinone up'
 	pod     []string // kubectl arguments that create the pod web
@@ -182,7 +182,7 @@ func failover(t *testing.T, to []string) string {
 			serving.Go(func() { pass(c, to) })
 		}
 	})
-	t.Cleanup(func() { ln.Close(); serving.Wait() }) // runs after the lab's cleanup, which ends the open connections
+	t.Cleanup(func() { ln.Close(); serving.Wait() }) // runs after the test has killed the agents, which ends the open connections
 	return ln.Addr().String()
 }
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestRealImages proves that an image loaded from an archive reaches all running machines and a
-// machine that is created later. The image survives a stop. A removed image is on no machine. A
-// truncated archive changes nothing.
+// TestRealImages proves that an image loaded from an archive reaches all running machines, and
+// also a machine that the test creates later. The image survives a stop of the machine. A removed
+// image is on no machine. A truncated archive changes nothing.
 func TestRealImages(t *testing.T) {
 	l := newRealLab(t)
 	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "2", "--port-base", "0", "--profile", "instant")

@@ -37,8 +37,8 @@ const (
 	serverPort    = "8000"
 )
 
-// internet is a network namespace that stands for the internet, and another one that stands for
-// the lab's host. The host has default routes into the internet, and its own /etc/resolv.conf.
+// internet contains two network namespaces, one for the internet and one for the lab's host. The
+// host has default routes into the internet, and its own /etc/resolv.conf.
 type internet struct {
 	t           *testing.T
 	host, world int // process ids
@@ -95,7 +95,8 @@ func (w *internet) enter() []string {
 	return []string{"nsenter", "-t", strconv.Itoa(w.host), "-n", "-m", "--"}
 }
 
-// run runs a program on the host or in the world, or in the test's own namespaces.
+// run runs a program on the host or in the world. If the parameter where is "", run uses the
+// test's own namespaces.
 func (w *internet) run(where string, args ...string) {
 	w.t.Helper()
 	switch where {
@@ -145,8 +146,8 @@ func (w *internet) listen(pid int, address string) (l net.Listener) {
 	return l
 }
 
-// serve starts a DNS server, a registry and a server in the world. The names r4.test and r6.test
-// have only an IPv4 address and only an IPv6 address.
+// serve starts a DNS server, a registry and a server in the world. The name r4.test has only an
+// IPv4 address, and the name r6.test has only an IPv6 address.
 func (w *internet) serve() {
 	w.t.Helper()
 	names := dns.HandlerFunc(func(rw dns.ResponseWriter, q *dns.Msg) {
@@ -284,8 +285,8 @@ func TestRealInternet(t *testing.T) {
 	l.walk(t, []step{{"no internet", (*labRun).testNoInternet}})
 }
 
-// testInternetConnections proves that a pod reaches servers by name, and none of the host's
-// private services.
+// testInternetConnections proves that a pod reaches servers by name, but reaches no private
+// service of the host.
 func (l *labRun) testInternetConnections(t *testing.T, w *internet) {
 	l.runOn("node-1", "client", agnhost, nil, "pause")
 	l.ready("client")
@@ -320,8 +321,7 @@ func (l *labRun) testInternetConnections(t *testing.T, w *internet) {
 	}
 }
 
-// testInternetRate prints the rate of a download of a layer of 50 MB on a machine, and the rate of
-// the same download on the host.
+// testInternetRate downloads a layer of 50 MB on a machine and on the host, and prints the rates.
 func (l *labRun) testInternetRate(t *testing.T) {
 	manifest := l.must("curl", "-sf", "http://"+net.JoinHostPort(world4, registryPort)+"/v2/large/manifests/v1")
 	_, digest, _ := strings.Cut(manifest, `"layers"`)

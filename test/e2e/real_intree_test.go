@@ -16,9 +16,9 @@ zones:
 - {name: us-west-2a, region: us-west-2}
 `
 
-// inTree contains parts of manifests for the in-tree volume plugin of another cloud. They are the
-// parameters of a StorageClass, and the source of an existing volume. The name of the disk has the
-// style of the other cloud. It contains %s in place of the part that varies.
+// inTree contains parts of manifests for the in-tree volume plugin of another cloud. The parts are
+// the parameters of a StorageClass, and the source of an existing volume. The name of the disk has
+// the style of this cloud's disk names. It contains %s in place of the part that varies.
 type inTree struct{ driver, provisioner, zone, parameters, disk, source string }
 
 var inTreePlugins = []inTree{

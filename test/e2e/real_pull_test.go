@@ -20,7 +20,7 @@ func (l *labRun) inMachine(id string, args ...string) string {
 	return l.must("nsenter", slices.Concat([]string{"-t", strconv.Itoa(l.machinePID(id)), "-a"}, args)...)
 }
 
-// runOn starts a pod directly on a node, without the scheduler. The fields in spec are added to the
+// runOn starts a pod directly on a node, without the scheduler. It adds the fields in spec to the
 // pod's spec.
 func (l *labRun) runOn(node, pod, image string, spec map[string]any, args ...string) {
 	l.t.Helper()
@@ -42,7 +42,7 @@ func (l *labRun) testRealMetadata(t *testing.T) {
 	for _, id := range []string{"i-000001", "i-000002"} {
 		token := l.inMachine(id, "curl", "-s", "-m", "10", "-X", "PUT", "-H", "Metadata-Token-TTL-Seconds: 60", service+"/v1/token")
 		if got := l.inMachine(id, "curl", "-s", "-m", "10", "-H", "Metadata-Token: "+token, service+"/v1/instance/id"); got != id {
-			t.Errorf("%s is told that it is %q", id, got)
+			t.Errorf("the metadata service tells %s the instance id %q", id, got)
 		}
 	}
 	l.runOn("node-1", "in-machine", agnhost, map[string]any{"hostNetwork": true}, "pause")

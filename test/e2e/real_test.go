@@ -310,9 +310,9 @@ func (l *labRun) testRealInstances(t *testing.T) {
 }
 
 // testRealCrash proves that all processes of a machine end if the test kills the machine's first
-// process. A crash through the cloud's API has the same effect. After a crash, only traffic to the
-// crashed machine fails. This traffic fails until the load balancer sends it to other machines. A
-// reboot starts the machine again.
+// process. They also end after a crash through the cloud's API. After a crash, only traffic to the
+// crashed machine fails, until the load balancer sends this traffic to other machines. A reboot
+// starts the machine again.
 func (l *labRun) testRealCrash(t *testing.T) {
 	pid := l.machinePID("i-000003")
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -344,8 +344,8 @@ func (l *labRun) rebootCrashed(t *testing.T) {
 	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=90s")
 }
 
-// testRealAdoption proves that machines keep running when the lab is killed. The next start of the
-// lab takes the machines over, and the containers in the machines keep running.
+// testRealAdoption proves that machines keep running after the test kills the lab. The next start
+// of the lab takes the machines over, and the containers in the machines keep running.
 func (l *labRun) testRealAdoption(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	before := l.machinePID("i-000001")

@@ -14,8 +14,8 @@ import (
 )
 
 // healthWindow is the time within which a load balancer must stop using a lost node. In this time
-// two probes fail. They are two seconds apart, and each has a timeout of one second. The remaining
-// time is a margin for a busy host.
+// two probes fail. The probes are two seconds apart, and each has a timeout of one second. The
+// remaining time is a margin for a busy host.
 const healthWindow = 20 * time.Second
 
 // outsider is a client outside the cloud. It runs in its own network namespace, and the host is its
@@ -55,8 +55,9 @@ func (c outsider) fetch(url string) (string, error) {
 	return c.l.try("ip", "netns", "exec", c.name, "curl", "-sf", "-m", "5", url)
 }
 
-// testRealClientAddress proves which source address a pod sees. It is the client's address if
-// externalTrafficPolicy is Local, and a node's address if externalTrafficPolicy is Cluster.
+// testRealClientAddress checks the source address of connections that a pod receives. This is the
+// client's address if externalTrafficPolicy is Local, and a node's address if
+// externalTrafficPolicy is Cluster.
 func (l *labRun) testRealClientAddress(t *testing.T) {
 	c := l.newOutsider(t)
 	url := l.realURL("web") + "clientip"
@@ -88,7 +89,8 @@ func (c outsider) datagram(host, port, ask string) (string, error) {
 	return c.l.try("ip", "netns", "exec", c.name, "bash", "-c", `exec 3<>"/dev/udp/$0/$1"; printf %s "$2" >&3; timeout 2 dd bs=256 count=1 status=none <&3`, host, port, ask)
 }
 
-// testRealUDP proves that a pod answers datagrams and sees the address of the client.
+// testRealUDP proves that a pod answers datagrams, and that the datagrams contain the client's
+// address.
 func (l *labRun) testRealUDP(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=udp", "--protocol=UDP", "--type=LoadBalancer", "--port=53", "--target-port=8081")
 	host, _, _ := strings.Cut(strings.TrimPrefix(l.realURL("udp"), "http://"), "/")
@@ -122,7 +124,7 @@ func (l *labRun) testRealUDP(t *testing.T) {
 	})
 }
 
-// testRealAffinity proves that all requests of a client go to the same pod if the Service has
+// testRealAffinity proves that one pod receives all requests of a client if the Service has
 // session affinity.
 func (l *labRun) testRealAffinity(*testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=sticky", "--session-affinity=ClientIP", "--type=LoadBalancer", "--port=80", "--target-port=8080")
@@ -135,8 +137,8 @@ func (l *labRun) testRealAffinity(*testing.T) {
 	})
 }
 
-// testRealDraining proves that a node gets no new connections after the node was removed from the
-// load balancer. Open connections to this node continue.
+// testRealDraining proves that a load balancer opens no new connections to a node that it has
+// stopped using. Open connections to this node continue.
 func (l *labRun) testRealDraining(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=drain", "--type=LoadBalancer", "--port=80", "--target-port=8080", "--overrides",
 		`{"spec":{"externalTrafficPolicy":"Local"}}`)
@@ -216,9 +218,9 @@ func watchful(url string) (stop func() watch) {
 	}
 }
 
-// movesAway checks that requests fail only until the health checks have noticed a lost node.
-// movesAway uses a Service with externalTrafficPolicy Local. With the policy Cluster, kube-proxy
-// would send some requests to the lost node's pods until Kubernetes has noticed the loss.
+// movesAway checks that requests fail only until the health checks have noticed a lost node. It
+// uses a Service with externalTrafficPolicy Local. With the policy Cluster, kube-proxy would send
+// some requests to the lost node's pods until Kubernetes has noticed the loss.
 func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	t.Helper()
 	url := l.realURL("drain")
@@ -231,7 +233,7 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	after := w.last.Sub(began)
 	t.Logf("%d of %d requests were lost, the last one after %s: %v", w.lost, w.asked, max(after, 0).Round(time.Millisecond), w.why)
 	if w.lost > 0 && after > healthWindow {
-		t.Errorf("requests are lost %s after the change", after)
+		t.Errorf("requests still fail %s after the change", after)
 	}
 }
 

@@ -85,9 +85,9 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	}
 }
 
-// withoutAgents kills the proxy agents on the given nodes. The agents need a key file.
-// withoutAgents also renames this file, so that the agents cannot start again. The returned
-// function restores the name of the file.
+// withoutAgents kills the proxy agents on the given nodes. It also renames the key file of the
+// agents, so that the agents cannot start again. The returned function restores the name of the
+// file.
 func (l *labRun) withoutAgents(nodes ...string) (there func()) {
 	l.t.Helper()
 	const key, away = "/etc/kubernetes/proxy-agent.key", "/etc/kubernetes/away"
@@ -146,8 +146,8 @@ func (l *labRun) untilAgents(n int) {
 	})
 }
 
-// tunnelsTo returns the name of the agent for each open connection to a target. The
-// parameter target has the form host:port.
+// tunnelsTo returns the agents' names of all open connections to a target. The parameter target
+// has the form host:port.
 func (l *labRun) tunnelsTo(target string) (by []string) {
 	l.t.Helper()
 	for _, c := range l.tunnel().Connections {

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver"
 )
 
-// TestRealVolumes checks the statements of docs/howto/volumes.md with real machines. The driver,
-// the Kubernetes controllers and the kubelets are the same programs that users run.
+// TestRealVolumes checks the statements of docs/howto/volumes.md with real machines. It runs the
+// driver, the Kubernetes controllers and the kubelets that users run.
 func TestRealVolumes(t *testing.T) {
 	l := newRealLab(t)
 	if _, err := os.Stat(filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")); err != nil {
@@ -284,7 +284,7 @@ parameters: {iops: "4000"}
 func (l *labRun) testVolumesDelete(*testing.T) {
 	l.kubectl("delete", "statefulset", "db", "--wait")
 	l.kubectl("delete", "pod", "restored", "cloned", "grows", "--wait")
-	l.kubectl("delete", "pod", "raw", "--ignore-not-found", "--wait") // the pod may have been deleted together with its node
+	l.kubectl("delete", "pod", "raw", "--ignore-not-found", "--wait") // the deletion of the pod's node may have deleted the pod
 	l.kubectl("delete", "pvc", "data-db-0", "restored", "cloned", "grows", "raw", "--wait")
 	l.kubectl("delete", "volumesnapshot", "before", "--wait")
 	l.until("all disks, snapshots and attachments are deleted", func() string {
@@ -293,7 +293,7 @@ func (l *labRun) testVolumesDelete(*testing.T) {
 	l.until("all loop devices are detached", func() string { return strings.Join(l.loops(), "\n") })
 }
 
-// loops returns the files of the lab's cloud that are attached to loop devices.
+// loops returns the files of the lab's cloud for which the host has loop devices.
 func (l *labRun) loops() (files []string) {
 	there, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, f := range there {

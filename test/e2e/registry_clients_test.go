@@ -159,9 +159,8 @@ func (r *registryRun) makeImage(ref string) {
 	}
 }
 
-// program returns the path of a program in the PATH. If the named program is missing, the test is
-// skipped. The message contains the parameter how, which explains how to install the named
-// program.
+// program returns the path of a program in the PATH. If the named program is missing, it skips the
+// test. The message contains the parameter how, which explains how to install the named program.
 func (r *registryRun) program(what, how string) string {
 	r.t.Helper()
 	path, err := exec.LookPath(what)
@@ -219,7 +218,7 @@ func crane(r *registryRun) registryTool {
 	}
 }
 
-// removeByDigest deletes a manifest by its digest. This also deletes the tags of the manifest.
+// removeByDigest deletes a manifest by its digest, which also deletes the manifest's tags.
 func (r *registryRun) removeByDigest(ref string, crane func(...string) error) error {
 	repo, _, _ := strings.Cut(strings.TrimPrefix(ref, r.host+"/"), ":")
 	tags := filepath.Join(filepath.Dir(r.ca), "repositories", strings.ReplaceAll(repo, "/", "%2F"), "tags", "v1")
@@ -378,8 +377,8 @@ func (r *registryRun) containerd(path string) (sock string) {
 	return ""
 }
 
-// TestRegistryAuditSurvivesAKill proves that the audit log keeps the registry's decisions when the
-// cloud is killed.
+// TestRegistryAuditSurvivesAKill proves that the audit log keeps the registry's decisions after
+// the test kills the cloud.
 func TestRegistryAuditSurvivesAKill(t *testing.T) {
 	v, host := registryVictim(t)
 	v.start()

@@ -10,7 +10,7 @@ import (
 )
 
 // TestUpWithANodeThatIsNotReady proves that `allinone up` fails if a node does not become Ready in
-// time. The error contains the reason, and the lab keeps running. When the cause is gone, the lab
+// time. The error contains the reason, and the lab keeps running. After the cause is gone, the lab
 // reports that all nodes are Ready.
 func TestUpWithANodeThatIsNotReady(t *testing.T) {
 	l := newLab(t)
