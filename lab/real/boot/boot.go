@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Go is the message that the hypervisor sends to the machine's first process after the machine
-// has its cgroup and its network. The first process starts no program before this message. So
-// no machine remains if the hypervisor dies during the start.
+// Go is the message that the hypervisor sends to the machine's first process after the
+// machine has its cgroup and its network. The first process starts no program before this
+// message. If the hypervisor dies during the start, the first process ends, so no machine
+// remains.
 const Go = "go\n"
 
 const (
@@ -27,11 +28,11 @@ const (
 	calm       = time.Minute // after a longer run than this, the pause before a program's restart is firstPause again
 )
 
-// Run runs a machine. It waits until the message in the constant Go arrives on start. Then
-// it builds the machine's root folder. Then it runs the programs of s, and restarts programs
-// that end. When ctx ends, it sends SIGTERM to all processes, waits at most Spec.Grace, and
-// returns. The process that calls Run is PID 1. When PID 1 exits, the kernel ends the
-// remaining processes of the machine.
+// Run runs a machine. It waits until it reads the message Go from start. Then it builds the
+// machine's root folder, and runs the programs of s. It restarts programs that end. When ctx
+// ends, it sends SIGTERM to all processes, waits at most Spec.Grace, and returns. The
+// process that calls Run is PID 1. When PID 1 exits, the kernel ends the remaining processes
+// of the machine.
 func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -69,8 +70,8 @@ type machine struct {
 	log *slog.Logger
 	env []string
 
-	// mu is held while a program starts, and while a child process is reaped. So reapAll
-	// cannot miss a program that ends immediately.
+	// start holds mu while it starts a program, and reapAll holds mu while it collects exit
+	// statuses. So reapAll cannot miss a program that ends immediately.
 	mu      sync.Mutex
 	waiting map[int]chan unix.WaitStatus // receivers of exit statuses, by pid
 }
@@ -121,9 +122,9 @@ func awaitSocket(ctx context.Context, path string) bool {
 	return ctx.Err() == nil
 }
 
-// start starts a program and returns a channel that receives the program's exit status.
-// start does not wait for the program. The method reap waits for all child processes.
-// They include orphans, because the kernel makes PID 1 the parent of each orphan.
+// start starts a program and returns a channel that receives the program's exit status. It
+// does not wait for the program. The method reap waits for all child processes. The child
+// processes include orphans, because the kernel makes PID 1 the parent of each orphan.
 func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	if err := os.MkdirAll(filepath.Dir(p.Log), 0o755); err != nil {
 		return nil, err
@@ -181,8 +182,8 @@ func (m *machine) reap(done, stopping context.Context, empty chan<- struct{}) {
 	}
 }
 
-// reapAll sends the exit statuses of all children that have ended to their receivers. It reports whether no
-// child is left.
+// reapAll collects the exit statuses of all children that have ended, and sends them to
+// their receivers. It reports whether this process has no more children.
 func (m *machine) reapAll() (none bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 //
 //  1. It makes the mounts private, so no mount of the machine appears on the host.
 //  2. It fills the new root with the mounts that the Spec lists.
-//  3. It unmounts the old root, so the machine sees nothing else of the host.
-//  4. It makes the new root a shared mount. So the kubelet sees the mounts that a CSI driver
+//  3. It unmounts the old root, so the machine cannot reach other files of the host.
+//  4. It makes the new root a shared mount. So the kubelet gets the mounts that a CSI driver
 //     makes in the driver's container.
 func build(s Spec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -67,9 +67,9 @@ func mount(kind, at string, flags uintptr, data string) error {
 	return nil
 }
 
-// The parameter named at is a path. mount creates this path and binds b.From to it. If
-// b.From is a symbolic link and b.To is equal to b.From, mount copies the link instead.
-// An example is /bin on modern distributions.
+// mount creates the path in the parameter at and binds b.From to it. If b.From is a symbolic
+// link and b.To is equal to b.From, mount copies the link instead. An example is /bin on
+// modern distributions.
 func (b Bind) mount(at string) error {
 	info, err := os.Lstat(b.From)
 	if b.Optional && errors.Is(err, fs.ErrNotExist) {
@@ -124,8 +124,8 @@ func makeTarget(at string, dir bool) error {
 	return f.Close()
 }
 
-// For each kernel setting in Spec.Tunables, tunables mounts a separate file of the machine over
-// the setting's file in /proc/sys.
+// tunables mounts a file over each kernel setting in Spec.Tunables. The machine reads and
+// writes this file instead of the setting in /proc/sys.
 func tunables(s Spec) error {
 	dir := filepath.Join(s.Root, "run", "tunables")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -1,4 +1,4 @@
-// Package boot implements the first process of a machine. This process is PID 1 in the
+// Package boot implements the first process of a machine. The first process is PID 1 in the
 // namespaces that the hypervisor created for an instance. It builds the root folder from the
 // host's programs and the instance's disk. It starts the machine's programs, and restarts
 // programs that end. It reaps orphans, and shuts the machine down on SIGTERM. It does not
@@ -52,8 +52,7 @@ type Bind struct {
 	Optional bool `json:"optional,omitempty"`
 }
 
-// Program is a program that runs from the start of the machine until the machine is switched
-// off.
+// Program is a program that runs from the start of the machine until the machine is off.
 type Program struct {
 	Name string   `json:"name"` // also the zeroth argument
 	Path string   `json:"path"`

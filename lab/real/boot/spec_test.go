@@ -43,7 +43,7 @@ func TestNothingRunsBeforeGo(t *testing.T) {
 	for _, said := range []string{"", "g", "stop"} {
 		err := Run(context.Background(), slog.New(slog.DiscardHandler), testSpec(), strings.NewReader(said))
 		if err == nil || !strings.Contains(err.Error(), "hypervisor") {
-			t.Errorf("program output %q: the boot ended with %v", said, err)
+			t.Errorf("message %q from the hypervisor: the boot ended with error %v", said, err)
 		}
 	}
 }
