@@ -65,8 +65,8 @@ func (s Server) Run(ctx context.Context) error {
 	return work.Wait()
 }
 
-// answer returns the answer to a query. It is SERVFAIL if no resolver answers, or if too many
-// queries wait for an answer.
+// answer returns the answer to a query. If no resolver answers, or if too many queries wait
+// for an answer, it returns SERVFAIL.
 func (s Server) answer(ctx context.Context, slots chan struct{}, network string, query *dns.Msg) *dns.Msg {
 	select {
 	case slots <- struct{}{}:
@@ -81,7 +81,7 @@ func (s Server) answer(ctx context.Context, slots chan struct{}, network string,
 	return new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
 }
 
-// ask sends a query to the resolvers in their order, until one of them answers. It uses the
+// ask sends a query to one resolver after another until a resolver answers. It uses the
 // protocol of the client, so the answer fits into the client's message.
 func (s Server) ask(ctx context.Context, network string, query *dns.Msg) (answer *dns.Msg, err error) {
 	conf, err := dns.ClientConfigFromFile(s.File)

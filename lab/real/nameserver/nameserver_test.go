@@ -13,7 +13,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// resolver is a resolver on a loopback address, port 53 of which the test may use as root.
+// resolver starts a resolver at port 53 of a loopback address. Only root may use this port.
 func resolver(t *testing.T, address string, answer func(network string, q *dns.Msg) *dns.Msg) {
 	t.Helper()
 	for _, network := range []string{"udp", "tcp"} {
@@ -88,8 +88,8 @@ func text(a *dns.Msg) string {
 	return dns.RcodeToString[a.Rcode]
 }
 
-// The server forwards queries over UDP and TCP with the client's protocol. It asks the next
-// resolver if the first one fails, and it uses a changed file at once.
+// The server forwards queries with the client's protocol, which is UDP or TCP. If a resolver
+// fails, the server asks the next resolver. It uses a changed file at once.
 func TestForward(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root, for port 53 of loopback addresses")
@@ -123,7 +123,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// Queries beyond the limit get SERVFAIL at once, although all waiting queries have no answer yet.
+// Queries beyond the limit get SERVFAIL at once, while all other queries still wait for an
+// answer.
 func TestQueryLimit(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root, for port 53 of loopback addresses")
