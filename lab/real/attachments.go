@@ -25,8 +25,8 @@ func (a *attachments) replace(all []cloudsim.Disk) {
 	}
 }
 
-// take stores a new version of a disk. It returns the instances to which the old version or the
-// new version of the disk is attached.
+// take stores a new version of a disk. It returns the instances of the attachments of the
+// old version and of the new version.
 func (a *attachments) take(d cloudsim.Disk, gone bool) (changed []cloudsim.InstanceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -40,8 +40,8 @@ func (a *attachments) take(d cloudsim.Disk, gone bool) (changed []cloudsim.Insta
 	return changed
 }
 
-// of returns the disks that an instance's machine must have as devices. It returns false until
-// the cloud has answered.
+// of returns the disks that an instance's machine must have as devices. It returns false if
+// the cloud has not answered yet.
 func (a *attachments) of(id cloudsim.InstanceID) (wanted map[cloudsim.DiskID]cloudsim.Disk, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,7 +54,8 @@ func (a *attachments) of(id cloudsim.InstanceID) (wanted map[cloudsim.DiskID]clo
 	return wanted, a.listed
 }
 
-// holds reports whether an instance has a disk, and the cloud does not detach the disk from it.
+// holds reports whether an instance has a disk, and no detach operation of this disk is in
+// progress.
 func holds(d cloudsim.Disk, id cloudsim.InstanceID) bool {
 	a, ok := d.Attachment(id)
 	return ok && a.State != cloudsim.AttachmentDetaching

@@ -96,8 +96,8 @@ func (b *bridge) plug(name string) error {
 	return b.link.LinkSetUp(l)
 }
 
-// setCables sets the veth pair of a machine down if the map cut contains true for the machine,
-// and up if cut contains false. It changes only the end of the pair that is in the bridge. A
+// setCables sets the veth pair of a machine down if cut contains true for the machine, and
+// up if cut contains false. It changes only the end of the pair that is in the bridge. A
 // machine that is off has no veth pair.
 func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	links, err := b.link.LinkList()
@@ -131,8 +131,8 @@ func (b *bridge) cables() (map[string]bool, error) {
 	return there, nil
 }
 
-// card derives a hardware address from an address in the VPC. The same address always gives
-// the same hardware address. So the ARP caches of other machines stay valid after a restart.
+// card derives a hardware address from an address in the VPC. The result depends only on
+// this address, so the ARP caches of other machines stay valid after a restart.
 func card(a netip.Addr) net.HardwareAddr {
 	a4 := a.As4()
 	return net.HardwareAddr{2, 0, a4[0], a4[1], a4[2], a4[3]}

@@ -34,8 +34,8 @@ func (c *cables) locate(i cloudsim.Instance) { c.change(func() { c.zones[i.ID] =
 // darken stores whether a zone is dark, which means unreachable.
 func (c *cables) darken(z cloudsim.Zone) { c.change(func() { c.dark[z.Name] = z.Dark() }) }
 
-// cut returns for each instance whether its veth pair must be down. The pair must be down
-// if the instance is in a dark zone.
+// cut returns for each instance whether its veth pair must be down, which is true in a dark
+// zone.
 func (c *cables) cut() map[cloudsim.InstanceID]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,8 +46,8 @@ func (c *cables) cut() map[cloudsim.InstanceID]bool {
 	return all
 }
 
-// Until ctx ends, keepCables sets the veth pairs of machines in dark zones down, and the veth
-// pairs of other machines up.
+// keepCables sets the veth pairs of machines in dark zones down, and the veth pairs of other
+// machines up, until ctx ends.
 func (h *hypervisor) keepCables(ctx context.Context) {
 	h.cables.news.each(ctx, func() error { return h.bridge.setCables(h.cables.cut()) }, func(err error) {
 		h.log.Warn("links of dark zones not updated; retrying", "err", err)

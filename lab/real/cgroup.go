@@ -18,8 +18,9 @@ import (
 )
 
 // cgroup is a path below each of the host's cgroup hierarchies. Cgroup v2 has one hierarchy,
-// and v1 has one for each controller. The cgroup limits the memory and CPUs of a machine. It
-// also lists the machine's processes, even after the end of the hypervisor.
+// and v1 has one for each controller or group of controllers. The cgroup limits the memory
+// and CPUs of a machine. It also lists the machine's processes, even after the end of the
+// hypervisor.
 type cgroup struct {
 	hierarchies []hierarchy
 	name        string // path without a leading slash
@@ -34,8 +35,8 @@ type hierarchy struct {
 
 func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
 
-// hierarchies returns the hierarchies of this mount namespace. If a controller is mounted
-// twice, it returns only the first mount.
+// hierarchies returns the hierarchies of this mount namespace. If a hierarchy has several
+// mounts, the result contains only the first mount.
 func hierarchies() ([]hierarchy, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// vpcFile is the file in Config.Dir on which the VPC's network namespace is mounted.
+// vpcFile is the file in Config.Dir at which the VPC's network namespace is mounted.
 const vpcFile = "vpc.netns"
 
-// Clean removes the resources that remain from a hypervisor with the given dir, name and link:
-// processes of machines, cgroups, loop devices, the network and the link. It finds these
-// resources by their names and paths, so it needs no record of them. A missing resource is no
-// error. Disks stay.
+// Clean removes the resources that remain from a hypervisor with the given dir, name and
+// link: processes of machines, cgroups, loop devices, mounts, the network and the link. It
+// finds these resources by their names and paths. It finds the second loop devices of disks
+// by the files in the machines' folders. A missing resource is no error. Disks stay.
 func Clean(ctx context.Context, dir, name, link string) error {
 	return errors.Join(cleanMachines(ctx, dir, name), destroyVPC(filepath.Join(dir, vpcFile), link))
 }
 
-// cleanMachines removes the same resources as Clean, except for the network.
+// cleanMachines removes the resources that Clean removes, but not the network and the link.
 func cleanMachines(ctx context.Context, dir, name string) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -32,8 +32,9 @@ func cleanMachines(ctx context.Context, dir, name string) error {
 	return errors.Join(cgroup{all, name}.destroy(ctx), cleanDevices(dir), detachDisks(name, nil, func(string) bool { return false }))
 }
 
-// Runs reports whether Clean would find a resource to remove. Such a resource may also remain
-// from an earlier Clean that failed.
+// Runs reports whether the host has a cgroup, a network namespace, a link or a loop device
+// that Clean would remove. These resources may also remain from an earlier Clean that
+// failed.
 func Runs(dir, name, link string) (bool, error) {
 	all, err := hierarchies()
 	if err != nil {

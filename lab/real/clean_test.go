@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// If a call of Clean fails at any step, Runs and the next Clean still find everything that is
-// left.
+// Runs finds each kind of resource, even if no other resource remains. After Clean, Runs
+// finds nothing.
 func TestRuns(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short mode: the test creates loop devices")

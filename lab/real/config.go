@@ -17,12 +17,12 @@ type Config struct {
 	// machine. The client must be able to read instances, instance types, zones and
 	// events. A router also needs to read routes.
 	Cloud *client.Client
-	// Zones lists the zones of the instances that become machines; empty means all zones. Other
-	// hypervisors may run machines of other zones on the same host. This hypervisor does not
-	// change those machines.
+	// Zones lists the zones of the instances that become machines; empty means all zones.
+	// Other hypervisors on this host may run machines of other zones. This hypervisor does
+	// not change the machines of other hypervisors.
 	Zones []string
-	// Router holds the services in the VPC if this process is also the router of the
-	// VPC. It is nil if another process is the router: see Route.
+	// Router holds the services in the VPC if this process is also the router of the VPC. If
+	// another process is the router, Router is nil: see the function Route.
 	Router *Services
 	// Registry holds the settings of the cloud's container registry.
 	Registry Registry
@@ -82,8 +82,8 @@ type Programs struct {
 	Machine string // folder with containerd, runc, the machine's first process, and cni/
 	Images  string // folder with the programs of the built images and with more image archives
 	// Archives is a folder with image archives that machines need in addition to the
-	// archives in Images. An image from Archives replaces an image from Images with
-	// the same name. "" means none.
+	// archives in Images. If both folders contain an image with one name, machines get the
+	// image from Archives. "" means none.
 	Archives string
 	Kubelet  string
 	Proxy    string

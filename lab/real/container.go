@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenContainer prepares the container of this process to run machines. It makes the
-// cgroups and the network settings writable, and shows all of the kernel's devices in
-// /dev. It needs CAP_SYS_ADMIN. The container's device rules still decide which devices
-// can be opened.
+// OpenContainer prepares the container of this process to run machines. It makes the cgroups
+// and the network settings writable, and shows all of the kernel's devices in /dev. It needs
+// CAP_SYS_ADMIN. It does not change the container's device rules, which may forbid some
+// devices.
 func OpenContainer() error {
 	all, err := hierarchies()
 	if err != nil {

@@ -37,18 +37,18 @@
 //
 // # Zones
 //
-// A hypervisor serves all zones or the zones in Config.Zones. If Config.Zones is set, several
-// hypervisors may run in the same network namespace, each with its own folder and name. All of
-// them use the bridge and the routes that a router process creates with Route. The bridge is
-// in the shared network namespace. So the machines' cables (veth pairs) stay in the bridge
-// when the router ends. The kernel deletes a cable when the cable's machine ends.
+// A hypervisor serves all zones or the zones in Config.Zones. With Config.Zones, several
+// hypervisors may share a network namespace, each with its own folder and name. They all use
+// the bridge and the routes that a router process creates with Route. The bridge is in the
+// shared network namespace, so the machines' cables (veth pairs) stay in the bridge when the
+// router ends. The kernel deletes a cable when the cable's machine ends.
 //
 // # End of a machine
 //
-// A machine's first process is PID 1 of its namespace. When this process ends, the kernel ends
-// all other processes in the machine and removes the machine's mounts, network and host name.
-// So only the disk of a machine remains after the machine is switched off. When a hypervisor
-// is killed, its machines continue to run. The next hypervisor finds these machines by their
-// cgroups and manages them. Clean also finds them by their cgroups, and ends them. Cgroups are
-// the only list of processes that is always correct.
+// A machine's first process is PID 1 of its namespace. When this process ends, the kernel
+// ends all other processes in the machine and removes the machine's mounts, network and host
+// name. So only the disk remains of a machine that is off. If a user kills a hypervisor,
+// its machines continue to run. The next hypervisor finds these machines by their cgroups
+// and manages them. Clean also finds them by their cgroups, and ends them. Cgroups are the
+// only list of processes that is always correct.
 package real

@@ -223,9 +223,9 @@ func checkInotify() Finding {
 	return f
 }
 
-// inotifyProblem returns "" if enough inotify instances are free for machines. Otherwise it
-// describes the problem. The parameter most is the kernel's limit, and the parameter taken is
-// the number of instances in use.
+// inotifyProblem returns "" if enough inotify instances are free for machines. If too few
+// are free, it describes the problem. The parameter most is the kernel's limit, and the
+// parameter taken is the number of instances in use.
 func inotifyProblem(most, taken int) string {
 	if room := max(most-taken-labInotify, 0) / machineInotify; room < fewMachines {
 		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are taken: there is room for %d machines, the kubelets of others end with \"too many open files\"", most, taken, room)

@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// Paths in a machine. They are the standard paths of Kubernetes, so programs on the
-// machine need the same configuration as on other nodes.
+// Paths in a machine. They are the standard paths of Kubernetes, so programs on the machine
+// need no special configuration.
 const (
 	etcKubernetes = "/etc/kubernetes"
 	programsDir   = "/opt/machine"

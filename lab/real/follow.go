@@ -92,9 +92,10 @@ func object[T any](e cloudsim.Event) (of T, err error) {
 // nameEvery is the interval at which awaitName reads the Node.
 const nameEvery = 500 * time.Millisecond
 
-// awaitName waits until the cloud controller manager has deleted the Node of an earlier
-// instance with the same name. Without this wait, the new kubelet would use the old Node, and
-// would lose this Node when the cloud controller manager deletes it.
+// awaitName waits while the cluster has a Node with the instance's name that belongs to an
+// earlier instance. The cloud controller manager deletes this Node. Without this wait, the
+// new kubelet would use the old Node, and would lose this Node when the cloud controller
+// manager deletes it.
 func (h *hypervisor) awaitName(ctx context.Context, i cloudsim.Instance) error {
 	said := false
 	for {

@@ -23,7 +23,7 @@ type hypervisor struct {
 	vpc    *vpc // nil if another process is the router
 	bridge *bridge
 	store  imageStore // template folders for new disks
-	stored sync.Mutex // held while the template of new disks is created or copied
+	stored sync.Mutex // held while a goroutine creates or copies the template of new disks
 	cgroup cgroup     // parent cgroup of all machines
 	cables *cables
 	// attached holds the disks that machines must have as devices.
@@ -63,10 +63,10 @@ func (k *keeper) latest() (cloudsim.Instance, bool) {
 // cfg.Router is set, it then also deletes the network. Disks stay. The cloud may be
 // unavailable at the start of Run or later.
 //
-// A killed hypervisor leaves its machines running, unless its container ends too. A hypervisor
-// may also fail before it has taken over the machines of an earlier run. In this case, these
-// machines also continue to run. The next hypervisor takes over the machines that still run.
-// If no other hypervisor starts, the caller can end these machines with Clean.
+// A killed hypervisor leaves its machines running, unless its container ends too. Machines
+// of an earlier run also continue to run if Run fails before it has taken them over, unless
+// ctx has ended. The next hypervisor takes over the machines that still run. If no other
+// hypervisor starts, the caller can end these machines with Clean.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -135,7 +135,8 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 	return err
 }
 
-// prepare creates the folders of a machine. A new disk contains all images that are loaded now.
+// prepare creates the folders of a machine. A new disk contains all images that the store
+// has now.
 func (h *hypervisor) prepare(ctx context.Context, f folder) error {
 	h.stored.Lock()
 	defer h.stored.Unlock()
@@ -211,8 +212,8 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
 }
 
 // tell sends a new version of an instance to the keeper of the instance's machine. If this
-// machine has no keeper, tell starts a keeper, unless the instance is gone or in another
-// hypervisor's zone.
+// machine has no keeper, tell starts a keeper. It starts none if the instance is gone or in
+// another hypervisor's zone.
 func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
 	if h.serves(i.Zone) {
 		h.cables.locate(i)
@@ -229,8 +230,8 @@ func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
 	k.tell(i, gone)
 }
 
-// tellDisks notifies the machines of these instances that their disks have changed. Without
-// instances it notifies all machines.
+// tellDisks tells the keepers of devices that the disks of these instances have changed.
+// Without instances it tells the keepers of all machines.
 func (h *hypervisor) tellDisks(of ...cloudsim.InstanceID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -241,7 +242,7 @@ func (h *hypervisor) tellDisks(of ...cloudsim.InstanceID) {
 	}
 }
 
-// prune marks an instance as gone if the instance has a keeper but is not in list.
+// prune marks the instance of a keeper as gone if list does not contain the instance.
 func (h *hypervisor) prune(list []cloudsim.Instance) {
 	there := map[cloudsim.InstanceID]bool{}
 	for _, i := range list {
@@ -258,8 +259,8 @@ func (h *hypervisor) prune(list []cloudsim.Instance) {
 	}
 }
 
-// keep manages one machine until the machine is deleted. If ctx ends first, keep switches the
-// machine off and returns.
+// keep manages one machine until it has deleted the machine. If ctx ends first, keep
+// switches the machine off and returns.
 func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 	again := retry()
 	daily := time.NewTicker(24 * time.Hour)
@@ -311,8 +312,8 @@ func (m *machine) handleCrash(ctx context.Context) {
 	}
 }
 
-// leave switches a machine off because the hypervisor ends. If another process is the router,
-// the cluster continues to run. Then leave also sets the machine's Node to NotReady.
+// leave switches a machine off because the hypervisor ends. If another process is the
+// router, the cluster continues to run, so leave also sets the machine's Node to NotReady.
 func (h *hypervisor) leave(ctx context.Context, m *machine, k *keeper) error {
 	i, _ := k.latest()
 	if h.cfg.Router != nil || i.Name == "" {
@@ -321,8 +322,8 @@ func (h *hypervisor) leave(ctx context.Context, m *machine, k *keeper) error {
 	return h.farewell(ctx, m, i)
 }
 
-// settle changes a machine to match the latest version of its instance. It reports
-// whether the machine was deleted.
+// settle changes a machine to match the latest version of its instance. It reports whether
+// it has deleted the machine.
 func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bool, err error) {
 	i, gone := k.latest()
 	if gone {
@@ -360,7 +361,7 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 	case m.on() && m.booted == i.Operation:
 		return false, nil
 	case m.on():
-		if err := m.shutDown(ctx); err != nil { // the instance was rebooted and the hypervisor missed an event
+		if err := m.shutDown(ctx); err != nil { // a user rebooted the instance, and the hypervisor missed an event
 			return false, err
 		}
 	}

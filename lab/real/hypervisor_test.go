@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// A hypervisor runs only machines of the zones in Config.Zones. If a machine's zone is removed
-// from Config.Zones, the hypervisor switches the machine off and keeps the disk.
+// A hypervisor runs only machines of the zones in Config.Zones. If Config.Zones no longer
+// contains a machine's zone, the hypervisor switches the machine off and keeps the disk.
 func TestZones(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
@@ -70,8 +70,8 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// A hypervisor may fail before it has taken over the machines of an earlier run. Then it
-// leaves these machines running, unless the context of Run has ended.
+// If a hypervisor fails before it has taken over the machines of an earlier run, it leaves
+// these machines running. If the context of Run has ended, it ends these machines.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
@@ -103,7 +103,7 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 		t.Helper()
 		// Run fails because there are no images.
 		if err := Run(ctx, slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), "make machine") {
-			t.Fatalf("Run = %v", err)
+			t.Fatalf("Run: got error %v, want an error that contains make machine", err)
 		}
 		pids, err := inside.processes()
 		if err != nil {
@@ -121,9 +121,8 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	}
 }
 
-// If a hypervisor cannot take over a machine, it still takes over the other machines. The
-// machine that was not taken over continues to run, and a later attempt takes this machine
-// over.
+// If a hypervisor cannot take over a machine, it still takes over the other machines. This
+// machine continues to run, and the hypervisor takes it over in a later attempt.
 func TestAdoptsLater(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

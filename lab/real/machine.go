@@ -38,9 +38,9 @@ type machine struct {
 	// booted is the cloud operation that started the machine. It is "" while the machine is
 	// off.
 	booted cloudsim.OperationID
-	// crashed is set if the machine ended by itself. It is then the cloud operation that
-	// had started the machine. Like real clouds, the cloud shows such an instance as
-	// running until a user reboots it.
+	// crashed is the instance's last cloud operation at the time of a crash; "" means no
+	// crash. The machine stays off until the instance has another operation. Like real
+	// clouds, the cloud shows the instance as running until a user reboots it.
 	crashed cloudsim.OperationID
 	// left is true if an earlier hypervisor may have left the machine running, and
 	// this hypervisor has not taken the machine over yet.
@@ -55,15 +55,15 @@ func (h *hypervisor) newMachine(id cloudsim.InstanceID) *machine {
 	return &machine{h: h, id: id, folder: f, cgroup: c, devices: h.newDevices(id, f, c, log), log: log}
 }
 
-// process is the first process of a machine. Perhaps an earlier hypervisor started the
-// machine. Then the machine's first process is not a child of the current hypervisor.
+// process is the first process of a machine. If an earlier hypervisor started the machine,
+// this process is not a child of the current hypervisor.
 type process struct {
 	pid   int
 	ended chan struct{} // closed when the process has ended
 	fd    *os.File
 }
 
-// watchProcess starts to watch the process that has this pid now.
+// watchProcess starts to watch the process that now has this pid.
 func watchProcess(pid int) (*process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -81,7 +81,7 @@ func watchProcess(pid int) (*process, error) {
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) //nolint:gosec // a descriptor is small
 			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 		})
-		_ = err // an error means that the file was closed, so no goroutine waits
+		_ = err // an error means that powerOff has closed the file, so no goroutine waits
 	}()
 	return p, nil
 }
@@ -111,7 +111,7 @@ func (m *machine) on() bool {
 	}
 }
 
-// ended returns a channel that is closed when the first process ends. While the machine is off,
+// ended returns a channel that closes when the first process ends. While the machine is off,
 // ended returns nil.
 func (m *machine) ended() <-chan struct{} {
 	if m.init == nil {

@@ -21,8 +21,8 @@ import (
 type NetworkProxy struct {
 	Server string // host:port to which the agents on machines connect
 	CA     string // path of the server's certificate authority
-	// Issue returns the certificate and the key of a machine's agent, both as PEM. The
-	// certificate grants only the identifiers of that instance.
+	// Issue returns the certificate and the key of a machine's agent as PEM. The certificate
+	// grants only the identifiers of that instance.
 	Issue func(cloudsim.Instance) (cert, key []byte, err error)
 }
 

@@ -15,9 +15,8 @@ func (b notification) notify() {
 	}
 }
 
-// each calls the function work for each notification until ctx ends. If the function work
-// returns an error, each passes the error to the function in the parameter failed. Then each
-// waits for a backoff and calls work again.
+// each calls work for each notification until ctx ends. If work returns an error, each
+// passes the error to the function failed, waits for a backoff, and calls work again.
 func (b notification) each(ctx context.Context, work func() error, failed func(error)) {
 	again := retry()
 	for {

@@ -86,11 +86,11 @@ func (t *table) running() (all []cloudsim.Instance) {
 	return all
 }
 
-// active returns the next hops of the usable routes, by destination. It skips routes that the
-// cloud reports as black holes, because their next hops do not run. It also skips routes with
-// a next hop outside the VPC. Such routes belong to other networks, which the router does not
-// reach. If pods have IPv6 addresses, the result contains the IPv6 routes to the pods of each
-// instance, which are not in the cloud's route table.
+// active returns the next hops of the usable routes, by destination. It skips routes that
+// the cloud reports as black holes, because their next hops do not run. It also skips routes
+// with a next hop outside the VPC, because the router does not reach other networks. If pods
+// have IPv6 addresses, the result contains the IPv6 routes to the pods of each instance.
+// These IPv6 routes are not in the cloud's route table.
 func (t *table) active(n Network) map[netip.Prefix]netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,8 +111,8 @@ func (t *table) active(n Network) map[netip.Prefix]netip.Addr {
 	return all
 }
 
-// setRoutes adds the routes in the parameter want to the router. It deletes a route that
-// an earlier call added if the parameter want does not contain this route.
+// setRoutes adds the routes in the parameter want to the router. It deletes routes that an
+// earlier call added and that are not in want.
 func (v *vpc) setRoutes(want map[netip.Prefix]netip.Addr) error {
 	now, err := v.link.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {

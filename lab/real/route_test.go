@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Two networks may have routes to the same destination. The router uses the route of its own
-// VPC, independently of the order of the routes.
+// Two networks of the cloud may have routes to one destination. The router uses the route of
+// its own VPC, independently of the order of the routes.
 func TestRouterHasRoutesOfItsNetworkOnly(t *testing.T) {
 	pods := netip.MustParsePrefix("10.97.2.0/24")
 	for range 20 { // repeated because map order is random

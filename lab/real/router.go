@@ -50,10 +50,10 @@ func (c RouterConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Route creates a VPC in this process's network namespace, for hypervisors in other processes.
-// It runs the VPC's router until ctx ends. Then it deletes the router and the router's routes,
-// but the bridge stays. So machines still reach each other directly, and the next router
-// connects to the same bridge.
+// Route creates a VPC in this process's network namespace, for hypervisors in other
+// processes. It runs the VPC's router until ctx ends. Then it deletes the router and the
+// router's routes, but the bridge stays. So machines still reach each other directly, and
+// the next router connects to this bridge.
 func Route(ctx context.Context, log *slog.Logger, c RouterConfig) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -91,7 +91,7 @@ func newRouter(log *slog.Logger, cloud *client.Client, v *vpc) *router {
 	return &router{log: log, cloud: cloud, vpc: v, table: newTable()}
 }
 
-// serve starts the services and the routing. They run until ctx ends or one of them fails.
+// serve starts the services and the routing. Everything runs until ctx ends or a part fails.
 func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error) {
 	work, ctx := errgroup.WithContext(ctx)
 	names, err := r.newNameServer(ctx)
@@ -167,8 +167,8 @@ const (
 )
 
 // watch logs a warning once if a running instance has no machine, and a second message when
-// the machine exists. A hypervisor cannot detect this missing machine, because a hypervisor
-// manages only the machines of its own zones.
+// the instance has a machine again. A hypervisor cannot detect a machine that is missing
+// because no hypervisor serves its zone.
 func (r *router) watch(ctx context.Context) {
 	look := time.NewTicker(missingEvery)
 	defer look.Stop()
@@ -203,10 +203,9 @@ type absence struct {
 	told  bool
 }
 
-// look returns two lists. The list lost has the running instances that have had no machine for
-// the time missingAfter. Each outage of such an instance appears only once in the list lost.
-// When an instance from an earlier list lost has a machine again, the list found contains this
-// instance once.
+// look returns two lists. The list lost contains the running instances that have had no
+// machine for the time missingAfter. Only one call for each outage puts an instance into
+// this list. When the instance has a machine again, one call puts it into the list found.
 func (m missing) look(now time.Time, running []cloudsim.Instance, there map[string]bool) (lost, found []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {

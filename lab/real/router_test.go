@@ -22,7 +22,7 @@ import (
 )
 
 // The method look reports a running instance without a machine once, after the time that a
-// machine may take to boot. It reports the instance a second time when the machine is back.
+// machine may take to boot. It reports the instance again when the machine is back.
 func TestMissing(t *testing.T) {
 	began := time.Now()
 	running := []cloudsim.Instance{{ID: "i-000001"}, {ID: "i-000002"}}
@@ -40,7 +40,7 @@ func TestMissing(t *testing.T) {
 		{2 * missingAfter, running, one, 0, 0},
 		{3 * missingAfter, running, both, 0, 1},
 		{4 * missingAfter, running, one, 0, 0},
-		{5 * missingAfter, running[:1], one, 0, 0}, // the instance was stopped
+		{5 * missingAfter, running[:1], one, 0, 0}, // a user stopped the instance
 		{6 * missingAfter, running, one, 0, 0},
 		{6*missingAfter + 1, running, both, 0, 0},
 	} {
@@ -219,8 +219,8 @@ func listenIn(t *testing.T, p *place, address string) {
 	}
 }
 
-// reaches waits until a connection to an address succeeds. If the parameter want is false,
-// reaches waits until the connection fails.
+// reaches waits until a connection to an address succeeds, or until it fails if the
+// parameter want is false.
 func reaches(t *testing.T, what string, from *place, to string, want bool) {
 	t.Helper()
 	eventually.NoError(t, what, func() error {

@@ -41,12 +41,11 @@ func disksDir(name string) string { return filepath.Join("/var/lib", name, "disk
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a
 // running machine uses. The parameter machines holds the pid of each running machine's first
-// process, and the function in the parameter runs reports whether the machine of an instance
-// has its own /dev.
+// process. The function runs reports whether the machine of an instance has its own /dev.
 //
 // In machines of earlier versions, the CSI driver made the devices. The kubelet locks the
-// device of a raw volume with a second loop device. On such a machine, both devices remain
-// after the end of the machine, and detachDisks detaches both.
+// device of a raw volume with a second loop device. After the end of a machine of an earlier
+// version, the device and the second device remain, and detachDisks detaches them.
 func detachDisks(name string, machines []int, runs func(instance string) bool) error {
 	all, err := loop.List()
 	if err != nil {
@@ -85,8 +84,8 @@ func detach(l loop.Status) error {
 }
 
 // loopsShownTo returns the numbers of the loop devices that the given processes can use. A
-// process can use a loop device if the device's file system or the device file is mounted
-// in the process's mount namespace.
+// process can use a loop device if its mount namespace has a mount of the device's file
+// system or of the device file.
 func loopsShownTo(pids []int) (map[int]bool, error) {
 	shown := map[int]bool{}
 	for _, pid := range pids {

@@ -20,9 +20,8 @@ func withinNew(fn func() error) error {
 
 func newNetwork() error { return unix.Unshare(unix.CLONE_NEWNET) }
 
-// away calls the function leave and then the function fn, both on the same thread. The
-// function leave moves the thread to another network namespace. At the end the thread
-// returns to its own namespace.
+// away calls leave and then fn on one thread. The function leave moves the thread to another
+// network namespace. At the end the thread returns to its own namespace.
 func away(leave, fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -36,12 +35,11 @@ func away(leave, fn func() error) error {
 	return <-done
 }
 
-// leaving locks the goroutine to its thread and moves the thread out of its network namespace.
-// The caller must call the returned function, which moves the thread into its original
-// namespace again. The thread may be the first thread of the process. The first thread lives
-// as long as the process. If the caller did not call the returned function, the first thread
-// would stay in the other namespace. /proc/self would then show this namespace for the whole
-// process.
+// leaving locks the goroutine to its thread and moves the thread out of its network
+// namespace. The caller must call the returned function, which moves the thread into its
+// original namespace again. The thread may be the first thread of the process, which lives
+// as long as the process. If this thread stayed in the other namespace, /proc/self would
+// show the other namespace for the whole process.
 func leaving(leave func() error) (back func(), err error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()
