@@ -3,6 +3,7 @@ package conform_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +19,13 @@ import (
 // startAPIServer runs an API server until the test ends.
 func startAPIServer(t *testing.T) *rest.Config {
 	t.Helper()
+	admin, _ := startCluster(t)
+	return admin
+}
+
+// startCluster is like startAPIServer. It also returns the path of a kubeconfig file.
+func startCluster(t *testing.T) (admin *rest.Config, kubeconfig string) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("starts an API server: run make e2e")
 	}
@@ -30,7 +38,11 @@ func startAPIServer(t *testing.T) *rest.Config {
 			t.Error(err)
 		}
 	})
-	return server.Admin
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, server.Kubeconfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return server.Admin, kubeconfig
 }
 
 // run runs the checks with the IDs that match focus, for a fake CCM with this bug. The CCM has the

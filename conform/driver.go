@@ -21,6 +21,9 @@ type Machines interface {
 	// CreateMachine starts a machine. It returns when the machine runs. An empty zone or type
 	// means any zone or type.
 	CreateMachine(context.Context, Machine) (Machine, error)
+	// ListMachines returns all machines that CreateMachine has created, with the field Run. A
+	// machine that is being deleted may be in the result.
+	ListMachines(context.Context) ([]Machine, error)
 	// GetMachine returns the machine with this name.
 	GetMachine(ctx context.Context, name string) (Machine, error)
 	// StopMachine switches a machine off. The machine keeps its name and its provider ID.
@@ -61,6 +64,9 @@ type Machine struct {
 	ProviderID string    `json:"providerID,omitempty"`
 	Addresses  []Address `json:"addresses,omitempty"`
 	Running    bool      `json:"running"`
+	// Run is the name of the run that created the machine. The driver stores it in the cloud, for
+	// example in a label, so that [Cleanup] finds the machine after a crash of this program.
+	Run string `json:"run,omitempty"`
 }
 
 // Address is an address of a machine. Type is the type of a Node's address, such as InternalIP.
@@ -134,6 +140,8 @@ const (
 	FaultTimeout      FaultKind = "timeout"      // the cloud does not answer
 	FaultEmptyList    FaultKind = "emptyList"    // each list of machines is empty
 	FaultLoseReply    FaultKind = "loseReply"    // the cloud executes the call, and the reply is lost
+	FaultThrottle     FaultKind = "throttle"     // the cloud refuses the call because of too many calls
+	FaultLatency      FaultKind = "latency"      // the cloud executes the call after a delay
 )
 
 // Fault disturbs the calls of the CCM.
@@ -143,6 +151,8 @@ type Fault struct {
 	Writes bool `json:"writes,omitempty"`
 	// Count is the number of disturbed calls with one name. 0 means all calls until ClearFault.
 	Count int `json:"count,omitempty"`
+	// LatencySeconds is the delay of FaultLatency.
+	LatencySeconds float64 `json:"latencySeconds,omitempty"`
 }
 
 // Count is the number of calls with one name.

@@ -26,9 +26,9 @@ const (
 )
 
 const (
-	// labelRun marks every object that a run creates in the cluster. Its value is the name of the
-	// run.
-	labelRun = "conform.cloudsim.dev/run"
+	// LabelRun marks every object that a run creates in the cluster. Its value is the name of the
+	// run. A driver can use the same label in the cloud.
+	LabelRun = "conform.cloudsim.dev/run"
 	// poll is the time between two reads of the cloud.
 	poll = 200 * time.Millisecond
 	// leaseNamespace is the namespace of the Leases of Nodes.
@@ -85,7 +85,7 @@ func (e *env) machine(ctx context.Context, suffix string) (Machine, error) {
 		}
 		return nil
 	})
-	m, err := e.driver.CreateMachine(ctx, Machine{Name: name})
+	m, err := e.driver.CreateMachine(ctx, Machine{Name: name, Run: e.run})
 	if err != nil {
 		return Machine{}, fmt.Errorf("driver: create machine %s: %w", name, err)
 	}
@@ -98,7 +98,7 @@ func (e *env) node(ctx context.Context, name string, change ...func(*v1.Node)) e
 	n := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   name,
-			Labels: map[string]string{labelRun: e.run, v1.LabelHostname: name, v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64"},
+			Labels: map[string]string{LabelRun: e.run, v1.LabelHostname: name, v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64"},
 		},
 		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule}}},
 		// Without the condition Ready in the first version, a CCM may delete the Node at once.
@@ -119,10 +119,14 @@ func (e *env) node(ctx context.Context, name string, change ...func(*v1.Node)) e
 
 // deleteNode deletes a Node and its Lease. A missing Node is no error.
 func (e *env) deleteNode(ctx context.Context, name string) error {
+	return deleteNode(ctx, e.kube, name)
+}
+
+func deleteNode(ctx context.Context, kube kubernetes.Interface, name string) error {
 	var errs []error
 	for _, err := range []error{
-		e.kube.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}),
-		e.kube.CoordinationV1().Leases(leaseNamespace).Delete(ctx, name, metav1.DeleteOptions{}),
+		kube.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}),
+		kube.CoordinationV1().Leases(leaseNamespace).Delete(ctx, name, metav1.DeleteOptions{}),
 	} {
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, err)
@@ -409,7 +413,7 @@ func (e *env) always(ctx context.Context, what string, ok func(context.Context) 
 // service creates a Service of the type LoadBalancer with port 80. It has no pods.
 func (e *env) service(ctx context.Context, suffix string, change ...func(*v1.Service)) (*v1.Service, error) {
 	s := &v1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: e.prefix + "-" + suffix, Namespace: metav1.NamespaceDefault, Labels: map[string]string{labelRun: e.run}},
+		ObjectMeta: metav1.ObjectMeta{Name: e.prefix + "-" + suffix, Namespace: metav1.NamespaceDefault, Labels: map[string]string{LabelRun: e.run}},
 		Spec: v1.ServiceSpec{
 			Type:     v1.ServiceTypeLoadBalancer,
 			Selector: map[string]string{"app": e.prefix},

@@ -303,7 +303,7 @@ func checkCollision(ctx context.Context, e *env, _ Machine) error {
 		return err
 	}
 	other := e.prefix
-	if _, err := e.kube.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other, Labels: map[string]string{labelRun: e.run}}}, metav1.CreateOptions{}); err != nil {
+	if _, err := e.kube.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other, Labels: map[string]string{LabelRun: e.run}}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	e.later(func(ctx context.Context) error {

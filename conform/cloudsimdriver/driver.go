@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
@@ -30,7 +31,10 @@ type Driver struct {
 	Claims conform.Capabilities
 }
 
-var _ conform.Driver = (*Driver)(nil)
+var (
+	_ conform.Driver   = (*Driver)(nil)
+	_ conform.Recorder = (*Driver)(nil)
+)
 
 // Capabilities implements conform.Driver. It adds the capabilities of the cloud to d.Claims.
 func (d *Driver) Capabilities(context.Context) (conform.Capabilities, error) {
@@ -56,7 +60,7 @@ func (d *Driver) CreateMachine(ctx context.Context, m conform.Machine) (conform.
 		}
 		m.Type = types.Items[0].Name
 	}
-	i, err := d.Cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: m.Name, Zone: m.Zone, Type: m.Type})
+	i, err := d.Cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: m.Name, Zone: m.Zone, Type: m.Type, Labels: map[string]string{conform.LabelRun: m.Run}})
 	if err == nil {
 		i, err = d.settled(ctx, i)
 	}
@@ -79,7 +83,7 @@ func (d *Driver) settled(ctx context.Context, i cloudsim.Instance) (cloudsim.Ins
 }
 
 func (d *Driver) machine(i cloudsim.Instance) conform.Machine {
-	m := conform.Machine{Name: i.Name, Zone: i.Zone, Region: i.Region, Type: i.Type, ProviderID: i.ProviderID, Running: i.State == cloudsim.InstanceRunning}
+	m := conform.Machine{Name: i.Name, Zone: i.Zone, Region: i.Region, Type: i.Type, ProviderID: i.ProviderID, Running: i.State == cloudsim.InstanceRunning, Run: i.Labels[conform.LabelRun]}
 	if d.ProviderID != nil {
 		m.ProviderID = d.ProviderID(i)
 	}
@@ -90,6 +94,18 @@ func (d *Driver) machine(i cloudsim.Instance) conform.Machine {
 		}
 	}
 	return m
+}
+
+// ListMachines implements conform.Machines.
+func (d *Driver) ListMachines(ctx context.Context) ([]conform.Machine, error) {
+	all, _, err := cloudsim.All(ctx, d.Cloud.ListInstances, cloudsim.ListOptions{})
+	machines := []conform.Machine{}
+	for _, i := range all {
+		if m := d.machine(i); m.Run != "" {
+			machines = append(machines, m)
+		}
+	}
+	return machines, err
 }
 
 // instance returns the instance with this name.
@@ -315,4 +331,25 @@ func (d *Driver) Calls(ctx context.Context) (map[string]conform.Count, error) {
 		all[r.Operation] = conform.Count{Calls: int(r.Calls), Writes: writes(r.Operation)} //nolint:gosec // far below the limit
 	}
 	return all, nil
+}
+
+// maxRecording is the maximum number of calls in a recording.
+const maxRecording = 1000
+
+// Recording implements conform.Recorder. It returns the newest calls in the cloud's audit trail. The
+// field Fault contains the ID of the cloud's fault.
+func (d *Driver) Recording(ctx context.Context, after time.Time) ([]conform.Call, error) {
+	trail, err := d.Cloud.Audit(ctx, cloudsim.AuditOptions{Caller: d.Caller, Since: after, Limit: maxRecording})
+	all := []conform.Call{}
+	for _, a := range trail.Items {
+		c := conform.Call{
+			At: a.Time, Name: a.Operation, Request: a.Target, Result: a.Outcome, Fault: conform.FaultKind(a.Fault),
+			Took: time.Duration(a.Millis * float64(time.Millisecond)),
+		}
+		if a.DialectCall != "" {
+			c.Name = a.DialectCall
+		}
+		all = append(all, c)
+	}
+	return all, err
 }

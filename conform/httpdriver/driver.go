@@ -112,6 +112,10 @@ func (d *driver) CreateMachine(ctx context.Context, m conform.Machine) (out conf
 	return out, err
 }
 
+func (d *driver) ListMachines(ctx context.Context) ([]conform.Machine, error) {
+	return get[[]conform.Machine](ctx, d, "/machines")
+}
+
 func machinePath(name string) string { return "/machines/" + url.PathEscape(name) }
 
 func (d *driver) GetMachine(ctx context.Context, name string) (conform.Machine, error) {
@@ -165,4 +169,9 @@ func (d *driver) ClearFault(ctx context.Context) error {
 
 func (d *driver) Calls(ctx context.Context) (map[string]conform.Count, error) {
 	return get[map[string]conform.Count](ctx, d, "/calls")
+}
+
+// Recording implements conform.Recorder.
+func (d *driver) Recording(ctx context.Context, after time.Time) ([]conform.Call, error) {
+	return get[[]conform.Call](ctx, d, "/recording?after="+url.QueryEscape(after.Format(time.RFC3339Nano)))
 }

@@ -6,45 +6,75 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
 // Handler serves the driver d over HTTP.
 func Handler(d conform.Driver) http.Handler {
-	mux := http.NewServeMux()
-	serve := func(pattern string, call func(*http.Request) (any, error)) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-			out, err := call(r)
-			answer(w, out, err)
-		})
-	}
-	// named serves a call that has the last variable of the path as its only argument.
-	named := func(pattern, variable string, call func(context.Context, string) error) {
-		serve(pattern, func(r *http.Request) (any, error) { return nil, call(r.Context(), r.PathValue(variable)) })
-	}
-	serve("GET /capabilities", func(r *http.Request) (any, error) { return d.Capabilities(r.Context()) })
-	serve("POST /machines", func(r *http.Request) (any, error) { return withBody(r, d.CreateMachine) })
-	serve("GET /machines/{name}", func(r *http.Request) (any, error) { return d.GetMachine(r.Context(), r.PathValue("name")) })
-	named("POST /machines/{name}/stop", "name", d.StopMachine)
-	named("POST /machines/{name}/start", "name", d.StartMachine)
-	named("DELETE /machines/{name}", "name", d.DeleteMachine)
-	serve("GET /load-balancers", func(r *http.Request) (any, error) { return d.ListLoadBalancers(r.Context()) })
-	named("DELETE /load-balancers/{id}", "id", d.DeleteLoadBalancer)
-	serve("GET /routes", func(r *http.Request) (any, error) { return d.ListRoutes(r.Context()) })
-	serve("POST /routes", func(r *http.Request) (any, error) { return withBody(r, d.CreateRoute) })
-	named("DELETE /routes/{id}", "id", d.DeleteRoute)
-	serve("PUT /fault", func(r *http.Request) (any, error) {
-		return withBody(r, func(ctx context.Context, f conform.Fault) (any, error) { return nil, d.SetFault(ctx, f) })
-	})
-	serve("DELETE /fault", func(r *http.Request) (any, error) { return nil, d.ClearFault(r.Context()) })
-	serve("GET /calls", func(r *http.Request) (any, error) { return d.Calls(r.Context()) })
-	return mux
+	m := newMux(d)
+	m.serve("GET /capabilities", func(r *http.Request) (any, error) { return d.Capabilities(r.Context()) })
+	m.serve("POST /machines", func(r *http.Request) (any, error) { return withBody(r, d.CreateMachine) })
+	m.serve("GET /machines", func(r *http.Request) (any, error) { return d.ListMachines(r.Context()) })
+	m.serve("GET /machines/{name}", func(r *http.Request) (any, error) { return d.GetMachine(r.Context(), r.PathValue("name")) })
+	m.named("POST /machines/{name}/stop", "name", d.StopMachine)
+	m.named("POST /machines/{name}/start", "name", d.StartMachine)
+	m.named("DELETE /machines/{name}", "name", d.DeleteMachine)
+	m.serve("GET /load-balancers", func(r *http.Request) (any, error) { return d.ListLoadBalancers(r.Context()) })
+	m.named("DELETE /load-balancers/{id}", "id", d.DeleteLoadBalancer)
+	m.serve("GET /routes", func(r *http.Request) (any, error) { return d.ListRoutes(r.Context()) })
+	m.serve("POST /routes", func(r *http.Request) (any, error) { return withBody(r, d.CreateRoute) })
+	m.named("DELETE /routes/{id}", "id", d.DeleteRoute)
+	return m
 }
 
-// errBody means that the body of a request is not valid.
-var errBody = errors.New("the body is not valid")
+// FaultHandler serves only the paths of faults, of counted calls and of the recording. A recording
+// proxy is controlled over these paths.
+func FaultHandler(f conform.Faults) http.Handler { return newMux(f) }
+
+// mux is an http.ServeMux whose handlers return errors.
+type mux struct{ *http.ServeMux }
+
+// newMux returns a mux with the paths of FaultHandler.
+func newMux(f conform.Faults) mux {
+	m := mux{http.NewServeMux()}
+	m.serve("PUT /fault", func(r *http.Request) (any, error) {
+		return withBody(r, func(ctx context.Context, fault conform.Fault) (any, error) { return nil, f.SetFault(ctx, fault) })
+	})
+	m.serve("DELETE /fault", func(r *http.Request) (any, error) { return nil, f.ClearFault(r.Context()) })
+	m.serve("GET /calls", func(r *http.Request) (any, error) { return f.Calls(r.Context()) })
+	m.serve("GET /recording", func(r *http.Request) (any, error) {
+		recorder, ok := f.(conform.Recorder)
+		if !ok {
+			return nil, conform.ErrUnsupported
+		}
+		var after time.Time
+		if text := r.URL.Query().Get("after"); text != "" {
+			if err := after.UnmarshalText([]byte(text)); err != nil {
+				return nil, fmt.Errorf("%w: the parameter after: %w", errBody, err)
+			}
+		}
+		return recorder.Recording(r.Context(), after)
+	})
+	return m
+}
+
+func (m mux) serve(pattern string, call func(*http.Request) (any, error)) {
+	m.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		out, err := call(r)
+		answer(w, out, err)
+	})
+}
+
+// named serves a call that has the last variable of the path as its only argument.
+func (m mux) named(pattern, variable string, call func(context.Context, string) error) {
+	m.serve(pattern, func(r *http.Request) (any, error) { return nil, call(r.Context(), r.PathValue(variable)) })
+}
+
+// errBody means that the body or the query of a request is not valid.
+var errBody = errors.New("the request is not valid")
 
 // withBody decodes the body of a request and calls a method of the driver with it.
 func withBody[In, Out any](r *http.Request, call func(context.Context, In) (Out, error)) (any, error) {

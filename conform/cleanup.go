@@ -1,0 +1,171 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// CleanupConfig contains the inputs of Cleanup.
+type CleanupConfig struct {
+	// Kube is the API server. If it is nil, Cleanup deletes only resources of the cloud.
+	Kube *rest.Config
+	// Driver gives access to the cloud.
+	Driver Driver
+	// Run is the name of a run. If it is empty, Cleanup deletes the resources of all runs.
+	Run string
+	// Timeout is the longest time until the CCM has removed the load balancers of deleted Services
+	// (DefaultTimeout).
+	Timeout time.Duration
+	// Deleted is called for each deleted object, with its kind and its name.
+	Deleted func(kind, name string)
+}
+
+// Cleanup deletes the objects that an interrupted run has left in the cluster and in the cloud. It
+// first deletes the Services, so that the CCM can remove their load balancers. Then it deletes the
+// other load balancers and the routes that forward only to machines of the run, and the machines.
+// It does not find a load balancer without a machine. Cleanup continues after an error, and returns
+// all errors.
+func Cleanup(ctx context.Context, c CleanupConfig) error {
+	if c.Driver == nil {
+		return errors.New("the field Driver is missing")
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Kube == nil {
+		return c.cloud(ctx)
+	}
+	kube, err := kubernetes.NewForConfig(c.Kube)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.services(ctx, kube), c.cloud(ctx), c.cluster(ctx, kube))
+}
+
+// selector returns the label selector of the run.
+func (c CleanupConfig) selector() metav1.ListOptions {
+	if c.Run == "" {
+		return metav1.ListOptions{LabelSelector: LabelRun}
+	}
+	return metav1.ListOptions{LabelSelector: LabelRun + "=" + c.Run}
+}
+
+// services deletes the Services of the run, and waits until the CCM has removed its finalizers.
+func (c CleanupConfig) services(ctx context.Context, kube kubernetes.Interface) error {
+	deadline := time.NewTimer(c.Timeout)
+	defer deadline.Stop()
+	for {
+		all, err := kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, c.selector())
+		if err != nil || len(all.Items) == 0 {
+			return err
+		}
+		for _, s := range all.Items {
+			if s.DeletionTimestamp != nil {
+				continue
+			}
+			if err := c.done("service", s.Namespace+"/"+s.Name, kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-time.After(poll):
+		case <-deadline.C:
+			return nil // no CCM runs: the function cluster removes the finalizers
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// cloud deletes the resources of the run in the cloud.
+func (c CleanupConfig) cloud(ctx context.Context) error {
+	all, err := c.Driver.ListMachines(ctx)
+	if err != nil {
+		return fmt.Errorf("driver: list machines: %w", err)
+	}
+	var machines []string
+	for _, m := range all {
+		if m.Run != "" && (c.Run == "" || m.Run == c.Run) {
+			machines = append(machines, m.Name)
+		}
+	}
+	ours := func(name string) bool { return slices.Contains(machines, name) }
+	var errs []error
+	lbs, err := c.Driver.ListLoadBalancers(ctx)
+	if err != nil && !errors.Is(err, ErrUnsupported) {
+		errs = append(errs, fmt.Errorf("driver: list load balancers: %w", err))
+	}
+	for _, lb := range lbs {
+		if len(lb.Machines) > 0 && !slices.ContainsFunc(lb.Machines, func(name string) bool { return !ours(name) }) {
+			errs = append(errs, c.done("loadbalancer", lb.ID, c.Driver.DeleteLoadBalancer(ctx, lb.ID)))
+		}
+	}
+	routes, err := c.Driver.ListRoutes(ctx)
+	if err != nil && !errors.Is(err, ErrUnsupported) {
+		errs = append(errs, fmt.Errorf("driver: list routes: %w", err))
+	}
+	for _, r := range routes {
+		if ours(r.Machine) {
+			errs = append(errs, c.done("route", r.ID, c.Driver.DeleteRoute(ctx, r.ID)))
+		}
+	}
+	for _, name := range machines {
+		errs = append(errs, c.done("machine", name, c.Driver.DeleteMachine(ctx, name)))
+	}
+	return errors.Join(errs...)
+}
+
+// cluster deletes the other objects of the run in the cluster.
+func (c CleanupConfig) cluster(ctx context.Context, kube kubernetes.Interface) error {
+	var errs []error
+	services, err := kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, c.selector())
+	if err != nil {
+		return err
+	}
+	for _, s := range services.Items {
+		_, err := kube.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		errs = append(errs, c.done("finalizers of service", s.Namespace+"/"+s.Name, err))
+	}
+	nodes, err := kube.CoreV1().Nodes().List(ctx, c.selector())
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, n := range nodes.Items {
+		errs = append(errs, c.done("node", n.Name, deleteNode(ctx, kube, n.Name)))
+	}
+	namespaces, err := kube.CoreV1().Namespaces().List(ctx, c.selector())
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, n := range namespaces.Items {
+		if n.Status.Phase != v1.NamespaceTerminating {
+			errs = append(errs, c.done("namespace", n.Name, kube.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{})))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// done reports a deleted object. It returns the error of the deletion, unless the object did not
+// exist.
+func (c CleanupConfig) done(kind, name string, err error) error {
+	switch {
+	case apierrors.IsNotFound(err), errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("delete %s %s: %w", kind, name, err)
+	}
+	if c.Deleted != nil {
+		c.Deleted(kind, name)
+	}
+	return nil
+}

@@ -1,0 +1,332 @@
+// Package proxy forwards the calls of a cloud controller manager (CCM) to the API of its cloud. It
+// counts, records and disturbs these calls. So the checks with faults work with any cloud that has an
+// HTTP API. The package does not know the API of a cloud, and it records no header.
+package proxy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/conform"
+)
+
+const (
+	// maxBody is the maximum length of a request, and of an answer that the proxy must read, in bytes.
+	maxBody = 16 << 20
+	// maxRecordedBody is the maximum length of a body in the recording in bytes.
+	maxRecordedBody = 4 << 10
+	// maxRecording is the maximum number of calls in the recording. The proxy forgets older calls.
+	maxRecording = 10_000
+	// maxNames is the maximum number of different names of calls. The proxy counts further calls as
+	// the call "other".
+	maxNames = 1000
+	// maxLatency is the longest latency of a fault.
+	maxLatency = 5 * time.Minute
+)
+
+// Kinds returns the faults that the proxy can inject.
+func Kinds() []conform.FaultKind {
+	return []conform.FaultKind{
+		conform.FaultError, conform.FaultUnauthorized, conform.FaultTimeout, conform.FaultEmptyList, conform.FaultLoseReply, conform.FaultThrottle, conform.FaultLatency,
+	}
+}
+
+// Proxy is an http.Handler that forwards all calls. It also implements conform.Faults and
+// conform.Recorder.
+type Proxy struct {
+	forward *httputil.ReverseProxy
+
+	mu        sync.Mutex // protects all fields below
+	fault     conform.Fault
+	replaced  chan struct{} // closed when another fault replaces the fault
+	disturbed map[string]int
+	calls     map[string]conform.Count
+	recording []*conform.Call // in the order of their start
+}
+
+var (
+	_ conform.Faults   = (*Proxy)(nil)
+	_ conform.Recorder = (*Proxy)(nil)
+)
+
+// New returns a proxy for the API at an http or https URL.
+func New(upstream string) (*Proxy, error) {
+	u, err := url.Parse(upstream)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
+		return nil, errors.New("the URL of the API is not valid: want http://HOST:PORT/PATH or https://HOST:PORT/PATH, without a user or a query")
+	}
+	p := &Proxy{replaced: make(chan struct{}), disturbed: map[string]int{}, calls: map[string]conform.Count{}}
+	p.forward = &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(u)
+			r.Out.Header.Del("Accept-Encoding") // so that the transport decodes the answer
+		},
+		ModifyResponse: modify,
+		ErrorHandler:   fail,
+		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // the recording has all errors
+	}
+	return p, nil
+}
+
+// contextKey is the key of the kind of the fault in the context of a request.
+type contextKey struct{}
+
+// errLost means that the proxy drops the answer of the cloud.
+var errLost = errors.New("the fault loses the reply")
+
+// ServeHTTP implements http.Handler.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		http.Error(w, fmt.Sprintf("proxy: the body is not complete, or it is longer than %d bytes", maxBody), http.StatusRequestEntityTooLarge)
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	name, writes := describe(r, body)
+	call, fault, replaced := p.begin(name, writes, r, body)
+	seen := &statusWriter{ResponseWriter: w}
+	defer func() { p.end(call, seen.status, fault) }() // also after the panic that loses a reply
+	r = r.WithContext(context.WithValue(r.Context(), contextKey{}, fault.Kind))
+	switch fault.Kind {
+	case conform.FaultError:
+		refuse(seen, http.StatusInternalServerError, "internal_error")
+		return
+	case conform.FaultUnauthorized:
+		refuse(seen, http.StatusUnauthorized, "unauthorized")
+		return
+	case conform.FaultThrottle:
+		seen.Header().Set("Retry-After", "1")
+		refuse(seen, http.StatusTooManyRequests, "rate_limit_exceeded")
+		return
+	case conform.FaultTimeout:
+		wait(r.Context(), maxLatency, replaced)
+		panic(http.ErrAbortHandler) //nolint:forbidigo // closes the connection without an answer
+	case conform.FaultLatency:
+		wait(r.Context(), time.Duration(fault.LatencySeconds*float64(time.Second)), replaced)
+	case conform.FaultEmptyList, conform.FaultLoseReply: // the function modify changes the answer
+	}
+	p.forward.ServeHTTP(seen, r)
+}
+
+// wait returns after a time, or when the caller has left, or when another fault replaces the fault.
+func wait(ctx context.Context, d time.Duration, replaced <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-replaced:
+	}
+}
+
+// statusWriter keeps the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController find the wrapped writer.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// refuse writes the answer of a fault.
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// The caller notices a lost connection.
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "message": "answer of the recording proxy"}})
+}
+
+// modify changes the answer of the cloud as the fault requires.
+func modify(resp *http.Response) error {
+	switch resp.Request.Context().Value(contextKey{}) {
+	case conform.FaultLoseReply:
+		return errLost
+	case conform.FaultEmptyList:
+		if resp.Request.Method == http.MethodGet && resp.StatusCode == http.StatusOK {
+			return emptyLists(resp)
+		}
+	}
+	return nil
+}
+
+// emptyLists removes the elements of each list at the top of a JSON answer. Other answers do not
+// change.
+func emptyLists(resp *http.Response) error {
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return err
+	}
+	if len(raw) > maxBody {
+		return fmt.Errorf("the answer is longer than %d bytes", maxBody)
+	}
+	var list []json.RawMessage
+	var object map[string]json.RawMessage
+	switch {
+	case json.Unmarshal(raw, &list) == nil:
+		raw = []byte("[]")
+	case json.Unmarshal(raw, &object) == nil:
+		for key, value := range object {
+			if bytes.HasPrefix(bytes.TrimSpace(value), []byte("[")) {
+				object[key] = json.RawMessage("[]")
+			}
+		}
+		if raw, err = json.Marshal(object); err != nil {
+			return err
+		}
+	}
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	resp.Header.Set("Content-Length", strconv.Itoa(len(raw)))
+	return nil
+}
+
+// fail answers a call that the proxy could not forward. It closes the connection if the fault loses
+// the reply.
+func fail(w http.ResponseWriter, _ *http.Request, err error) {
+	if errors.Is(err, errLost) {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // closes the connection without an answer
+	}
+	refuse(w, http.StatusBadGateway, "upstream_unreachable")
+}
+
+// begin counts and records a call. It returns the fault that disturbs the call, and a channel that
+// is closed when another fault replaces it.
+func (p *Proxy) begin(name string, writes bool, r *http.Request, body []byte) (*conform.Call, conform.Fault, <-chan struct{}) {
+	call := &conform.Call{At: time.Now(), Name: name, Request: conform.Redact(r.URL.RequestURI())}
+	if writes {
+		call.Body = recorded(r.URL.Path, body)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.calls[name]; !known && len(p.calls) >= maxNames {
+		name = "other"
+	}
+	p.calls[name] = conform.Count{Calls: p.calls[name].Calls + 1, Writes: p.calls[name].Writes || writes}
+	if len(p.recording) == maxRecording {
+		p.recording = slices.Delete(p.recording, 0, maxRecording/10)
+	}
+	p.recording = append(p.recording, call)
+	f := p.fault
+	if f.Kind == "" || f.Writes && !writes || f.Count > 0 && p.disturbed[name] >= f.Count {
+		return call, conform.Fault{}, p.replaced
+	}
+	p.disturbed[name]++
+	return call, f, p.replaced
+}
+
+// end completes the record of a call.
+func (p *Proxy) end(call *conform.Call, status int, f conform.Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	call.Fault, call.Took = f.Kind, time.Since(call.At)
+	if status > 0 {
+		call.Result = strconv.Itoa(status)
+	}
+}
+
+// sensitive finds paths whose bodies are not recorded, such as the path of OpenStack's tokens.
+var sensitive = regexp.MustCompile(`(?i)token|auth|login|session|secret|key|credential|certificate`)
+
+// recorded returns the body for the recording.
+func recorded(path string, body []byte) string {
+	switch {
+	case len(body) == 0:
+		return ""
+	case len(body) > maxRecordedBody, sensitive.MatchString(path), !json.Valid(body):
+		return fmt.Sprintf("(%d bytes)", len(body))
+	}
+	return conform.Redact(string(body))
+}
+
+// version finds a segment of a path that contains a version, such as v1 or v2.0.
+var version = regexp.MustCompile(`^v[0-9]+(\.[0-9]+)?((alpha|beta)[0-9]+)?$`)
+
+// describe returns the name of a call, and whether the call changes the cloud. In the APIs of AWS
+// the name is the action. In other APIs it contains the method and the path. In the path, {id}
+// replaces each segment with a digit.
+func describe(r *http.Request, body []byte) (name string, writes bool) {
+	action := r.URL.Query().Get("Action")
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") {
+		if form, err := url.ParseQuery(string(body)); err == nil {
+			action = cmp.Or(action, form.Get("Action"))
+		}
+	}
+	_, target, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	if action = cmp.Or(action, target); action != "" {
+		read := strings.HasPrefix(action, "Describe") || strings.HasPrefix(action, "Get") || strings.HasPrefix(action, "List")
+		return action, !read
+	}
+	segments := strings.Split(r.URL.Path, "/")
+	for i, s := range segments {
+		if strings.ContainsAny(s, "0123456789") && !version.MatchString(s) {
+			segments[i] = "{id}"
+		}
+	}
+	return r.Method + " " + strings.Join(segments, "/"), !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, r.Method)
+}
+
+// SetFault implements conform.Faults. It also ends the delay of all calls that the last fault delays.
+func (p *Proxy) SetFault(_ context.Context, f conform.Fault) error {
+	if !slices.Contains(Kinds(), f.Kind) {
+		return fmt.Errorf("fault %q: %w", f.Kind, conform.ErrUnsupported)
+	}
+	if f.LatencySeconds < 0 || f.LatencySeconds > maxLatency.Seconds() {
+		return fmt.Errorf("the field latencySeconds is %g: want 0 to %g", f.LatencySeconds, maxLatency.Seconds())
+	}
+	p.replace(f)
+	return nil
+}
+
+// ClearFault implements conform.Faults.
+func (p *Proxy) ClearFault(context.Context) error {
+	p.replace(conform.Fault{})
+	return nil
+}
+
+func (p *Proxy) replace(f conform.Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.replaced)
+	p.fault, p.replaced, p.disturbed = f, make(chan struct{}), map[string]int{}
+}
+
+// Calls implements conform.Faults.
+func (p *Proxy) Calls(context.Context) (map[string]conform.Count, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.calls), nil
+}
+
+// Recording implements conform.Recorder.
+func (p *Proxy) Recording(_ context.Context, after time.Time) ([]conform.Call, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := []conform.Call{}
+	for _, c := range p.recording {
+		if c.At.After(after) {
+			all = append(all, *c)
+		}
+	}
+	return all, nil
+}
