@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -150,5 +151,44 @@ func TestOpenAPI(t *testing.T) {
 	slices.Sort(served)
 	if !slices.Equal(described, served) || len(served) == 0 {
 		t.Errorf("openapi.yaml has %v\nthe handler has %v", described, served)
+	}
+}
+
+// TestExec proves that a program as a driver gives answers, errors and long outputs.
+func TestExec(t *testing.T) {
+	ctx := t.Context()
+	d, err := httpdriver.NewExec(`driver() { case "$1 $2" in
+		"POST /machines") cat ;;
+		"GET /machines/a%20b") echo '{"name":"a b"}' ;;
+		"GET /routes") exit 4 ;;
+		"GET /calls") yes '[' ;;
+		"DELETE /fault") echo '{"token": "it failed"}' >&2; exit 1 ;;
+		*) exit 3 ;;
+	esac; }; driver`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := d.CreateMachine(ctx, conform.Machine{Name: `x "y" $z`}); err != nil || m.Name != `x "y" $z` {
+		t.Errorf("create: got %+v, %v", m, err)
+	}
+	if m, err := d.GetMachine(ctx, "a b"); err != nil || m.Name != "a b" {
+		t.Errorf("get: got %+v, %v", m, err)
+	}
+	if _, err := d.GetMachine(ctx, "c"); !errors.Is(err, conform.ErrNotFound) {
+		t.Errorf("a missing machine: got error %v", err)
+	}
+	if _, err := d.ListRoutes(ctx); !errors.Is(err, conform.ErrUnsupported) {
+		t.Errorf("a missing function: got error %v", err)
+	}
+	if err := d.ClearFault(ctx); err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "it failed") {
+		t.Errorf("a failed call: got error %v", err)
+	}
+	hanging, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if _, err := d.Calls(hanging); err == nil {
+		t.Error("an endless output: no error")
+	}
+	if _, err := httpdriver.NewExec(" "); err == nil {
+		t.Error("NewExec accepts an empty command")
 	}
 }

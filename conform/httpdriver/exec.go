@@ -1,0 +1,82 @@
+package httpdriver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/conform"
+)
+
+// These are the exit codes of a program that is a driver. Any other code than 0 is an error.
+const (
+	exitNotFound    = 3
+	exitUnsupported = 4
+)
+
+// NewExec returns the driver in a program. The line is a command for sh(1). It runs once for each
+// call of openapi.yaml, with the method and the path as its arguments. Its standard input is the
+// body of the call, and its standard output is the body of the answer. The exit code is 0 after a
+// success, 3 if the named object does not exist, and 4 if the cloud has no such function. After
+// another exit code, the standard error is the text of the error.
+func NewExec(line string) (conform.Driver, error) {
+	if strings.TrimSpace(line) == "" {
+		return nil, errors.New("the command of the driver is empty")
+	}
+	return &driver{url: "http://exec", http: &http.Client{Timeout: timeout, Transport: program(line)}}, nil
+}
+
+// killDelay is the time between the end of the program and the end of its output.
+const killDelay = time.Second
+
+// program is an http.RoundTripper that runs a command for sh(1).
+type program string
+
+// RoundTrip implements http.RoundTripper.
+func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
+	cmd := exec.CommandContext(r.Context(), "sh", "-c", string(p)+` "$@"`, "sh", r.Method, r.URL.RequestURI()) //nolint:gosec // the user's command
+	cmd.WaitDelay = killDelay                                                                                  // a child of the program may keep its output open
+	var out, stderr limited
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if r.Body != nil {
+		defer r.Body.Close()
+		cmd.Stdin = r.Body
+	}
+	resp := &http.Response{StatusCode: http.StatusOK, Request: r}
+	if err := cmd.Run(); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || r.Context().Err() != nil {
+			return nil, fmt.Errorf("run the driver: %w", err)
+		}
+		resp.StatusCode = http.StatusInternalServerError
+		switch exit.ExitCode() {
+		case exitNotFound:
+			resp.StatusCode = http.StatusNotFound
+		case exitUnsupported:
+			resp.StatusCode = http.StatusNotImplemented
+		}
+		text, err := json.Marshal(problem{strings.TrimSpace(exit.String() + ": " + stderr.String())})
+		if err != nil {
+			return nil, err
+		}
+		out = limited{}
+		out.Write(text)
+	}
+	resp.Body = io.NopCloser(&out.Buffer)
+	return resp, nil
+}
+
+// limited is a buffer that keeps one byte more than the longest body.
+type limited struct{ bytes.Buffer }
+
+// Write implements io.Writer. It discards bytes after the limit, so that the program does not end.
+func (l *limited) Write(b []byte) (int, error) {
+	l.Buffer.Write(b[:min(len(b), maxBody+1-l.Len())])
+	return len(b), nil
+}
