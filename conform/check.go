@@ -98,4 +98,9 @@ type Result struct {
 	Took    time.Duration `json:"tookNanoseconds"`
 	// Timeline contains the versions of the check's objects, if the check failed.
 	Timeline []string `json:"timeline,omitempty"`
+	// Calls contains the calls of the CCM to the cloud during a failed check, if the driver records
+	// them. Other checks that ran at the same time have also caused calls.
+	Calls []string `json:"calls,omitempty"`
+	// Log contains the lines of the CCM's log that concern a failed check.
+	Log []string `json:"log,omitempty"`
 }

@@ -16,7 +16,11 @@ type Report struct {
 	Provider   string    `json:"provider"`
 	Kubernetes string    `json:"kubernetes"` // version of the API server
 	Began      time.Time `json:"began"`
-	Results    []Result  `json:"results"`
+	// Incomplete is the reason if the run ended early, for example because the driver does not answer.
+	Incomplete string   `json:"incomplete,omitempty"`
+	Results    []Result `json:"results"`
+	// Budgets contains the number of calls of the CCM for some actions, if the run measured them.
+	Budgets map[string]int `json:"budgets,omitempty"`
 }
 
 // Failed returns the number of failed checks of the level Must, and of the level Should.

@@ -49,6 +49,8 @@ type Config struct {
 	Observe time.Duration
 	// Parallel is the number of checks that run at the same time (DefaultParallel).
 	Parallel int
+	// Budgets is true if the run counts the calls of the CCM for some actions after the checks.
+	Budgets bool
 	// AllowExisting permits a cluster that has Nodes.
 	AllowExisting bool
 	// Progress is called after each check. Calls do not overlap. Progress may be nil.
@@ -85,6 +87,7 @@ type suite struct {
 	caps Capabilities
 	seen *observer
 	run  string
+	stop context.CancelCauseFunc // ends the run early
 
 	mu      sync.Mutex // protects report, and serializes Progress
 	report  Report
@@ -92,7 +95,8 @@ type suite struct {
 }
 
 // Run runs the selected checks and returns their results. It returns an error if no check could run.
-// If ctx ends, Run cleans up, and the remaining checks have the verdict Skip.
+// If ctx ends, if the CCM ends by itself, or if the driver does not answer, Run cleans up. The
+// remaining checks then have the verdict Skip, and the field Incomplete of the report has the reason.
 func Run(ctx context.Context, c Config) (Report, error) {
 	if err := c.Validate(); err != nil {
 		return Report{}, err
@@ -128,7 +132,13 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		}
 		defer func() { _ = c.Subject.Kill() }()
 	}
-	s.runAll(ctx)
+	running, halt := context.WithCancelCause(ctx)
+	defer halt(nil)
+	s.stop = halt
+	s.runAll(running)
+	if cause := context.Cause(running); cause != nil {
+		s.report.Incomplete = reasonOf(running)
+	}
 	s.report.sort()
 	return s.report, nil
 }
@@ -194,6 +204,9 @@ func (s *suite) watch(watching, ctx context.Context) error {
 
 // runAll runs the checks: first in parallel, then the exclusive checks one after the other.
 func (s *suite) runAll(ctx context.Context) {
+	watching, end := context.WithCancel(ctx)
+	var watched sync.WaitGroup
+	watched.Go(func() { s.watchSubject(watching) })
 	slots := make(chan struct{}, s.Parallel)
 	var exclusive []Check
 	for _, c := range Checks() {
@@ -214,9 +227,66 @@ func (s *suite) runAll(ctx context.Context) {
 		})
 	}
 	s.running.Wait()
+	end()
+	watched.Wait()
 	for _, c := range exclusive {
 		s.add(s.check(ctx, c))
 	}
+	if s.Budgets && ctx.Err() == nil {
+		s.budgets(ctx)
+	}
+}
+
+// ended returns an error with the end of the log if the CCM has ended by itself.
+func (s *suite) ended() error {
+	if s.Subject == nil {
+		return nil
+	}
+	err := s.Subject.Ended()
+	if c, ok := s.Subject.(*Command); ok && err != nil {
+		const tail = 1000
+		return fmt.Errorf("%w; the end of its output: %s", err, Redact(string(c.logFrom(max(0, logSize(c)-tail)))))
+	}
+	return err
+}
+
+// watchSubject ends the run if the CCM ends by itself. It must not run beside a check that restarts
+// the CCM.
+func (s *suite) watchSubject(ctx context.Context) {
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		if err := s.ended(); err != nil {
+			s.stop(err)
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// dead returns an error if the CCM has ended by itself, or if the driver does not answer.
+func (s *suite) dead(ctx context.Context) error {
+	if err := s.ended(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, evidenceTimeout)
+	defer cancel()
+	if _, err := s.Driver.Capabilities(ctx); err != nil {
+		return fmt.Errorf("the driver does not answer: %w", err)
+	}
+	return nil
+}
+
+// reasonOf returns the reason for the end of the context of a run.
+func reasonOf(ctx context.Context) string {
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return Redact(cause.Error())
+	}
+	return "the run was interrupted"
 }
 
 // selects reports whether the run includes the check, and the reason if the check is skipped.
@@ -247,10 +317,10 @@ func (s *suite) add(r Result) {
 func (s *suite) check(ctx context.Context, c Check) Result {
 	r := Result{ID: c.ID, Level: c.Level, Title: c.Title, Verdict: Pass}
 	if ctx.Err() != nil {
-		r.Verdict, r.Reason = Skip, "the run was interrupted"
+		r.Verdict, r.Reason = Skip, reasonOf(ctx)
 		return r
 	}
-	began := time.Now()
+	began, logStart := time.Now(), logSize(s.Subject)
 	e := &env{
 		kube: s.kube, driver: s.Driver, caps: s.caps, subject: s.Subject, seen: s.seen, run: s.run,
 		prefix: s.run + "-" + strings.ReplaceAll(c.ID, ".", "-"), timeout: s.Timeout, observe: s.Observe, notLive: map[string]bool{},
@@ -259,10 +329,12 @@ func (s *suite) check(ctx context.Context, c Check) Result {
 	var heart sync.WaitGroup
 	heart.Go(func() { e.keepAlive(beating) })
 	err := c.run(ctx, e)
-	interrupted := ctx.Err() != nil
-	if err != nil && s.Subject != nil {
-		err = errors.Join(err, s.Subject.Ended())
+	if err != nil && ctx.Err() == nil {
+		if dead := s.dead(ctx); dead != nil {
+			s.stop(dead)
+		}
 	}
+	interrupted := ctx.Err() != nil
 	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	err = errors.Join(err, e.cleanup(cleaning))
@@ -273,13 +345,13 @@ func (s *suite) check(ctx context.Context, c Check) Result {
 	case err == nil:
 		return r
 	case interrupted:
-		r.Verdict, r.Reason = Skip, "the run was interrupted"
+		r.Verdict, r.Reason = Skip, reasonOf(ctx)
 		return r
 	}
 	r.Verdict, r.Reason = Fail, err.Error()
 	if link := s.caps.KnownIssues[c.ID]; link != "" {
 		r.Verdict, r.Reason = KnownIssue, link+": "+r.Reason
 	}
-	r.Timeline = s.seen.timeline(e.prefix, began)
+	s.addEvidence(ctx, &r, e.prefix, began, logStart)
 	return r
 }

@@ -1,0 +1,133 @@
+package conform
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const (
+	// maxGrowth is the permitted growth of a call budget in percent.
+	maxGrowth = 20
+	// minGrowth is the growth that is always permitted, in calls. A CCM that polls makes a few calls
+	// more in one run than in another run.
+	minGrowth = 2
+)
+
+// budgets counts the calls of the CCM for some actions. No check may run at the same time. The
+// action "idle" is the time Config.Observe without a change.
+func (s *suite) budgets(ctx context.Context) {
+	counted := map[string]int{}
+	r := s.check(ctx, Check{ID: "budgets", run: func(ctx context.Context, e *env) error { return e.countActions(ctx, counted) }})
+	if r.Verdict != Pass {
+		s.report.Incomplete = "the call budgets were not measured: " + r.Reason
+		return
+	}
+	s.report.Budgets = counted
+}
+
+// countActions adds the number of calls for each action to counted.
+func (e *env) countActions(ctx context.Context, counted map[string]int) error {
+	var s *v1.Service
+	var lb LoadBalancer
+	var a, b Machine
+	var added func(context.Context) ([]LoadBalancer, error)
+	type action struct {
+		name string
+		do   func(context.Context) error
+	}
+	actions := []action{
+		{"node.join", func(ctx context.Context) (err error) { a, err = e.joined(ctx, "a"); return err }},
+		{"idle", e.pass},
+	}
+	if e.caps.LoadBalancers {
+		actions = append(actions, []action{
+			{"lb.create", func(ctx context.Context) (err error) {
+				if added, err = e.addedLoadBalancers(ctx); err != nil {
+					return err
+				}
+				if s, lb, err = e.balanced(ctx, "web"); err != nil {
+					return err
+				}
+				return e.balances(ctx, s, lb.ID, "forwards to the Node", func(_ *v1.Service, lb LoadBalancer) error { return forwardsTo(lb, []string{a.Name}, nil) })
+			}},
+			{"lb.node", func(ctx context.Context) (err error) {
+				if b, err = e.joined(ctx, "b"); err != nil {
+					return err
+				}
+				return e.balances(ctx, s, lb.ID, "forwards to both Nodes", func(_ *v1.Service, lb LoadBalancer) error { return forwardsTo(lb, []string{a.Name, b.Name}, nil) })
+			}},
+			{"lb.unchanged", func(ctx context.Context) error {
+				if err := e.changeService(ctx, s, func(s *v1.Service) { s.Annotations = map[string]string{LabelRun: "changed"} }); err != nil {
+					return err
+				}
+				return e.pass(ctx)
+			}},
+			{"lb.delete", func(ctx context.Context) error { return e.leavesNone(ctx, s, added) }},
+		}...)
+	}
+	for _, x := range actions {
+		before, err := e.callCount(ctx)
+		if err != nil {
+			return err
+		}
+		if err := x.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", x.name, err)
+		}
+		after, err := e.callCount(ctx)
+		if err != nil {
+			return err
+		}
+		counted[x.name] = after - before
+	}
+	return nil
+}
+
+// pass waits for the observation time.
+func (e *env) pass(ctx context.Context) error {
+	return e.always(ctx, "no change", func(context.Context) error { return nil })
+}
+
+// callCount returns the number of all calls of the CCM.
+func (e *env) callCount(ctx context.Context) (n int, err error) {
+	all, err := e.driver.Calls(ctx)
+	for _, c := range all {
+		n += c.Calls
+	}
+	return n, err
+}
+
+// ReadBaseline reads the call budgets of a report in the JSON format of WriteJSON.
+func ReadBaseline(r io.Reader) (map[string]int, error) {
+	var report Report
+	if err := json.NewDecoder(r).Decode(&report); err != nil {
+		return nil, err
+	}
+	if len(report.Budgets) == 0 {
+		return nil, errors.New("the baseline has no call budgets: write it with --write-baseline")
+	}
+	return report.Budgets, nil
+}
+
+// Grown returns a text for each call budget that is more than 20 percent and more than 2 calls above
+// its baseline, or that the report lacks.
+func (r Report) Grown(baseline map[string]int) []string {
+	var grown []string
+	for _, name := range slices.Sorted(maps.Keys(baseline)) {
+		was := baseline[name]
+		now, ok := r.Budgets[name]
+		switch {
+		case !ok:
+			grown = append(grown, fmt.Sprintf("%s: the baseline has %d calls, but this run did not measure them", name, was))
+		case now > was+minGrowth && now*100 > was*(100+maxGrowth):
+			grown = append(grown, fmt.Sprintf("%s: %d calls, the baseline has %d", name, now, was))
+		}
+	}
+	return grown
+}
