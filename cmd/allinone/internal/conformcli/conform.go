@@ -22,7 +22,7 @@ need an API server and a driver, but no kubelet.`,
 		Example: `  # Check upstream's controllers with a cloud in memory
   allinone conform run --driver fake`,
 	}
-	cmd.AddCommand(newRunCommand(e), newListCommand(e))
+	cmd.AddCommand(newRunCommand(e), newListCommand(e), newProxyCommand(e), newCleanupCommand(e))
 	return cmd
 }
 

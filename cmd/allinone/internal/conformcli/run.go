@@ -7,54 +7,49 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 	"github.com/cloudsim-dev/allinone/conform"
-	"github.com/cloudsim-dev/allinone/conform/cloudsimdriver"
 	"github.com/cloudsim-dev/allinone/conform/fake"
 	"github.com/cloudsim-dev/allinone/conform/httpdriver"
+	"github.com/cloudsim-dev/allinone/conform/proxy"
 	"github.com/cloudsim-dev/allinone/internal/logging"
-	"github.com/cloudsim-dev/allinone/internal/providerid"
-)
-
-// These are the drivers.
-const (
-	driverCloudsim = "cloudsim"
-	driverFake     = "fake"
 )
 
 // runFlags contains the flags of "allinone conform run".
 type runFlags struct {
-	cli.Connection
-	driver, account, bug      string
+	driverFlags
+	bug                       string
 	kubeconfig, programs      string
 	ccm, capabilities, report string
+	upstream, proxy           string
+	baseline, writeBaseline   string
 	level, focus, skip        string
 	timeout, observe          time.Duration
 	parallel                  int
 	existing                  bool
-	clusterCIDR               string
 }
 
 func newRunCommand(e cli.Env) *cobra.Command {
-	f := runFlags{Connection: cli.Connection{Env: e}}
+	f := runFlags{driverFlags: driverFlags{Connection: cli.Connection{Env: e}}}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the checks",
-		Long: `Run the checks, print one line for each check, and write the reports report.json,
-report.md and junit.xml.
+		Long: `Run the checks, print one line for each check, and write the reports report.html,
+report.json, report.md and junit.xml.
 
 Without --kubeconfig, the command starts etcd and kube-apiserver from the folder of
 --kube-bin-dir. With --ccm-command, it starts the CCM with the environment variable
@@ -62,7 +57,11 @@ KUBECONFIG, and kills and restarts the CCM in some checks. Without --ccm-command
 must already run.
 
 Set a short --node-monitor-period for the CCM, such as 1s. --observe must be longer than this
-period. The exit code is 1 if a check of the level MUST fails.`,
+period.
+
+The exit code is 1 if a check of the level MUST fails or a call budget has grown. It is 10 if
+the run is not complete, because the API server, the driver or the CCM has ended. It is 130
+after Ctrl-C. In all these cases the command cleans up, and writes the reports.`,
 		Example: `  # Upstream's controllers with a cloud in memory, with the bug of a leaked load balancer
   allinone conform run --driver fake --bug Leak --focus 'lb\..*'
 
@@ -71,17 +70,18 @@ period. The exit code is 1 if a check of the level MUST fails.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e.Stdout) },
 	}
-	f.ConnectionFlags(cmd)
+	f.flags(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&f.driver, "driver", driverCloudsim, "cloud of the CCM: cloudsim for the cloud at --cloud-url, fake for a cloud and a CCM in this process, or the URL of a driver")
 	fl.StringVar(&f.bug, "bug", "", "bug of the CCM of the driver fake, such as Leak")
-	fl.StringVar(&f.account, "ccm-account", "ccm", "service account or token (name) that the CCM uses, for faults and for counted calls")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; absent for an API server that the command starts")
 	fl.StringVar(&f.programs, "kube-bin-dir", "", "folder with kube, or with etcd and kube-apiserver (default $KUBEBUILDER_ASSETS, or the folder of allinone)")
 	fl.StringVar(&f.ccm, "ccm-command", "", "shell command that starts the CCM; begin it with exec")
 	fl.StringVar(&f.capabilities, "capabilities", "", "YAML file with the capabilities of the CCM, which replace the capabilities from the driver")
-	fl.StringVar(&f.clusterCIDR, "routes-cidr", "", "IPv4 range for pods (--cluster-cidr of the CCM); absent if the CCM creates no routes")
+	fl.StringVar(&f.upstream, "upstream", "", "URL of the cloud's API, in front of which the command puts a recording proxy; CONFORM_API_URL is the proxy's URL for --ccm-command")
+	fl.StringVar(&f.proxy, "proxy", "", "control URL of a recording proxy that already runs between the CCM and the cloud's API")
 	fl.StringVar(&f.report, "report", "", "folder for the reports; absent for no reports")
+	fl.StringVar(&f.baseline, "baseline", "", "report with call budgets; the command fails if a budget has grown by more than 20 % and more than 2 calls")
+	fl.StringVar(&f.writeBaseline, "write-baseline", "", "file for the call budgets of this run, for --baseline of later runs")
 	fl.StringVar(&f.level, "level", string(conform.Should), "lowest level of the checks: MUST or SHOULD")
 	fl.StringVar(&f.focus, "focus", "", "regular expression that selects checks by their names")
 	fl.StringVar(&f.skip, "skip", "", "regular expression of checks to skip")
@@ -112,6 +112,11 @@ func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 			return err
 		}
 	}
+	baseline, err := f.readBaseline()
+	if err != nil {
+		return err
+	}
+	c.Budgets = f.baseline != "" || f.writeBaseline != ""
 	if err := f.checkDriver(); err != nil {
 		return err
 	}
@@ -134,24 +139,58 @@ func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 	} else if c.Kube, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
-	if err := f.setDriver(&c, c.Kube, kubeconfig, work); err != nil {
+	stop, err := f.setDriver(ctx, &c, kubeconfig, work)
+	if err != nil {
 		return err
+	}
+	defer stop()
+	if err := c.Validate(); err != nil {
+		return cloudsim.Misuse(err)
 	}
 	r, err := conform.Run(ctx, c)
 	if err != nil {
-		return err
+		return cloudsim.Errorf(cloudsim.Unavailable, "%w", err)
 	}
 	fmt.Fprintln(out, summary(r))
 	if err := f.write(r); err != nil {
 		return err
 	}
+	return f.verdict(ctx, r, baseline)
+}
+
+// verdict returns the error of a run with the report r.
+func (f *runFlags) verdict(ctx context.Context, r conform.Report, baseline map[string]int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if must, _ := r.Failed(); must > 0 {
-		return fmt.Errorf("%d %w", must, errMust)
+	if r.Incomplete != "" {
+		return cloudsim.Errorf(cloudsim.Unavailable, "the run is not complete: %s", r.Incomplete)
 	}
-	return nil
+	var errs []error
+	if must, _ := r.Failed(); must > 0 {
+		errs = append(errs, fmt.Errorf("%d %w", must, errMust))
+	}
+	for _, text := range r.Grown(baseline) {
+		errs = append(errs, fmt.Errorf("--baseline: %s", text))
+	}
+	return errors.Join(errs...)
+}
+
+// readBaseline returns the call budgets of --baseline, or nil.
+func (f *runFlags) readBaseline() (map[string]int, error) {
+	if f.baseline == "" {
+		return nil, nil
+	}
+	file, err := os.Open(f.baseline)
+	if err != nil {
+		return nil, cloudsim.Misuse(fmt.Errorf("--baseline: %w", err))
+	}
+	defer file.Close()
+	budgets, err := conform.ReadBaseline(file)
+	if err != nil {
+		return nil, cloudsim.Misuse(fmt.Errorf("--baseline: %s: %w", f.baseline, err))
+	}
+	return budgets, nil
 }
 
 func expression(flag, s string) (*regexp.Regexp, error) {
@@ -193,44 +232,60 @@ func (f *runFlags) checkDriver() error {
 		return cloudsim.Misuse(errors.New("--bug needs --driver fake"))
 	case f.driver == driverFake && f.ccm != "":
 		return cloudsim.Misuse(errors.New("--ccm-command: the driver fake has its own CCM"))
+	case f.driver == driverFake && (f.upstream != "" || f.proxy != ""):
+		return cloudsim.Misuse(errors.New("--upstream and --proxy: the driver fake has no API"))
+	case f.upstream != "" && f.proxy != "":
+		return cloudsim.Misuse(errors.New("--upstream and --proxy exclude each other"))
+	case f.upstream != "" && f.ccm == "":
+		return cloudsim.Misuse(errors.New("--upstream needs --ccm-command, because the CCM must call the proxy: use --proxy for a CCM that already runs"))
 	case f.bug != "" && !slices.Contains(fake.Bugs(), fake.Bug(f.bug)):
 		return cloudsim.Misuse(fmt.Errorf("--bug: there is no bug %q: want one of %v", f.bug, fake.Bugs()))
-	case f.driver == driverFake || f.driver == driverCloudsim:
+	case f.driver == driverFake:
 		return nil
 	}
-	if _, err := httpdriver.New(f.driver); err != nil {
-		return cloudsim.Misuse(fmt.Errorf("--driver: want %s, %s or the URL of a driver: %w", driverCloudsim, driverFake, err))
-	}
-	return nil
+	return f.check()
 }
 
-// setDriver sets the driver and the CCM of c.
-func (f *runFlags) setDriver(c *conform.Config, kube *rest.Config, kubeconfig, work string) error {
-	switch f.driver {
-	case driverFake:
+// setDriver sets the driver and the CCM of c. The returned function stops the recording proxy.
+func (f *runFlags) setDriver(ctx context.Context, c *conform.Config, kubeconfig, work string) (stop func(), err error) {
+	stop = func() {}
+	if f.driver == driverFake {
 		cloud := fake.NewCloud()
-		c.Driver, c.Subject = cloud, &fake.Manager{Kube: kube, Cloud: cloud, Bug: fake.Bug(f.bug)}
-		return nil
-	case driverCloudsim:
-		cl, err := f.Client()
+		c.Driver, c.Subject = cloud, &fake.Manager{Kube: c.Kube, Cloud: cloud, Bug: fake.Bug(f.bug)}
+		return stop, nil
+	}
+	if c.Driver, err = f.open(); err != nil {
+		return stop, err
+	}
+	env := []string{"KUBECONFIG=" + kubeconfig}
+	switch {
+	case f.proxy != "":
+		control, err := httpdriver.New(f.proxy)
 		if err != nil {
-			return err
+			return stop, cloudsim.Misuse(fmt.Errorf("--proxy: %w", err))
 		}
-		c.Driver = &cloudsimdriver.Driver{Cloud: cl, Caller: f.account, Claims: conform.Capabilities{
-			Provider: providerid.Scheme, ProviderIDPrefix: providerid.Scheme + "://", Zones: true, Shutdown: true, LoadBalancers: true, SourceRanges: true, UDP: true,
-			Routes: f.clusterCIDR != "", ClusterCIDR: f.clusterCIDR,
-		}}
-	default:
-		d, err := httpdriver.New(f.driver)
+		c.Driver = conform.WithFaults(c.Driver, control, proxy.Kinds()...)
+	case f.upstream != "":
+		p, err := proxy.New(f.upstream)
 		if err != nil {
-			return err
+			return stop, cloudsim.Misuse(fmt.Errorf("--upstream: %w", err))
 		}
-		c.Driver = d
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return stop, err
+		}
+		// The proxy also serves the CCM during the cleanup after an interruption.
+		serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		var ended sync.WaitGroup
+		ended.Go(func() { _ = serve(serving, ln, p) }) // the CCM reports a proxy that has failed
+		stop = func() { cancel(); ended.Wait() }
+		c.Driver = conform.WithFaults(c.Driver, p, proxy.Kinds()...)
+		env = append(env, "CONFORM_API_URL=http://"+ln.Addr().String())
 	}
 	if f.ccm != "" {
-		c.Subject = &conform.Command{Line: f.ccm, Env: []string{"KUBECONFIG=" + kubeconfig}, Log: filepath.Join(cmp.Or(f.report, work), "ccm.log")}
+		c.Subject = &conform.Command{Line: f.ccm, Env: env, Log: filepath.Join(cmp.Or(f.report, work), "ccm.log")}
 	}
-	return nil
+	return stop, nil
 }
 
 // printResult prints one line, and the reason on a second line if the check did not pass.
@@ -243,20 +298,30 @@ func printResult(out io.Writer, r conform.Result) {
 
 // write writes the reports.
 func (f *runFlags) write(r conform.Report) error {
+	if f.writeBaseline != "" && len(r.Budgets) > 0 {
+		only := conform.Report{Run: r.Run, Provider: r.Provider, Kubernetes: r.Kubernetes, Began: r.Began, Results: []conform.Result{}, Budgets: r.Budgets}
+		if err := writeFile(f.writeBaseline, only.WriteJSON); err != nil {
+			return fmt.Errorf("--write-baseline: %w", err)
+		}
+	}
 	if f.report == "" {
 		return nil
 	}
 	if err := os.MkdirAll(f.report, 0o700); err != nil {
 		return fmt.Errorf("--report: %w", err)
 	}
-	for name, write := range map[string]func(io.Writer) error{"report.json": r.WriteJSON, "report.md": r.WriteMarkdown, "junit.xml": r.WriteJUnit} {
-		file, err := os.Create(filepath.Join(f.report, name))
-		if err != nil {
-			return fmt.Errorf("--report: %w", err)
-		}
-		if err := errors.Join(write(file), file.Close()); err != nil {
+	for name, write := range map[string]func(io.Writer) error{"report.json": r.WriteJSON, "report.html": r.WriteHTML, "report.md": r.WriteMarkdown, "junit.xml": r.WriteJUnit} {
+		if err := writeFile(filepath.Join(f.report, name), write); err != nil {
 			return fmt.Errorf("--report: %w", err)
 		}
 	}
 	return nil
+}
+
+func writeFile(path string, write func(io.Writer) error) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
 }

@@ -1,0 +1,88 @@
+package conformcli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/conform"
+	"github.com/cloudsim-dev/allinone/conform/cloudsimdriver"
+	"github.com/cloudsim-dev/allinone/conform/hclouddriver"
+	"github.com/cloudsim-dev/allinone/conform/httpdriver"
+	"github.com/cloudsim-dev/allinone/internal/providerid"
+)
+
+// These are the values of the flag --driver, and the beginning of a value with a command.
+const (
+	driverCloudsim = "cloudsim"
+	driverFake     = "fake"
+	driverHcloud   = "hcloud"
+	driverExec     = "exec:"
+)
+
+// driverFlags contains the flags that choose a driver.
+type driverFlags struct {
+	cli.Connection
+	driver, account, clusterCIDR string
+}
+
+// flags adds the flags to a command.
+func (f *driverFlags) flags(cmd *cobra.Command) {
+	f.ConnectionFlags(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&f.driver, "driver", driverCloudsim, "cloud of the CCM: cloudsim for the cloud at --cloud-url, hcloud for Hetzner Cloud (HCLOUD_TOKEN, HCLOUD_ENDPOINT, HCLOUD_NETWORK), fake for a cloud and a CCM in this process, the URL of a driver, or exec:COMMAND")
+	fl.StringVar(&f.account, "ccm-account", "ccm", "service account or token (name) that the CCM uses in the cloud cloudsim, for faults and for counted calls")
+	fl.StringVar(&f.clusterCIDR, "routes-cidr", "", "IPv4 range for pods (--cluster-cidr of the CCM); absent if the CCM creates no routes")
+}
+
+// check returns an error if --driver is wrong.
+func (f *driverFlags) check() error {
+	switch {
+	case f.driver == driverCloudsim:
+		return nil
+	case f.driver == driverHcloud:
+		if f.Getenv("HCLOUD_TOKEN") == "" {
+			return cloudsim.Misuse(errors.New("--driver hcloud: the environment variable HCLOUD_TOKEN is not set"))
+		}
+		return nil
+	case strings.HasPrefix(f.driver, driverExec):
+		if _, err := httpdriver.NewExec(strings.TrimPrefix(f.driver, driverExec)); err != nil {
+			return cloudsim.Misuse(fmt.Errorf("--driver: %w", err))
+		}
+		return nil
+	}
+	if _, err := httpdriver.New(f.driver); err != nil {
+		return cloudsim.Misuse(fmt.Errorf("--driver: want %s, %s, %s, %sCOMMAND or the URL of a driver: %w", driverCloudsim, driverHcloud, driverFake, driverExec, err))
+	}
+	return nil
+}
+
+// open returns the driver. It must not be the driver fake.
+func (f *driverFlags) open() (conform.Driver, error) {
+	switch {
+	case f.driver == driverCloudsim:
+		cl, err := f.Client()
+		if err != nil {
+			return nil, err
+		}
+		return &cloudsimdriver.Driver{Cloud: cl, Caller: f.account, Claims: conform.Capabilities{
+			Provider: providerid.Scheme, ProviderIDPrefix: providerid.Scheme + "://", Zones: true, Shutdown: true, LoadBalancers: true, SourceRanges: true, UDP: true,
+			Routes: f.clusterCIDR != "", ClusterCIDR: f.clusterCIDR,
+		}}, nil
+	case f.driver == driverHcloud:
+		return &hclouddriver.Driver{
+			Client: hcloud.NewClient(hcloud.WithToken(f.Getenv("HCLOUD_TOKEN")), hcloud.WithEndpoint(cmp.Or(f.Getenv("HCLOUD_ENDPOINT"), hcloud.Endpoint)),
+				hcloud.WithApplication("cloudconform", cli.Version())),
+			Network: f.Getenv("HCLOUD_NETWORK"), ClusterCIDR: f.clusterCIDR,
+		}, nil
+	case strings.HasPrefix(f.driver, driverExec):
+		return httpdriver.NewExec(strings.TrimPrefix(f.driver, driverExec))
+	}
+	return httpdriver.New(f.driver)
+}
