@@ -12,7 +12,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz console-test screenshots nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench check clean
+.PHONY: help build allinone cloudconform kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz console-test screenshots nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench check clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ allinone: ## build only bin/allinone, the cloud and its CLI, in one or two minut
 	@mkdir -p $(BIN)
 	@hack/with-progress $(BIN)/allinone $(GO) $(BUILD) -ldflags '$(ALLINONE_LD)' -o $(BIN)/ ./cmd/allinone
 	@CGO_ENABLED=0 $(GO) $(BUILD) -ldflags '-s -w' -o $(BIN)/ ./cmd/allinone-credprovider
+
+cloudconform: ## build bin/cloudconform, which checks cloud controller managers
+	@mkdir -p $(BIN)
+	@hack/with-progress $(BIN)/cloudconform $(GO) $(BUILD) -ldflags '$(ALLINONE_LD)' -o $(BIN)/ ./cmd/cloudconform
 
 kube: ## build bin/kube: Kubernetes, etcd and kwok in one file
 	@[ -x $(BIN)/kube ] || echo "building $(BIN)/kube from source, once: about 12 minutes on 2 cores"

@@ -99,6 +99,8 @@ var mayImport = map[string][]string{
 		"cmd/allinone/internal/labcli",
 		"cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli",
 	},
+	"cmd/allinone/standalone":          {"cloudsim", "cmd/allinone/internal/cli", "cmd/allinone/internal/conformcli"},
+	"cmd/cloudconform":                 {"cmd/allinone/standalone"},
 	"cmd/allinone/internal/cli":        {"cloudsim", "cloudsim/client", "cloudsim/dialect", "cloudsim/dialect/hcloud", "netproxy/wire"},
 	"cmd/allinone/internal/conformcli": {"cmd/allinone/internal/cli", "cloudsim", "conform", "conform/cloudsimdriver", "conform/fake", "conform/hclouddriver", "conform/httpdriver", "conform/proxy", "internal/logging", "internal/providerid", "internal/run"},
 	"cmd/allinone/internal/consolecli": {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/client", "cloudsim/httpapi", "console", "console/kube", "internal/logging", "internal/run", "lab/process"},
@@ -134,7 +136,7 @@ var onlyIn = map[string][]string{
 	"k8s.io/cloud-provider":               {"ccm", "conform/fake"},
 	"k8s.io/controller-manager":           {"ccm", "conform/fake"},
 	"k8s.io/klog":                         {"ccm", "internal/logging"},
-	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/conformcli", "cmd/allinone/internal/consolecli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
+	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/standalone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/conformcli", "cmd/allinone/internal/consolecli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
 	"k8s.io/client-go":                    {"ccm", "cmd/allinone/internal/conformcli", "conform", "conform/fake", "console/kube", "internal/queue", "lab", "lab/hollow", "lab/process", "netproxy/kube"},
 	"net/http/httptest":                   {"cloudsim/cloudtest"},
 	"testing":                             {"cloudsim/cloudtest", "test/proxylab"},
@@ -187,6 +189,29 @@ func TestArchitecture(t *testing.T) {
 		}
 		for _, imp := range p.Imports {
 			checkImport(t, name, imp, allowed)
+		}
+	}
+}
+
+// TestCloudconform proves that the program cloudconform contains no server and no component of this
+// project.
+func TestCloudconform(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./cmd/cloudconform").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var imported []string
+	for _, path := range strings.Fields(string(out)) {
+		if own, ok := strings.CutPrefix(path, module); ok {
+			imported = append(imported, own)
+		}
+	}
+	if !slices.Contains(imported, "conform") {
+		t.Errorf("got %v, want the package conform", imported)
+	}
+	for _, forbidden := range []string{"cloudsim/engine", "cloudsim/store", "cloudsim/httpapi", "ccm", "csidriver", "lab"} {
+		if slices.Contains(imported, forbidden) {
+			t.Errorf("cloudconform imports %s: other providers use the program, so it must not contain this package", forbidden)
 		}
 	}
 }
