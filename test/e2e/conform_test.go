@@ -1,73 +1,179 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
-	"net"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/conform"
+	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// TestConformance runs all conformance checks for the CCM of this project. The test types the
-// commands of docs/conformance.md.
-func TestConformance(t *testing.T) {
-	t.Parallel() // this test mostly waits
-	l := newLab(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+// podRange is the range for pods of the CCM in the conformance tests.
+const podRange = "10.244.0.0/16"
+
+// conformed is a cloud for conformance checks. The checks start the CCM.
+type conformed struct {
+	*labRun
+	url, hcloud  string // URLs of the cloud's API and of the API of Hetzner Cloud
+	admin, token string // files with the tokens of the driver and of the CCM
+}
+
+// newConformed starts a cloud with this profile, and creates the service account ccm with this role.
+func newConformed(t *testing.T, profile, role string) *conformed {
+	t.Helper()
+	c := &conformed{labRun: newLab(t)}
+	ports, err := freeport.Choose(2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := ln.Addr().String()
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
-	url, data := "http://"+address, filepath.Join(l.dir, "cloud")
-	cloud := exec.Command(l.allinone, "cloudsim", "--data-dir", data, "--listen", address)
+	address, dialect := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
+	data := filepath.Join(c.dir, "cloud")
+	c.url, c.hcloud, c.admin, c.token = "http://"+address, "http://"+dialect+"/v1", filepath.Join(data, "admin.token"), filepath.Join(c.dir, "ccm.token")
+	cloud := exec.Command(c.allinone, "cloudsim", "--data-dir", data, "--listen", address, "--dialect", "hcloud="+dialect, "--profile", profile)
 	if err := cloud.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cloud.Process.Signal(os.Interrupt); _ = cloud.Wait() })
-	admin, token := filepath.Join(data, "admin.token"), filepath.Join(l.dir, "ccm.token")
-	call := func(args ...string) {
-		t.Helper()
-		l.must(l.allinone, append([]string{"cloud", "--cloud-url", url, "--token-file", admin}, args...)...)
-	}
-	l.until("the cloud answers", func() string {
-		_, err := l.try(l.allinone, "cloud", "--cloud-url", url, "--token-file", admin, "whoami")
+	c.until("the cloud answers", func() string {
+		_, err := c.try(c.allinone, "cloud", "--cloud-url", c.url, "--token-file", c.admin, "whoami")
 		if err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	call("service-accounts", "create", "ccm")
-	call("role-bindings", "create", "ccm", "--role", "ccm", "--service-account", "ccm")
-	call("tokens", "create", "--service-account", "ccm", "--ttl", "1h", "--secret-file", token)
-	report := filepath.Join(l.dir, "report")
-	const pods = "10.244.0.0/16"
-	out, failed := l.try(l.allinone, "conform", "run", "--cloud-url", url, "--token-file", admin, "--observe", "4s", "--report", report, "--routes-cidr", pods,
-		"--ccm-command", "exec "+l.allinone+" ccm --kubeconfig $KUBECONFIG --cloud-url "+url+" --cloud-token-file "+token+
-			" --leader-elect=false --node-monitor-period=1s --node-status-update-frequency=2s --configure-cloud-routes --cluster-cidr="+pods)
-	t.Log("\n" + out)
-	if failed != nil {
-		t.Error(failed)
+	for _, args := range [][]string{
+		{"service-accounts", "create", "ccm"},
+		{"role-bindings", "create", "ccm", "--role", role, "--service-account", "ccm"},
+		{"tokens", "create", "--service-account", "ccm", "--ttl", "1h", "--secret-file", c.token},
+	} {
+		c.must(c.allinone, append([]string{"cloud", "--cloud-url", c.url, "--token-file", c.admin}, args...)...)
 	}
+	return c
+}
+
+// run runs the checks with these environment variables, and returns the results and the error of the
+// command.
+func (c *conformed) run(t *testing.T, env []string, args ...string) ([]conform.Result, error) {
+	t.Helper()
+	report := filepath.Join(c.dir, "report")
+	ctx, cancel := context.WithTimeout(t.Context(), scaled(6*time.Minute)) // a failed check takes 30 s
+	defer cancel()
+	cmd := c.command(ctx, c.allinone, append([]string{"conform", "run", "--observe", "4s", "--report", report, "--routes-cidr", podRange}, args...)...)
+	cmd.Env = append(cmd.Environ(), env...)
+	out, failed := cmd.CombinedOutput()
+	t.Logf("\n%s", out)
 	raw, err := os.ReadFile(filepath.Join(report, "report.json"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(err, failed)
 	}
 	var r conform.Report
 	if err := json.Unmarshal(raw, &r); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Results) != len(conform.Checks()) {
-		t.Errorf("got %d results, want %d", len(r.Results), len(conform.Checks()))
+	if r.Incomplete != "" {
+		t.Errorf("the run is not complete: %s", r.Incomplete)
 	}
-	for _, x := range r.Results {
+	c.assertNoToken(t, report)
+	return r.Results, failed
+}
+
+// assertNoToken fails the test if a report contains the token of the CCM.
+func (c *conformed) assertNoToken(t *testing.T, report string) {
+	t.Helper()
+	secret, err := os.ReadFile(c.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"report.json", "report.html", "report.md", "junit.xml"} {
+		text, err := os.ReadFile(filepath.Join(report, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), strings.TrimSpace(string(secret))) {
+			t.Errorf("%s contains the token of the CCM", name)
+		}
+	}
+}
+
+// ccm returns the command of this project's CCM.
+func (c *conformed) ccm(url string) string {
+	return "exec " + c.allinone + " ccm --kubeconfig $KUBECONFIG --cloud-url " + url + " --cloud-token-file " + c.token +
+		" --leader-elect=false --node-monitor-period=1s --node-status-update-frequency=2s --configure-cloud-routes --cluster-cidr=" + podRange
+}
+
+// TestConformance runs all conformance checks for the CCM of this project. The test types the
+// commands of docs/conformance.md.
+func TestConformance(t *testing.T) {
+	t.Parallel() // this test mostly waits
+	c := newConformed(t, "realistic", "ccm")
+	results, err := c.run(t, nil, "--cloud-url", c.url, "--token-file", c.admin, "--ccm-command", c.ccm(c.url))
+	if err != nil {
+		t.Error(err)
+	}
+	if len(results) != len(conform.Checks()) {
+		t.Errorf("got %d results, want %d", len(results), len(conform.Checks()))
+	}
+	for _, x := range results {
 		if x.Verdict != conform.Pass {
 			t.Errorf("%s: %s: %s", x.ID, x.Verdict, x.Reason)
 		}
 	}
 }
+
+// TestConformanceThroughProxy runs the checks of faults for the CCM of this project. The recording
+// proxy injects the faults.
+func TestConformanceThroughProxy(t *testing.T) {
+	t.Parallel() // this test mostly waits
+	c := newConformed(t, "realistic", "ccm")
+	results, err := c.run(t, nil, "--cloud-url", c.url, "--token-file", c.admin, "--focus", `^(node\.outage|lb\.lostreply|ops\.restart)$`,
+		"--upstream", c.url, "--ccm-command", c.ccm("$CONFORM_API_URL"))
+	if err != nil || len(results) != 3 {
+		t.Errorf("got %d results, %v, want 3", len(results), err)
+	}
+	for _, x := range results {
+		if x.Verdict != conform.Pass {
+			t.Errorf("%s: %s: %s", x.ID, x.Verdict, x.Reason)
+		}
+	}
+}
+
+// TestConformanceOfHetzner runs the checks for Hetzner's unmodified CCM, with the driver hcloud and
+// the recording proxy. docs/conformance.md has the table of the results.
+func TestConformanceOfHetzner(t *testing.T) {
+	program := foreign(t, "hcloud-cloud-controller-manager")
+	t.Parallel()                              // this test mostly waits
+	c := newConformed(t, "instant", "writer") // Hetzner deletes load balancers at once
+	secret, err := os.ReadFile(c.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{
+		"HCLOUD_TOKEN=" + strings.TrimSpace(string(secret)), "HCLOUD_ENDPOINT=" + c.hcloud, "HCLOUD_NETWORK=default", "HCLOUD_NETWORK_DISABLE_ATTACHED_CHECK=true",
+		"HCLOUD_METRICS_ENABLED=false", "HCLOUD_LOAD_BALANCERS_LOCATION=sim-1a", "HCLOUD_LOAD_BALANCERS_TYPE=lb11",
+		"HCLOUD_LOAD_BALANCERS_DISABLE_IPV6=true", "HCLOUD_LOAD_BALANCERS_DISABLE_PRIVATE_INGRESS=true",
+	}
+	results, _ := c.run(t, env, "--driver", "hcloud", "--upstream", c.hcloud, "--ccm-command", "HCLOUD_ENDPOINT=$CONFORM_API_URL exec "+program+
+		" --cloud-provider=hcloud --leader-elect=false --allow-untagged-cloud --secure-port=0 --node-monitor-period=1s --node-status-update-frequency=2s"+
+		" --route-reconciliation-period=2s --kubeconfig=$KUBECONFIG --authentication-kubeconfig=$KUBECONFIG --authorization-kubeconfig=$KUBECONFIG"+
+		" --allocate-node-cidrs --cluster-cidr="+podRange)
+	var failed []string
+	for _, x := range results {
+		if x.Verdict == conform.Fail {
+			failed = append(failed, x.ID)
+		}
+	}
+	if len(results) != len(conform.Checks()) || !slices.Equal(failed, failuresOfHetzner) {
+		t.Errorf("got %d results, and the failures %v, want %v: also change docs/conformance.md", len(results), failed, failuresOfHetzner)
+	}
+}
+
+// failuresOfHetzner are the checks that Hetzner's CCM fails. docs/conformance.md explains each of them.
+var failuresOfHetzner = []string{"node.outage", "lb.lostreply", "ops.restart"}
