@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,11 +37,12 @@ func readArchive(t *testing.T, r io.Reader) map[string][]byte {
 // An archive follows the OCI image layout: an index refers to a manifest, and the manifest
 // to a configuration and a layer, each by its digest.
 func TestImageArchive(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "program")
+	dir := t.TempDir()
+	program := filepath.Join(dir, "program")
 	if err := os.WriteFile(program, []byte("#!/bin/true\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	m := image{ref: "example.org/a:1", program: program, at: "bin", args: []string{"run"}, files: map[string]string{"etc/group": "root:x:0:\n"}}
+	m := image{ref: "example.org/a:1", program: program, at: "program", args: []string{"run"}, files: map[string]string{"etc/group": "root:x:0:\n"}}
 	var first, second bytes.Buffer
 	if err := errors.Join(m.writeArchive(&first), m.writeArchive(&second)); err != nil {
 		t.Fatal(err)
@@ -47,46 +50,57 @@ func TestImageArchive(t *testing.T) {
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
 		t.Error("the same image produced two different archives")
 	}
-	files := readArchive(t, &first)
+	config, layer := readImage(t, &first, m.ref)
+	if diff := cmp.Diff([][]string{{"/program"}, {"run"}}, config); diff != "" {
+		t.Error(diff)
+	}
+	if string(layer["program"]) != "#!/bin/true\n" || string(layer["etc/group"]) != "root:x:0:\n" {
+		t.Errorf("layer: %q", layer)
+	}
+}
+
+// readImage checks the digests and the name of an OCI archive with one image. It returns the
+// image's entry point and default arguments, and the contents of the files in its layer.
+func readImage(t *testing.T, r io.Reader, name string) (config [][]string, layer map[string][]byte) {
+	t.Helper()
+	type part struct {
+		Digest      string
+		Annotations map[string]string
+	}
+	path := func(digest string) string { return "blobs/" + strings.Replace(digest, ":", "/", 1) }
+	files := readArchive(t, r)
 	for name, content := range files {
-		sum := sha256.Sum256(content)
-		if filepath.Dir(name) == "blobs/sha256" && name != blobPath(digest(sum[:])) {
-			t.Errorf("%s has another digest: %x", name, sum)
+		if digest := fmt.Sprintf("sha256:%x", sha256.Sum256(content)); filepath.Dir(name) == "blobs/sha256" && name != path(digest) {
+			t.Errorf("%s has another digest: %s", name, digest)
 		}
 	}
-	var index struct{ Manifests []blob }
+	var index struct{ Manifests []part }
 	if err := json.Unmarshal(files["index.json"], &index); err != nil || len(index.Manifests) != 1 {
 		t.Fatalf("index: %v, %s", err, files["index.json"])
 	}
-	if got := index.Manifests[0].Annotations["io.containerd.image.name"]; got != m.ref {
-		t.Errorf("name of the image: got %q, want %q", got, m.ref)
+	if got := index.Manifests[0].Annotations["io.containerd.image.name"]; got != name {
+		t.Errorf("name of the image: got %q, want %q", got, name)
 	}
 	var manifest struct {
-		Config blob
-		Layers []blob
+		Config part
+		Layers []part
 	}
-	if err := json.Unmarshal(files[blobPath(index.Manifests[0].Digest)], &manifest); err != nil || len(manifest.Layers) != 1 {
+	if err := json.Unmarshal(files[path(index.Manifests[0].Digest)], &manifest); err != nil || len(manifest.Layers) != 1 {
 		t.Fatalf("manifest: %v", err)
 	}
-	var config struct {
+	var c struct {
 		Config struct{ Entrypoint, Cmd []string }
 		RootFS struct {
 			DiffIDs []string `json:"diff_ids"`
 		}
 	}
-	if err := json.Unmarshal(files[blobPath(manifest.Config.Digest)], &config); err != nil {
+	if err := json.Unmarshal(files[path(manifest.Config.Digest)], &c); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"/bin"}, config.Config.Entrypoint); diff != "" {
+	if diff := cmp.Diff([]string{manifest.Layers[0].Digest}, c.RootFS.DiffIDs); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{manifest.Layers[0].Digest}, config.RootFS.DiffIDs); diff != "" {
-		t.Error(diff)
-	}
-	layer := readArchive(t, bytes.NewReader(files[blobPath(manifest.Layers[0].Digest)]))
-	if string(layer["bin"]) != "#!/bin/true\n" || string(layer["etc/group"]) != "root:x:0:\n" {
-		t.Errorf("layer: %q", layer)
-	}
+	return [][]string{c.Config.Entrypoint, c.Config.Cmd}, readArchive(t, bytes.NewReader(files[path(manifest.Layers[0].Digest)]))
 }
 
 // The function clone makes links to the image files of the store, and copies of the store's

@@ -1,6 +1,6 @@
 // Package archive reads container images from docker-archives, OCI archives and OCI layout
-// directories, and writes them as OCI archives with one image each. It checks the platform and
-// all digests. It does not talk to container runtimes or registries.
+// directories, or creates them. It writes images as OCI archives with one image each. It checks
+// the platform and all digests. It does not talk to container runtimes or registries.
 package archive
 
 import (
@@ -22,7 +22,10 @@ import (
 	"github.com/distribution/reference"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
@@ -44,6 +47,27 @@ type Image struct {
 	image v1.Image
 }
 
+// Config is the configuration of an image, such as its entry point.
+type Config = v1.Config
+
+// New returns an image for the platform of this host with one layer. The layer is an
+// uncompressed tar. The same arguments give the same digests.
+func New(name string, layer []byte, config Config) (Image, error) {
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err := mutate.AppendLayers(image, static.NewLayer(layer, types.OCIUncompressedLayer))
+	if err != nil {
+		return Image{}, err
+	}
+	c, err := image.ConfigFile()
+	if err != nil {
+		return Image{}, err
+	}
+	c = c.DeepCopy()
+	c.OS, c.Architecture, c.Config = "linux", runtime.GOARCH, config
+	image, err = mutate.ConfigFile(image, c)
+	return Image{name, image}, err
+}
+
 // Open returns the images of the archive or OCI layout directory at path. Archives may be
 // compressed with gzip or zstd. Open writes temporary files into the folder work. The caller
 // deletes this folder when it no longer needs the images.
@@ -53,7 +77,7 @@ func Open(ctx context.Context, path, work string) ([]Image, error) {
 		return nil, err
 	}
 	if info.IsDir() {
-		return fromLayout(path)
+		return atLeastOne(fromLayout(path))
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -80,9 +104,17 @@ func Read(ctx context.Context, r io.Reader, work string) ([]Image, error) {
 		if err := extract(file, dir); err != nil {
 			return nil, explain(err)
 		}
-		return fromLayout(dir)
+		return atLeastOne(fromLayout(dir))
 	}
-	return fromDocker(file)
+	return atLeastOne(fromDocker(file))
+}
+
+// atLeastOne returns an error if there is neither an image nor an error.
+func atLeastOne(all []Image, err error) ([]Image, error) {
+	if err == nil && len(all) == 0 {
+		err = errors.New("the archive contains no images; save at least one image")
+	}
+	return all, err
 }
 
 // contextReader ends a read between two blocks if its context ends.
@@ -240,9 +272,6 @@ func fromDocker(file string) ([]Image, error) {
 			all = append(all, one)
 		}
 	}
-	if len(all) == 0 {
-		return nil, errors.New("the archive contains no images; save at least one image")
-	}
 	return all, nil
 }
 
@@ -283,9 +312,6 @@ func fromLayout(dir string) ([]Image, error) {
 			return nil, err
 		}
 		all = append(all, one)
-	}
-	if len(all) == 0 {
-		return nil, errors.New("the archive contains no images; save at least one image")
 	}
 	return all, nil
 }

@@ -153,6 +153,26 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+// New returns an image for this host, which Write accepts.
+func TestNew(t *testing.T) {
+	layer := tarOf(t, t.TempDir())
+	m, err := New("example.org/a:1", layer, Config{Cmd: []string{"run"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if unpacked, err := m.Write(&b); err != nil || unpacked != int64(len(layer)) {
+		t.Errorf("unpacked size: got %d, want %d, %v", unpacked, len(layer), err)
+	}
+	all, err := load(t, b.Bytes())
+	if err != nil || len(all) != 1 || all[0].Name != m.Name {
+		t.Fatalf("got %+v, %v", all, err)
+	}
+	if c, err := all[0].image.ConfigFile(); err != nil || len(c.Config.Cmd) != 1 || c.Config.Cmd[0] != "run" {
+		t.Errorf("configuration: %+v, %v", c, err)
+	}
+}
+
 // Read chooses the image for this host from an index of several platforms.
 func TestPlatforms(t *testing.T) {
 	mine := newImage(t, runtime.GOARCH)
@@ -190,7 +210,14 @@ func TestBadArchives(t *testing.T) {
 	m := newImage(t, runtime.GOARCH)
 	docker := dockerTar(t, m)
 	oci := tarOf(t, layoutDir(t, m, map[string]string{nameAnnotation: "web:v1"}))
-	other := t.TempDir()
+	noImages := t.TempDir()
+	if _, err := layout.Write(noImages, empty.Index); err != nil {
+		t.Fatal(err)
+	}
+	noDocker, other := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(noDocker, "manifest.json"), []byte("[]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(other, "file"), []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -223,6 +250,8 @@ func TestBadArchives(t *testing.T) {
 		"text":                      {[]byte(strings.Repeat("text", 1000)), []string{"not an image archive", "docker save"}},
 		"empty":                     {nil, []string{"not an image archive"}},
 		"another tar":               {tarOf(t, other), []string{"not an image archive"}},
+		"OCI archive, no image":     {tarOf(t, noImages), []string{"contains no images", "save at least one"}},
+		"docker-archive, no image":  {tarOf(t, noDocker), []string{"contains no images"}},
 		"truncated docker-archive":  {docker[:len(docker)/2], []string{"truncated", "again"}},
 		"truncated OCI archive":     {oci[:len(oci)/2], []string{"truncated", "again"}},
 		"truncated gzip":            {gz(t, docker)[:len(docker)/2], []string{"truncated", "again"}},
