@@ -147,6 +147,11 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 	if _, _, err := m.machines(); err != nil {
 		return nil, nil, err
 	}
+	if info, err := os.Stat(path); r == nil && err == nil && info.Mode().IsRegular() {
+		if err := m.checkFreeSpace("the archive", 2*info.Size()); err != nil { // a plain copy, and an archive for each image
+			return nil, nil, err
+		}
+	}
 	work, err := os.MkdirTemp(filepath.Join(m.Dir, loadedDir), "load-*")
 	if err != nil {
 		return nil, nil, err
@@ -163,7 +168,11 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 	for _, p := range all {
 		names = append(names, p.name)
 	}
-	if err := m.checkFreeSpace(all, len(on)); err != nil {
+	var need int64
+	for _, p := range all {
+		need += p.size * int64(len(on)+1) // new machines share one more copy
+	}
+	if err := m.checkFreeSpace("a copy for each machine", need); err != nil {
 		return nil, nil, err
 	}
 	if len(m.Nodes) == 0 { // first, so that a machine that starts now also has the images
@@ -190,18 +199,14 @@ func (m Images) loaded(name string) string {
 	return filepath.Join(m.Dir, loadedDir, fmt.Sprintf("%x.tar", sha256.Sum256([]byte(name))))
 }
 
-// checkFreeSpace returns an error if the disk cannot hold the images for this number of machines.
-func (m Images) checkFreeSpace(all []prepared, machines int) error {
+// checkFreeSpace returns an error if the disk has less than need bytes of free space for object.
+func (m Images) checkFreeSpace(object string, need int64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(m.Dir, &fs); err != nil {
 		return fmt.Errorf("free space of %s: %w", m.Dir, err)
 	}
-	var need int64
-	for _, p := range all {
-		need += p.size * int64(machines+1) // new machines share one more copy
-	}
 	if free := int64(fs.Bavail) * fs.Bsize; need > free { //nolint:gosec // no disk has 8 EiB
-		return fmt.Errorf("the images need %d MiB on the disk of %s, but %d MiB are free; delete files, or load fewer images or into fewer machines (--nodes)", need>>20, m.Dir, free>>20)
+		return fmt.Errorf("%s needs %d MiB on the disk of %s, but %d MiB are free; delete files, or load fewer images or into fewer machines (--nodes)", object, need>>20, m.Dir, free>>20)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package real
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/lab/real/archive"
 )
 
 // The removal of an image's last name also removes the records without a tag.
@@ -58,13 +62,44 @@ func TestLoadBadArchive(t *testing.T) {
 	}
 }
 
-// The free space check names the needed and the free space.
-func TestCheckFreeSpace(t *testing.T) {
-	m := Images{Dir: t.TempDir()}
-	if err := m.checkFreeSpace([]prepared{{size: 1 << 10}}, 1); err != nil {
-		t.Error(err)
+// Load checks the size of an archive before it writes files. If it cannot know the size, it
+// deletes its files after the disk is full.
+func TestLoadFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a small disk needs root")
 	}
-	if err := m.checkFreeSpace([]prepared{{size: 1 << 60}}, 1); err == nil || !strings.Contains(err.Error(), "MiB are free") {
-		t.Errorf("got error %v", err)
+	built, err := archive.New("example.org/large:1", make([]byte, 3<<20), archive.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var large bytes.Buffer
+	if _, err := built.Write(&large); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "large.tar")
+	if err := os.WriteFile(path, large.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	m := Images{Dir: dir, Name: "cloudsim-test"}
+	if _, _, err := m.Load(t.Context(), path, nil, ""); err == nil || !strings.Contains(err.Error(), "the archive needs 6 MiB") || !strings.Contains(err.Error(), "delete files") {
+		t.Errorf("archive: got error %v", err)
+	}
+	if _, _, err := m.Load(t.Context(), "", &large, ""); err == nil || !strings.Contains(err.Error(), "too large for the disk; delete files") {
+		t.Errorf("stdin: got error %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, loadedDir)); err != nil || len(left) > 0 {
+		t.Errorf("files after the loads: %v, %v", left, err)
+	}
+	if err := m.checkFreeSpace("a copy for each machine", 1<<10); err != nil {
+		t.Error(err)
 	}
 }

@@ -243,6 +243,9 @@ func TestBadArchives(t *testing.T) {
 	if err := os.Remove(filepath.Join(incomplete, filepath.FromSlash(blobPath(digest)))); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := Open(t.Context(), other, t.TempDir()); err == nil || !strings.Contains(err.Error(), "the folder that contains index.json") {
+		t.Errorf("another folder: got error %v", err)
+	}
 	for what, c := range map[string]struct {
 		raw  []byte
 		want []string
