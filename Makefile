@@ -64,6 +64,7 @@ e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## run the 
 	$(GO) test -count=1 -short -tags portable ./cloudsim/dataplane
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C kube test -trimpath -count=1 ./credprovider
+	$(GO) -C kube/machine/shell test -count=1 ./...
 
 fuzz: ## run each fuzz target for a few seconds
 	hack/fuzz 5s
@@ -118,7 +119,7 @@ cross: ## compile allinone for macOS and Windows
 		{ echo "$$t does not compile: put code that needs Linux into files with build tags"; exit 1; }; done
 
 lint: cross ## run the static checks
-	$(GO) vet ./... && $(GO) -C kube vet -trimpath . ./credprovider && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause
+	$(GO) vet ./... && $(GO) -C kube vet -trimpath . ./credprovider && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause && $(GO) -C kube/machine/shell vet ./...
 	$(GO) -C hack/release vet ./... && $(GO) -C csidriver/sanity vet . && $(GO) -C csidriver/sidecars vet . && $(GO) -C netproxy/interop vet . && $(GO) -C test/console vet .
 	$(GO) run $(GOLANGCI) run ./...
 	@$(MAKE) --no-print-directory prose

@@ -31,5 +31,10 @@ func PullFiles(cloud, registry string) (map[string][]byte, error) {
 	}.Files()
 }
 
-// TestImage is an image that every real machine has: Kubernetes' test server.
-const TestImage = real.TestImage
+// Images that every real machine has.
+const (
+	// TestImage is Kubernetes' test server.
+	TestImage = real.TestImage
+	// ShellImage has a shell and common tools.
+	ShellImage = real.ShellImage
+)

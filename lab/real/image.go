@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -20,6 +21,9 @@ type image struct {
 	at      string            // path of the program in the image
 	args    []string          // default arguments
 	files   map[string]string // contents of other files by path
+	// tools is the path of a file on the host with the names of the program's tools, one a line.
+	// The image has a link to the program for each name, and no entry point. "" means none.
+	tools string
 }
 
 // These are the names of images that every machine has. Kubernetes' own manifests and tests
@@ -29,6 +33,8 @@ const (
 	CoreDNSImage = "registry.k8s.io/coredns/coredns:v1.14.2"
 	// TestImage is agnhost, Kubernetes' test server and client.
 	TestImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+	// ShellImage has a shell and common tools. It is this project's own image.
+	ShellImage = "cloudsim.dev/shell:v1"
 )
 
 // builtImages returns the images that are built from the programs in the folder dir.
@@ -42,6 +48,7 @@ func builtImages(dir string) []image {
 		{ref: PauseImage, program: filepath.Join(dir, "pause"), at: "pause"},
 		{ref: CoreDNSImage, program: filepath.Join(dir, "coredns"), at: "coredns", files: accounts},
 		{ref: TestImage, program: filepath.Join(dir, "agnhost"), at: "agnhost", args: []string{"pause"}, files: accounts},
+		{ref: ShellImage, program: filepath.Join(dir, "shell"), at: "bin/shell", tools: filepath.Join(dir, "shell.tools"), args: []string{"sh"}, files: accounts},
 	}
 }
 
@@ -52,10 +59,14 @@ func (m image) writeArchive(w io.Writer) error {
 	if err := m.writeLayer(&layer); err != nil {
 		return err
 	}
-	built, err := archive.New(m.ref, layer.Bytes(), archive.Config{
-		Entrypoint: []string{"/" + m.at}, Cmd: m.args, WorkingDir: "/",
+	config := archive.Config{
+		Cmd: m.args, WorkingDir: "/",
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-	})
+	}
+	if m.tools == "" {
+		config.Entrypoint = []string{"/" + m.at}
+	}
+	built, err := archive.New(m.ref, layer.Bytes(), config)
 	if err != nil {
 		return err
 	}
@@ -81,6 +92,9 @@ func (m image) writeLayer(w io.Writer) error {
 			return err
 		}
 	}
+	if err := m.writeTools(out); err != nil {
+		return err
+	}
 	f, err := os.Open(m.program)
 	if err != nil {
 		return err
@@ -91,6 +105,24 @@ func (m image) writeLayer(w io.Writer) error {
 		return err
 	}
 	return errors.Join(entry(out, m.at, info.Size(), 0o755, f), out.Close())
+}
+
+// writeTools writes the links to the program.
+func (m image) writeTools(out *tar.Writer) error {
+	if m.tools == "" {
+		return nil
+	}
+	names, err := os.ReadFile(m.tools)
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Fields(string(names)) {
+		link := &tar.Header{Typeflag: tar.TypeSymlink, Name: path.Join(path.Dir(m.at), name), Linkname: path.Base(m.at), Mode: 0o777}
+		if err := out.WriteHeader(link); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func entry(out *tar.Writer, name string, size, mode int64, content io.Reader) error {

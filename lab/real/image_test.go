@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// readArchive returns the contents of a tar file by name.
+// readArchive returns the contents of a tar file by name. The content of a link is "-> TARGET".
 func readArchive(t *testing.T, r io.Reader) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
@@ -30,6 +30,9 @@ func readArchive(t *testing.T, r io.Reader) map[string][]byte {
 		}
 		if all[h.Name], err = io.ReadAll(in); err != nil {
 			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeSymlink {
+			all[h.Name] = []byte("-> " + h.Linkname)
 		}
 	}
 }
@@ -55,6 +58,32 @@ func TestImageArchive(t *testing.T) {
 		t.Error(diff)
 	}
 	if string(layer["program"]) != "#!/bin/true\n" || string(layer["etc/group"]) != "root:x:0:\n" {
+		t.Errorf("layer: %q", layer)
+	}
+}
+
+// An image with tools has a link for each tool. It has no entry point, so that a container's
+// arguments are a command.
+func TestToolsImage(t *testing.T) {
+	dir := t.TempDir()
+	m := image{ref: "example.org/tools:1", program: filepath.Join(dir, "program"), at: "bin/program", tools: filepath.Join(dir, "tools"), args: []string{"sh"}}
+	if err := errors.Join(os.WriteFile(m.program, []byte("all tools"), 0o600), os.WriteFile(m.tools, []byte("ls\nsh\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := m.writeArchive(&b); err != nil {
+		t.Fatal(err)
+	}
+	config, layer := readImage(t, &b, m.ref)
+	if diff := cmp.Diff([][]string{nil, {"sh"}}, config); diff != "" {
+		t.Error(diff)
+	}
+	for _, name := range []string{"bin/ls", "bin/sh"} {
+		if string(layer[name]) != "-> program" {
+			t.Errorf("%s: got %q, want a link", name, layer[name])
+		}
+	}
+	if string(layer["bin/program"]) != "all tools" {
 		t.Errorf("layer: %q", layer)
 	}
 }
@@ -113,6 +142,9 @@ func TestClone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Symlink("file", filepath.Join(from, "layer/link")); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.MkdirAll(filepath.Join(to+".new", "half"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +159,9 @@ func TestClone(t *testing.T) {
 	}
 	if got, err := os.ReadFile(filepath.Join(from, "meta.db")); err != nil || string(got) != "database" {
 		t.Errorf("database of the store: got %q, %v", got, err)
+	}
+	if got, err := os.Readlink(filepath.Join(to, "layer/link")); err != nil || got != "file" {
+		t.Errorf("link of a layer: got %q, %v", got, err)
 	}
 	a, errA := os.Stat(filepath.Join(from, "layer/file"))
 	b, errB := os.Stat(filepath.Join(to, "layer/file"))

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cloudsim-dev/allinone/lab"
 )
 
 // TestRealImages proves that an image loaded from an archive reaches all running machines, and
@@ -15,6 +17,7 @@ func TestRealImages(t *testing.T) {
 	l := newRealLab(t)
 	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "2", "--port-base", "0", "--profile", "instant")
 	const loaded, node = "example.org/loaded:v1", "images-1"
+	l.testShell()
 	ctr := func(args ...string) string {
 		return l.must(l.allinone, append([]string{"enter", "node-2", "/opt/machine/ctr", "-n", "k8s.io", "images"}, args...)...)
 	}
@@ -66,4 +69,25 @@ func TestRealImages(t *testing.T) {
 	l.kubectl("delete", "pod", "on-old", "after-stop", "--force")
 	l.cloud("instances", "delete", node, "--wait")
 	l.untilPrints("the node goes", "", "get", "node", node, "--ignore-not-found", "-o", "name")
+}
+
+// testShell proves that the tools of the image with a shell work in a pod.
+func (l *labRun) testShell() {
+	l.t.Helper()
+	l.runOn("node-1", "web", agnhost, nil, "netexec", "--http-port=8080")
+	l.ready("web")
+	l.connects("the pod answers", "web", "localhost:8080")
+	l.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=90s")
+	l.runOn("node-1", "shell", lab.ShellImage, nil, "sh", "-ec", `
+		ip addr | grep eth0
+		nslookup kubernetes.default.svc.cluster.local
+		ping -c 1 $0
+		for n in 1 2 3; do wget -O - http://$0:8080/hostname; done | sort | uniq
+		echo all tools work`, l.kubectl("get", "pod", "web", "-o", "jsonpath={.status.podIP}"))
+	for _, want := range []string{
+		"eth0", l.kubectl("get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"), "icmp_seq=1", "all tools work",
+	} {
+		l.says(want, "logs", "shell")
+	}
+	l.kubectl("delete", "pod", "web", "shell", "--force")
 }

@@ -221,9 +221,10 @@ func summarise(ctx context.Context, w io.Writer, r process.Report, foreground bo
 	}
 	fmt.Fprintf(w, "\n%s These components run:\n\n", heading)
 	_ = componentPrinter(w, cli.Output{}).List(r.Components) // fails only if writing to w fails, and then summarise cannot write a message
-	image := "--image=web"
+	image, shell := "--image=web", ""
 	if r.Nodes == lab.Real {
 		image = "--image=" + lab.TestImage + " -- /agnhost netexec"
+		shell = "Start a shell in a pod:\n\n  kubectl run -it --rm shell --image=" + lab.ShellImage + " -- sh\n\n"
 	}
 	stop := "Ctrl-C stops it."
 	if !foreground {
@@ -255,8 +256,8 @@ Three things to try:
 
 %s
 
-%s
-`, cli.ShellWord(r.Kubeconfig), cli.ShellWord(r.EnvFile), image, consoleHint(ctx, r), stop)
+%s%s
+`, cli.ShellWord(r.Kubeconfig), cli.ShellWord(r.EnvFile), image, consoleHint(ctx, r), shell, stop)
 }
 
 // linkTimeout is the longest time for a link to the web console.
