@@ -148,10 +148,20 @@ func (p *plan) realHypervisor(log *slog.Logger) component {
 			if err != nil {
 				return err
 			}
+			stop, err := lab.PullAdvice{Kube: k, Log: log, Registry: c.Registry.Name, Load: p.loadCommand}.Start(ctx)
+			if err != nil {
+				return err
+			}
+			defer stop()
 			return real.Run(ctx, log.With("component", "hypervisor"), c)
 		},
 		after: []string{"cloudsim", "kube-apiserver"},
 	}
+}
+
+// loadCommand returns the command that loads an image into the machines of this lab.
+func (p *plan) loadCommand(image string) string {
+	return fmt.Sprintf("sudo allinone images load %s --data-dir %s", image, p.dir.path())
 }
 
 func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {

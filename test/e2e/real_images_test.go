@@ -18,6 +18,9 @@ func TestRealImages(t *testing.T) {
 	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "2", "--port-base", "0", "--profile", "instant")
 	const loaded, node = "example.org/loaded:v1", "images-1"
 	l.testShell()
+	l.runOn("node-1", "missing", "example.org/missing:v1", nil)
+	l.says("load it: sudo allinone images load example.org/missing:v1 --data-dir "+l.dir, "describe", "pod", "missing")
+	l.kubectl("delete", "pod", "missing", "--force")
 	ctr := func(args ...string) string {
 		return l.must(l.allinone, append([]string{"enter", "node-2", "/opt/machine/ctr", "-n", "k8s.io", "images"}, args...)...)
 	}

@@ -1,0 +1,85 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// PullAdvice creates an event for each pod whose node does not have an image and cannot pull it.
+// The event says how the user loads the image. `kubectl describe pod` prints it below the
+// kubelet's event with the cause.
+type PullAdvice struct {
+	Kube kubernetes.Interface
+	Log  *slog.Logger
+	// Registry is the name of the cloud's registry. Its images get no event, because the
+	// registry explains its errors itself.
+	Registry string
+	// Load returns the command that loads an image.
+	Load func(image string) string
+}
+
+// Start watches the pods until the caller calls stop, which waits for the end of the watch.
+func (a PullAdvice) Start(ctx context.Context) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	factory := informers.NewSharedInformerFactory(a.Kube, 0)
+	check := func(obj any) {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			a.check(ctx, pod)
+		}
+	}
+	_, err = factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: check, UpdateFunc: func(_, now any) { check(now) },
+	})
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	factory.StartWithContext(ctx)
+	return func() { cancel(); factory.Shutdown() }, nil
+}
+
+// notPulled lists the kubelet's reasons for a container that waits for an image.
+var notPulled = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull"}
+
+func (a PullAdvice) check(ctx context.Context, pod *corev1.Pod) {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if c.State.Waiting == nil || !slices.Contains(notPulled, c.State.Waiting.Reason) || strings.HasPrefix(c.Image, a.Registry+"/") {
+			continue
+		}
+		_, err := a.Kube.CoreV1().Events(pod.Namespace).Create(ctx, a.event(pod, c), metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
+			a.Log.Warn("event about an image not created", "pod", pod.Namespace+"/"+pod.Name, "image", c.Image, "err", err)
+		}
+	}
+}
+
+// event returns the event for the image of a container. The name of the event depends only on the
+// pod and the image, so the API server refuses a second event.
+func (a PullAdvice) event(pod *corev1.Pod, c corev1.ContainerStatus) *corev1.Event {
+	message := fmt.Sprintf("The node does not have the image %s and cannot pull it. If your computer has the image, load it: %s", c.Image, a.Load(c.Image))
+	always := func(s corev1.Container) bool { return s.Name == c.Name && s.ImagePullPolicy == corev1.PullAlways }
+	if slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), always) {
+		message = fmt.Sprintf("The node cannot pull the image %s, and imagePullPolicy is Always. To use an image of your computer, set imagePullPolicy to IfNotPresent, and load the image: %s", c.Image, a.Load(c.Image))
+	}
+	now := metav1.Now()
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "image-" + Hash(string(pod.UID)+c.Image)},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		},
+		Type: corev1.EventTypeWarning, Reason: "ImageNotLoaded",
+		Message: message,
+		Source:  corev1.EventSource{Component: HypervisorAgent}, ReportingController: HypervisorAgent,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+}
