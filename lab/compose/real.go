@@ -191,6 +191,11 @@ func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p P
 	if err != nil {
 		return err
 	}
+	stop, err := lab.PullAdvice{Kube: k, Log: log, Registry: hostAt(registryPort), Load: loadCommand}.Start(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	self, kube := filepath.Join(binDir, "allinone"), filepath.Join(binDir, "kube")
 	return real.Run(ctx, log, lab.InCluster(k, keys, apiPort, real.Config{
 		Cloud: lab.ComponentClient("hypervisor", cloudURL, c.machineToken("hypervisor")), Zones: zones,
@@ -236,6 +241,21 @@ func (c Dir) MachinePID(node string) (int, error) {
 		return 0, err
 	}
 	return real.First(machinesDir, string(name), node)
+}
+
+// loadCommand returns the command that loads an image into the machines of one host.
+func loadCommand(image string) string {
+	return fmt.Sprintf("for each zone, docker save %s | docker compose exec -T node-ZONE allinone compose images load -", image)
+}
+
+// Images returns the images on the machines of this host. The argument nodes limits the
+// machines; empty means all machines of this host.
+func Images(nodes []string) (real.Images, error) {
+	name, err := os.ReadFile(nameFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return real.Images{}, errors.New("this container has no machines: run the command in the container of a host, for example with `docker compose exec -T node-sim-1a`")
+	}
+	return real.Images{Dir: machinesDir, Name: string(name), Nodes: nodes}, err
 }
 
 // machineName returns the hypervisor's Name on this host: the name of its cgroup and of

@@ -36,7 +36,7 @@ cloud and cluster, nodes for the instances, and readiness probes.
   allinone compose probe http://127.0.0.1:8180/readyz`,
 	}
 	cmd.AddCommand(newComposeInitCommand(e), newComposeSeedCommand(e), newComposeCloudCommand(e), newComposeHypervisorCommand(e),
-		newComposeRouterCommand(e), newComposeMachinesCommand(e), newComposeEnterCommand(), newComposeAddonsCommand(e), newComposeFurnishCommand(e), newComposeProbeCommand())
+		newComposeRouterCommand(e), newComposeMachinesCommand(e), newComposeEnterCommand(), newComposeImagesCommand(e), newComposeAddonsCommand(e), newComposeFurnishCommand(e), newComposeProbeCommand())
 	return cmd
 }
 

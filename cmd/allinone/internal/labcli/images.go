@@ -11,37 +11,63 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/lab/compose"
 	"github.com/cloudsim-dev/allinone/lab/process"
 	"github.com/cloudsim-dev/allinone/lab/real"
 	"github.com/cloudsim-dev/allinone/lab/real/archive"
 )
 
-// imagesCLI contains the environment, and the flags that all commands for images have.
+// imagesCLI contains the environment and the flag that all commands for images have.
 type imagesCLI struct {
 	cli.Env
-	dataDir string
-	nodes   []string
+	nodes []string
+	// open returns the images of the nodes.
+	open func(nodes []string) (real.Images, error)
+	// prefix is the part of an example before "images". loads are the examples of "images load".
+	prefix string
+	loads  []string
 }
 
 // NewImagesCommand returns the command "allinone images".
 func NewImagesCommand(e cli.Env) *cobra.Command {
-	c := &imagesCLI{Env: e}
+	var dataDir string
+	c := &imagesCLI{Env: e, prefix: "sudo allinone", loads: []string{
+		"sudo allinone images load web:v1",
+		"sudo allinone images load web.tar.gz --nodes node-1",
+		"docker save web:v1 | sudo allinone images load -",
+	}}
+	c.open = func(nodes []string) (real.Images, error) { return labImages(dataDir, nodes) }
+	cmd := c.command()
+	cmd.Long = `Load, list and remove container images on the real nodes of a running lab. The
+commands need root. With Compose, use 'allinone compose images' instead.`
+	cmd.PersistentFlags().StringVar(&dataDir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder of the lab (CLOUDSIM_DATA_DIR)")
+	return cmd
+}
+
+// newComposeImagesCommand returns the command "allinone compose images".
+func newComposeImagesCommand(e cli.Env) *cobra.Command {
+	const prefix = "docker compose exec -T node-sim-1a allinone compose"
+	c := &imagesCLI{Env: e, prefix: prefix, loads: []string{"docker save web:v1 | " + prefix + " images load -"}, open: compose.Images}
+	cmd := c.command()
+	cmd.Long = `Load, list and remove container images on the real nodes of one host. Run it in the
+container of the host, once for each host.`
+	return cmd
+}
+
+// command returns the command "images" with its subcommands.
+func (c *imagesCLI) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "images",
-		Short: "Load, list and remove images on real nodes",
-		Long: `Load, list and remove container images on the real nodes of a running lab. The
-commands need root. They do not work with Compose.`,
-		Example: `  sudo allinone images load web:v1
-  sudo allinone images list`,
+		Use: "images", Short: "Load, list and remove images on real nodes",
+		Example: "  " + c.loads[0] + "\n  " + c.prefix + " images list",
 	}
-	cmd.PersistentFlags().StringVar(&c.dataDir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder of the lab (CLOUDSIM_DATA_DIR)")
 	cmd.PersistentFlags().StringSliceVar(&c.nodes, "nodes", nil, "names of the nodes, separated by commas (default: all nodes)")
 	cmd.AddCommand(c.load(), c.list(), c.remove())
 	return cmd
 }
 
-func (c *imagesCLI) images() (real.Images, error) {
-	dir, err := labDir(c.dataDir)
+// labImages returns the images on the machines of a running lab.
+func labImages(dataDir string, nodes []string) (real.Images, error) {
+	dir, err := labDir(dataDir)
 	if err != nil {
 		return real.Images{}, err
 	}
@@ -53,12 +79,12 @@ func (c *imagesCLI) images() (real.Images, error) {
 		return real.Images{}, err
 	}
 	if r.PID == 0 {
-		return real.Images{}, noLab(r)
+		return real.Images{}, fmt.Errorf("%w, or use 'allinone compose images' for a lab of Docker Compose", noLab(r))
 	}
 	if r.Nodes != "real" {
 		return real.Images{}, fmt.Errorf("the nodes of the lab are %s, and only real nodes have images; start a lab with 'allinone up --nodes real'", r.Nodes)
 	}
-	return dir.Images(c.nodes), nil
+	return dir.Images(nodes), nil
 }
 
 func (c *imagesCLI) load() *cobra.Command {
@@ -71,16 +97,15 @@ func (c *imagesCLI) load() *cobra.Command {
 - the path of a docker-archive or OCI archive, also compressed with gzip or zstd,
 - the path of an OCI layout directory,
 - "-" for an archive from stdin, or
-- the name of an image in a Docker or Podman engine on this host.
+- the name of an image in a Docker or Podman engine on this host. A container of
+  Compose has no engine.
 
 Without --nodes, machines that are created later also have the images. Pods that use
 the tag latest need imagePullPolicy: Never or IfNotPresent.`,
-		Example: `  sudo allinone images load web:v1
-  sudo allinone images load web.tar.gz --nodes node-1
-  docker save web:v1 | sudo allinone images load -`,
-		Args: cobra.MinimumNArgs(1),
+		Example: "  " + strings.Join(c.loads, "\n  "),
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := c.images()
+			m, err := c.open(c.nodes)
 			if err != nil {
 				return err
 			}
@@ -131,10 +156,9 @@ func (c *imagesCLI) list() *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the images on real nodes", Args: cobra.NoArgs,
-		Example: `  sudo allinone images list
-  sudo allinone images list --nodes node-1 -o json`,
+		Example: "  " + c.prefix + " images list\n  " + c.prefix + " images list --nodes node-1 -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := c.images()
+			m, err := c.open(c.nodes)
 			if err != nil {
 				return err
 			}
@@ -163,9 +187,9 @@ func (c *imagesCLI) remove() *cobra.Command {
 		Long: `Remove images from the running machines of real nodes. Containers that run continue
 to run. Without --nodes, machines that are created later do not have the images either.
 A machine that is off keeps its images.`,
-		Example: `  sudo allinone images remove web:v1`,
+		Example: "  " + c.prefix + " images remove web:v1",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := c.images()
+			m, err := c.open(c.nodes)
 			if err != nil {
 				return err
 			}
