@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
 // PullAdvice creates an event for each pod whose node does not have an image and cannot pull it.
@@ -24,6 +26,10 @@ type PullAdvice struct {
 	// Registry is the name of the cloud's registry. Its images get no event, because the
 	// registry explains its errors itself.
 	Registry string
+	// Internet and Mirrors are the settings of machines for pulls. The event names the reason if
+	// machines have no internet access, and the mirrors of the image.
+	Internet Internet
+	Mirrors  []real.Mirror
 	// Load returns the command that loads an image.
 	Load func(image string) string
 }
@@ -66,11 +72,22 @@ func (a PullAdvice) check(ctx context.Context, pod *corev1.Pod) {
 // event returns the event for the image of a container. The name of the event depends only on the
 // pod and the image, so the API server refuses a second event.
 func (a PullAdvice) event(pod *corev1.Pod, c corev1.ContainerStatus) *corev1.Event {
-	message := fmt.Sprintf("The node does not have the image %s and cannot pull it. If your computer has the image, load it: %s", c.Image, a.Load(c.Image))
+	problem, remedy := "The node does not have the image %s and cannot pull it.", "If your computer has the image, load it: %s"
 	always := func(s corev1.Container) bool { return s.Name == c.Name && s.ImagePullPolicy == corev1.PullAlways }
 	if slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), always) {
-		message = fmt.Sprintf("The node cannot pull the image %s, and imagePullPolicy is Always. To use an image of your computer, set imagePullPolicy to IfNotPresent, and load the image: %s", c.Image, a.Load(c.Image))
+		problem = "The node cannot pull the image %s, and imagePullPolicy is Always."
+		remedy = "To use an image of your computer, set imagePullPolicy to IfNotPresent, and load the image: %s"
 	}
+	message := []string{fmt.Sprintf(problem, c.Image)}
+	if a.Internet.Off != "" {
+		message = append(message, "The "+a.Internet.String()+".")
+	}
+	for _, m := range a.Mirrors {
+		if m.Serves(c.Image) {
+			message = append(message, fmt.Sprintf("Check that the mirror %s runs and has the image.", m.URL))
+		}
+	}
+	message = append(message, fmt.Sprintf(remedy, a.Load(c.Image)))
 	now := metav1.Now()
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "image-" + Hash(string(pod.UID)+c.Image)},
@@ -78,7 +95,7 @@ func (a PullAdvice) event(pod *corev1.Pod, c corev1.ContainerStatus) *corev1.Eve
 			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 		},
 		Type: corev1.EventTypeWarning, Reason: "ImageNotLoaded",
-		Message: message,
+		Message: strings.Join(message, " "),
 		Source:  corev1.EventSource{Component: HypervisorAgent}, ReportingController: HypervisorAgent,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}

@@ -13,10 +13,11 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/cloudsim-dev/allinone/internal/eventually"
+	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
 // A pod gets one event for each image that its node cannot pull. The event contains the command
-// that loads the image. Images of the cloud's registry get no event.
+// that loads the image, and the mirror of the image. Images of the cloud's registry get no event.
 func TestPullAdvice(t *testing.T) {
 	waiting := func(name, image, reason string, policy corev1.PullPolicy) *corev1.Pod {
 		return &corev1.Pod{
@@ -30,11 +31,13 @@ func TestPullAdvice(t *testing.T) {
 	kube := fake.NewClientset(
 		waiting("always", "web", "ImagePullBackOff", corev1.PullAlways),
 		waiting("missing", "web:v2", "ErrImagePull", corev1.PullIfNotPresent),
+		waiting("mirrored", "ghcr.io/web:v1", "ErrImagePull", corev1.PullIfNotPresent),
 		waiting("private", "10.100.255.2:5000/team-a/web:v1", "ErrImagePull", corev1.PullIfNotPresent),
 		waiting("starting", "web:v1", "ContainerCreating", corev1.PullAlways),
 	)
 	a := PullAdvice{Kube: kube, Log: slog.New(slog.DiscardHandler), Registry: "10.100.255.2:5000",
-		Load: func(image string) string { return "load " + image }}
+		Mirrors: []real.Mirror{{Host: "ghcr.io", URL: "http://mirror"}},
+		Load:    func(image string) string { return "load " + image }}
 	stop, err := a.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +45,7 @@ func TestPullAdvice(t *testing.T) {
 	t.Cleanup(stop)
 	want := []string{
 		"always: The node cannot pull the image web, and imagePullPolicy is Always. To use an image of your computer, set imagePullPolicy to IfNotPresent, and load the image: load web",
+		"mirrored: The node does not have the image ghcr.io/web:v1 and cannot pull it. Check that the mirror http://mirror runs and has the image. If your computer has the image, load it: load ghcr.io/web:v1",
 		"missing: The node does not have the image web:v2 and cannot pull it. If your computer has the image, load it: load web:v2",
 	}
 	same := func() string {
@@ -67,4 +71,11 @@ func TestPullAdvice(t *testing.T) {
 	}
 	want = append(want, "never: The node does not have the image web:v3 and cannot pull it. If your computer has the image, load it: load web:v3")
 	eventually.Empty(t, same)
+
+	// Without internet access, the event names the reason.
+	a.Internet = Internet{Off: "this host has no default route"}
+	now := a.event(waiting("offline", "web:v1", "", ""), corev1.ContainerStatus{Image: "web:v1"}).Message
+	if want := "The node does not have the image web:v1 and cannot pull it. The machines have no internet access: this host has no default route. If your computer has the image, load it: load web:v1"; now != want {
+		t.Errorf("got %q, want %q", now, want)
+	}
 }

@@ -191,7 +191,9 @@ func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p P
 	if err != nil {
 		return err
 	}
-	stop, err := lab.PullAdvice{Kube: k, Log: log, Registry: hostAt(registryPort), Load: loadCommand}.Start(ctx)
+	stop, err := lab.PullAdvice{
+		Kube: k, Log: log, Registry: hostAt(registryPort), Internet: found, Mirrors: p.Mirrors, Load: loadCommand,
+	}.Start(ctx)
 	if err != nil {
 		return err
 	}

@@ -148,7 +148,9 @@ func (p *plan) realHypervisor(log *slog.Logger) component {
 			if err != nil {
 				return err
 			}
-			stop, err := lab.PullAdvice{Kube: k, Log: log, Registry: c.Registry.Name, Load: p.loadCommand}.Start(ctx)
+			stop, err := lab.PullAdvice{
+				Kube: k, Log: log, Registry: c.Registry.Name, Internet: p.internet, Mirrors: c.Mirrors, Load: p.loadCommand,
+			}.Start(ctx)
 			if err != nil {
 				return err
 			}

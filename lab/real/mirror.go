@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+
+	"github.com/cloudsim-dev/allinone/lab/real/archive"
 )
 
 // Mirror is a registry from which machines pull the images of another registry.
@@ -39,6 +41,12 @@ func ParseMirror(s string) (Mirror, error) {
 		return m, fmt.Errorf("machines do not reach %s, because it is on the loopback of this host: let the mirror listen on another computer", u.Host)
 	}
 	return m, nil
+}
+
+// Serves reports whether machines pull this image from the mirror.
+func (m Mirror) Serves(image string) bool {
+	name, err := archive.FullName(image)
+	return err == nil && strings.HasPrefix(name, m.Host+"/")
 }
 
 // OnLoopback reports whether the host of a URL is on the loopback of this host.

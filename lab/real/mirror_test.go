@@ -34,6 +34,18 @@ func TestParseMirror(t *testing.T) {
 	}
 }
 
+// A mirror serves the images of one registry. An image name without a registry means docker.io.
+func TestMirrorServes(t *testing.T) {
+	for image, want := range map[string]bool{
+		"web": true, "team/web:v1": true, "docker.io/library/web": true,
+		"ghcr.io/web": false, "docker.io.example.com/web": false, "Bad Name": false,
+	} {
+		if got := (Mirror{Host: "docker.io"}).Serves(image); got != want {
+			t.Errorf("%s: got %v, want %v", image, got, want)
+		}
+	}
+}
+
 // A registry can have several mirrors. Their order is the order of the flags. A mirror that the
 // lab no longer has leaves no file.
 func TestMirrorFiles(t *testing.T) {

@@ -263,6 +263,7 @@ func TestRealInternet(t *testing.T) {
 				l.pulls("from-" + host)
 			}
 			l.runOn("node-1", "from-down", "down.test/pause:v1", nil)
+			l.says("Check that the mirror http://"+world4+":9 runs", "describe", "pod", "from-down")
 			l.refusedFor(world4+":9", "from-down") // the error of the pull names the mirror
 		}},
 		{"connections", func(l *labRun, t *testing.T) { l.testInternetConnections(t, w) }},
@@ -348,6 +349,7 @@ func (l *labRun) testInternetRate(t *testing.T) {
 // testNoInternet proves that pulls and connections fail without internet access.
 func (l *labRun) testNoInternet(t *testing.T) {
 	l.runOn("node-1", "blocked", "r4.test/pause:v2", nil)
+	l.says("machines have no internet access: --no-internet", "describe", "pod", "blocked")
 	l.refusedFor("Failed to pull image", "blocked")
 	l.kubectl("delete", "pod", "client", "--force", "--ignore-not-found")
 	l.runOn("node-1", "client", agnhost, nil, "pause")
