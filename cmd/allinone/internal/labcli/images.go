@@ -186,7 +186,8 @@ func (c *imagesCLI) remove() *cobra.Command {
 		Use: "remove IMAGE...", Short: "Remove images from real nodes", Args: cobra.MinimumNArgs(1),
 		Long: `Remove images from the running machines of real nodes. Containers that run continue
 to run. Without --nodes, machines that are created later do not have the images either.
-A machine that is off keeps its images.`,
+A machine that is off keeps its images. The folder of 'up --image-archives' does not
+change, so machines that are created later have the images in its archives.`,
 		Example: "  " + c.prefix + " images remove web:v1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := c.open(c.nodes)
