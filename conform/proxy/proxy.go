@@ -102,7 +102,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call, fault, replaced := p.begin(name, writes, r, body)
 	seen := &statusWriter{ResponseWriter: w}
 	defer func() { p.end(call, seen.status, fault) }() // also after the panic that loses a reply
-	r = r.WithContext(context.WithValue(r.Context(), contextKey{}, fault.Kind))
+	ctx := context.WithValue(r.Context(), contextKey{}, fault.Kind)
 	switch fault.Kind {
 	case conform.FaultError:
 		refuse(seen, http.StatusInternalServerError, "internal_error")
@@ -115,13 +115,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(seen, http.StatusTooManyRequests, "rate_limit_exceeded")
 		return
 	case conform.FaultTimeout:
-		wait(r.Context(), maxLatency, replaced)
+		wait(ctx, maxLatency, replaced)
 		panic(http.ErrAbortHandler) //nolint:forbidigo // closes the connection without an answer
 	case conform.FaultLatency:
-		wait(r.Context(), time.Duration(fault.LatencySeconds*float64(time.Second)), replaced)
+		wait(ctx, time.Duration(fault.LatencySeconds*float64(time.Second)), replaced)
 	case conform.FaultEmptyList, conform.FaultLoseReply: // the function modify changes the answer
 	}
-	p.forward.ServeHTTP(seen, r)
+	p.forward.ServeHTTP(seen, r.WithContext(ctx))
 }
 
 // wait returns after a time, or when the caller has left, or when another fault replaces the fault.
