@@ -23,6 +23,7 @@ import (
 // loaded image, and the image survives a stop. A removed image is on no machine. A bad archive
 // changes nothing.
 func TestRealImages(t *testing.T) {
+	t.Parallel() // this test mostly waits
 	l := newRealLab(t)
 	const archived, loaded, fromLayout, node = "example.org/archived:v1", "example.org/loaded:v1", "example.org/layout:v1", "images-1"
 	archives, dir := t.TempDir(), t.TempDir()

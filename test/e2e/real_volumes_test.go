@@ -16,6 +16,7 @@ import (
 // TestRealVolumes checks the statements of docs/howto/volumes.md with real machines. It runs the
 // driver, the Kubernetes controllers and the kubelets that users run.
 func TestRealVolumes(t *testing.T) {
+	t.Parallel() // this test mostly waits
 	l := newRealLab(t)
 	if _, err := os.Stat(filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")); err != nil {
 		t.Fatalf("%v: run make csi", err)
