@@ -67,9 +67,9 @@ func TestAttachmentRefusals(t *testing.T) {
 }
 
 // TestListDisksOfInstances proves that a list with the filter Instances has all
-// disks with an attachment to these instances, in every state of the attachment,
-// and no other disks. The filter also works together with other filters, with
-// pages, and with a stale read.
+// disks with an attachment to these instances, in every state of the attachment.
+// The list has no other disks. The filter also works together with other filters,
+// with pages, and with a stale read.
 func TestListDisksOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -66,7 +66,7 @@ func round(b *testing.B, path string, first, n int) time.Duration {
 	defer st.Close()
 	cfg := engine.Default()
 	cfg.Instances = netip.MustParsePrefix("10.0.0.0/8")
-	e := engine.New(slog.New(slog.DiscardHandler), st, cfg) // Run is not called, so nothing settles
+	e := engine.New(slog.New(slog.DiscardHandler), st, cfg) // the benchmark does not call Run, so nothing settles
 	if err := errors.Join(e.Prepare(), e.EnsureAdmin("secret")); err != nil {
 		b.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func reported(id cloudsim.DiskID, ready bool, failure string) cloudsim.ReportDev
 
 // TestDeviceReports proves that an attachment completes only after its duration and after a report
 // with the device. A detachment completes only after its duration and after a report without the
-// device. In both cases the report may come before or after the end of the duration.
+// device. The report may come before or after the end of the duration.
 func TestDeviceReports(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		t.Run(fmt.Sprintf("early %t", early), func(t *testing.T) {

@@ -303,8 +303,8 @@ func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, 
 	return all, nil
 }
 
-// arrive completes the work on disk d. An attachment in the state attaching
-// becomes attached. An attachment in the state detaching is removed.
+// arrive completes the work on disk d. It changes an attachment from the state
+// attaching to attached, and removes an attachment in the state detaching.
 func arrive(d *cloudsim.Disk) error {
 	var left []cloudsim.Attachment
 	for _, a := range d.Attachments {

@@ -233,8 +233,8 @@ func (m meter) LoadBalancerStats(id cloudsim.LoadBalancerID) (cloudsim.LoadBalan
 }
 
 // TestListLoadBalancerStats proves that the pages of the list together have the
-// counters of all load balancers that forward connections and that the caller may
-// see.
+// counters of the right load balancers: the load balancers that the caller may
+// see and that forward connections.
 func TestListLoadBalancerStats(t *testing.T) {
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Meter = meter{"lb-000001": true, "lb-000003": true, "lb-000004": true} })
 	defer down()

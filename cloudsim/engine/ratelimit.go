@@ -20,8 +20,9 @@ var rateNotes = store.Notes[cloudsim.RateLimits]{Name: "rateLimits"}
 
 const rateKey = "all"
 
-// rates are the limits in force and each caller's token bucket. The buckets are
-// not stored, so after a restart each caller begins with a full bucket.
+// rates are the limits in force and each caller's token bucket. The store does
+// not contain the buckets, so after a restart each caller begins with a full
+// bucket.
 type rates struct {
 	limits atomic.Pointer[cloudsim.RateLimits] // nil if there are no limits
 

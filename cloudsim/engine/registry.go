@@ -348,8 +348,8 @@ func (im *images) decided(c RegistryCaller, requestID, operation, resource strin
 	im.AuditRegistry(cloudsim.RegistryDecision{Caller: c.call.Caller, Operation: operation, Resource: resource, RequestID: requestID}, refused)
 }
 
-// AuditRegistry writes an audit entry. If refused is nil, the action was
-// allowed.
+// AuditRegistry writes an audit entry. If refused is nil, the entry says that the
+// cloud allowed the action.
 func (im *images) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
 	d.Time, d.Allowed = im.Now(), refused == nil
 	if refused != nil {

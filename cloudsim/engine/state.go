@@ -321,9 +321,9 @@ func (ss *states) ExportState(ctx context.Context, name string) (io.ReadCloser, 
 	return ss.openState(name)
 }
 
-// ImportState stores an exported state under a name. It checks the whole state,
-// except the ids and offsets of disk data, which only LoadState checks.
-// ImportState returns Invalid for a damaged state.
+// ImportState stores an exported state under a name. It checks the whole state
+// except the ids and offsets of disk data. Only LoadState checks these ids and
+// offsets. ImportState returns Invalid for a damaged state.
 func (ss *states) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
 	if _, err := callOf(ctx); err != nil {
 		return cloudsim.State{}, err

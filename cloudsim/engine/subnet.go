@@ -63,8 +63,8 @@ func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet
 	return have, nil
 }
 
-// regionFor checks the region and the zone of a subnet and returns the region.
-// If only the zone is given, it returns the region of the zone.
+// regionFor checks the region and the zone of a subnet and returns the region. If
+// region is "" and the request has a zone, it returns the region of the zone.
 func (e *Engine) regionFor(tx *store.Tx, region, zone string) (string, error) {
 	if zone == "" {
 		if region != "" && !regions.Has(tx, region) {
@@ -265,7 +265,7 @@ func nearest(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Su
 // address from the range. From each of the remaining ranges it takes the lowest
 // free address. takeAddresses returns Exhausted if a range has no free address.
 func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.InstanceAddress, error) {
-	ask, _ := netip.ParseAddr(wanted) // Validate has checked the address; ask is invalid only if no address is wanted
+	ask, _ := netip.ParseAddr(wanted) // Validate has checked the address, so ask is invalid only if wanted is ""
 	if ask.IsValid() && !slices.ContainsFunc(s.Ranges(), func(r netip.Prefix) bool { return r.Contains(ask) }) {
 		return nil, cloudsim.InvalidField("address", fmt.Sprintf("is not in subnet %s (%s, %v)", s.ID, s.Name, s.Ranges()))
 	}

@@ -37,9 +37,9 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 // watch yields the items that the function read returns, until ctx ends or read
 // returns an error. It yields this error as the last item. If the result more of
 // read is true, watch calls read again at once. Otherwise watch waits until the
-// channel of the function changed closes. When watch waits for the first time,
-// and then once in each period, it yields the result of the function mark after a
-// call of read. A period of 0 means no bookmarks.
+// channel of the function changed closes. Before its first wait, watch yields a
+// bookmark: the result of the function mark. Later watch yields a bookmark once
+// in each period, after a call of read. A period of 0 means no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changed func() <-chan struct{}, read func() (items []T, more bool, err error), mark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -49,7 +49,7 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 			defer t.Stop()
 			idle = t.C
 		}
-		told := period == 0 // a bookmark was sent since the last tick, or bookmarks are off
+		told := period == 0 // watch has sent a bookmark since the last tick, or bookmarks are off
 		share, leave := shares.join(ctx)
 		defer leave()
 		for {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestWatchesShareReads proves that the many watches of a project do not all read
-// at the same time after a commit, so that other callers get processor time. If
+// at the same time after a commit. Other callers therefore get processor time. If
 // the project has few watches, all its watches read immediately after the commit.
 // A watch of another project also reads immediately after the commit.
 func TestWatchesShareReads(t *testing.T) {
