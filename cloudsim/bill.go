@@ -146,8 +146,8 @@ type Rate struct {
 	Burst     int     `json:"burst,omitempty" minimum:"0" maximum:"1000000" example:"20" doc:"Maximum number of calls at once after a pause; at least 1 with a limit"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r RateLimits) Validate() error {
 	var c checks
 	for field, rate := range map[string]Rate{"read": r.Read, "write": r.Write} {

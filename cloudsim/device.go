@@ -21,8 +21,8 @@ const (
 	MaxDeviceError   = 1024 // bytes of an error
 )
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r ReportDevices) Validate() error {
 	var c checks
 	if len(r.Devices) > MaxDeviceReports {

@@ -180,8 +180,8 @@ type CreateDisk struct {
 // Zones returns the zones that r requests.
 func (r CreateDisk) Zones() []string { return zonesOf(r.Zone, r.ReplicaZones) }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateDisk) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -278,8 +278,8 @@ type AttachDisk struct {
 	ReadOnly bool       `json:"readOnly,omitempty" doc:"Whether the instance can only read the disk"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r AttachDisk) Validate() error { return needsInstance(r.Instance) }
 
 // DetachDisk requests to detach a disk from an instance. If the disk is not
@@ -289,8 +289,8 @@ type DetachDisk struct {
 	Force    bool       `json:"force,omitempty" doc:"Detach the disk at once, although the instance has not released it. Use it for a stopped or terminating instance"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r DetachDisk) Validate() error { return needsInstance(r.Instance) }
 
 func needsInstance(id InstanceID) error {
@@ -306,8 +306,8 @@ type ResizeDisk struct {
 	SizeGiB int `json:"sizeGiB" doc:"New size in GiB; at least the current size" example:"20"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r ResizeDisk) Validate() error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, 1, MaxDiskGiB)
@@ -332,8 +332,8 @@ type UpdateDisk struct {
 	Labels map[string]string `json:"labels" doc:"All labels. The cloud removes labels that are not in this list"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r UpdateDisk) Validate() error {
 	var c checks
 	c.labels(r.Labels)
@@ -349,8 +349,8 @@ type ModifyDisk struct {
 	ThroughputMiBps int    `json:"throughputMiBps,omitempty" doc:"Throughput in MiB per second; 0 or absent for no change, or for the default of a new type" example:"250"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r ModifyDisk) Validate() error {
 	var c checks
 	if r == (ModifyDisk{}) {

@@ -103,8 +103,8 @@ func ValidDialectCall(s string) bool { return len(s) <= 128 && dialectCallRE.Mat
 
 var operationRE = regexp.MustCompile(`^[A-Za-z0-9*]+(\.[A-Za-z0-9*]+)*$`)
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateFault) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -92,8 +92,8 @@ type CreateHold struct {
 	HoldSpec
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateHold) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -119,8 +119,8 @@ type WorkDurations struct {
 	Items []WorkDuration `json:"items" maxItems:"100" doc:"Durations. The cloud uses the first entry that matches"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r WorkDurations) Validate() error {
 	var c checks
 	if len(r.Items) > 100 {

@@ -148,8 +148,8 @@ type CreateInstance struct {
 	UserData string `json:"userData,omitempty" maxLength:"16384" doc:"User data that the instance reads from its metadata service; at most 16 KiB"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateInstance) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -172,8 +172,8 @@ type UpdateInstance struct {
 	Labels map[string]string `json:"labels" doc:"All labels. The cloud removes labels that are not in this list"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r UpdateInstance) Validate() error {
 	var c checks
 	c.labels(r.Labels)

@@ -148,8 +148,8 @@ func CheckMetadataTreeName(name string) error {
 	return c.err()
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r SetMetadataTree) Validate() error {
 	var c checks
 	c.labels(r.Labels)

@@ -145,8 +145,8 @@ type UpdateNetwork struct {
 	NetworkSpec
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateNetwork) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -157,8 +157,8 @@ func (r CreateNetwork) Validate() error {
 	return c.err()
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r UpdateNetwork) Validate() error {
 	var c checks
 	c.labels(r.Labels)

@@ -73,8 +73,8 @@ type SetQuota struct {
 // maxQuota bounds a limit, so that the sum of two limits does not overflow.
 const maxQuota = 1 << 40
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r SetQuota) Validate() error {
 	var c checks
 	if r.Limit != nil && (*r.Limit < 0 || *r.Limit > maxQuota) {

@@ -49,8 +49,8 @@ type UpdateRecord struct {
 	Document json.RawMessage   `json:"document" doc:"JSON document of any JSON type, at most 64 KiB"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateRecord) Validate() error {
 	var c checks
 	c.recordName(r.Name)
@@ -60,8 +60,8 @@ func (r CreateRecord) Validate() error {
 	return c.err()
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r UpdateRecord) Validate() error {
 	var c checks
 	if r.Name != "" {

@@ -31,8 +31,8 @@ type CreateRepository struct {
 // specification.
 var repositoryRE = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateRepository) Validate() error {
 	var c checks
 	c.repository("name", r.Name)

@@ -109,8 +109,8 @@ const (
 
 var permissionRE = regexp.MustCompile(`^(@read|@write|[A-Za-z0-9*]{1,64}(\.[A-Za-z0-9*]{1,64})?)$`)
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateRole) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -155,8 +155,8 @@ type CreateRoleBinding struct {
 	AllProjects    bool              `json:"allProjects,omitempty" doc:"Whether the binding covers all projects and the operations on the whole cloud"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateRoleBinding) Validate() error {
 	var c checks
 	c.name("name", r.Name)

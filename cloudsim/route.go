@@ -76,8 +76,8 @@ type CreateRoute struct {
 	NextHop     InstanceID        `json:"nextHop" maxLength:"128" doc:"Id of the next hop, an instance in the network" example:"i-000001"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateRoute) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -22,8 +22,8 @@ type CreateServiceAccount struct {
 	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Purpose, for people"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateServiceAccount) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -76,8 +76,8 @@ type CreateSnapshot struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateSnapshot) Validate() error {
 	var c checks
 	c.name("name", r.Name)

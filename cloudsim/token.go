@@ -31,8 +31,8 @@ type CreateToken struct {
 	TTLSeconds     int64     `json:"ttlSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Lifetime in seconds; 0 or absent if the token does not expire"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateToken) Validate() error {
 	var c checks
 	if r.ServiceAccount == "" {

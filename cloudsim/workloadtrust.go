@@ -42,8 +42,8 @@ type CreateWorkloadTrust struct {
 	Account string `json:"account" minLength:"1" maxLength:"128" example:"puller" doc:"Service account of the cloud (id or name) that the workload authenticates as"`
 }
 
-// Validate checks the request without the cloud's state. It returns an Invalid
-// error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. It
+// returns an Invalid error that names the invalid fields.
 func (r CreateWorkloadTrust) Validate() error {
 	var c checks
 	c.name("name", r.Name)
