@@ -103,7 +103,7 @@ func unprivilegedStart() string {
 	return fmt.Sprintf(" (net.ipv4.ip_unprivileged_port_start is %s)", strings.TrimSpace(string(raw)))
 }
 
-// explain returns the reason why a port cannot be opened, and advice for the user.
+// explain returns the reason why the data plane cannot open a port, and advice for the user.
 func explain(err error, ip string, port int) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -140,8 +140,8 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// Run forwards for every load balancer of the cloud until ctx ends. It returns when every
-// listener, probe and connection is closed, at most ShutdownGrace after the end of ctx.
+// Run forwards for every load balancer of the cloud until ctx ends. It returns when it has closed
+// every listener, probe and connection. This takes at most ShutdownGrace after the end of ctx.
 //
 // Run fails if cfg is not valid, or if the cloud refuses access before the first list. If the
 // cloud fails after the first list, Run continues with the last known state. It repeats the

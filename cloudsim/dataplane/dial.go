@@ -31,7 +31,7 @@ func newDialPolicy(c Config) *dialPolicy {
 	return &dialPolicy{instances: c.Instances, networks: c.Networks, host: hostnet.Addresses}
 }
 
-// check returns an error if connecting to ip is not allowed.
+// check returns an error if the policy does not allow connections to ip.
 func (p *dialPolicy) check(ip netip.Addr) error {
 	if contains(p.instances, ip) {
 		return nil

@@ -16,10 +16,10 @@ type slot struct {
 	at     int     // index in the queue; -1 while the target takes no connections
 }
 
-// queue is a heap of the targets that may be chosen, next target first. The order is by
-// connections divided by weight, then by the fields turn and order of the slot. A turn of a
-// target with a small weight lasts longer than a turn of a target with a large weight. Choosing a
-// target and releasing it take O(log targets).
+// queue is a heap of the targets that the balancer may choose. The first target is the next choice.
+// The order is by connections divided by weight, then by the fields turn and order of the slot. A
+// turn of a target with a small weight lasts longer than a turn of a target with a large weight.
+// Choosing a target and releasing it take O(log targets).
 type queue struct {
 	slots []*slot
 	now   float64 // virtual time: the turn of the latest chosen slot
@@ -61,9 +61,9 @@ func (q *queue) Pop() any {
 }
 
 // set adds s to the queue or removes s from the queue. If s was in the queue and stays in the
-// queue, set moves s to its new place in the order, because the target of s may have changed.
-// When the function set adds s to the queue, s gets the present virtual time. So this slot
-// does not wait for a whole round, and does not get the turns that it missed.
+// queue, set moves s to its new place in the order. The place is new because the target of s may
+// have changed. When the function set adds s to the queue, s gets the present virtual time. So this
+// slot does not wait for a whole round, and does not get the turns that it missed.
 func (q *queue) set(s *slot, in bool) {
 	switch {
 	case in && s.at < 0:

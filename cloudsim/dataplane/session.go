@@ -81,9 +81,8 @@ func (b *balancer) dialFailed(t *target) {
 	t.failedDials++
 }
 
-// retry releases the target of c, which could not be reached, and chooses a target that is not in
-// tried. If err is nil, the cause is a change of the rules, so retry does not count a failed
-// dial.
+// retry releases the target of c, and chooses another target that is not in tried. If err is nil,
+// the cause is a change of the rules, so retry does not count a failed dial.
 func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, err error) (choice, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -133,8 +133,8 @@ func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	}
 }
 
-// A load with the option recordsOnly does not change the data of disks and snapshots, even if these
-// disks and snapshots were not ready at the time of the save.
+// A load with the option recordsOnly does not change the data of disks and snapshots. This is true
+// even if the disks and snapshots were not ready at the time of the save.
 func TestRecordsLeaveData(t *testing.T) {
 	dir := t.TempDir()
 	engines := make(chan *engine.Engine, 1)
