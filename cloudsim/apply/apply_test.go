@@ -182,8 +182,8 @@ func TestApplyChecksFirst(t *testing.T) {
 	}
 }
 
-// TestApplyTargets proves that the target of a hold or a fault is a resource of the matching
-// kind, even if resources of other kinds have the same name.
+// TestApplyTargets proves that the target of a hold or a fault is a resource of the matching kind.
+// Resources of other kinds may have the same name.
 func TestApplyTargets(t *testing.T) {
 	cl := cloudtest.Start(t)
 	applyText(t, cl, `

@@ -134,8 +134,9 @@ var faultKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
 }
 
-// injectedFault returns the error of a fault's effect. The caller gets the message of the fault unchanged,
-// even for the kind internal, because the author of the fault wrote the message for the caller.
+// injectedFault returns the error of a fault's effect. Even for the kind internal, the caller gets
+// the message of the fault unchanged. The reason is that the author of the fault wrote the message
+// for the caller.
 func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := faultKind[e.Type]

@@ -50,9 +50,9 @@ func endSpan(span trace.Span, r *http.Request, x *exchange, status int) {
 	span.End()
 }
 
-// logRequest logs one line about an ended request. The level depends on the status if
-// LogRequests is set, and is debug otherwise. The line contains no header, query or body of
-// the caller, because these may contain secrets.
+// logRequest logs one line about an ended request. If LogRequests is set, the log level depends on
+// the status. Otherwise the level is debug. The line contains no header, query or body of the
+// caller, because these may contain secrets.
 func (a *api) logRequest(r *http.Request, x *exchange, status int, took time.Duration) {
 	level := slog.LevelDebug
 	if a.logRequests {

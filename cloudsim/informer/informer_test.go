@@ -292,7 +292,7 @@ func TestBackoff(t *testing.T) {
 
 // TestListsOfTwoMoments proves that the lists of two kinds may have different revisions. Run
 // ignores events that are older than the list of their kind. It calls OnSync only when the watch
-// has reached both revisions.
+// has reached the revisions of both lists.
 func TestListsOfTwoMoments(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &scripted{list: func() (informer.Listed, error) {

@@ -58,9 +58,9 @@ type guard struct {
 }
 
 // admit reads the bearer token of a request. It stores the error of an invalid
-// token in the session. The guard refuses such a request only when the request
-// first accesses a repository, because the challenge in the answer must name
-// the scope of this access.
+// token in the session. The guard refuses a request with an invalid token only
+// when the request first accesses a repository. The reason is that the challenge
+// in the answer must name the scope of this access.
 func (g *guard) admit(r *http.Request) *session {
 	s := &session{requestID: requestID(r)}
 	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")

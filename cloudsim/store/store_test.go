@@ -223,8 +223,8 @@ func TestOneEventOfAnInstant(t *testing.T) {
 }
 
 // TestBatchIsolatesFailures proves that the store discards the changes of a
-// function that fails, and keeps the changes of the other functions in the same
-// batch.
+// function that fails. The store keeps the changes of the other functions in the
+// same batch.
 func TestBatchIsolatesFailures(t *testing.T) {
 	s := temp(t)
 	boom := errors.New("boom")
