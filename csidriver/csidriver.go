@@ -175,7 +175,8 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 		log.Info("serving CSI", "driver", name, "mode", cfg.Mode, "socket", socket)
 		parts = append(parts, func(ctx context.Context) error { return serve(ctx, srv, ln) })
 		if cfg.Node.RegistrationDir != "" {
-			parts = append(parts, func(ctx context.Context) error { return register(ctx, log, cfg.Node, name, socket) })
+			r := Registration{Endpoint: "unix://" + socket, Dir: cfg.Node.RegistrationDir, KubeletSocketDir: cfg.Node.KubeletSocketDir}
+			parts = append(parts, func(ctx context.Context) error { return r.register(ctx, log, name) })
 		}
 	}
 	if n := halves.node; n != nil && cfg.Node.Instance == "" {

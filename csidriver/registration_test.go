@@ -75,6 +75,57 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
+// TestRegister proves that Register waits for a driver of another project, and
+// registers the driver under the name that the driver itself returns.
+func TestRegister(t *testing.T) {
+	dir, registry := t.TempDir(), t.TempDir()
+	cfg := Default()
+	cfg.Name, cfg.Mode, cfg.Cloud, cfg.Endpoint = "csi.example.com", ModeController, cloudtest.Start(t), "unix://"+filepath.Join(dir, "csi.sock")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 2)
+	go func() {
+		done <- Register(ctx, slog.New(slog.DiscardHandler), Registration{Endpoint: cfg.Endpoint, Dir: registry, KubeletSocketDir: "/seen/by/kubelet"})
+	}()
+	go func() { done <- Run(ctx, slog.New(slog.DiscardHandler), cfg) }()
+	socket := filepath.Join(registry, "csi.example.com-reg.sock")
+	info, err := registration.NewRegistrationClient(dial(t, socket)).GetInfo(t.Context(), &registration.InfoRequest{})
+	if err != nil || info.GetType() != "CSIPlugin" || info.GetName() != "csi.example.com" || info.GetEndpoint() != "/seen/by/kubelet/csi.sock" {
+		t.Errorf("got %v, %v", info, err)
+	}
+	cancel()
+	if err := errors.Join(<-done, <-done); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(socket); !os.IsNotExist(err) {
+		t.Errorf("the socket still exists: %v", err)
+	}
+}
+
+// Register ends without an error if its context ends before the driver answers. It
+// refuses invalid fields.
+func TestRegisterRefuses(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	good := Registration{Endpoint: "unix://" + filepath.Join(t.TempDir(), "csi.sock"), Dir: t.TempDir()}
+	if err := Register(ctx, slog.New(slog.DiscardHandler), good); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		r    Registration
+		want string
+	}{
+		{Registration{Endpoint: "/run/csi.sock", Dir: "/a"}, "--endpoint"},
+		{Registration{Endpoint: "unix://csi.sock", Dir: "/a"}, "--endpoint"},
+		{Registration{Endpoint: "unix:///csi.sock", Dir: "a"}, "--kubelet-registration-dir"},
+		{Registration{Endpoint: "unix:///csi.sock", Dir: "/a", KubeletSocketDir: "b"}, "--kubelet-socket-dir"},
+	} {
+		err := Register(t.Context(), slog.New(slog.DiscardHandler), c.r)
+		if !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: got %v, want an error about %s", c.r, err, c.want)
+		}
+	}
+}
+
 // TestHealth proves that a driver is alive but not ready if its cloud is down
 // or hangs. The driver stays alive, because a restart would not repair the
 // cloud.

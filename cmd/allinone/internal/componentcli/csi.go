@@ -59,7 +59,7 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 			return f.run(cmd.Context(), logging.New(e.Stderr, logging.Level(f.verbose), f.logFormat))
 		},
 	}
-	cmd.AddCommand(newCSITranslateCommand(e))
+	cmd.AddCommand(newCSITranslateCommand(e), newCSIRegisterCommand(e))
 	fl := cmd.Flags()
 	fl.StringVar(&f.Endpoint, "endpoint", "unix:///run/csi.sock", "socket to serve on")
 	fl.StringVar((*string)(&f.Mode), "mode", string(f.Mode), "services to run: controller, node or all")
@@ -101,4 +101,29 @@ func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
 		f.Node.Instance = cloudsim.InstanceID(f.instance)
 	}
 	return cli.Advise(cl, csidriver.Run(ctx, log, f.Config))
+}
+
+func newCSIRegisterCommand(e cli.Env) *cobra.Command {
+	r := csidriver.Registration{Dir: "/var/lib/kubelet/plugins_registry"}
+	logFormat := logging.Text
+	cmd := &cobra.Command{
+		Use:   "register --endpoint unix://SOCKET",
+		Short: "Register a CSI driver of another project with the kubelet",
+		Long: `Register a CSI driver of another project with the kubelet of this machine, in place of
+the sidecar node-driver-registrar. The command waits until the driver answers, and reads
+the name of the driver. The driver is registered until the command ends.
+
+A node of 'allinone csi' registers itself: see --kubelet-registration-dir.`,
+		Example: `  allinone csi register --endpoint unix:///var/lib/kubelet/plugins/csi.hetzner.cloud/csi.sock`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return csidriver.Register(cmd.Context(), logging.New(e.Stderr, logging.Level(false), logFormat), r)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&r.Endpoint, "endpoint", "", "socket of the driver, such as unix:///var/lib/kubelet/plugins/NAME/csi.sock")
+	fl.StringVar(&r.Dir, "kubelet-registration-dir", r.Dir, "folder of the kubelet for registrations")
+	fl.StringVar(&r.KubeletSocketDir, "kubelet-socket-dir", "", "path of the endpoint's folder in the kubelet's filesystem, if the path differs there")
+	fl.Var(&logFormat, "log-format", "log as text or json")
+	return cmd
 }
