@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/lab"
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
@@ -105,12 +107,21 @@ func (p *plan) serverIPs() []net.IP {
 // ranges. For hollow nodes kube-controller-manager assigns the ranges, and there are no
 // routes. For real nodes the cloud's network assigns a range to each new instance. The
 // cloud controller manager then writes the range into the Node and a route into the
-// cloud's route table.
+// cloud's route table. Other cloud controller managers do not write ranges, so
+// kube-controller-manager then assigns the ranges of real nodes too. Their routes lead to
+// the pods of the VPC. The host also has a route there, so the lab permits all ranges.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil
 	}
 	pods := "--cluster-cidr=" + p.networks.Pods
+	if p.CCM == NoCCM {
+		var ranges []string
+		for _, r := range cloudsim.DefaultNetworkRanges() {
+			ranges = append(ranges, r.String())
+		}
+		return []string{"--network-ranges=" + strings.Join(ranges, ",")}, []string{"--allocate-node-cidrs", pods}, nil
+	}
 	return []string{"--pod-range=" + p.networks.Pods}, []string{"--allocate-node-cidrs=false", pods},
 		[]string{"--allocate-node-cidrs", "--cidr-allocator-type=CloudAllocator", "--configure-cloud-routes", pods, "--route-reconciliation-period=10s"}
 }
