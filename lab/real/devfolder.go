@@ -95,7 +95,8 @@ func unmountDev(f folder) error {
 	return nil
 }
 
-// isMounted reports whether a path is the root of a file system in memory.
+// isMounted reports whether a file system is mounted at a path. It returns false if the path does
+// not exist.
 func isMounted(at string) bool {
 	var here, above unix.Stat_t
 	return unix.Lstat(at, &here) == nil && unix.Lstat(filepath.Dir(at), &above) == nil && here.Dev != above.Dev

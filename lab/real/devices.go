@@ -149,7 +149,7 @@ func (d *devices) state() (now cloudsim.ReportDevices, known bool) {
 	for id, err := range d.failed {
 		if err != nil {
 			r := all[id]
-			r.Disk, r.Error = id, err.Error()[:min(len(err.Error()), cloudsim.MaxDeviceError)]
+			r.Disk, r.Error = id, clip(err.Error(), cloudsim.MaxDeviceError)
 			all[id] = r
 		}
 	}
@@ -158,6 +158,14 @@ func (d *devices) state() (now cloudsim.ReportDevices, known bool) {
 		now.Devices = append(now.Devices, all[id])
 	}
 	return now, known
+}
+
+// clip returns the first n bytes of s. If they end within a character, it omits this character.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
 }
 
 func isReadOnly(d cloudsim.Disk, id cloudsim.InstanceID) bool {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -286,5 +287,23 @@ func TestCleanDevices(t *testing.T) {
 	}
 	if err := unix.Access(d.folder.path("dev", "null"), unix.F_OK); err == nil {
 		t.Error("the machine's /dev still has devices")
+	}
+}
+
+// A report about a disk with a long error is valid: the cloud's limit does not divide a character.
+func TestLongDeviceError(t *testing.T) {
+	h := &hypervisor{cfg: Config{Name: "cloudsim-test"}}
+	h.attached.replace([]cloudsim.Disk{{ID: "disk-000001", Attachments: []cloudsim.Attachment{{Instance: "i-000001"}}}})
+	d := h.newDevices("i-000001", folder(t.TempDir()), cgroup{}, slog.New(slog.DiscardHandler))
+	d.failed["disk-000001"] = errors.New("x" + strings.Repeat("ü", cloudsim.MaxDeviceError))
+	now, known := d.state()
+	if !known || len(now.Devices) != 1 {
+		t.Fatalf("got the report %v, %v", now, known)
+	}
+	if got := now.Devices[0].Error; !utf8.ValidString(got) || len(got) != cloudsim.MaxDeviceError-1 {
+		t.Errorf("got an error of %d bytes, valid: %v", len(got), utf8.ValidString(got))
+	}
+	if err := now.Validate(); err != nil {
+		t.Error(err)
 	}
 }

@@ -447,7 +447,7 @@ func filter(text, program string, args ...string) (string, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, lastLines(errs.String(), 1))
+		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, firstLines(errs.String(), 3))
 	}
 	return out.String(), nil
 }

@@ -241,3 +241,12 @@ func TestIPv6Ranges(t *testing.T) {
 		t.Errorf("two labs have the range %s", n.vpc6())
 	}
 }
+
+// An error of a program contains the first lines of its output, because nft prints the reason in
+// the first line.
+func TestFilterError(t *testing.T) {
+	_, err := filter("", "sh", "-c", "for i in one two three four; do echo $i >&2; done; exit 1")
+	if err == nil || !strings.HasSuffix(err.Error(), ": one\ntwo\nthree") {
+		t.Errorf("got the error %q", err)
+	}
+}

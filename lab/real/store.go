@@ -266,6 +266,13 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
+// firstLines returns the first n lines of a message. Programs such as nft print the error in the
+// first line. The other lines show the position of the error.
+func firstLines(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[:min(n, len(lines))], "\n")
+}
+
 // clone copies a store to a machine's disk. It creates folders, and makes hard links to files.
 // It copies databases, because containerd writes into them. The final rename makes the
 // complete copy appear in one step.

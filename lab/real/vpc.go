@@ -240,8 +240,8 @@ func (v *vpc) routerRoutes() error {
 }
 
 // destroyVPC ends the internet access of the VPC. It deletes the link of the host, and the
-// namespace that is mounted at the path in the parameter file. The kernel deletes the contents of the namespace later. A
-// missing namespace or link is no error.
+// namespace that is mounted at the path in the parameter file. The kernel deletes the contents
+// of the namespace later. A missing namespace or link is no error.
 func destroyVPC(file, link string) error {
 	if err := errors.Join(closeInternet(link), forgetAnswers(link)); err != nil {
 		return err
