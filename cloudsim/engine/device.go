@@ -63,8 +63,8 @@ func (e *Engine) setDevices(ctx context.Context, id cloudsim.InstanceID, reports
 	return i, err
 }
 
-// reportedDisk stores a disk whose devices may have changed. If the operation of the
-// disk waited only for this change, reportedDisk completes the operation.
+// reportedDisk stores a disk after a report about its devices. If an operation of the
+// disk waited only for this report, reportedDisk completes the operation.
 func (e *Engine) reportedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if d.State != cloudsim.DiskAttaching && d.State != cloudsim.DiskDetaching {
 		return disks.Put(tx, d)
@@ -89,9 +89,10 @@ func putAfter(tx *store.Tx, d *cloudsim.Disk, err error) error {
 	return disks.Put(tx, d)
 }
 
-// awaitedDevice returns the attachment whose device a hypervisor must add or remove
-// before the work on the disk is complete. It returns nil if the work waits for no
-// device.
+// awaitedDevice returns an attachment that waits for a report of the hypervisor. An
+// attachment to a machine waits until the machine has the device of the disk. A
+// detachment waits until the machine no longer has this device. If no attachment of
+// the disk waits, awaitedDevice returns nil.
 func awaitedDevice(tx *store.Tx, d *cloudsim.Disk) (*cloudsim.Attachment, error) {
 	for n := range d.Attachments {
 		a := &d.Attachments[n]

@@ -31,7 +31,7 @@ const (
 	auditWatchPath = "/v1/audit/watch"
 )
 
-// endless reports whether a request to the path is a watch, whose answer has no end.
+// endless reports whether the path is that of a watch. The answer to a watch has no end.
 func endless(path string) bool { return slices.Contains([]string{watchPath, auditWatchPath}, path) }
 
 // These constants limit the number of open watches. The first limit is for the whole cloud. The
