@@ -29,7 +29,6 @@ func TestRealVolumes(t *testing.T) {
 	l.walk(t, []step{
 		{"driver registration", (*labRun).testVolumesRegister},
 		{"devices of attached disks", (*labRun).testVolumesDevices},
-		{"Hetzner's CSI driver", (*labRun).testVolumesHetzner},
 		{"node crash", (*labRun).testVolumesCrash},
 		{"snapshot restore and clone", (*labRun).testVolumesCopies},
 		{"expand and change class", (*labRun).testVolumesChange},
