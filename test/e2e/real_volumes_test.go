@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,11 +26,15 @@ func TestRealVolumes(t *testing.T) {
 	if err := os.WriteFile(catalogue, []byte(legacyZones), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant", "--catalogue", catalogue, "--serve-as", strings.Join(csidriver.LegacyNames(), ","), "--dialect", "hcloud")
+	up := func(l *labRun) {
+		l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant", "--catalogue", catalogue, "--serve-as", strings.Join(csidriver.LegacyNames(), ","), "--dialect", "hcloud")
+	}
+	up(l)
 	l.walk(t, []step{
 		{"driver registration", (*labRun).testVolumesRegister},
 		{"devices of attached disks", (*labRun).testVolumesDevices},
 		{"node crash", (*labRun).testVolumesCrash},
+		{"upgrade", func(l *labRun, t *testing.T) { l.testVolumesUpgrade(t, up) }},
 		{"snapshot restore and clone", (*labRun).testVolumesCopies},
 		{"expand and change class", (*labRun).testVolumesChange},
 		{"in-tree volumes", (*labRun).testVolumesInTree},
@@ -67,9 +72,8 @@ func (l *labRun) ready(pod string) {
 	l.untilPrints(pod+" is ready", "True", "get", "pod", pod, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 }
 
-// capacity returns the size in bytes of the filesystem on a pod's volume. It reads the size on the
-// pod's machine.
-func (l *labRun) capacity(pod string) int64 {
+// mounted returns the folder of a pod's volume, as the test sees it.
+func (l *labRun) mounted(pod string) string {
 	l.t.Helper()
 	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
 	uid := l.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
@@ -78,8 +82,15 @@ func (l *labRun) capacity(pod string) int64 {
 	if err != nil || len(found) != 1 {
 		l.t.Fatalf("mounts of %s: %v, %v", pod, found, err)
 	}
+	return found[0]
+}
+
+// capacity returns the size in bytes of the filesystem on a pod's volume. It reads the size on the
+// pod's machine.
+func (l *labRun) capacity(pod string) int64 {
+	l.t.Helper()
 	var s syscall.Statfs_t
-	if err := syscall.Statfs(found[0], &s); err != nil {
+	if err := syscall.Statfs(l.mounted(pod), &s); err != nil {
 		l.t.Fatal(err)
 	}
 	return int64(s.Blocks) * int64(s.Bsize) //nolint:unconvert // Bsize is an int32 on 32-bit machines
@@ -189,6 +200,111 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.kubectl("wait", "node", node, "--for=condition=Ready", "--timeout=90s")
 	l.kubectl("taint", "node", node, "node.kubernetes.io/out-of-service-")
 	l.reads("db-0")
+}
+
+// testVolumesUpgrade proves that a mounted volume keeps working while the lab is upgraded. If the lab
+// is killed, the machines continue to run. A pod then uses its volume without the lab, and with the
+// new lab. The driver on the machine may end at any time. After a stop of the lab, the machines boot
+// again, and the volume still has its data.
+func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
+	node := l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.spec.nodeName}")
+	machine, volume := l.machinePID(instanceOf[node]), l.mounted("db-0")
+	containers := func() string {
+		return l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.metadata.uid} {.status.containerStatuses[0].restartCount}")
+	}
+	reads := func(file string) string {
+		out, err := l.try(l.kubectlPath(), "exec", "db-0", "--", "/agnhost", "mounttest", "--file_content=/data/"+file)
+		if err != nil || !strings.Contains(out, "written "+file) {
+			return fmt.Sprint(out, err)
+		}
+		return ""
+	}
+	writes := func(file string) {
+		f, err := os.Create(filepath.Join(volume, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteString("written " + file)
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := containers()
+	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	writes("without-lab")
+	original := l.allinone
+	l.upgrade()
+	up(l)
+	if after := l.machinePID(instanceOf[node]); after != machine {
+		t.Fatalf("the pid of the machine changed to %d, from %d", after, machine)
+	}
+	writes("with-new-lab")
+	for _, file := range []string{"without-lab", "with-new-lab"} {
+		l.until("the pod reads "+file, func() string { return reads(file) })
+	}
+
+	driver := l.driverPID(node)
+	if err := syscall.Kill(driver, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	writes("without-driver")
+	l.until("the driver runs again", func() string {
+		if now := l.driverPID(node); now == 0 || now == driver {
+			return fmt.Sprint("its pid is ", now)
+		}
+		return ""
+	})
+	l.until("the pod reads without-driver", func() string { return reads("without-driver") })
+	if after := containers(); after != before {
+		t.Errorf("the pod changed to %q, from %q", after, before)
+	}
+
+	l.must(l.allinone, "down")
+	l.allinone = original // the copy exists only until the end of this step
+	up(l)
+	for _, file := range []string{"without-lab", "with-new-lab", "without-driver"} {
+		l.until("the pod reads "+file+" after a stop of the lab", func() string { return reads(file) })
+	}
+	if len(before) == 0 || containers() == before {
+		t.Error("the container of the pod runs although its machine ended")
+	}
+}
+
+// upgrade replaces the programs of the lab by copies in another folder, which are the new version.
+func (l *labRun) upgrade() {
+	l.t.Helper()
+	old, next := filepath.Dir(l.allinone), l.t.TempDir()
+	files, err := os.ReadDir(old)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.Name() == filepath.Base(l.allinone) {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(old, f.Name()), filepath.Join(next, f.Name())); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	program, err := os.ReadFile(l.allinone)
+	l.allinone = filepath.Join(next, filepath.Base(l.allinone))
+	if err := errors.Join(err, os.WriteFile(l.allinone, program, 0o755)); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// driverPID returns the pid of the CSI driver on the machine of a node, or 0.
+func (l *labRun) driverPID(node string) (pid int) {
+	for _, p := range l.processes() {
+		number, _, _ := strings.Cut(p, " ")
+		line, err := os.ReadFile("/proc/" + number + "/cmdline")
+		if err == nil && strings.Contains(string(line), "\x00csi\x00--mode=node\x00") && strings.Contains(string(line), "--node-instance="+instanceOf[node]+"\x00") {
+			_, _ = fmt.Sscan(number, &pid) // a name of a folder in /proc is a number
+		}
+	}
+	return pid
 }
 
 // claim returns a claim with the given size and data source, and a pod that uses the claim.
