@@ -70,7 +70,7 @@ fuzz: ## run each fuzz target for a few seconds
 	hack/fuzz 5s
 
 console-test: build ## test the web console in a real Chromium, also with a cluster (see CONTRIBUTING.md)
-	$(GO) -C test/console test -count=1 -timeout 15m .
+	$(GO) -C test/console test -count=1 -timeout 20m .
 
 screenshots: build ## write the pictures of the console in docs/howto (needs chromium)
 	CONSOLE_SCREENSHOTS=$(abspath docs/howto) $(GO) -C test/console test -count=1 -timeout 10m -run TestScreenshots .

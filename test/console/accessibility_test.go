@@ -41,37 +41,45 @@ func TestAccessibility(t *testing.T) {
 	c := scene(t)
 	p := open(t, browser(t), c.url+"/console/")
 	p.shows("Sign in to the console")
-	check := func(what string) {
-		t.Helper()
-		for _, look := range []struct {
-			name, scheme  string
-			width, factor int64 // of the size of the text
-		}{{"light", "light", 1440, 1}, {"dark", "dark", 1440, 1}, {"320 px", "light", 320, 1}, {"text of 200 %", "light", 1280, 2}} {
-			p.media("prefers-color-scheme", look.scheme)
-			p.size(look.width, 900)
-			command(p, cdppage.SetFontSizes, cdppage.SetFontSizesParams{FontSizes: &cdppage.FontSizes{Standard: 16 * look.factor, Fixed: 13 * look.factor}})
-			at := what + ", " + look.name
-			p.axe(at)
-			if wide := strings.Fields(p.eval("document.documentElement.scrollWidth + ' ' + innerWidth")); wide[0] != wide[1] {
-				t.Errorf("%s: the page has a width of %s pixels, its window %s", at, wide[0], wide[1])
-			}
-		}
-	}
-	check("sign-in")
+	p.accessible("sign-in")
 	p.do(chromedp.Navigate(c.link()))
 	p.shows("node-1")
 	p.press("node-3")
 	p.shows("instances.stop")
 	for _, view := range append(views, "object/loadBalancer/"+c.idOf("loadBalancer", "shop"), "resources/operation") {
 		p.visit(view)
-		check(view)
+		p.accessible(view)
 	}
 	p.eval("document.querySelector('main').focus()") // the dialog of an action that cannot be undone
 	p.press("Resources")
 	p.visit("object/instance/i-000003")
 	p.press("Delete…")
 	p.until("document.querySelector('dialog[open]') !== null")
-	check("dialog")
+	p.accessible("dialog")
+}
+
+// accessible checks the present view in light and dark, with a width of 320 pixels, and with text of twice
+// the size. Then it restores the first look.
+func (p *page) accessible(view string) {
+	p.t.Helper()
+	look := func(scheme string, width, factor int64) {
+		p.t.Helper()
+		p.media("prefers-color-scheme", scheme)
+		p.size(width, 900)
+		command(p, cdppage.SetFontSizes, cdppage.SetFontSizesParams{FontSizes: &cdppage.FontSizes{Standard: 16 * factor, Fixed: 13 * factor}})
+	}
+	for _, l := range []struct {
+		name, scheme  string
+		width, factor int64 // of the size of the text
+	}{{"light", "light", 1440, 1}, {"dark", "dark", 1440, 1}, {"320 px", "light", 320, 1}, {"text of 200 %", "light", 1280, 2}} {
+		look(l.scheme, l.width, l.factor)
+		at := view + ", " + l.name
+		p.axe(at)
+		if wide := strings.Fields(p.eval("document.documentElement.scrollWidth + ' ' + innerWidth")); wide[0] != wide[1] {
+			p.t.Errorf("%s: the page has a width of %s pixels, its window %s", at, wide[0], wide[1])
+		}
+	}
+	look("light", 1440, 1)
 }
 
 // axe checks the present view.
@@ -108,8 +116,14 @@ func (p *page) visible() {
 	}
 }
 
-// tab presses the Tab key until an element with a label has the focus.
+// tab presses the Tab key until an element has the focus whose label begins with a text.
 func (p *page) tab(label string) {
+	p.t.Helper()
+	p.tabTo(focus + ".startsWith(" + quote(label) + ")")
+}
+
+// tabTo presses the Tab key until a JavaScript expression about the element with the focus is true.
+func (p *page) tabTo(expression string) {
 	p.t.Helper()
 	for range 150 {
 		p.typed(kb.Tab)
@@ -117,11 +131,11 @@ func (p *page) tab(label string) {
 			continue // the focus went from the last element to the browser
 		}
 		p.visible()
-		if strings.HasPrefix(p.eval(focus), label) {
+		if p.eval(expression) == "true" {
 			return
 		}
 	}
-	p.t.Fatalf("the Tab key does not reach %q; the page shows:\n%s", label, p.text())
+	p.t.Fatalf("the Tab key does not reach an element with %s; the page shows:\n%s", expression, p.text())
 }
 
 // find types a name into the search field, which the key / opens, and waits for a hit.

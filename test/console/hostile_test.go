@@ -3,6 +3,8 @@ package console
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -25,16 +27,27 @@ func TestHostileText(t *testing.T) {
 	}
 	labels := map[string]any{"x": hostile, "kubernetes.io/service-name": hostile, "kubernetes.io/service-namespace": hostile}
 	for _, name := range []string{"node-1", "node-2", "node-3"} {
-		create("instances", map[string]any{"name": name, "zone": "sim-1a", "type": "small", "labels": labels})
+		create("instances", map[string]any{"name": name, "zone": "sim-1a", "type": "small", "labels": labels, "userData": hostile})
 	}
-	create("load-balancers", map[string]any{"name": "shop", "region": "sim-1", "healthCheck": map[string]any{"protocol": "tcp"}, "labels": labels, "listeners": []any{map[string]any{"protocol": "tcp", "port": 80, "targetPort": 30080}}})
+	create("load-balancers", map[string]any{"name": "shop", "region": "sim-1", "healthCheck": map[string]any{"protocol": "http", "path": "/" + hostile}, "labels": labels, "listeners": []any{map[string]any{"protocol": "tcp", "port": 80, "targetPort": 30080}}})
 	create("disks", map[string]any{"name": "data", "zone": "sim-1a", "type": "balanced", "sizeGiB": 1, "labels": labels})
+	create("snapshots", map[string]any{"name": "copy", "disk": c.idOf("disk", "data"), "labels": labels})
+	create("addresses", map[string]any{"name": "ip-1", "labels": labels})
+	create("networks", map[string]any{"name": "other", "ipv4": "10.10.0.0/16", "labels": labels})
+	create("subnets", map[string]any{"name": "other-a", "network": c.idOf("network", "other"), "zone": "sim-1a", "ipv4": "10.10.1.0/24", "labels": labels})
+	create("routes", map[string]any{"name": "office", "destination": "192.168.0.0/16", "nextHop": c.idOf("instance", "node-1"), "labels": labels})
+	create("holds", map[string]any{"name": "held", "kind": "disk", "verb": "delete", "labels": labels})
 	create("faults", map[string]any{"name": "broken", "match": map[string]any{"operation": "snapshots.create", "labels": map[string]any{"x": hostile}}, "effect": map[string]any{"type": "error", "message": hostile}})
 	p := open(t, browser(t), c.link())
-	for _, view := range append(views, "object/loadBalancer/"+c.idOf("loadBalancer", "shop"), "object/disk/"+c.idOf("disk", "data"), "object/fault/"+c.idOf("fault", "broken"),
-		"resources/loadBalancer", "object/instance/%3Cimg%20src=x%20onerror=window.owned=1%3E", "object/%3Cimg%20src=x%20onerror=window.owned=1%3E/x") {
+	all := slices.Clone(views)
+	for kind, name := range map[string]string{
+		"loadBalancer": "shop", "disk": "data", "fault": "broken", "snapshot": "copy", "address": "ip-1", "network": "other", "subnet": "other-a", "route": "office", "hold": "held",
+	} {
+		all = append(all, "resources/"+kind, "object/"+kind+"/"+c.idOf(kind, name))
+	}
+	for _, view := range append(all, "object/instance/%3Cimg%20src=x%20onerror=window.owned=1%3E", "object/%3Cimg%20src=x%20onerror=window.owned=1%3E/x") {
 		p.visit(view)
-		if view == "map" || view == "object/instance/i-000003" || view == "object/loadBalancer/"+c.idOf("loadBalancer", "shop") {
+		if view == "map" || strings.HasPrefix(view, "object/") && !strings.HasSuffix(view, "x") && !strings.HasSuffix(view, "E") { // the last two pages are of no object
 			p.shows(hostile)
 		}
 		if p.eval("window.owned") != "undefined" || p.eval("document.querySelectorAll('img, #app script').length") != "0" {

@@ -1,13 +1,20 @@
 package console
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/chromedp/chromedp/kb"
 )
 
 // lab is a cluster on a simulated cloud, with a console that watches both.
@@ -28,14 +35,14 @@ func startLab(t testing.TB, args ...string) *lab {
 	}
 	l := &lab{cloud: &cloud{t: t, bin: bin, dir: t.TempDir()}}
 	t.Cleanup(func() { _ = exec.Command(bin, "down", "--data-dir", l.dir).Run() })
-	l.do(append([]string{"up", "--detach", "--data-dir", l.dir, "--port-base", "0", "--network-proxy=false", "--volumes=false", "--profile", "instant"}, args...)...)
+	l.do(append([]string{"up", "--detach", "--data-dir", l.dir, "--port-base", "0", "--network-proxy=false", "--volumes=false", "--profile", "instant", "--timeout", "10m"}, args...)...)
 	l.url = l.shell(`. "$0/env" && echo "$CLOUDSIM_URL"`, l.dir)
 	token := l.shell(`. "$0/env" && cat "$CLOUDSIM_TOKEN_FILE"`, l.dir)
 	if err := os.WriteFile(filepath.Join(l.dir, "admin.token"), []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	addr := freeAddress(t)
-	own := exec.Command(bin, "console", "--listen", addr, "--cloud-url", l.url, "--token-file", filepath.Join(l.dir, "admin.token"), "--kubeconfig", filepath.Join(l.dir, "kubeconfig"))
+	own := exec.Command(bin, "console", "--listen", addr, "--cloud-url", l.url, "--token-file", filepath.Join(l.dir, "admin.token"), "--kubeconfig", filepath.Join(l.dir, "kubeconfig"), "--data-dir", l.dir)
 	if err := own.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -96,14 +103,183 @@ func (l *lab) link() string {
 	return l.do("console", "link", "--console-url", l.console)
 }
 
-// Each rule finds its difference between a real cloud and a real cluster within 2 s, and the difference
-// ends within 2 s after its repair. A healthy cluster has no difference.
-func TestDifferencesOfALab(t *testing.T) {
+// TestLab tests the console of a real cluster on a simulated cloud.
+func TestLab(t *testing.T) {
 	l := startLab(t)
 	p := open(t, browser(t), l.link())
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *lab, *page)
+	}{{"healthy", healthyLab}, {"keyboard", keyboardInLab}, {"traffic", trafficInLab}, {"hostile", hostileInLab}, {"differences", differencesInLab}} {
+		t.Run(part.name, func(t *testing.T) {
+			p.t, l.t = t, t
+			part.run(t, l, p)
+		})
+		p.t, l.t = t, t
+	}
+}
+
+// A healthy cluster has no difference. All views that show the cluster are accessible.
+func healthyLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
 	p.shows("No difference")
+	p.eval(`(window.differed = '', new MutationObserver(() => (window.differed ||= document.querySelector('.difference')?.innerText ?? '')).observe(document.body, { childList: true, subtree: true }), 0)`)
+	duration, err := time.ParseDuration(cmp.Or(os.Getenv("CONSOLE_SOAK"), "5s"))
+	if err != nil {
+		t.Fatalf("CONSOLE_SOAK: %v", err)
+	}
+	time.Sleep(duration) // the duration of the observation
+	if found := p.eval("differed"); found != "" {
+		t.Errorf("a healthy cluster has a difference: %s", found)
+	}
+	for _, view := range []string{"map", "differences", "resources/node", "logs"} {
+		p.visit(view)
+		p.accessible(view)
+	}
+}
 
+// A user does everything with the keyboard alone. The user stops a machine, and sees the difference appear and
+// disappear. Then the user breaks a load balancer with a lost reply, reads why on its page, and steps the
+// frozen clock.
+func keyboardInLab(t *testing.T, l *lab, p *page) {
+	open := func(view string) {
+		t.Helper()
+		p.tab(view)
+		p.typed(kb.Enter)
+		p.until("document.querySelector('nav[aria-label=Views] [aria-current=page]').innerText.startsWith(" + quote(view) + ")")
+	}
+	find := func(name string) {
+		t.Helper()
+		p.find(name)
+		p.typed(kb.Enter)
+		p.until("document.querySelector('main h1').innerText === " + quote(name))
+		p.visible()
+	}
+	open("Map")
+	p.tab("node-3")
+	p.typed(kb.Enter)
+	p.until("document.activeElement.id === 'panel'")
+	l.signal("ccm", syscall.SIGSTOP) // so that the difference lasts
+	p.tab("Stop")
+	p.typed(kb.Enter)
+	p.shows("expected: shutdown taint")
+	l.signal("ccm", syscall.SIGCONT)
+	p.until("!" + has("expected: shutdown taint"))
+	p.visible()
+	p.tab("Start")
+	p.typed(kb.Enter)
+	p.card("node-3", "running")
+
+	open("Break it")
+	p.tabTo("(document.activeElement.closest('.preset')?.innerText ?? '').startsWith('lost-reply') && document.activeElement.innerText === 'Switch on'")
+	p.typed(kb.Enter)
+	p.shows("Fault lost-reply is active")
+	l.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
+	l.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=8080")
+	l.kubectl("wait", "service", "web", "--for=jsonpath={.status.loadBalancer.ingress[0].ip}", "--timeout=1m")
+	id, name := l.loadBalancer()
+	find(name)
+	var why struct {
+		Steps []struct{ Kind, Text, RequestID string }
+	}
+	if err := json.Unmarshal([]byte(l.do("cloud", "why", id, "-o", "json")), &why); err != nil || len(why.Steps) < 3 {
+		t.Fatalf("why: %+v, error %v", why, err)
+	}
+	for _, s := range why.Steps { // the call, its fault, its operation and the load balancer
+		p.shows(s.Text)
+		p.shows(s.RequestID)
+	}
+	p.shows("lost-reply")
+	p.shows("loadBalancers.create")
+
+	l.do("cloud", "durations", "set", "instance", "stop", "1m")
+	open("Time")
+	p.tab("Freeze")
+	p.typed(kb.Enter)
+	p.shows("The cloud's clock is frozen")
+	find("node-2")
+	p.tab("Stop")
+	p.typed(kb.Enter)
+	p.shows("stopping")
+	open("Time")
+	p.shows("stop node-2")
+	p.tab("Step to the next operation")
+	p.typed(kb.Enter)
+	p.shows("No operation waits")
+	p.tab("Resume")
+	p.typed(kb.Enter)
+	p.until("!" + has("The cloud's clock is frozen"))
+	l.do("cloud", "durations", "set", "instance", "stop", "0s")
+	l.do("cloud", "instances", "start", "node-2", "--wait")
+}
+
+// loadBalancer returns the id and the name of the only load balancer.
+func (l *lab) loadBalancer() (id, name string) {
+	l.t.Helper()
+	_, body := l.call(http.MethodGet, "/v1/load-balancers", l.secret(), "")
+	var list struct {
+		Items []struct{ ID, Name string }
+	}
+	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Items) != 1 {
+		l.t.Fatalf("load balancers: %s (error %v), want one", body, err)
+	}
+	return list.Items[0].ID, list.Items[0].Name
+}
+
+// The page of a load balancer shows its traffic. After a crash of a target, its edge says why.
+func trafficInLab(t *testing.T, l *lab, p *page) {
+	id, _ := l.loadBalancer()
+	url := "http://" + l.kubectl("get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}") + ":8080"
+	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: timeout}
+	get := func() error {
+		resp, err := hc.Get(url)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	}
+	l.until("the load balancer answers", func() bool { return get() == nil })
+	p.visit("object/loadBalancer/" + id)
+	ctx, cancel := context.WithCancel(t.Context())
+	var traffic sync.WaitGroup
+	traffic.Go(func() {
+		for ctx.Err() == nil {
+			_ = get() // the load balancer can drop a connection to the crashed target
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	p.until("/[1-9]\\d* new\\/s/.test(document.querySelector('[aria-label=Traffic]').innerText) && document.querySelector('.bar.flows') !== null")
+	l.do("cloud", "instances", "crash", "node-1")
+	p.until("[...document.querySelectorAll('[aria-label=Traffic] .t')].some((e) => e.innerText.startsWith('node-1') && e.innerText.includes('unhealthy') && e.nextElementSibling?.matches('.reason'))")
+	cancel()
+	traffic.Wait()
+	l.do("cloud", "instances", "reboot", "node-1", "--wait")
+}
+
+// Hostile texts in objects of the cluster are shown as text.
+func hostileInLab(t *testing.T, l *lab, p *page) {
+	raw, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-8"}, "spec": map[string]any{"providerID": hostile}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.create(string(raw))
+	p.visit("resources/node")
+	p.shows(hostile)
+	for _, view := range []string{"map", "differences", "object/node/node-8"} {
+		p.visit(view)
+		p.shows("node-8")
+		if p.eval("window.owned") != "undefined" || p.eval("document.querySelectorAll('img, #app script').length") != "0" {
+			t.Fatalf("%s: a hostile text became a part of the page", view)
+		}
+	}
+	l.kubectl("delete", "node", "node-8", "--ignore-not-found") // the CCM can be faster
+}
+
+// Each rule finds its difference between a real cloud and a real cluster within 2 s, and the difference
+// ends within 2 s after its repair.
+func differencesInLab(t *testing.T, l *lab, p *page) {
+	p.visit("differences")
+	p.shows("No difference")
 	kubectl := func(args ...string) func() { return func() { l.kubectl(args...) } }
 	do := func(args ...string) func() { return func() { l.do(append([]string{"cloud"}, args...)...) } }
 	const cloudprovider = "node.cloudprovider.kubernetes.io/"
