@@ -87,7 +87,7 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 	a.routes()
 	a.huma.OpenAPI().Components.Schemas.(schemas).fillShapes()
 	a.plainRoutes(routers.others(), cfg)
-	return a.middleware(cfg.Transcript.transcribe(routers))
+	return a.middleware(compress(cfg.Transcript.transcribe(routers)))
 }
 
 func openAPI(version string) huma.Config {

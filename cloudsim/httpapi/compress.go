@@ -1,0 +1,27 @@
+package httpapi
+
+import (
+	"compress/gzip"
+	"net/http"
+
+	"github.com/klauspost/compress/gzhttp"
+)
+
+// minCompressed is the size in bytes from which the API compresses an answer. Below this size, the
+// compression takes longer than the transfer on this machine. kube-apiserver uses the same size.
+const minCompressed = 128 << 10
+
+// compress compresses large answers in JSON with gzip, if the caller accepts gzip. It does not change
+// watches, because each of their lines must arrive at once.
+func compress(next http.Handler) http.Handler {
+	wrap, _ := gzhttp.NewWrapper( // the options are valid
+		gzhttp.MinSize(minCompressed), gzhttp.ContentTypes([]string{"application/json"}), gzhttp.EnableZstd(false), gzhttp.CompressionLevel(gzip.BestSpeed))
+	zipped := wrap(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && !endless(r.URL.Path) {
+			zipped.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
