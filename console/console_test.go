@@ -2,10 +2,13 @@ package console_test
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -208,6 +211,83 @@ func TestLinks(t *testing.T) {
 	for _, c := range []string{code, "wrong", ""} {
 		if status, _ := post(t, url+"/console/session", "", `{"code":"`+c+`"}`); status != http.StatusUnauthorized {
 			t.Errorf("code %q: status %d", c, status)
+		}
+	}
+}
+
+// A code is valid for two minutes.
+func TestOldCode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := cloudtest.Start(t, cloudtest.InBubble())
+		c := console.New(slog.New(slog.DiscardHandler), console.Config{Cloud: cloud})
+		ask := func(path, body string) *httptest.ResponseRecorder {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
+			r.Header.Set("Authorization", "Bearer "+secretOf(t, cloud))
+			w := httptest.NewRecorder()
+			c.ServeHTTP(w, r)
+			return w
+		}
+		for age, want := range map[time.Duration]int{2*time.Minute - time.Second: http.StatusOK, 2*time.Minute + time.Second: http.StatusUnauthorized} {
+			var link console.Link
+			if w := ask("/console/links", "{}"); json.Unmarshal(w.Body.Bytes(), &link) != nil || link.Path == "" {
+				t.Fatalf("link: status %d: %s", w.Code, w.Body)
+			}
+			_, code, _ := strings.Cut(link.Path, "#c=")
+			time.Sleep(age)
+			if w := ask("/console/session", `{"code":"`+code+`"}`); w.Code != want {
+				t.Errorf("code after %s: status %d, want %d: %s", age, w.Code, want, w.Body)
+			}
+		}
+	})
+}
+
+// A compressed stream decodes to the same lines as a plain stream, for viewers that come at different times.
+func TestCompressedScene(t *testing.T) {
+	t.Parallel()
+	cloud := cloudtest.Start(t)
+	url := start(t, cloud, nil)
+	secret := secretOf(t, cloud)
+	read := func(accept string) *bufio.Scanner {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/console/scene", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+secret)
+		req.Header.Set("Accept-Encoding", accept)
+		resp, err := (&http.Client{Transport: &http.Transport{DisableCompression: true}}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		var body io.Reader = resp.Body
+		if accept == "gzip" {
+			if body, err = gzip.NewReader(resp.Body); err != nil || resp.Header.Get("Content-Encoding") != "gzip" {
+				t.Fatalf("encoding %q, error %v", resp.Header.Get("Content-Encoding"), err)
+			}
+		}
+		lines := bufio.NewScanner(body)
+		lines.Buffer(nil, 1<<20)
+		return lines
+	}
+	streams := []*bufio.Scanner{read("identity"), read("gzip")}
+	for n := range 20 {
+		name := fmt.Sprint("disk-", n)
+		if _, err := cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: name, Zone: "sim-1a", Type: "balanced", SizeGiB: 1}); err != nil {
+			t.Fatal(err)
+		}
+		for i, lines := range streams {
+			for !strings.Contains(lines.Text(), `"name":"`+name+`"`) {
+				if !lines.Scan() {
+					t.Fatalf("stream %d ended before %s: %v", i, name, lines.Err())
+				}
+				if !json.Valid(lines.Bytes()) {
+					t.Fatalf("stream %d has the line %q", i, lines.Text())
+				}
+			}
+		}
+		if n == 10 {
+			streams = append(streams, read("gzip"), read("gzip"))
 		}
 	}
 }

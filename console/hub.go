@@ -72,6 +72,7 @@ type hub struct {
 	scene
 	viewers int
 	frames  []*frame // newest last; at most ringSize
+	whole   *frame   // snapshot for viewers that come before the next frame; nil: not yet made
 	seq     uint64   // sequence number of the newest frame
 	changed chan struct{}
 }
@@ -191,7 +192,7 @@ func (h *hub) watch(ctx context.Context) {
 	all.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.scene, h.frames = h.emptyScene(), nil
+	h.scene, h.frames, h.whole = h.emptyScene(), nil, nil
 }
 
 // awaitIdle returns when there have been no viewers for the time linger, or when ctx ends.
@@ -474,6 +475,7 @@ func (h *hub) build() {
 	if n := len(h.frames) - ringSize; n > 0 {
 		h.frames = slices.Clone(h.frames[n:])
 	}
+	h.whole = nil
 	h.seq++
 	close(h.changed)
 	h.changed = make(chan struct{})
@@ -481,7 +483,7 @@ func (h *hub) build() {
 
 // frame returns a frame without changes. The caller must hold mu.
 func (h *hub) frame(kind string, events []Event) *frame {
-	return &frame{events: events, differences: h.differences, encoded: map[access][]byte{}, head: head{
+	return &frame{events: events, differences: h.differences, encoded: map[encoding][]byte{}, head: head{
 		Type: kind, Boot: h.boot, Rev: h.rev, Now: time.Now(), Name: h.cfg.Name, Cloud: h.cloudState, Cluster: h.cluster, Clock: h.clock,
 		Viewers: h.viewers, Logs: h.cfg.Logs != nil,
 	}}
@@ -532,7 +534,10 @@ func (h *hub) next(seen uint64) (frames []*frame, last uint64, changed <-chan st
 	case missing <= uint64(len(h.frames)):
 		frames = slices.Clone(h.frames[uint64(len(h.frames))-missing:])
 	case h.synced:
-		frames = []*frame{h.snapshot()}
+		if h.whole == nil {
+			h.whole = h.snapshot()
+		}
+		frames = []*frame{h.whole}
 	default:
 		frames = []*frame{h.frame("delta", nil)}
 	}

@@ -1,7 +1,8 @@
 package console
 
 import (
-	"compress/gzip"
+	"bytes"
+	"compress/flate"
 	"encoding/json"
 	"errors"
 	"io"
@@ -51,7 +52,7 @@ type change struct {
 	deleted bool
 }
 
-// frame contains the changes of about 100 ms. Viewers with the same access share its encoding.
+// frame contains the changes of about 100 ms. Viewers with the same access share its encoded line.
 type frame struct {
 	head        head
 	differences []Difference // of all projects
@@ -59,16 +60,53 @@ type frame struct {
 	events      []Event
 
 	mu      sync.Mutex
-	encoded map[access][]byte
+	encoded map[encoding][]byte
+}
+
+// encoding selects a form of a frame's line: for viewers with an access, plain or compressed.
+type encoding struct {
+	access access
+	zip    bool
+}
+
+// gzipHeader begins a gzip stream (RFC 1952 section 2.3). The compressed lines of any frames can follow.
+var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
+
+// deflate compresses a text. The result refers only to itself and ends at a whole byte, so that each
+// viewer's stream can contain it at another place.
+func deflate(text []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w, err := flate.NewWriter(&out, flate.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(text); err != nil {
+		return nil, err
+	}
+	err = w.Flush()
+	return out.Bytes(), err
 }
 
 // encode returns the line for a viewer.
-func (f *frame) encode(a access) ([]byte, error) {
+func (f *frame) encode(e encoding) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if raw, ok := f.encoded[a]; ok {
-		return raw, nil
+	if line, ok := f.encoded[e]; ok {
+		return line, nil
 	}
+	line, err := f.marshal(e.access)
+	if err == nil && e.zip {
+		line, err = deflate(line)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.encoded[e] = line
+	return line, nil
+}
+
+// marshal returns the line for viewers with an access.
+func (f *frame) marshal(a access) ([]byte, error) {
 	l := line{head: f.head, Put: map[string][]json.RawMessage{}, Delete: map[string][]string{}}
 	l.Differences = []Difference{}
 	for _, d := range f.differences {
@@ -91,12 +129,7 @@ func (f *frame) encode(a access) ([]byte, error) {
 		}
 	}
 	raw, err := json.Marshal(l)
-	if err != nil {
-		return nil, err
-	}
-	raw = append(raw, '\n')
-	f.encoded[a] = raw
-	return raw, nil
+	return append(raw, '\n'), err
 }
 
 // viewer returns a client with the token of a request, and the rights of the token. If the token may not
@@ -136,13 +169,16 @@ func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "application/x-ndjson")
 	h.Set("Cache-Control", "no-store")
-	out := stream{rc: http.NewResponseController(w), w: w}
-	if acceptsGzip(r) {
+	out := stream{rc: http.NewResponseController(w), w: w, zip: acceptsGzip(r)}
+	if out.zip {
 		h.Set("Content-Encoding", "gzip")
-		out.zip = gzip.NewWriter(w)
-		out.w = out.zip
 	}
 	w.WriteHeader(http.StatusOK)
+	if out.zip {
+		if _, err := w.Write(gzipHeader); err != nil {
+			return // the viewer has left
+		}
+	}
 	check := time.NewTicker(recheck)
 	defer check.Stop()
 	for seen := uint64(0); ; {
@@ -158,7 +194,7 @@ func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 		case <-check.C:
 			me, err := as.WhoAmI(r.Context())
 			if k := cloudsim.KindOf(err); err != nil && (k == cloudsim.Unauthenticated || k == cloudsim.Denied) {
-				_ = out.raw([]byte(`{"type":"signedOut"}` + "\n")) // the stream ends in any case
+				_ = out.signedOut() // the stream ends in any case
 				return
 			}
 			if err == nil && accessOf(me) != a {
@@ -172,33 +208,40 @@ func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 type stream struct {
 	rc  *http.ResponseController
 	w   io.Writer
-	zip *gzip.Writer // nil: no compression
+	zip bool // the viewer accepts gzip
 }
 
 func (s stream) send(frames []*frame, a access) error {
 	for _, f := range frames {
-		raw, err := f.encode(a)
+		line, err := f.encode(encoding{a, s.zip})
 		if err != nil {
 			return err
 		}
-		if err := s.raw(raw); err != nil {
+		if err := s.write(line); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s stream) raw(b []byte) error {
+// signedOut tells the viewer that its token has ended.
+func (s stream) signedOut() error {
+	line := []byte(`{"type":"signedOut"}` + "\n")
+	if s.zip {
+		var err error
+		if line, err = deflate(line); err != nil {
+			return err
+		}
+	}
+	return s.write(line)
+}
+
+func (s stream) write(line []byte) error {
 	if err := s.rc.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
-	if _, err := s.w.Write(b); err != nil {
+	if _, err := s.w.Write(line); err != nil {
 		return err
-	}
-	if s.zip != nil {
-		if err := s.zip.Flush(); err != nil {
-			return err
-		}
 	}
 	return s.rc.Flush()
 }
