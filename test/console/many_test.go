@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -61,8 +62,8 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// With 5,000 instances and 100 changes per second, the page is usable and current, and its memory does
-// not grow. CONSOLE_SOAK is the duration of the changes.
+// With 5,000 instances and 100 changes per second, the page is usable and current, its memory does not
+// grow, and 300 other viewers get each change. CONSOLE_SOAK is the duration of the changes.
 func TestManyInstances(t *testing.T) {
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv("CONSOLE_SOAK"), "5s"))
 	if err != nil {
@@ -100,6 +101,12 @@ func TestManyInstances(t *testing.T) {
 	p.eval("document.querySelector('input[aria-label=\"Filter rows\"]').focus()")
 	p.typed("n-4999")
 	p.within(time.Second, "document.querySelectorAll('tbody tr[aria-rowindex]').length === 1")
+
+	lines, stop := c.viewers(t, 300)
+	defer stop()
+	change(duration)
+	c.until("each of 300 viewers has got many changes", func() bool { return slices.Min(counts(lines)) >= 5 })
+	p.until("document.querySelector('footer').innerText.includes('301 viewers')")
 }
 
 // counts returns the present values of counters.
