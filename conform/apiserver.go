@@ -70,7 +70,7 @@ func (s *APIServer) startAll(ctx context.Context, programs string) error {
 		{"kube-apiserver", "--etcd-servers=" + etcd, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]),
 			"--cert-dir=" + certs, "--token-auth-file=" + tokens, "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file=" + key, "--service-account-key-file=" + key,
-			"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none"},
+			"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--endpoint-reconciler-type=none"},
 	} {
 		if err := s.start(programs, p[0], p[1:]...); err != nil {
 			return err
@@ -138,14 +138,22 @@ func (s *APIServer) complete(ctx context.Context, cert string) error {
 	if _, err := kube.CoreV1().Namespaces().Get(ctx, leaseNamespace, metav1.GetOptions{}); err != nil {
 		return err // the API server creates this namespace after its start
 	}
+	s.Kubeconfig, err = kubeconfig(s.Admin, s.Admin.BearerToken)
+	return err
+}
+
+// kubeconfig returns the content of a kubeconfig file for the API server of config and a token.
+func kubeconfig(config *rest.Config, token string) ([]byte, error) {
 	const name = "conform"
-	s.Kubeconfig, err = clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: s.Admin.Host, CertificateAuthorityData: ca}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {Token: s.Admin.BearerToken}},
+	return clientcmd.Write(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{name: {
+			Server: config.Host, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData,
+			TLSServerName: config.ServerName, InsecureSkipTLSVerify: config.Insecure,
+		}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {Token: token}},
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
 		CurrentContext: name,
 	})
-	return err
 }
 
 // Stop ends the API server and deletes its data.

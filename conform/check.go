@@ -29,14 +29,21 @@ type Check struct {
 	exclusive bool
 	// restarts is true if the check needs a CCM that this package starts.
 	restarts bool
-	// run returns nil if the CCM passes.
+	// limits is the number of time limits that the check may take. 0 means 1.
+	limits int
+	// run returns nil if the CCM passes. A missingError means that the check is skipped.
 	run func(context.Context, *env) error
 }
 
 // Checks returns all checks in the order of the documentation.
 func Checks() []Check {
-	return slices.Concat(nodeChecks, loadBalancerChecks, routeChecks, operationChecks)
+	return slices.Concat(nodeChecks, loadBalancerChecks, featureChecks, routeChecks, operationChecks)
 }
+
+// missingError is the reason for a skip that a check finds only while it runs.
+type missingError string
+
+func (m missingError) Error() string { return string(m) }
 
 // needs returns a function for Check.missing. The function returns the text of the first
 // requirement that is not fulfilled.
@@ -68,6 +75,17 @@ var (
 	needsSourceRanges  = claim("sourceRanges", func(c Capabilities) bool { return c.SourceRanges })
 	needsUDP           = claim("udp", func(c Capabilities) bool { return c.UDP })
 	needsRoutes        = claim("routes", func(c Capabilities) bool { return c.Routes })
+	needsMixed         = claim("mixedProtocols", func(c Capabilities) bool { return c.MixedProtocols })
+	needsAffinity      = claim("sessionAffinity", func(c Capabilities) bool { return c.SessionAffinity })
+	needsDualStack     = claim("dualStack", func(c Capabilities) bool { return c.DualStack })
+	needsLocalTraffic  = claim("localTraffic", func(c Capabilities) bool { return c.LocalTraffic })
+	needsStaticIP      = claim("staticIP", func(c Capabilities) bool { return c.StaticIP != "" })
+	needsInternal      = claim("internalAnnotations", func(c Capabilities) bool { return len(c.InternalAnnotations) > 0 })
+	needsProxy         = claim("proxyAnnotations", func(c Capabilities) bool { return len(c.ProxyAnnotations) > 0 })
+	needsSharing       = claim("sharedAnnotations", func(c Capabilities) bool { return len(c.SharedAnnotations) > 0 })
+	needsElection      = claim("leaderElection", func(c Capabilities) bool { return c.LeaderElection })
+	needsMigration     = claim("leaderMigration", func(c Capabilities) bool { return c.LeaderMigration })
+	needsUser          = claim("user", func(c Capabilities) bool { return c.User != "" })
 	needsCalls         = claim("calls", func(c Capabilities) bool { return c.Calls })
 	needsAnyFault      = claim("faults", func(c Capabilities) bool { return len(c.Faults) > 0 })
 )

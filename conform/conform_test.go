@@ -1,12 +1,16 @@
 package conform_test
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,7 +66,8 @@ func run(t *testing.T, admin *rest.Config, bug fake.Bug, focus string, timeout t
 
 // TestFake runs all checks for a CCM without bugs.
 func TestFake(t *testing.T) {
-	r := run(t, startAPIServer(t), "", ".*", 15*time.Second)
+	t.Parallel()
+	r := run(t, startAPIServer(t), "", ".*", conform.DefaultTimeout)
 	if len(r.Results) != len(conform.Checks()) {
 		t.Errorf("got %d results, want %d", len(r.Results), len(conform.Checks()))
 	}
@@ -104,39 +109,75 @@ var bugs = map[fake.Bug][]string{
 	fake.RoutesNotDeleted:    {"route.delete"},
 	fake.EveryRoute:          {"route.foreign"},
 	fake.WriteAtStart:        {"ops.restart"},
+	fake.NewIsDeleted:        {"node.create-race"},
+	fake.NoBetaLabels:        {"node.labelrepair"},
+	fake.SlowCreation:        {"lb.abort"},
+	fake.OtherFinalizers:     {"lb.conflict"},
+	fake.DrainedNodes:        {"lb.drain"},
+	fake.SilentSCTP:          {"lb.unsupported"},
+	fake.OneProtocol:         {"lb.mixed"},
+	fake.NoAffinity:          {"lb.affinity"},
+	fake.SingleStack:         {"lb.dualstack"},
+	fake.NoInternal:          {"lb.internal"},
+	fake.NoStaticIP:          {"lb.ip"},
+	fake.NoLocalCheck:        {"lb.etp-local"},
+	fake.NoIPMode:            {"lb.ipmode"},
+	fake.SharedDeleted:       {"lb.sharing"},
+	fake.NoElection:          {"ops.leader"},
+	fake.NoMigration:         {"ops.migrate"},
+	fake.NoNodeDeletion:      {"ops.rbac", "node.deleted", "node.replaced"},
+	fake.Storm:               {"ops.throttle"},
+	fake.IdleWrites:          {"ops.budget"},
+	fake.SlowMetadata:        {"ops.slo"},
+	fake.MemoryOnly:          {"ops.restart", "ops.crash", "lb.orphan"},
 }
 
 // TestEachBugIsFound proves that each check fails for a CCM with the bug that the check looks for. It
 // also runs one check that the bug does not concern.
 func TestEachBugIsFound(t *testing.T) {
-	admin := startAPIServer(t)
-	for bug, red := range bugs {
-		t.Run(string(bug), func(t *testing.T) {
-			green := "node.unknown"
-			if slices.Contains(red, green) {
-				green = "lb.class"
-			}
-			timeout := 4 * time.Second
-			if bug == fake.Duplicate {
-				timeout = 12 * time.Second // upstream's controller repeats a failed call after 5 s
-			}
-			r := run(t, admin, bug, strings.Join(append(red, green), "|"), timeout)
-			for _, x := range r.Results {
-				want := conform.Fail
-				if x.ID == green {
-					want = conform.Pass
-				}
-				if x.Verdict != want {
-					t.Errorf("%s: got %s, want %s: %s", x.ID, x.Verdict, want, x.Reason)
-				}
-				if x.Verdict == conform.Fail && len(x.Timeline) == 0 {
-					t.Errorf("%s: the failure has no timeline", x.ID)
-				}
-			}
-			if len(r.Results) != len(red)+1 {
-				t.Errorf("got %d results, want %d", len(r.Results), len(red)+1)
+	t.Parallel()
+	todo := make(chan fake.Bug, len(bugs))
+	for bug := range bugs {
+		todo <- bug
+	}
+	close(todo)
+	var running sync.WaitGroup
+	for range 3 { // the tests mostly wait; each API server needs 300 MiB
+		admin := startAPIServer(t)
+		running.Go(func() {
+			for bug := range todo {
+				t.Run(string(bug), func(t *testing.T) { findBug(t, admin, bug, bugs[bug]) })
 			}
 		})
+	}
+	running.Wait()
+}
+
+// findBug runs the checks red, which must fail, and one other check, which must pass.
+func findBug(t *testing.T, admin *rest.Config, bug fake.Bug, red []string) {
+	green := "node.unknown"
+	if slices.Contains(red, green) {
+		green = "lb.class"
+	}
+	timeout := 4 * time.Second
+	if bug == fake.Duplicate || bug == fake.NoMigration {
+		timeout = 12 * time.Second // upstream's controller repeats a failed call after 5 s, and a Lease expires after 4 s
+	}
+	r := run(t, admin, bug, strings.Join(append(slices.Clone(red), green), "|"), timeout)
+	for _, x := range r.Results {
+		want := conform.Fail
+		if x.ID == green {
+			want = conform.Pass
+		}
+		if x.Verdict != want {
+			t.Errorf("%s: got %s, want %s: %s", x.ID, x.Verdict, want, x.Reason)
+		}
+		if x.Verdict == conform.Fail && len(x.Timeline) == 0 && x.ID != "ops.rbac" { // it has no objects
+			t.Errorf("%s: the failure has no timeline", x.ID)
+		}
+	}
+	if len(r.Results) != len(red)+1 {
+		t.Errorf("got %d results, want %d", len(r.Results), len(red)+1)
 	}
 }
 
@@ -158,6 +199,80 @@ func TestEveryCheckCanFail(t *testing.T) {
 	}
 }
 
+// badDriver is a cloud whose calls are wrong.
+type badDriver struct {
+	*fake.Cloud
+	create func(context.Context, conform.Machine) (conform.Machine, error)
+	remove func(context.Context, string) error
+}
+
+func (d badDriver) CreateMachine(ctx context.Context, m conform.Machine) (conform.Machine, error) {
+	if d.create == nil {
+		return d.Cloud.CreateMachine(ctx, m)
+	}
+	return d.create(ctx, m)
+}
+
+func (d badDriver) DeleteMachine(ctx context.Context, name string) error {
+	if d.remove == nil {
+		return d.Cloud.DeleteMachine(ctx, name)
+	}
+	return d.remove(ctx, name)
+}
+
+// TestBadDriver proves that a driver that lies, hangs or dies fails the checks with its name, and that
+// the run ends.
+func TestBadDriver(t *testing.T) {
+	admin := startAPIServer(t)
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	for name, test := range map[string]struct {
+		driver badDriver
+		want   string // in the reason of node.deleted
+	}{
+		"creates nothing": {badDriver{create: func(_ context.Context, m conform.Machine) (conform.Machine, error) { return m, nil }}, "CreateMachine returned the machine"},
+		"deletes nothing": {badDriver{remove: func(context.Context, string) error { return nil }}, "but GetMachine still finds it"},
+		"hangs": {badDriver{create: func(_ context.Context, m conform.Machine) (conform.Machine, error) {
+			<-stop // it ignores its context
+			return m, nil
+		}}, "CreateMachine after 2s: the call of the driver does not return"},
+		"panics": {badDriver{create: func(context.Context, conform.Machine) (conform.Machine, error) { panic("it died") }}, "the call CreateMachine of the driver panicked: it died"},
+		"fails":  {badDriver{create: func(_ context.Context, m conform.Machine) (conform.Machine, error) { return m, io.ErrUnexpectedEOF }}, "unexpected EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.driver.Cloud = fake.NewCloud()
+			limit := 20 * time.Second
+			if name == "hangs" {
+				limit = 2 * time.Second
+			}
+			r, err := conform.Run(t.Context(), conform.Config{
+				Kube: admin, Driver: test.driver, Subject: &fake.Manager{Kube: admin, Cloud: test.driver.Cloud}, Limit: limit, Parallel: 1,
+				Focus: regexp.MustCompile(`^node\.(init|labels|unknown|deleted)$|^lb.ensure$`), Observe: time.Second, AllowExisting: true,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			verdicts := map[string]conform.Verdict{}
+			for _, x := range r.Results {
+				verdicts[x.ID] = x.Verdict
+				if x.ID == "node.deleted" && !strings.Contains(x.Reason, test.want) {
+					t.Errorf("got the reason %q, want %q", x.Reason, test.want)
+				}
+			}
+			want := map[string]conform.Verdict{"node.init": conform.Fail, "node.labels": conform.Fail, "node.unknown": conform.Pass, "node.deleted": conform.Fail, "lb.ensure": conform.Fail}
+			switch name {
+			case "deletes nothing": // the other checks only clean up
+				want["node.init"], want["node.labels"], want["lb.ensure"] = conform.Pass, conform.Pass, conform.Pass
+			case "hangs": // after three calls that do not return
+				want["lb.ensure"] = conform.Skip
+			}
+			if !maps.Equal(verdicts, want) {
+				t.Errorf("got the verdicts %v, want %v", verdicts, want)
+			}
+		})
+	}
+}
+
 func ExampleChecks() {
 	for _, c := range conform.Checks() {
 		if c.Level == conform.Should {
@@ -165,9 +280,16 @@ func ExampleChecks() {
 		}
 	}
 	// Output:
+	// node.labelrepair
 	// node.replaced
 	// lb.drift
+	// lb.unsupported
+	// lb.ipmode
 	// ops.restart
+	// ops.migrate
+	// ops.throttle
+	// ops.budget
+	// ops.slo
 }
 
 // TestDocumentation proves that docs/conformance.md describes each check with its level.

@@ -18,7 +18,7 @@ type Driver interface {
 
 // Machines manages machines. A machine belongs to the Node with the same name.
 type Machines interface {
-	// CreateMachine starts a machine. It returns when the machine runs. An empty zone or type
+	// CreateMachine starts a machine. It returns when the machine runs and GetMachine finds it. An empty zone or type
 	// means any zone or type.
 	CreateMachine(context.Context, Machine) (Machine, error)
 	// ListMachines returns all machines that CreateMachine has created, with the field Run. A
@@ -86,9 +86,16 @@ type LoadBalancer struct {
 	// SourceRanges contains the CIDR ranges of the permitted clients. It is empty if all clients
 	// are permitted.
 	SourceRanges []string `json:"sourceRanges,omitempty"`
+	// HealthCheckPort is the port of the machines that an HTTP health check asks. It is 0 if there is
+	// no such health check.
+	HealthCheckPort int32 `json:"healthCheckPort,omitempty"`
+	// ClientIPAffinity is true if the connections of one client go to the same machine.
+	ClientIPAffinity bool `json:"clientIPAffinity,omitempty"`
+	// Internal is true if only clients in the cloud's network can reach the load balancer.
+	Internal bool `json:"internal,omitempty"`
 }
 
-// Port is a port of a load balancer. Protocol is TCP or UDP.
+// Port is a port of a load balancer. Protocol is TCP, UDP or SCTP.
 type Port struct {
 	Protocol string `json:"protocol"`
 	Port     int32  `json:"port"`
@@ -117,6 +124,24 @@ type Capabilities struct {
 	LoadBalancers bool `json:"loadBalancers,omitempty"`
 	SourceRanges  bool `json:"sourceRanges,omitempty"`
 	UDP           bool `json:"udp,omitempty"`
+	SCTP          bool `json:"sctp,omitempty"`
+	// MixedProtocols is true if one load balancer can have TCP ports and UDP ports.
+	MixedProtocols bool `json:"mixedProtocols,omitempty"`
+	// SessionAffinity is true if load balancers support the affinity ClientIP.
+	SessionAffinity bool `json:"sessionAffinity,omitempty"`
+	// DualStack is true if a load balancer can have an IPv4 address and an IPv6 address.
+	DualStack bool `json:"dualStack,omitempty"`
+	// LocalTraffic is true if the health check of a load balancer uses the healthCheckNodePort of a
+	// Service with externalTrafficPolicy Local.
+	LocalTraffic bool `json:"localTraffic,omitempty"`
+	// StaticIP is an address for spec.loadBalancerIP that no load balancer uses.
+	StaticIP string `json:"staticIP,omitempty"`
+	// InternalAnnotations are the annotations of a Service for an internal load balancer.
+	InternalAnnotations map[string]string `json:"internalAnnotations,omitempty"`
+	// ProxyAnnotations are the annotations of a Service whose load balancer sends PROXY headers.
+	ProxyAnnotations map[string]string `json:"proxyAnnotations,omitempty"`
+	// SharedAnnotations are the annotations of Services that share one load balancer.
+	SharedAnnotations map[string]string `json:"sharedAnnotations,omitempty"`
 	// Routes is true if the CCM creates routes to the pod ranges of Nodes. ClusterCIDR must be set.
 	Routes bool `json:"routes,omitempty"`
 	// ClusterCIDR is the value of the flag --cluster-cidr of the CCM.
@@ -125,6 +150,13 @@ type Capabilities struct {
 	Faults []FaultKind `json:"faults,omitempty"`
 	// Calls is true if the driver counts the calls of the CCM.
 	Calls bool `json:"calls,omitempty"`
+	// LeaderElection is true if the CCM takes a Lease before it works. LeaderMigration is true if it
+	// also takes the Lease of a leader migration (KEP-2436).
+	LeaderElection  bool `json:"leaderElection,omitempty"`
+	LeaderMigration bool `json:"leaderMigration,omitempty"`
+	// User is the name of the CCM's user in the cluster, such as
+	// system:serviceaccount:kube-system:cloud-controller-manager.
+	User string `json:"user,omitempty"`
 	// KnownIssues maps the ID of a check to the link of an issue. If this check fails, its verdict
 	// is KnownIssue.
 	KnownIssues map[string]string `json:"knownIssues,omitempty"`
@@ -149,6 +181,10 @@ type Fault struct {
 	Kind FaultKind `json:"kind"`
 	// Writes is true if the fault disturbs only calls that change the cloud.
 	Writes bool `json:"writes,omitempty"`
+	// Call is the name of the disturbed calls, as in the result of Calls. It is empty for all calls.
+	Call string `json:"call,omitempty"`
+	// Skip is the number of calls with one name that the fault does not disturb at first.
+	Skip int `json:"skip,omitempty"`
 	// Count is the number of disturbed calls with one name. 0 means all calls until ClearFault.
 	Count int `json:"count,omitempty"`
 	// LatencySeconds is the delay of FaultLatency.

@@ -89,7 +89,45 @@ func (e *env) machine(ctx context.Context, suffix string) (Machine, error) {
 	if err != nil {
 		return Machine{}, fmt.Errorf("driver: create machine %s: %w", name, err)
 	}
+	now, err := e.driver.GetMachine(ctx, name)
+	switch {
+	case err != nil:
+		return m, fmt.Errorf("driver: CreateMachine returned the machine %s, but GetMachine does not: %w", name, err)
+	case !now.Running:
+		return m, fmt.Errorf("driver: CreateMachine returned the machine %s, but it does not run", name)
+	}
 	return m, nil
+}
+
+// deleteMachine deletes a machine in the cloud, and proves that it is gone.
+func (e *env) deleteMachine(ctx context.Context, name string) error {
+	if err := e.driver.DeleteMachine(ctx, name); err != nil {
+		return fmt.Errorf("driver: delete machine: %w", err)
+	}
+	switch _, err := e.driver.GetMachine(ctx, name); {
+	case err == nil:
+		return fmt.Errorf("driver: DeleteMachine deleted the machine %s, but GetMachine still finds it", name)
+	case !errors.Is(err, ErrNotFound):
+		return fmt.Errorf("driver: get machine: %w", err)
+	}
+	return nil
+}
+
+// disturb replaces the fault of the cloud. The cleanup of the check clears the fault.
+func (e *env) disturb(ctx context.Context, f Fault) error {
+	e.later(e.driver.ClearFault)
+	if err := e.driver.SetFault(ctx, f); err != nil {
+		return fmt.Errorf("driver: set fault %s: %w", f.Kind, err)
+	}
+	return nil
+}
+
+// undisturb clears the fault of the cloud.
+func (e *env) undisturb(ctx context.Context) error {
+	if err := e.driver.ClearFault(ctx); err != nil {
+		return fmt.Errorf("driver: clear fault: %w", err)
+	}
+	return nil
 }
 
 // node creates a Node as a kubelet with --cloud-provider=external does. The Node is Ready, and its

@@ -32,7 +32,7 @@ var loadBalancerChecks = []Check{
 		Title: "A Service with a UDP port gets a UDP port at the load balancer"},
 	{ID: "lb.drift", Level: Should, missing: needsLoadBalancers, run: onNode(checkDrift),
 		Title: "The CCM restores a load balancer that was deleted in the cloud, at the next change of the Service"},
-	{ID: "lb.lostreply", Level: Must, missing: needs(needsLoadBalancers, needsFault(FaultLoseReply)), exclusive: true, run: onNode(checkLostReply),
+	{ID: "lb.lostreply", Level: Must, missing: needs(needsLoadBalancers, needsFault(FaultLoseReply)), exclusive: true, limits: 2, run: onNode(checkLostReply),
 		Title: "After the loss of a reply, a Service has one load balancer, and none after its deletion"},
 }
 
@@ -399,15 +399,15 @@ func checkLostReply(ctx context.Context, e *env, _ Machine) error {
 		return err
 	}
 	for _, lost := range []int{1, 2, 3} {
-		if err := e.driver.SetFault(ctx, Fault{Kind: FaultLoseReply, Writes: true, Count: lost}); err != nil {
-			return fmt.Errorf("driver: set fault: %w", err)
+		if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Writes: true, Count: lost}); err != nil {
+			return err
 		}
 		s, lb, err := e.balanced(ctx, fmt.Sprintf("lost-%d", lost))
-		if cleared := e.driver.ClearFault(ctx); cleared != nil {
-			return fmt.Errorf("driver: clear fault: %w", cleared)
-		}
 		if err != nil {
 			return fmt.Errorf("%d lost replies: %w", lost, err)
+		}
+		if err := e.undisturb(ctx); err != nil {
+			return err
 		}
 		if err := e.eventually(ctx, "the cloud has one new load balancer", func(ctx context.Context) error {
 			found, err := added(ctx)

@@ -25,6 +25,10 @@ var nodeChecks = []Check{
 		Title: "A Node has labels with the machine's type, zone and region"},
 	{ID: "node.unknown", Level: Must, run: checkUnknown,
 		Title: "The CCM does not initialise a Node without a machine, and does not delete it while it is Ready"},
+	{ID: "node.create-race", Level: Must, run: checkCreateRace,
+		Title: "A Node that joins before the cloud shows its machine is not deleted, and is initialised later"},
+	{ID: "node.labelrepair", Level: Should, missing: needsZones, run: onNode(checkLabelRepair),
+		Title: "The CCM restores a changed zone label of a Node"},
 	{ID: "node.foreign", Level: Must, run: checkForeign,
 		Title: "The CCM does not change or delete a Node with the provider ID of another provider"},
 	{ID: "node.shutdown", Level: Must, missing: needsShutdown, run: onNode(checkShutdown),
@@ -33,7 +37,7 @@ var nodeChecks = []Check{
 		Title: "The Node of a deleted machine is deleted when it is not Ready, and not earlier"},
 	{ID: "node.replaced", Level: Should, run: onNode(checkReplaced),
 		Title: "A new machine with the name of a deleted one gets its own Node"},
-	{ID: "node.outage", Level: Must, missing: needsAnyFault, exclusive: true, run: onNode(checkOutage),
+	{ID: "node.outage", Level: Must, missing: needsAnyFault, exclusive: true, limits: 2, run: onNode(checkOutage),
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
@@ -146,6 +150,44 @@ func checkUnknown(ctx context.Context, e *env) error {
 	})
 }
 
+// checkCreateRace creates the Node before the machine, because many clouds list a new machine only
+// after some seconds. The Node is not Ready, because a kubelet reports Ready only after its network
+// works. Providers have deleted such Nodes, for example kubernetes/cloud-provider-openstack#2062.
+func checkCreateRace(ctx context.Context, e *env) error {
+	name := e.prefix + "-a"
+	if err := e.node(ctx, name, func(n *v1.Node) { n.Status.Conditions = []v1.NodeCondition{ready(false)} }); err != nil {
+		return err
+	}
+	if err := e.setReady(ctx, name, false); err != nil {
+		return err
+	}
+	if err := e.nodeStays(ctx, name, "in the cluster while its machine is missing", exists); err != nil {
+		return err
+	}
+	m, err := e.machine(ctx, "a")
+	if err != nil {
+		return err
+	}
+	return e.nodeBecomes(ctx, name, "initialised", func(n *v1.Node) error {
+		if n.Spec.ProviderID != m.ProviderID {
+			return fmt.Errorf("spec.providerID is %q; the machine has %q", n.Spec.ProviderID, m.ProviderID)
+		}
+		return initialised(n)
+	})
+}
+
+func checkLabelRepair(ctx context.Context, e *env, m Machine) error {
+	if err := e.patchNode(ctx, m.Name, `{"metadata":{"labels":{"`+v1.LabelTopologyZone+`":"wrong"}}}`); err != nil {
+		return err
+	}
+	return e.nodeBecomes(ctx, m.Name, "labelled again", func(n *v1.Node) error {
+		if got := n.Labels[v1.LabelTopologyZone]; got != m.Zone {
+			return fmt.Errorf("the label %s is %q; the machine is in %q", v1.LabelTopologyZone, got, m.Zone)
+		}
+		return nil
+	})
+}
+
 // foreignPrefix begins the provider ID of a provider that does not exist.
 const foreignPrefix = "conformance-other-provider://"
 
@@ -169,6 +211,9 @@ func checkForeign(ctx context.Context, e *env) error {
 func checkShutdown(ctx context.Context, e *env, m Machine) error {
 	if err := e.driver.StopMachine(ctx, m.Name); err != nil {
 		return fmt.Errorf("driver: stop machine: %w", err)
+	}
+	if now, err := e.driver.GetMachine(ctx, m.Name); err != nil || now.Running {
+		return errors.Join(fmt.Errorf("driver: StopMachine stopped the machine %s, but GetMachine says that it runs", m.Name), err)
 	}
 	if err := e.setReady(ctx, m.Name, false); err != nil {
 		return err
@@ -202,8 +247,8 @@ func checkShutdown(ctx context.Context, e *env, m Machine) error {
 // checkDeleted also covers providers whose InstanceExists returns the error InstanceNotFound
 // instead of false. See kubernetes/kubernetes#139301.
 func checkDeleted(ctx context.Context, e *env, m Machine) error {
-	if err := e.driver.DeleteMachine(ctx, m.Name); err != nil {
-		return fmt.Errorf("driver: delete machine: %w", err)
+	if err := e.deleteMachine(ctx, m.Name); err != nil {
+		return err
 	}
 	if err := e.nodeStays(ctx, m.Name, "in the cluster while it is Ready", exists); err != nil {
 		return err
@@ -218,8 +263,8 @@ func checkDeleted(ctx context.Context, e *env, m Machine) error {
 func exists[T any](*T) error { return nil }
 
 func checkReplaced(ctx context.Context, e *env, old Machine) error {
-	if err := e.driver.DeleteMachine(ctx, old.Name); err != nil {
-		return fmt.Errorf("driver: delete machine: %w", err)
+	if err := e.deleteMachine(ctx, old.Name); err != nil {
+		return err
 	}
 	m, err := e.machine(ctx, "a")
 	if err != nil {
@@ -255,11 +300,11 @@ func checkOutage(ctx context.Context, e *env, m Machine) error {
 		return err
 	}
 	for _, kind := range e.caps.Faults {
-		if kind == FaultLoseReply {
-			continue // see lb.lostreply
+		if slices.Contains([]FaultKind{FaultLoseReply, FaultThrottle, FaultLatency}, kind) {
+			continue // see lb.lostreply and ops.throttle
 		}
-		if err := e.driver.SetFault(ctx, Fault{Kind: kind}); err != nil {
-			return fmt.Errorf("driver: set fault %s: %w", kind, err)
+		if err := e.disturb(ctx, Fault{Kind: kind}); err != nil {
+			return err
 		}
 		err := e.nodeStays(ctx, m.Name, "in the cluster", func(n *v1.Node) error {
 			if hasTaint(n, taintUninitialized) || hasTaint(n, taintShutdown) {
@@ -267,12 +312,12 @@ func checkOutage(ctx context.Context, e *env, m Machine) error {
 			}
 			return nil
 		})
-		if cleared := e.driver.ClearFault(ctx); cleared != nil {
-			return fmt.Errorf("driver: clear fault %s: %w", kind, cleared)
-		}
 		if err != nil {
 			return fmt.Errorf("fault %q: %w", kind, err)
 		}
+	}
+	if err := e.undisturb(ctx); err != nil {
+		return err
 	}
 	// The CCM must work again after the outage.
 	_, err := e.joined(ctx, "after")

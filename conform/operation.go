@@ -13,8 +13,22 @@ import (
 var operationChecks = []Check{
 	{ID: "ops.restart", Level: Should, missing: needs(needsLoadBalancers, needsCalls), exclusive: true, restarts: true, run: onNode(checkRestart),
 		Title: "A restart of the CCM does not change the cloud if nothing else has changed"},
-	{ID: "ops.crash", Level: Must, missing: needsLoadBalancers, exclusive: true, restarts: true, run: onNode(checkCrash),
+	{ID: "ops.crash", Level: Must, missing: needsLoadBalancers, exclusive: true, restarts: true, limits: 2, run: onNode(checkCrash),
 		Title: "A crash of the CCM during the creation of a load balancer leaves one load balancer, and none after the deletion"},
+	{ID: "lb.orphan", Level: Must, missing: needs(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, restarts: true, limits: 4, run: onNode(checkOrphan),
+		Title: "A crash of the CCM after each call of a creation leaves one load balancer, and none after the deletion"},
+	{ID: "ops.leader", Level: Must, missing: needs(needsLoadBalancers, needsElection), exclusive: true, restarts: true, limits: 2, run: onNode(checkLeader),
+		Title: "Of two CCMs one works, and the other one finishes its work after a crash"},
+	{ID: "ops.migrate", Level: Should, missing: needsMigration, exclusive: true, restarts: true, limits: 2, run: onNode(checkMigrate),
+		Title: "The CCM deletes Nodes only while it holds the Lease of the leader migration"},
+	{ID: "ops.rbac", Level: Must, missing: needsUser, run: checkPermissions,
+		Title: "The CCM's user has the necessary permissions, and not all permissions"},
+	{ID: "ops.throttle", Level: Should, missing: needs(needsLoadBalancers, needsCalls, needsFault(FaultThrottle)), exclusive: true, run: onNode(checkThrottle),
+		Title: "The CCM does not call the cloud more often while the cloud refuses its calls"},
+	{ID: "ops.budget", Level: Should, missing: needs(needsLoadBalancers, needsCalls), exclusive: true, run: onNode(checkBudget),
+		Title: "The CCM makes few calls for a Node, and changes nothing in the cloud without a reason"},
+	{ID: "ops.slo", Level: Should, exclusive: true, run: checkTogether,
+		Title: "Ten Nodes that join at the same time are initialised in time"},
 }
 
 func checkRestart(ctx context.Context, e *env, _ Machine) error {
@@ -25,36 +39,22 @@ func checkRestart(ctx context.Context, e *env, _ Machine) error {
 	if err := e.balances(ctx, s, lb.ID, "is complete", samePorts); err != nil {
 		return err
 	}
-	before, err := e.driver.Calls(ctx)
+	calls, err := e.callsDuring(ctx, func(ctx context.Context) error {
+		if err := e.restart(ctx); err != nil {
+			return err
+		}
+		return e.wait(ctx)
+	})
 	if err != nil {
-		return fmt.Errorf("driver: calls: %w", err)
-	}
-	if err := e.restart(ctx); err != nil {
 		return err
 	}
-	select {
-	case <-time.After(e.observe):
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	after, err := e.driver.Calls(ctx)
-	if err != nil {
-		return fmt.Errorf("driver: calls: %w", err)
-	}
-	var writes []string
-	for _, name := range slices.Sorted(maps.Keys(after)) {
-		if n := after[name].Calls - before[name].Calls; after[name].Writes && n > 0 {
-			writes = append(writes, fmt.Sprintf("%s (%d)", name, n))
-		}
-	}
-	if len(writes) > 0 {
+	if writes := writesOf(calls); len(writes) > 0 {
 		return fmt.Errorf("after the restart the CCM changed the cloud with these calls: %v", writes)
 	}
 	return nil
 }
 
-// restart kills the CCM and starts it again. It returns when the CCM has initialised a new Node. No
-// load balancer uses this Node, so the Node causes no change in the cloud.
+// restart kills the CCM and starts it again. It returns when the CCM has initialised a new Node.
 func (e *env) restart(ctx context.Context) error {
 	if err := e.subject.Kill(); err != nil {
 		return fmt.Errorf("kill the CCM: %w", err)
@@ -62,9 +62,7 @@ func (e *env) restart(ctx context.Context) error {
 	if err := e.subject.Start(ctx); err != nil {
 		return fmt.Errorf("start the CCM: %w", err)
 	}
-	e.restarts++
-	_, err := e.joined(ctx, fmt.Sprintf("restart-%d", e.restarts), func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" })
-	return err
+	return e.excludedNode(ctx)
 }
 
 // checkCrash kills the CCM at different moments after the creation of a Service. See
@@ -102,4 +100,82 @@ func checkCrash(ctx context.Context, e *env, _ Machine) error {
 		}
 	}
 	return nil
+}
+
+// checkOrphan finds the calls that create a load balancer. Then it kills the CCM after each of
+// them. The cloud loses the reply, so that the CCM cannot store the result.
+func checkOrphan(ctx context.Context, e *env, _ Machine) error {
+	added, err := e.addedLoadBalancers(ctx)
+	if err != nil {
+		return err
+	}
+	var s *v1.Service
+	calls, err := e.callsDuring(ctx, func(ctx context.Context) (err error) {
+		s, _, err = e.balanced(ctx, "first")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := e.leavesNone(ctx, s, added); err != nil {
+		return err
+	}
+	crashes := 0
+	for _, name := range slices.Sorted(maps.Keys(calls)) {
+		for i := range calls[name].Calls {
+			if !calls[name].Writes {
+				break
+			}
+			crashes++
+			if err := e.crashAfter(ctx, fmt.Sprintf("crash-%d", crashes), name, i, added); err != nil {
+				return fmt.Errorf("crash after the call %s number %d: %w", name, i+1, err)
+			}
+		}
+	}
+	return nil
+}
+
+// crashAfter creates a Service, and kills the CCM after the first call with this name that follows
+// skip such calls. Then it proves that the new CCM finishes the work.
+func (e *env) crashAfter(ctx context.Context, suffix, call string, skip int, added func(context.Context) ([]LoadBalancer, error)) error {
+	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: call, Skip: skip}); err != nil {
+		return err
+	}
+	before, err := e.driver.Calls(ctx)
+	if err != nil {
+		return fmt.Errorf("driver: calls: %w", err)
+	}
+	s, err := e.service(ctx, suffix)
+	if err != nil {
+		return err
+	}
+	if err := e.eventually(ctx, "the CCM makes the call", func(ctx context.Context) error {
+		now, err := e.driver.Calls(ctx)
+		if err == nil && now[call].Calls-before[call].Calls <= skip {
+			err = fmt.Errorf("it made %d calls; want more than %d", now[call].Calls-before[call].Calls, skip)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := e.subject.Kill(); err != nil {
+		return fmt.Errorf("kill the CCM: %w", err)
+	}
+	if err := e.undisturb(ctx); err != nil {
+		return err
+	}
+	if err := e.restart(ctx); err != nil {
+		return err
+	}
+	if err := e.serviceBecomes(ctx, s, "ready after the crash", hasAddress); err != nil {
+		return err
+	}
+	found, err := added(ctx)
+	if err != nil {
+		return err
+	}
+	if len(found) != 1 {
+		return fmt.Errorf("the cloud has the load balancers %v; want one", found)
+	}
+	return e.leavesNone(ctx, s, added)
 }

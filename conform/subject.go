@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // Subject is a CCM that this package starts and kills.
@@ -33,6 +34,11 @@ type Command struct {
 	process *exec.Cmd
 	ended   chan struct{}
 	err     error // set before ended is closed
+}
+
+// Replica implements Replicable. The environment variable CONFORM_LEADER_ELECT of a replica is true.
+func (c *Command) Replica() Subject {
+	return &Command{Line: c.Line, Env: append(slices.Clone(c.Env), "CONFORM_LEADER_ELECT=true"), Log: c.Log}
 }
 
 // Start implements Subject.

@@ -21,6 +21,7 @@ const (
 	DefaultTimeout  = 30 * time.Second
 	DefaultObserve  = 8 * time.Second
 	DefaultParallel = 8
+	DefaultLimit    = 30 * time.Second
 )
 
 // cleanupTimeout is the longest time for the cleanup after one check.
@@ -47,6 +48,9 @@ type Config struct {
 	// Observe is the time for which a check waits for a forbidden reaction (DefaultObserve). It must
 	// be longer than the CCM's --node-monitor-period.
 	Observe time.Duration
+	// Limit is the longest time for one check without its cleanup (DefaultLimit). Checks that restart
+	// the CCM several times have a multiple of this time.
+	Limit time.Duration
 	// Parallel is the number of checks that run at the same time (DefaultParallel).
 	Parallel int
 	// Budgets is true if the run counts the calls of the CCM for some actions after the checks.
@@ -69,7 +73,7 @@ func (c Config) Validate() error {
 	if c.Level != "" && c.Level != Must && c.Level != Should {
 		errs = append(errs, fmt.Errorf("the field Level is %q: want %s or %s", c.Level, Must, Should))
 	}
-	for name, d := range map[string]time.Duration{"Timeout": c.Timeout, "Observe": c.Observe} {
+	for name, d := range map[string]time.Duration{"Timeout": c.Timeout, "Observe": c.Observe, "Limit": c.Limit} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("the field %s is %s: a time must not be negative", name, d))
 		}
@@ -83,11 +87,12 @@ func (c Config) Validate() error {
 // suite is one run.
 type suite struct {
 	Config
-	kube kubernetes.Interface
-	caps Capabilities
-	seen *observer
-	run  string
-	stop context.CancelCauseFunc // ends the run early
+	driver *boundDriver
+	kube   kubernetes.Interface
+	caps   Capabilities
+	seen   *observer
+	run    string
+	stop   context.CancelCauseFunc // ends the run early
 
 	mu      sync.Mutex // protects report, and serializes Progress
 	report  Report
@@ -107,6 +112,9 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if c.Observe == 0 {
 		c.Observe = DefaultObserve
 	}
+	if c.Limit == 0 {
+		c.Limit = DefaultLimit
+	}
 	if c.Parallel == 0 {
 		c.Parallel = DefaultParallel
 	}
@@ -117,7 +125,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	s := &suite{Config: c, kube: kube, seen: newObserver(), run: "conform-" + strings.ToLower(rand.Text()[:6])}
+	s := &suite{Config: c, driver: &boundDriver{driver: c.Driver}, kube: kube, seen: newObserver(), run: "conform-" + strings.ToLower(rand.Text()[:6])}
 	if err := s.prepare(ctx); err != nil {
 		return Report{}, err
 	}
@@ -148,7 +156,9 @@ func (s *suite) prepare(ctx context.Context) error {
 	if s.Capabilities != nil {
 		s.caps = *s.Capabilities
 	} else {
-		caps, err := s.Driver.Capabilities(ctx)
+		asking, cancel := context.WithTimeoutCause(ctx, s.Limit, errLimit)
+		defer cancel()
+		caps, err := s.driver.Capabilities(asking)
 		if err != nil {
 			return fmt.Errorf("driver: capabilities: %w", err)
 		}
@@ -275,7 +285,7 @@ func (s *suite) dead(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, evidenceTimeout)
 	defer cancel()
-	if _, err := s.Driver.Capabilities(ctx); err != nil {
+	if _, err := s.driver.Capabilities(ctx); err != nil {
 		return fmt.Errorf("the driver does not answer: %w", err)
 	}
 	return nil
@@ -316,19 +326,29 @@ func (s *suite) add(r Result) {
 // check runs one check and removes its objects.
 func (s *suite) check(ctx context.Context, c Check) Result {
 	r := Result{ID: c.ID, Level: c.Level, Title: c.Title, Verdict: Pass}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		r.Verdict, r.Reason = Skip, reasonOf(ctx)
+		return r
+	case s.driver.hangs.Load() >= maxHangs:
+		r.Verdict, r.Reason = Skip, fmt.Sprintf("%d calls of the driver did not return", maxHangs)
 		return r
 	}
 	began, logStart := time.Now(), logSize(s.Subject)
 	e := &env{
-		kube: s.kube, driver: s.Driver, caps: s.caps, subject: s.Subject, seen: s.seen, run: s.run,
+		kube: s.kube, driver: s.driver, caps: s.caps, subject: s.Subject, seen: s.seen, run: s.run,
 		prefix: s.run + "-" + strings.ReplaceAll(c.ID, ".", "-"), timeout: s.Timeout, observe: s.Observe, notLive: map[string]bool{},
 	}
 	beating, stop := context.WithCancel(ctx)
 	var heart sync.WaitGroup
 	heart.Go(func() { e.keepAlive(beating) })
-	err := c.run(ctx, e)
+	limit := s.Limit * time.Duration(max(c.limits, 1))
+	limited, end := context.WithTimeoutCause(ctx, limit, errLimit)
+	defer end()
+	err := c.run(limited, e)
+	if err != nil && limited.Err() != nil {
+		err = fmt.Errorf("%w of %s: %w", errLimit, limit, err)
+	}
 	if err != nil && ctx.Err() == nil {
 		if dead := s.dead(ctx); dead != nil {
 			s.stop(dead)
@@ -346,6 +366,9 @@ func (s *suite) check(ctx context.Context, c Check) Result {
 		return r
 	case interrupted:
 		r.Verdict, r.Reason = Skip, reasonOf(ctx)
+		return r
+	case errors.As(err, new(missingError)):
+		r.Verdict, r.Reason = Skip, err.Error()
 		return r
 	}
 	r.Verdict, r.Reason = Fail, err.Error()

@@ -39,7 +39,7 @@ var (
 // Capabilities implements conform.Driver. It adds the capabilities of the cloud to d.Claims.
 func (d *Driver) Capabilities(context.Context) (conform.Capabilities, error) {
 	c := d.Claims
-	c.Faults = []conform.FaultKind{conform.FaultError, conform.FaultUnauthorized, conform.FaultTimeout, conform.FaultLoseReply}
+	c.Faults = []conform.FaultKind{conform.FaultError, conform.FaultUnauthorized, conform.FaultTimeout, conform.FaultLoseReply, conform.FaultThrottle}
 	c.Calls = true
 	return c, nil
 }
@@ -179,7 +179,12 @@ func (d *Driver) ListLoadBalancers(ctx context.Context) ([]conform.LoadBalancer,
 	}
 	result := []conform.LoadBalancer{}
 	for _, lb := range all {
-		c := conform.LoadBalancer{ID: string(lb.ID), SourceRanges: lb.SourceRanges}
+		c := conform.LoadBalancer{
+			ID: string(lb.ID), SourceRanges: lb.SourceRanges, ClientIPAffinity: lb.Affinity == cloudsim.AffinityClientIP, Internal: lb.Scheme == cloudsim.SchemeInternal,
+		}
+		if h := lb.Check(); h.Protocol == cloudsim.HealthHTTP || h.Protocol == cloudsim.HealthHTTPS {
+			c.HealthCheckPort = int32(h.Port) //nolint:gosec // the cloud limits ports to 65535
+		}
 		for _, a := range lb.Addresses {
 			c.Addresses = append(c.Addresses, a.IP)
 		}
@@ -258,6 +263,7 @@ var effects = map[conform.FaultKind]cloudsim.FaultEffect{
 	conform.FaultUnauthorized: {Type: cloudsim.FaultError, Kind: "unauthenticated"},
 	conform.FaultTimeout:      {Type: cloudsim.FaultHang},
 	conform.FaultLoseReply:    {Type: cloudsim.FaultLoseReply},
+	conform.FaultThrottle:     {Type: cloudsim.FaultThrottle},
 }
 
 // SetFault implements conform.Faults.
@@ -273,7 +279,9 @@ func (d *Driver) SetFault(ctx context.Context, f conform.Fault) error {
 		return err
 	}
 	operations := []string{"*"}
-	if f.Writes {
+	if f.Call != "" {
+		operations = []string{f.Call}
+	} else if f.Writes {
 		targets, err := d.Cloud.FaultTargets(ctx)
 		if err != nil {
 			return err
@@ -290,7 +298,7 @@ func (d *Driver) SetFault(ctx context.Context, f conform.Fault) error {
 			Name: faultPrefix + strings.ToLower(strings.NewReplacer("*", "all", ".", "-").Replace(o)),
 			FaultSpec: cloudsim.FaultSpec{
 				Match:  cloudsim.FaultMatch{Operation: o, Caller: d.Caller},
-				When:   cloudsim.FaultWhen{Max: uint64(max(f.Count, 0))}, //nolint:gosec // not negative
+				When:   cloudsim.FaultWhen{Max: uint64(max(f.Count, 0)), Skip: uint64(max(f.Skip, 0))}, //nolint:gosec // not negative
 				Effect: effect,
 			},
 		}); err != nil {

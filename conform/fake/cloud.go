@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,16 @@ const (
 	machineType = "small"
 )
 
+// User is the user of the CCM in the cluster.
+const User = "conform-fake"
+
+// These annotations of a Service configure its load balancer.
+const (
+	annotationInternal = "fake/internal"
+	annotationProxy    = "fake/proxy"
+	annotationShared   = "fake/shared"
+)
+
 // ClusterCIDR is the range for pods of the CCM.
 const ClusterCIDR = "10.244.0.0/16"
 
@@ -36,7 +47,7 @@ type Cloud struct {
 	lbs      map[string]conform.LoadBalancer // by name
 	routes   map[string]conform.Route
 	fault    conform.Fault
-	hits     map[string]int // disturbed calls by name
+	hits     map[string]int // calls by name that the fault concerns
 	calls    map[string]conform.Count
 }
 
@@ -54,8 +65,11 @@ func NewCloud() *Cloud {
 func (c *Cloud) Capabilities(context.Context) (conform.Capabilities, error) {
 	return conform.Capabilities{
 		Provider: Name, ProviderIDPrefix: Name + "://", Zones: true, Shutdown: true, LoadBalancers: true, SourceRanges: true, UDP: true,
+		MixedProtocols: true, SessionAffinity: true, DualStack: true, LocalTraffic: true, StaticIP: "203.0.113.250",
+		InternalAnnotations: map[string]string{annotationInternal: "true"}, ProxyAnnotations: map[string]string{annotationProxy: "true"},
+		SharedAnnotations: map[string]string{annotationShared: "one"}, LeaderElection: true, LeaderMigration: true, User: User,
 		Routes: true, ClusterCIDR: ClusterCIDR, Calls: true,
-		Faults: []conform.FaultKind{conform.FaultError, conform.FaultUnauthorized, conform.FaultTimeout, conform.FaultEmptyList, conform.FaultLoseReply},
+		Faults: []conform.FaultKind{conform.FaultError, conform.FaultUnauthorized, conform.FaultTimeout, conform.FaultEmptyList, conform.FaultLoseReply, conform.FaultThrottle},
 	}, nil
 }
 
@@ -181,10 +195,11 @@ func (c *Cloud) call(ctx context.Context, name string, write bool, do func() err
 	n := c.calls[name]
 	c.calls[name] = conform.Count{Calls: n.Calls + 1, Writes: write}
 	f := c.fault
-	if f.Kind == "" || f.Writes && !write || f.Count > 0 && c.hits[name] >= f.Count {
-		f = conform.Fault{}
-	} else {
+	if f.Kind != "" && (write || !f.Writes) && (f.Call == "" || f.Call == name) {
 		c.hits[name]++
+	}
+	if n := c.hits[name]; n <= f.Skip || f.Count > 0 && n > f.Skip+f.Count {
+		f = conform.Fault{}
 	}
 	c.mu.Unlock()
 	switch f.Kind {
@@ -192,6 +207,8 @@ func (c *Cloud) call(ctx context.Context, name string, write bool, do func() err
 		return errors.New("500 Internal Server Error")
 	case conform.FaultUnauthorized:
 		return errors.New("401 Unauthorized")
+	case conform.FaultThrottle:
+		return errors.New("429 Too Many Requests")
 	case conform.FaultTimeout:
 		select {
 		case <-time.After(timeout):
@@ -238,15 +255,22 @@ func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadB
 	return lb, found, err
 }
 
-// putLoadBalancer creates or replaces the load balancer with this name. The CCM calls it.
+// putLoadBalancer creates the load balancer with this name, or replaces it if lb has its ID. In the addresses of a new load
+// balancer, the cloud replaces * by a number. The CCM calls it.
 func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.LoadBalancer) (conform.LoadBalancer, error) {
 	err := c.call(ctx, "loadBalancers.put", true, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if lb.ID == "" {
+		created := lb.ID == ""
+		if created {
 			c.last++
 			lb.ID = fmt.Sprintf("lb-%d", c.last)
-			lb.Addresses = []string{fmt.Sprintf("203.0.%d.%d", c.last/256, c.last%256)}
+			for i, a := range lb.Addresses {
+				lb.Addresses[i] = strings.Replace(a, "*", fmt.Sprint(c.last), 1)
+			}
+		}
+		if old := c.lbs[name]; !created && old.ID != lb.ID {
+			return fmt.Errorf("load balancer %s: %w", lb.ID, conform.ErrNotFound)
 		}
 		c.lbs[name] = lb
 		return nil

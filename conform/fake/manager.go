@@ -1,18 +1,29 @@
 package fake
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
+	"errors"
+	"io"
 	"net"
+	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/cloud-provider/controllers/node"
 	"k8s.io/cloud-provider/controllers/nodelifecycle"
 	"k8s.io/cloud-provider/controllers/route"
@@ -26,6 +37,13 @@ import (
 // monitorPeriod is the time between two checks of Nodes that are not Ready, and of routes.
 const monitorPeriod = 300 * time.Millisecond
 
+// These times of the leader election are short, so that a second Manager soon works after a kill.
+const (
+	leaseDuration = 4 * time.Second
+	renewDeadline = 3 * time.Second
+	retryPeriod   = 500 * time.Millisecond
+)
+
 // Manager is a CCM in this process: upstream's controllers with the provider of Cloud. It
 // implements conform.Subject.
 type Manager struct {
@@ -33,27 +51,51 @@ type Manager struct {
 	Cloud *Cloud
 	Bug   Bug // "" for a CCM that passes all checks
 
-	cancel context.CancelFunc
-	ended  sync.WaitGroup
+	// election lets the controllers wait for the Leases of a CCM with leader election and leader migration.
+	// The controllers for Services, for routes and for the deletion of Nodes need both Leases.
+	election bool
+	cancel   context.CancelFunc
+	ended    sync.WaitGroup
+	lost     atomic.Bool
 }
 
-var _ conform.Subject = (*Manager)(nil)
+var (
+	_ conform.Subject    = (*Manager)(nil)
+	_ conform.Replicable = (*Manager)(nil)
+)
+
+// Replica implements conform.Replicable.
+func (m *Manager) Replica() conform.Subject {
+	return &Manager{Kube: m.Kube, Cloud: m.Cloud, Bug: m.Bug, election: m.Bug != NoElection}
+}
 
 // Start implements conform.Subject.
 func (m *Manager) Start(ctx context.Context) error {
 	config := rest.CopyConfig(m.Kube)
 	config.QPS, config.Burst = -1, 0
-	kube, err := kubernetes.NewForConfig(config)
+	admin, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	p := &provider{cloud: m.Cloud, bug: m.Bug}
-	_, pods, err := net.ParseCIDR(ClusterCIDR)
+	if err := m.permit(ctx, admin); err != nil {
+		return err
+	}
+	config = rest.CopyConfig(config)
+	config.Impersonate.UserName = User
+	if m.Bug == NoBetaLabels {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return withoutBetaLabel{next} })
+	}
+	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
 	f := informers.NewSharedInformerFactory(kube, 0)
 	nodes, services := f.Core().V1().Nodes(), f.Core().V1().Services()
+	p := &provider{cloud: m.Cloud, bug: m.Bug, nodes: nodes.Lister(), shared: map[types.UID][]conform.Port{}}
+	_, pods, err := net.ParseCIDR(ClusterCIDR)
+	if err != nil {
+		return err
+	}
 	initial, err := node.NewCloudNodeController(nodes, kube, p, monitorPeriod, 4, 1)
 	if err != nil {
 		return err
@@ -72,33 +114,125 @@ func (m *Manager) Start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.cancel = cancel
+	m.lost.Store(false)
 	metrics := controllersmetrics.NewControllerManagerMetrics("fake")
 	f.Start(ctx.Done())
-	m.ended.Go(func() { initial.Run(ctx.Done(), metrics) })
-	m.ended.Go(func() { lifecycle.Run(ctx, metrics) })
-	m.ended.Go(func() { balancers.Run(ctx, 1, metrics) })
-	m.ended.Go(func() { routing.Run(ctx, monitorPeriod, metrics) })
-	if m.Bug == EveryClass {
-		m.ended.Go(func() { claimAll(ctx, kube) })
+	m.elect(ctx, kube, "cloud-controller-manager", m.election, func(ctx context.Context) {
+		m.ended.Go(func() { initial.Run(ctx.Done(), metrics) })
+		m.elect(ctx, kube, "cloud-provider-extraction-migration", m.election && m.Bug != NoMigration, func(ctx context.Context) {
+			m.ended.Go(func() { lifecycle.Run(ctx, metrics) })
+			m.ended.Go(func() { balancers.Run(ctx, 4, metrics) })
+			m.ended.Go(func() { routing.Run(ctx, monitorPeriod, metrics) })
+		})
+	})
+	if m.Bug == EveryClass || m.Bug == OtherFinalizers {
+		m.ended.Go(func() { m.meddle(ctx, admin) })
 	}
 	return nil
 }
 
-// claimAll adds a finalizer to all Services with a load balancer class.
-func claimAll(ctx context.Context, kube kubernetes.Interface) {
-	for ctx.Err() == nil {
-		all, err := kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
-		if err == nil {
-			for _, s := range all.Items {
-				if s.Spec.LoadBalancerClass != nil && s.Spec.Type == v1.ServiceTypeLoadBalancer {
-					_, _ = kube.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/claimed"]}}`), metav1.PatchOptions{})
+// permit gives the user of the CCM its role.
+func (m *Manager) permit(ctx context.Context, admin kubernetes.Interface) error {
+	rule := func(group, verbs string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: strings.Fields(verbs)}
+	}
+	nodes := "get list watch update patch delete"
+	if m.Bug == NoNodeDeletion {
+		nodes = "get list watch update patch"
+	}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: User}, Rules: []rbacv1.PolicyRule{
+		rule("", nodes, "nodes"),
+		rule("", "get list watch", "services"),
+		rule("", "update patch", "nodes/status", "services/status"),
+		rule("", "create update patch", "events"),
+		rule("coordination.k8s.io", "create get update", "leases"),
+	}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: User},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: User},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: User}},
+	}
+	_, err := admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = admin.RbacV1().ClusterRoles().Update(ctx, role, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// elect calls lead when this Manager holds the Lease, or at once if elected is false. If the Manager
+// loses the Lease, it ends, as a real CCM does.
+func (m *Manager) elect(ctx context.Context, kube kubernetes.Interface, lease string, elected bool, lead func(context.Context)) {
+	if !elected {
+		lead(ctx)
+		return
+	}
+	m.ended.Go(func() {
+		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+			Lock: &resourcelock.LeaseLock{
+				LeaseMeta: metav1.ObjectMeta{Name: lease, Namespace: metav1.NamespaceSystem}, Client: kube.CoordinationV1(),
+				LockConfig: resourcelock.ResourceLockConfig{Identity: rand.Text()},
+			},
+			LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {
+				if ctx.Err() == nil {
+					m.lost.Store(true)
 				}
-			}
-		}
+			}},
+		})
+	})
+}
+
+// withoutBetaLabel renames a label in the requests of the CCM, for NoBetaLabels.
+type withoutBetaLabel struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (w withoutBetaLabel) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		return w.RoundTripper.RoundTrip(r)
+	}
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, errors.Join(err, r.Body.Close())
+	}
+	raw = bytes.ReplaceAll(raw, []byte(v1.LabelFailureDomainBetaZone), []byte("example.com/zone"))
+	changed := r.Clone(r.Context())
+	changed.Body, changed.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	return w.RoundTripper.RoundTrip(changed)
+}
+
+// meddle patches Services until ctx ends, for the bugs that are not in the provider.
+func (m *Manager) meddle(ctx context.Context, kube kubernetes.Interface) {
+	for ctx.Err() == nil {
+		m.meddleServices(ctx, kube)
 		select {
 		case <-ctx.Done():
 		case <-time.After(monitorPeriod):
 		}
+	}
+}
+
+func (m *Manager) meddleServices(ctx context.Context, kube kubernetes.Interface) {
+	all, err := kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	for _, s := range all.Items {
+		patch := `{"metadata":{"finalizers":["service.kubernetes.io/load-balancer-cleanup"]}}`
+		switch {
+		case s.Spec.Type != v1.ServiceTypeLoadBalancer, s.DeletionTimestamp != nil:
+			continue
+		case m.Bug == EveryClass && s.Spec.LoadBalancerClass != nil:
+			patch = `{"metadata":{"finalizers":["example.com/claimed"]}}`
+		case m.Bug != OtherFinalizers || len(s.Status.LoadBalancer.Ingress) == 0:
+			continue
+		}
+		_, _ = kube.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	}
 }
 
@@ -113,4 +247,9 @@ func (m *Manager) Kill() error {
 }
 
 // Ended implements conform.Subject.
-func (m *Manager) Ended() error { return nil }
+func (m *Manager) Ended() error {
+	if m.lost.Load() {
+		return errors.New("the CCM has ended, because it lost its Lease")
+	}
+	return nil
+}

@@ -3,13 +3,18 @@ package fake
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/cloudsim-dev/allinone/conform"
@@ -48,6 +53,27 @@ const (
 	NoRoutes            Bug = "NoRoutes"            // routes are never created
 	EveryRoute          Bug = "EveryRoute"          // the CCM deletes routes of other owners
 	WriteAtStart        Bug = "WriteAtStart"        // the CCM writes all load balancers after its start
+	NewIsDeleted        Bug = "NewIsDeleted"        // a machine that the cloud does not show yet counts as deleted
+	NoBetaLabels        Bug = "NoBetaLabels"        // Nodes lose the labels from which upstream's controller restores the others
+	SlowCreation        Bug = "SlowCreation"        // a load balancer exists only some time after the call, and is unknown until then
+	OtherFinalizers     Bug = "OtherFinalizers"     // the CCM removes the finalizers of others
+	DrainedNodes        Bug = "DrainedNodes"        // a load balancer keeps Nodes that the cluster autoscaler deletes
+	SilentSCTP          Bug = "SilentSCTP"          // a protocol that the cloud does not support is ignored
+	OneProtocol         Bug = "OneProtocol"         // a load balancer has one port for each number
+	NoAffinity          Bug = "NoAffinity"          // the session affinity is ignored
+	SingleStack         Bug = "SingleStack"         // load balancers have only an IPv4 address
+	NoInternal          Bug = "NoInternal"          // the annotation for an internal load balancer is ignored
+	NoStaticIP          Bug = "NoStaticIP"          // spec.loadBalancerIP is ignored
+	NoLocalCheck        Bug = "NoLocalCheck"        // the healthCheckNodePort is ignored
+	NoIPMode            Bug = "NoIPMode"            // the status has no IP mode
+	SharedDeleted       Bug = "SharedDeleted"       // the deletion of one Service deletes the shared load balancer
+	NoElection          Bug = "NoElection"          // the CCM works without a Lease
+	NoMigration         Bug = "NoMigration"         // the CCM ignores the Lease of the leader migration
+	NoNodeDeletion      Bug = "NoNodeDeletion"      // the CCM's role does not permit the deletion of Nodes
+	Storm               Bug = "Storm"               // the CCM repeats a refused call at once
+	IdleWrites          Bug = "IdleWrites"          // the CCM writes unchanged objects regularly
+	MemoryOnly          Bug = "MemoryOnly"          // after a restart the CCM does not find its load balancers
+	SlowMetadata        Bug = "SlowMetadata"        // InstanceMetadata takes some seconds
 )
 
 // Bugs returns all bugs.
@@ -56,6 +82,8 @@ func Bugs() []Bug {
 		NoZone, OtherProviderID, NoExternalIP, EveryAddress, UnknownInitialised, ForeignDeleted, NeverShutdown, StoppedIsDeleted, NotFoundError,
 		ErrorIsDeleted, EmptyListIsDeleted, LookupByName, WrongNodePort, PortsNotUpdated, Recreate, NodesNotUpdated, Leak, EveryClass,
 		NameOnly, NoSourceRanges, UDPAsTCP, CachedLoadBalancers, Duplicate, RoutesNotRepaired, RoutesNotDeleted, NoRoutes, EveryRoute, WriteAtStart,
+		NewIsDeleted, NoBetaLabels, SlowCreation, OtherFinalizers, DrainedNodes, SilentSCTP, OneProtocol, NoAffinity, SingleStack, NoInternal, NoStaticIP,
+		NoLocalCheck, NoIPMode, SharedDeleted, NoElection, NoMigration, NoNodeDeletion, Storm, IdleWrites, MemoryOnly, SlowMetadata,
 	}
 }
 
@@ -67,6 +95,12 @@ type provider struct {
 	// Upstream's controllers call the provider from several goroutines.
 	known  sync.Map // conform.LoadBalancer by name, created by this process, for CachedLoadBalancers
 	routes sync.Map // *cloudprovider.Route by range, created by this process, for RoutesNotRepaired
+	nodes  corelisters.NodeLister
+
+	sharing sync.Mutex // held while a shared load balancer is read and written
+
+	mu     sync.Mutex                   // protects shared
+	shared map[types.UID][]conform.Port // ports of the Services that share a load balancer
 }
 
 var (
@@ -102,6 +136,8 @@ func (p *provider) InstanceExists(ctx context.Context, n *v1.Node) (bool, error)
 	}
 	m, found, err := p.find(ctx, n)
 	switch {
+	case err == nil && !found && n.Spec.ProviderID == "" && p.bug != NewIsDeleted:
+		return false, fmt.Errorf("the Node %s has no machine yet", n.Name)
 	case err != nil && p.bug == ErrorIsDeleted, p.bug == EmptyListIsDeleted && p.cloud.emptyList():
 		return false, nil
 	case err == nil && !found && p.bug == NotFoundError:
@@ -121,6 +157,13 @@ func (p *provider) InstanceMetadata(ctx context.Context, n *v1.Node) (*cloudprov
 	m, found, err := p.find(ctx, n)
 	if err != nil {
 		return nil, err
+	}
+	if p.bug == SlowMetadata {
+		select {
+		case <-time.After(slow):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	if !found {
 		if p.bug != UnknownInitialised {
@@ -150,8 +193,13 @@ func (p *provider) InstanceMetadata(ctx context.Context, n *v1.Node) (*cloudprov
 
 // GetLoadBalancerName implements cloudprovider.LoadBalancer.
 func (p *provider) GetLoadBalancerName(_ context.Context, _ string, s *v1.Service) string {
-	if p.bug == NameOnly {
+	switch {
+	case s.Annotations[annotationShared] != "":
+		return s.Namespace + "/" + s.Annotations[annotationShared]
+	case p.bug == NameOnly:
 		return s.Name
+	case p.bug == MemoryOnly:
+		return fmt.Sprintf("%s-%p", s.UID, p)
 	}
 	return string(s.UID)
 }
@@ -159,40 +207,118 @@ func (p *provider) GetLoadBalancerName(_ context.Context, _ string, s *v1.Servic
 // GetLoadBalancer implements cloudprovider.LoadBalancer.
 func (p *provider) GetLoadBalancer(ctx context.Context, cluster string, s *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	lb, found, err := p.cloud.loadBalancer(ctx, p.GetLoadBalancerName(ctx, cluster, s))
-	return statusOf(lb), found, err
+	if s.Annotations[annotationShared] != "" {
+		found = found && p.sharer(s)
+	}
+	return p.statusOf(s, lb), found, err
 }
 
-func statusOf(lb conform.LoadBalancer) *v1.LoadBalancerStatus {
-	s := &v1.LoadBalancerStatus{}
-	for _, a := range lb.Addresses {
-		s.Ingress = append(s.Ingress, v1.LoadBalancerIngress{IP: a})
+// sharer reports whether the Service has ports at a shared load balancer.
+func (p *provider) sharer(s *v1.Service) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.shared[s.UID]) > 0
+}
+
+// statusOf returns the status of a Service with the load balancer lb.
+func (p *provider) statusOf(s *v1.Service, lb conform.LoadBalancer) *v1.LoadBalancerStatus {
+	status := &v1.LoadBalancerStatus{}
+	mode := v1.LoadBalancerIPModeVIP
+	if s.Annotations[annotationProxy] != "" && p.bug != NoIPMode {
+		mode = v1.LoadBalancerIPModeProxy
 	}
-	return s
+	for _, a := range lb.Addresses {
+		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: a, IPMode: &mode})
+	}
+	return status
+}
+
+// wanted returns the load balancer of a Service. The addresses of a new load balancer contain * for the
+// number that the cloud chooses.
+func (p *provider) wanted(s *v1.Service, nodes []*v1.Node) (conform.LoadBalancer, error) {
+	want := conform.LoadBalancer{
+		Machines:         namesOf(nodes),
+		ClientIPAffinity: s.Spec.SessionAffinity == v1.ServiceAffinityClientIP && p.bug != NoAffinity,
+		Internal:         s.Annotations[annotationInternal] != "" && p.bug != NoInternal,
+	}
+	if p.bug != NoSourceRanges {
+		want.SourceRanges = s.Spec.LoadBalancerSourceRanges
+	}
+	if p.bug != NoLocalCheck {
+		want.HealthCheckPort = s.Spec.HealthCheckNodePort
+	}
+	switch {
+	case s.Spec.LoadBalancerIP != "" && p.bug != NoStaticIP:
+		want.Addresses = []string{s.Spec.LoadBalancerIP}
+	case len(s.Spec.IPFamilies) > 1 && p.bug != SingleStack:
+		want.Addresses = []string{"203.1.0.*", "2001:db8::*"}
+	default:
+		want.Addresses = []string{"203.1.0.*"}
+	}
+	for _, port := range s.Spec.Ports {
+		w := conform.Port{Protocol: string(port.Protocol), Port: port.Port, NodePort: port.NodePort}
+		switch {
+		case port.Protocol == v1.ProtocolSCTP && p.bug != SilentSCTP:
+			return want, errors.New("the cloud does not support SCTP")
+		case p.bug == WrongNodePort:
+			w.NodePort = port.Port
+		case p.bug == UDPAsTCP:
+			w.Protocol = string(v1.ProtocolTCP)
+		case p.bug == OneProtocol && slices.ContainsFunc(want.Ports, func(o conform.Port) bool { return o.Port == w.Port }):
+			continue
+		}
+		want.Ports = append(want.Ports, w)
+	}
+	return want, nil
+}
+
+// merge replaces the ports of a Service among the ports of its load balancer. No two Services have
+// the same load balancer, unless they share it.
+func (p *provider) merge(s *v1.Service, all, own []conform.Port) []conform.Port {
+	if s.Annotations[annotationShared] == "" {
+		return own
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.shared[s.UID]
+	p.shared[s.UID] = own
+	return append(slices.DeleteFunc(slices.Clone(all), func(x conform.Port) bool { return slices.Contains(before, x) }), own...)
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
 func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	name := p.GetLoadBalancerName(ctx, cluster, s)
+	if s.Annotations[annotationShared] != "" {
+		p.sharing.Lock()
+		defer p.sharing.Unlock()
+	}
 	lb, found, err := p.cloud.loadBalancer(ctx, name)
+	if p.bug == Storm {
+		for range 1000 {
+			if err != nil {
+				lb, found, err = p.cloud.loadBalancer(ctx, name)
+			}
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	if known, ok := p.known.Load(name); ok && !found && p.bug == CachedLoadBalancers {
-		return statusOf(known.(conform.LoadBalancer)), nil
+		return p.statusOf(s, known.(conform.LoadBalancer)), nil
 	}
-	want := conform.LoadBalancer{ID: lb.ID, Addresses: lb.Addresses, Machines: namesOf(nodes)}
-	if p.bug != NoSourceRanges {
-		want.SourceRanges = s.Spec.LoadBalancerSourceRanges
-	}
-	for _, port := range s.Spec.Ports {
-		w := conform.Port{Protocol: string(port.Protocol), Port: port.Port, NodePort: port.NodePort}
-		switch p.bug {
-		case WrongNodePort:
-			w.NodePort = port.Port
-		case UDPAsTCP:
-			w.Protocol = string(v1.ProtocolTCP)
+	if p.bug == DrainedNodes {
+		if nodes, err = p.nodes.List(labels.Everything()); err != nil {
+			return nil, err
 		}
-		want.Ports = append(want.Ports, w)
+		nodes = slices.DeleteFunc(nodes, func(n *v1.Node) bool { return n.Labels[v1.LabelNodeExcludeBalancers] != "" })
+	}
+	want, err := p.wanted(s, nodes)
+	if err != nil {
+		return nil, err
+	}
+	want.Ports = p.merge(s, lb.Ports, want.Ports)
+	if found {
+		want.ID, want.Addresses = lb.ID, lb.Addresses
 	}
 	switch {
 	case found && p.bug == PortsNotUpdated:
@@ -201,20 +327,22 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 		want.ID = ""
 	case p.bug == Duplicate && !found:
 		name += rand.Text()
+	case p.bug == SlowCreation && !found:
+		time.AfterFunc(slow/2, func() { _, _ = p.cloud.putLoadBalancer(context.WithoutCancel(ctx), name, want) })
+		return nil, errors.New("the load balancer is not ready yet")
 	}
-	if found && same(lb, want) && p.bug != WriteAtStart {
-		return statusOf(lb), nil
+	if found && reflect.DeepEqual(lb, want) && p.bug != WriteAtStart {
+		return p.statusOf(s, lb), nil
 	}
 	if want, err = p.cloud.putLoadBalancer(ctx, name, want); err != nil {
 		return nil, err
 	}
 	p.known.Store(name, want)
-	return statusOf(want), nil
+	return p.statusOf(s, want), nil
 }
 
-func same(a, b conform.LoadBalancer) bool {
-	return a.ID == b.ID && slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Machines, b.Machines) && slices.Equal(a.SourceRanges, b.SourceRanges)
-}
+// slow is the time of slow calls, for the bugs SlowCreation and SlowMetadata.
+const slow = 2 * time.Second
 
 func namesOf(nodes []*v1.Node) (all []string) {
 	for _, n := range nodes {
@@ -229,6 +357,10 @@ func (p *provider) UpdateLoadBalancer(ctx context.Context, cluster string, s *v1
 	if p.bug == NodesNotUpdated {
 		return nil
 	}
+	// A node event can arrive after the deletion of the load balancer.
+	if _, found, err := p.GetLoadBalancer(ctx, cluster, s); err != nil || !found {
+		return err
+	}
 	_, err := p.EnsureLoadBalancer(ctx, cluster, s, nodes)
 	return err
 }
@@ -238,7 +370,22 @@ func (p *provider) EnsureLoadBalancerDeleted(ctx context.Context, cluster string
 	if p.bug == Leak {
 		return nil
 	}
-	return p.cloud.removeLoadBalancer(ctx, p.GetLoadBalancerName(ctx, cluster, s))
+	name := p.GetLoadBalancerName(ctx, cluster, s)
+	if s.Annotations[annotationShared] != "" {
+		p.sharing.Lock()
+		defer p.sharing.Unlock()
+	}
+	if s.Annotations[annotationShared] != "" && p.bug != SharedDeleted {
+		lb, found, err := p.cloud.loadBalancer(ctx, name)
+		if err != nil || !found {
+			return err
+		}
+		if lb.Ports = p.merge(s, lb.Ports, nil); len(lb.Ports) > 0 {
+			_, err := p.cloud.putLoadBalancer(ctx, name, lb)
+			return err
+		}
+	}
+	return p.cloud.removeLoadBalancer(ctx, name)
 }
 
 // routes implements cloudprovider.Routes.
@@ -254,6 +401,8 @@ func (p routes) ListRoutes(ctx context.Context, _ string) (all []*cloudprovider.
 		return err
 	})
 	switch p.bug {
+	case IdleWrites:
+		err = errors.Join(err, p.cloud.call(ctx, "loadBalancers.put", true, func() error { return nil }))
 	case EveryRoute:
 		for _, r := range all {
 			if !strings.HasPrefix(r.DestinationCIDR, "10.244.") {

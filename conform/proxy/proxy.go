@@ -71,7 +71,7 @@ func New(upstream string) (*Proxy, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
 		return nil, errors.New("the URL of the API is not valid: want http://HOST:PORT/PATH or https://HOST:PORT/PATH, without a user or a query")
 	}
-	p := &Proxy{replaced: make(chan struct{}), disturbed: map[string]int{}, calls: map[string]conform.Count{}}
+	p := &Proxy{replaced: make(chan struct{}), matched: map[string]int{}, calls: map[string]conform.Count{}}
 	p.forward = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(u)
@@ -228,10 +228,13 @@ func (p *Proxy) begin(name string, writes bool, r *http.Request, body []byte) (*
 	}
 	p.recording = append(p.recording, call)
 	f := p.fault
-	if f.Kind == "" || f.Writes && !writes || f.Count > 0 && p.disturbed[name] >= f.Count {
+	if f.Kind == "" || f.Writes && !writes || f.Call != "" && f.Call != name {
 		return call, conform.Fault{}, p.replaced
 	}
-	p.disturbed[name]++
+	p.matched[name]++
+	if n := p.matched[name]; n <= f.Skip || f.Count > 0 && n > f.Skip+f.Count {
+		return call, conform.Fault{}, p.replaced
+	}
 	return call, f, p.replaced
 }
 
@@ -308,7 +311,7 @@ func (p *Proxy) replace(f conform.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.replaced)
-	p.fault, p.replaced, p.disturbed = f, make(chan struct{}), map[string]int{}
+	p.fault, p.replaced, p.matched = f, make(chan struct{}), map[string]int{}
 }
 
 // Calls implements conform.Faults.

@@ -1,0 +1,153 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// callsDuring returns the calls of the CCM while the function during runs.
+func (e *env) callsDuring(ctx context.Context, during func(context.Context) error) (map[string]Count, error) {
+	before, err := e.driver.Calls(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("driver: calls: %w", err)
+	}
+	if err := during(ctx); err != nil {
+		return nil, err
+	}
+	after, err := e.driver.Calls(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("driver: calls: %w", err)
+	}
+	made := map[string]Count{}
+	for name, c := range after {
+		if c.Calls -= before[name].Calls; c.Calls > 0 {
+			made[name] = c
+		}
+	}
+	return made, nil
+}
+
+// wait waits for the observation time.
+func (e *env) wait(ctx context.Context) error {
+	select {
+	case <-time.After(e.observe):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// total returns the number of all calls.
+func total(calls map[string]Count) (n int) {
+	for _, c := range calls {
+		n += c.Calls
+	}
+	return n
+}
+
+// writesOf describes the calls that change the cloud.
+func writesOf(calls map[string]Count) (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(calls)) {
+		if c := calls[name]; c.Writes {
+			all = append(all, fmt.Sprintf("%s (%d)", name, c.Calls))
+		}
+	}
+	return all
+}
+
+// These are the limits of ops.budget. They are far above the calls of a good CCM, because the
+// baseline of a report finds small regressions.
+const (
+	callsPerNode   = 50 // to initialise one Node
+	callsPerSecond = 30 // without a change of the cluster
+)
+
+// checkBudget counts the calls for a new Node, and the calls of a cluster without changes. Users
+// have reached the request limits of their cloud because of CCMs that ask too often, for example
+// hetznercloud/hcloud-cloud-controller-manager#661.
+func checkBudget(ctx context.Context, e *env, m Machine) error {
+	s, lb, err := e.balanced(ctx, "web")
+	if err != nil {
+		return err
+	}
+	if err := e.balances(ctx, s, lb.ID, "is complete", samePorts); err != nil {
+		return err
+	}
+	joining, err := e.callsDuring(ctx, func(ctx context.Context) error {
+		_, err := e.joined(ctx, "b", excluded)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if n := total(joining); n > callsPerNode {
+		return fmt.Errorf("the CCM made %d calls for one new Node; want at most %d: %v", n, callsPerNode, joining)
+	}
+	if err := e.setReady(ctx, m.Name, false); err != nil {
+		return err
+	}
+	idle, err := e.callsDuring(ctx, e.wait)
+	if err != nil {
+		return err
+	}
+	if writes := writesOf(idle); len(writes) > 0 {
+		return fmt.Errorf("the CCM changed the cloud without a change of the cluster, with these calls: %v", writes)
+	}
+	if n, most := total(idle), int(callsPerSecond*e.observe.Seconds()); n > most {
+		return fmt.Errorf("the CCM made %d calls in %s without a change of the cluster; want at most %d: %v", n, e.observe, most, idle)
+	}
+	return nil
+}
+
+// excluded lets all load balancers omit a Node.
+func excluded(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }
+
+// checkThrottle refuses all calls. A CCM that repeats refused calls at once makes the outage longer.
+func checkThrottle(ctx context.Context, e *env, m Machine) error {
+	if err := e.setReady(ctx, m.Name, false); err != nil { // so that the CCM asks the cloud regularly
+		return err
+	}
+	idle, err := e.callsDuring(ctx, e.wait)
+	if err != nil {
+		return err
+	}
+	if err := e.disturb(ctx, Fault{Kind: FaultThrottle}); err != nil {
+		return err
+	}
+	s, err := e.service(ctx, "web")
+	if err != nil {
+		return err
+	}
+	throttled, err := e.callsDuring(ctx, e.wait)
+	if err != nil {
+		return err
+	}
+	if err := e.undisturb(ctx); err != nil {
+		return err
+	}
+	if n, most := total(throttled), max(2*total(idle), int(callsPerSecond*e.observe.Seconds())); n > most {
+		return fmt.Errorf("the CCM made %d calls in %s while the cloud refused them with the status 429; want at most %d: %v", n, e.observe, most, throttled)
+	}
+	return e.serviceBecomes(ctx, s, "ready after the throttling", hasAddress)
+}
+
+// joinTogether is the number of Nodes of ops.slo.
+const joinTogether = 10
+
+// checkTogether lets many Nodes join at the same time.
+func checkTogether(ctx context.Context, e *env) error {
+	errs := make([]error, joinTogether)
+	var joining sync.WaitGroup
+	for i := range errs {
+		joining.Go(func() { _, errs[i] = e.joined(ctx, fmt.Sprint(i), excluded) })
+	}
+	joining.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,178 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Replicable is a Subject that can also run with leader election.
+type Replicable interface {
+	// Replica returns a CCM with leader election that does not run yet. Several replicas can run at the
+	// same time. Nothing else of the configuration differs.
+	Replica() Subject
+}
+
+// replica starts a replica of the CCM. The cleanup of the check kills it.
+func (e *env) replica(ctx context.Context) (Subject, error) {
+	all, ok := e.subject.(Replicable)
+	if !ok {
+		return nil, missingError("this program cannot start a second CCM")
+	}
+	s := all.Replica()
+	e.later(func(context.Context) error { return s.Kill() })
+	if err := s.Start(ctx); err != nil {
+		return nil, fmt.Errorf("start the CCM: %w", err)
+	}
+	return s, nil
+}
+
+// pause kills the CCM. The cleanup of the check starts it again, after the replicas are killed.
+func (e *env) pause() error {
+	if err := e.subject.Kill(); err != nil {
+		return fmt.Errorf("kill the CCM: %w", err)
+	}
+	e.later(e.subject.Start)
+	return nil
+}
+
+// excludedNode creates a machine and its Node, and waits until the CCM has initialised it. No load
+// balancer uses this Node, so the Node causes no change in the cloud.
+func (e *env) excludedNode(ctx context.Context) error {
+	e.restarts++
+	_, err := e.joined(ctx, fmt.Sprintf("restart-%d", e.restarts), excluded)
+	return err
+}
+
+// holders returns the holders of all Leases that are no Leases of Nodes, by namespace and name. A
+// Lease that its holder does not renew any more is not in the result.
+func (e *env) holders(ctx context.Context) (map[string]string, error) {
+	all, err := e.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list Leases: %w", err)
+	}
+	holders := map[string]string{}
+	for _, l := range all.Items {
+		s := l.Spec
+		if l.Namespace == leaseNamespace || l.Labels["apiserver.kubernetes.io/identity"] != "" || s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+			continue
+		}
+		if time.Since(s.RenewTime.Time) < time.Duration(*s.LeaseDurationSeconds)*time.Second {
+			holders[l.Namespace+"/"+l.Name] = *s.HolderIdentity
+		}
+	}
+	return holders, nil
+}
+
+// checkLeader starts two CCMs, and kills the first one while it creates a load balancer.
+func checkLeader(ctx context.Context, e *env, _ Machine) error {
+	if err := e.pause(); err != nil {
+		return err
+	}
+	first, err := e.replica(ctx)
+	if err != nil {
+		return err
+	}
+	if err := e.excludedNode(ctx); err != nil {
+		return fmt.Errorf("the CCM with leader election: %w", err)
+	}
+	before, err := e.holders(ctx)
+	if err != nil {
+		return err
+	}
+	if len(before) == 0 {
+		return errors.New("the CCM renews no Lease, so two CCMs would work at the same time")
+	}
+	second, err := e.replica(ctx)
+	if err != nil {
+		return err
+	}
+	if err := e.always(ctx, "the first CCM keeps its Leases while the second one runs", func(ctx context.Context) error {
+		now, err := e.holders(ctx)
+		if err == nil && !maps.Equal(now, before) {
+			err = fmt.Errorf("the holders were %v, they are %v", before, now)
+		}
+		return errors.Join(err, first.Ended(), second.Ended())
+	}); err != nil {
+		return err
+	}
+	added, err := e.addedLoadBalancers(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := e.service(ctx, "web")
+	if err != nil {
+		return err
+	}
+	if err := first.Kill(); err != nil {
+		return fmt.Errorf("kill the CCM: %w", err)
+	}
+	if err := e.serviceBecomes(ctx, s, "ready because of the second CCM", hasAddress); err != nil {
+		return err
+	}
+	found, err := added(ctx)
+	if err != nil {
+		return err
+	}
+	if len(found) != 1 {
+		return fmt.Errorf("the cloud has the load balancers %v; want one", found)
+	}
+	return e.leavesNone(ctx, s, added)
+}
+
+// This is the default Lease of a leader migration, from LeaderMigrationConfiguration of the package
+// k8s.io/controller-manager.
+const (
+	migrationNamespace = metav1.NamespaceSystem
+	migrationLease     = "cloud-provider-extraction-migration"
+)
+
+// checkMigrate holds the Lease of the migration, as an old kube-controller-manager does. See KEP-2436.
+func checkMigrate(ctx context.Context, e *env, m Machine) error {
+	if err := e.pause(); err != nil {
+		return err
+	}
+	leases := e.kube.CoordinationV1().Leases(migrationNamespace)
+	release := func(ctx context.Context) error {
+		if err := leases.Delete(ctx, migrationLease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete the Lease %s: %w", migrationLease, err)
+		}
+		return nil
+	}
+	if err := release(ctx); err != nil { // a killed CCM has held it
+		return err
+	}
+	e.later(release)
+	holder, hour, now := "kube-controller-manager", int32(time.Hour/time.Second), metav1.NowMicro()
+	if _, err := leases.Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: migrationLease, Namespace: migrationNamespace},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &hour, AcquireTime: &now, RenewTime: &now},
+	}, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create the Lease %s: %w", migrationLease, err)
+	}
+	if _, err := e.replica(ctx); err != nil {
+		return err
+	}
+	if err := e.excludedNode(ctx); err != nil { // the controller that initialises Nodes does not migrate
+		return fmt.Errorf("another process holds the Lease of the migration: %w", err)
+	}
+	if err := e.deleteMachine(ctx, m.Name); err != nil {
+		return err
+	}
+	if err := e.setReady(ctx, m.Name, false); err != nil {
+		return err
+	}
+	if err := e.nodeStays(ctx, m.Name, "in the cluster while another process holds the Lease of the migration", exists); err != nil {
+		return err
+	}
+	if err := release(ctx); err != nil {
+		return err
+	}
+	return e.nodeDisappears(ctx, m.Name)
+}

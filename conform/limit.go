@@ -1,0 +1,128 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// errLimit is the cause of the end of a check's context if the check takes longer than its limit.
+var errLimit = errors.New("the check has exceeded its time limit")
+
+// errHangs means that a call of the driver does not return.
+var errHangs = errors.New("the call of the driver does not return")
+
+// maxHangs is the number of calls of the driver that do not return, after which a run skips the
+// remaining checks.
+const maxHangs = 3
+
+// boundDriver is a driver whose calls always return. If the context of a call ends before the
+// call returns, the result is an error that names the call. A panic in a call is an error, too.
+type boundDriver struct {
+	driver Driver
+	hangs  atomic.Int32 // number of calls that did not return
+}
+
+var _ Driver = (*boundDriver)(nil)
+
+// call runs one call of the driver.
+func call[T any](ctx context.Context, d *boundDriver, name string, do func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	began, results := time.Now(), make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = fmt.Errorf("the call %s of the driver panicked: %v", name, p)
+			}
+			results <- r
+		}()
+		r.value, r.err = do(ctx)
+	}()
+	select {
+	case r := <-results:
+		return r.value, r.err
+	case <-ctx.Done():
+	}
+	select { // prefer the error of a driver that observes its context
+	case r := <-results:
+		return r.value, r.err
+	case <-time.After(poll):
+		if errors.Is(context.Cause(ctx), errLimit) {
+			d.hangs.Add(1)
+		}
+		var none T
+		return none, fmt.Errorf("%s after %s: %w: %w", name, time.Since(began).Round(time.Second), errHangs, context.Cause(ctx))
+	}
+}
+
+// do is like call, for a call without a result.
+func do(ctx context.Context, d *boundDriver, name string, f func(context.Context) error) error {
+	_, err := call(ctx, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	return err
+}
+
+func (d *boundDriver) Capabilities(ctx context.Context) (Capabilities, error) {
+	return call(ctx, d, "Capabilities", d.driver.Capabilities)
+}
+
+func (d *boundDriver) CreateMachine(ctx context.Context, m Machine) (Machine, error) {
+	return call(ctx, d, "CreateMachine", func(ctx context.Context) (Machine, error) { return d.driver.CreateMachine(ctx, m) })
+}
+
+func (d *boundDriver) ListMachines(ctx context.Context) ([]Machine, error) {
+	return call(ctx, d, "ListMachines", d.driver.ListMachines)
+}
+
+func (d *boundDriver) GetMachine(ctx context.Context, name string) (Machine, error) {
+	return call(ctx, d, "GetMachine", func(ctx context.Context) (Machine, error) { return d.driver.GetMachine(ctx, name) })
+}
+
+func (d *boundDriver) StopMachine(ctx context.Context, name string) error {
+	return do(ctx, d, "StopMachine", func(ctx context.Context) error { return d.driver.StopMachine(ctx, name) })
+}
+
+func (d *boundDriver) StartMachine(ctx context.Context, name string) error {
+	return do(ctx, d, "StartMachine", func(ctx context.Context) error { return d.driver.StartMachine(ctx, name) })
+}
+
+func (d *boundDriver) DeleteMachine(ctx context.Context, name string) error {
+	return do(ctx, d, "DeleteMachine", func(ctx context.Context) error { return d.driver.DeleteMachine(ctx, name) })
+}
+
+func (d *boundDriver) ListLoadBalancers(ctx context.Context) ([]LoadBalancer, error) {
+	return call(ctx, d, "ListLoadBalancers", d.driver.ListLoadBalancers)
+}
+
+func (d *boundDriver) DeleteLoadBalancer(ctx context.Context, id string) error {
+	return do(ctx, d, "DeleteLoadBalancer", func(ctx context.Context) error { return d.driver.DeleteLoadBalancer(ctx, id) })
+}
+
+func (d *boundDriver) ListRoutes(ctx context.Context) ([]Route, error) {
+	return call(ctx, d, "ListRoutes", d.driver.ListRoutes)
+}
+
+func (d *boundDriver) CreateRoute(ctx context.Context, r Route) (Route, error) {
+	return call(ctx, d, "CreateRoute", func(ctx context.Context) (Route, error) { return d.driver.CreateRoute(ctx, r) })
+}
+
+func (d *boundDriver) DeleteRoute(ctx context.Context, id string) error {
+	return do(ctx, d, "DeleteRoute", func(ctx context.Context) error { return d.driver.DeleteRoute(ctx, id) })
+}
+
+func (d *boundDriver) SetFault(ctx context.Context, f Fault) error {
+	return do(ctx, d, "SetFault", func(ctx context.Context) error { return d.driver.SetFault(ctx, f) })
+}
+
+func (d *boundDriver) ClearFault(ctx context.Context) error {
+	return do(ctx, d, "ClearFault", d.driver.ClearFault)
+}
+
+func (d *boundDriver) Calls(ctx context.Context) (map[string]Count, error) {
+	return call(ctx, d, "Calls", d.driver.Calls)
+}
