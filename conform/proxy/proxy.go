@@ -54,8 +54,8 @@ type Proxy struct {
 
 	mu        sync.Mutex // protects all fields below
 	fault     conform.Fault
-	replaced  chan struct{} // closed when another fault replaces the fault
-	disturbed map[string]int
+	replaced  chan struct{}  // closed when another fault replaces the fault
+	matched   map[string]int // calls by name that the fault concerns
 	calls     map[string]conform.Count
 	recording []*conform.Call // in the order of their start
 }

@@ -106,7 +106,9 @@ func (c *conformed) assertNoToken(t *testing.T, report string) {
 // ccm returns the command of this project's CCM.
 func (c *conformed) ccm(url string) string {
 	return "exec " + c.allinone + " ccm --kubeconfig $KUBECONFIG --cloud-url " + url + " --cloud-token-file " + c.token +
-		" --leader-elect=false --node-monitor-period=1s --node-status-update-frequency=2s --configure-cloud-routes --cluster-cidr=" + podRange
+		" --secure-port=0 --leader-elect=${CONFORM_LEADER_ELECT:-false} --enable-leader-migration" +
+		" --leader-elect-lease-duration=8s --leader-elect-renew-deadline=6s --leader-elect-retry-period=1s" +
+		" --node-monitor-period=1s --node-status-update-frequency=2s --node-deletion-grace=7s --configure-cloud-routes --cluster-cidr=" + podRange
 }
 
 // TestConformance runs all conformance checks for the CCM of this project. The test types the
@@ -114,7 +116,13 @@ func (c *conformed) ccm(url string) string {
 func TestConformance(t *testing.T) {
 	t.Parallel() // this test mostly waits
 	c := newConformed(t, "realistic", "ccm")
-	results, err := c.run(t, nil, "--cloud-url", c.url, "--token-file", c.admin, "--ccm-command", c.ccm(c.url))
+	out := c.must(c.allinone, "cloud", "--cloud-url", c.url, "--token-file", c.admin, "addresses", "create", "conform", "-o", "json")
+	var reserved struct{ IP string }
+	if err := json.Unmarshal([]byte(out), &reserved); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	results, err := c.run(t, nil, "--cloud-url", c.url, "--token-file", c.admin, "--ccm-command", c.ccm(c.url), "--ccm-rbac", "../../deploy/ccm/rbac.yaml",
+		"--claim", "leaderElection: true", "--claim", "leaderMigration: true", "--claim", "staticIP: "+reserved.IP)
 	if err != nil {
 		t.Error(err)
 	}

@@ -26,6 +26,9 @@ const (
 	driverExec     = "exec:"
 )
 
+// annotationPrefix begins the annotations of Services for the CCM of this project.
+const annotationPrefix = "cloudsim.dev/load-balancer-"
+
 // driverFlags contains the flags that choose a driver.
 type driverFlags struct {
 	cli.Connection
@@ -73,7 +76,11 @@ func (f *driverFlags) open() (conform.Driver, error) {
 		}
 		return &cloudsimdriver.Driver{Cloud: cl, Caller: f.account, Claims: conform.Capabilities{
 			Provider: providerid.Scheme, ProviderIDPrefix: providerid.Scheme + "://", Zones: true, Shutdown: true, LoadBalancers: true, SourceRanges: true, UDP: true,
-			Routes: f.clusterCIDR != "", ClusterCIDR: f.clusterCIDR,
+			MixedProtocols: true, SessionAffinity: true, DualStack: true, LocalTraffic: true,
+			InternalAnnotations: map[string]string{annotationPrefix + "scheme": "internal"},
+			ProxyAnnotations:    map[string]string{annotationPrefix + "proxy-protocol": "v2"},
+			SharedAnnotations:   map[string]string{annotationPrefix + "shared": "conform"},
+			Routes:              f.clusterCIDR != "", ClusterCIDR: f.clusterCIDR,
 		}}, nil
 	case f.driver == driverHcloud:
 		return &hclouddriver.Driver{

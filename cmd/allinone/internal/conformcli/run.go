@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
@@ -41,6 +42,9 @@ type runFlags struct {
 	timeout, observe          time.Duration
 	parallel                  int
 	existing                  bool
+	claims                    []string
+	rbac                      string
+	limit                     time.Duration
 }
 
 func newRunCommand(e cli.Env) *cobra.Command {
@@ -79,6 +83,8 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	fl.StringVar(&f.capabilities, "capabilities", "", "YAML file with the capabilities of the CCM, which replace the capabilities from the driver")
 	fl.StringVar(&f.upstream, "upstream", "", "URL of the cloud's API, in front of which the command puts a recording proxy; CONFORM_API_URL is the proxy's URL for --ccm-command")
 	fl.StringVar(&f.proxy, "proxy", "", "control URL of a recording proxy that already runs between the CCM and the cloud's API")
+	fl.StringVar(&f.rbac, "ccm-rbac", "", "manifest with the service account and the roles of the CCM; KUBECONFIG of --ccm-command then authenticates as this account")
+	fl.StringArrayVar(&f.claims, "claim", nil, "capability of the CCM as YAML, in addition to the capabilities from the driver, such as 'leaderElection: true'; repeatable")
 	fl.StringVar(&f.report, "report", "", "folder for the reports; absent for no reports")
 	fl.StringVar(&f.baseline, "baseline", "", "report with call budgets; the command fails if a budget has grown by more than 20 % and more than 2 calls")
 	fl.StringVar(&f.writeBaseline, "write-baseline", "", "file for the call budgets of this run, for --baseline of later runs")
@@ -87,6 +93,7 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	fl.StringVar(&f.skip, "skip", "", "regular expression of checks to skip")
 	fl.DurationVar(&f.timeout, "timeout", conform.DefaultTimeout, "longest time for one reaction of the CCM")
 	fl.DurationVar(&f.observe, "observe", conform.DefaultObserve, "time for which a check waits for a forbidden reaction")
+	fl.DurationVar(&f.limit, "limit", conform.DefaultLimit, "longest time for one check; checks that restart the CCM may take a multiple")
 	fl.IntVar(&f.parallel, "parallel", conform.DefaultParallel, "number of checks that run at the same time")
 	fl.BoolVar(&f.existing, "allow-existing", false, "permit a cluster that already has Nodes")
 	return cmd
@@ -98,7 +105,7 @@ var errMust = errors.New("checks of the level MUST failed")
 func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 	logging.Klog(slog.New(slog.DiscardHandler)) // the driver fake runs upstream's controllers in this process
 	c := conform.Config{
-		Level: conform.Level(strings.ToUpper(f.level)), Timeout: f.timeout, Observe: f.observe, Parallel: f.parallel, AllowExisting: f.existing,
+		Level: conform.Level(strings.ToUpper(f.level)), Timeout: f.timeout, Observe: f.observe, Limit: f.limit, Parallel: f.parallel, AllowExisting: f.existing,
 		Progress: func(r conform.Result) { printResult(out, r) },
 	}
 	if c.Focus, err = expression("focus", f.focus); err != nil {
@@ -139,11 +146,22 @@ func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 	} else if c.Kube, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
+	user := ""
+	if f.rbac != "" {
+		if user, err = f.applyAccount(ctx, c.Kube, &kubeconfig, work); err != nil {
+			return fmt.Errorf("--ccm-rbac: %w", err)
+		}
+	}
 	stop, err := f.setDriver(ctx, &c, kubeconfig, work)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	if c.Capabilities == nil && (len(f.claims) > 0 || user != "") {
+		if c.Capabilities, err = f.claimed(ctx, c.Driver, user); err != nil {
+			return err
+		}
+	}
 	if err := c.Validate(); err != nil {
 		return cloudsim.Misuse(err)
 	}
@@ -216,6 +234,37 @@ func readCapabilities(path string) (*conform.Capabilities, error) {
 	return &c, nil
 }
 
+// applyAccount creates the account of --ccm-rbac. It replaces the path of the kubeconfig file, and
+// returns the user.
+func (f *runFlags) applyAccount(ctx context.Context, kube *rest.Config, kubeconfig *string, work string) (user string, err error) {
+	file, err := os.Open(f.rbac)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	a, err := conform.ApplyAccount(ctx, kube, file)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", f.rbac, err)
+	}
+	*kubeconfig = filepath.Join(work, "ccm.kubeconfig")
+	return a.User, os.WriteFile(*kubeconfig, a.Kubeconfig, 0o600)
+}
+
+// claimed returns the capabilities from the driver, and those of --claim.
+func (f *runFlags) claimed(ctx context.Context, d conform.Driver, user string) (*conform.Capabilities, error) {
+	caps, err := d.Capabilities(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("driver: capabilities: %w", err)
+	}
+	caps.User = cmp.Or(user, caps.User)
+	for _, text := range f.claims {
+		if err := yaml.UnmarshalStrict([]byte(text), &caps); err != nil {
+			return nil, cloudsim.Misuse(fmt.Errorf("--claim: %q: %w", text, err))
+		}
+	}
+	return &caps, nil
+}
+
 // programDir returns the folder with the programs of the API server.
 func (f *runFlags) programDir() string {
 	own, err := os.Executable()
@@ -228,6 +277,10 @@ func (f *runFlags) programDir() string {
 // checkDriver returns an error if the flags of the driver are wrong.
 func (f *runFlags) checkDriver() error {
 	switch {
+	case f.capabilities != "" && len(f.claims) > 0:
+		return cloudsim.Misuse(errors.New("--claim and --capabilities exclude each other: add the claim to the file"))
+	case f.rbac != "" && f.ccm == "":
+		return cloudsim.Misuse(errors.New("--ccm-rbac needs --ccm-command"))
 	case f.bug != "" && f.driver != driverFake:
 		return cloudsim.Misuse(errors.New("--bug needs --driver fake"))
 	case f.driver == driverFake && f.ccm != "":
