@@ -70,7 +70,7 @@ const (
 // ResourceKinds lists every kind that appears in events.
 func ResourceKinds() []ResourceKind {
 	return []ResourceKind{
-		KindProject, KindToken, KindServiceAccount, KindRole, KindRoleBinding, KindSigningKey, KindWorkloadTrust,
+		KindProject, KindToken, KindServiceAccount, KindRole, KindRoleBinding, KindSigningKey, KindWorkloadTrust, KindAccessKey,
 		KindRegion, KindZone, KindInstanceType, KindInstance, KindAddress, KindLoadBalancer,
 		KindNetwork, KindSubnet, KindRoute,
 		KindDiskType, KindDiskPool, KindDisk, KindSnapshot, KindSnapshotGroup,

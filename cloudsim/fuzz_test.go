@@ -30,6 +30,7 @@ func FuzzValidate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		check[cloudsim.CreateProject](t, raw)
 		check[cloudsim.CreateToken](t, raw)
+		check[cloudsim.CreateAccessKey](t, raw)
 		check[cloudsim.CreateInstance](t, raw)
 		check[cloudsim.CreateAddress](t, raw)
 		check[cloudsim.CreateNotice](t, raw)

@@ -31,6 +31,16 @@ func TestEveryIdentityVerb(t *testing.T) {
 	if me := must(as.WhoAmI(ctx))(t); me.Caller != "ci" || me.ServiceAccount != a.ID || len(me.Grants) != 1 || me.Grants[0].Resource != "web" {
 		t.Errorf("whoami: got %+v, want caller ci with 1 grant for web", me)
 	}
+	k := must(c.CreateAccessKey(ctx, cloudsim.CreateAccessKey{ServiceAccount: "ci"}))(t)
+	if got := must(c.GetAccessKey(ctx, k.ID))(t); got.Secret != "" || got.ServiceAccount != a.ID {
+		t.Errorf("access key: got %+v, want the account and no secret", got)
+	}
+	if l := must(c.ListAccessKeys(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 || l.Items[0].Secret != "" || l.Items[0].StoredSecret != "" {
+		t.Errorf("access keys: got %+v, want 1 without a secret", l.Items)
+	}
+	if err := c.DeleteAccessKey(ctx, k.ID); err != nil {
+		t.Error(err)
+	}
 	web, db := must(c.CreateInstance(ctx, instance("web")))(t), must(c.CreateInstance(ctx, instance("db")))(t)
 	must(as.GetInstance(ctx, web.ID))(t)
 	for name, err := range map[string]error{

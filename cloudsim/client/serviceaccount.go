@@ -21,9 +21,9 @@ func (c *Client) ListServiceAccounts(ctx context.Context, o cloudsim.ListOptions
 	return call[cloudsim.List[cloudsim.ServiceAccount]](ctx, c, "GET", "/v1/service-accounts"+listQuery(o), nil)
 }
 
-// DeleteServiceAccount removes a service account with its tokens, role bindings and workload
-// trusts. The removal takes effect at once. DeleteServiceAccount returns Conflict while an instance
-// uses the service account.
+// DeleteServiceAccount removes a service account with its tokens, access keys, role bindings and
+// workload trusts. The removal takes effect at once. DeleteServiceAccount returns Conflict while an
+// instance uses the service account.
 func (c *Client) DeleteServiceAccount(ctx context.Context, id cloudsim.ServiceAccountID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/service-accounts/"+seg(id), nil)
 	return err

@@ -64,7 +64,8 @@ type Call struct {
 type credential struct {
 	hash  string                   // hash of a token's secret
 	trust cloudsim.WorkloadTrustID // trust that accepted a token signed by a cluster
-	until time.Time                // expiry of the token signed by a cluster
+	key   cloudsim.AccessKeyID     // access key of a signature
+	until time.Time                // expiry of the token signed by a cluster, or of the signature
 }
 
 type callKey struct{}
@@ -171,9 +172,13 @@ func (c *Call) choose(tx *store.Tx, chosen string) error {
 // authenticate returns the token of a secret, and a credential with which the
 // engine can check the token again.
 func authenticate(tx *store.Tx, secret string) (t cloudsim.Token, shown credential, err error) {
-	shown = credential{hash: hashSecret(secret)}
-	if isWorkloadToken(secret) {
+	switch {
+	case cloudsim.IsSignature(secret):
+		shown, err = verifySignature(tx, secret)
+	case isWorkloadToken(secret):
 		shown, err = verifyWorkload(tx, secret)
+	default:
+		shown = credential{hash: hashSecret(secret)}
 	}
 	if err == nil {
 		t, err = shown.token(tx)
@@ -186,6 +191,9 @@ func authenticate(tx *store.Tx, secret string) (t cloudsim.Token, shown credenti
 func (c credential) token(tx *store.Tx) (cloudsim.Token, error) {
 	if c.trust != "" {
 		return c.workload(tx)
+	}
+	if c.key != "" {
+		return c.signer(tx)
 	}
 	found, err := tokens.Lookup(tx, byHash, c.hash)
 	if err != nil {

@@ -529,7 +529,7 @@ func (e *Engine) checkRecords() error {
 	var all errgroup.Group
 	all.SetLimit(runtime.GOMAXPROCS(0))
 	for _, check := range []func(*store.Tx) error{
-		signingKeys.Check, repositories.Check, workloadTrusts.Check,
+		signingKeys.Check, repositories.Check, workloadTrusts.Check, accessKeys.Check,
 		(*store.Tx).CheckJournal, projects.Check, tokens.Check, serviceAccounts.Check, roles.Check, roleBindings.Check, regions.Check, zones.Check, instanceTypes.Check,
 		diskTypes.Check, diskPools.Check,
 		networks.Check, subnets.Check, routes.Check,

@@ -207,7 +207,7 @@ func (c Call) denied(operation string, class Access) error {
 func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 	noun, class := nounOfKind(kind), Read
 	switch kind {
-	case cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding, cloudsim.KindWorkloadTrust:
+	case cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding, cloudsim.KindWorkloadTrust, cloudsim.KindAccessKey:
 		class = Manage
 	case cloudsim.KindFault, cloudsim.KindHold:
 		class = Admin

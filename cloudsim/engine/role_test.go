@@ -138,6 +138,10 @@ func TestCallersGrantOnlyTheirPermissions(t *testing.T) {
 		_, err := e.CreateToken(ctx, req)
 		return err
 	}
+	accessKey := func(req cloudsim.CreateAccessKey) error {
+		_, err := e.CreateAccessKey(ctx, req)
+		return err
+	}
 	instance := func(account string) error {
 		_, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "as-" + account, Zone: "sim-1a", Type: "small", ServiceAccount: account})
 		return err
@@ -150,6 +154,7 @@ func TestCallersGrantOnlyTheirPermissions(t *testing.T) {
 		"create a token with a role that the steward has":     {token(cloudsim.CreateToken{Name: "r", Role: cloudsim.RoleReader}), nil},
 		"create a token with a role that the steward lacks":   {token(cloudsim.CreateToken{Name: "w", Role: cloudsim.RoleAdmin}), cloudsim.Denied},
 		"create a token of a stronger account":                {token(cloudsim.CreateToken{ServiceAccount: "strong"}), cloudsim.Denied},
+		"create an access key of a stronger account":          {accessKey(cloudsim.CreateAccessKey{ServiceAccount: "strong"}), cloudsim.Denied},
 		"create an instance as the steward":                   {instance("steward"), nil},
 		"create an instance as a stronger account":            {instance("strong"), cloudsim.Denied},
 		"delete the token of the admin":                       {e.DeleteToken(ctx, "tok-000001"), cloudsim.Denied},
@@ -229,14 +234,16 @@ func TestEventsNeedPermission(t *testing.T) {
 }
 
 // TestReadersDoNotHearOfCallers proves that a caller with role reader gets no
-// events of tokens, service accounts, role bindings and workload trusts.
+// events of tokens, access keys, service accounts, role bindings and workload
+// trusts.
 func TestReadersDoNotHearOfCallers(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	admin := enter(t, e, "secret", engine.DefaultProject)
 	reader := must(e.Authorize(t.Context(), engine.Request{Secret: account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader}), Operation: "events.list", Access: engine.Read}))(t)
 	trusting(t, e, admin, "sa")
-	for _, kind := range []cloudsim.ResourceKind{cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding, cloudsim.KindWorkloadTrust} {
+	must(e.CreateAccessKey(admin, cloudsim.CreateAccessKey{ServiceAccount: "sa"}))(t)
+	for _, kind := range []cloudsim.ResourceKind{cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding, cloudsim.KindWorkloadTrust, cloudsim.KindAccessKey} {
 		of := cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{kind}}
 		if l := must(e.ListEvents(admin, of))(t); len(l.Items) == 0 {
 			t.Errorf("the admin received no event of kind %s", kind)

@@ -138,8 +138,8 @@ func (ac *access) ListServiceAccounts(ctx context.Context, o cloudsim.ListOption
 	return listPage(ctx, ac.core, serviceAccounts, o, nil)
 }
 
-// DeleteServiceAccount removes a service account with its tokens, role bindings
-// and workload trusts. It returns Conflict if an instance uses the account.
+// DeleteServiceAccount removes a service account with its tokens, access keys,
+// role bindings and workload trusts. It returns Conflict if an instance uses the account.
 func (ac *access) DeleteServiceAccount(ctx context.Context, id cloudsim.ServiceAccountID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		a, err := get(tx, call, serviceAccounts, string(id))
@@ -170,7 +170,11 @@ func removeAccount(tx *store.Tx, a cloudsim.ServiceAccount) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(deleteAll(tx, tokens, its), deleteAll(tx, roleBindings, bound), deleteAll(tx, workloadTrusts, trusts)); err != nil {
+	keys, err := accessKeys.Lookup(tx, byAccount, string(a.ID))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(deleteAll(tx, tokens, its), deleteAll(tx, roleBindings, bound), deleteAll(tx, workloadTrusts, trusts), deleteAll(tx, accessKeys, keys)); err != nil {
 		return err
 	}
 	return serviceAccounts.Delete(tx, &a)

@@ -271,7 +271,7 @@ func (ss *states) LoadState(ctx context.Context, name string, req cloudsim.LoadS
 // accessKinds are the kinds that a reset keeps: projects and access rights.
 var accessKinds = []cloudsim.ResourceKind{
 	cloudsim.KindProject, cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRole, cloudsim.KindRoleBinding,
-	cloudsim.KindWorkloadTrust,
+	cloudsim.KindWorkloadTrust, cloudsim.KindAccessKey,
 }
 
 // ResetState empties the cloud in one transaction. Projects, access rights and
@@ -401,8 +401,8 @@ func fieldsThatDiffer(was, is map[string]any) (names []string) {
 	return names
 }
 
-// objectsOf reads all objects of a state. It omits revisions, times and token
-// hashes, because these differ between any two states.
+// objectsOf reads all objects of a state. It omits revisions, times and
+// secrets, because these differ between any two states.
 func (ss *states) objectsOf(name string) (all map[objectKey]map[string]any, err error) {
 	all = map[objectKey]map[string]any{}
 	read := func(st *store.Store) error {
@@ -412,7 +412,7 @@ func (ss *states) objectsOf(name string) (all map[objectKey]map[string]any, err 
 				if err := json.Unmarshal(raw, &object); err != nil {
 					return fmt.Errorf("%s %s: %w", kind, id, err)
 				}
-				for _, k := range []string{"revision", "createdAt", "updatedAt", "hash"} {
+				for _, k := range []string{"revision", "createdAt", "updatedAt", "hash", "storedSecret"} {
 					delete(object, k)
 				}
 				all[objectKey{kind, id}] = object

@@ -12,7 +12,7 @@ import (
 // mayUse lists the tables that the methods of each type may use. To use a table
 // of another type, a method must call a method of that type.
 var mayUse = map[string][]string{
-	"access": {"tokens", "serviceAccounts", "roles", "roleBindings", "workloadTrusts", "signingKeys", "rateNotes", "instances", "projects"},
+	"access": {"tokens", "serviceAccounts", "roles", "roleBindings", "workloadTrusts", "accessKeys", "signingKeys", "rateNotes", "instances", "projects"},
 	"images": {"repositories", "tokens"},
 	"states": {"staged", "tokens", "serviceAccounts", "projects", "disks", "snapshots"},
 }

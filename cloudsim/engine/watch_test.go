@@ -85,6 +85,7 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 	idle := func(*engine.Engine, context.Context) error { return nil }
 	revoke := func(e *engine.Engine, ctx context.Context) error { return e.DeleteToken(ctx, "tok-000003") }
 	distrust := func(e *engine.Engine, ctx context.Context) error { return e.DeleteWorkloadTrust(ctx, "trust-000001") }
+	disown := func(e *engine.Engine, ctx context.Context) error { return e.DeleteAccessKey(ctx, "ak-000001") }
 	remove := func(e *engine.Engine, ctx context.Context) error { return e.DeleteServiceAccount(ctx, "sa-000001") }
 	limit := func(e *engine.Engine, ctx context.Context) error { return unbind(e, ctx, "sa-a") }
 	strip := func(e *engine.Engine, ctx context.Context) error {
@@ -108,6 +109,10 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 		"workload's token expired":        {workload, idle, cloudsim.Unauthenticated, 2 * time.Minute},
 		"workload's account deleted":      {workload, remove, cloudsim.Unauthenticated, 0},
 		"workload's roles removed":        {workload, strip, cloudsim.Denied, 0},
+		"access key deleted":              {signed, disown, cloudsim.Unauthenticated, 0},
+		"signature expired":               {signed, idle, cloudsim.Unauthenticated, 16 * time.Minute},
+		"signer's account deleted":        {signed, remove, cloudsim.Unauthenticated, 0},
+		"signer's roles removed":          {signed, strip, cloudsim.Denied, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

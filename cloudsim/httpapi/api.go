@@ -190,6 +190,9 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 		})
 		if call, ok := engine.CallOf(ctx); ok {
 			x.caller, x.token, x.at = call.Caller, call.Token, call.At
+			if !call.At.IsZero() {
+				hc.SetHeader("Date", call.At.UTC().Format(http.TimeFormat)) // all times in an answer follow the cloud's clock
+			}
 			if call.Caller != "" {
 				run.Authenticated(ctx)
 			}

@@ -25,6 +25,7 @@ func (a *api) routes() {
 	gets(a, "tokens", "/v1/tokens/{id}", "a token, without its secret", engine.Manage, e.GetToken, revOf[cloudsim.Token])
 	deletes(a, "tokens", "/v1/tokens/{id}", "Revoke a token at once", engine.Manage, e.DeleteToken)
 	a.serviceAccountRoutes()
+	a.accessKeyRoutes()
 	a.roleRoutes()
 	a.quotaRoutes()
 	a.billRoutes()

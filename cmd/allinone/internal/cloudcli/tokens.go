@@ -76,7 +76,15 @@ stdout, or writes it to a new file that only you can read.`,
 				return cloudsim.Errorf(cloudsim.Invalid, "-o name would lose the secret: set --secret-file")
 			}
 			if secretFile != "" {
-				return createTokenInto(ctx, cl, req, secretFile, tokens.printer(c, o))
+				t, err := createInto("secret-file", secretFile, func() (t cloudsim.Token, text string, err error) {
+					t, err = cl.CreateToken(ctx, req)
+					return t, t.Secret + "\n", err
+				})
+				if err != nil {
+					return err
+				}
+				t.Secret = ""
+				return tokens.printer(c, o).One(t)
 			}
 			t, err := cl.CreateToken(ctx, req)
 			if err != nil {
@@ -101,26 +109,25 @@ stdout, or writes it to a new file that only you can read.`,
 	return cmd
 }
 
-// createTokenInto creates a token and writes the secret of the token into a new file at path. It
-// creates the file before the token. Otherwise the cloud could create the token, and the command
-// could then fail to write the secret. If the cloud does not create the token, createTokenInto
-// removes the file.
-func createTokenInto(ctx context.Context, cl *client.Client, req cloudsim.CreateToken, path string, p cli.Printer[cloudsim.Token]) (err error) {
+// createInto creates a resource with a secret, and writes the text that create returns into a new
+// file at path. It creates the file before the resource. Otherwise the cloud could create the
+// resource, and the command could then fail to write the secret. If the cloud does not create the
+// resource, createInto removes the file. The parameter flag is the name of the flag with the path.
+func createInto[T cloudsim.Resource](flag, path string, create func() (T, string, error)) (v T, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return cloudsim.Errorf(cloudsim.Exists, "--secret-file %s: it exists; choose another or remove it first", path)
+		return v, cloudsim.Errorf(cloudsim.Exists, "--%s %s: it exists; choose another or remove it first", flag, path)
 	}
 	if err != nil {
-		return fmt.Errorf("--secret-file: %w", err)
+		return v, fmt.Errorf("--%s: %w", flag, err)
 	}
-	t, err := cl.CreateToken(ctx, req)
+	v, text, err := create()
 	if err != nil {
-		return errors.Join(err, f.Close(), os.Remove(path))
+		return v, errors.Join(err, f.Close(), os.Remove(path))
 	}
-	_, err = fmt.Fprintln(f, t.Secret)
+	_, err = f.WriteString(text)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("token %s is made, but its secret could not be written: %w; delete it", t.ID, err)
+		return v, fmt.Errorf("%s is made, but its secret could not be written: %w; delete it", v.Head().Name, err)
 	}
-	t.Secret = ""
-	return p.One(t)
+	return v, nil
 }

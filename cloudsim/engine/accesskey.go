@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"context"
+	"crypto/hmac"
+	"errors"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+var accessKeys = store.Table[cloudsim.AccessKey]{
+	Kind: cloudsim.KindAccessKey, Prefix: "ak",
+	ID:     func(k *cloudsim.AccessKey) string { return string(k.ID) },
+	Meta:   func(k *cloudsim.AccessKey) *cloudsim.Meta { return &k.Meta },
+	Public: publicAccessKey,
+	Index: map[string]func(*cloudsim.AccessKey) []string{
+		byAccount: func(k *cloudsim.AccessKey) []string { return ofAccount(k.ServiceAccount) },
+	},
+}
+
+func publicAccessKey(k cloudsim.AccessKey) cloudsim.AccessKey {
+	k.StoredSecret, k.Secret = "", ""
+	return k
+}
+
+// CreateAccessKey creates an access key of a service account. Only the result
+// contains the key's Secret. The caller must have all permissions of the
+// account, because the caller can sign requests with the new key.
+func (ac *access) CreateAccessKey(ctx context.Context, req cloudsim.CreateAccessKey) (k cloudsim.AccessKey, err error) {
+	if err := req.Validate(); err != nil {
+		return k, err
+	}
+	secret := NewSecret()
+	err = ac.update(ctx, func(tx *store.Tx, call Call) error {
+		var of cloudsim.Token
+		if err := ac.placeToken(tx, call, &of, cloudsim.CreateToken{ServiceAccount: req.ServiceAccount}); err != nil {
+			return err
+		}
+		if have, err := accessKeys.Named(tx, of.Project, req.Name); req.Name != "" && err == nil {
+			return errNameTaken(cloudsim.KindAccessKey, req.Name, string(have.ID), "a secret that is shown only once: delete the access key or choose another name")
+		}
+		id, err := accessKeys.NextID(tx)
+		if err != nil {
+			return err
+		}
+		k = cloudsim.AccessKey{
+			ID: cloudsim.AccessKeyID(id), Meta: cloudsim.Meta{Name: req.Name, Project: of.Project},
+			ServiceAccount: of.ServiceAccount, StoredSecret: secret,
+		}
+		if k.Name == "" {
+			k.Name = id
+		}
+		return accessKeys.Put(tx, &k)
+	})
+	if err != nil {
+		return cloudsim.AccessKey{}, err
+	}
+	k = publicAccessKey(k)
+	k.Secret = secret
+	return k, nil
+}
+
+// GetAccessKey returns an access key without its secret.
+func (ac *access) GetAccessKey(ctx context.Context, id cloudsim.AccessKeyID) (cloudsim.AccessKey, error) {
+	k, err := read(ctx, ac.core, accessKeys, string(id))
+	return publicAccessKey(k), err
+}
+
+// ListAccessKeys returns one page of access keys, without their secrets.
+func (ac *access) ListAccessKeys(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.AccessKey], error) {
+	return listPage(ctx, ac.core, accessKeys, o, nil)
+}
+
+// DeleteAccessKey deletes an access key. From the next call on, the cloud
+// refuses its signatures. Watches with such a signature end.
+func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) error {
+	return ac.update(ctx, func(tx *store.Tx, call Call) error {
+		k, err := get(tx, call, accessKeys, string(id))
+		if err != nil {
+			return err
+		}
+		return accessKeys.Delete(tx, &k)
+	})
+}
+
+// verifySignature verifies the signature in a bearer token. It returns
+// Unauthenticated if the access key does not exist, if the signature is wrong,
+// or if its time differs from the cloud's time by more than SignatureSkew. The
+// error has a field of cloudsim.Signature, so that a dialect can answer with the
+// right code.
+func verifySignature(tx *store.Tx, token string) (credential, error) {
+	s, ok := cloudsim.ParseSignature(token)
+	if !ok {
+		return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is not a signature of AWS Signature Version 4")
+	}
+	shown := credential{key: s.AccessKey, until: s.Time.Add(cloudsim.SignatureSkew)}
+	k, err := shown.accessKey(tx)
+	switch {
+	case err != nil:
+		return credential{}, err
+	case !hmac.Equal([]byte(s.Sign(k.StoredSecret)), []byte(s.Signature)):
+		return credential{}, refuseSignature(cloudsim.SignatureValueField, "the signature does not match the request and the secret of access key "+string(k.ID))
+	case s.Time.After(tx.Now.Add(cloudsim.SignatureSkew)):
+		return credential{}, refuseSignature(cloudsim.SignatureTimeField, "the time of the signature is more than 15 minutes after the cloud's time")
+	}
+	return shown, nil
+}
+
+// signer returns the token of a credential that verifySignature returned. It
+// returns Unauthenticated if the access key no longer exists, or if the
+// signature has expired.
+func (c credential) signer(tx *store.Tx) (cloudsim.Token, error) {
+	k, err := c.accessKey(tx)
+	if err == nil && tx.Now.After(c.until) {
+		err = refuseSignature(cloudsim.SignatureTimeField, "the signature has expired: its time is more than 15 minutes before the cloud's time")
+	}
+	return cloudsim.Token{Meta: cloudsim.Meta{Name: k.Name, Project: k.Project}, ServiceAccount: k.ServiceAccount}, err
+}
+
+func (c credential) accessKey(tx *store.Tx) (cloudsim.AccessKey, error) {
+	k, err := accessKeys.Get(tx, string(c.key))
+	if errors.Is(err, cloudsim.NotFound) {
+		err = refuseSignature(cloudsim.SignatureKeyField, "the access key "+string(c.key)+" does not exist")
+	}
+	return k, err
+}
+
+// refuseSignature returns an Unauthenticated error about a part of a signature.
+func refuseSignature(field, reason string) error {
+	return &cloudsim.Error{Kind: cloudsim.Unauthenticated, Msg: reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
+}

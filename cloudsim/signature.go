@@ -1,0 +1,92 @@
+package cloudsim
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// SignatureSkew is the largest difference between the time of a signature and
+// the cloud's time. A signed request is valid for this time before and after its
+// signature, as in AWS.
+const SignatureSkew = 15 * time.Minute
+
+// Signature is the signature of a request of another cloud's API, in the format
+// of AWS Signature Version 4. A program that translates this API, such as a
+// dialect, computes the hash of the request. Then it calls the cloud with
+// Token as its bearer token, and the cloud verifies the signature. So the
+// program needs neither the secret nor permissions of its own.
+//
+// Such a token permits every call of the signer's service account until
+// SignatureSkew after Time. So programs must keep signed requests as secret as
+// tokens.
+type Signature struct {
+	AccessKey AccessKeyID
+	Time      time.Time // whole seconds
+	Region    string
+	Service   string
+	Hash      string // hex SHA-256 of the canonical request
+	Signature string // hex HMAC
+}
+
+// Fields of errors about a signature. The errors have the kind Unauthenticated.
+const (
+	SignatureKeyField   = "accessKey" // the access key does not exist
+	SignatureTimeField  = "time"      // the time differs too much from the cloud's time
+	SignatureValueField = "signature" // the signature is wrong
+)
+
+// SignatureTime is the format of the time in a signature.
+const SignatureTime = "20060102T150405Z"
+
+// The prefix of a signature's token. The other parts have no dots.
+const signaturePrefix = "sigv4."
+
+var signatureRE = regexp.MustCompile(`^sigv4\.([-a-z0-9]{1,64})\.([0-9]{8}T[0-9]{6}Z)\.([-a-z0-9]{1,64})\.([-a-z0-9]{1,64})\.([0-9a-f]{64})\.([0-9a-f]{64})$`)
+
+// Token returns the bearer token for calls to the cloud. It is inverse to
+// ParseSignature if ParseSignature accepts the token.
+func (s Signature) Token() string {
+	return signaturePrefix + strings.Join([]string{string(s.AccessKey), s.Time.UTC().Format(SignatureTime), s.Region, s.Service, s.Hash, s.Signature}, ".")
+}
+
+// IsSignature reports whether a bearer token looks like the token of a
+// Signature.
+func IsSignature(token string) bool { return strings.HasPrefix(token, signaturePrefix) }
+
+// ParseSignature decodes the token of a Signature. It returns false for any
+// other text. It does not verify the signature.
+func ParseSignature(token string) (s Signature, ok bool) {
+	part := signatureRE.FindStringSubmatch(token)
+	if part == nil {
+		return s, false
+	}
+	at, err := time.Parse(SignatureTime, part[2])
+	if err != nil {
+		return s, false
+	}
+	return Signature{AccessKey: AccessKeyID(part[1]), Time: at, Region: part[3], Service: part[4], Hash: part[5], Signature: part[6]}, true
+}
+
+// Sign returns the hex HMAC of the request with a secret. It ignores the field
+// Signature. See "Create a signed AWS API request" in the user guide of AWS
+// Identity and Access Management.
+func (s Signature) Sign(secret string) string {
+	at := s.Time.UTC().Format(SignatureTime)
+	date := at[:len("20060102")]
+	key := []byte("AWS4" + secret)
+	for _, part := range []string{date, s.Region, s.Service, "aws4_request"} {
+		key = hmacSHA256(key, part)
+	}
+	scope := strings.Join([]string{date, s.Region, s.Service, "aws4_request"}, "/")
+	return hex.EncodeToString(hmacSHA256(key, strings.Join([]string{"AWS4-HMAC-SHA256", at, scope, s.Hash}, "\n")))
+}
+
+func hmacSHA256(key []byte, text string) []byte {
+	h := hmac.New(sha256.New, key)
+	_, _ = h.Write([]byte(text)) // never fails
+	return h.Sum(nil)
+}
