@@ -95,7 +95,7 @@ type FaultTarget struct {
 	Summary   string `json:"summary"`
 }
 
-var dialectCallRE = regexp.MustCompile(`^[a-z0-9_*]+(\.[a-z0-9_*]+)*$`)
+var dialectCallRE = regexp.MustCompile(`^[A-Za-z0-9_*]+(\.[A-Za-z0-9_*]+)*$`)
 
 // ValidDialectCall reports whether s can be the name of a dialect's call, or a pattern
 // for such names.

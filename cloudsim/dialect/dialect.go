@@ -26,8 +26,15 @@ type Dialect struct {
 	// keys are patterns of http.ServeMux. The server also refuses all other calls, but
 	// without a reason.
 	Refusals map[string]string
-	// Token returns the secret of the caller's token, or "" if the request has none.
-	Token func(*http.Request) string
+	// Select returns the name of the requested call, for an API whose paths do not determine
+	// the call. If Select is nil, the method and the path of the request determine the call.
+	Select func(*Request) (name string, err error)
+	// Token returns the bearer token for calls to this cloud: the caller's own token, or a
+	// cloudsim.Signature. It returns "" if the request has none.
+	Token func(*Request) (string, error)
+	// Write writes the answer of a call in the format of the other cloud. If Write is nil, the
+	// server encodes the body as JSON.
+	Write func(w http.ResponseWriter, r *Request, status int, body any)
 	// Refuse writes an error in the format of the other cloud.
 	Refuse func(http.ResponseWriter, *Request, error)
 	// IDHeader is the name of the header in which the other cloud returns the id of a
@@ -41,6 +48,9 @@ type Dialect struct {
 	DiskLink func(cloudsim.DiskID) string
 	// TokenVariable is the name of the environment variable for the token.
 	TokenVariable string
+	// CredentialsVariable is the name of the environment variable for the path of a
+	// credentials file; see cloudsim.AccessKey. It is "" if the programs use tokens.
+	CredentialsVariable string
 }
 
 // Variable is an environment variable.
@@ -52,8 +62,8 @@ type Call struct {
 	Method  string `json:"method"` // e.g. "GET"
 	Path    string `json:"path"`   // a pattern of http.ServeMux, e.g. "/v1/servers/{id}"
 	Summary string `json:"summary"`
-	// Do executes the call. It returns the HTTP status and the body of the answer. The
-	// server encodes the body as JSON. If body is nil, the answer has no body.
+	// Do executes the call. It returns the HTTP status and the body of the answer. If body is
+	// nil, the answer has no body.
 	Do func(*Request) (status int, body any, err error) `json:"-"`
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -24,7 +25,7 @@ func plain(do func(*dialect.Request) (int, any, error)) dialect.Dialect {
 	return dialect.Dialect{
 		Name:  "plain",
 		Calls: []dialect.Call{{Name: "things.do", Method: "POST", Path: "/things/{id}", Do: do}},
-		Token: func(r *http.Request) string { return r.Header.Get("Token") },
+		Token: func(r *dialect.Request) (string, error) { return r.Header.Get("Token"), nil },
 		Refuse: func(w http.ResponseWriter, r *dialect.Request, err error) {
 			http.Error(w, r.ID+" "+cloudsim.KindOf(err).Error()+" "+err.Error(), http.StatusTeapot)
 		},
@@ -113,7 +114,7 @@ func TestPanicAndMetrics(t *testing.T) {
 # TYPE cloudsim_dialect_requests_total counter
 cloudsim_dialect_requests_total{call="",code="418",dialect="plain"} 3
 cloudsim_dialect_requests_total{call="things.do",code="418",dialect="plain"} 1
-# HELP cloudsim_dialect_unsupported_total Unsupported calls, by the resource in their path.
+# HELP cloudsim_dialect_unsupported_total Unsupported calls, by the resource in their path, or by the name of the call.
 # TYPE cloudsim_dialect_unsupported_total counter
 cloudsim_dialect_unsupported_total{dialect="plain",resource="other"} 1
 cloudsim_dialect_unsupported_total{dialect="plain",resource="widgets"} 2
@@ -200,4 +201,78 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("body %q: got error %v, want NotJSON or Invalid", raw, err)
 		}
 	})
+}
+
+// TestSelect proves that a dialect can select the call itself, write its own format, and answer
+// with the cloud's time. An error of the token reaches the caller.
+func TestSelect(t *testing.T) {
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	cloud := cloudtest.Start(t, cloudtest.WithFrozenClock(at))
+	secret, err := cloud.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	d := plain(func(r *dialect.Request) (int, any, error) {
+		me, err := r.Cloud.WhoAmI(r.Context())
+		return http.StatusOK, me.Caller, err
+	})
+	d.Select = func(r *dialect.Request) (string, error) {
+		raw, err := r.ReadBody()
+		if err == nil && len(raw) == 0 {
+			err = cloudsim.InvalidField("body", "is empty")
+		}
+		return string(raw), err
+	}
+	token := d.Token
+	d.Token = func(r *dialect.Request) (string, error) {
+		if raw, err := r.ReadBody(); err != nil || string(raw) != "things.do" { // a second read returns the same body
+			t.Errorf("second read of the body: got %q, error %v", raw, err)
+		}
+		if r.Header.Get("Token") == "broken" {
+			return "", cloudsim.Errorf(cloudsim.Unauthenticated, "no such token")
+		}
+		return token(r)
+	}
+	d.Write = func(w http.ResponseWriter, r *dialect.Request, status int, body any) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, r.ID+" is "+body.(string))
+	}
+	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{URL: cloud.URL, Transport: cloud.HTTP.Transport, Metrics: reg}))
+	defer srv.Close()
+	for _, tc := range []struct {
+		token, body string
+		status      int
+		want        string
+	}{
+		{secret, "things.do", http.StatusOK, "my-id is admin"},
+		{"broken", "things.do", http.StatusTeapot, "my-id unauthenticated no such token\n"},
+		{"", "things.do", http.StatusTeapot, "my-id unauthenticated the request has no token\n"},
+		{secret, "", http.StatusTeapot, "my-id invalid body is empty\n"},
+		{secret, "things.undo", http.StatusTeapot, "my-id internal things.undo is not supported by this dialect: 'allinone dialect calls plain' lists the supported calls\n"},
+	} {
+		if status, _, body := post(t, srv.URL+"/any/path", tc.token, "my-id", tc.body); status != tc.status || body != tc.want {
+			t.Errorf("token %.10q, body %q: got %d %q, want %d %q", tc.token, tc.body, status, body, tc.status, tc.want)
+		}
+	}
+	req, err := http.NewRequest(http.MethodPost, srv.URL, strings.NewReader("things.do"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Token", secret)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if got := resp.Header.Get("Date"); got != at.Format(http.TimeFormat) {
+		t.Errorf("header Date: got %q, want the cloud's time", got)
+	}
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP cloudsim_dialect_unsupported_total Unsupported calls, by the resource in their path, or by the name of the call.
+# TYPE cloudsim_dialect_unsupported_total counter
+cloudsim_dialect_unsupported_total{dialect="plain",resource="things.undo"} 1
+`), "cloudsim_dialect_unsupported_total"); err != nil {
+		t.Error(err)
+	}
 }

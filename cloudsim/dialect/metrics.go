@@ -19,7 +19,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Name: "cloudsim_dialect_requests_total", Help: "Requests of a dialect's clients, by call and HTTP status. The call is empty for unsupported calls.",
 		}, []string{"dialect", "call", "code"}),
 		unsupported: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "cloudsim_dialect_unsupported_total", Help: "Unsupported calls, by the resource in their path.",
+			Name: "cloudsim_dialect_unsupported_total", Help: "Unsupported calls, by the resource in their path, or by the name of the call.",
 		}, []string{"dialect", "resource"}),
 		seen: &seen{names: map[string]bool{}},
 	}

@@ -53,6 +53,25 @@ type Request struct {
 	Cloud *client.Client // calls this cloud with the caller's token
 
 	body io.Reader
+	raw  []byte // the body, after ReadBody
+	done bool   // whether ReadBody has returned the body
+}
+
+// ReadBody returns the body of the request. It returns an Invalid error for a body that is
+// too large or cannot be read.
+func (r *Request) ReadBody() ([]byte, error) {
+	if r.done {
+		return r.raw, nil
+	}
+	raw, err := io.ReadAll(r.body)
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "the body must be at most %d bytes", tooLarge.Limit)
+	}
+	if err != nil {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "read the body: %w", err)
+	}
+	r.raw, r.done = raw, true
+	return raw, nil
 }
 
 // Decode reads the JSON body of the request and decodes it like the function Decode. It
@@ -61,12 +80,9 @@ type Request struct {
 // A handler calls Decode after its first call to the cloud, so that callers without a
 // valid token cannot make the server read a body.
 func (r *Request) Decode(into any) error {
-	raw, err := io.ReadAll(r.body)
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return cloudsim.Errorf(cloudsim.Invalid, "the body must be at most %d bytes", tooLarge.Limit)
-	}
+	raw, err := r.ReadBody()
 	if err != nil {
-		return cloudsim.Errorf(cloudsim.Invalid, "read the body: %w", err)
+		return err
 	}
 	return Decode(raw, into)
 }
@@ -135,6 +151,7 @@ type server struct {
 	cfg     Config
 	mux     *http.ServeMux
 	routes  map[string]Call // by pattern
+	calls   map[string]Call // by name
 	metrics metrics
 }
 
@@ -144,8 +161,12 @@ func New(log *slog.Logger, d Dialect, cfg Config) http.Handler {
 	if cfg.Transport == nil {
 		cfg.Transport = http.DefaultTransport
 	}
-	s := &server{log: log, dialect: d, cfg: cfg, mux: http.NewServeMux(), routes: map[string]Call{}, metrics: newMetrics(cfg.Metrics)}
+	s := &server{log: log, dialect: d, cfg: cfg, mux: http.NewServeMux(), routes: map[string]Call{}, calls: map[string]Call{}, metrics: newMetrics(cfg.Metrics)}
 	for _, c := range d.Calls {
+		if d.Select != nil {
+			s.calls[c.Name] = c
+			continue
+		}
 		pattern := c.Method + " " + c.Path
 		s.routes[pattern] = c
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, c) })
@@ -162,6 +183,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.ready(w, r)
 		return
 	}
+	if s.dialect.Select != nil {
+		s.serve(w, r, Call{})
+		return
+	}
 	_, pattern := s.mux.Handler(r)
 	if s.routes[pattern].Name != "" {
 		s.mux.ServeHTTP(w, r)
@@ -175,6 +200,26 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return 0, nil, Unsupported{What: clip(r.Method + " " + r.URL.Path), Why: why}
 	}})
+}
+
+// selected returns the call that the dialect's function Select selects. If this function fails,
+// or if the dialect does not support the call, the result returns the error.
+func (s *server) selected(r *Request) Call {
+	name, err := s.dialect.Select(r)
+	if err != nil {
+		return Call{Do: func(*Request) (int, any, error) { return 0, nil, err }}
+	}
+	if c, ok := s.calls[name]; ok {
+		return c
+	}
+	return Call{Do: func(*Request) (int, any, error) {
+		resource := name
+		if !s.metrics.admit(name) {
+			resource = "other"
+		}
+		s.metrics.unsupported.WithLabelValues(s.dialect.Name, resource).Inc()
+		return 0, nil, Unsupported{What: clip(name), Why: "'allinone dialect calls " + s.dialect.Name + "' lists the supported calls"}
+	}}
 }
 
 var resourceRE = regexp.MustCompile(`^[a-z_]{1,32}$`)
@@ -238,8 +283,14 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 		s.metrics.requests.WithLabelValues(s.dialect.Name, c.Name, strconv.Itoa(out.status)).Inc()
 		s.log.DebugContext(r.Context(), "request", "dialect", s.dialect.Name, "call", c.Name, "status", out.status, "took", time.Since(begin), "requestId", req.ID)
 	}()
+	if s.dialect.Select != nil {
+		c = s.selected(req)
+	}
 	to := &transport{next: s.cfg.Transport, id: req.ID, call: s.dialect.Name + "." + c.Name}
 	status, body, err := s.do(req, to, c) //nolint:contextcheck // req has the context
+	if to.date != "" {
+		w.Header().Set("Date", to.date) // programs that sign requests correct their clocks with this header
+	}
 	if err != nil && to.dropped {
 		// The cloud closed the connection, e.g. because of a fault. The caller of the dialect
 		// then also gets no reply.
@@ -252,11 +303,14 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 		s.dialect.Refuse(out, req, err)
 		return
 	}
-	if body == nil {
+	switch {
+	case body == nil:
 		out.WriteHeader(status)
-		return
+	case s.dialect.Write != nil:
+		s.dialect.Write(out, req, status, body)
+	default:
+		out.WriteJSON(status, body)
 	}
-	out.WriteJSON(status, body)
 }
 
 func isUnsupported(err error) bool {
@@ -266,8 +320,14 @@ func isUnsupported(err error) bool {
 }
 
 func (s *server) do(req *Request, to *transport, c Call) (status int, body any, err error) {
-	secret := s.dialect.Token(req.Request)
-	if secret == "" && c.Name != "" {
+	if c.Name == "" {
+		return c.Do(req) // an error without a call to the cloud
+	}
+	secret, err := s.dialect.Token(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	if secret == "" {
 		return 0, nil, cloudsim.Errorf(cloudsim.Unauthenticated, "the request has no token")
 	}
 	to.authenticated = func() { run.Authenticated(req.Context()) }
@@ -307,6 +367,7 @@ type transport struct {
 	id, call      string
 	authenticated func() // called when the cloud has accepted the token
 	dropped       bool   // whether the cloud closed a connection without a reply
+	date          string // header Date of the last reply, on the cloud's clock
 }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -318,6 +379,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.dropped = t.dropped || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 		return nil, err
 	}
+	t.date = resp.Header.Get("Date")
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.authenticated()
 	}

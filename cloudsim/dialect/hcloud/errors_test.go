@@ -297,7 +297,7 @@ func TestFaults(t *testing.T) {
 	if err != nil || len(trail.Items) != 1 || trail.Items[0].DialectCall != "hcloud.volumes.create" {
 		t.Errorf("audit: got %+v, error %v; want 1 entry of hcloud.volumes.create", trail.Items, err)
 	}
-	if bad := []string{"Hcloud", "a..b", "a b"}; slices.ContainsFunc(bad, cloudsim.ValidDialectCall) {
+	if bad := []string{"h-cloud", "a..b", "a b"}; slices.ContainsFunc(bad, cloudsim.ValidDialectCall) {
 		t.Errorf("ValidDialectCall accepts an invalid name of %v", bad)
 	}
 }

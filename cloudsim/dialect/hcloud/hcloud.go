@@ -12,7 +12,6 @@ package hcloud
 import (
 	"crypto/sha256"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,7 +31,8 @@ func New() dialect.Dialect {
 	a := &api{cursors: cursors{after: map[[sha256.Size]byte]string{}}}
 	return dialect.Dialect{
 		Name: Name, Title: "Hetzner Cloud", Calls: a.calls(), Refusals: refusals,
-		Token: bearer, Refuse: refuse, IDHeader: "X-Correlation-Id",
+		Token:  func(r *dialect.Request) (string, error) { return bearer(r), nil },
+		Refuse: refuse, IDHeader: "X-Correlation-Id",
 		Variables: func(url string) []dialect.Variable {
 			return []dialect.Variable{{Name: "HCLOUD_ENDPOINT", Value: url + "/v1"}}
 		},
@@ -49,7 +49,7 @@ type api struct {
 }
 
 // bearer returns the secret in an Authorization header.
-func bearer(r *http.Request) string {
+func bearer(r *dialect.Request) string {
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""

@@ -245,7 +245,7 @@ const maxCursors = 4096
 func (c *cursors) key(r *dialect.Request, page int) [sha256.Size]byte {
 	v := r.URL.Query()
 	v.Del("page")
-	return sha256.Sum256([]byte(bearer(r.Request) + "\x00" + r.URL.Path + "?" + v.Encode() + "\x00" + strconv.Itoa(page)))
+	return sha256.Sum256([]byte(bearer(r) + "\x00" + r.URL.Path + "?" + v.Encode() + "\x00" + strconv.Itoa(page)))
 }
 
 // before returns the id after which the page of a query begins. It returns false if
