@@ -59,10 +59,11 @@ test: ## run the quick tests with the race detector (five minutes on two cores, 
 
 e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## run the long tests, with real clusters and killed processes
 	@rm -rf bin/figures
-	$(GO) test -count=1 -p 1 -parallel 4 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./conform ./cloudsim/engine ./cloudsim/client ./cloudsim/dialect/hcloud ./credprovider ./cmd/allinone ./test/...
+	$(GO) test -count=1 -p 1 -parallel 4 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./conform/... ./cloudsim/engine ./cloudsim/client ./cloudsim/dialect/... ./credprovider ./cmd/allinone ./test/...
 	@tail -n +1 bin/figures/*
 	$(GO) test -count=1 -short -tags portable ./cloudsim/dataplane
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
+	$(GO) -C cloudsim/dialect/aws/interop test -trimpath -count=1 -timeout 10m .
 	$(GO) -C kube test -trimpath -count=1 ./credprovider
 	$(GO) -C kube/machine/shell test -count=1 ./...
 
@@ -120,7 +121,7 @@ cross: ## compile allinone for macOS, Windows and linux/arm64
 
 lint: cross ## run the static checks
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath . ./credprovider && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause && $(GO) -C kube/machine/shell vet ./...
-	$(GO) -C hack/release vet ./... && $(GO) -C csidriver/sanity vet . && $(GO) -C csidriver/sidecars vet . && $(GO) -C netproxy/interop vet . && $(GO) -C test/console vet .
+	$(GO) -C hack/release vet ./... && $(GO) -C csidriver/sanity vet . && $(GO) -C csidriver/sidecars vet . && $(GO) -C netproxy/interop vet . && $(GO) -C cloudsim/dialect/aws/interop vet -trimpath . && $(GO) -C test/console vet .
 	$(GO) run $(GOLANGCI) run ./...
 	@$(MAKE) --no-print-directory prose
 

@@ -1,5 +1,7 @@
 package cloudsim
 
+import "strings"
+
 // AccessKeyID names an access key, e.g. "ak-000001". It is not secret. A signed
 // request contains it.
 type AccessKeyID string
@@ -46,4 +48,19 @@ func (r CreateAccessKey) Validate() error {
 // contains the path of such a file.
 func (k AccessKey) CredentialsFile() string {
 	return "[default]\naws_access_key_id = " + string(k.ID) + "\naws_secret_access_key = " + k.Secret + "\n"
+}
+
+// ParseCredentialsFile returns the ID and the Secret in a credentials file. It returns empty
+// values if the text has no such lines.
+func ParseCredentialsFile(text string) (k AccessKey) {
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(line, "=")
+		switch value = strings.TrimSpace(value); strings.TrimSpace(name) {
+		case "aws_access_key_id":
+			k.ID = AccessKeyID(value)
+		case "aws_secret_access_key":
+			k.Secret = value
+		}
+	}
+	return k
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
@@ -53,11 +55,7 @@ func EnsureToken(ctx context.Context, c *client.Client, want Account, file strin
 	if err != nil {
 		return err
 	}
-	as := *c
-	as.Token, as.Project = client.TokenFile(file), ""
-	if me, err := as.WhoAmI(ctx); err == nil && me.ServiceAccount == a.ID {
-		return nil
-	} else if err != nil && !errors.Is(err, cloudsim.Unauthenticated) {
+	if valid, err := authenticates(ctx, c, client.TokenFile(file), a.ID); err != nil || valid {
 		return err
 	}
 	old, _, err := cloudsim.All(ctx, c.ListTokens, cloudsim.ListOptions{})
@@ -77,6 +75,61 @@ func EnsureToken(ctx context.Context, c *client.Client, want Account, file strin
 		return err
 	}
 	return WriteFile(file, []byte(t.Secret+"\n"))
+}
+
+// authenticates reports whether a credential is valid, and belongs to a service account.
+func authenticates(ctx context.Context, c *client.Client, credential func() (string, error), account cloudsim.ServiceAccountID) (bool, error) {
+	as := *c
+	as.Token, as.Project = credential, ""
+	me, err := as.WhoAmI(ctx)
+	if errors.Is(err, cloudsim.Unauthenticated) {
+		return false, nil
+	}
+	return err == nil && me.ServiceAccount == account, err
+}
+
+// EnsureAccessKey makes sure that a service account has its role, and that the given file is a
+// credentials file with a valid access key of the account. If the file is lost or was never
+// written, EnsureAccessKey deletes the account's access keys and creates a new one.
+func EnsureAccessKey(ctx context.Context, c *client.Client, want Account, file string) error {
+	a, err := ensureAccount(ctx, c, want)
+	if err != nil {
+		return err
+	}
+	clock, err := c.GetClock(ctx)
+	if err != nil {
+		return err
+	}
+	signature := func() (string, error) {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		k := cloudsim.ParseCredentialsFile(string(raw))
+		s := cloudsim.Signature{AccessKey: k.ID, Time: clock.Now, Region: "any", Service: "any", Hash: strings.Repeat("0", 64)}
+		s.Signature = s.Sign(k.Secret)
+		return s.Token(), nil
+	}
+	if valid, err := authenticates(ctx, c, signature, a.ID); err != nil || valid {
+		return err
+	}
+	old, _, err := cloudsim.All(ctx, c.ListAccessKeys, cloudsim.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, k := range old {
+		if k.ServiceAccount != a.ID {
+			continue
+		}
+		if err := c.DeleteAccessKey(ctx, k.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
+			return err
+		}
+	}
+	k, err := c.CreateAccessKey(ctx, cloudsim.CreateAccessKey{ServiceAccount: string(a.ID)})
+	if err != nil {
+		return err
+	}
+	return WriteFile(file, []byte(k.CredentialsFile()))
 }
 
 // Seed creates the components' service accounts, and writes the token of each

@@ -20,7 +20,7 @@ var portNames = []string{
 	"cloudsim", "kube-apiserver", "etcd", "etcd-peer",
 	"kube-controller-manager", "kube-scheduler", "kwok", "ccm",
 	"proxy-agents", "proxy-health", "proxy-admin", "proxy-agent", "registry",
-	"csi", "csi-sidecars", dialectPort("hcloud"), "console",
+	"csi", "csi-sidecars", dialectPort("hcloud"), "console", dialectPort("aws"),
 }
 
 // dialectPort returns the name of a dialect's port.

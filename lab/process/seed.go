@@ -20,8 +20,12 @@ func (d Dir) tokenFile(component string) string { return d.path("cloud", compone
 // seed creates the objects that the lab needs in its cloud.
 func (p *plan) seed(ctx context.Context) error {
 	for _, d := range p.Dialects {
-		// The programs of another provider have one token for all their calls.
-		if err := lab.EnsureToken(ctx, p.cloudClient(), lab.Account{Name: d, Role: cloudsim.RoleWriter}, p.dir.tokenFile(d)); err != nil {
+		// The programs of another provider have one credential for all their calls.
+		ensure := lab.EnsureToken
+		if d == "aws" {
+			ensure = lab.EnsureAccessKey
+		}
+		if err := ensure(ctx, p.cloudClient(), lab.Account{Name: d, Role: cloudsim.RoleWriter}, p.dir.tokenFile(d)); err != nil {
 			return fmt.Errorf("service account of the dialect %s: %w", d, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect/aws"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
 )
 
@@ -13,7 +14,7 @@ import (
 const DefaultDialectAddress = "127.0.0.1:8190"
 
 // Dialects returns all dialects. Each call returns new values.
-func Dialects() []dialect.Dialect { return []dialect.Dialect{hcloud.New()} }
+func Dialects() []dialect.Dialect { return []dialect.Dialect{hcloud.New(), aws.New()} }
 
 // DialectNames returns the names of all dialects.
 func DialectNames() []string {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -57,14 +58,18 @@ type serveFlags struct {
 
 func newServeCommand(e cli.Env, d dialect.Dialect) *cobra.Command {
 	f := serveFlags{Connection: cli.Connection{Env: e}, logFormat: logging.Text}
+	credentials := "use tokens of the cloud"
+	if d.CredentialsVariable != "" {
+		credentials = "sign with access keys of the cloud"
+	}
 	cmd := &cobra.Command{
 		Use:   d.Name,
 		Short: "Serve the API of " + d.Title,
-		Long: fmt.Sprintf(`Serve the API of %s in front of a cloud. Callers use tokens of the cloud. A
-caller with the role writer can make all calls.
+		Long: fmt.Sprintf(`Serve the API of %s in front of a cloud. Callers
+%s. A caller with the role writer can make all calls.
 
 The path /readyz reports whether the cloud is ready, and /metrics has metrics for
-Prometheus. 'allinone dialect calls %s' lists the supported calls.`, d.Title, d.Name),
+Prometheus. 'allinone dialect calls %s' lists the supported calls.`, d.Title, credentials, d.Name),
 		Example: fmt.Sprintf(`  allinone dialect %[1]s --listen %[2]s --cloud-url http://127.0.0.1:8180`, d.Name, cli.DefaultDialectAddress),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -136,7 +141,8 @@ func newEnvCommand(e cli.Env) *cobra.Command {
 		Short: "Print the environment variables for the programs of another cloud",
 		Long: `Print shell commands that set environment variables. The programs of the other cloud read
 the URL of the dialect and the token from these variables. The shell reads the token from
-a file when it runs the commands.
+a file when it runs the commands. AWS's programs read their access key from a file, so
+for aws a variable contains the path of the file; see 'allinone cloud access-keys create'.
 
 By default the command uses the URL and the token file of a lab that was started with
 --dialect. Without such a lab, set --url and --token-file.`,
@@ -158,13 +164,21 @@ By default the command uses the URL and the token file of a lab that was started
 			for _, v := range d.Variables(at) {
 				fmt.Fprintf(e.Stdout, "export %s=%s\n", v.Name, cli.ShellWord(v.Value))
 			}
+			if d.CredentialsVariable != "" {
+				path, err := filepath.Abs(tokenFile)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(e.Stdout, "export %s=%s\n", d.CredentialsVariable, cli.ShellWord(path))
+				return nil
+			}
 			fmt.Fprintf(e.Stdout, "export %s=\"$(cat %s)\"\n", d.TokenVariable, cli.ShellWord(tokenFile))
 			return nil
 		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&url, "url", "", "URL of the dialect (default the URL of the lab's dialect, or http://"+cli.DefaultDialectAddress+")")
-	fl.StringVar(&f.TokenFile, "token-file", "", "file with a token of the cloud (default the token file of the lab)")
+	fl.StringVar(&f.TokenFile, "token-file", "", "file with a token of the cloud, or for aws with an access key (default the file of the lab)")
 	fl.StringVar(&f.DataDir, "data-dir", "", "data dir of the lab (CLOUDSIM_DATA_DIR)")
 	return cmd
 }

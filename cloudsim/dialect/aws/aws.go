@@ -1,0 +1,133 @@
+// Package aws translates a part of the API of Amazon Web Services, so that AWS's cloud
+// controller manager and SDKs run unmodified against this cloud. The formats follow the API
+// references of Amazon EC2 (version 2016-11-15) and AWS STS (version 2011-06-15).
+//
+// Each request must have a signature of AWS Signature Version 4 in the header Authorization.
+// The cloud verifies the signature, because the package does not have the secrets of access
+// keys. The package refuses parameters and filters that it does not know, and never accepts a
+// feature without the effect of this feature.
+package aws
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// Name is the name of the dialect.
+const Name = "aws"
+
+// New returns the dialect for Amazon Web Services.
+func New() dialect.Dialect {
+	return dialect.Dialect{ //nolint:gosec // CredentialsVariable is the name of a variable, not a credential
+		Name: Name, Title: "Amazon Web Services", Calls: calls(),
+		Select: selectCall, Token: token, Write: write, Refuse: refuse, IDHeader: "X-Amzn-Requestid",
+		Variables: func(url string) []dialect.Variable {
+			return []dialect.Variable{
+				{Name: "AWS_ENDPOINT_URL", Value: url},
+				{Name: "AWS_REGION", Value: cloudsim.DefaultCatalogue().Regions[0].Name},
+				{Name: "AWS_EC2_METADATA_DISABLED", Value: "true"},
+			}
+		},
+		CredentialsVariable: "AWS_SHARED_CREDENTIALS_FILE",
+	}
+}
+
+// service is a service of AWS with the query protocol.
+type service struct {
+	name      string // name in the names of calls
+	signing   string // name in signatures
+	namespace string // XML namespace of answers
+}
+
+// services contains the services by the parameter Version of a request. The version is
+// different for each service.
+var services = map[string]service{
+	"2016-11-15": {"ec2", "ec2", "http://ec2.amazonaws.com/doc/2016-11-15/"},
+	"2011-06-15": {"sts", "sts", "https://sts.amazonaws.com/doc/2011-06-15/"},
+	"2012-06-01": {"elb", "elasticloadbalancing", "http://elasticloadbalancing.amazonaws.com/doc/2012-06-01/"},
+	"2015-12-01": {"elbv2", "elasticloadbalancing", "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/"},
+}
+
+// serviceOf returns the service of a request. It returns EC2 if the version is unknown.
+func serviceOf(r *dialect.Request) service {
+	if s, ok := services[r.Form.Get("Version")]; ok {
+		return s
+	}
+	return services["2016-11-15"]
+}
+
+// calls lists all supported calls. A test fails if one of these calls has no test with the
+// SDK.
+func calls() []dialect.Call {
+	var all []dialect.Call
+	add := func(name, summary string, fn func(*query) (any, error)) {
+		all = append(all, dialect.Call{Name: name, Method: http.MethodPost, Path: "/", Summary: summary, Do: func(r *dialect.Request) (int, any, error) {
+			body, err := fn(newQuery(r))
+			return http.StatusOK, body, err
+		}})
+	}
+	add("ec2.CreateTags", "Set tags of instances and volumes", createTags)
+	add("ec2.DeleteTags", "Remove tags of instances and volumes", deleteTags)
+	add("ec2.DescribeAvailabilityZones", "List the zones of the region", describeZones)
+	add("ec2.DescribeInstanceTopology", "Return an empty list, because the cloud has no network topology", describeTopology)
+	add("ec2.DescribeInstances", "List instances", describeInstances)
+	add("ec2.DescribeRegions", "List regions", describeRegions)
+	add("ec2.DescribeSubnets", "List subnets", describeSubnets)
+	add("ec2.DescribeVolumes", "List volumes", describeVolumes)
+	add("ec2.DescribeVpcs", "List networks", describeVPCs)
+	add("sts.GetCallerIdentity", "Get the service account of the caller", getCallerIdentity)
+	return all
+}
+
+var actionRE = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
+
+// selectCall returns the name of the requested call, e.g. "ec2.DescribeInstances". It decodes
+// the body into the field Form of the request.
+func selectCall(r *dialect.Request) (string, error) {
+	if r.Method != http.MethodPost || r.URL.Path != "/" || r.URL.RawQuery != "" {
+		return "", coded(http.StatusBadRequest, "InvalidAction", "the request must be POST / with the parameters in its body, got "+clip(r.Method+" "+r.URL.Path))
+	}
+	raw, err := r.ReadBody()
+	if err != nil {
+		return "", err
+	}
+	if r.Form, err = url.ParseQuery(string(raw)); err != nil {
+		return "", coded(http.StatusBadRequest, "MalformedQueryString", "the body must have the type application/x-www-form-urlencoded")
+	}
+	s, ok := services[r.Form.Get("Version")]
+	if !ok {
+		return "", coded(http.StatusBadRequest, "NoSuchVersion", "the parameter Version has the unknown value "+clip(r.Form.Get("Version")))
+	}
+	action := r.Form.Get("Action")
+	if !actionRE.MatchString(action) {
+		return "", coded(http.StatusBadRequest, "MissingAction", "the parameter Action must be the name of a call")
+	}
+	return s.name + "." + action, nil
+}
+
+// clip shortens a value of the caller for an error message.
+func clip(s string) string { return fmt.Sprintf("%.80q", s) }
+
+// number returns the number in an id of AWS, e.g. 42 for i-0000000000000002a. It returns false
+// for an id of another form.
+func number(prefix, id string) (n int64, ok bool) {
+	hex, ok := strings.CutPrefix(id, prefix+"-")
+	if !ok || len(hex) != 17 || strings.Trim(hex, "0123456789abcdef") != "" {
+		return 0, false
+	}
+	if n = dialect.Number(id); n < 1 {
+		return 0, false
+	}
+	return n, true
+}
+
+// idOf returns AWS's id for an id of this cloud.
+func idOf[S ~string](prefix string, id S) string {
+	return fmt.Sprintf("%s-%017x", prefix, dialect.Number(id))
+}

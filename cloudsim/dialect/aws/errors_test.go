@@ -1,0 +1,87 @@
+package aws_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// TestErrors proves that each wrong request gets AWS's error. The error names the wrong
+// parameter, and nothing changes.
+func TestErrors(t *testing.T) {
+	w := start(t)
+	i, err := w.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ query, code, message string }{
+		{"Action=RunInstances", "UnsupportedOperation", "ec2.RunInstances"},
+		{"Action=CreateLoadBalancer&Version=2012-06-01", "UnsupportedOperation", "elb.CreateLoadBalancer"},
+		{"Action=", "MissingAction", "Action"},
+		{"Action=Describe%20Instances", "MissingAction", "Action"},
+		{"Action=DescribeInstances&Version=2000-01-01", "NoSuchVersion", "2000-01-01"},
+		{"Action=DescribeInstances&InstanceId.1=i-1", "InvalidInstanceID.Malformed", "i-1"},
+		{"Action=DescribeInstances&InstanceId.1=i-0000000000000000G", "InvalidInstanceID.Malformed", "17 hex digits"},
+		{"Action=DescribeInstances&InstanceId.1=i-00000000000000000", "InvalidInstanceID.Malformed", "17 hex digits"},
+		{"Action=DescribeInstances&InstanceId.1=i-fffffffffffffffff", "InvalidInstanceID.Malformed", "17 hex digits"},
+		{"Action=DescribeInstances&InstanceId.1=vol-00000000000000001", "InvalidInstanceID.Malformed", "vol-"},
+		{"Action=DescribeInstances&InstanceId.1=i-00000000000000001&InstanceId.2=i-00000000000000099", "InvalidInstanceID.NotFound", "i-00000000000000099"},
+		{"Action=DescribeInstances&InstanceId.1=i-00000000000000001&MaxResults=5", "InvalidParameterCombination", "MaxResults"},
+		{"Action=DescribeInstances&InstanceId.2=i-00000000000000001", "UnknownParameter", "InstanceId.2"},
+		{"Action=DescribeInstances&MaxResults=4", "InvalidParameterValue", "MaxResults"},
+		{"Action=DescribeInstances&MaxResults=x", "InvalidParameterValue", "MaxResults"},
+		{"Action=DescribeInstances&NextToken=***", "InvalidParameterValue", "NextToken"},
+		{"Action=DescribeInstances&NextToken=dm9sLTE", "InvalidParameterValue", "after"},
+		{"Action=DescribeInstances&Filter.1.Name=color&Filter.1.Value.1=red", "InvalidParameterValue", "color"},
+		{"Action=DescribeInstances&Filter.1.Name=vpc-id", "InvalidParameterValue", "vpc-id"},
+		{"Action=DescribeInstances&Wanted=all", "UnknownParameter", "Wanted"},
+		{"Action=DescribeInstances&DryRun=yes", "InvalidParameterValue", "DryRun"},
+		{"Action=DescribeInstances&DryRun=true", "DryRunOperation", "would have succeeded"},
+		{"Action=DescribeInstances&Action=DescribeVpcs", "InvalidParameterCombination", "twice"},
+		{"Action=DescribeVolumes&VolumeId.1=vol-00000000000000001", "InvalidVolume.NotFound", "vol-00000000000000001"},
+		{"Action=DescribeVpcs&VpcId.1=vpc-00000000000000099", "InvalidVpcID.NotFound", "vpc-00000000000000099"},
+		{"Action=DescribeSubnets&SubnetId.1=subnet-00000000000000099", "InvalidSubnetID.NotFound", "subnet-00000000000000099"},
+		{"Action=DescribeAvailabilityZones&ZoneName.1=us-east-1a", "InvalidParameterValue", "us-east-1a"},
+		{"Action=DescribeRegions&RegionName.1=us-east-1", "InvalidParameterValue", "us-east-1"},
+		{"Action=CreateTags&Tag.1.Key=a&Tag.1.Value=b", "MissingParameter", "ResourceId"},
+		{"Action=CreateTags&ResourceId.1=i-00000000000000001&ResourceId.2=i-00000000000000099&Tag.1.Key=a&Tag.1.Value=b", "InvalidInstanceID.NotFound", "i-00000000000000099"},
+		{"Action=CreateTags&ResourceId.1=vpc-00000000000000001&Tag.1.Key=a&Tag.1.Value=b", "InvalidID", "vpc-00000000000000001"},
+		{"Action=CreateTags&ResourceId.1=i-00000000000000001&Tag.1.Key=dialect.cloudsim.dev%2Fx&Tag.1.Value=b", "InvalidParameterValue", "reserved"},
+		{"Action=CreateTags&ResourceId.1=i-00000000000000001&Tag.1.Key=" + strings.Repeat("k", 129) + "&Tag.1.Value=b", "InvalidParameterValue", "labels"},
+		{"Action=GetCallerIdentity&Version=2011-06-15&X=1", "UnknownParameter", "X"},
+	} {
+		form, err := url.ParseQuery(tc.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, code, body := w.call(t, form); status < 400 || code != tc.code || !strings.Contains(body, tc.message) {
+			t.Errorf("%s: got %d %s %s, want code %s with %q", tc.query, status, code, body, tc.code, tc.message)
+		}
+	}
+	got, err := w.cloud.GetInstance(t.Context(), i.ID)
+	if err != nil || got.Revision != i.Revision {
+		t.Errorf("instance after wrong requests: got %+v, error %v; want revision %d", got, err, i.Revision)
+	}
+}
+
+// TestProjects proves that a caller does not see the instances of another project.
+func TestProjects(t *testing.T) {
+	w := start(t)
+	p, err := w.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shop := *w.cloud
+	shop.Project = p.ID
+	if _, err := shop.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, code, _ := w.call(t, url.Values{"Action": {"DescribeInstances"}, "InstanceId.1": {"i-00000000000000001"}}); code != "InvalidInstanceID.NotFound" {
+		t.Errorf("instance of another project: got code %q, want InvalidInstanceID.NotFound", code)
+	}
+	if _, _, body := w.call(t, url.Values{"Action": {"DescribeInstances"}}); strings.Contains(body, "i-0") {
+		t.Errorf("list: got an instance of another project: %s", body)
+	}
+}

@@ -1,0 +1,83 @@
+package aws
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// FuzzQuery proves that the decoder returns each parameter at most once, and refuses a request
+// with a parameter that it did not return. A filter without special characters matches exactly
+// its own value.
+func FuzzQuery(f *testing.F) {
+	f.Add("Action=DescribeInstances&Version=2016-11-15&InstanceId.1=i-00000000000000001&Filter.1.Name=tag%3Aa&Filter.1.Value.1=b%2A&MaxResults=5&DryRun=false")
+	f.Add("ResourceId.1=i-1&Tag.1.Key=a&Tag.1.Value=&Tag.2.Key=b&NextToken=aS0wMDAwMDE&Tag.3.Value=c")
+	f.Add("Filter.1.Name=x&Filter.1.Value.1=%5C&Filter.1.Value.3=%00&DryRun=1&a=1&a=2")
+	f.Fuzz(func(t *testing.T, body string) {
+		form, err := url.ParseQuery(body)
+		if err != nil {
+			t.Skip()
+		}
+		q := newQuery(&dialect.Request{Request: &http.Request{Form: form}})
+		n := len(q.left)
+		returned := len(q.list("InstanceId")) + len(q.list("ResourceId"))
+		for _, flt := range q.filters() {
+			returned += 1 + len(flt.values)
+			for n, v := range flt.values {
+				if !strings.ContainsAny(v, `*?\`) && !flt.match[n].MatchString(v) {
+					t.Errorf("filter %q does not match its own value", v)
+				}
+			}
+		}
+		for _, tag := range q.tags() {
+			returned++
+			if tag.hasValue {
+				returned++
+			}
+		}
+		for _, name := range []string{"MaxResults", "NextToken", "DryRun"} {
+			if _, ok := q.left[name]; ok {
+				returned++
+			}
+		}
+		q.page()
+		dry := q.flag("DryRun")
+		if !dry && q.end() == nil && returned != n {
+			t.Errorf("%d parameters were returned, want all %d", returned, n)
+		}
+	})
+}
+
+// FuzzSignature proves that the dialect either refuses a request, or passes on a signature that
+// the cloud can decode.
+func FuzzSignature(f *testing.F) {
+	const scope = "AWS4-HMAC-SHA256 Credential=ak-000001/20260101/sim-1/ec2/aws4_request, "
+	f.Add(scope+"SignedHeaders=host;x-amz-date, Signature="+strings.Repeat("0", 64), "20260101T000000Z", "", "Action=DescribeInstances&Version=2016-11-15")
+	f.Add(scope+"SignedHeaders=content-length;content-type;host;x-amz-date, Signature=0", "20260101T000000Z", "00", "Version=2016-11-15")
+	f.Add("AWS4-HMAC-SHA256 Credential=////,SignedHeaders=;,Signature=", "", "", "")
+	f.Add("Bearer x", "", "", "")
+	f.Fuzz(func(t *testing.T, authorization, date, hash, body string) {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		for name, value := range map[string]string{"Authorization": authorization, "X-Amz-Date": date, "X-Amz-Content-Sha256": hash} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		s, headers, err := parseAuthorization(r.Header)
+		if err != nil {
+			return
+		}
+		if s.Hash, err = canonicalHash(r, headers, []byte(body)); err != nil {
+			return
+		}
+		got, ok := cloudsim.ParseSignature(s.Token())
+		if ok && got != s {
+			t.Errorf("got signature %+v, want %+v", got, s)
+		}
+	})
+}

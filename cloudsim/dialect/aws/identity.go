@@ -1,0 +1,33 @@
+package aws
+
+import (
+	"fmt"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+type callerIdentityAnswer struct {
+	ARN     string `xml:"GetCallerIdentityResult>Arn"`
+	UserID  string `xml:"GetCallerIdentityResult>UserId"`
+	Account string `xml:"GetCallerIdentityResult>Account"`
+	ID      string `xml:"ResponseMetadata>RequestId"`
+}
+
+func (a *callerIdentityAnswer) identify(id string) { a.ID = id }
+
+// account returns the number of an AWS account for a project: 12 digits.
+func account(p cloudsim.ProjectID) string { return fmt.Sprintf("%012d", dialect.Number(p)) }
+
+func getCallerIdentity(q *query) (any, error) {
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	me, err := q.Cloud.WhoAmI(q.Context())
+	if err != nil {
+		return nil, err
+	}
+	return &callerIdentityAnswer{
+		Account: account(me.Project), UserID: string(me.ServiceAccount), ARN: "arn:aws:iam::" + account(me.Project) + ":user/" + me.Caller,
+	}, nil
+}

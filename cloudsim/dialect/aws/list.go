@@ -1,0 +1,138 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// listMethod is a list method of the cloud's client.
+type listMethod[T any] func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
+
+// list returns the resources of a list call: the resources with the given ids, or one page of
+// all resources that match the filters. The result next is the token of the next page, or "".
+// The function named get reads one resource of this cloud. The function named in reports
+// whether a resource belongs to the region of the call; nil means that all do.
+func list[T any](q *query, k kind[T], param string, all listMethod[T], get func(string) (T, error), in func(T) bool) (found []T, next string, err error) {
+	ids, filters, p := q.list(param), q.filters(), q.page()
+	if err := q.end(); err != nil {
+		return nil, "", err
+	}
+	match, err := k.matches(filters)
+	if err != nil {
+		return nil, "", err
+	}
+	wanted := func(v T) bool { return (in == nil || in(v)) && match(v) }
+	if len(ids) > 0 {
+		if p != (page{}) {
+			return nil, "", coded(http.StatusBadRequest, "InvalidParameterCombination", "MaxResults and NextToken cannot be used with ids")
+		}
+		found, err = byIDs(k, ids, get, in)
+		kept := found[:0]
+		for _, v := range found {
+			if match(v) {
+				kept = append(kept, v)
+			}
+		}
+		return kept, "", err
+	}
+	o := cloudsim.ListOptions{After: p.after, Limit: cloudsim.MaxPageSize}
+	if len(filters) == 0 && p.limit > 0 {
+		o.Limit = p.limit + 1 // one more than the page, to know whether another page follows
+	}
+	for _, f := range filters {
+		if name, ok := f.literal(); ok && f.name == k.named {
+			o.Name = name // the cloud has an index of names
+		}
+	}
+	for {
+		l, err := all(q.Cloud, q.Context(), o)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, v := range l.Items {
+			if !wanted(v) {
+				continue
+			}
+			if p.limit > 0 && len(found) == p.limit {
+				return found, nextToken(k.id(found[len(found)-1])), nil
+			}
+			found = append(found, v)
+		}
+		if l.Next == "" {
+			return found, "", nil
+		}
+		o.After = l.Next
+	}
+}
+
+// byIDs reads the resources with these ids. It returns the error NotFound of this kind if one
+// of them does not exist in the region.
+func byIDs[T any](k kind[T], ids []string, get func(string) (T, error), in func(T) bool) (found []T, err error) {
+	seen := map[string]bool{}
+	for _, id := range ids {
+		own, err := k.ownID(id)
+		if err != nil {
+			return nil, err
+		}
+		if seen[own] {
+			continue
+		}
+		seen[own] = true
+		v, err := get(own)
+		if errors.Is(err, cloudsim.NotFound) || err == nil && in != nil && !in(v) {
+			return nil, k.notFound(id)
+		}
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, v)
+	}
+	return found, nil
+}
+
+// every returns all resources of a list method.
+func every[T any](q *query, all listMethod[T]) ([]T, error) {
+	found, _, err := cloudsim.All(q.Context(), func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
+		return all(q.Cloud, ctx, o)
+	}, cloudsim.ListOptions{})
+	return found, err
+}
+
+// names is a set of requested names. The value is true if a resource has this name.
+type names map[string]bool
+
+func asked(all []string) names {
+	n := names{}
+	for _, s := range all {
+		n[s] = false
+	}
+	return n
+}
+
+// has reports whether the caller asked for a name. An empty set contains all names.
+func (n names) has(name string) bool {
+	if len(n) == 0 {
+		return true
+	}
+	if _, ok := n[name]; ok {
+		n[name] = true
+		return true
+	}
+	return false
+}
+
+// missing returns an error if no resource has one of the names.
+func (n names) missing(code, one string) error {
+	for _, name := range slices.Sorted(maps.Keys(n)) {
+		if !n[name] {
+			return coded(http.StatusBadRequest, code, "the "+one+" "+clip(name)+" does not exist")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package aws_test
+
+import (
+	"context"
+	"encoding/xml"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect/aws"
+)
+
+// world contains a cloud with a dialect, and an access key of a service account with the role
+// writer.
+type world struct {
+	cloud *client.Client
+	url   string
+	key   cloudsim.AccessKey
+}
+
+// start runs a cloud and a dialect until the test ends.
+func start(tb testing.TB, opts ...cloudtest.Option) *world {
+	tb.Helper()
+	w := &world{cloud: cloudtest.Start(tb, opts...)}
+	ctx := context.Background()
+	if _, err := w.cloud.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "aws"}); err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := w.cloud.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "aws", Role: cloudsim.RoleWriter, ServiceAccount: "aws"}); err != nil {
+		tb.Fatal(err)
+	}
+	var err error
+	if w.key, err = w.cloud.CreateAccessKey(ctx, cloudsim.CreateAccessKey{ServiceAccount: "aws"}); err != nil {
+		tb.Fatal(err)
+	}
+	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), aws.New(), dialect.Config{URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport}))
+	tb.Cleanup(srv.Close)
+	w.url = srv.URL
+	return w
+}
+
+// request returns a signed request for an action of EC2.
+func (w *world) request(tb testing.TB, at time.Time, form url.Values) *http.Request {
+	tb.Helper()
+	if !form.Has("Version") {
+		form.Set("Version", "2016-11-15")
+	}
+	body := form.Encode()
+	r, err := http.NewRequest(http.MethodPost, w.url+"/", strings.NewReader(body))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := cloudsim.Signature{AccessKey: w.key.ID, Time: at.UTC().Truncate(time.Second), Region: "sim-1", Service: "ec2"}
+	if form.Get("Version") == "2011-06-15" {
+		s.Service = "sts"
+	}
+	date := s.Time.Format(cloudsim.SignatureTime)
+	sum := sha256.Sum256([]byte(body))
+	sum = sha256.Sum256([]byte("POST\n/\n\nhost:" + r.Host + "\nx-amz-date:" + date + "\n\nhost;x-amz-date\n" + hex.EncodeToString(sum[:])))
+	s.Hash = hex.EncodeToString(sum[:])
+	r.Header.Set("X-Amz-Date", date)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
+	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+string(s.AccessKey)+"/"+date[:8]+"/"+s.Region+"/"+s.Service+"/aws4_request, SignedHeaders=host;x-amz-date, Signature="+s.Sign(w.key.Secret))
+	return r
+}
+
+// do sends a request. It returns the status, the code of the error or "", and the body.
+func do(tb testing.TB, r *http.Request) (status int, code, body string) {
+	tb.Helper()
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var e struct {
+		EC2   string `xml:"Errors>Error>Code"`
+		Query string `xml:"Error>Code"`
+		ID    string `xml:"RequestID"`
+		ID2   string `xml:"RequestId"`
+	}
+	if err := xml.Unmarshal(raw, &e); err != nil {
+		tb.Fatalf("answer %s: %v", raw, err)
+	}
+	if code = e.EC2 + e.Query; code != "" && e.ID+e.ID2 != resp.Header.Get("X-Amzn-Requestid") {
+		tb.Errorf("error %s: got request id %q, want %q of the header", code, e.ID+e.ID2, resp.Header.Get("X-Amzn-Requestid"))
+	}
+	return resp.StatusCode, code, string(raw)
+}
+
+func (w *world) call(tb testing.TB, form url.Values) (status int, code, body string) {
+	tb.Helper()
+	return do(tb, w.request(tb, time.Now(), form))
+}

@@ -1,0 +1,121 @@
+package aws
+
+import (
+	"net/netip"
+	"strconv"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+type vpc struct {
+	ID      string     `xml:"vpcId"`
+	Owner   string     `xml:"ownerId"`
+	State   string     `xml:"state"`
+	CIDR    string     `xml:"cidrBlock"`
+	Tenancy string     `xml:"instanceTenancy"`
+	Default bool       `xml:"isDefault"`
+	Tags    items[tag] `xml:"tagSet"`
+}
+
+type describeVPCsAnswer struct {
+	ec2Answer
+	VPCs items[vpc] `xml:"vpcSet"`
+	Next string     `xml:"nextToken,omitempty"`
+}
+
+// stateOf returns the state of a network or a subnet in EC2's format.
+func stateOf[S ~string](s S) string {
+	if s == "creating" {
+		return "pending"
+	}
+	return "available"
+}
+
+var vpcs = kind[cloudsim.Network]{
+	one: "VPC", prefix: prefixVPC, code: "InvalidVpcID", own: "net",
+	meta: func(n cloudsim.Network) cloudsim.Meta { return n.Meta },
+	id:   func(n cloudsim.Network) string { return string(n.ID) },
+	values: map[string]func(cloudsim.Network) []string{
+		"cidr":       func(n cloudsim.Network) []string { return []string{n.IPv4} },
+		"is-default": func(n cloudsim.Network) []string { return []string{strconv.FormatBool(n.Default)} },
+		"state":      func(n cloudsim.Network) []string { return []string{stateOf(n.State)} },
+		"vpc-id":     func(n cloudsim.Network) []string { return []string{idOf(prefixVPC, n.ID)} },
+	},
+}
+
+// describeVPCs lists the networks. A network belongs to no region, so each region has it.
+func describeVPCs(q *query) (any, error) {
+	found, next, err := list(q, vpcs, "VpcId", (*client.Client).ListNetworks,
+		func(id string) (cloudsim.Network, error) {
+			return q.Cloud.GetNetwork(q.Context(), cloudsim.NetworkID(id))
+		}, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := &describeVPCsAnswer{Next: next}
+	for _, n := range found {
+		out.VPCs.Items = append(out.VPCs.Items, vpc{
+			ID: idOf(prefixVPC, n.ID), Owner: account(n.Project), State: stateOf(n.State), CIDR: n.IPv4, Tenancy: "default", Default: n.Default, Tags: tagsOf(n.Meta),
+		})
+	}
+	return out, nil
+}
+
+type subnet struct {
+	ID    string     `xml:"subnetId"`
+	Owner string     `xml:"ownerId"`
+	State string     `xml:"state"`
+	VPCID string     `xml:"vpcId"`
+	CIDR  string     `xml:"cidrBlock"`
+	Free  int        `xml:"availableIpAddressCount"`
+	Zone  string     `xml:"availabilityZone,omitempty"`
+	Tags  items[tag] `xml:"tagSet"`
+}
+
+type describeSubnetsAnswer struct {
+	ec2Answer
+	Subnets items[subnet] `xml:"subnetSet"`
+	Next    string        `xml:"nextToken,omitempty"`
+}
+
+var subnets = kind[cloudsim.Subnet]{
+	one: "subnet", prefix: prefixSubnet, code: "InvalidSubnetID", own: "subnet",
+	meta: func(s cloudsim.Subnet) cloudsim.Meta { return s.Meta },
+	id:   func(s cloudsim.Subnet) string { return string(s.ID) },
+	values: map[string]func(cloudsim.Subnet) []string{
+		"availability-zone": func(s cloudsim.Subnet) []string { return []string{s.Zone} },
+		"cidr":              func(s cloudsim.Subnet) []string { return []string{s.IPv4} },
+		"cidr-block":        func(s cloudsim.Subnet) []string { return []string{s.IPv4} },
+		"state":             func(s cloudsim.Subnet) []string { return []string{stateOf(s.State)} },
+		"subnet-id":         func(s cloudsim.Subnet) []string { return []string{idOf(prefixSubnet, s.ID)} },
+		"vpc-id":            func(s cloudsim.Subnet) []string { return []string{idOf(prefixVPC, s.Network)} },
+	},
+}
+
+func describeSubnets(q *query) (any, error) {
+	region := q.region()
+	found, next, err := list(q, subnets, "SubnetId", (*client.Client).ListSubnets,
+		func(id string) (cloudsim.Subnet, error) { return q.Cloud.GetSubnet(q.Context(), cloudsim.SubnetID(id)) },
+		func(s cloudsim.Subnet) bool { return s.Region == "" || s.Region == region })
+	if err != nil {
+		return nil, err
+	}
+	out := &describeSubnetsAnswer{Next: next}
+	for _, s := range found {
+		out.Subnets.Items = append(out.Subnets.Items, subnet{
+			ID: idOf(prefixSubnet, s.ID), Owner: account(s.Project), State: stateOf(s.State), VPCID: idOf(prefixVPC, s.Network), CIDR: s.IPv4, Free: size(s.IPv4), Zone: s.Zone, Tags: tagsOf(s.Meta),
+		})
+	}
+	return out, nil
+}
+
+// size returns the number of addresses that a range has for instances. The cloud does not
+// count the used addresses.
+func size(cidr string) int {
+	p, err := netip.ParsePrefix(cidr)
+	if err != nil || p.Bits() > 30 {
+		return 0
+	}
+	return 1<<(32-p.Bits()) - 3
+}

@@ -1,0 +1,262 @@
+package aws
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// query decodes the parameters of a request. Each method removes the parameters that it
+// returns. So the method end can refuse the parameters that the call does not know. A method
+// that finds an invalid value stores an error, and the method end returns this error.
+type query struct {
+	*dialect.Request
+	left map[string]string // the parameters that no method has returned
+	err  error             // the first error
+}
+
+func newQuery(r *dialect.Request) *query {
+	q := &query{Request: r, left: make(map[string]string, len(r.Form))}
+	for name, values := range r.Form {
+		if len(values) > 1 {
+			q.fail(coded(http.StatusBadRequest, "InvalidParameterCombination", "the parameter "+clip(name)+" is present twice"))
+		}
+		if name != "Action" && name != "Version" {
+			q.left[name] = values[0]
+		}
+	}
+	return q
+}
+
+func (q *query) fail(err error) {
+	if q.err == nil {
+		q.err = err
+	}
+}
+
+func invalid(name, value, must string) error {
+	return coded(http.StatusBadRequest, "InvalidParameterValue", "the parameter "+name+" must be "+must+", got "+clip(value))
+}
+
+// text returns a parameter, or "" if it is absent.
+func (q *query) text(name string) string {
+	v := q.left[name]
+	delete(q.left, name)
+	return v
+}
+
+// flag returns a boolean parameter. It returns false if the parameter is absent.
+func (q *query) flag(name string) bool {
+	v := q.text(name)
+	if v != "" && v != "true" && v != "false" {
+		q.fail(invalid(name, v, "true or false"))
+	}
+	return v == "true"
+}
+
+// maxList is the largest number of elements in a list. EC2 has the same limit.
+const maxList = 1000
+
+// list returns the elements of a list, whose parameters are NAME.1, NAME.2 and so on.
+func (q *query) list(name string) (all []string) {
+	for n := 1; n <= maxList; n++ {
+		key := name + "." + strconv.Itoa(n)
+		v, ok := q.left[key]
+		if !ok {
+			break
+		}
+		delete(q.left, key)
+		all = append(all, v)
+	}
+	return all
+}
+
+// filter is a filter of a list: the values of a resource must match one of the patterns.
+type filter struct {
+	name   string
+	values []string
+	match  []*regexp.Regexp
+}
+
+// filters returns the filters Filter.1.Name, Filter.1.Value.1 and so on.
+func (q *query) filters() (all []filter) {
+	for n := 1; n <= maxList; n++ {
+		prefix := "Filter." + strconv.Itoa(n)
+		name := q.text(prefix + ".Name")
+		if name == "" {
+			break
+		}
+		f := filter{name: name, values: q.list(prefix + ".Value")}
+		if len(f.values) == 0 {
+			q.fail(coded(http.StatusBadRequest, "InvalidParameterValue", "the filter "+clip(name)+" must have a value"))
+		}
+		for _, v := range f.values {
+			f.match = append(f.match, pattern(v))
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// pattern returns an expression for the value of a filter, in which * stands for any
+// characters, ? for one character, and \ removes the special meaning of the next character.
+func pattern(value string) *regexp.Regexp {
+	var b strings.Builder
+	b.WriteString(`(?s)^`)
+	escaped := false
+	for _, c := range value {
+		switch {
+		case !escaped && c == '\\':
+			escaped = true
+			continue
+		case !escaped && c == '*':
+			b.WriteString(`.*`)
+		case !escaped && c == '?':
+			b.WriteString(`.`)
+		default:
+			b.WriteString(regexp.QuoteMeta(string(c)))
+		}
+		escaped = false
+	}
+	b.WriteString(`$`)
+	return regexp.MustCompile(b.String())
+}
+
+// literal returns the only value of a filter, and whether it is a name without special
+// characters.
+func (f filter) literal() (string, bool) {
+	return f.values[0], len(f.values) == 1 && !strings.ContainsAny(f.values[0], `*?\`)
+}
+
+// page is the requested page of a list.
+type page struct {
+	limit int    // 0 means all
+	after string // id in this cloud; "" for the first page
+}
+
+// page returns the parameters MaxResults and NextToken.
+func (q *query) page() (p page) {
+	if v := q.text("MaxResults"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 5 || n > maxList {
+			q.fail(invalid("MaxResults", v, "5 to 1000"))
+		}
+		p.limit = n
+	}
+	if v := q.text("NextToken"); v != "" {
+		raw, err := base64.RawURLEncoding.DecodeString(v)
+		if err != nil || !tokenRE.Match(raw) {
+			q.fail(invalid("NextToken", v, "the token of the page before"))
+		}
+		p.after = string(raw)
+	}
+	return p
+}
+
+var tokenRE = regexp.MustCompile(`^[-a-z0-9]{1,128}$`)
+
+func nextToken(id string) string { return base64.RawURLEncoding.EncodeToString([]byte(id)) }
+
+// end returns the first error of a parameter. If all parameters are valid, it refuses unknown
+// parameters, and answers a dry run.
+func (q *query) end() error {
+	dry := q.flag("DryRun")
+	if q.err != nil {
+		return q.err
+	}
+	if len(q.left) > 0 {
+		name := slices.Sorted(maps.Keys(q.left))[0]
+		return coded(http.StatusBadRequest, "UnknownParameter", "the parameter "+clip(name)+" is not known to this dialect: remove it")
+	}
+	if dry {
+		return q.dryRun()
+	}
+	return nil
+}
+
+// dryRun returns DryRunOperation if the caller's signature is valid.
+func (q *query) dryRun() error {
+	if _, err := q.Cloud.WhoAmI(q.Context()); err != nil {
+		return err
+	}
+	return coded(http.StatusPreconditionFailed, "DryRunOperation", "the request would have succeeded, but the parameter DryRun is set")
+}
+
+// region returns the region of the request's signature.
+func (q *query) region() string {
+	s, _, _ := parseAuthorization(q.Header) // the function token has checked the header
+	return s.Region
+}
+
+// kind describes a kind of resources with a list call.
+type kind[T any] struct {
+	one    string // name in errors, e.g. "instance"
+	prefix string // of AWS's ids
+	code   string // of errors about ids, e.g. "InvalidInstanceID"
+	own    string // prefix of this cloud's ids
+	named  string // filter whose values are names of this cloud; "" for none
+	meta   func(T) cloudsim.Meta
+	id     func(T) string // id in this cloud
+	// values contains the values of a resource for each filter, without tags.
+	values map[string]func(T) []string
+}
+
+// ownID returns this cloud's id for an id of AWS. It returns the error Malformed of this kind
+// for an id of another form.
+func (k kind[T]) ownID(id string) (string, error) {
+	n, ok := number(k.prefix, id)
+	if !ok {
+		return "", coded(http.StatusBadRequest, k.code+".Malformed", fmt.Sprintf("the id %.80q of the %s must be %s- and 17 hex digits", id, k.one, k.prefix))
+	}
+	return dialect.ID[string](k.own, n), nil
+}
+
+func (k kind[T]) notFound(id string) error {
+	return coded(http.StatusBadRequest, k.code+".NotFound", "the "+k.one+" "+clip(id)+" does not exist")
+}
+
+// matches returns a function that reports whether a resource matches all filters. It returns
+// an error for an unknown filter.
+func (k kind[T]) matches(filters []filter) (func(T) bool, error) {
+	for _, f := range filters {
+		if k.values[f.name] == nil && f.name != "tag-key" && !strings.HasPrefix(f.name, "tag:") {
+			return nil, coded(http.StatusBadRequest, "InvalidParameterValue", "the filter "+clip(f.name)+" is not known to this dialect")
+		}
+	}
+	return func(v T) bool {
+		for _, f := range filters {
+			if !slices.ContainsFunc(k.valuesOf(f.name, v), func(s string) bool {
+				return slices.ContainsFunc(f.match, func(re *regexp.Regexp) bool { return re.MatchString(s) })
+			}) {
+				return false
+			}
+		}
+		return true
+	}, nil
+}
+
+// valuesOf returns the values of a resource for a filter.
+func (k kind[T]) valuesOf(name string, v T) (all []string) {
+	labels := dialect.Visible(k.meta(v).Labels)
+	if name == "tag-key" {
+		for key := range labels {
+			all = append(all, key)
+		}
+		return all
+	}
+	if key, ok := strings.CutPrefix(name, "tag:"); ok {
+		if value, ok := labels[key]; ok {
+			all = append(all, value)
+		}
+		return all
+	}
+	return k.values[name](v)
+}

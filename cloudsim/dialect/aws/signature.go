@@ -1,0 +1,134 @@
+package aws
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// algorithm is the name of the only supported algorithm.
+const algorithm = "AWS4-HMAC-SHA256"
+
+// token returns the signature of a request as a bearer token for the cloud. It computes the
+// hash of the canonical request from the bytes that the server received. See "Create a signed
+// AWS API request" in the user guide of AWS Identity and Access Management.
+//
+// The signature must be in the header Authorization, and must cover the headers Host and
+// X-Amz-Date, all other headers X-Amz-*, and the body.
+func token(r *dialect.Request) (string, error) {
+	s, headers, err := parseAuthorization(r.Header)
+	if err != nil {
+		return "", err
+	}
+	if want := serviceOf(r).signing; s.Service != want {
+		return "", coded(http.StatusForbidden, "SignatureDoesNotMatch", "the credential must be scoped to the service "+want+", got "+clip(s.Service))
+	}
+	raw, err := r.ReadBody()
+	if err != nil {
+		return "", err
+	}
+	if s.Hash, err = canonicalHash(r.Request, headers, raw); err != nil {
+		return "", err
+	}
+	bearer := s.Token()
+	if _, ok := cloudsim.ParseSignature(bearer); !ok {
+		return "", incomplete("the credential must be ACCESS-KEY/DATE/REGION/SERVICE/aws4_request in lower case, and the signature 64 hex digits")
+	}
+	return bearer, nil
+}
+
+func incomplete(msg string) error {
+	return coded(http.StatusBadRequest, "IncompleteSignature", "the header Authorization is not valid: "+msg)
+}
+
+// parseAuthorization decodes the header Authorization. It returns the signature without its
+// hash, and the names of the signed headers.
+func parseAuthorization(h http.Header) (s cloudsim.Signature, headers []string, err error) {
+	name, rest, _ := strings.Cut(h.Get("Authorization"), " ")
+	if name == "" {
+		return s, nil, coded(http.StatusForbidden, "MissingAuthenticationToken", "the request must have a signature in the header Authorization")
+	}
+	if name != algorithm {
+		return s, nil, incomplete("the algorithm must be " + algorithm)
+	}
+	if h.Get("X-Amz-Security-Token") != "" {
+		return s, nil, coded(http.StatusForbidden, "InvalidClientTokenId", "this dialect has no session tokens: sign with an access key of the cloud")
+	}
+	parts := map[string]string{}
+	for p := range strings.SplitSeq(rest, ",") {
+		k, v, _ := strings.Cut(strings.TrimSpace(p), "=")
+		if _, twice := parts[k]; twice {
+			return s, nil, incomplete("it contains " + clip(k) + " twice")
+		}
+		parts[k] = v
+	}
+	scope := strings.Split(parts["Credential"], "/")
+	if len(parts) != 3 || len(scope) != 5 || scope[4] != "aws4_request" || parts["SignedHeaders"] == "" {
+		return s, nil, incomplete("it must contain Credential, SignedHeaders and Signature, with the credential ACCESS-KEY/DATE/REGION/SERVICE/aws4_request")
+	}
+	at := h.Get("X-Amz-Date")
+	if s.Time, err = time.Parse(cloudsim.SignatureTime, at); err != nil {
+		return s, nil, incomplete("the header X-Amz-Date must have the format " + cloudsim.SignatureTime)
+	}
+	if !strings.HasPrefix(at, scope[1]+"T") {
+		return s, nil, coded(http.StatusForbidden, "SignatureDoesNotMatch", "the date of the credential differs from the header X-Amz-Date")
+	}
+	s.AccessKey, s.Region, s.Service, s.Signature = cloudsim.AccessKeyID(scope[0]), scope[2], scope[3], parts["Signature"]
+	return s, strings.Split(parts["SignedHeaders"], ";"), nil
+}
+
+// canonicalHash returns the hex SHA-256 of the canonical request. The path must be / and the
+// query must be empty; selectCall checks this.
+func canonicalHash(r *http.Request, headers []string, body []byte) (string, error) {
+	for _, must := range append(amzHeaders(r.Header), "host") {
+		if !slices.Contains(headers, must) {
+			return "", incomplete("SignedHeaders must contain " + must)
+		}
+	}
+	sum := sha256.Sum256(body)
+	payload := hex.EncodeToString(sum[:])
+	if given := r.Header.Get("X-Amz-Content-Sha256"); given != "" && given != payload {
+		return "", coded(http.StatusBadRequest, "XAmzContentSHA256Mismatch", "the header X-Amz-Content-Sha256 differs from the hash of the body")
+	}
+	var b strings.Builder
+	b.WriteString(r.Method + "\n/\n\n")
+	for _, name := range headers {
+		b.WriteString(name + ":" + headerValue(r, name) + "\n")
+	}
+	b.WriteString("\n" + strings.Join(headers, ";") + "\n" + payload)
+	sum = sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// amzHeaders returns the lower-case names of all headers X-Amz-*.
+func amzHeaders(h http.Header) (names []string) {
+	for name := range h {
+		if lower := strings.ToLower(name); strings.HasPrefix(lower, "x-amz-") {
+			names = append(names, lower)
+		}
+	}
+	return names
+}
+
+// headerValue returns the value of a header in a canonical request. The server has removed the
+// headers Host and Content-Length from the headers of the request.
+func headerValue(r *http.Request, name string) string {
+	switch name {
+	case "host":
+		return r.Host
+	case "content-length":
+		return strconv.FormatInt(r.ContentLength, 10)
+	}
+	var values []string
+	for _, v := range r.Header.Values(name) {
+		values = append(values, strings.Join(strings.Fields(v), " "))
+	}
+	return strings.Join(values, ",")
+}

@@ -1,0 +1,131 @@
+package aws
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// tagParameter is an element of the list Tag in a request.
+type tagParameter struct {
+	key, value string
+	hasValue   bool
+}
+
+func (q *query) tags() (all []tagParameter) {
+	for n := 1; n <= maxList; n++ {
+		prefix := "Tag." + strconv.Itoa(n)
+		key, ok := q.left[prefix+".Key"]
+		if !ok {
+			break
+		}
+		delete(q.left, prefix+".Key")
+		value, hasValue := q.left[prefix+".Value"]
+		delete(q.left, prefix+".Value")
+		if key == "" {
+			q.fail(invalid(prefix+".Key", key, "the key of a tag"))
+		}
+		all = append(all, tagParameter{key, value, hasValue})
+	}
+	return all
+}
+
+type tagsAnswer struct {
+	ec2Answer
+	Return bool `xml:"return"`
+}
+
+func createTags(q *query) (any, error) {
+	return changeTags(q, func(labels map[string]string, all []tagParameter) {
+		for _, t := range all {
+			labels[t.key] = t.value
+		}
+	})
+}
+
+// deleteTags removes tags. If the request has the value of a tag, the tag is removed only if it
+// has this value. Without tags in the request, all tags are removed.
+func deleteTags(q *query) (any, error) {
+	return changeTags(q, func(labels map[string]string, all []tagParameter) {
+		if len(all) == 0 {
+			clear(labels)
+		}
+		for _, t := range all {
+			if !t.hasValue || labels[t.key] == t.value {
+				delete(labels, t.key)
+			}
+		}
+	})
+}
+
+// changeTags changes the tags of the resources in the list ResourceId. It reads all resources
+// before it changes the first one, so that a wrong id changes nothing.
+func changeTags(q *query, change func(labels map[string]string, all []tagParameter)) (any, error) {
+	ids, given := q.list("ResourceId"), q.tags()
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		return nil, coded(http.StatusBadRequest, "MissingParameter", "the parameter ResourceId is required")
+	}
+	for _, dry := range []bool{true, false} {
+		for _, id := range ids {
+			if err := tagResource(q, id, dry, func(labels map[string]string) { change(labels, given) }); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &tagsAnswer{Return: true}, nil
+}
+
+// attempts is the number of attempts to change a resource that other callers change at the
+// same time.
+const attempts = 10
+
+// tagResource changes the tags of one resource. If dry is true, it only reads the resource.
+func tagResource(q *query, id string, dry bool, change func(labels map[string]string)) (err error) {
+	prefix, _, _ := strings.Cut(id, "-")
+	for range attempts {
+		switch prefix {
+		case prefixInstance:
+			err = tagOne(instances, id, dry, change, func(own string) (cloudsim.Instance, error) {
+				return q.Cloud.GetInstance(q.Context(), cloudsim.InstanceID(own))
+			}, func(i cloudsim.Instance, labels map[string]string) error {
+				_, err := q.Cloud.UpdateInstance(q.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
+				return err
+			})
+		case prefixVolume:
+			err = tagOne(volumes, id, dry, change, func(own string) (cloudsim.Disk, error) {
+				return q.Cloud.GetDisk(q.Context(), cloudsim.DiskID(own))
+			}, func(d cloudsim.Disk, labels map[string]string) error {
+				_, err := q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: labels}, d.Revision)
+				return err
+			})
+		default:
+			return coded(http.StatusBadRequest, "InvalidID", "the id "+clip(id)+" must be the id of an instance or a volume, because other resources have no tags in this dialect")
+		}
+		if !errors.Is(err, cloudsim.Stale) {
+			break
+		}
+	}
+	return err
+}
+
+func tagOne[T any](k kind[T], id string, dry bool, change func(labels map[string]string), get func(string) (T, error), update func(T, map[string]string) error) error {
+	all, err := byIDs(k, []string{id}, get, nil)
+	if err != nil || dry {
+		return err
+	}
+	existing := k.meta(all[0]).Labels
+	labels := dialect.Visible(existing)
+	change(labels)
+	labels, err = dialect.WithLabels(labels, existing)
+	if err != nil {
+		return err
+	}
+	return update(all[0], labels)
+}

@@ -1,0 +1,42 @@
+package aws
+
+import (
+	"encoding/xml"
+	"io"
+	"net/http"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// identified is the body of an answer. The method identify sets the id of the request.
+type identified interface{ identify(id string) }
+
+// ec2Answer is the common part of EC2's answers.
+type ec2Answer struct {
+	ID string `xml:"requestId"`
+}
+
+func (a *ec2Answer) identify(id string) { a.ID = id }
+
+// write writes an answer in the format of the requested service. The body must be of the type
+// identified.
+func write(w http.ResponseWriter, r *dialect.Request, status int, body any) {
+	if i, ok := body.(identified); ok {
+		i.identify(r.ID)
+	}
+	writeXML(w, status, xml.Name{Space: serviceOf(r).namespace, Local: r.Form.Get("Action") + "Response"}, body)
+}
+
+func writeXML(w http.ResponseWriter, status int, element xml.Name, body any) {
+	w.Header().Set("Content-Type", "text/xml;charset=UTF-8")
+	w.WriteHeader(status)
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return // the client has disconnected
+	}
+	_ = xml.NewEncoder(w).EncodeElement(body, xml.StartElement{Name: element}) // an error means that the client has disconnected
+}
+
+// items is a list in an answer of EC2.
+type items[T any] struct {
+	Items []T `xml:"item"`
+}
