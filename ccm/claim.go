@@ -55,7 +55,7 @@ func (c *finalizers) of(svc *v1.Service) (ours, known bool) {
 // Service. A condition LoadBalancerPortsError with the reason reasonPorts
 // proves that this provider owns the finalizer.
 func (c *finalizers) removeFinalizer(svc *v1.Service) error {
-	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || leftover(svc) {
+	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || hasOldPortsCondition(svc) {
 		return nil
 	}
 	if ours, _ := c.of(svc); ours {

@@ -296,7 +296,7 @@ func (r *runner) provider(c *appconfig.CompletedConfig) cloudprovider.Interface 
 	api.HTTP.Transport = r.gate
 	r.made = New(r.log, api, settings, c.EventRecorder)
 	if r.leases = r.elected(c); r.leases != nil {
-		r.made.leads = r.leases.lead
+		r.made.leads = r.leases.setIdentity
 	}
 	if r.opts.KubeCloudShared.CloudProvider.CloudConfigFile != "" {
 		r.made.reread = r.config

@@ -25,9 +25,9 @@ type refused struct{ error }
 // itself defines only a reason for clouds that cannot mix protocols.
 const reasonPorts = "PortsRefused"
 
-// leftover reports whether a Service that no longer has the type LoadBalancer
+// hasOldPortsCondition reports whether a Service that no longer has the type LoadBalancer
 // still has this provider's condition LoadBalancerPortsError.
-func leftover(svc *v1.Service) bool {
+func hasOldPortsCondition(svc *v1.Service) bool {
 	c := meta.FindStatusCondition(svc.Status.Conditions, v1.LoadBalancerPortsError)
 	return svc.Spec.Type != v1.ServiceTypeLoadBalancer && c != nil && c.Reason == reasonPorts
 }

@@ -393,7 +393,7 @@ func TestProvisioningIsFollowedQuickly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// The settle time of a minute ensures that only upstream's controller
 		// retries during the test.
-		p := calmAt(t, time.Minute, slow(func(p *engine.Profile) { p.LoadBalancer = 500 * time.Millisecond }))
+		p := normalPeriodsAt(t, time.Minute, slow(func(p *engine.Profile) { p.LoadBalancer = 500 * time.Millisecond }))
 		p.post(t, service())
 		within(t, 4*time.Second, "the Service has an address", func() bool { return addressed(p.service(t)) }) // exponential retries begin at 5 s
 	})

@@ -201,10 +201,10 @@ func TestUDPPodsAreNotAsked(t *testing.T) {
 // other cases the CCM makes no repair.
 func TestPodsAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := calm(t, podRanges)
+		p := normalPeriods(t, podRanges)
 		i := p.machine(t, "node-1")
 		p.join(t, ready(initialised(i)))
-		time.Sleep(10 * time.Second) // the Service must not change at the same time as a Node, as in the function peopled
+		time.Sleep(10 * time.Second) // the Service must not change at the same time as a Node, as in the function populated
 		ctx := t.Context()
 		slicesAPI := p.kube.DiscoveryV1().EndpointSlices("default")
 		s := slice(v1.IPv4Protocol, 8080)

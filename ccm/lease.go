@@ -35,9 +35,9 @@ type leases struct {
 	self string // empty while this process does not lead
 }
 
-// The caller must call lead when this process begins to lead. lead reads the
+// The caller must call setIdentity when this process begins to setIdentity. setIdentity reads the
 // identity of the process from the main Lease.
-func (l *leases) lead() {
+func (l *leases) setIdentity() {
 	l.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), leaseDeadline)
 		defer cancel()

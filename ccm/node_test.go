@@ -16,7 +16,7 @@ import (
 // node selector uses, and the taint of the cluster autoscaler.
 func TestTargetsFollowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := calm(t)
+		p := normalPeriods(t)
 		one, two := p.machine(t, "node-1"), p.machine(t, "node-2")
 		first, second := ready(initialised(one)), ready(initialised(two))
 		first.Labels, second.Labels = map[string]string{"pool": "web"}, map[string]string{"pool": "web"}

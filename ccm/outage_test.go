@@ -19,17 +19,17 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// calm returns a plane whose controllers have upstream's normal periods. In a
+// normalPeriods returns a plane whose controllers have upstream's normal periods. In a
 // synctest bubble these periods take no real time.
-func calm(t *testing.T, opts ...cloudtest.Option) plane {
+func normalPeriods(t *testing.T, opts ...cloudtest.Option) plane {
 	t.Helper()
-	return calmAt(t, 2*time.Second, opts...)
+	return normalPeriodsAt(t, 2*time.Second, opts...)
 }
 
-// calmAt returns a plane like calm, but with the given settle time of the
+// normalPeriodsAt returns a plane like normalPeriods, but with the given settle time of the
 // repairer. The repairer checks a load balancer when its Service has not
 // changed for this time.
-func calmAt(t *testing.T, settle time.Duration, opts ...cloudtest.Option) plane {
+func normalPeriodsAt(t *testing.T, settle time.Duration, opts ...cloudtest.Option) plane {
 	t.Helper()
 	r := newRig(t, append(opts, cloudtest.InBubble())...)
 	r.events = record.NewFakeRecorder(10_000)
@@ -76,11 +76,11 @@ func another() *v1.Service {
 	return service(func(s *v1.Service) { s.Name, s.UID = "late", "99999999-1111-2222-3333-444455556666" })
 }
 
-// peopled returns a calm plane with a ready Node, a Node that is not ready, and a
+// populated returns a plane with normal periods, a ready Node, a Node that is not ready, and a
 // Service with its load balancer.
-func peopled(t *testing.T) (plane, cloudsim.LoadBalancer) {
+func populated(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
-	p := calm(t)
+	p := normalPeriods(t)
 	p.join(t, ready(initialised(p.machine(t, "node-1"))))
 	p.join(t, initialised(p.machine(t, "node-2")))
 	time.Sleep(10 * time.Second)
@@ -112,7 +112,7 @@ func (p plane) kept(t *testing.T, lb cloudsim.LoadBalancer) {
 // retry delay of upstream's queue.
 func TestTenMinutesWithoutTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, lb := peopled(t)
+		p, lb := populated(t)
 		p.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
 		p.wire.hangUp()
 		p.machine(t, "node-3")
@@ -164,7 +164,7 @@ func TestDriftWithoutTheCloud(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, lb := peopled(t)
+				p, lb := populated(t)
 				p.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
 				p.wire.hangUp()
 				if err := drift(p, lb); err != nil {
@@ -186,7 +186,7 @@ func TestDriftWithoutTheCloud(t *testing.T) {
 // Service, but the address stays the same.
 func TestIPModeChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, lb := peopled(t)
+		p, lb := populated(t)
 		p.update(t, annotate("ip-mode", "VIP"))
 		within(t, time.Minute, "the status matches", func() bool {
 			in := p.service(t).Status.LoadBalancer.Ingress
@@ -200,7 +200,7 @@ func TestIPModeChanges(t *testing.T) {
 // until the cloud answers again.
 func TestDeletedWithoutTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, _ := peopled(t)
+		p, _ := populated(t)
 		p.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
 		now := metav1.Now()
 		p.update(t, func(s *v1.Service) { s.DeletionTimestamp = &now })
@@ -255,7 +255,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, lb := peopled(t)
+				p, lb := populated(t)
 				allow := tc.refuse(t, p)
 				p.wire.hangUp()
 				p.post(t, another())
@@ -325,9 +325,9 @@ func TestPortsErrorCondition(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := calm(t)
+				p := normalPeriods(t)
 				p.join(t, ready(initialised(p.machine(t, "node-1")))) // the network of this Node has no pod ranges
-				time.Sleep(10 * time.Second)                          // the Service must not change at the same time as a Node, as in the function peopled
+				time.Sleep(10 * time.Second)                          // the Service must not change at the same time as a Node, as in the function populated
 				p.post(t, taken.DeepCopy())
 				time.Sleep(10 * time.Second)
 				s := tc.svc.DeepCopy()

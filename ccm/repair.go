@@ -106,7 +106,7 @@ func (r *repairer) serviceChanged(obj any) {
 	svc, ok := obj.(*v1.Service)
 	if !ok || !served(svc) {
 		r.serviceGone(obj)
-		if ok && leftover(svc) {
+		if ok && hasOldPortsCondition(svc) {
 			r.enqueue(svc, 0)
 		}
 		return
@@ -169,7 +169,7 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 		return 0, nil
 	case err != nil:
 		return 0, err
-	case leftover(svc):
+	case hasOldPortsCondition(svc):
 		return 0, r.tellPorts(svc, nil)
 	case !served(svc):
 		return 0, nil

@@ -104,7 +104,7 @@ func TestNoDrift(t *testing.T) {
 // triggers a check during this time.
 func TestRepairComesSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := calmAt(t, 4*time.Second)
+		p := normalPeriodsAt(t, 4*time.Second)
 		p.post(t, service())
 		within(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
 		time.Sleep(10 * time.Second)

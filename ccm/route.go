@@ -122,7 +122,7 @@ func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types
 func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *cloudprovider.Route) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
-	hop, err := r.hop(ctx, string(route.TargetNode))
+	hop, err := r.instanceID(ctx, string(route.TargetNode))
 	if err != nil {
 		return err
 	}
@@ -190,10 +190,10 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 	return nil
 }
 
-// hop returns the id of the instance with the Node's name. It finds the
+// instanceID returns the id of the instance with the Node's name. It finds the
 // instance by name, because the framework does not give the provider id of the
 // Node.
-func (r *routes) hop(ctx context.Context, node string) (cloudsim.InstanceID, error) {
+func (r *routes) instanceID(ctx context.Context, node string) (cloudsim.InstanceID, error) {
 	i, err := r.instances.look(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 	if err == nil && i.ID == "" {
 		err = cloudsim.Errorf(cloudsim.NotFound, "node %q has no instance of its name to route to", node)

@@ -54,7 +54,7 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 	if err := g.ready(ctx, group); err != nil {
 		return nil, err
 	}
-	told, err := g.tell(ctx, group.ID)
+	told, err := g.csiGroup(ctx, group.ID)
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
@@ -78,8 +78,8 @@ func (g *groupController) ready(ctx context.Context, group cloudsim.SnapshotGrou
 	return nil
 }
 
-// tell returns the CSI description of a group with all its members.
-func (g *groupController) tell(ctx context.Context, id cloudsim.SnapshotGroupID) (*csi.VolumeGroupSnapshot, error) {
+// csiGroup returns the CSI description of a group with all its members.
+func (g *groupController) csiGroup(ctx context.Context, id cloudsim.SnapshotGroupID) (*csi.VolumeGroupSnapshot, error) {
 	group, err := g.cloud.GetSnapshotGroup(ctx, id)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (g *groupController) tell(ctx context.Context, id cloudsim.SnapshotGroupID)
 		}
 		members = append(members, s)
 	}
-	told.Snapshots, err = g.told(ctx, members...)
+	told.Snapshots, err = g.csiSnapshots(ctx, members...)
 	return told, err
 }
 
@@ -119,7 +119,7 @@ func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.G
 	if err != nil {
 		return nil, err
 	}
-	told, err := g.tell(ctx, group.ID)
+	told, err := g.csiGroup(ctx, group.ID)
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 

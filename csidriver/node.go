@@ -34,7 +34,7 @@ type node struct {
 	cfg   NodeConfig
 	name  string
 	cloud *client.Client
-	busy  *busy
+	busy  *volumeLocks
 	looks singleflight.Group
 	// known holds the instance id after the cloud has returned it for the name.
 	known atomic.Pointer[cloudsim.InstanceID]
@@ -191,18 +191,18 @@ func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 	}
 }
 
-// busy allows only one call at a time for a volume.
-type busy struct {
+// volumeLocks allows only one call at a time for a volume.
+type volumeLocks struct {
 	mu      sync.Mutex
 	volumes map[string]chan struct{}
 }
 
-func newBusy() *busy { return &busy{volumes: map[string]chan struct{}{}} }
+func newBusy() *volumeLocks { return &volumeLocks{volumes: map[string]chan struct{}{}} }
 
 // take reserves a volume for one call. If another call has the volume, take
 // waits until the other call has finished or ctx ends. The caller must call
 // done to release the volume.
-func (b *busy) take(ctx context.Context, volume string) (done func(), err error) {
+func (b *volumeLocks) take(ctx context.Context, volume string) (done func(), err error) {
 	for {
 		b.mu.Lock()
 		other, taken := b.volumes[volume]
@@ -229,7 +229,7 @@ func (b *busy) take(ctx context.Context, volume string) (done func(), err error)
 // takeAt reserves a volume, and also the staging or target path of the call.
 // The path is necessary because the request of an undo call does not always
 // identify the volume.
-func (b *busy) takeAt(ctx context.Context, volume, path string) (done func(), err error) {
+func (b *volumeLocks) takeAt(ctx context.Context, volume, path string) (done func(), err error) {
 	first, err := b.take(ctx, volume)
 	if err != nil {
 		return nil, err

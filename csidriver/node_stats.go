@@ -103,7 +103,7 @@ func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	if err != nil {
 		return nil, err
 	}
-	if err := n.grown(ctx, volume, path, want.least); err != nil {
+	if err := n.awaitSize(ctx, volume, path, want.least); err != nil {
 		return nil, err
 	}
 	if err := l.Refresh(); err != nil {
@@ -118,11 +118,11 @@ func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// grown waits until the file or device of a volume has at least the required size
-// in GiB. If it is smaller at first, grown asks the cloud for the size of the
+// awaitSize waits until the file or device of a volume has at least the required size
+// in GiB. If it is smaller at first, awaitSize asks the cloud for the size of the
 // disk before it waits. It returns OUT_OF_RANGE if the disk in the cloud is
 // also smaller than the required size.
-func (n *node) grown(ctx context.Context, volume, path string, least int) error {
+func (n *node) awaitSize(ctx context.Context, volume, path string, least int) error {
 	bytes := int64(least) * gib
 	if size, err := machine.SizeOf(path); err == nil && size >= bytes { //nolint:contextcheck // it opens a device and does not wait
 		return nil

@@ -97,9 +97,9 @@ func (c *controller) zonesOf(ctx context.Context, region string) (names []string
 	return names, len(names) == len(all), err
 }
 
-// told returns the CSI descriptions of snapshots. A description contains the
+// csiSnapshots returns the CSI descriptions of snapshots. A description contains the
 // zones only if the snapshot cannot be used in all zones.
-func (c *controller) told(ctx context.Context, all ...cloudsim.Snapshot) (told []*csi.Snapshot, err error) {
+func (c *controller) csiSnapshots(ctx context.Context, all ...cloudsim.Snapshot) (told []*csi.Snapshot, err error) {
 	zones := map[string][]string{}
 	for _, s := range all {
 		if _, known := zones[s.Region]; !known {
@@ -156,7 +156,7 @@ func (c *controller) GetSnapshot(ctx context.Context, req *csi.GetSnapshotReques
 	if err != nil {
 		return nil, err
 	}
-	told, err := c.told(ctx, s)
+	told, err := c.csiSnapshots(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (c *controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRe
 		}
 	}
 	cut := slices.DeleteFunc(l.Items, func(s cloudsim.Snapshot) bool { return !s.ReadyToUse }) // the list contains only finished snapshots
-	told, err := c.told(ctx, cut...)
+	told, err := c.csiSnapshots(ctx, cut...)
 	if err != nil {
 		return nil, err
 	}

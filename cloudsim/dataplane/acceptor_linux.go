@@ -23,8 +23,8 @@ type entry struct {
 	socket    *socket
 	fd        int
 	acceptors []*acceptor
-	taken     atomic.Uint64 // number of accepted clients
-	failed    chan troubles // capacity: one failure of each acceptor
+	taken     atomic.Uint64      // number of accepted clients
+	failed    chan acceptorError // capacity: one failure of each acceptor
 }
 
 // acceptor accepts clients on one loop. Only this loop's goroutine may use the acceptor.
@@ -34,8 +34,8 @@ type acceptor struct {
 	id   uint64
 }
 
-// troubles is the report of an acceptor that has stopped because of an error.
-type troubles struct {
+// acceptorError is the report of an acceptor that has stopped because of an error.
+type acceptorError struct {
 	of    *acceptor
 	err   error
 	taken uint64 // number of clients accepted before the error
@@ -46,7 +46,7 @@ type troubles struct {
 // process has no free file descriptors, accept waits and tries again.
 func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
 	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
-	e := &entry{b: b, socket: s, failed: make(chan troubles, len(f.loops))}
+	e := &entry{b: b, socket: s, failed: make(chan acceptorError, len(f.loops))}
 	var err error
 	for e.fd, err = takeOver(ln); err != nil; e.fd, err = takeOver(ln) {
 		if ctx.Err() != nil {
@@ -131,7 +131,7 @@ func (a *acceptor) open() {
 // fail makes the loop ignore clients until the next call of open, and reports the error.
 func (a *acceptor) fail(err error) {
 	a.forget()
-	a.failed <- troubles{a, err, a.taken.Load()} // never blocks: at most one failure of each acceptor is in the channel
+	a.failed <- acceptorError{a, err, a.taken.Load()} // never blocks: at most one failure of each acceptor is in the channel
 }
 
 func (a *acceptor) forget() {

@@ -16,7 +16,7 @@ const maxKept = 100_000
 type affinity struct {
 	timeout  time.Duration // time after which the load balancer forgets a client; 0: it remembers no client
 	byClient map[clientOf]*list.Element
-	recent   list.List // of *kept, latest use first
+	recent   list.List // of *affinityEntry, latest use first
 }
 
 // clientOf is a client of the listeners that use a pool.
@@ -25,7 +25,7 @@ type clientOf struct {
 	pool string
 }
 
-type kept struct {
+type affinityEntry struct {
 	client clientOf
 	target *target
 	until  time.Time
@@ -44,7 +44,7 @@ func (a *affinity) find(client netip.Addr, pool string) *target {
 	if e == nil {
 		return nil
 	}
-	k := e.Value.(*kept)
+	k := e.Value.(*affinityEntry)
 	if time.Now().After(k.until) {
 		a.forget(e)
 		return nil
@@ -59,7 +59,7 @@ func (a *affinity) keep(addr netip.Addr, pool string, t *target) {
 	}
 	client, until := clientOf{addr, pool}, time.Now().Add(a.timeout)
 	if e := a.byClient[client]; e != nil {
-		k := e.Value.(*kept)
+		k := e.Value.(*affinityEntry)
 		k.target, k.until = t, until
 		a.recent.MoveToFront(e)
 		return
@@ -67,9 +67,9 @@ func (a *affinity) keep(addr netip.Addr, pool string, t *target) {
 	if a.byClient == nil {
 		a.byClient = map[clientOf]*list.Element{}
 	}
-	a.byClient[client] = a.recent.PushFront(&kept{client, t, until})
+	a.byClient[client] = a.recent.PushFront(&affinityEntry{client, t, until})
 	for oldest := a.recent.Back(); oldest != nil; oldest = a.recent.Back() {
-		if len(a.byClient) <= maxKept && time.Now().Before(oldest.Value.(*kept).until) {
+		if len(a.byClient) <= maxKept && time.Now().Before(oldest.Value.(*affinityEntry).until) {
 			return
 		}
 		a.forget(oldest)
@@ -77,6 +77,6 @@ func (a *affinity) keep(addr netip.Addr, pool string, t *target) {
 }
 
 func (a *affinity) forget(e *list.Element) {
-	delete(a.byClient, e.Value.(*kept).client)
+	delete(a.byClient, e.Value.(*affinityEntry).client)
 	a.recent.Remove(e)
 }

@@ -103,7 +103,7 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	}
 	b.cutExcluded()
 	b.settleAll()
-	b.news()
+	b.notifyReporter()
 	if b.stopReport == nil {
 		ctx, b.stopReport = context.WithCancel(ctx)
 		b.work.Go(func() { b.report(ctx) })
@@ -221,7 +221,7 @@ func (b *balancer) applyMachine(ctx context.Context, id cloudsim.InstanceID, m m
 	}
 	if len(its) > 0 {
 		b.settleAll()
-		b.news()
+		b.notifyReporter()
 	}
 }
 
@@ -269,7 +269,7 @@ func (b *balancer) recordProbe(ctx context.Context, t *target, found error) {
 	if t.health == before.health && t.reason == before.reason {
 		return
 	}
-	b.news()
+	b.notifyReporter()
 	if t.health != before.health {
 		b.log.Info("target is "+string(t.health), "target", t.key, "reason", t.reason)
 		b.updateSlots(t)
@@ -286,7 +286,7 @@ func (b *balancer) forgetIfUnused(t *target) {
 	for _, l := range b.listeners {
 		delete(l.slots, t)
 	}
-	b.news() // the target no longer drains
+	b.notifyReporter() // the target no longer drains
 }
 
 // stop closes every socket. Open connections may continue for the duration in the parameter
@@ -309,8 +309,8 @@ func (b *balancer) stop(grace time.Duration) {
 	}
 }
 
-// news wakes the reporter, because there may be a new status to report.
-func (b *balancer) news() {
+// notifyReporter wakes the reporter, because there may be a new status to report.
+func (b *balancer) notifyReporter() {
 	select {
 	case b.changed <- struct{}{}:
 	default: // the reporter was woken already, and will see this change too

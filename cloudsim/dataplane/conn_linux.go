@@ -146,7 +146,7 @@ func (c *conn) another(err error) bool {
 	c.tried = append(c.tried, c.target)
 	to, ok := c.b.retry(c.l, c.client, c.choice, c.tried, err)
 	if !ok {
-		c.b.discharge(c.l)
+		c.b.endUnserved(c.l)
 		c.reset()
 		return false
 	}

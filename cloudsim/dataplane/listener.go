@@ -174,7 +174,7 @@ func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.endpoint, s.problem = endpoint, problem
-	b.news()
+	b.notifyReporter()
 }
 
 // prefixes parses source ranges. It skips an invalid range without an error. This is safe,

@@ -44,7 +44,7 @@ func (b *balancer) report(ctx context.Context) {
 				b.log.Warn("status of the load balancer not reported; retrying", "error", err)
 			}
 			b.forgetReport()
-			b.news()
+			b.notifyReporter()
 			again.Wait(ctx)
 		}
 	}

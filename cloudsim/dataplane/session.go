@@ -24,7 +24,7 @@ type session struct {
 }
 
 // begin checks whether the rules allow the client, and chooses a target that is not in tried.
-// If it returns no refusal, the caller must later call leave, discharge or abandon.
+// If it returns no refusal, the caller must later call leave, endUnserved or abandon.
 func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choice, refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,8 +57,8 @@ func (b *balancer) closed(l *listener) {
 	b.cfg.total.Add(-1)
 }
 
-// discharge ends a connection that begin allowed, after retry has found no other target.
-func (b *balancer) discharge(l *listener) {
+// endUnserved ends a connection that begin allowed, after retry has found no other target.
+func (b *balancer) endUnserved(l *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed(l)

@@ -182,7 +182,7 @@ func (e *Engine) forgetAttachment(tx *store.Tx, d *cloudsim.Disk, id cloudsim.In
 			return err
 		}
 	default:
-		if err := vacate(d); err != nil {
+		if err := markAvailable(d); err != nil {
 			return err
 		}
 	}

@@ -135,9 +135,9 @@ func (e *Engine) WatchAudit(ctx context.Context, o cloudsim.AuditOptions, bookma
 	}
 }
 
-// kept returns the entries in memory, oldest first. The caller must hold the
+// entries returns the entries in memory, oldest first. The caller must hold the
 // lock of the ledger.
-func (l *ledger) kept() []cloudsim.AuditEntry {
+func (l *ledger) entries() []cloudsim.AuditEntry {
 	if len(l.ring) < auditKeep {
 		return l.ring
 	}
@@ -149,7 +149,7 @@ func (l *ledger) kept() []cloudsim.AuditEntry {
 func (l *ledger) ofRequest(id string) (all []cloudsim.AuditEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, entry := range l.kept() {
+	for _, entry := range l.entries() {
 		if entry.RequestID == id {
 			all = append(all, entry)
 		}
@@ -169,7 +169,7 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 			return all, err
 		}
 	}
-	for _, entry := range l.kept() {
+	for _, entry := range l.entries() {
 		if entry.Number > o.After && o.Covers(entry) {
 			all.Items = append(all.Items, entry)
 		}
@@ -198,7 +198,7 @@ func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bil
 		}
 	} else {
 		b.From = o.Since
-		kept := l.kept()
+		kept := l.entries()
 		b.Complete = l.total == uint64(len(kept)) || kept[0].Time.Before(o.Since)
 		for _, entry := range kept {
 			if !o.Covers(entry) {

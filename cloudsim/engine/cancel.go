@@ -109,5 +109,5 @@ func (e *Engine) undoDisk(tx *store.Tx, d *cloudsim.Disk) error {
 		stay = append(stay, a)
 	}
 	d.Attachments = stay
-	return vacate(d)
+	return markAvailable(d)
 }

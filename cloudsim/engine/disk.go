@@ -317,11 +317,11 @@ func arrive(d *cloudsim.Disk) error {
 		return err
 	}
 	d.Attachments = left
-	return vacate(d)
+	return markAvailable(d)
 }
 
-// vacate makes disk d available if it is in use but has no attachments.
-func vacate(d *cloudsim.Disk) error {
+// markAvailable makes disk d available if it is in use but has no attachments.
+func markAvailable(d *cloudsim.Disk) error {
 	if d.State != cloudsim.DiskInUse || len(d.Attachments) > 0 {
 		return nil
 	}

@@ -25,7 +25,7 @@ func (e *Engine) AnnounceNotice(ctx context.Context, id cloudsim.InstanceID, req
 			return cloudsim.Errorf(cloudsim.Conflict, "instance %s is terminating: it gets no notices any more", id)
 		}
 		n := cloudsim.Notice{Type: req.Type, At: tx.Now.Add(time.Duration(req.InSeconds) * time.Second), AnnouncedAt: tx.Now}
-		withdraw(&i, req.Type)
+		removeNotice(&i, req.Type)
 		i.Notices = append(i.Notices, n)
 		slices.SortStableFunc(i.Notices, func(a, b cloudsim.Notice) int { return a.At.Compare(b.At) })
 		if err := instances.Put(tx, &i); err != nil {
@@ -46,7 +46,7 @@ func (e *Engine) WithdrawNotice(ctx context.Context, id cloudsim.InstanceID, t c
 		if i, err = get(tx, call, instances, string(id)); err != nil {
 			return err
 		}
-		if !withdraw(&i, t) {
+		if !removeNotice(&i, t) {
 			return cloudsim.Errorf(cloudsim.NotFound, "instance %s has no notice of %s", id, t)
 		}
 		return instances.Put(tx, &i)
@@ -54,7 +54,7 @@ func (e *Engine) WithdrawNotice(ctx context.Context, id cloudsim.InstanceID, t c
 	return i, err
 }
 
-func withdraw(i *cloudsim.Instance, t cloudsim.NoticeType) bool {
+func removeNotice(i *cloudsim.Instance, t cloudsim.NoticeType) bool {
 	n := len(i.Notices)
 	i.Notices = slices.DeleteFunc(slices.Clone(i.Notices), func(n cloudsim.Notice) bool { return n.Type == t })
 	return len(i.Notices) < n
@@ -77,7 +77,7 @@ func (e *Engine) noticeDue(tx *store.Tx, w store.Work) error {
 	if at < 0 {
 		return nil
 	}
-	withdraw(&i, i.Notices[at].Type)
+	removeNotice(&i, i.Notices[at].Type)
 	if err := i.Move(w.Verb); err != nil {
 		return instances.Put(tx, &i)
 	}

@@ -34,7 +34,7 @@ func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err er
 			return err
 		}
 		w = cloudsim.Why{Kind: kind, ID: id, Since: tx.Floor(), Steps: []cloudsim.WhyStep{}, Waits: []cloudsim.WhyWait{}}
-		s := story{why: &w, hears: call.eventFilter(), requests: map[string]bool{}}
+		s := whyReader{why: &w, hears: call.eventFilter(), requests: map[string]bool{}}
 		if err := s.read(tx); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func effects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) err
 	}
 	var touched []object
 	var begun []cloudsim.OperationID
-	faults := story{why: w, hears: hears}
+	faults := whyReader{why: w, hears: hears}
 	if err := tx.Mentions(`"`+w.ID+`"`, func(ev cloudsim.Event) error {
 		at := object{ev.Kind, ev.ID}
 		switch {
@@ -115,7 +115,7 @@ func effects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) err
 		return err
 	}
 	for _, at := range touched {
-		one := story{why: &cloudsim.Why{Kind: at.kind, ID: at.id}, hears: hears, requests: map[string]bool{}}
+		one := whyReader{why: &cloudsim.Why{Kind: at.kind, ID: at.id}, hears: hears, requests: map[string]bool{}}
 		if err := one.read(tx); err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func effects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) err
 			}
 		}
 	}
-	tidy(w)
+	sortSteps(w)
 	for _, id := range begun {
 		op, err := operations.Get(tx, string(id))
 		switch {
@@ -143,9 +143,9 @@ func effects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) err
 	return nil
 }
 
-// tidy sorts the steps by revision, removes duplicates, and keeps the newest
+// sortSteps sorts the steps by revision, removes duplicates, and keeps the newest
 // MaxWhySteps steps.
-func tidy(w *cloudsim.Why) {
+func sortSteps(w *cloudsim.Why) {
 	slices.SortStableFunc(w.Steps, func(a, b cloudsim.WhyStep) int { return cmp.Compare(a.Rev, b.Rev) })
 	w.Steps = slices.CompactFunc(w.Steps, func(a, b cloudsim.WhyStep) bool { return a.Rev == b.Rev })
 	if n := len(w.Steps); n > cloudsim.MaxWhySteps {
@@ -178,15 +178,15 @@ func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind,
 	return kind, id, err
 }
 
-// story collects the result of Why while the engine reads the journal.
-type story struct {
+// whyReader collects the result of Why while the engine reads the journal.
+type whyReader struct {
 	why      *cloudsim.Why
 	hears    func(cloudsim.Event) bool
 	requests map[string]bool // requests that changed the object
 	before   map[string]any  // the object before the next event
 }
 
-func (s *story) read(tx *store.Tx) error {
+func (s *whyReader) read(tx *store.Tx) error {
 	if err := tx.Mentions(s.why.ID, func(ev cloudsim.Event) error {
 		if !s.hears(ev) {
 			return nil
@@ -207,14 +207,14 @@ func (s *story) read(tx *store.Tx) error {
 	if err := s.addFaultsOfCreation(tx); err != nil {
 		return err
 	}
-	tidy(s.why)
+	sortSteps(s.why)
 	return nil
 }
 
 // addFaultsOfCreation adds a step for each fault of a call that created the
 // object. The events of these faults do not contain the object's id. They have
 // the same request id as the events of the object.
-func (s *story) addFaultsOfCreation(tx *store.Tx) error {
+func (s *whyReader) addFaultsOfCreation(tx *store.Tx) error {
 	delete(s.requests, "")
 	return tx.Mentions(`"kind":"`+string(cloudsim.KindFault)+`"`, func(ev cloudsim.Event) error {
 		if ev.Kind == cloudsim.KindFault && s.requests[ev.RequestID] && s.hears(ev) {
@@ -224,7 +224,7 @@ func (s *story) addFaultsOfCreation(tx *store.Tx) error {
 	})
 }
 
-func (s *story) add(ev cloudsim.Event, text string) {
+func (s *whyReader) add(ev cloudsim.Event, text string) {
 	s.why.Steps = append(s.why.Steps, cloudsim.WhyStep{
 		Rev: ev.Rev, Time: ev.Time, Caller: ev.Caller, Cause: ev.Cause, RequestID: ev.RequestID, Kind: ev.Kind, ID: ev.ID, Text: text,
 	})
@@ -232,7 +232,7 @@ func (s *story) add(ev cloudsim.Event, text string) {
 
 // changed adds a step for an event of the object. The step describes the
 // differences from the previous event of the object.
-func (s *story) changed(ev cloudsim.Event) error {
+func (s *whyReader) changed(ev cloudsim.Event) error {
 	now := map[string]any{}
 	if err := json.Unmarshal(ev.Object, &now); err != nil {
 		return fmt.Errorf("event %d: %w", ev.Rev, err)
@@ -279,7 +279,7 @@ func differences(was, is map[string]any) (text []string) {
 }
 
 // operated adds a step for an operation on the object.
-func (s *story) operated(ev cloudsim.Event) error {
+func (s *whyReader) operated(ev cloudsim.Event) error {
 	var op cloudsim.Operation
 	if err := json.Unmarshal(ev.Object, &op); err != nil {
 		return fmt.Errorf("event %d: %w", ev.Rev, err)
@@ -304,7 +304,7 @@ func (s *story) operated(ev cloudsim.Event) error {
 }
 
 // addFault adds a step for a fault that affected a call about the object.
-func (s *story) addFault(ev cloudsim.Event) {
+func (s *whyReader) addFault(ev cloudsim.Event) {
 	var f cloudsim.Fault
 	if json.Unmarshal(ev.Object, &f) == nil && f.Hits > 0 && ev.RequestID != "" && ev.Type == cloudsim.EventPut {
 		s.add(ev, fmt.Sprintf("fault %s (%s) changed the call: %s", f.ID, f.Name, f.Effect.Type))
@@ -312,7 +312,7 @@ func (s *story) addFault(ev cloudsim.Event) {
 }
 
 // waits adds the reasons for which the object waits at present.
-func (s *story) waits(tx *store.Tx) error {
+func (s *whyReader) waits(tx *store.Tx) error {
 	if s.why.Gone {
 		return nil
 	}
@@ -341,7 +341,7 @@ func (s *story) waits(tx *store.Tx) error {
 }
 
 // waitsFor adds the reasons for which an operation is not over.
-func (s *story) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
+func (s *whyReader) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
 	switch {
 	case op.HeldBy != "":
 		name := op.HeldBy
@@ -383,6 +383,6 @@ func isDue(op cloudsim.Operation, now time.Time) bool {
 	return op.DueAt == nil || !now.Before(*op.DueAt)
 }
 
-func (s *story) wait(id string, until *time.Time, text string) {
+func (s *whyReader) wait(id string, until *time.Time, text string) {
 	s.why.Waits = append(s.why.Waits, cloudsim.WhyWait{ID: id, Until: until, Text: text})
 }

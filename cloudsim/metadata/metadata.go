@@ -146,7 +146,7 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 		return i.ID, err
 	}
 	run.Authenticated(ctx)
-	v, err := s.tell(ctx, i, r)
+	v, err := s.document(ctx, i, r)
 	if err != nil {
 		return i.ID, err
 	}

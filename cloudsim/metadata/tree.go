@@ -129,8 +129,8 @@ func Paths() []string {
 	return append(all, labelPrefix+"{key}", userDataPath, tokenOfPath, identityPath+"?audience={audience}")
 }
 
-// tell returns the answer to a GET request: a string for plain text, or another value for JSON.
-func (s *service) tell(ctx context.Context, i cloudsim.Instance, r *http.Request) (any, error) {
+// document returns the answer to a GET request: a string for plain text, or another value for JSON.
+func (s *service) document(ctx context.Context, i cloudsim.Instance, r *http.Request) (any, error) {
 	path := r.URL.Path
 	if len(path) > 1 {
 		path = strings.TrimSuffix(path, "/")

@@ -50,7 +50,7 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 		removed += n
 		if err != nil { // a damaged repository keeps its files and must not block the collection of other repositories
 			damaged = append(damaged, fmt.Errorf("repository %s: %w", name, err))
-			if err := f.spare(name, used); err != nil {
+			if err := f.markUsed(name, used); err != nil {
 				return removed, errors.Join(append(damaged, err)...)
 			}
 		}
@@ -63,9 +63,9 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 	return removed + n + m, errors.Join(append(damaged, err)...)
 }
 
-// spare marks all manifests and blobs of a repository as used, so that the
+// markUsed marks all manifests and blobs of a repository as used, so that the
 // collection keeps their content.
-func (f *files) spare(name string, used map[string]bool) error {
+func (f *files) markUsed(name string, used map[string]bool) error {
 	for _, part := range []string{"manifests", "blobs"} {
 		all, err := f.names(name, part)
 		if err != nil {

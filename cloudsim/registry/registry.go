@@ -199,7 +199,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		defer release()
 	} else {
-		r.Body = &lively{r.Body, conn, s.cfg.StallTimeout}
+		r.Body = &deadlineBody{r.Body, conn, s.cfg.StallTimeout}
 	}
 	if err := s.resolveSuffix(r); err != nil {
 		s.writeError(w, r, err)
@@ -313,10 +313,10 @@ func (s *server) withoutMount(r *http.Request) *http.Request {
 	return r
 }
 
-// lively wraps a request body. It extends the read deadline before each read. A
+// deadlineBody wraps a request body. It extends the read deadline before each read. A
 // read therefore fails if the client sends nothing for the duration in the
 // field stall.
-type lively struct {
+type deadlineBody struct {
 	body interface {
 		Read([]byte) (int, error)
 		Close() error
@@ -325,12 +325,12 @@ type lively struct {
 	stall time.Duration
 }
 
-func (l *lively) Read(p []byte) (int, error) {
+func (l *deadlineBody) Read(p []byte) (int, error) {
 	_ = l.conn.SetReadDeadline(time.Now().Add(l.stall)) // some connections do not support deadlines
 	return l.body.Read(p)
 }
 
-func (l *lively) Close() error { return l.body.Close() }
+func (l *deadlineBody) Close() error { return l.body.Close() }
 
 // writeError answers a request with an error. If the error has no code of the
 // specification and no HTTP status, writeError logs it and sends the client

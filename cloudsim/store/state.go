@@ -47,9 +47,9 @@ func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
 	return t.beginEpoch(last)
 }
 
-// kept reports whether a bucket belongs to one of the kinds in the parameter
+// inKinds reports whether a bucket belongs to one of the kinds in the parameter
 // keep.
-func kept(name []byte, keep []cloudsim.ResourceKind) bool {
+func inKinds(name []byte, keep []cloudsim.ResourceKind) bool {
 	return slices.ContainsFunc(keep, func(k cloudsim.ResourceKind) bool {
 		return string(name) == "object/"+string(k) || strings.HasPrefix(string(name), "index/"+string(k)+"/")
 	})
@@ -60,7 +60,7 @@ func (t *Tx) clear(keep []cloudsim.ResourceKind) error {
 	clear(t.traces)
 	var names [][]byte
 	if err := t.tx.ForEach(func(name []byte, _ *bolt.Bucket) error {
-		if !kept(name, keep) {
+		if !inKinds(name, keep) {
 			names = append(names, bytes.Clone(name))
 		}
 		return nil
@@ -81,7 +81,7 @@ func (t *Tx) clear(keep []cloudsim.ResourceKind) error {
 
 func (t *Tx) copyFrom(src *bolt.Tx, keep []cloudsim.ResourceKind) error {
 	return src.ForEach(func(name []byte, b *bolt.Bucket) error {
-		if kept(name, keep) {
+		if inKinds(name, keep) {
 			return nil
 		}
 		to, err := t.tx.CreateBucketIfNotExists(name)

@@ -240,14 +240,14 @@ func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 	if !lead && !<-w.wake {
 		return w.err
 	}
-	s.lead()
+	s.commitBatch()
 	return w.err
 }
 
-// lead commits the functions of the waiting writers, including the function of
+// commitBatch commits the functions of the waiting writers, including the function of
 // the caller. Then it wakes these writers. If other writers have joined the
 // queue in this time, the first of them becomes the leader.
-func (s *Store) lead() {
+func (s *Store) commitBatch() {
 	s.writers.Lock()
 	batch := s.queue
 	if len(batch) > maxBatch {

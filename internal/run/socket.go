@@ -23,7 +23,7 @@ func Socket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > longestSocket {
 		return nil, fmt.Errorf("%s is too long for a socket: at most %d bytes", path, longestSocket)
 	}
-	if err := leftover(ctx, path); err != nil {
+	if err := removeStaleSocket(ctx, path); err != nil {
 		return nil, err
 	}
 	var late error
@@ -40,8 +40,8 @@ func Socket(ctx context.Context, path string) (net.Listener, error) {
 	return ln, nil
 }
 
-// leftover removes the socket at path if no process serves on it.
-func leftover(ctx context.Context, path string) error {
+// removeStaleSocket removes the socket at path if no process serves on it.
+func removeStaleSocket(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

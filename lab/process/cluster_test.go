@@ -68,7 +68,7 @@ func startCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	var rows []component
-	d := &diary{dir: p.dir}
+	d := &recordFile{dir: p.dir}
 	for _, row := range table {
 		switch row.name {
 		case "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok":

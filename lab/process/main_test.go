@@ -133,7 +133,7 @@ func testSupervise(args []string) error {
 	if err != nil {
 		return err
 	}
-	d := &diary{dir: dir, now: record{Supervisor: identify(os.Getpid()), Components: []running{{Name: "base"}, {Name: "stubborn"}}}}
+	d := &recordFile{dir: dir, now: record{Supervisor: identify(os.Getpid()), Components: []running{{Name: "base"}, {Name: "stubborn"}}}}
 	s := &supervisor{dir: dir, diary: d, say: func(string, ...any) {}, grace: 100 * time.Millisecond}
 	return errors.Join(s.run(ctx, units), d.close())
 }

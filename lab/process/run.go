@@ -27,7 +27,7 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 		return err
 	}
 	began := time.Now()
-	say := c.narrator(log, began)
+	say := c.progressLogger(log, began)
 	unlock, err := open(ctx, c.DataDir)
 	if err != nil {
 		return err
@@ -54,8 +54,8 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	return p.supervise(ctx, log, say)
 }
 
-// narrator returns a function that reports a step to Progress and to the log.
-func (c Config) narrator(log *slog.Logger, began time.Time) func(format string, args ...any) {
+// progressLogger returns a function that reports a step to Progress and to the log.
+func (c Config) progressLogger(log *slog.Logger, began time.Time) func(format string, args ...any) {
 	var saying sync.Mutex
 	return func(format string, args ...any) {
 		line := fmt.Sprintf(format, args...)
@@ -202,7 +202,7 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	if err != nil {
 		return err
 	}
-	d := &diary{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Nodes: p.Nodes, Internet: p.internet, Since: p.began}}
+	d := &recordFile{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Nodes: p.Nodes, Internet: p.internet, Since: p.began}}
 	for _, c := range table {
 		file := c.name
 		if c.run != nil {
@@ -246,7 +246,7 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 // announce waits until all components are ready and reports this. A component that is not
 // ready in time is an error and ends the lab. If nodes are not Ready in time, announce
 // only reports this. The lab continues, so the user can search for the cause.
-func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(string, ...any)) (nodes NodesReport, err error) {
+func (p *plan) announce(ctx context.Context, units []*unit, d *recordFile, say func(string, ...any)) (nodes NodesReport, err error) {
 	deadline, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	for _, u := range units {

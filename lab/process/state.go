@@ -152,8 +152,8 @@ func (d Dir) forgetDamaged() error {
 	return err
 }
 
-// diary keeps run.json up to date while the lab runs.
-type diary struct {
+// recordFile keeps run.json up to date while the lab runs.
+type recordFile struct {
 	dir Dir
 
 	mu  sync.Mutex
@@ -161,7 +161,7 @@ type diary struct {
 }
 
 // note changes the record and writes it to run.json.
-func (d *diary) note(change func(*record)) error {
+func (d *recordFile) note(change func(*record)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change(&d.now)
@@ -173,7 +173,7 @@ func (d *diary) note(change func(*record)) error {
 }
 
 // noteComponent changes the entry of one component.
-func (d *diary) noteComponent(name string, change func(*running)) error {
+func (d *recordFile) noteComponent(name string, change func(*running)) error {
 	return d.note(func(r *record) {
 		for i := range r.Components {
 			if r.Components[i].Name == name {
@@ -183,7 +183,7 @@ func (d *diary) noteComponent(name string, change func(*running)) error {
 	})
 }
 
-func (d *diary) close() error { return os.Remove(d.dir.path("run.json")) }
+func (d *recordFile) close() error { return os.Remove(d.dir.path("run.json")) }
 
 // sweep kills the processes that a killed supervisor left, and returns their
 // names. Normally the kernel kills these processes together with their

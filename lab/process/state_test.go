@@ -76,7 +76,7 @@ func TestDownEndsProcessesOfAKilledSupervisor(t *testing.T) {
 	stale, foreign := startSleep(t), startSleep(t)
 	reused := identify(foreign.Process.Pid)
 	reused.Start-- // the recorded process is dead and its pid belongs to another process now
-	d := &diary{dir: dir, now: record{Components: []running{
+	d := &recordFile{dir: dir, now: record{Components: []running{
 		{Name: "stale", Process: identify(stale.Process.Pid)},
 		{Name: "gone", Process: reused},
 		{Name: "inside", Process: identify(os.Getpid())},

@@ -27,7 +27,7 @@ func Down(ctx context.Context, d Dir, timeout time.Duration) (stopped bool, err 
 // stop does the work of Down. It takes the lock of the data dir, and the caller
 // must call unlock.
 func (d Dir) stop(ctx context.Context, timeout time.Duration) (stopped bool, unlock func(), err error) {
-	stopped, unlock, err = d.seize(ctx, timeout)
+	stopped, unlock, err = d.stopAndLock(ctx, timeout)
 	if err != nil {
 		return stopped, nil, err
 	}
@@ -50,10 +50,10 @@ func (d Dir) sweepAll(ctx context.Context) (swept []string, err error) {
 	return d.sweepMachines(ctx, swept)
 }
 
-// seize ends the running lab and takes its lock. A starting lab holds the lock for a
-// while before it writes run.json, so seize retries in this time.
-func (d Dir) seize(ctx context.Context, timeout time.Duration) (stopped bool, unlock func(), err error) {
-	for began := time.Now(); ; backoff.Sleep(ctx, seizeEvery) {
+// stopAndLock ends the running lab and takes its lock. A starting lab holds the lock for a
+// while before it writes run.json, so stopAndLock retries in this time.
+func (d Dir) stopAndLock(ctx context.Context, timeout time.Duration) (stopped bool, unlock func(), err error) {
+	for began := time.Now(); ; backoff.Sleep(ctx, lockInterval) {
 		r, unread := d.record()
 		_, damaged := errors.AsType[damagedRecord](unread)
 		if unread != nil && !damaged {
@@ -83,8 +83,8 @@ func (d Dir) seize(ctx context.Context, timeout time.Duration) (stopped bool, un
 	}
 }
 
-// seizeEvery is the interval between two attempts of seize.
-const seizeEvery = 20 * time.Millisecond
+// lockInterval is the interval between two attempts of stopAndLock.
+const lockInterval = 20 * time.Millisecond
 
 // awaitEnd waits for a process to end and kills the process after the timeout. It
 // returns an error if the process still runs when the timeout has passed a second

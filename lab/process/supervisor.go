@@ -26,7 +26,7 @@ const (
 // reverse order.
 type supervisor struct {
 	dir   Dir
-	diary *diary
+	diary *recordFile
 	say   func(format string, args ...any) // reports progress to the user
 	grace time.Duration                    // between SIGTERM and SIGKILL
 }

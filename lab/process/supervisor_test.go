@@ -63,7 +63,7 @@ func superviseFor(t *testing.T, grace time.Duration, make func(r *rig) []compone
 	t.Helper()
 	r := &rig{dir: newDir(t), journal: filepath.Join(t.TempDir(), "journal")}
 	table := make(r)
-	d := &diary{dir: r.dir}
+	d := &recordFile{dir: r.dir}
 	for _, c := range table {
 		d.now.Components = append(d.now.Components, running{Name: c.name})
 	}
@@ -435,7 +435,7 @@ func TestDownWaitsForAStartingLab(t *testing.T) {
 		t.Fatalf("Down did not wait: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
-	d := &diary{dir: dir, now: record{Supervisor: identify(starting.Process.Pid)}}
+	d := &recordFile{dir: dir, now: record{Supervisor: identify(starting.Process.Pid)}}
 	if err := d.note(func(*record) {}); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ type Disks struct {
 }
 
 // devices manages the folder /dev of one machine, and the block devices of the machine's disks.
-// It works even while the machine's keeper waits for the end of the machine.
+// It works even while the goroutine of the machine waits for the end of the machine.
 //
 // The folder /dev is in memory, and is mounted in the machine's folder on the host. A disk is a
 // loop device of the host. The machine has a device node only for its own disks, and the
@@ -45,10 +45,10 @@ type devices struct {
 	folder   folder
 	cgroup   cgroup
 	attached *attachments
-	news     notification
+	changed  notification
 
 	cloud    *client.Client
-	reported *cloudsim.ReportDevices // last report, or nil; only the method keep uses it
+	reported *cloudsim.ReportDevices // last report, or nil; only the method manage uses it
 
 	mu     sync.Mutex
 	on     bool // whether the machine has its own /dev
@@ -69,14 +69,14 @@ type device struct {
 func (h *hypervisor) newDevices(id cloudsim.InstanceID, f folder, c cgroup, log *slog.Logger) *devices {
 	return &devices{
 		log: log, disks: h.cfg.Disks, lab: h.cfg.Name, id: id, folder: f, cgroup: c, attached: &h.attached,
-		cloud: h.cfg.Cloud, news: newNotification(), have: map[cloudsim.DiskID]device{}, failed: map[cloudsim.DiskID]error{},
+		cloud: h.cfg.Cloud, changed: newNotification(), have: map[cloudsim.DiskID]device{}, failed: map[cloudsim.DiskID]error{},
 	}
 }
 
-// keep updates the devices after each notification until ctx ends.
-func (d *devices) keep(ctx context.Context) {
+// manage updates the devices after each notification until ctx ends.
+func (d *devices) manage(ctx context.Context) {
 	failing := false
-	d.news.each(ctx, func() error {
+	d.changed.each(ctx, func() error {
 		err := errors.Join(d.update(ctx), d.report(ctx))
 		if err == nil {
 			failing = false
@@ -357,7 +357,7 @@ func (d *devices) release(id cloudsim.DiskID) error {
 }
 
 func release(file string) error {
-	n, err := spare(file)
+	n, err := readSpare(file)
 	if err != nil || n == 0 {
 		return err
 	}
@@ -367,8 +367,8 @@ func release(file string) error {
 	return os.Remove(file)
 }
 
-// spare returns the number in a file of the folder spares, or 0 if the file does not exist.
-func spare(file string) (int, error) {
+// readSpare returns the number in a file of the folder spares, or 0 if the file does not exist.
+func readSpare(file string) (int, error) {
 	raw, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -380,7 +380,7 @@ func spare(file string) (int, error) {
 }
 
 // powerOn gives a machine that starts its own /dev with all disks of its instance. If a disk
-// fails, the machine starts without it, and the method keep tries again.
+// fails, the machine starts without it, and the method manage tries again.
 func (d *devices) powerOn(ctx context.Context) error {
 	d.mu.Lock()
 	err := mountDev(d.folder.path("dev"))
@@ -392,7 +392,7 @@ func (d *devices) powerOn(ctx context.Context) error {
 	if err := d.update(ctx); err != nil {
 		d.log.Warn("disks of the machine not complete at its start; retrying", "err", err)
 	}
-	d.news.notify()
+	d.changed.notify()
 	return nil
 }
 
@@ -409,7 +409,7 @@ func (d *devices) powerOff() error {
 	}
 	d.on = false
 	clear(d.failed)
-	d.news.notify()
+	d.changed.notify()
 	return unmountDev(d.folder)
 }
 
@@ -431,7 +431,7 @@ func (d *devices) adopt() error {
 			continue
 		}
 		id := cloudsim.DiskID(strings.TrimSuffix(filepath.Base(l.Name), ".img"))
-		second, err := spare(d.folder.path(spares, string(id)))
+		second, err := readSpare(d.folder.path(spares, string(id)))
 		if err != nil {
 			return err
 		}
@@ -441,7 +441,7 @@ func (d *devices) adopt() error {
 		}
 		d.have[id] = device{number: l.Number, spare: second, readOnly: strings.TrimSpace(string(readOnly)) == "1"}
 	}
-	d.news.notify()
+	d.changed.notify()
 	return nil
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// follow watches the cloud until ctx ends. Each keeper manages one machine. follow sends
-// each new version of an instance to the keeper of the instance's machine.
+// follow watches the cloud until ctx ends. It sends each new version of an instance to the
+// goroutine that manages the instance's machine.
 func (h *hypervisor) follow(ctx context.Context) {
 	informer.Run(ctx, h.cfg.Cloud.Watch, &follower{h, informer.OutageLogger{Log: h.log}}, retry())
 }
@@ -23,7 +23,7 @@ type follower struct {
 	informer.OutageLogger
 }
 
-// List reads all instances, zones and disks, and notifies the keepers and the devices.
+// List reads all instances, zones and disks, and notifies the machines and the devices.
 func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 	all, at, err := cloudsim.All(ctx, h.cfg.Cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -50,13 +50,13 @@ func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 	h.attached.replace(disks)
 	h.prune(all)
 	for _, i := range all {
-		h.tell(ctx, i, false)
+		h.update(ctx, i, false)
 	}
-	h.tellDisks()
+	h.notifyDisks()
 	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt, cloudsim.KindDisk: disksAt}, nil
 }
 
-// Take applies an event to the zones, to the devices of machines, or to the keeper of an
+// Take applies an event to the zones, to the devices of machines, or to the machine of an
 // instance.
 func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
 	switch e.Kind {
@@ -72,13 +72,13 @@ func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
 			return err
 		}
 		if changed := h.attached.take(d, e.Type == cloudsim.EventDelete); len(changed) > 0 {
-			h.tellDisks(changed...)
+			h.notifyDisks(changed...)
 		}
 		return nil
 	}
 	i, err := object[cloudsim.Instance](e)
 	if err == nil {
-		h.tell(ctx, i, e.Type == cloudsim.EventDelete)
+		h.update(ctx, i, e.Type == cloudsim.EventDelete)
 	}
 	return err
 }

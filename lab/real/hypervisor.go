@@ -30,30 +30,30 @@ type hypervisor struct {
 	attached attachments
 	wg       sync.WaitGroup
 
-	mu      sync.Mutex
-	keepers map[cloudsim.InstanceID]*keeper
+	mu     sync.Mutex
+	inputs map[cloudsim.InstanceID]*machineInput
 }
 
-// keeper is the input of the goroutine that manages one machine. It holds the latest version
+// machineInput is the input of the goroutine that manages one machine. It holds the latest version
 // of the machine's instance.
-type keeper struct {
+type machineInput struct {
 	devices *devices
-	news    notification
+	changed notification
 	mu      sync.Mutex
 	want    cloudsim.Instance
 	gone    bool
 }
 
-func (k *keeper) tell(i cloudsim.Instance, gone bool) {
+func (k *machineInput) set(i cloudsim.Instance, gone bool) {
 	k.mu.Lock()
 	if i.Revision >= k.want.Revision {
 		k.want, k.gone = i, gone
 	}
 	k.mu.Unlock()
-	k.news.notify()
+	k.changed.notify()
 }
 
-func (k *keeper) latest() (cloudsim.Instance, bool) {
+func (k *machineInput) latest() (cloudsim.Instance, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.want, k.gone
@@ -71,7 +71,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	h := &hypervisor{log: log, cfg: cfg, cables: newCables(), keepers: map[cloudsim.InstanceID]*keeper{}}
+	h := &hypervisor{log: log, cfg: cfg, cables: newCables(), inputs: map[cloudsim.InstanceID]*machineInput{}}
 	told := ctx // ends when the caller stops the hypervisor
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -163,7 +163,7 @@ func (h *hypervisor) closeHandles() error {
 }
 
 // clean ends all remaining machines. If this process is also the router, clean deletes the
-// network, too. All keepers must have returned before the call.
+// network, too. All goroutines that manage machines must have ended before the call.
 func (h *hypervisor) clean(ctx context.Context) error {
 	if h.cfg.Router == nil {
 		return cleanMachines(ctx, h.cfg.Dir, h.cfg.Name)
@@ -176,10 +176,10 @@ func (h *hypervisor) serves(zone string) bool {
 	return len(h.cfg.Zones) == 0 || slices.Contains(h.cfg.Zones, zone)
 }
 
-// adopt takes over the machines that an earlier hypervisor left running, and starts a keeper
+// adopt takes over the machines that an earlier hypervisor left running, and starts a goroutine
 // for each machine folder. It makes no request to the cloud, so the machines keep running
-// while the cloud is unavailable. If adopt fails for a machine, the machine's keeper tries
-// again later.
+// while the cloud is unavailable. If adopt fails for a machine, the goroutine of the machine
+// tries again later.
 func (h *hypervisor) adopt(ctx context.Context) error {
 	ids, err := h.left()
 	if err != nil {
@@ -199,27 +199,27 @@ func (h *hypervisor) adopt(ctx context.Context) error {
 }
 
 // begin starts the goroutine that manages a machine.
-func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
-	k := &keeper{devices: m.devices, news: newNotification()}
+func (h *hypervisor) begin(ctx context.Context, m *machine) *machineInput {
+	k := &machineInput{devices: m.devices, changed: newNotification()}
 	h.mu.Lock()
-	h.keepers[m.id] = k
+	h.inputs[m.id] = k
 	h.mu.Unlock()
 	ctx, stop := context.WithCancel(ctx)
-	h.wg.Go(func() { defer stop(); h.keep(ctx, m, k) })
-	h.wg.Go(func() { m.devices.keep(ctx) })
-	m.devices.news.notify()
+	h.wg.Go(func() { defer stop(); h.manage(ctx, m, k) })
+	h.wg.Go(func() { m.devices.manage(ctx) })
+	m.devices.changed.notify()
 	return k
 }
 
-// tell sends a new version of an instance to the keeper of the instance's machine. If this
-// machine has no keeper, tell starts a keeper. It starts none if the instance is gone or in
-// another hypervisor's zone.
-func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
+// update sends a new version of an instance to the goroutine that manages the instance's
+// machine. If there is no such goroutine, update starts it. It starts none if the instance is
+// gone or in another hypervisor's zone.
+func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, gone bool) {
 	if h.serves(i.Zone) {
 		h.cables.locate(i)
 	}
 	h.mu.Lock()
-	k := h.keepers[i.ID]
+	k := h.inputs[i.ID]
 	h.mu.Unlock()
 	if k == nil {
 		if gone || !h.serves(i.Zone) {
@@ -227,22 +227,22 @@ func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
 		}
 		k = h.begin(ctx, h.newMachine(i.ID))
 	}
-	k.tell(i, gone)
+	k.set(i, gone)
 }
 
-// tellDisks tells the keepers of devices that the disks of these instances have changed.
-// Without instances it tells the keepers of all machines.
-func (h *hypervisor) tellDisks(of ...cloudsim.InstanceID) {
+// notifyDisks tells the machines of these instances that their disks have changed. Without
+// instances it tells all machines.
+func (h *hypervisor) notifyDisks(of ...cloudsim.InstanceID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, k := range h.keepers {
+	for id, k := range h.inputs {
 		if len(of) == 0 || slices.Contains(of, id) {
-			k.devices.news.notify()
+			k.devices.changed.notify()
 		}
 	}
 }
 
-// prune marks the instance of a keeper as gone if list does not contain the instance.
+// prune marks an instance as gone if it has a machine and list does not contain it.
 func (h *hypervisor) prune(list []cloudsim.Instance) {
 	there := map[cloudsim.InstanceID]bool{}
 	for _, i := range list {
@@ -250,18 +250,18 @@ func (h *hypervisor) prune(list []cloudsim.Instance) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, k := range h.keepers {
+	for id, k := range h.inputs {
 		if !there[id] {
 			last, _ := k.latest()
 			last.ID = id
-			k.tell(last, true)
+			k.set(last, true)
 		}
 	}
 }
 
-// keep manages one machine until it has deleted the machine. If ctx ends first, keep
+// manage manages one machine until it has deleted the machine. If ctx ends first, manage
 // switches the machine off and returns.
-func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
+func (h *hypervisor) manage(ctx context.Context, m *machine, k *machineInput) {
 	again := retry()
 	daily := time.NewTicker(24 * time.Hour)
 	defer daily.Stop()
@@ -276,7 +276,7 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 				}
 			}
 			continue
-		case <-k.news:
+		case <-k.changed:
 		case <-m.ended():
 			m.handleCrash(ctx)
 			continue
@@ -284,7 +284,7 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 		if m.init != nil && !m.on() { // the machine has ended in the meantime
 			m.handleCrash(ctx)
 		}
-		done, err := h.settle(ctx, m, k)
+		done, err := h.reconcile(ctx, m, k)
 		if done {
 			return
 		}
@@ -295,9 +295,9 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 		m.log.Error("machine not updated; retrying", "err", err)
 		again.Wait(ctx)
 		i, gone := k.latest()
-		k.tell(i, gone)
+		k.set(i, gone)
 	}
-	if err := h.leave(context.WithoutCancel(ctx), m, k); err != nil {
+	if err := h.stopMachine(context.WithoutCancel(ctx), m, k); err != nil {
 		m.log.Error("switching off", "err", err)
 	}
 }
@@ -312,26 +312,26 @@ func (m *machine) handleCrash(ctx context.Context) {
 	}
 }
 
-// leave switches a machine off because the hypervisor ends. If another process is the
-// router, the cluster continues to run, so leave also sets the machine's Node to NotReady.
-func (h *hypervisor) leave(ctx context.Context, m *machine, k *keeper) error {
+// stopMachine switches a machine off because the hypervisor ends. If another process is the
+// router, the cluster continues to run, so stopMachine also sets the machine's Node to NotReady.
+func (h *hypervisor) stopMachine(ctx context.Context, m *machine, k *machineInput) error {
 	i, _ := k.latest()
 	if h.cfg.Router != nil || i.Name == "" {
 		return m.shutDown(ctx)
 	}
-	return h.farewell(ctx, m, i)
+	return h.shutDownAndReport(ctx, m, i)
 }
 
-// settle changes a machine to match the latest version of its instance. It reports whether
+// reconcile changes a machine to match the latest version of its instance. It reports whether
 // it has deleted the machine.
-func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bool, err error) {
+func (h *hypervisor) reconcile(ctx context.Context, m *machine, k *machineInput) (done bool, err error) {
 	i, gone := k.latest()
 	if gone {
-		if err := m.scrap(ctx); err != nil {
+		if err := m.destroy(ctx); err != nil {
 			return false, err
 		}
 		h.mu.Lock()
-		delete(h.keepers, m.id)
+		delete(h.inputs, m.id)
 		h.mu.Unlock()
 		m.log.Info("scrapped")
 		return true, nil
@@ -350,7 +350,7 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 	case cloudsim.InstanceStarting, cloudsim.InstanceStopped, cloudsim.InstanceTerminated:
 		return false, m.powerOff(ctx)
 	case cloudsim.InstanceStopping, cloudsim.InstanceRebooting, cloudsim.InstanceTerminating:
-		return false, h.farewell(ctx, m, i)
+		return false, h.shutDownAndReport(ctx, m, i)
 	}
 	switch {
 	case i.Crashed != nil:
@@ -368,19 +368,19 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 	return false, m.boot(ctx, i)
 }
 
-// farewellWithin is the time limit of a call of Config.NotReady.
-const farewellWithin = 5 * time.Second
+// notReadyTimeout is the time limit of a call of Config.NotReady.
+const notReadyTimeout = 5 * time.Second
 
-// farewell shuts a machine down and sets the machine's Node to NotReady. Without the change of
-// the Node, the cluster would notice the shutdown only when the Node's Lease expires. If the
-// change fails, farewell logs the failure and returns nil.
-func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instance) error {
-	m.untold = m.untold || m.on() // the value stays for the next attempt if this attempt fails
-	if err := m.shutDown(ctx); err != nil || !m.untold {
+// shutDownAndReport shuts a machine down and sets the machine's Node to NotReady. Without the
+// change of the Node, the cluster would notice the shutdown only when the Node's Lease expires.
+// If the change fails, shutDownAndReport logs the failure and returns nil.
+func (h *hypervisor) shutDownAndReport(ctx context.Context, m *machine, i cloudsim.Instance) error {
+	m.unreported = m.unreported || m.on() // the value stays for the next attempt if this attempt fails
+	if err := m.shutDown(ctx); err != nil || !m.unreported {
 		return err
 	}
-	m.untold = false
-	tell, cancel := context.WithTimeout(ctx, farewellWithin)
+	m.unreported = false
+	tell, cancel := context.WithTimeout(ctx, notReadyTimeout)
 	defer cancel()
 	if err := h.cfg.NotReady(tell, i.Name, i.ProviderID); err != nil && ctx.Err() == nil {
 		m.log.Warn("shutdown of the machine not reported to the cluster", "err", err)

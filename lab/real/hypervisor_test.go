@@ -34,10 +34,10 @@ func TestZones(t *testing.T) {
 	defer bridge.link.Close()
 	h := &hypervisor{
 		log: slog.New(slog.DiscardHandler), cfg: Config{Dir: t.TempDir(), Zones: []string{"here"}},
-		bridge: bridge, cables: newCables(), keepers: map[cloudsim.InstanceID]*keeper{},
+		bridge: bridge, cables: newCables(), inputs: map[cloudsim.InstanceID]*machineInput{},
 	}
-	h.tell(t.Context(), cloudsim.Instance{ID: "i-000001", Zone: "there", State: cloudsim.InstanceRunning}, false)
-	if len(h.keepers) > 0 || len(h.cables.cut()) > 0 {
+	h.update(t.Context(), cloudsim.Instance{ID: "i-000001", Zone: "there", State: cloudsim.InstanceRunning}, false)
+	if len(h.inputs) > 0 || len(h.cables.cut()) > 0 {
 		t.Errorf("the hypervisor keeps a machine of another zone")
 	}
 	for zone, want := range map[string]bool{"here": true, "there": false, "": false} {
@@ -53,16 +53,16 @@ func TestZones(t *testing.T) {
 	if m.init, err = watchProcess(bareMachine(t).Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	k := &keeper{news: newNotification()}
-	k.tell(cloudsim.Instance{ID: m.id, Zone: "there", State: cloudsim.InstanceRunning}, false)
-	if done, err := h.settle(t.Context(), m, k); done || err != nil || m.on() {
+	k := &machineInput{changed: newNotification()}
+	k.set(cloudsim.Instance{ID: m.id, Zone: "there", State: cloudsim.InstanceRunning}, false)
+	if done, err := h.reconcile(t.Context(), m, k); done || err != nil || m.on() {
 		t.Errorf("machine of a zone that the hypervisor no longer serves: deleted %v, running %v, %v", done, m.on(), err)
 	}
 	if _, err := os.Stat(disk); err != nil {
 		t.Errorf("disk of the machine: %v", err)
 	}
-	k.tell(cloudsim.Instance{ID: m.id, Zone: "there"}, true)
-	if done, err := h.settle(t.Context(), m, k); !done || err != nil {
+	k.set(cloudsim.Instance{ID: m.id, Zone: "there"}, true)
+	if done, err := h.reconcile(t.Context(), m, k); !done || err != nil {
 		t.Errorf("machine without an instance: deleted %v, %v", done, err)
 	}
 	if _, err := os.Stat(filepath.Dir(disk)); !errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +147,7 @@ func TestAdoptsLater(t *testing.T) {
 	}
 	h := &hypervisor{
 		log: slog.New(slog.DiscardHandler), cfg: Config{Dir: t.TempDir()}, cgroup: cgroup{[]hierarchy{{path: groups}}, "test"},
-		bridge: bridge, cables: newCables(), keepers: map[cloudsim.InstanceID]*keeper{},
+		bridge: bridge, cables: newCables(), inputs: map[cloudsim.InstanceID]*machineInput{},
 	}
 	m := h.newMachine("i-000001")
 	if err := os.MkdirAll(string(m.folder), 0o700); err != nil {
@@ -158,16 +158,16 @@ func TestAdoptsLater(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := h.adopt(ended); err != nil || h.keepers[m.id] == nil {
-		t.Errorf("a machine that cannot be adopted: got error %v and %d keepers", err, len(h.keepers))
+	if err := h.adopt(ended); err != nil || h.inputs[m.id] == nil {
+		t.Errorf("a machine that cannot be adopted: got error %v and %d machines", err, len(h.inputs))
 	}
 	h.wg.Wait()
 	if err := m.adopt(t.Context()); err == nil {
 		t.Fatal("the hypervisor adopted a machine whose state it cannot read")
 	}
-	k := &keeper{news: newNotification()}
-	k.tell(cloudsim.Instance{ID: m.id, State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Operation: "op-1"}}, false)
-	if done, err := h.settle(t.Context(), m, k); done || err == nil {
+	k := &machineInput{changed: newNotification()}
+	k.set(cloudsim.Instance{ID: m.id, State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Operation: "op-1"}}, false)
+	if done, err := h.reconcile(t.Context(), m, k); done || err == nil {
 		t.Errorf("machine that cannot be adopted: deleted %v, %v", done, err)
 	}
 	if err := os.MkdirAll(filepath.Join(group, "test/i-000001/machine"), 0o700); err != nil {
@@ -179,7 +179,7 @@ func TestAdoptsLater(t *testing.T) {
 	if err := errors.Join(os.Remove(groups), os.Rename(group, groups)); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := h.settle(t.Context(), m, k); done || err != nil {
+	if done, err := h.reconcile(t.Context(), m, k); done || err != nil {
 		t.Fatalf("machine that can be adopted again: deleted %v, %v", done, err)
 	}
 	if !m.on() || m.init.pid != cmd.Process.Pid || m.booted != "op-1" {

@@ -22,8 +22,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// machine holds the state of one instance's machine. Only the goroutine of the machine's
-// keeper uses it.
+// machine holds the state of one instance's machine. Only the goroutine that manages the
+// machine uses it.
 type machine struct {
 	h      *hypervisor
 	id     cloudsim.InstanceID
@@ -45,9 +45,9 @@ type machine struct {
 	// left is true if an earlier hypervisor may have left the machine running, and
 	// this hypervisor has not taken the machine over yet.
 	left bool
-	// untold is true from the beginning of a shutdown until the hypervisor sets the machine's
+	// unreported is true from the beginning of a shutdown until the hypervisor sets the machine's
 	// Node to NotReady.
-	untold bool
+	unreported bool
 }
 
 func (h *hypervisor) newMachine(id cloudsim.InstanceID) *machine {
@@ -316,8 +316,8 @@ func (m *machine) powerOff(ctx context.Context) error {
 	return err
 }
 
-// scrap deletes a machine and its disk.
-func (m *machine) scrap(ctx context.Context) error {
+// destroy deletes a machine and its disk.
+func (m *machine) destroy(ctx context.Context) error {
 	if err := m.powerOff(ctx); err != nil {
 		return err
 	}

@@ -203,9 +203,9 @@ func (t *tunnel) send(c *wire.Chunk) error {
 	return t.stream.SendMsg(c)
 }
 
-// wanted sends an empty chunk while the target does not read. It returns an error if the stream
+// sendEmpty sends an empty chunk while the target does not read. It returns an error if the stream
 // has ended because the client has disconnected.
-func (t *tunnel) wanted() error { return t.send(&wire.Chunk{Kind: wire.Data}) }
+func (t *tunnel) sendEmpty() error { return t.send(&wire.Chunk{Kind: wire.Data}) }
 
 // toTarget writes the server's bytes to the target until the stream ends. It returns nil after a
 // normal end of the stream.
@@ -215,7 +215,7 @@ func (t *tunnel) toTarget() error {
 	}
 	w := socket.NewWriter(t.conn)
 	if _, packets := t.conn.(*net.UDPConn); !packets {
-		w.OnStall(stallProbe, t.wanted)
+		w.OnStall(stallProbe, t.sendEmpty)
 	}
 	for {
 		var c wire.Chunk

@@ -178,7 +178,7 @@ func (l Leases) Publish(ctx context.Context, id string, labels map[string]string
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
 	for {
-		if err := errors.Join(l.renew(ctx, name, id, labels), l.cull(ctx)); err != nil && ctx.Err() == nil {
+		if err := errors.Join(l.renew(ctx, name, id, labels), l.deleteExpired(ctx)); err != nil && ctx.Err() == nil {
 			told(err)
 		}
 		select {
@@ -213,8 +213,8 @@ func (l Leases) renew(ctx context.Context, name, id string, labels map[string]st
 	return nil
 }
 
-// cull deletes the expired Leases, because their servers no longer run.
-func (l Leases) cull(ctx context.Context) error {
+// deleteExpired deletes the expired Leases, because their servers no longer run.
+func (l Leases) deleteExpired(ctx context.Context) error {
 	api := l.API.CoordinationV1().Leases(l.Namespace)
 	list, err := api.List(ctx, metav1.ListOptions{LabelSelector: l.Selector})
 	if err != nil {

@@ -50,7 +50,7 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 	s.metrics.connections.WithLabelValues("Proxy").Inc()
 	defer s.metrics.connections.WithLabelValues("Proxy").Dec()
 	c := &caller{server: s, stream: stream, spoke: make(chan struct{})}
-	ask, err := c.wish()
+	ask, err := c.awaitDial()
 	if err != nil {
 		return err
 	}
@@ -92,10 +92,10 @@ func (c *caller) settle() {
 	})
 }
 
-// wish waits for the client's DIAL_REQ. If a CLOSE_REQ arrives before the DIAL_REQ, wish
-// answers the CLOSE_REQ with an error. If a DIAL_CLS arrives before the DIAL_REQ, wish
+// awaitDial waits for the client's DIAL_REQ. If a CLOSE_REQ arrives before the DIAL_REQ, awaitDial
+// answers the CLOSE_REQ with an error. If a DIAL_CLS arrives before the DIAL_REQ, awaitDial
 // returns an error. It ignores all other packets before the DIAL_REQ.
-func (c *caller) wish() (*wire.Packet, error) {
+func (c *caller) awaitDial() (*wire.Packet, error) {
 	for {
 		p, err := c.read()
 		if err != nil {

@@ -193,13 +193,13 @@ func (s *session) serve(stream grpc.ServerStream) error {
 		return stream.SendMsg(p)
 	}))
 	err := context.Cause(s.ctx)
-	s.bury(err)
+	s.failPending(err)
 	return err
 }
 
-// bury answers all pending dials with an error and ends all connections that use upstream's
+// failPending answers all pending dials with an error and ends all connections that use upstream's
 // protocol.
-func (s *session) bury(err error) {
+func (s *session) failPending(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true

@@ -49,12 +49,12 @@ func (q *Queue) Push(data mem.BufferSlice) error {
 	}
 	grace := time.NewTimer(q.grace)
 	defer grace.Stop()
-	before := q.sofar()
+	before := q.takenSoFar()
 	for {
 		select {
 		case <-q.room:
 		case <-grace.C:
-			if now := q.sofar(); now-before >= uint64(q.limit/2) {
+			if now := q.takenSoFar(); now-before >= uint64(q.limit/2) {
 				before = now
 				grace.Reset(q.grace)
 				continue
@@ -85,7 +85,7 @@ func (q *Queue) offer(data mem.BufferSlice) (bool, error) {
 	return true, nil
 }
 
-func (q *Queue) sofar() uint64 {
+func (q *Queue) takenSoFar() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.taken

@@ -90,7 +90,7 @@ func complete(all []copying) bool {
 // copyOnce copies each source to its temporary name. The result named steady is true if the
 // copies show all sources at one instant.
 func copyOnce(ctx context.Context, all []copying) (steady bool, err error) {
-	before, err := quiet(ctx, all)
+	before, err := awaitUnchanged(ctx, all)
 	if err != nil {
 		return false, err
 	}
@@ -137,9 +137,9 @@ func stat(path string) (written, error) {
 	return written{info.ModTime(), info.Size()}, nil
 }
 
-// quiet waits until no program has written to a source for the duration tick. It waits at most for
+// awaitUnchanged waits until no program has written to a source for the duration tick. It waits at most for
 // quietTimeout. It returns the modification time and the size of each source.
-func quiet(ctx context.Context, all []copying) ([]written, error) {
+func awaitUnchanged(ctx context.Context, all []copying) ([]written, error) {
 	found := make([]written, len(all))
 	for end := time.Now().Add(quietTimeout); ; {
 		var last time.Time

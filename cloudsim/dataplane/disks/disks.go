@@ -245,17 +245,17 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 		status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
 		err := k.within(ctx, func() error { return copyTogether(ctx, []copying{c}) })
 		if err != nil {
-			status = cloudsim.DiskStatus{Error: "of its source: " + reason(err), Lost: errors.Is(err, errLost) && !k.unmade(d.SourceDisk)}
+			status = cloudsim.DiskStatus{Error: "of its source: " + reason(err), Lost: errors.Is(err, errLost) && !k.notCreated(d.SourceDisk)}
 		}
-		return k.told(ctx, d.ID, err, status == said, func() error {
+		return k.reportResult(ctx, d.ID, err, status == said, func() error {
 			said = status
 			return k.reportDisk(ctx, d.ID, status)
 		}, status.Lost)
 	})
 }
 
-// unmade reports whether a disk has no file yet, because the last attempt to make the file failed.
-func (k *manager) unmade(id cloudsim.DiskID) bool {
+// notCreated reports whether a disk has no file yet, because the last attempt to make the file failed.
+func (k *manager) notCreated(id cloudsim.DiskID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	d, failed := k.failed[id]

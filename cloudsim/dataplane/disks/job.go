@@ -74,12 +74,12 @@ func (j *jobs) within(ctx context.Context, do func() error) error {
 	}
 }
 
-// told reports the result of one try of a copy job. The parameter named failed contains the
+// reportResult reports the result of one try of a copy job. The parameter named failed contains the
 // error of the copy. If the parameter named before is true, the cloud already has this result,
-// and told does not report the result again. told returns nil if the job is finished, and an
+// and reportResult does not report the result again. reportResult returns nil if the job is finished, and an
 // error if the job must try again. The job tries again after a failed report, and after a failed
 // copy unless the source is lost.
-func (k *manager) told(ctx context.Context, of any, failed error, before bool, report func() error, lost bool) error {
+func (k *manager) reportResult(ctx context.Context, of any, failed error, before bool, report func() error, lost bool) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the job was stopped, so its error has no meaning
 	}

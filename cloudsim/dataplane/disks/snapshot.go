@@ -111,7 +111,7 @@ func (k *manager) take(ctx context.Context, name string, all []cloudsim.Snapshot
 	}
 	k.start(ctx, name, func(ctx context.Context) error {
 		err := k.within(ctx, func() error { return copyTogether(ctx, cs) })
-		lost := errors.Is(err, errLost) && !slices.ContainsFunc(all, func(s cloudsim.Snapshot) bool { return k.unmade(s.Disk) })
+		lost := errors.Is(err, errLost) && !slices.ContainsFunc(all, func(s cloudsim.Snapshot) bool { return k.notCreated(s.Disk) })
 		reports := make([]cloudsim.SnapshotReport, len(all))
 		for i, s := range all {
 			reports[i] = cloudsim.SnapshotReport{ID: s.ID, Status: cloudsim.DiskStatus{SizeGiB: s.SizeGiB}}
@@ -119,7 +119,7 @@ func (k *manager) take(ctx context.Context, name string, all []cloudsim.Snapshot
 				reports[i].Status = cloudsim.DiskStatus{Error: "of its disk: " + reason(err), Lost: lost}
 			}
 		}
-		return k.told(ctx, name, err, slices.Equal(reports, said), func() error {
+		return k.reportResult(ctx, name, err, slices.Equal(reports, said), func() error {
 			said = reports
 			return k.cloud.ReportSnapshots(ctx, reports)
 		}, lost)

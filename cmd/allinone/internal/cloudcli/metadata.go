@@ -191,7 +191,7 @@ preemption terminates it. A second notice of the same type replaces the first.`,
 			if err != nil {
 				return err
 			}
-			return noticed(c, o).One(i)
+			return noticePrinter(c, o).One(i)
 		}),
 	}
 	o.Flags(cmd)
@@ -214,16 +214,16 @@ func newWithdrawCommand(c *cli.Connection) *cobra.Command {
 			if i, err = cl.WithdrawNotice(ctx, i.ID, t); err != nil {
 				return err
 			}
-			return noticed(c, o).One(i)
+			return noticePrinter(c, o).One(i)
 		}),
 	}
 	o.Flags(cmd)
 	return cmd
 }
 
-// noticed returns a printer for instances. The table of the printer has a column for the
+// noticePrinter returns a printer for instances. The table of the printer has a column for the
 // notices.
-func noticed(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.Instance] {
+func noticePrinter(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.Instance] {
 	p := instances.printer(c, o)
 	p.Columns = []cli.Column[cloudsim.Instance]{
 		{Head: "ID", Cell: func(i cloudsim.Instance) string { return string(i.ID) }},

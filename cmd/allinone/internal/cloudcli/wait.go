@@ -93,7 +93,7 @@ func describe(op cloudsim.Operation) string {
 func awaitOne(ctx context.Context, c *cli.Connection, cl *client.Client, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	op, err := cl.GetOperation(ctx, id)
 	if err != nil || op.Over() {
-		return told(c, op), err
+		return printDone(c, op), err
 	}
 	fmt.Fprintf(c.Stderr, "%s: %s\n", describe(op), op.State)
 	type result struct {
@@ -110,15 +110,15 @@ func awaitOne(ctx context.Context, c *cli.Connection, cl *client.Client, id clou
 	for {
 		select {
 		case r := <-over:
-			return told(c, r.op), r.err
+			return printDone(c, r.op), r.err
 		case <-tick.C:
 			fmt.Fprintf(c.Stderr, "%s: still %s after %s\n", describe(op), op.State, time.Since(began).Round(time.Second))
 		}
 	}
 }
 
-// told returns op. If op is done, told first prints a message about op to stderr.
-func told(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
+// printDone returns op. If op is done, printDone first prints a message about op to stderr.
+func printDone(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
 	if op.State == cloudsim.OperationDone {
 		took := ""
 		if op.EndedAt != nil {

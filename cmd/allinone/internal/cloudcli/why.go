@@ -51,7 +51,7 @@ request, and the audit trail, events and errors contain it too.`,
 			if o.Format != cli.FormatTable && o.Format != cli.FormatWide {
 				return p.One(w)
 			}
-			_, err = c.Stdout.Write([]byte(story(w)))
+			_, err = c.Stdout.Write([]byte(whyText(w)))
 			return err
 		}),
 	}
@@ -60,8 +60,8 @@ request, and the audit trail, events and errors contain it too.`,
 	return cmd
 }
 
-// story returns the explanation w as text.
-func story(w cloudsim.Why) string {
+// whyText returns the explanation w as text.
+func whyText(w cloudsim.Why) string {
 	var b strings.Builder
 	state := w.State
 	if w.Gone {

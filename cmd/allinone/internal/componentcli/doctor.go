@@ -72,7 +72,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 	if err != nil {
 		return cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 	}
-	problems := append(c.Lint(), exposed(d.config)...)
+	problems := append(c.Lint(), writableByOthers(d.config)...)
 	for _, p := range problems {
 		fmt.Fprintln(e.Stdout, "problem:", p)
 	}
@@ -132,10 +132,10 @@ func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string
 	return ""
 }
 
-// exposed returns a problem for each file or folder that other users can change. It also returns
+// writableByOthers returns a problem for each file or folder that other users can change. It also returns
 // a problem for a path that does not exist. A user that can change such a file can get the
 // credentials of the kubelet.
-func exposed(paths ...string) (problems []string) {
+func writableByOthers(paths ...string) (problems []string) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -150,7 +150,7 @@ func exposed(paths ...string) (problems []string) {
 // try runs a plugin as the kubelet does.
 func (d credproviderDoctor) try(ctx context.Context, e cli.Env, p doctor.Provider, image string, annotations map[string]string) error {
 	path := p.Binary(d.binDir)
-	if bad := exposed(filepath.Clean(d.binDir), path); len(bad) > 0 {
+	if bad := writableByOthers(filepath.Clean(d.binDir), path); len(bad) > 0 {
 		return cloudsim.Errorf(cloudsim.Invalid, "provider %s: %s", p.Name, strings.Join(bad, "; "))
 	}
 	in, err := d.request(p, image, annotations)

@@ -17,26 +17,28 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
-// news is a message from a detached lab to the process that started the lab. A message has
+// startMessage is a message from a detached lab to the process that started the lab. A message has
 // exactly one of the three fields.
-type news struct {
+type startMessage struct {
 	Line  string          `json:"line,omitempty"`
 	Ready *process.Report `json:"ready,omitempty"`
 	// Errors contains the text of each error of the lab. A text may have several lines.
 	Errors []string `json:"errors,omitempty"`
 }
 
-// message implements teller for a detached lab. It sends messages to the process that started the
+// detachedReporter implements startReporter for a detached lab. It sends messages to the process that started the
 // lab. It ignores write errors, because that process may have ended.
-type message struct {
+type detachedReporter struct {
 	out  *json.Encoder
 	pipe io.Closer
 }
 
-func (m message) progress(line string) { _ = m.out.Encode(news{Line: line}) }
-func (m message) failed(err error)     { _ = m.out.Encode(news{Errors: cli.ErrorsOf(err)}) }
-func (m message) ready(_ context.Context, r process.Report) {
-	_ = m.out.Encode(news{Ready: &r})
+func (m detachedReporter) progress(line string) { _ = m.out.Encode(startMessage{Line: line}) }
+func (m detachedReporter) failed(err error) {
+	_ = m.out.Encode(startMessage{Errors: cli.ErrorsOf(err)})
+}
+func (m detachedReporter) ready(_ context.Context, r process.Report) {
+	_ = m.out.Encode(startMessage{Ready: &r})
 	_ = m.pipe.Close()
 }
 
@@ -99,7 +101,7 @@ func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
 func listen(ctx context.Context, hear io.Reader, w io.Writer) (process.Report, error) {
 	d := json.NewDecoder(hear)
 	for {
-		var n news
+		var n startMessage
 		if err := d.Decode(&n); err != nil {
 			return process.Report{}, err
 		}

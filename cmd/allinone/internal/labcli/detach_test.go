@@ -20,7 +20,7 @@ import (
 func TestDetachedErrors(t *testing.T) {
 	failed := errors.Join(errors.New("etcd does not start; its log ends:\nno\nroom"), errors.New("no"))
 	var pipe, got, want bytes.Buffer
-	message{out: json.NewEncoder(&pipe)}.failed(failed)
+	detachedReporter{out: json.NewEncoder(&pipe)}.failed(failed)
 	_, err := listen(t.Context(), &pipe, io.Discard)
 	cli.Explain(&got, "cmd", err)
 	cli.Explain(&want, "cmd", failed)
@@ -43,7 +43,7 @@ func TestDetachedUnready(t *testing.T) {
 		{process.NodesReport{Error: "no route to host"}, "it is unknown which nodes are Ready: no route to host"},
 	} {
 		var pipe, said bytes.Buffer
-		message{out: json.NewEncoder(&pipe), pipe: io.NopCloser(&pipe)}.ready(t.Context(), process.Report{Machines: &tc.nodes})
+		detachedReporter{out: json.NewEncoder(&pipe), pipe: io.NopCloser(&pipe)}.ready(t.Context(), process.Report{Machines: &tc.nodes})
 		report, err := listen(t.Context(), &pipe, &said)
 		if err != nil {
 			t.Fatal(err)

@@ -55,9 +55,9 @@ The data dir holds your progress.`,
 	return cmd
 }
 
-// pupil contains the state of the course for one user: the data dir of the lab, the pages of the
+// courseState contains the state of the course for one user: the data dir of the lab, the pages of the
 // course, and the progress of the user.
-type pupil struct {
+type courseState struct {
 	*labCLI
 	dir      process.Dir
 	report   process.Report
@@ -65,12 +65,12 @@ type pupil struct {
 	progress course.Progress
 }
 
-func (c *labCLI) pupil() (*pupil, error) {
+func (c *labCLI) courseState() (*courseState, error) {
 	dir, err := labDir(c.dataDir)
 	if err != nil {
 		return nil, err
 	}
-	p := &pupil{labCLI: c, dir: dir}
+	p := &courseState{labCLI: c, dir: dir}
 	raw, err := dir.CourseProgress()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (c *labCLI) pupil() (*pupil, error) {
 }
 
 // The method here returns an error if no lab runs, or if the lab is not ready.
-func (p *pupil) here() error {
+func (p *courseState) here() error {
 	if p.report.PID == 0 {
 		return noLab(p.report)
 	}
@@ -98,7 +98,7 @@ func (p *pupil) here() error {
 
 // current returns the current lab of the course and the current step of the user. If the user has
 // done all steps, the result over is true.
-func (p *pupil) current() (l course.Lab, step course.Step, over bool, err error) {
+func (p *courseState) current() (l course.Lab, step course.Step, over bool, err error) {
 	if err := p.here(); err != nil {
 		return l, step, false, err
 	}
@@ -114,7 +114,7 @@ func (p *pupil) current() (l course.Lab, step course.Step, over bool, err error)
 	return l, l.Steps[p.progress.Steps[l.ID]], false, nil
 }
 
-func (p *pupil) keep() error {
+func (p *courseState) keep() error {
 	raw, err := json.MarshalIndent(p.progress, "", "  ")
 	if err != nil {
 		return err
@@ -124,9 +124,9 @@ func (p *pupil) keep() error {
 
 // The method run returns a RunE function for a command. The RunE function reads the state of the
 // course and calls fn with it.
-func (c *labCLI) run(fn func(ctx context.Context, p *pupil, args []string) error) func(*cobra.Command, []string) error {
+func (c *labCLI) run(fn func(ctx context.Context, p *courseState, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		p, err := c.pupil()
+		p, err := c.courseState()
 		if err != nil {
 			return err
 		}
@@ -136,8 +136,8 @@ func (c *labCLI) run(fn func(ctx context.Context, p *pupil, args []string) error
 
 // atStep returns a RunE function for a command. The RunE function finds the current step and
 // calls fn with this step.
-func (c *labCLI) atStep(fn func(ctx context.Context, p *pupil, l course.Lab, s course.Step) error) func(*cobra.Command, []string) error {
-	return c.run(func(ctx context.Context, p *pupil, _ []string) error {
+func (c *labCLI) atStep(fn func(ctx context.Context, p *courseState, l course.Lab, s course.Step) error) func(*cobra.Command, []string) error {
+	return c.run(func(ctx context.Context, p *courseState, _ []string) error {
 		l, s, over, err := p.current()
 		if err != nil {
 			return err
@@ -165,7 +165,7 @@ func (c *labCLI) list() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the labs and your progress", Args: cobra.NoArgs,
 		Example: `  allinone lab list`,
-		RunE: c.run(func(_ context.Context, p *pupil, _ []string) error {
+		RunE: c.run(func(_ context.Context, p *courseState, _ []string) error {
 			var rows []labRow
 			for _, l := range p.labs {
 				rows = append(rows, labRow{l.ID, l.Title, l.Minutes, l.Nodes, len(l.Steps), p.progress.State(l)})
@@ -197,7 +197,7 @@ func (c *labCLI) start() *cobra.Command {
 		Use: "start LAB", Short: "Start a lab, or show your current step again", Args: cobra.ExactArgs(1),
 		Example:           "  allinone lab start 1",
 		ValidArgsFunction: c.complete,
-		RunE: c.run(func(ctx context.Context, p *pupil, args []string) error {
+		RunE: c.run(func(ctx context.Context, p *courseState, args []string) error {
 			l, err := course.Find(p.labs, args[0])
 			if err != nil {
 				return cloudsim.Errorf(cloudsim.NotFound, "%w", err)
@@ -226,7 +226,7 @@ func (c *labCLI) start() *cobra.Command {
 // lab that the user started. An unfinished lab is no error if this lab is l. If the previous
 // lab is finished, mayStart undoes the changes of that lab. The previous lab can be l itself,
 // if the user starts l again.
-func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
+func (p *courseState) mayStart(ctx context.Context, l course.Lab) error {
 	if err := p.here(); err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 
 // mayBegin returns an error if the cluster or the cloud does not meet the conditions on the lab's
 // page.
-func (p *pupil) mayBegin(ctx context.Context, l course.Lab) error {
+func (p *courseState) mayBegin(ctx context.Context, l course.Lab) error {
 	found, err := course.Step{Checks: l.Begin}.Verify(ctx, p.shell(), verifyTimeout)
 	if err != nil || course.Good(found) {
 		return err
@@ -265,7 +265,7 @@ func (c *labCLI) next() *cobra.Command {
 	return &cobra.Command{
 		Use: "next", Short: "Verify your current step, and go to the next step", Args: cobra.NoArgs,
 		Example: `  allinone lab next`,
-		RunE: c.atStep(func(ctx context.Context, p *pupil, l course.Lab, s course.Step) error {
+		RunE: c.atStep(func(ctx context.Context, p *courseState, l course.Lab, s course.Step) error {
 			if err := p.look(ctx, s, verifyTimeout); err != nil {
 				return err
 			}
@@ -291,7 +291,7 @@ func (c *labCLI) verify() *cobra.Command {
 the result and the expected result.`,
 		Example: `  allinone lab verify
   allinone lab verify --wait 1m`,
-		RunE: c.atStep(func(ctx context.Context, p *pupil, _ course.Lab, s course.Step) error {
+		RunE: c.atStep(func(ctx context.Context, p *courseState, _ course.Lab, s course.Step) error {
 			if err := p.look(ctx, s, timeout); err != nil {
 				return err
 			}
@@ -305,7 +305,7 @@ the result and the expected result.`,
 
 // look verifies a step and prints the results of its checks. If a check fails, look returns an
 // error.
-func (p *pupil) look(ctx context.Context, s course.Step, timeout time.Duration) error {
+func (p *courseState) look(ctx context.Context, s course.Step, timeout time.Duration) error {
 	if len(s.Checks) == 0 {
 		fmt.Fprintln(p.Stdout, "This step has nothing to verify. It only shows something.")
 		return nil
@@ -327,7 +327,7 @@ func (c *labCLI) hint() *cobra.Command {
 	return &cobra.Command{
 		Use: "hint", Short: "Show a hint for your current step", Args: cobra.NoArgs,
 		Example: `  allinone lab hint`,
-		RunE: c.atStep(func(_ context.Context, _ *pupil, _ course.Lab, s course.Step) error {
+		RunE: c.atStep(func(_ context.Context, _ *courseState, _ course.Lab, s course.Step) error {
 			if s.Hint == "" {
 				fmt.Fprintln(c.Stdout, "This step has no task. 'allinone lab next' shows the next step.")
 				return nil
@@ -344,7 +344,7 @@ func (c *labCLI) solve() *cobra.Command {
 		Long: `Run all commands of your current step, and print their output. A command that you
 already ran may fail. Only the result of 'verify' counts.`,
 		Example: `  allinone lab solve && allinone lab next`,
-		RunE: c.atStep(func(ctx context.Context, p *pupil, _ course.Lab, s course.Step) error {
+		RunE: c.atStep(func(ctx context.Context, p *courseState, _ course.Lab, s course.Step) error {
 			for _, do := range s.Do {
 				fmt.Fprintf(c.Stdout, "$ %s\n", do.Line)
 				printed, err := do.Run(ctx, p.shell(), solveTimeout)
@@ -367,7 +367,7 @@ repair the faults that it caused. Other objects in the cluster and the cloud do 
 change. 'allinone lab start' then starts the lab again.`,
 		Example:           `  allinone lab reset`,
 		ValidArgsFunction: c.complete,
-		RunE: c.run(func(ctx context.Context, p *pupil, args []string) error {
+		RunE: c.run(func(ctx context.Context, p *courseState, args []string) error {
 			if err := p.here(); err != nil {
 				return err
 			}
@@ -388,7 +388,7 @@ change. 'allinone lab start' then starts the lab again.`,
 }
 
 // undo runs the reset commands of a lab's page. It ignores resources that do not exist.
-func (p *pupil) undo(ctx context.Context, l course.Lab) error {
+func (p *courseState) undo(ctx context.Context, l course.Lab) error {
 	began := time.Now()
 	var errs []error
 	for _, c := range l.Reset {
@@ -408,12 +408,12 @@ func (p *pupil) undo(ctx context.Context, l course.Lab) error {
 	return p.keep()
 }
 
-func (p *pupil) sayStep(l course.Lab) {
+func (p *courseState) sayStep(l course.Lab) {
 	fmt.Fprint(p.Stdout, l.Steps[p.progress.Steps[l.ID]].Text)
 	fmt.Fprintf(p.Stdout, "-- %s, %s. Then: allinone lab verify, hint, solve, next\n", l.ID, p.progress.State(l))
 }
 
-func (p *pupil) sayOver(l course.Lab) {
+func (p *courseState) sayOver(l course.Lab) {
 	fmt.Fprintf(p.Stdout, "\nLab %s is done. 'allinone lab reset' cleans up", l.ID)
 	at := slices.IndexFunc(p.labs, func(o course.Lab) bool { return o.ID == l.ID })
 	if at+1 < len(p.labs) {
@@ -435,4 +435,4 @@ func (c *labCLI) complete(*cobra.Command, []string, string) ([]string, cobra.She
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (p *pupil) shell() course.Shell { return course.NewShell(p.dir.EnvFile()) }
+func (p *courseState) shell() course.Shell { return course.NewShell(p.dir.EnvFile()) }

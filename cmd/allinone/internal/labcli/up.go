@@ -164,11 +164,11 @@ func proxyFrom(getenv func(string) string) lab.Proxy {
 
 // run runs the lab in this process until ctx ends.
 func (f *upFlags) run(ctx context.Context, e cli.Env) error {
-	tell := teller(person{e.Stdout, f.dataDir})
+	tell := startReporter(terminalReporter{e.Stdout, f.dataDir})
 	if f.reportTo != 0 {
 		parent := os.NewFile(uintptr(f.reportTo), "report-to")
 		defer parent.Close()
-		tell = message{json.NewEncoder(parent), parent}
+		tell = detachedReporter{json.NewEncoder(parent), parent}
 	}
 	err := f.runTelling(ctx, tell)
 	if err != nil && ctx.Err() == nil {
@@ -180,7 +180,7 @@ func (f *upFlags) run(ctx context.Context, e cli.Env) error {
 	return err
 }
 
-func (f *upFlags) runTelling(ctx context.Context, tell teller) error {
+func (f *upFlags) runTelling(ctx context.Context, tell startReporter) error {
 	file, err := process.OpenLog(f.DataDir)
 	if err != nil {
 		return err
@@ -193,23 +193,23 @@ func (f *upFlags) runTelling(ctx context.Context, tell teller) error {
 	return process.Run(ctx, log, f.Config)
 }
 
-// A teller gets messages about the start of a lab.
-type teller interface {
+// A startReporter gets messages about the start of a lab.
+type startReporter interface {
 	progress(line string)
 	ready(context.Context, process.Report)
 	failed(error)
 }
 
-// person implements teller for a user at a terminal. It does not print the error of a failed
+// terminalReporter implements startReporter for a user at a terminal. It does not print the error of a failed
 // start, because the function main prints this error.
-type person struct {
+type terminalReporter struct {
 	w       io.Writer
 	dataDir string
 }
 
-func (p person) progress(line string) { fmt.Fprintln(p.w, line) }
-func (p person) failed(error)         {}
-func (p person) ready(ctx context.Context, r process.Report) {
+func (p terminalReporter) progress(line string) { fmt.Fprintln(p.w, line) }
+func (p terminalReporter) failed(error)         {}
+func (p terminalReporter) ready(ctx context.Context, r process.Report) {
 	summarise(ctx, p.w, r, true)
 }
 
