@@ -184,4 +184,4 @@ func TestConformanceOfHetzner(t *testing.T) {
 }
 
 // failuresOfHetzner are the checks that Hetzner's CCM fails. docs/conformance.md explains each of them.
-var failuresOfHetzner = []string{"node.outage", "lb.lostreply", "ops.restart"}
+var failuresOfHetzner = []string{"node.create-race", "node.outage", "lb.lostreply", "lb.unsupported", "ops.restart"}

@@ -374,14 +374,14 @@ func (l *labRun) testConsole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer scene.Body.Close()
-	for lines := bufio.NewReader(scene.Body); ; {
+	live, nodes := false, false
+	for lines := bufio.NewReader(scene.Body); !live || !nodes; {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			t.Fatalf("the scene never showed a live cluster with its nodes: %v", err)
+			t.Fatalf("the scene never showed a live cluster (%t) and its nodes (%t): %v", live, nodes, err)
 		}
-		if strings.Contains(line, `"cluster":{"live":true`) && strings.Contains(line, `"node":[{"name":"node-`) {
-			return
-		}
+		live = live || strings.Contains(line, `"cluster":{"live":true`)
+		nodes = nodes || strings.Contains(line, `"node":[{"name":"node-`)
 	}
 }
 

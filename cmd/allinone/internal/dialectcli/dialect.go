@@ -58,9 +58,9 @@ type serveFlags struct {
 
 func newServeCommand(e cli.Env, d dialect.Dialect) *cobra.Command {
 	f := serveFlags{Connection: cli.Connection{Env: e}, logFormat: logging.Text}
-	credentials := "use tokens of the cloud"
+	callers := "use tokens of the cloud"
 	if d.CredentialsVariable != "" {
-		credentials = "sign with access keys of the cloud"
+		callers = "sign with access keys of the cloud"
 	}
 	cmd := &cobra.Command{
 		Use:   d.Name,
@@ -69,7 +69,7 @@ func newServeCommand(e cli.Env, d dialect.Dialect) *cobra.Command {
 %s. A caller with the role writer can make all calls.
 
 The path /readyz reports whether the cloud is ready, and /metrics has metrics for
-Prometheus. 'allinone dialect calls %s' lists the supported calls.`, d.Title, credentials, d.Name),
+Prometheus. 'allinone dialect calls %s' lists the supported calls.`, d.Title, callers, d.Name),
 		Example: fmt.Sprintf(`  allinone dialect %[1]s --listen %[2]s --cloud-url http://127.0.0.1:8180`, d.Name, cli.DefaultDialectAddress),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
