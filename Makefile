@@ -59,7 +59,7 @@ test: ## run the quick tests with the race detector (five minutes on two cores, 
 
 e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## run the long tests, with real clusters and killed processes
 	@rm -rf bin/figures
-	$(GO) test -count=1 -p 1 -parallel 4 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./conform/... ./cloudsim/engine ./cloudsim/client ./cloudsim/dialect/... ./credprovider ./cmd/allinone ./test/...
+	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./conform/... ./cloudsim/engine ./cloudsim/client ./cloudsim/dialect/... ./credprovider ./cmd/allinone ./test/...
 	@tail -n +1 bin/figures/*
 	$(GO) test -count=1 -short -tags portable ./cloudsim/dataplane
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
