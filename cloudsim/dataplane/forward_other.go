@@ -71,7 +71,7 @@ type conn struct {
 func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, first choice) {
 	c := b.connect(ctx, s, client, from, first)
 	if c == nil {
-		b.discharge(s.l)
+		b.endUnserved(s.l)
 		reset(client)
 		return
 	}
