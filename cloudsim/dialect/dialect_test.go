@@ -276,3 +276,34 @@ cloudsim_dialect_unsupported_total{dialect="plain",resource="things.undo"} 1
 		t.Error(err)
 	}
 }
+
+// TestCodedErrorIsNoInternalError proves that a refused request is not in the log as an error of
+// the dialect, and that its caller gets the text.
+func TestCodedErrorIsNoInternalError(t *testing.T) {
+	cloud := cloudtest.Start(t)
+	secret, err := cloud.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		err    error
+		logged bool
+		body   string
+	}{
+		{dialect.CodedError{Failure: dialect.Failure{Status: http.StatusConflict, Code: "in_use"}, Msg: "it is in use"}, false, "my-id it is in use"},
+		{errors.New("broken"), true, "my-id internal error; the cloud's log has request my-id"},
+	} {
+		var log strings.Builder
+		d := plain(func(*dialect.Request) (int, any, error) { return 0, nil, tc.err })
+		d.Refuse = func(w http.ResponseWriter, r *dialect.Request, err error) {
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = io.WriteString(w, r.ID+" "+dialect.Message(r, err))
+		}
+		srv := httptest.NewServer(dialect.New(slog.New(slog.NewTextHandler(&log, nil)), d, dialect.Config{URL: cloud.URL, Transport: cloud.HTTP.Transport}))
+		_, _, body := post(t, srv.URL+"/things/1", secret, "my-id", "")
+		srv.Close()
+		if logged := strings.Contains(log.String(), "request failed"); body != tc.body || logged != tc.logged {
+			t.Errorf("%v: got body %q, log %q; want body %q, logged %t", tc.err, body, log.String(), tc.body, tc.logged)
+		}
+	}
+}

@@ -297,7 +297,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 	}
 	if err != nil {
-		if cloudsim.KindOf(err) == cloudsim.Internal && !isUnsupported(err) {
+		if isInternal(err) {
 			s.log.ErrorContext(r.Context(), "request failed", "call", c.Name, "requestId", req.ID, "err", err)
 		}
 		s.dialect.Refuse(out, req, err)
@@ -311,12 +311,6 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 	default:
 		out.WriteJSON(status, body)
 	}
-}
-
-func isUnsupported(err error) bool {
-	_, ok := errors.AsType[Unsupported](err)
-	_, notJSON := errors.AsType[NotJSON](err)
-	return ok || notJSON
 }
 
 func (s *server) do(req *Request, to *transport, c Call) (status int, body any, err error) {

@@ -9,58 +9,43 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// failure is the HTTP status and the code of an error in AWS's API.
-type failure struct {
-	status int
-	code   string
-}
-
 // failures maps each error kind of this cloud to the status and code in AWS's API.
-var failures = map[cloudsim.Kind]failure{
-	cloudsim.Internal:        {http.StatusInternalServerError, "InternalError"},
-	cloudsim.Invalid:         {http.StatusBadRequest, "InvalidParameterValue"},
-	cloudsim.Unauthenticated: {http.StatusUnauthorized, "AuthFailure"},
-	cloudsim.Denied:          {http.StatusForbidden, "UnauthorizedOperation"},
-	cloudsim.NotFound:        {http.StatusBadRequest, "InvalidParameterValue"},
-	cloudsim.Exists:          {http.StatusBadRequest, "InvalidParameterValue"},
-	cloudsim.Conflict:        {http.StatusBadRequest, "IncorrectState"},
-	cloudsim.Stale:           {http.StatusBadRequest, "IncorrectState"},
-	cloudsim.Exhausted:       {http.StatusBadRequest, "ResourceLimitExceeded"},
-	cloudsim.Unavailable:     {http.StatusServiceUnavailable, "Unavailable"},
-	cloudsim.Gone:            {http.StatusBadRequest, "InvalidParameterValue"},
+var failures = map[cloudsim.Kind]dialect.Failure{
+	cloudsim.Internal:        {Status: http.StatusInternalServerError, Code: "InternalError"},
+	cloudsim.Invalid:         {Status: http.StatusBadRequest, Code: "InvalidParameterValue"},
+	cloudsim.Unauthenticated: {Status: http.StatusUnauthorized, Code: "AuthFailure"},
+	cloudsim.Denied:          {Status: http.StatusForbidden, Code: "UnauthorizedOperation"},
+	cloudsim.NotFound:        {Status: http.StatusBadRequest, Code: "InvalidParameterValue"},
+	cloudsim.Exists:          {Status: http.StatusBadRequest, Code: "InvalidParameterValue"},
+	cloudsim.Conflict:        {Status: http.StatusBadRequest, Code: "IncorrectState"},
+	cloudsim.Stale:           {Status: http.StatusBadRequest, Code: "IncorrectState"},
+	cloudsim.Exhausted:       {Status: http.StatusBadRequest, Code: "ResourceLimitExceeded"},
+	cloudsim.Unavailable:     {Status: http.StatusServiceUnavailable, Code: "Unavailable"},
+	cloudsim.Gone:            {Status: http.StatusBadRequest, Code: "InvalidParameterValue"},
 }
 
 // signatureFailures maps the field of an error about a signature to the status and code in
 // AWS's API.
-var signatureFailures = map[string]failure{
-	cloudsim.SignatureKeyField:   {http.StatusForbidden, "InvalidClientTokenId"},
-	cloudsim.SignatureTimeField:  {http.StatusBadRequest, "RequestExpired"},
-	cloudsim.SignatureValueField: {http.StatusForbidden, "SignatureDoesNotMatch"},
+var signatureFailures = map[string]dialect.Failure{
+	cloudsim.SignatureKeyField:   {Status: http.StatusForbidden, Code: "InvalidClientTokenId"},
+	cloudsim.SignatureTimeField:  {Status: http.StatusBadRequest, Code: "RequestExpired"},
+	cloudsim.SignatureValueField: {Status: http.StatusForbidden, Code: "SignatureDoesNotMatch"},
 }
 
-// codedError is an error with a code of AWS's API for which this cloud has no error kind.
-type codedError struct {
-	failure
-	msg string
+func coded(status int, code, msg string) error {
+	return dialect.CodedError{Failure: dialect.Failure{Status: status, Code: code}, Msg: msg}
 }
 
-func (e codedError) Error() string { return e.msg }
-
-// Unwrap returns the kind of the error: the request cannot succeed without a change.
-func (e codedError) Unwrap() error { return cloudsim.Invalid }
-
-func coded(status int, code, msg string) error { return codedError{failure{status, code}, msg} }
-
-func failureOf(err error) failure {
-	if e, ok := errors.AsType[codedError](err); ok {
-		return e.failure
+func failureOf(err error) dialect.Failure {
+	if e, ok := errors.AsType[dialect.CodedError](err); ok {
+		return e.Failure
 	}
 	if _, ok := errors.AsType[dialect.Unsupported](err); ok {
-		return failure{http.StatusBadRequest, "UnsupportedOperation"} // the SDK repeats requests with a status of 500 and more
+		return dialect.Failure{Status: http.StatusBadRequest, Code: "UnsupportedOperation"} // the SDK repeats requests with a status of 500 and more
 	}
 	if e, ok := errors.AsType[*cloudsim.Error](err); ok {
 		if e.Kind == cloudsim.Exhausted && e.RetryAfter > 0 {
-			return failure{http.StatusServiceUnavailable, "RequestLimitExceeded"}
+			return dialect.Failure{Status: http.StatusServiceUnavailable, Code: "RequestLimitExceeded"}
 		}
 		if f, ok := signatureFailures[field(e)]; ok && e.Kind == cloudsim.Unauthenticated {
 			return f
@@ -96,18 +81,15 @@ type queryError struct {
 // internal errors.
 func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	f := failureOf(err)
-	message := err.Error()
-	if f == failures[cloudsim.Internal] {
-		message = "internal error; the cloud's log has request " + r.ID
-	}
+	message := dialect.Message(r, err)
 	s := serviceOf(r)
 	if s.name == "ec2" {
-		writeXML(w, f.status, xml.Name{Local: "Response"}, ec2Error{Code: f.code, Message: message, ID: r.ID})
+		writeXML(w, f.Status, xml.Name{Local: "Response"}, ec2Error{Code: f.Code, Message: message, ID: r.ID})
 		return
 	}
 	kind := "Sender"
-	if f.status >= http.StatusInternalServerError {
+	if f.Status >= http.StatusInternalServerError {
 		kind = "Receiver"
 	}
-	writeXML(w, f.status, xml.Name{Space: s.namespace, Local: "ErrorResponse"}, queryError{Type: kind, Code: f.code, Message: message, ID: r.ID})
+	writeXML(w, f.Status, xml.Name{Space: s.namespace, Local: "ErrorResponse"}, queryError{Type: kind, Code: f.Code, Message: message, ID: r.ID})
 }

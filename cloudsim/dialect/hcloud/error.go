@@ -13,42 +13,23 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// failure is the HTTP status and the code of an error in Hetzner's API.
-type failure struct {
-	status int
-	code   string
-}
-
 // failures maps each error kind of this cloud to the status and code in Hetzner's API.
-var failures = map[cloudsim.Kind]failure{
-	cloudsim.Internal:        {http.StatusInternalServerError, "server_error"},
-	cloudsim.Invalid:         {http.StatusUnprocessableEntity, "invalid_input"},
-	cloudsim.Unauthenticated: {http.StatusUnauthorized, "unauthorized"},
-	cloudsim.Denied:          {http.StatusForbidden, "forbidden"},
-	cloudsim.NotFound:        {http.StatusNotFound, "not_found"},
-	cloudsim.Exists:          {http.StatusConflict, "uniqueness_error"},
-	cloudsim.Conflict:        {http.StatusLocked, "locked"},
-	cloudsim.Stale:           {http.StatusConflict, "conflict"},
-	cloudsim.Exhausted:       {http.StatusForbidden, "resource_limit_exceeded"},
-	cloudsim.Unavailable:     {http.StatusServiceUnavailable, "unavailable"},
-	cloudsim.Gone:            {http.StatusNotFound, "not_found"},
+var failures = map[cloudsim.Kind]dialect.Failure{
+	cloudsim.Internal:        {Status: http.StatusInternalServerError, Code: "server_error"},
+	cloudsim.Invalid:         {Status: http.StatusUnprocessableEntity, Code: "invalid_input"},
+	cloudsim.Unauthenticated: {Status: http.StatusUnauthorized, Code: "unauthorized"},
+	cloudsim.Denied:          {Status: http.StatusForbidden, Code: "forbidden"},
+	cloudsim.NotFound:        {Status: http.StatusNotFound, Code: "not_found"},
+	cloudsim.Exists:          {Status: http.StatusConflict, Code: "uniqueness_error"},
+	cloudsim.Conflict:        {Status: http.StatusLocked, Code: "locked"},
+	cloudsim.Stale:           {Status: http.StatusConflict, Code: "conflict"},
+	cloudsim.Exhausted:       {Status: http.StatusForbidden, Code: "resource_limit_exceeded"},
+	cloudsim.Unavailable:     {Status: http.StatusServiceUnavailable, Code: "unavailable"},
+	cloudsim.Gone:            {Status: http.StatusNotFound, Code: "not_found"},
 }
-
-// codedError is an error with a code of Hetzner's API for which this cloud has no error
-// kind.
-type codedError struct {
-	failure
-	msg string
-}
-
-func (e codedError) Error() string { return e.msg }
-
-// Is reports that a codedError is an Invalid error, because the request cannot succeed
-// without a change.
-func (e codedError) Is(err error) bool { return err == cloudsim.Invalid } //nolint:errorlint // Kind is comparable
 
 func coded(code, msg string) error {
-	return codedError{failure{http.StatusUnprocessableEntity, code}, msg}
+	return dialect.CodedError{Failure: dialect.Failure{Status: http.StatusUnprocessableEntity, Code: code}, Msg: msg}
 }
 
 // errUnknown is the error of a request that refers to a resource that does not exist.
@@ -57,18 +38,18 @@ func errUnknown(field string, reference any) error {
 }
 
 // failureOf returns the HTTP status and the code for an error.
-func failureOf(err error) failure {
-	if e, ok := errors.AsType[codedError](err); ok {
-		return e.failure
+func failureOf(err error) dialect.Failure {
+	if e, ok := errors.AsType[dialect.CodedError](err); ok {
+		return e.Failure
 	}
 	if _, ok := errors.AsType[dialect.Unsupported](err); ok {
-		return failure{http.StatusNotImplemented, "unsupported_error"}
+		return dialect.Failure{Status: http.StatusNotImplemented, Code: "unsupported_error"}
 	}
 	if _, ok := errors.AsType[dialect.NotJSON](err); ok {
-		return failure{http.StatusBadRequest, "json_error"}
+		return dialect.Failure{Status: http.StatusBadRequest, Code: "json_error"}
 	}
 	if e, ok := errors.AsType[*cloudsim.Error](err); ok && e.Kind == cloudsim.Exhausted && e.RetryAfter > 0 {
-		return failure{http.StatusTooManyRequests, "rate_limit_exceeded"}
+		return dialect.Failure{Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded"}
 	}
 	return failures[cloudsim.KindOf(err)]
 }
@@ -76,10 +57,7 @@ func failureOf(err error) failure {
 // refuse writes an error in Hetzner's format. It hides the details of internal errors.
 func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	f := failureOf(err)
-	body := errorBody{Code: f.code, Message: err.Error()}
-	if f == failures[cloudsim.Internal] {
-		body.Message = "internal error; the cloud's log has request " + r.ID
-	}
+	body := errorBody{Code: f.Code, Message: dialect.Message(r, err)}
 	if e, ok := errors.AsType[*cloudsim.Error](err); ok {
 		body.Details = details(e.Fields)
 		if e.RetryAfter > 0 {
@@ -90,7 +68,7 @@ func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(f.status)
+	w.WriteHeader(f.Status)
 	_ = json.NewEncoder(w).Encode(errorReply{body}) // an error means that the client has disconnected
 }
 

@@ -113,7 +113,7 @@ func FuzzDecode(f *testing.F) {
 			new(attachRequest), new(attachVolumeRequest), new(changeTypeRequest), new(networkSubnet), new(networkRoute),
 		} {
 			if err := dialect.Decode(raw, into); err != nil {
-				if s := failureOf(err).status; s != 400 && s != 422 {
+				if s := failureOf(err).Status; s != 400 && s != 422 {
 					t.Errorf("%q as %T: got error %v with the status %d", raw, into, err, s)
 				}
 			}
@@ -133,7 +133,7 @@ func FuzzQuery(f *testing.F) {
 		}
 		q, err := parseQuery(values, "name")
 		if err != nil {
-			if s := failureOf(err).status; s != 422 {
+			if s := failureOf(err).Status; s != 422 {
 				t.Errorf("query %q: got error %v with the status %d", raw, err, s)
 			}
 			return
@@ -159,7 +159,7 @@ func TestCallsAreUnique(t *testing.T) {
 // The map failures has a status and a code for each error kind.
 func TestEachKindHasAFailure(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
-		if f := failures[k]; f.status < 400 || f.code == "" {
+		if f := failures[k]; f.Status < 400 || f.Code == "" {
 			t.Errorf("error kind %s has no failure", k)
 		}
 	}

@@ -1,0 +1,41 @@
+package dialect
+
+import (
+	"errors"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Failure is the HTTP status and the code of an error in the API of another cloud.
+type Failure struct {
+	Status int
+	Code   string
+}
+
+// CodedError is an error with a code of the other cloud's API for which this cloud has no
+// error kind.
+type CodedError struct {
+	Failure
+	Msg string
+}
+
+func (e CodedError) Error() string { return e.Msg }
+
+// Unwrap returns the kind of the error: the request cannot succeed without a change.
+func (e CodedError) Unwrap() error { return cloudsim.Invalid }
+
+// Message returns the text of an error for the caller. It hides the details of internal
+// errors.
+func Message(r *Request, err error) string {
+	if isInternal(err) {
+		return "internal error; the cloud's log has request " + r.ID
+	}
+	return err.Error()
+}
+
+// isInternal reports whether the request itself did not cause the error.
+func isInternal(err error) bool {
+	_, unsupported := errors.AsType[Unsupported](err)
+	_, notJSON := errors.AsType[NotJSON](err)
+	return cloudsim.KindOf(err) == cloudsim.Internal && !unsupported && !notJSON
+}
