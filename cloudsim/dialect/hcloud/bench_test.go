@@ -4,71 +4,26 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect/dialecttest"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
-	"github.com/cloudsim-dev/allinone/cloudsim/engine"
-	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
-
-// inProcess is a transport that calls the API in this process. The cloud uses such a
-// transport for its own dialects.
-type inProcess struct{ http.Handler }
-
-func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body == nil {
-		r.Body = http.NoBody
-	}
-	w := httptest.NewRecorder()
-	p.ServeHTTP(w, r)
-	return w.Result(), nil
-}
 
 // benchWorld starts a cloud with a dialect in the same process.
 func benchWorld(b *testing.B) *world {
 	b.Helper()
-	var api http.Handler
-	began := make(chan struct{})
-	w := &world{cloud: cloudtest.Start(b, cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
-		api = httpapi.New(slog.New(slog.DiscardHandler), e, httpapi.Config{Metrics: prometheus.NewRegistry()})
-		close(began)
-		<-ctx.Done()
-		return nil
-	}))}
-	<-began
-	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), hcloud.New(), dialect.Config{URL: "http://cloud", Transport: inProcess{api}, Project: w.cloud.Project}))
+	api := dialecttest.NewInProcess()
+	w := &world{cloud: cloudtest.Start(b, api.Part())}
+	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), hcloud.New(), dialect.Config{URL: "http://cloud", Transport: api, Project: w.cloud.Project}))
 	b.Cleanup(srv.Close)
 	w.url = srv.URL
 	w.Client = w.as(b, w.cloud)
 	return w
-}
-
-// medians returns the median durations of n calls of each function. It calls the functions
-// in turn, so that other load on the machine affects both.
-func medians(b *testing.B, n int, ours, theirs func() error) (our, their time.Duration) {
-	b.Helper()
-	all := [2][]time.Duration{}
-	for range n {
-		for i, call := range []func() error{ours, theirs} {
-			begin := time.Now()
-			if err := call(); err != nil {
-				b.Fatal(err)
-			}
-			all[i] = append(all[i], time.Since(begin))
-		}
-	}
-	slices.Sort(all[0])
-	slices.Sort(all[1])
-	return all[0][n/2], all[1][n/2]
 }
 
 // BenchmarkDialect measures calls of Hetzner's client through the dialect, and the same
@@ -86,35 +41,16 @@ func BenchmarkDialect(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	for _, c := range []struct {
-		name         string
-		n            int
-		most         float64
-		ours, theirs func() error
-	}{
-		{"volume", 400, 2, func() error { _, err := w.cloud.GetDisk(ctx, "disk-000001"); return err }, func() error { _, _, err := w.Volume.GetByID(ctx, 1); return err }},
-		{"server", 400, 2, func() error { _, err := w.cloud.GetInstance(ctx, "i-000007"); return err }, func() error { _, _, err := w.Server.GetByID(ctx, 7); return err }},
+	dialecttest.Compare(b, []dialecttest.Pair{
+		{Name: "volume", N: 400, Most: 2, Ours: func() error { _, err := w.cloud.GetDisk(ctx, "disk-000001"); return err }, Theirs: func() error { _, _, err := w.Volume.GetByID(ctx, 1); return err }},
+		{Name: "server", N: 400, Most: 2, Ours: func() error { _, err := w.cloud.GetInstance(ctx, "i-000007"); return err }, Theirs: func() error { _, _, err := w.Server.GetByID(ctx, 7); return err }},
 		{
-			"list", 15, 3, func() error {
+			Name: "list", N: 15, Most: 3,
+			Ours: func() error {
 				_, _, err := cloudsim.All(ctx, w.cloud.ListInstances, cloudsim.ListOptions{})
 				return err
 			},
-			func() error { _, err := w.Server.All(ctx); return err },
+			Theirs: func() error { _, err := w.Server.All(ctx); return err },
 		},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			var ratio float64
-			for b.Loop() {
-				medians(b, c.n/5, c.ours, c.theirs) // warm up
-				ours, theirs := medians(b, c.n, c.ours, c.theirs)
-				ratio = float64(theirs) / float64(ours)
-				b.ReportMetric(float64(ours.Microseconds()), "cloud-us")
-				b.ReportMetric(float64(theirs.Microseconds()), "dialect-us")
-			}
-			b.ReportMetric(ratio, "ratio")
-			if ratio > c.most {
-				b.Errorf("the dialect takes %.2f times as long as the cloud, want at most %.0f", ratio, c.most)
-			}
-		})
-	}
+	})
 }

@@ -1,0 +1,95 @@
+// Package dialecttest contains helpers for the tests of dialects.
+package dialecttest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+)
+
+// InProcess is an http.RoundTripper that calls the API of a cloud in this process. The cloud
+// uses such a transport for its own dialects.
+type InProcess struct{ api chan http.Handler }
+
+// NewInProcess returns a transport without a cloud. Start the cloud with Part.
+func NewInProcess() InProcess { return InProcess{make(chan http.Handler, 1)} }
+
+// Part connects the transport to a cloud.
+func (p InProcess) Part() cloudtest.Option {
+	return cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+		p.api <- httpapi.New(slog.New(slog.DiscardHandler), e, httpapi.Config{Metrics: prometheus.NewRegistry()})
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// RoundTrip implements http.RoundTripper. It waits for the start of the cloud.
+func (p InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	api := <-p.api
+	p.api <- api
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// Pair is a call to the cloud, and the same call through a dialect.
+type Pair struct {
+	Name         string
+	N            int     // number of measured calls
+	Most         float64 // the largest permitted ratio of the durations
+	Ours, Theirs func() error
+}
+
+// Compare measures the pairs. It fails if a call through the dialect takes more than Most times
+// as long as the call to the cloud.
+func Compare(b *testing.B, pairs []Pair) {
+	b.Helper()
+	for _, p := range pairs {
+		b.Run(p.Name, func(b *testing.B) {
+			var ratio float64
+			for b.Loop() {
+				p.medians(b, p.N/5) // warm up
+				ours, theirs := p.medians(b, p.N)
+				ratio = float64(theirs) / float64(ours)
+				b.ReportMetric(float64(ours.Microseconds()), "cloud-us")
+				b.ReportMetric(float64(theirs.Microseconds()), "dialect-us")
+			}
+			b.ReportMetric(ratio, "ratio")
+			if ratio > p.Most {
+				b.Errorf("the dialect takes %.2f times as long as the cloud, want at most %.0f", ratio, p.Most)
+			}
+		})
+	}
+}
+
+// medians returns the median durations of n calls of each function. It calls the functions in
+// turn, so that other load on the machine affects both.
+func (p Pair) medians(b *testing.B, n int) (ours, theirs time.Duration) {
+	b.Helper()
+	all := [2][]time.Duration{}
+	for range n {
+		for i, call := range []func() error{p.Ours, p.Theirs} {
+			begin := time.Now()
+			if err := call(); err != nil {
+				b.Fatal(err)
+			}
+			all[i] = append(all[i], time.Since(begin))
+		}
+	}
+	slices.Sort(all[0])
+	slices.Sort(all[1])
+	return all[0][n/2], all[1][n/2]
+}
