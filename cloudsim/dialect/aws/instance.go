@@ -143,8 +143,9 @@ func instanceOf(i cloudsim.Instance) instance {
 	return out
 }
 
-var instances = kind[cloudsim.Instance]{
-	one: "instance", prefix: prefixInstance, code: "InvalidInstanceID", own: "i", named: "private-dns-name",
+var instances = kind[cloudsim.Instance, cloudsim.InstanceID]{
+	one: "instance", param: "InstanceId", prefix: prefixInstance, code: "InvalidInstanceID", own: "i", named: "private-dns-name",
+	get: (*client.Client).GetInstance, all: (*client.Client).ListInstances,
 	meta: func(i cloudsim.Instance) cloudsim.Meta { return i.Meta },
 	id:   func(i cloudsim.Instance) string { return string(i.ID) },
 	values: map[string]func(cloudsim.Instance) []string{
@@ -184,11 +185,7 @@ type reservation struct {
 
 func describeInstances(q *query) (any, error) {
 	region := q.region()
-	found, next, err := list(q, instances, "InstanceId", (*client.Client).ListInstances,
-		func(id string) (cloudsim.Instance, error) {
-			return q.Cloud.GetInstance(q.Context(), cloudsim.InstanceID(id))
-		},
-		func(i cloudsim.Instance) bool { return i.Region == region })
+	found, next, err := list(q, instances, func(i cloudsim.Instance) bool { return i.Region == region })
 	if err != nil {
 		return nil, err
 	}
@@ -207,9 +204,6 @@ type topologyAnswer struct {
 // describeTopology returns no topology. EC2 also does this for instance types without a
 // topology.
 func describeTopology(q *query) (any, error) {
-	_, _, err := list(q, instances, "InstanceId", (*client.Client).ListInstances,
-		func(id string) (cloudsim.Instance, error) {
-			return q.Cloud.GetInstance(q.Context(), cloudsim.InstanceID(id))
-		}, nil)
+	_, _, err := list(q, instances, nil)
 	return &topologyAnswer{}, err
 }

@@ -8,18 +8,14 @@ import (
 	"slices"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
-
-// listMethod is a list method of the cloud's client.
-type listMethod[T any] func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
 
 // list returns the resources of a list call: the resources with the given ids, or one page of
 // all resources that match the filters. The result next is the token of the next page, or "".
-// The function named get reads one resource of this cloud. The function named in reports
-// whether a resource belongs to the region of the call; nil means that all do.
-func list[T any](q *query, k kind[T], param string, all listMethod[T], get func(string) (T, error), in func(T) bool) (found []T, next string, err error) {
-	ids, filters, p := q.list(param), q.filters(), q.page()
+// The function named in reports whether a resource belongs to the region of the call; nil means
+// that all do.
+func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T, next string, err error) {
+	ids, filters, p := q.list(k.param), q.filters(), q.page()
 	if err := q.end(); err != nil {
 		return nil, "", err
 	}
@@ -32,14 +28,8 @@ func list[T any](q *query, k kind[T], param string, all listMethod[T], get func(
 		if p != (page{}) {
 			return nil, "", coded(http.StatusBadRequest, "InvalidParameterCombination", "MaxResults and NextToken cannot be used with ids")
 		}
-		found, err = byIDs(k, ids, get, in)
-		kept := found[:0]
-		for _, v := range found {
-			if match(v) {
-				kept = append(kept, v)
-			}
-		}
-		return kept, "", err
+		found, err = byIDs(q, k, ids, in)
+		return slices.DeleteFunc(found, func(v T) bool { return !match(v) }), "", err
 	}
 	o := cloudsim.ListOptions{After: p.after, Limit: cloudsim.MaxPageSize}
 	if len(filters) == 0 && p.limit > 0 {
@@ -51,7 +41,7 @@ func list[T any](q *query, k kind[T], param string, all listMethod[T], get func(
 		}
 	}
 	for {
-		l, err := all(q.Cloud, q.Context(), o)
+		l, err := k.all(q.Cloud, q.Context(), o)
 		if err != nil {
 			return nil, "", err
 		}
@@ -73,8 +63,8 @@ func list[T any](q *query, k kind[T], param string, all listMethod[T], get func(
 
 // byIDs reads the resources with these ids. It returns the error NotFound of this kind if one
 // of them does not exist in the region.
-func byIDs[T any](k kind[T], ids []string, get func(string) (T, error), in func(T) bool) (found []T, err error) {
-	seen := map[string]bool{}
+func byIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bool) (found []T, err error) {
+	seen := map[I]bool{}
 	for _, id := range ids {
 		own, err := k.ownID(id)
 		if err != nil {
@@ -84,7 +74,7 @@ func byIDs[T any](k kind[T], ids []string, get func(string) (T, error), in func(
 			continue
 		}
 		seen[own] = true
-		v, err := get(own)
+		v, err := k.get(q.Cloud, q.Context(), own)
 		if errors.Is(err, cloudsim.NotFound) || err == nil && in != nil && !in(v) {
 			return nil, k.notFound(id)
 		}
@@ -96,10 +86,10 @@ func byIDs[T any](k kind[T], ids []string, get func(string) (T, error), in func(
 	return found, nil
 }
 
-// every returns all resources of a list method.
-func every[T any](q *query, all listMethod[T]) ([]T, error) {
+// every returns all resources of a kind.
+func every[T any, I ~string](q *query, k kind[T, I]) ([]T, error) {
 	found, _, err := cloudsim.All(q.Context(), func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
-		return all(q.Cloud, ctx, o)
+		return k.all(q.Cloud, ctx, o)
 	}, cloudsim.ListOptions{})
 	return found, err
 }

@@ -32,8 +32,9 @@ func stateOf[S ~string](s S) string {
 	return "available"
 }
 
-var vpcs = kind[cloudsim.Network]{
-	one: "VPC", prefix: prefixVPC, code: "InvalidVpcID", own: "net",
+var vpcs = kind[cloudsim.Network, cloudsim.NetworkID]{
+	one: "VPC", param: "VpcId", prefix: prefixVPC, code: "InvalidVpcID", own: "net",
+	get: (*client.Client).GetNetwork, all: (*client.Client).ListNetworks,
 	meta: func(n cloudsim.Network) cloudsim.Meta { return n.Meta },
 	id:   func(n cloudsim.Network) string { return string(n.ID) },
 	values: map[string]func(cloudsim.Network) []string{
@@ -46,10 +47,7 @@ var vpcs = kind[cloudsim.Network]{
 
 // describeVPCs lists the networks. A network belongs to no region, so each region has it.
 func describeVPCs(q *query) (any, error) {
-	found, next, err := list(q, vpcs, "VpcId", (*client.Client).ListNetworks,
-		func(id string) (cloudsim.Network, error) {
-			return q.Cloud.GetNetwork(q.Context(), cloudsim.NetworkID(id))
-		}, nil)
+	found, next, err := list(q, vpcs, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +77,9 @@ type describeSubnetsAnswer struct {
 	Next    string        `xml:"nextToken,omitempty"`
 }
 
-var subnets = kind[cloudsim.Subnet]{
-	one: "subnet", prefix: prefixSubnet, code: "InvalidSubnetID", own: "subnet",
+var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
+	one: "subnet", param: "SubnetId", prefix: prefixSubnet, code: "InvalidSubnetID", own: "subnet",
+	get: (*client.Client).GetSubnet, all: (*client.Client).ListSubnets,
 	meta: func(s cloudsim.Subnet) cloudsim.Meta { return s.Meta },
 	id:   func(s cloudsim.Subnet) string { return string(s.ID) },
 	values: map[string]func(cloudsim.Subnet) []string{
@@ -95,9 +94,7 @@ var subnets = kind[cloudsim.Subnet]{
 
 func describeSubnets(q *query) (any, error) {
 	region := q.region()
-	found, next, err := list(q, subnets, "SubnetId", (*client.Client).ListSubnets,
-		func(id string) (cloudsim.Subnet, error) { return q.Cloud.GetSubnet(q.Context(), cloudsim.SubnetID(id)) },
-		func(s cloudsim.Subnet) bool { return s.Region == "" || s.Region == region })
+	found, next, err := list(q, subnets, func(s cloudsim.Subnet) bool { return s.Region == "" || s.Region == region })
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
@@ -196,13 +198,17 @@ func (q *query) region() string {
 	return s.Region
 }
 
-// kind describes a kind of resources with a list call.
-type kind[T any] struct {
+// kind describes a kind of resources T with a list call. I is the type of their ids in this
+// cloud.
+type kind[T any, I ~string] struct {
 	one    string // name in errors, e.g. "instance"
+	param  string // list parameter with AWS's ids, e.g. "InstanceId"
 	prefix string // of AWS's ids
 	code   string // of errors about ids, e.g. "InvalidInstanceID"
 	own    string // prefix of this cloud's ids
 	named  string // filter whose values are names of this cloud; "" for none
+	get    func(*client.Client, context.Context, I) (T, error)
+	all    func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
 	meta   func(T) cloudsim.Meta
 	id     func(T) string // id in this cloud
 	// values contains the values of a resource for each filter, without tags.
@@ -211,21 +217,21 @@ type kind[T any] struct {
 
 // ownID returns this cloud's id for an id of AWS. It returns the error Malformed of this kind
 // for an id of another form.
-func (k kind[T]) ownID(id string) (string, error) {
+func (k kind[T, I]) ownID(id string) (I, error) {
 	n, ok := number(k.prefix, id)
 	if !ok {
 		return "", coded(http.StatusBadRequest, k.code+".Malformed", fmt.Sprintf("the id %.80q of the %s must be %s- and 17 hex digits", id, k.one, k.prefix))
 	}
-	return dialect.ID[string](k.own, n), nil
+	return dialect.ID[I](k.own, n), nil
 }
 
-func (k kind[T]) notFound(id string) error {
+func (k kind[T, I]) notFound(id string) error {
 	return coded(http.StatusBadRequest, k.code+".NotFound", "the "+k.one+" "+clip(id)+" does not exist")
 }
 
 // matches returns a function that reports whether a resource matches all filters. It returns
 // an error for an unknown filter.
-func (k kind[T]) matches(filters []filter) (func(T) bool, error) {
+func (k kind[T, I]) matches(filters []filter) (func(T) bool, error) {
 	for _, f := range filters {
 		if k.values[f.name] == nil && f.name != "tag-key" && !strings.HasPrefix(f.name, "tag:") {
 			return nil, coded(http.StatusBadRequest, "InvalidParameterValue", "the filter "+clip(f.name)+" is not known to this dialect")
@@ -244,7 +250,7 @@ func (k kind[T]) matches(filters []filter) (func(T) bool, error) {
 }
 
 // valuesOf returns the values of a resource for a filter.
-func (k kind[T]) valuesOf(name string, v T) (all []string) {
+func (k kind[T, I]) valuesOf(name string, v T) (all []string) {
 	labels := dialect.Visible(k.meta(v).Labels)
 	if name == "tag-key" {
 		for key := range labels {

@@ -92,16 +92,12 @@ func tagResource(q *query, id string, dry bool, change func(labels map[string]st
 	for range attempts {
 		switch prefix {
 		case prefixInstance:
-			err = tagOne(instances, id, dry, change, func(own string) (cloudsim.Instance, error) {
-				return q.Cloud.GetInstance(q.Context(), cloudsim.InstanceID(own))
-			}, func(i cloudsim.Instance, labels map[string]string) error {
+			err = tagOne(q, instances, id, dry, change, func(i cloudsim.Instance, labels map[string]string) error {
 				_, err := q.Cloud.UpdateInstance(q.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
 				return err
 			})
 		case prefixVolume:
-			err = tagOne(volumes, id, dry, change, func(own string) (cloudsim.Disk, error) {
-				return q.Cloud.GetDisk(q.Context(), cloudsim.DiskID(own))
-			}, func(d cloudsim.Disk, labels map[string]string) error {
+			err = tagOne(q, volumes, id, dry, change, func(d cloudsim.Disk, labels map[string]string) error {
 				_, err := q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: labels}, d.Revision)
 				return err
 			})
@@ -115,8 +111,8 @@ func tagResource(q *query, id string, dry bool, change func(labels map[string]st
 	return err
 }
 
-func tagOne[T any](k kind[T], id string, dry bool, change func(labels map[string]string), get func(string) (T, error), update func(T, map[string]string) error) error {
-	all, err := byIDs(k, []string{id}, get, nil)
+func tagOne[T any, I ~string](q *query, k kind[T, I], id string, dry bool, change func(labels map[string]string), update func(T, map[string]string) error) error {
+	all, err := byIDs(q, k, []string{id}, nil)
 	if err != nil || dry {
 		return err
 	}

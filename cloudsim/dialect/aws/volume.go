@@ -52,8 +52,9 @@ func stateOfVolume(d cloudsim.Disk) string {
 	return "available"
 }
 
-var volumes = kind[cloudsim.Disk]{
-	one: "volume", prefix: prefixVolume, code: "InvalidVolume", own: "disk",
+var volumes = kind[cloudsim.Disk, cloudsim.DiskID]{
+	one: "volume", param: "VolumeId", prefix: prefixVolume, code: "InvalidVolume", own: "disk",
+	get: (*client.Client).GetDisk, all: (*client.Client).ListDisks,
 	meta: func(d cloudsim.Disk) cloudsim.Meta { return d.Meta },
 	id:   func(d cloudsim.Disk) string { return string(d.ID) },
 	values: map[string]func(cloudsim.Disk) []string{
@@ -73,9 +74,7 @@ var volumes = kind[cloudsim.Disk]{
 
 func describeVolumes(q *query) (any, error) {
 	region := q.region()
-	found, next, err := list(q, volumes, "VolumeId", (*client.Client).ListDisks,
-		func(id string) (cloudsim.Disk, error) { return q.Cloud.GetDisk(q.Context(), cloudsim.DiskID(id)) },
-		func(d cloudsim.Disk) bool { return d.Region == region })
+	found, next, err := list(q, volumes, func(d cloudsim.Disk) bool { return d.Region == region })
 	if err != nil {
 		return nil, err
 	}

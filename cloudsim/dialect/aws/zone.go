@@ -22,8 +22,8 @@ type describeZonesAnswer struct {
 }
 
 // zones describes zones. The id of a zone is its name.
-var zones = kind[cloudsim.Zone]{
-	one: "zone", meta: func(z cloudsim.Zone) cloudsim.Meta { return z.Meta }, id: func(z cloudsim.Zone) string { return z.Name },
+var zones = kind[cloudsim.Zone, string]{
+	one: "zone", all: (*client.Client).ListZones, meta: func(z cloudsim.Zone) cloudsim.Meta { return z.Meta }, id: func(z cloudsim.Zone) string { return z.Name },
 	values: map[string]func(cloudsim.Zone) []string{
 		"region-name": func(z cloudsim.Zone) []string { return []string{z.Region} },
 		"state":       func(z cloudsim.Zone) []string { return []string{stateOfZone(z)} },
@@ -49,7 +49,7 @@ func describeZones(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := every(q, (*client.Client).ListZones)
+	all, err := every(q, zones)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ type describeRegionsAnswer struct {
 	Regions items[region] `xml:"regionInfo"`
 }
 
-var regions = kind[cloudsim.Region]{
-	one: "region", meta: func(r cloudsim.Region) cloudsim.Meta { return r.Meta }, id: func(r cloudsim.Region) string { return r.Name },
+var regions = kind[cloudsim.Region, string]{
+	one: "region", all: (*client.Client).ListRegions, meta: func(r cloudsim.Region) cloudsim.Meta { return r.Meta }, id: func(r cloudsim.Region) string { return r.Name },
 	values: map[string]func(cloudsim.Region) []string{
 		"region-name": func(r cloudsim.Region) []string { return []string{r.Name} },
 	},
@@ -94,7 +94,7 @@ func describeRegions(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := every(q, (*client.Client).ListRegions)
+	all, err := every(q, regions)
 	if err != nil {
 		return nil, err
 	}
