@@ -17,6 +17,20 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
+// growMounted expands a volume that is mounted at pod to 3 GiB.
+func (b *bench) growMounted(t *testing.T, v, fsType string) {
+	t.Helper()
+	before := b.total(v, "pod")
+	grow := &csi.CapacityRange{RequiredBytes: 3 * gib}
+	must(t)(b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: grow}))
+	_, err := b.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: v, VolumePath: b.path("pod"), CapacityRange: grow})
+	if fsType == machine.Ext4 && !machine.CanGrowMounted() {
+		wantCode(t, "expand without the privilege", err, codes.FailedPrecondition)
+	} else if after := b.total(v, "pod"); err != nil || after < before+gib || after > 3*gib {
+		t.Errorf("the filesystem had %d bytes, and has %d after the expansion, %v", before, after, err)
+	}
+}
+
 // TestDataStay proves that data stays after a new mount, in a clone, and after
 // an online expansion, for each filesystem.
 func TestDataStay(t *testing.T) {
@@ -33,15 +47,7 @@ func TestDataStay(t *testing.T) {
 			if err := os.WriteFile(b.path("pod/hello"), []byte("world"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			before := b.total(v, "pod")
-			grow := &csi.CapacityRange{RequiredBytes: 3 * gib}
-			must(t)(b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: grow}))
-			_, err := b.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: v, VolumePath: b.path("pod"), CapacityRange: grow})
-			if fsType == machine.Ext4 && !machine.CanGrowMounted() {
-				wantCode(t, "expand without the privilege", err, codes.FailedPrecondition)
-			} else if after := b.total(v, "pod"); err != nil || after < before+gib || after > 3*gib {
-				t.Errorf("the filesystem had %d bytes, and has %d after the expansion, %v", before, after, err)
-			}
+			b.growMounted(t, v, fsType)
 			b.clear(v)
 			clone := b.volume("pvc-2", from("", v), func(r *csi.CreateVolumeRequest) {
 				r.VolumeCapabilities, r.CapacityRange.RequiredBytes = []*csi.VolumeCapability{c}, 5*gib
