@@ -26,8 +26,8 @@ type Dialect struct {
 	// keys are patterns of http.ServeMux. The server also refuses all other calls, but
 	// without a reason.
 	Refusals map[string]string
-	// Select returns the name of the requested call, for an API whose paths do not determine
-	// the call. If Select is nil, the method and the path of the request determine the call.
+	// Select returns the name of the requested call. If Select is nil, the method and the path
+	// of the request determine the call.
 	Select func(*Request) (name string, err error)
 	// Token returns the bearer token for calls to this cloud: the caller's own token, or a
 	// cloudsim.Signature. It returns "" if the request has none.

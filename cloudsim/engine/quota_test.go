@@ -189,7 +189,7 @@ func netRoom(t *testing.T, e *engine.Engine, ctx context.Context, set func(cloud
 	}
 }
 
-// TestQuotaOfAGroup proves that the cloud refuses a snapshot group whose
+// TestQuotaOfAGroup proves that the cloud refuses a snapshot group if its
 // snapshots together exceed the quota.
 func TestQuotaOfAGroup(t *testing.T) {
 	e, down := boot(t, file(t), instant)

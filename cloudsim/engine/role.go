@@ -242,8 +242,8 @@ func (c Call) mayGive(g cloudsim.Grant) error {
 	return nil
 }
 
-// MayTouch checks the target of a call whose permission is limited to some
-// resources. It returns Denied if the target in s is not one of these resources.
+// MayTouch checks the target of a call. If the permission of the caller is limited
+// to some resources, and the target in s is not one of them, it returns Denied.
 func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 	call, err := callOf(ctx)
 	if err != nil || call.limited == nil {

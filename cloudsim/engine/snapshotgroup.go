@@ -93,9 +93,9 @@ func members(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, erro
 	return all, nil
 }
 
-// moveGroup applies a verb to the state of a group and of its members. It stores
-// the members, but deletes a member whose new state is SnapshotDeleted. The
-// caller stores the group.
+// moveGroup applies a verb to the state of a group and of its members. It deletes
+// the members with the new state SnapshotDeleted, and stores the other members.
+// The caller stores the group.
 func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot, verb cloudsim.Verb) error {
 	for i := range all {
 		m := &all[i]

@@ -67,7 +67,7 @@ func (q *query) flag(name string) bool {
 // maxList is the largest number of elements in a list. EC2 has the same limit.
 const maxList = 1000
 
-// list returns the elements of a list, whose parameters are NAME.1, NAME.2 and so on.
+// list returns the elements of a list: the parameters NAME.1, NAME.2 and so on.
 func (q *query) list(name string) (all []string) {
 	for n := 1; n <= maxList; n++ {
 		key := name + "." + strconv.Itoa(n)

@@ -27,7 +27,7 @@ func NewInProcess() InProcess { return InProcess{make(chan http.Handler, 1)} }
 // Part connects the transport to a cloud.
 func (p InProcess) Part() cloudtest.Option {
 	return cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
-		p.api <- httpapi.New(slog.New(slog.DiscardHandler), e, httpapi.Config{Metrics: prometheus.NewRegistry()})
+		p.api <- httpapi.New(slog.New(slog.DiscardHandler), e, httpapi.Config{Metrics: prometheus.NewRegistry()}) //nolint:contextcheck // a request has its own context
 		<-ctx.Done()
 		return nil
 	})
