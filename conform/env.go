@@ -473,12 +473,22 @@ func (e *env) service(ctx context.Context, suffix string, change ...func(*v1.Ser
 // removeService removes the finalizer and returns an error.
 func (e *env) removeService(ctx context.Context, s *v1.Service) error {
 	services := e.kube.CoreV1().Services(s.Namespace)
-	if err := services.Delete(ctx, s.Name, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		now, err := services.Get(ctx, s.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		// Without this precondition, the API server can ignore a finalizer that the CCM adds at the
+		// same moment. The load balancer then stays, because the CCM does not delete it.
+		return services.Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &now.ResourceVersion}})
+	})
+	if apierrors.IsNotFound(err) {
 		return nil
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
 	}
-	err := e.serviceDisappears(ctx, s)
+	err = e.serviceDisappears(ctx, s)
 	if err == nil {
 		return nil
 	}

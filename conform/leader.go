@@ -82,12 +82,20 @@ func checkLeader(ctx context.Context, e *env, _ Machine) error {
 	if err := e.excludedNode(ctx); err != nil {
 		return fmt.Errorf("the CCM with leader election: %w", err)
 	}
-	before, err := e.holders(ctx)
-	if err != nil {
+	var before map[string]string
+	if err := e.eventually(ctx, "the first CCM holds its Leases", func(ctx context.Context) (err error) {
+		before, err = e.holders(ctx)
+		switch {
+		case err != nil:
+			return err
+		case len(before) == 0:
+			return errors.New("the CCM renews no Lease, so two CCMs would work at the same time")
+		case e.caps.LeaderMigration && before[migrationNamespace+"/"+migrationLease] == "": // the CCM takes this Lease last
+			return fmt.Errorf("no CCM holds the Lease %s", migrationLease)
+		}
+		return nil
+	}); err != nil {
 		return err
-	}
-	if len(before) == 0 {
-		return errors.New("the CCM renews no Lease, so two CCMs would work at the same time")
 	}
 	second, err := e.replica(ctx)
 	if err != nil {
