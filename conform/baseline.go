@@ -44,7 +44,7 @@ func (e *env) countActions(ctx context.Context, counted map[string]int) error {
 	}
 	actions := []action{
 		{"node.join", func(ctx context.Context) (err error) { a, err = e.joined(ctx, "a"); return err }},
-		{"idle", e.pass},
+		{"idle", e.wait},
 	}
 	if e.caps.LoadBalancers {
 		actions = append(actions, []action{
@@ -67,40 +67,19 @@ func (e *env) countActions(ctx context.Context, counted map[string]int) error {
 				if err := e.changeService(ctx, s, func(s *v1.Service) { s.Annotations = map[string]string{LabelRun: "changed"} }); err != nil {
 					return err
 				}
-				return e.pass(ctx)
+				return e.wait(ctx)
 			}},
 			{"lb.delete", func(ctx context.Context) error { return e.leavesNone(ctx, s, added) }},
 		}...)
 	}
 	for _, x := range actions {
-		before, err := e.callCount(ctx)
+		made, err := e.callsDuring(ctx, x.do)
 		if err != nil {
-			return err
-		}
-		if err := x.do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", x.name, err)
 		}
-		after, err := e.callCount(ctx)
-		if err != nil {
-			return err
-		}
-		counted[x.name] = after - before
+		counted[x.name] = total(made)
 	}
 	return nil
-}
-
-// pass waits for the observation time.
-func (e *env) pass(ctx context.Context) error {
-	return e.always(ctx, "no change", func(context.Context) error { return nil })
-}
-
-// callCount returns the number of all calls of the CCM.
-func (e *env) callCount(ctx context.Context) (n int, err error) {
-	all, err := e.driver.Calls(ctx)
-	for _, c := range all {
-		n += c.Calls
-	}
-	return n, err
 }
 
 // ReadBaseline reads the call budgets of a report in the JSON format of WriteJSON.

@@ -35,9 +35,12 @@ func (e *env) callsDuring(ctx context.Context, during func(context.Context) erro
 }
 
 // wait waits for the observation time.
-func (e *env) wait(ctx context.Context) error {
+func (e *env) wait(ctx context.Context) error { return sleep(ctx, e.observe) }
+
+// sleep waits for a time. It returns an error if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) error {
 	select {
-	case <-time.After(e.observe):
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -199,7 +199,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 	}
 }
 
-// badDriver is a cloud whose calls are wrong.
+// badDriver is a cloud that answers some calls wrongly.
 type badDriver struct {
 	*fake.Cloud
 	create func(context.Context, conform.Machine) (conform.Machine, error)

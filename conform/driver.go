@@ -18,8 +18,8 @@ type Driver interface {
 
 // Machines manages machines. A machine belongs to the Node with the same name.
 type Machines interface {
-	// CreateMachine starts a machine. It returns when the machine runs and GetMachine finds it. An empty zone or type
-	// means any zone or type.
+	// CreateMachine starts a machine. It returns when the machine runs and GetMachine finds it. An
+	// empty zone or type means any zone or type.
 	CreateMachine(context.Context, Machine) (Machine, error)
 	// ListMachines returns all machines that CreateMachine has created, with the field Run. A
 	// machine that is being deleted may be in the result.
@@ -138,7 +138,8 @@ type Capabilities struct {
 	StaticIP string `json:"staticIP,omitempty"`
 	// InternalAnnotations are the annotations of a Service for an internal load balancer.
 	InternalAnnotations map[string]string `json:"internalAnnotations,omitempty"`
-	// ProxyAnnotations are the annotations of a Service whose load balancer sends PROXY headers.
+	// ProxyAnnotations are the annotations of a Service that requests PROXY headers from its load
+	// balancer.
 	ProxyAnnotations map[string]string `json:"proxyAnnotations,omitempty"`
 	// SharedAnnotations are the annotations of Services that share one load balancer.
 	SharedAnnotations map[string]string `json:"sharedAnnotations,omitempty"`

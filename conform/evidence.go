@@ -28,7 +28,7 @@ func (s *suite) addEvidence(ctx context.Context, r *Result, prefix string, began
 	r.Timeline = clip(s.seen.timeline(prefix, began))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), evidenceTimeout)
 	defer cancel()
-	if calls, err := call(ctx, s.driver, "Recording", func(ctx context.Context) ([]Call, error) { return recordingOf(ctx, s.Driver, began) }); err == nil { // evidence is optional
+	if calls, err := s.driver.Recording(ctx, began); err == nil { // evidence is optional
 		for _, c := range calls {
 			r.Calls = append(r.Calls, c.line(began))
 		}

@@ -60,10 +60,8 @@ func checkAbort(ctx context.Context, e *env, _ Machine) error {
 				return err
 			}
 		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := sleep(ctx, delay); err != nil {
+			return err
 		}
 		if err := e.removeService(ctx, s); err != nil {
 			return err

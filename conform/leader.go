@@ -121,17 +121,7 @@ func checkLeader(ctx context.Context, e *env, _ Machine) error {
 	if err := first.Kill(); err != nil {
 		return fmt.Errorf("kill the CCM: %w", err)
 	}
-	if err := e.serviceBecomes(ctx, s, "ready because of the second CCM", hasAddress); err != nil {
-		return err
-	}
-	found, err := added(ctx)
-	if err != nil {
-		return err
-	}
-	if len(found) != 1 {
-		return fmt.Errorf("the cloud has the load balancers %v; want one", found)
-	}
-	return e.leavesNone(ctx, s, added)
+	return e.finishes(ctx, s, added)
 }
 
 // This is the default Lease of a leader migration, from LeaderMigrationConfiguration of the package

@@ -67,6 +67,11 @@ func do(ctx context.Context, d *boundDriver, name string, f func(context.Context
 	return err
 }
 
+// Recording implements Recorder.
+func (d *boundDriver) Recording(ctx context.Context, after time.Time) ([]Call, error) {
+	return call(ctx, d, "Recording", func(ctx context.Context) ([]Call, error) { return recordingOf(ctx, d.driver, after) })
+}
+
 func (d *boundDriver) Capabilities(ctx context.Context) (Capabilities, error) {
 	return call(ctx, d, "Capabilities", d.driver.Capabilities)
 }

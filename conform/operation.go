@@ -77,25 +77,13 @@ func checkCrash(ctx context.Context, e *env, _ Machine) error {
 		if err != nil {
 			return err
 		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := sleep(ctx, delay); err != nil {
+			return err
 		}
 		if err := e.restart(ctx); err != nil {
 			return err
 		}
-		if err := e.serviceBecomes(ctx, s, "ready after the crash", hasAddress); err != nil {
-			return err
-		}
-		found, err := added(ctx)
-		if err != nil {
-			return err
-		}
-		if len(found) != 1 {
-			return fmt.Errorf("crash %s after the creation of the Service: the cloud has the load balancers %v; want one", delay, found)
-		}
-		if err := e.leavesNone(ctx, s, added); err != nil {
+		if err := e.finishes(ctx, s, added); err != nil {
 			return fmt.Errorf("crash %s after the creation of the Service: %w", delay, err)
 		}
 	}
@@ -167,6 +155,12 @@ func (e *env) crashAfter(ctx context.Context, suffix, call string, skip int, add
 	if err := e.restart(ctx); err != nil {
 		return err
 	}
+	return e.finishes(ctx, s, added)
+}
+
+// finishes waits until a CCM has finished the work of a killed one: the Service has one load
+// balancer. Then it deletes the Service, and the cloud must have no load balancer of the Service.
+func (e *env) finishes(ctx context.Context, s *v1.Service, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.serviceBecomes(ctx, s, "ready after the crash", hasAddress); err != nil {
 		return err
 	}

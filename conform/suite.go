@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -144,7 +145,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	defer halt(nil)
 	s.stop = halt
 	s.runAll(running)
-	if cause := context.Cause(running); cause != nil {
+	if running.Err() != nil {
 		s.report.Incomplete = reasonOf(running)
 	}
 	s.report.sort()
@@ -188,12 +189,7 @@ func (s *suite) prepare(ctx context.Context) error {
 }
 
 func known(id string) bool {
-	for _, c := range Checks() {
-		if c.ID == id {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
 }
 
 // watch starts the observer, which runs until the end of watching. It waits for the first list until
