@@ -47,9 +47,9 @@ func Parse(s string) (ID, error) {
 }
 
 // Same reports whether the provider id of a Node belongs to an instance. The parameter
-// own is the instance's provider id in this cloud. Same accepts this id, and the id that
-// another provider's cloud controller manager writes, e.g. hcloud://42 for the instance
-// i-00002a.
+// own is the instance's provider id in this cloud. Same accepts this id, and the ids that
+// the cloud controller managers of other providers write. For the instance i-00002a in
+// the zone sim-1a, these are hcloud://42 and aws:///sim-1a/i-0000000000000002a.
 func Same(node, own string) bool {
 	if node == own {
 		return true
@@ -60,5 +60,5 @@ func Same(node, own string) bool {
 	}
 	_, hex, _ := strings.Cut(id.Instance, "-")
 	n, err := strconv.ParseInt(hex, 16, 64)
-	return err == nil && node == fmt.Sprintf("hcloud://%d", n)
+	return err == nil && (node == fmt.Sprintf("hcloud://%d", n) || node == fmt.Sprintf("aws:///%s/i-%017x", id.Zone, n))
 }

@@ -12,7 +12,8 @@ func TestSame(t *testing.T) {
 	const own = "cloudsim://sim-1/sim-1a/i-00002a"
 	for node, want := range map[string]bool{
 		own: true, "hcloud://42": true, "hcloud://2a": false, "hcloud://43": false, "hcloud://042": false,
-		"cloudsim://sim-1/sim-1a/i-00002b": false, "aws:///sim-1a/i-00002a": false, "": false,
+		"cloudsim://sim-1/sim-1a/i-00002b": false, "": false,
+		"aws:///sim-1a/i-0000000000000002a": true, "aws:///sim-1b/i-0000000000000002a": false, "aws:///sim-1a/i-00002a": false,
 	} {
 		if got := providerid.Same(node, own); got != want {
 			t.Errorf("Same(%q) = %v", node, got)
