@@ -12,7 +12,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone cloudconform kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz console-test screenshots nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench check clean
+.PHONY: help build allinone cloudconform kube konnectivity aws machine csi up down reset test e2e e2e-upstream e2e-storage fuzz console-test screenshots nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench check clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ konnectivity: ## build Kubernetes' network proxy and its clients, for tests and 
 	@hack/with-progress bin/konnectivity $(GO) -C netproxy/interop build -o ../../bin/konnectivity .
 	@hack/with-progress bin/konnectivity-0.37 $(GO) -C netproxy/interop build -modfile=go37.mod -o ../../bin/konnectivity-0.37 .
 
+aws: ## build AWS's cloud controller manager, for tests
+	@hack/with-progress bin/aws-cloud-controller-manager $(GO) -C hack/aws build -trimpath -ldflags '-s -w' -o ../../bin/ k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager
+
 machine: ## build bin/machine: the components of real nodes (see docs/real-nodes.md)
 	@hack/with-progress $(BIN)/machine hack/build-machine $(BIN)/machine
 
@@ -57,7 +60,7 @@ reset: allinone ## stop the cluster and delete its data
 test: ## run the quick tests with the race detector (five minutes on two cores, more the first time)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short -timeout 20m ./...
 
-e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## run the long tests, with real clusters and killed processes
+e2e: build konnectivity aws csi $(if $(filter 0,$(shell id -u)),machine) ## run the long tests, with real clusters and killed processes
 	@rm -rf bin/figures
 	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./conform/... ./cloudsim/engine ./cloudsim/client ./cloudsim/dialect/... ./credprovider ./cmd/allinone ./test/...
 	@tail -n +1 bin/figures/*

@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestAWSCCM runs AWS's unmodified cloud controller manager in a lab. The file
+// testdata/aws-ccm.golden contains its calls.
+func TestAWSCCM(t *testing.T) {
+	h := newLab(t)
+	ccm, err := filepath.Abs("../../bin/aws-cloud-controller-manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(ccm); err != nil {
+		t.Fatalf("%v: run make aws", err)
+	}
+	t.Parallel() // this test needs little CPU time
+	h.must(h.allinone, "up", "--detach", "--port-base", "0", "--ccm", "none", "--dialect", "aws", "--profile", "instant")
+	for i := range 3 {
+		h.cloud("instances", "label", fmt.Sprintf("node-%d", i+1), "kubernetes.io/cluster/lab=owned")
+	}
+	h.startAWS(t, ccm)
+	for i := range 3 {
+		name := fmt.Sprintf("node-%d", i+1)
+		zone := fmt.Sprintf("sim-1%c", 'a'+i)
+		h.untilPrints(name+" is initialised", fmt.Sprintf("aws:///%s/i-%017x %s sim-1 small taints:", zone, i+1, zone), "get", "node", name, "-o",
+			`jsonpath={.spec.providerID} {.metadata.labels.topology\.kubernetes\.io/zone} {.metadata.labels.topology\.kubernetes\.io/region} {.metadata.labels.node\.kubernetes\.io/instance-type} taints:{.spec.taints}`)
+		var vm struct{ Addresses []struct{ Address string } }
+		if err := json.Unmarshal([]byte(h.cloud("instances", "get", name, "-o", "json")), &vm); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.kubectl("get", "node", name, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`); got != vm.Addresses[0].Address {
+			t.Errorf("node %s: got internal address %q, want %q", name, got, vm.Addresses[0].Address)
+		}
+	}
+
+	// A stopped instance has a taint, and a deleted instance has no Node.
+	h.cloud("instances", "stop", "node-1", "--wait")
+	h.untilPrints("a stopped instance's Node has the shutdown taint", "NoSchedule", "get", "node", "node-1", "-o", `jsonpath={.spec.taints[?(@.key=="node.cloudprovider.kubernetes.io/shutdown")].effect}`)
+	h.cloud("instances", "start", "node-1", "--wait")
+	h.kubectl("wait", "node", "node-1", "--for=condition=Ready", "--timeout=60s")
+	h.cloud("instances", "delete", "node-2", "--wait")
+	h.untilPrints("a deleted instance's Node is gone", "", "get", "node", "node-2", "--ignore-not-found", "-o", "name")
+	checkGolden(t, "testdata/aws-ccm.golden", h.awsCalls(t))
+
+	// The dialect supports all calls of the cloud controller manager.
+	metrics, err := fetch(h.component("cloudsim").Address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if calls := regexp.MustCompile(`(?m)^cloudsim_dialect_(requests|unsupported)_total\{.*$`).FindAllString(metrics, -1); len(calls) == 0 || slices.ContainsFunc(calls, func(s string) bool { return strings.Contains(s, "unsupported_total") }) {
+		t.Errorf("metrics: got %s; want calls, and none of them unsupported", strings.Join(calls, "\n"))
+	}
+}
+
+// awsCalls returns the sorted names of all calls that the cloud controller manager made.
+func (l *labRun) awsCalls(t *testing.T) (out string) {
+	t.Helper()
+	var all []auditEntry
+	if err := json.Unmarshal([]byte(l.cloud("audit", "--caller", "aws", "--limit", "16000", "-o", "json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, c := range all {
+		if c.DialectCall != "" {
+			names[strings.TrimPrefix(c.DialectCall, "aws.")] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		out += name + "\n"
+	}
+	return out
+}
+
+// startAWS starts AWS's cloud controller manager. It stops this program at the end of the test.
+func (l *labRun) startAWS(t *testing.T, ccm string) {
+	t.Helper()
+	env, err := exec.Command("sh", "-c", `eval "$("$0" dialect env aws --data-dir "$1")" && env`, l.allinone, l.dir).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := filepath.Join(l.dir, "aws.conf")
+	if err := os.WriteFile(conf, []byte("[Global]\nRegion = sim-1\nZone = sim-1a\nVPC = vpc-00000000000000001\nSubnetID = subnet-00000000000000001\nKubernetesClusterID = lab\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(l.dir, "config", "ccm.kubeconfig")
+	log, err := os.OpenFile(filepath.Join(l.dir, "logs", "aws-ccm.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(ccm, "--cloud-provider=aws", "--cloud-config="+conf, "--leader-elect=false", "--secure-port=0", "--node-monitor-period=1s", "--configure-cloud-routes=false",
+		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
+	cmd.Env = strings.Split(strings.TrimSpace(string(env)), "\n")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := cmd.Process.Kill()
+		_ = cmd.Wait() // the error says that the program was killed
+		if err := errors.Join(err, log.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
