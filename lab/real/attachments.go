@@ -6,14 +6,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// attachments are the disks of the cloud that have attachments.
+// attachments holds the disks of the cloud that are attached to at least one instance.
 type attachments struct {
 	mu     sync.Mutex
-	listed bool // whether the cloud has answered
+	listed bool // whether replace has stored a list from the cloud
 	disks  map[cloudsim.DiskID]cloudsim.Disk
 }
 
-// replace replaces all disks.
+// replace stores a list of all disks of the cloud.
 func (a *attachments) replace(all []cloudsim.Disk) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -25,8 +25,8 @@ func (a *attachments) replace(all []cloudsim.Disk) {
 	}
 }
 
-// take stores a new version of a disk. It returns the instances of the attachments of the
-// old version and of the new version.
+// take stores a new version of a disk, or deletes the disk if gone is true. It returns the
+// instances to which the old version or the new version is attached.
 func (a *attachments) take(d cloudsim.Disk, gone bool) (changed []cloudsim.InstanceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -40,8 +40,8 @@ func (a *attachments) take(d cloudsim.Disk, gone bool) (changed []cloudsim.Insta
 	return changed
 }
 
-// of returns the disks that an instance's machine must have as devices. It returns false if
-// the cloud has not answered yet.
+// of returns the disks that an instance's machine must have as devices. It returns false until
+// replace has stored a list.
 func (a *attachments) of(id cloudsim.InstanceID) (wanted map[cloudsim.DiskID]cloudsim.Disk, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,8 +54,7 @@ func (a *attachments) of(id cloudsim.InstanceID) (wanted map[cloudsim.DiskID]clo
 	return wanted, a.listed
 }
 
-// holds reports whether an instance has a disk, and no detach operation of this disk is in
-// progress.
+// holds reports whether a disk is attached to an instance, and the cloud is not detaching it.
 func holds(d cloudsim.Disk, id cloudsim.InstanceID) bool {
 	a, ok := d.Attachment(id)
 	return ok && a.State != cloudsim.AttachmentDetaching

@@ -20,8 +20,8 @@ type bridge struct {
 	link    *netlink.Handle // handle for the bridge's namespace
 }
 
-// hostBridge returns the bridge of a VPC if another process is the router. The bridge is
-// in this process's network namespace and exists after the router has created it.
+// hostBridge returns the bridge of a VPC with BridgeOnHost. The bridge is in this process's
+// network namespace. It need not exist yet, because the router creates it.
 func hostBridge(n Network) (*bridge, error) {
 	link, err := netlink.NewHandle()
 	if err != nil {
@@ -97,8 +97,8 @@ func (b *bridge) plug(name string) error {
 }
 
 // setCables sets the veth pair of a machine down if cut contains true for the machine, and
-// up if cut contains false. It changes only the end of the pair that is in the bridge. A
-// machine that is off has no veth pair.
+// up if cut contains false. It changes only the pair's end in the bridge, not the end in the
+// machine. A machine that is off has no veth pair.
 func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	links, err := b.link.LinkList()
 	if err != nil {
@@ -132,7 +132,7 @@ func (b *bridge) cables() (map[string]bool, error) {
 }
 
 // card derives a hardware address from an address in the VPC. The result depends only on
-// this address, so the ARP caches of other machines stay valid after a restart.
+// this address. So the ARP caches of other machines stay valid when a machine restarts.
 func card(a netip.Addr) net.HardwareAddr {
 	a4 := a.As4()
 	return net.HardwareAddr{2, 0, a4[0], a4[1], a4[2], a4[3]}

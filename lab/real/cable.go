@@ -34,8 +34,7 @@ func (c *cables) locate(i cloudsim.Instance) { c.change(func() { c.zones[i.ID] =
 // darken stores whether a zone is dark, which means unreachable.
 func (c *cables) darken(z cloudsim.Zone) { c.change(func() { c.dark[z.Name] = z.Dark() }) }
 
-// cut returns for each instance whether its veth pair must be down, which is true in a dark
-// zone.
+// cut returns true for each instance in a dark zone, and false for each other instance.
 func (c *cables) cut() map[cloudsim.InstanceID]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,8 +14,9 @@ import (
 // Config holds the settings of a hypervisor of real machines.
 type Config struct {
 	// Cloud is the client for one project. Each instance of the project becomes a
-	// machine. The client must be able to read instances, instance types, zones and
-	// events. A router also needs to read routes.
+	// machine. The client's token must permit reads of instances, instance types, zones,
+	// disks and events, and reports of devices. If Router is set, it must also permit
+	// reads of routes.
 	Cloud *client.Client
 	// Zones lists the zones of the instances that become machines; empty means all zones.
 	// Other hypervisors on this host may run machines of other zones. This hypervisor does
@@ -28,8 +29,8 @@ type Config struct {
 	Registry Registry
 	// Mirrors lists mirrors of other registries.
 	Mirrors []Mirror
-	// RuntimeEnv is the additional environment of the machines' container runtime, with the
-	// HTTP proxy for pulls.
+	// RuntimeEnv is additional environment for the machines' container runtime, such as the
+	// HTTP proxy for image pulls.
 	RuntimeEnv []string
 	// Dir is the absolute path of the hypervisor's own folder for machines, the network
 	// and images.

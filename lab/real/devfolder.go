@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usual lists the devices that each machine has, if the host has them.
+// usual lists devices of the host that each machine also has.
 var usual = []string{"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun"}
 
-// mountDev mounts a new /dev at a path of the host.
+// mountDev mounts a new /dev for a machine at a path of the host.
 func mountDev(at string) error {
 	if isMounted(at) {
 		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {

@@ -14,16 +14,17 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// restrict lets the processes of a machine open only the usual devices and the devices of its
-// disks. It attaches a program to the machine's cgroup. The program needs cgroup v2, but
-// also works if the host uses v1 for the controllers. The devices controller of cgroup v1 is no
-// alternative: below a cgroup with a list of allowed devices, it refuses privileged containers.
+// restrict lets the processes of a machine open only the usual devices and the devices of the
+// machine's disks. It attaches a BPF program to the machine's cgroup in the v2 hierarchy. The
+// host may use cgroup v1 for its controllers. restrict does not use the devices controller of
+// cgroup v1, because privileged containers cannot start below a v1 cgroup with a device list.
 //
-// A process can still make any device node, as in a container.
+// A process can still make any device node, as in a container. But it can open only the nodes of
+// allowed devices.
 func (d *devices) restrict() error {
 	i := slices.IndexFunc(d.cgroup.hierarchies, func(h hierarchy) bool { return h.unified })
 	if i < 0 {
-		return nil // the machine still has no nodes of other devices
+		return nil // the machine has no nodes of other devices, but its processes could make such nodes
 	}
 	allowed := usualRules()
 	for _, have := range d.have {
@@ -37,7 +38,8 @@ func (d *devices) restrict() error {
 	return nil
 }
 
-// usualRules returns the rules for the devices that each machine has.
+// usualRules returns the rules for the devices that each machine has, and for making device
+// nodes.
 func usualRules() []*deviceconfig.Rule {
 	all := []*deviceconfig.Rule{
 		allow(deviceconfig.CharDevice, deviceconfig.Wildcard, deviceconfig.Wildcard, "m"),

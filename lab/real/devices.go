@@ -35,8 +35,8 @@ type Disks struct {
 // It works even while the goroutine of the machine waits for the end of the machine.
 //
 // The folder /dev is in memory, and is mounted in the machine's folder on the host. A disk is a
-// loop device of the host. The machine has a device node only for its own disks, and the
-// machine's cgroup can open only these devices and the usual ones, such as /dev/null.
+// loop device of the host. The machine has device nodes only for its own disks and for usual
+// devices such as /dev/null. Processes in the machine's cgroup can open only these devices.
 type devices struct {
 	log      *slog.Logger
 	disks    Disks
@@ -53,14 +53,14 @@ type devices struct {
 	mu     sync.Mutex
 	on     bool // whether the machine has its own /dev
 	have   map[cloudsim.DiskID]device
-	failed map[cloudsim.DiskID]error // last errors of disks
+	failed map[cloudsim.DiskID]error // error of each disk in the last update
 }
 
 // device is the device of a disk.
 type device struct {
 	number int
-	// spare is the number of a second loop device without a file. The kubelet attaches the
-	// device of a raw volume to a loop device, as a lock.
+	// spare is the number of a second loop device. The kubelet attaches the first device to
+	// the second device as a lock, if the disk is a raw block volume.
 	spare    int
 	readOnly bool
 	shown    bool // whether the machine has the device nodes and links
@@ -73,7 +73,8 @@ func (h *hypervisor) newDevices(id cloudsim.InstanceID, f folder, c cgroup, log 
 	}
 }
 
-// manage updates the devices after each notification until ctx ends.
+// manage updates the devices and reports them to the cloud after each notification, until ctx
+// ends.
 func (d *devices) manage(ctx context.Context) {
 	failing := false
 	d.changed.each(ctx, func() error {
@@ -90,8 +91,8 @@ func (d *devices) manage(ctx context.Context) {
 	})
 }
 
-// update makes the devices match the attached disks. If an update of one disk fails, it still
-// updates the others.
+// update makes the devices match the attached disks. If this fails for one disk, update still
+// updates the devices of the other disks.
 func (d *devices) update(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,7 +101,7 @@ func (d *devices) update(ctx context.Context) error {
 		return nil
 	}
 	clear(d.failed)
-	for id, have := range d.have { // another attachment of the same disk can be read-only
+	for id, have := range d.have { // a disk that was detached and attached again can be read-only
 		if want, ok := wanted[id]; !ok || isReadOnly(want, d.id) != have.readOnly {
 			d.failed[id] = d.remove(id, have)
 		}
@@ -115,8 +116,9 @@ func (d *devices) update(ctx context.Context) error {
 	return errors.Join(err, errors.Join(slices.Collect(maps.Values(d.failed))...))
 }
 
-// report tells the cloud which disks the machine has, if this has changed. While the machine is
-// off, it has all attached disks, because it gets their devices when it starts.
+// report sends the cloud a list of the disks that the machine has, if the last report was
+// different. While the machine is off, the list contains all attached disks as ready. The
+// machine gets the devices of these disks when it starts.
 func (d *devices) report(ctx context.Context) error {
 	now, known := d.state()
 	if !known || d.reported != nil && slices.Equal(d.reported.Devices, now.Devices) {
@@ -134,7 +136,8 @@ func (d *devices) report(ctx context.Context) error {
 	return nil
 }
 
-// state returns the present report. It returns false until the cloud has answered.
+// state returns the present report. It returns false until the hypervisor has listed the cloud's
+// disks.
 func (d *devices) state() (now cloudsim.ReportDevices, known bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,7 +163,8 @@ func (d *devices) state() (now cloudsim.ReportDevices, known bool) {
 	return now, known
 }
 
-// clip returns the first n bytes of s. If they end within a character, it omits this character.
+// clip returns the first n bytes of s. If the last of these bytes is within a character, clip
+// omits this character.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -181,7 +185,7 @@ func (d *devices) add(ctx context.Context, disk cloudsim.Disk) error {
 	if err != nil {
 		return fmt.Errorf("disk %s: %w", disk.ID, err)
 	}
-	if have, ok := d.have[disk.ID]; ok { // while the disk grows, its file can be smaller for a moment
+	if have, ok := d.have[disk.ID]; ok { // no check of the size: while a disk grows, its file can be smaller than disk.SizeGiB
 		return resize(have.number, info.Size())
 	}
 	if info.Size() < int64(disk.SizeGiB)<<30 {
@@ -192,8 +196,8 @@ func (d *devices) add(ctx context.Context, disk cloudsim.Disk) error {
 	}
 	have := device{readOnly: isReadOnly(disk, d.id)}
 	if have.readOnly && len(disk.Attachments) == 1 {
-		// The journal is unfinished if the disk is a copy of a disk in use. The machine cannot
-		// replay it, because the device is read-only.
+		// If the disk is a copy of a disk in use, the file system's journal is unfinished. The
+		// machine cannot replay the journal, because the device is read-only.
 		if err := filesystem.ReplayUnfinished(ctx, path); err != nil {
 			d.log.Warn("journal of a read-only disk not replayed", "disk", disk.ID, "err", err)
 		}
@@ -224,8 +228,9 @@ func resize(number int, size int64) error {
 	return errors.Join(err, l.Close())
 }
 
-// fenceOthers fences the devices of a disk on machines to which the disk is no longer attached.
-// Such a device exists if the disk was detached by force, and the old machine still uses it.
+// fenceOthers fences the devices of a disk on machines to which the disk is no longer attached:
+// reads and writes of a fenced device fail. Such a device exists if a user detached the disk by
+// force while the old machine used the disk.
 func (d *devices) fenceOthers(disk cloudsim.Disk, path string) error {
 	all, err := loop.List()
 	if err != nil {
@@ -253,7 +258,7 @@ func fence(number int) error {
 	return l.Fence()
 }
 
-// hide removes the nodes and links of a disk's device.
+// hide removes the device nodes and links of a disk from the machine's /dev.
 func (d *devices) hide(id cloudsim.DiskID, have device) error {
 	dev, err := os.OpenRoot(d.folder.path("dev"))
 	if err != nil {
@@ -269,7 +274,7 @@ func (d *devices) hide(id cloudsim.DiskID, have device) error {
 	return errors.Join(errs...)
 }
 
-// show makes the nodes and links of a disk's device, unless the machine has them.
+// show makes the device nodes and links of a disk in the machine's /dev, if have.shown is false.
 func (d *devices) show(id cloudsim.DiskID, have device) error {
 	if have.shown {
 		return nil
@@ -317,7 +322,7 @@ func (d *devices) links(id cloudsim.DiskID) []string {
 
 func nodeName(number int) string { return "loop" + strconv.Itoa(number) }
 
-// remove removes the nodes and links of a disk's device, and fences the device.
+// remove removes the device nodes and links of a disk, and fences the disk's device.
 func (d *devices) remove(id cloudsim.DiskID, have device) error {
 	if isMounted(d.folder.path("dev")) {
 		if err := d.hide(id, have); err != nil {
@@ -332,13 +337,13 @@ func (d *devices) remove(id cloudsim.DiskID, have device) error {
 	return nil
 }
 
-// spares is the folder of a machine with a file for each disk. The file contains the number of
-// the disk's second loop device, so that a later hypervisor can remove this device.
+// spares is a folder in the machine's folder. It contains a file for each disk, with the number
+// of the disk's second loop device. A later hypervisor needs this number to remove the device.
 const spares = "spares"
 
 // reserve returns the number of a disk's second loop device, and makes the device.
 func (d *devices) reserve(id cloudsim.DiskID) (int, error) {
-	if err := d.release(id); err != nil { // of an attempt that failed
+	if err := d.release(id); err != nil { // an earlier attempt may have failed after it made the device
 		return 0, err
 	}
 	if err := os.MkdirAll(d.folder.path(spares), 0o700); err != nil {
@@ -379,8 +384,9 @@ func readSpare(file string) (int, error) {
 	return strconv.Atoi(string(raw))
 }
 
-// powerOn gives a machine that starts its own /dev with all disks of its instance. If a disk
-// fails, the machine starts without it, and the method manage tries again.
+// powerOn mounts the /dev of a machine before the start of the machine, and adds all disks of the
+// instance. If this fails for a disk, the machine starts without the disk, and the method manage
+// tries again.
 func (d *devices) powerOn(ctx context.Context) error {
 	d.mu.Lock()
 	err := mountDev(d.folder.path("dev"))
@@ -413,9 +419,9 @@ func (d *devices) powerOff() error {
 	return unmountDev(d.folder)
 }
 
-// adopt reads the devices of a machine that an earlier hypervisor has started. A machine of an
-// earlier version has the host's /dev. For such a machine, the devices stay empty: its CSI
-// driver makes the devices.
+// adopt finds the devices of a machine that an earlier hypervisor has started. A machine of an
+// earlier version has the host's /dev, and its CSI driver makes the devices of disks. For such a
+// machine, adopt does nothing.
 func (d *devices) adopt() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

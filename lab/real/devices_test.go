@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// deviceBench has the devices of some machines, and the disks of a cloud.
+// deviceBench is a hypervisor without a cloud, for tests of the devices of machines.
 type deviceBench struct {
 	t *testing.T
 	h *hypervisor
@@ -67,7 +67,8 @@ func (b *deviceBench) machine(id cloudsim.InstanceID) *devices {
 	return m.devices
 }
 
-// attach makes the record of disk-000001 say that the disk is attached to these instances only.
+// attach stores in the hypervisor that disk-000001 is attached to these instances only. It
+// creates the disk's file if the file does not exist.
 func (b *deviceBench) attach(to ...cloudsim.Attachment) {
 	b.t.Helper()
 	path := filepath.Join(b.h.cfg.Disks.Dir, "disk-000001.img")
@@ -101,8 +102,8 @@ func (d *devices) nodes() (all []string) {
 	return all
 }
 
-// inside returns a shell script that runs as a process of the machine, in the cgroup of the
-// machine and in the machine's /dev.
+// inside returns a command that runs a shell script in the cgroup of the machine. The working
+// folder of the script is the machine's /dev.
 func (d *devices) inside(script string) *exec.Cmd {
 	var join []string
 	for _, h := range d.cgroup.hierarchies {
@@ -111,8 +112,8 @@ func (d *devices) inside(script string) *exec.Cmd {
 	return exec.Command("sh", "-c", strings.Join(join, " && ")+" && cd "+d.folder.path("dev")+" && "+script) //nolint:gosec // a script of this test
 }
 
-// TestDevicesOfMachine proves that a machine has exactly the devices of its attached disks, and
-// that it cannot open the device of another machine, even with its own device node.
+// TestDevicesOfMachine proves that a machine has exactly the devices of its attached disks. The
+// machine cannot open the device of another machine, even if it makes a node for this device.
 func TestDevicesOfMachine(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))
@@ -173,8 +174,8 @@ func TestDevicesOfMachine(t *testing.T) {
 	}
 }
 
-// TestReadOnlyDevice proves that a machine cannot write to a disk that is attached read-only, and
-// that it can write after the disk is attached again for writing.
+// TestReadOnlyDevice proves that a machine cannot write to a disk that is attached read-only. After
+// another attachment of the disk for writing, the machine can write.
 func TestReadOnlyDevice(t *testing.T) {
 	b := newDeviceBench(t)
 	readOnly := attachedTo("i-000001")
@@ -192,8 +193,8 @@ func TestReadOnlyDevice(t *testing.T) {
 	}
 }
 
-// TestForcedDetachFences proves that a machine that is frozen by its cgroup cannot write to a disk
-// after another machine has the disk.
+// TestForcedDetachFences detaches a disk by force while its machine is frozen, and attaches the
+// disk to another machine. It proves that the frozen machine can no longer write to the disk.
 func TestForcedDetachFences(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))
@@ -226,8 +227,8 @@ func TestForcedDetachFences(t *testing.T) {
 	freeze(t, one.cgroup, true)
 	defer freeze(t, one.cgroup, false)
 
-	b.attach(attachedTo("i-000002")) // the record after a forced detachment and an attachment
-	b.update(two)                    // also if the hypervisor has not yet updated the old machine
+	b.attach(attachedTo("i-000002")) // as after a forced detachment and a new attachment
+	b.update(two)                    // before the hypervisor updates the old machine
 	out, err := two.inside("printf new | dd of=disk/by-id/cloudsim-disk-000001 conv=notrunc,fsync status=none").CombinedOutput()
 	if err != nil {
 		t.Fatalf("write of the new machine: %v: %s", err, out)
@@ -245,7 +246,8 @@ func TestForcedDetachFences(t *testing.T) {
 	}
 }
 
-// freeze freezes or thaws the processes of a cgroup, with cgroup v1 if the host has its freezer.
+// freeze freezes or thaws the processes of a cgroup. It uses the freezer of cgroup v1 if the host
+// has this controller, else cgroup v2.
 func freeze(t *testing.T, c cgroup, yes bool) {
 	t.Helper()
 	n := slices.IndexFunc(c.hierarchies, func(h hierarchy) bool { return h.has("freezer") })
@@ -266,8 +268,7 @@ func freeze(t *testing.T, c cgroup, yes bool) {
 	})
 }
 
-// TestCleanDevices proves that Clean removes the devices of machines that ended with their
-// hypervisor.
+// TestCleanDevices proves that cleanMachines removes the devices and the /dev of a machine.
 func TestCleanDevices(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))
@@ -290,7 +291,8 @@ func TestCleanDevices(t *testing.T) {
 	}
 }
 
-// A report about a disk with a long error is valid: the cloud's limit does not divide a character.
+// If an error of a disk is too long, the report contains the beginning of the error. The report
+// contains no part of a character, so the cloud accepts it.
 func TestLongDeviceError(t *testing.T) {
 	h := &hypervisor{cfg: Config{Name: "cloudsim-test"}}
 	h.attached.replace([]cloudsim.Disk{{ID: "disk-000001", Attachments: []cloudsim.Attachment{{Instance: "i-000001"}}}})

@@ -1,8 +1,8 @@
 // Package real runs the instances of a simulated cloud as machines. A machine is a set of
 // Linux namespaces (network, mount, host name, IPC, processes) and a cgroup. The cgroup limits
 // memory and CPUs to the size of the instance type. Each machine has its own containerd,
-// kubelet and kube-proxy at their standard paths, the node components of the cloud, and a veth
-// pair to the VPC. The package needs Linux, root and the programs that Doctor checks.
+// kubelet and kube-proxy at their standard paths. It also has the node components of the cloud,
+// and a veth pair to the VPC. The package needs Linux, root and the programs that Doctor checks.
 //
 //	instance is provisioning   create the disk
 //	running                    boot the machine; its kubelet registers
@@ -21,19 +21,22 @@
 //
 //	vpc.netns          the router of the VPC: a mounted network namespace
 //	images/KEY/        containerd's folder with all images unpacked
+//	loaded/            archives of images that a user has loaded into all machines
 //	machines/ID/       a machine
 //	  disk/            data that stays when the machine is off; images are hard links
+//	  dev/             the machine's /dev, while the machine is on
+//	  spares/          numbers of the second loop devices of disks
 //	  etc/             files that the machine reads at boot
 //	  boot.json        the boot settings: see package boot
 //	  booted           the cloud operation that started the machine
 //	  console.log      output of the first process
 //
-// On the host, the package creates a cgroup named Config.Name in each hierarchy, with a
-// child cgroup for each machine. It also creates a link for the VPC, with an address, three
-// routes and two rules. It loads the kernel module br_netfilter if the module is missing.
-// If machines have internet access, it also creates a table of nftables, adds rules to the
-// chain of Docker, and changes the forwarding settings. It does not change other kernel
-// settings or other files of the host.
+// On the host, the package creates a cgroup named Config.Name in each cgroup hierarchy. This
+// cgroup has a child cgroup for each machine. The package also creates a link for the VPC, with
+// an address, three routes and two rules. If the kernel module br_netfilter is not loaded, the
+// package loads it. If machines have internet access, the package also creates a table of
+// nftables, adds rules to Docker's chain DOCKER-USER, and changes the forwarding settings. It
+// does not change other kernel settings or other files of the host.
 //
 // # Zones
 //
@@ -49,6 +52,6 @@
 // ends all other processes in the machine and removes the machine's mounts, network and host
 // name. So only the disk remains of a machine that is off. If a user kills a hypervisor,
 // its machines continue to run. The next hypervisor finds these machines by their cgroups
-// and manages them. Clean also finds them by their cgroups, and ends them. Cgroups are the
-// only list of processes that is always correct.
+// and manages them. Clean also finds these machines by their cgroups, and ends them. The
+// kernel maintains the list of the processes in a cgroup, so this list is always correct.
 package real

@@ -15,7 +15,7 @@ func TestInotify(t *testing.T) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	if inotifyInstances() == 0 {
-		t.Error("doctor does not find the command of the test")
+		t.Error("inotifyInstances does not count the instance that this test created")
 	}
 	for _, tc := range []struct {
 		most, taken int

@@ -53,7 +53,7 @@ type values struct {
 	ClusterDomain  string
 	Pods           netip.Prefix
 	Pods6          netip.Prefix // the zero value means that pods have no IPv6 address
-	NameServer     netip.Addr   // the zero value means that the cloud has no name server
+	NameServer     netip.Addr   // the zero value means that machines have no name server
 	PauseImage     string
 	ReservedMemory int64 // bytes of the host's memory that the machine may not use
 	ReservedCPU    int64 // thousandths of a CPU
@@ -118,7 +118,8 @@ var diskDirs = map[string]string{
 	"etc/kubernetes":  etcKubernetes,
 }
 
-// prepare creates the disk of a new machine.
+// prepare creates the missing folders of a machine. For a new machine, images is the folder of the
+// image store.
 func (f folder) prepare(images string) error {
 	for dir := range diskDirs {
 		if dir == "disk/containerd" {
@@ -255,7 +256,8 @@ func (f folder) spec(i cloudsim.Instance, p Programs, runtimeEnv []string) boot.
 	return s
 }
 
-// services returns the programs of a machine in the order of their start.
+// services returns the programs of a machine. The kubelet starts when containerd's socket accepts
+// connections.
 func services(runtimeEnv []string) []boot.Program {
 	program := func(dir, name string, args ...string) boot.Program {
 		return boot.Program{Name: name, Path: filepath.Join(dir, name), Args: args, Log: filepath.Join(logDir, name+".log")}

@@ -63,10 +63,11 @@ func (k *machineInput) latest() (cloudsim.Instance, bool) {
 // cfg.Router is set, it then also deletes the network. Disks stay. The cloud may be
 // unavailable at the start of Run or later.
 //
-// A killed hypervisor leaves its machines running, unless its container ends too. Machines
-// of an earlier run also continue to run if Run fails before it has taken them over, unless
-// ctx has ended. The next hypervisor takes over the machines that still run. If no other
-// hypervisor starts, the caller can end these machines with Clean.
+// If a user kills the hypervisor's process, its machines continue to run. If the process runs in
+// a container and the container ends, the machines end too. If Run fails before it has taken over
+// the machines of an earlier run, these machines continue to run. But if ctx has ended, Run ends
+// these machines. The next hypervisor takes over the machines that still run. If no other
+// hypervisor starts, the caller can end the machines with Clean.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err

@@ -121,8 +121,8 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	}
 }
 
-// If a hypervisor cannot take over a machine, it still takes over the other machines. This
-// machine continues to run, and the hypervisor takes it over in a later attempt.
+// If a hypervisor cannot take over a machine at its start, it continues and leaves the machine
+// running. It takes the machine over in a later attempt.
 func TestAdoptsLater(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

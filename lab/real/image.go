@@ -17,17 +17,18 @@ import (
 // needs no registry.
 type image struct {
 	ref     string
-	program string            // path of the program on the host; the program is the image's entry point
+	program string            // path of the program on the host
 	at      string            // path of the program in the image
 	args    []string          // default arguments
 	files   map[string]string // contents of other files by path
 	// tools is the path of a file on the host with the names of the program's tools, one a line.
-	// The image has a link to the program for each name, and no entry point. "" means none.
+	// The image has a link to the program for each name, and no entry point. If tools is "",
+	// the image has no links, and the program is the entry point.
 	tools string
 }
 
-// These are the names of images that every machine has. Kubernetes' own manifests and tests
-// use the same names, so these manifests and tests work unchanged.
+// Names of images that every machine has. Kubernetes' own manifests and tests use the names
+// of the first three images, so these manifests and tests work unchanged.
 const (
 	PauseImage   = "registry.k8s.io/pause:3.10.2"
 	CoreDNSImage = "registry.k8s.io/coredns/coredns:v1.14.2"
@@ -37,7 +38,7 @@ const (
 	ShellImage = "cloudsim.dev/shell:v1"
 )
 
-// builtImages returns the images that are built from the programs in the folder dir.
+// builtImages returns the images that the lab builds from the programs in the folder dir.
 func builtImages(dir string) []image {
 	accounts := map[string]string{ //nolint:gosec // the accounts have no passwords and no shell
 		"etc/passwd":        "root:x:0:0:root:/root:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n",
@@ -107,7 +108,7 @@ func (m image) writeLayer(w io.Writer) error {
 	return errors.Join(entry(out, m.at, info.Size(), 0o755, f), out.Close())
 }
 
-// writeTools writes the links to the program.
+// writeTools writes a link to the program for each name in the file m.tools.
 func (m image) writeTools(out *tar.Writer) error {
 	if m.tools == "" {
 		return nil

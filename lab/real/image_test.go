@@ -37,8 +37,8 @@ func readArchive(t *testing.T, r io.Reader) map[string][]byte {
 	}
 }
 
-// An archive follows the OCI image layout: an index refers to a manifest, and the manifest
-// to a configuration and a layer, each by its digest.
+// An archive follows the OCI image layout: an index contains the digest of a manifest, and the
+// manifest contains the digests of a configuration and a layer.
 func TestImageArchive(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program")
@@ -132,8 +132,8 @@ func readImage(t *testing.T, r io.Reader, name string) (config [][]string, layer
 	return [][]string{c.Config.Entrypoint, c.Config.Cmd}, readArchive(t, bytes.NewReader(files[path(manifest.Layers[0].Digest)]))
 }
 
-// The function clone makes links to the image files of the store, and copies of the store's
-// databases. After an interrupted clone, the next call makes a complete clone.
+// The function clone makes hard links to the image files of the store, and copies of the store's
+// databases. If a call is interrupted, the next call deletes the incomplete copy and begins again.
 func TestClone(t *testing.T) {
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "disk")
 	for name, content := range map[string]string{"layer/file": "layer", "meta.db": "database"} {

@@ -23,16 +23,17 @@ import (
 )
 
 // Internet describes how machines reach networks outside the host. The zero value means that
-// they reach none.
+// machines reach no network outside the host.
 type Internet struct {
-	// IPv4 and IPv6 allow connections with this protocol. The host needs a default route.
+	// IPv4 and IPv6 allow connections with these protocols. For each allowed protocol, the
+	// host needs a default route.
 	IPv4, IPv6 bool
-	// Isolated also blocks the networks to which the host is directly connected. It is for a
-	// host that is a container, because its neighbours are the other containers of the lab.
+	// Isolated blocks connections to the networks to which the host is directly connected. Set
+	// it if the host is a container: these networks contain the other containers of the lab.
 	Isolated bool
 }
 
-// FindInternet returns the access that the host's default routes allow.
+// FindInternet returns an Internet that allows each protocol for which the host has a default route.
 func FindInternet() (Internet, error) {
 	v4, err4 := defaultLinks(netlink.FAMILY_V4)
 	v6, err6 := defaultLinks(netlink.FAMILY_V6)
@@ -68,8 +69,8 @@ func (n Network) vpc6() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(a), 48)
 }
 
-// in6 returns the IPv6 address of the machine with the IPv4 address v4. Its last 32 bits are the
-// IPv4 address.
+// in6 returns the IPv6 address of the machine with the IPv4 address v4. The last 32 bits of the
+// IPv6 address are the IPv4 address.
 func (n Network) in6(v4 netip.Addr) netip.Prefix {
 	a, last := n.vpc6().Addr().As16(), v4.As4()
 	copy(a[12:], last[:])
@@ -83,8 +84,9 @@ func (n Network) pods6(v4 netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(a), 64)
 }
 
-// setInternet gives the VPC the access in v.Internet, or takes the access away. It changes the
-// host's firewall and forwarding settings only if access is on.
+// setInternet gives the VPC the access in v.Internet. If v.Internet allows no protocol,
+// setInternet undoes the changes that an earlier run made to the firewall and the forwarding
+// settings of the host.
 func (v *vpc) setInternet(host *netlink.Handle) error {
 	if err := v.routeInternet(host); err != nil {
 		return fmt.Errorf("routes to the internet: %w", err)
@@ -99,7 +101,7 @@ func (v *vpc) setInternet(host *netlink.Handle) error {
 }
 
 // routeInternet sets the addresses and routes that lead packets from the router to the host and
-// back. It deletes the router's default routes of a protocol without access.
+// back. For a protocol without access, it deletes the router's default route.
 func (v *vpc) routeInternet(host *netlink.Handle) error {
 	bridge, err := v.link.LinkByName(bridgeName)
 	if err != nil {
@@ -179,9 +181,9 @@ const (
 	forward6 = "net/ipv6/conf/all/forwarding"
 )
 
-// openHost lets the host forward packets between the VPC and other networks. First it writes the
-// rules that limit this traffic. The rules also hold the original values of the settings that
-// openHost changes.
+// openHost lets the host forward packets between the VPC and other networks. First it writes
+// firewall rules that limit this traffic. Comments in the rules contain the original values of
+// the settings that openHost changes.
 func (v *vpc) openHost() error {
 	wanted, err := v.Internet.settings()
 	if err != nil {
@@ -226,9 +228,10 @@ func (v *vpc) openHost() error {
 // setting is a kernel setting: a path below /proc/sys and its value.
 type setting struct{ path, value string }
 
-// settings returns the host's settings that forwarding needs, in the order of their changes. A
-// host that forwards IPv6 ignores router advertisements, and would lose its default route, unless
-// accept_ra is 2: see the kernel's ip-sysctl documentation.
+// settings returns the host's settings that forwarding needs, in the order in which openHost
+// changes them. A host that forwards IPv6 accepts router advertisements only if accept_ra is 2:
+// see the kernel's ip-sysctl documentation. Without these advertisements, the host would lose its
+// default route.
 func (i Internet) settings() (all []setting, err error) {
 	if i.IPv4 {
 		all = append(all, setting{forward4, "1"})
@@ -246,7 +249,7 @@ func (i Internet) settings() (all []setting, err error) {
 			return nil, fmt.Errorf("link of the IPv6 default route: %w", err)
 		}
 		path := "net/ipv6/conf/" + l.Attrs().Name + "/accept_ra"
-		if now, err := readSetting(path); err == nil && now != "0" { // another lab may have set 2 already
+		if now, err := readSetting(path); err == nil && now != "0" { // also 2, which another lab may have set
 			all = append(all, setting{path, "2"})
 		}
 	}
@@ -293,7 +296,8 @@ func (v *vpc) neighbours() (all []netip.Prefix, err error) {
 	return all, nil
 }
 
-// hostResolvers is the file with the resolvers of the host, which the machines' name server asks.
+// hostResolvers is the file with the host's resolvers. The machines' name server asks these
+// resolvers.
 const hostResolvers = "/etc/resolv.conf"
 
 // NameServer returns the address of the name server for machines and pods, which is the router's
@@ -305,10 +309,10 @@ func (n Network) NameServer() netip.Addr {
 	return n.Router
 }
 
-// newNameServer opens the sockets of the name server for machines and pods. They are in the
-// router's namespace, so no program of the host can already use the port. The name server asks
-// the host's resolvers from this process's namespace, so a resolver on the host's loopback works.
-// The result is nil if machines have no internet access.
+// newNameServer opens the sockets of the name server for machines and pods. The sockets are in
+// the router's namespace, so no program of the host can already use the port. The name server
+// asks the host's resolvers from this process's namespace, so a resolver on the host's loopback
+// works. If machines have no internet access, newNameServer returns nil.
 func (r *router) newNameServer(ctx context.Context) (*nameserver.Server, error) {
 	if !r.vpc.Internet.On() {
 		return nil, nil
@@ -331,7 +335,8 @@ func (r *router) newNameServer(ctx context.Context) (*nameserver.Server, error) 
 	return &s, nil
 }
 
-// tablePrefix begins the name of the nftables table of each lab. The host's link follows.
+// tablePrefix is the first part of the name of a lab's nftables table. The second part is the
+// name of the host's link.
 const tablePrefix = "cloudsim-"
 
 func tableOf(link string) string { return tablePrefix + link }
@@ -350,7 +355,7 @@ func tables() (all []string, err error) {
 // remembered finds the original value of a setting in the rules of internet.nft.
 var remembered = regexp.MustCompile(`comment "(net/[^"=]+)=([^"]*)"`)
 
-// remember returns the original values that a lab's table holds.
+// remember returns the original values of settings from the comments in a lab's table.
 func remember(table string) (map[string]string, error) {
 	out, err := nft("", "list", "chain", "inet", table, "original")
 	all := map[string]string{}
@@ -360,10 +365,10 @@ func remember(table string) (map[string]string, error) {
 	return all, err
 }
 
-// originals returns the values that the wanted settings had before a lab changed them. Labs on the
-// same host share the settings, so the value may be in the table of another lab. It is in the
-// table of this lab if an earlier run was killed. If no lab has changed a setting, and the setting
-// already has the wanted value, the result does not contain the setting.
+// originals returns the values that the wanted settings had before a lab changed them. Labs on one
+// host share the settings, so the table of another lab may contain an original value. The table of
+// this lab contains original values if a user killed an earlier run. If no lab has changed a
+// setting, and the setting already has the wanted value, the result does not contain the setting.
 func originals(table string, wanted []setting) (map[string]string, error) {
 	labs, err := tables()
 	if err != nil {
@@ -378,7 +383,7 @@ func originals(table string, wanted []setting) (map[string]string, error) {
 		for path, value := range values {
 			known[path] = value
 			if t == table {
-				all[path] = value // also a setting that this run does not need, for the restore
+				all[path] = value // closeInternet restores it, even if this run does not change it
 			}
 		}
 	}
@@ -396,8 +401,8 @@ func originals(table string, wanted []setting) (map[string]string, error) {
 	return all, nil
 }
 
-// closeInternet removes the rules of the lab with this link from the host. It restores the
-// settings that the lab changed, unless another lab still needs them. Missing rules are no error.
+// closeInternet removes the rules of the lab with this link from the host. It also restores the
+// settings that this lab changed and no other lab needs. Missing rules are no error.
 func closeInternet(link string) error {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return nil //nolint:nilerr // without this program no lab has written rules
@@ -452,8 +457,9 @@ func filter(text, program string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// dockerChain is the chain of iptables for rules of users. Docker creates it, and drops all other
-// forwarded packets. A rule of nftables in another table cannot accept these packets.
+// dockerChain is Docker's chain of iptables for rules of users. Docker drops forwarded packets
+// that neither its own rules nor these rules accept. The lab's nftables table cannot accept
+// packets that a rule of another table drops.
 const dockerChain = "DOCKER-USER"
 
 // dockerRules returns the rules of iptables that accept the traffic of a lab.
@@ -486,7 +492,8 @@ func leaveDocker(link string) error {
 	})
 }
 
-// eachDockerRule calls fn for each rule and each protocol for which Docker has its chain.
+// eachDockerRule calls fn for each of dockerRules, with iptables and with ip6tables. It skips a
+// program for which the chain does not exist.
 func eachDockerRule(link string, fn func(program string, rule []string) error) error {
 	for _, program := range []string{"iptables", "ip6tables"} {
 		if _, err := filter("", program, "-w", "-n", "-L", dockerChain); err != nil {

@@ -23,9 +23,9 @@ func labNetwork(octet byte, link string, access Internet) Network {
 	}
 }
 
-// newWorld connects the test's namespace to a new namespace, and sends all packets to other
-// networks there. It stands for the internet. The host has the addresses 203.0.113.2 and
-// 2001:db8::2.
+// newWorld creates a network namespace that simulates the internet. It connects the test's
+// namespace, which simulates the host, to the new namespace with a default route. The host has
+// the addresses 203.0.113.2 and 2001:db8::2.
 func newWorld(t *testing.T) *place {
 	t.Helper()
 	world := inNetNS(t, bareMachine(t).Process.Pid)
@@ -73,9 +73,9 @@ func settingIs(t *testing.T, when, path, want string) {
 	}
 }
 
-// Machines reach other networks over IPv4 and IPv6. They reach neither link-local addresses nor
-// metadata services of clouds, nor the services of the host that are not for machines. Other
-// networks do not reach machines. At the end, the host's settings and firewall are as before.
+// Machines reach other networks over IPv4 and IPv6. They do not reach link-local addresses, the
+// metadata services of clouds, or services of the host that are not for machines. Other networks
+// do not reach machines. After the end of the lab, the host has its old settings and firewall.
 func TestInternet(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
@@ -182,8 +182,8 @@ func TestInternet(t *testing.T) {
 	}
 }
 
-// If Docker has its chain, the traffic of a lab passes it, and the end of the lab removes the
-// lab's rules.
+// A lab adds rules to Docker's chain, so that the firewall accepts the lab's traffic. destroyVPC
+// removes these rules.
 func TestInternetPassesDocker(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
@@ -221,11 +221,11 @@ func TestInternetPassesDocker(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := filter("", "iptables", "-S", dockerChain); err != nil || strings.Contains(out, n.Link) {
-		t.Errorf("rules after the end: %q, error %v", out, err)
+		t.Errorf("rules of Docker's chain after destroyVPC: %q, error %v", out, err)
 	}
 }
 
-// Two machines, and a machine and its pods, have different IPv6 ranges.
+// The IPv6 range of the machines and the IPv6 ranges of each machine's pods do not overlap.
 func TestIPv6Ranges(t *testing.T) {
 	n := labNetwork(98, "csim-test", Internet{})
 	all := []netip.Prefix{n.in6(n.Router).Masked()}
@@ -242,8 +242,8 @@ func TestIPv6Ranges(t *testing.T) {
 	}
 }
 
-// An error of a program contains the first lines of its output, because nft prints the reason in
-// the first line.
+// The error of the function filter contains the first lines of stderr, because nft prints the
+// reason in the first line.
 func TestFilterError(t *testing.T) {
 	_, err := filter("", "sh", "-c", "for i in one two three four; do echo $i >&2; done; exit 1")
 	if err == nil || !strings.HasSuffix(err.Error(), ": one\ntwo\nthree") {

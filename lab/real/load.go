@@ -18,19 +18,20 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/archive"
 )
 
-// loadedDir is the folder with one OCI archive for each image that the user has loaded into
-// all machines. It is in the Dir of the hypervisor's Config.
+// loadedDir is a folder in Config.Dir. It contains one OCI archive for each image that a user
+// has loaded into all machines.
 const loadedDir = "loaded"
 
 // Images changes and lists the images on the machines of a running hypervisor.
 type Images struct {
 	// Dir and Name are the values in the hypervisor's Config.
 	Dir, Name string
-	// Nodes limits the machines by the names of their nodes; empty means all machines.
+	// Nodes lists the names of the nodes whose machines the methods use; empty means all
+	// machines.
 	Nodes []string
 }
 
-// OnMachines is an image and the nodes that have it.
+// OnMachines is an image and the names of the nodes that have the image.
 type OnMachines struct {
 	Name   string   `json:"name"`
 	Digest string   `json:"digest"`
@@ -38,15 +39,16 @@ type OnMachines struct {
 	Nodes  []string `json:"nodes"`
 }
 
-// prepared is a checked image in an OCI archive of its own.
+// prepared is a checked image in a separate OCI archive.
 type prepared struct {
 	name, file string
 	size       int64 // bytes that the image needs on the disk of a machine
 }
 
-// readImages writes each image of an archive into an OCI archive in the folder work. If r is
-// not nil, it is the content of the archive. Otherwise path is an archive or an OCI layout
-// directory. The name is for an archive without names.
+// readImages writes each image of an archive into a separate OCI archive in the folder work. If
+// r is not nil, readImages reads the archive from r. If r is nil, it reads the archive or OCI
+// layout directory at path. If the only image has no name, it gets the name in the parameter
+// name.
 func readImages(ctx context.Context, path string, r io.Reader, name, work string) (_ []prepared, err error) {
 	var all []archive.Image
 	if r != nil {
@@ -90,7 +92,6 @@ func writeImage(m archive.Image, file string) (size int64, err error) {
 	return packed + unpacked, err
 }
 
-// runningMachine is a machine that is on.
 type runningMachine struct {
 	node string
 	ctr  ctr // client of its containerd
@@ -135,11 +136,11 @@ func (m Images) machines() (on []runningMachine, off []string, err error) {
 	return on, off, nil
 }
 
-// Load loads the images of an archive into the running machines. If r is not nil, it is the
-// content of the archive. Otherwise path is an archive or an OCI layout directory. The name is
-// for an archive without names. If m.Nodes is empty, machines that are created later also have
-// the images. Load returns the names of the images, and the nodes whose machines are off and
-// therefore lack the images.
+// Load loads the images of an archive into the running machines. If r is not nil, Load reads the
+// archive from r. If r is nil, it reads the archive or OCI layout directory at path. If the only
+// image has no name, it gets the name in the parameter name. If m.Nodes is empty, future machines
+// also have the images. Load returns the names of the images. It also returns the names of nodes
+// whose machines are off, and so do not get the images.
 func (m Images) Load(ctx context.Context, path string, r io.Reader, name string) (names, off []string, err error) {
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err
@@ -175,7 +176,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 	if err := m.checkFreeSpace("a copy for each machine", need); err != nil {
 		return nil, nil, err
 	}
-	if len(m.Nodes) == 0 { // first, so that a machine that starts now also has the images
+	if len(m.Nodes) == 0 { // before the imports, so that a machine that starts meanwhile also has the images
 		for i, p := range all {
 			to := m.loaded(p.name)
 			if err := os.Rename(p.file, to); err != nil {
@@ -194,7 +195,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 	return names, off, nil
 }
 
-// loaded returns the path of a loaded image's archive.
+// loaded returns the path of the archive for a loaded image.
 func (m Images) loaded(name string) string {
 	return filepath.Join(m.Dir, loadedDir, fmt.Sprintf("%x.tar", sha256.Sum256([]byte(name))))
 }
@@ -256,14 +257,14 @@ func (m Images) List(ctx context.Context) ([]OnMachines, error) {
 	return all, nil
 }
 
-// isDigest reports whether an image record has a digest instead of a name and tag. The CRI
-// plugin of containerd creates these records.
+// isDigest reports whether an image record of containerd has a digest instead of a name and tag.
+// containerd's CRI plugin creates records with digests.
 func isDigest(name string) bool {
 	return strings.HasPrefix(name, "sha256:") || strings.Contains(name, "@")
 }
 
-// Remove removes an image from the running machines. If m.Nodes is empty, machines that are
-// created later do not have the image either. Containers that run continue to run.
+// Remove removes an image from the running machines. If m.Nodes is empty, future machines do not
+// have the image either. Running containers of the image continue to run.
 func (m Images) Remove(ctx context.Context, said string) error {
 	name, err := archive.FullName(said)
 	if err != nil {
@@ -311,8 +312,8 @@ func removeFrom(ctx context.Context, client ctr, name string) (bool, error) {
 	return err == nil, err
 }
 
-// withRecords returns the image records to delete for a name. If no other name has the same
-// content, the result includes the content's records without a tag.
+// withRecords returns the image records that belong to a name. If no other name has the same
+// digest, the result includes the records of this digest that have no tag.
 func withRecords(all []listed, name string) []string {
 	at := slices.IndexFunc(all, func(l listed) bool { return l.name == name })
 	if at < 0 {

@@ -35,7 +35,7 @@ sha256:dd application/vnd.oci.image.manifest.v1+json sha256:bb 1.0 MiB linux/amd
 	}
 }
 
-// Load leaves no files if an archive is not an image.
+// If an archive contains no image, Load leaves no files.
 func TestLoadBadArchive(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "other.tar")
@@ -62,8 +62,8 @@ func TestLoadBadArchive(t *testing.T) {
 	}
 }
 
-// Load checks the size of an archive before it writes files. If it cannot know the size, it
-// deletes its files after the disk is full.
+// Load checks the size of an archive before it writes files. If the archive comes from a stream,
+// Load does not know the size. If the disk is then full, Load deletes its files.
 func TestLoadFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a small disk needs root")

@@ -120,7 +120,8 @@ func (m *machine) ended() <-chan struct{} {
 	return m.init.ended
 }
 
-// adopt takes over a machine that an earlier hypervisor left running.
+// adopt takes over a machine that an earlier hypervisor left running. If the machine is off, or if
+// its start was interrupted, adopt removes its processes, cgroups and devices.
 func (m *machine) adopt(ctx context.Context) (err error) {
 	defer func() { m.left = err != nil }()
 	pid, err := m.cgroup.first()

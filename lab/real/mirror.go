@@ -14,7 +14,7 @@ import (
 // Mirror is a registry from which machines pull the images of another registry.
 type Mirror struct {
 	Host string // the registry in image names, with its port if the names contain one
-	URL  string // the mirror; the scheme is http or https
+	URL  string // URL of the mirror, with the scheme http or https
 }
 
 // ParseMirror parses the form HOST=URL.
@@ -43,7 +43,7 @@ func ParseMirror(s string) (Mirror, error) {
 	return m, nil
 }
 
-// Serves reports whether machines pull this image from the mirror.
+// Serves reports whether machines ask the mirror first when they pull this image.
 func (m Mirror) Serves(image string) bool {
 	name, err := archive.FullName(image)
 	return err == nil && strings.HasPrefix(name, m.Host+"/")
@@ -55,9 +55,9 @@ func OnLoopback(u *url.URL) bool {
 	return err == nil && a.IsLoopback() || strings.EqualFold(u.Hostname(), "localhost")
 }
 
-// mirrors writes containerd's settings for mirrors, and deletes the settings of all other
-// registries. containerd asks the mirrors of a registry in the given order, and then the registry
-// itself.
+// mirrors deletes containerd's settings for all registries, and writes settings for the given
+// mirrors. containerd asks the mirrors of a registry in the given order. If all of them fail, it
+// asks the registry.
 func (f folder) mirrors(all []Mirror) error {
 	if err := f.remove(registriesDir); err != nil {
 		return err

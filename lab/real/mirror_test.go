@@ -46,8 +46,8 @@ func TestMirrorServes(t *testing.T) {
 	}
 }
 
-// A registry can have several mirrors. Their order is the order of the flags. A mirror that the
-// lab no longer has leaves no file.
+// The file of a registry lists the registry's mirrors in the given order. The next call deletes
+// the files of registries that have no mirror any more.
 func TestMirrorFiles(t *testing.T) {
 	f := folder(t.TempDir())
 	if err := f.mirrors([]Mirror{{"old.example.com", "http://a"}}); err != nil {

@@ -15,11 +15,11 @@ const (
 	loadNetfilter  = "modprobe br_netfilter"
 )
 
-// filterBridges loads the kernel module br_netfilter. The module affects only network
-// namespaces that are newer than the load. In these namespaces, a machine's netfilter rules
-// also apply to packets between pods on this machine. A Service needs these rules if a pod
-// of the Service is on the client's node. Without the module, the pod's answer bypasses the
-// rules that restore the Service's address, and the client drops the answer.
+// filterBridges loads the kernel module br_netfilter. The module has no effect in network
+// namespaces that existed before the kernel loaded the module. In newer namespaces, a machine's
+// netfilter rules also apply to packets between pods on this machine. A Service needs these
+// rules if a pod of the Service is on the client's node. Without the module, the pod's answer
+// bypasses the rules that restore the Service's address, and the client drops the answer.
 func filterBridges(ctx context.Context) error {
 	if _, err := os.Stat(bridgeSettings); err == nil {
 		return nil

@@ -205,7 +205,7 @@ type absence struct {
 
 // look returns two lists. The list lost contains the running instances that have had no
 // machine for the time missingAfter. Only one call for each outage puts an instance into
-// this list. When the instance has a machine again, one call puts it into the list found.
+// the list lost. When this instance has a machine again, one call puts it into the list found.
 func (m missing) look(now time.Time, running []cloudsim.Instance, there map[string]bool) (lost, found []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {

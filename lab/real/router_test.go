@@ -98,7 +98,7 @@ func TestBridgeOnHost(t *testing.T) {
 	listenIn(t, other, "10.97.2.1:80")
 	first := inNetNS(t, machines[0].Process.Pid)
 	reaches(t, "the other machine", first, "10.98.0.2:80", true)
-	reaches(t, "a pod there, by the router", first, "10.97.2.1:80", true)
+	reaches(t, "a pod on the other machine, through the router", first, "10.97.2.1:80", true)
 	reaches(t, "the host, to a machine", here(t), "10.98.0.2:80", true)
 
 	// Simulate a killed router: remove the mount and the handles of the router's namespace.
@@ -106,14 +106,14 @@ func TestBridgeOnHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	reaches(t, "the other machine, without a router", first, "10.98.0.2:80", true)
-	reaches(t, "a pod there, without a router", first, "10.97.2.1:80", false)
+	reaches(t, "a pod on the other machine, without a router", first, "10.97.2.1:80", false)
 	last := route()
-	reaches(t, "a pod there, by the next router", first, "10.97.2.1:80", true)
+	reaches(t, "a pod on the other machine, through the second router", first, "10.97.2.1:80", true)
 	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil { // the kernel still has the namespace
 		t.Fatal(err)
 	}
 	v = route()
-	reaches(t, "a pod there, by the one after it", first, "10.97.2.1:80", true)
+	reaches(t, "a pod on the other machine, through the third router", first, "10.97.2.1:80", true)
 	if err := last.close(); err != nil {
 		t.Error(err)
 	}

@@ -20,22 +20,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// imageStore creates a containerd folder with all images unpacked. Each machine's disk begins
-// as a copy of this folder, with hard links instead of file copies. So the files of an image
-// are only once on the disk and in the page cache, even with ten machines. The hard links are
-// safe because containerd only adds and removes layers and blobs, and never changes them.
+// imageStore creates a containerd folder with all images unpacked. A new machine gets a copy of
+// this folder that contains hard links instead of file copies. So the host stores each file of an
+// image only once, on the disk and in the page cache. The machines can share files because
+// containerd adds and removes layers and blobs, but never changes them.
 type imageStore struct {
 	dir      string // folder of the store; the store is a subfolder with the key as its name
 	programs string // folder with containerd and ctr
 	images   string // folder with the images' programs and with archives
-	more     string // folder with more archives, "" means none
+	more     string // folder with more archives; "" means no such folder
 	loaded   string // folder with the archives of images that the user has loaded
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // archives returns the paths of the image archives in the folders s.images, s.more and s.loaded.
-// A later archive replaces an image of an earlier archive with the same name.
+// If two archives contain an image with the same name, the store gets the image of the later
+// archive.
 func (s imageStore) archives() ([]string, error) {
 	var all []string
 	for _, dir := range []string{s.images, s.more, s.loaded} {
@@ -192,8 +193,8 @@ func (s imageStore) importAll(ctx context.Context, client ctr) error {
 	return nil
 }
 
-// importArchive imports the images of an archive. The archives of loaded images are already
-// checked.
+// importArchive imports the images of an archive. It checks the archive first, but not an archive
+// in s.loaded, because Images.Load has already checked it.
 func (s imageStore) importArchive(ctx context.Context, client ctr, path string) (err error) {
 	if filepath.Dir(path) == s.loaded {
 		return client.importFile(ctx, path)
@@ -224,8 +225,8 @@ func ctrAt(programs, socket string) ctr {
 }
 
 // ctrIn returns the client of a machine's containerd. The argument pid is the pid of the
-// machine's first process. The client runs in the namespaces of the machine, so files of the
-// machine cannot lead it to files or sockets of this host.
+// machine's first process. The client runs in the namespaces of the machine. So a symbolic link
+// in the machine cannot lead the client to a file or socket of this host.
 func ctrIn(pid int) ctr {
 	return ctr{"nsenter", "--target", strconv.Itoa(pid), "--all", "--", "/opt/machine/ctr"}
 }

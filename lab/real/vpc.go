@@ -72,13 +72,13 @@ const (
 // vpc is the network namespace of the lab's router. A bridge connects the router, the host and
 // all machines. The host gets one link, three routes and two rules. The kernel deletes two of
 // the routes together with the link. Clean deletes the rules, and the third route, which is in
-// a separate table. The forwarding settings and the firewall of the host change only if
-// Internet is on: see setInternet.
+// a separate table. If Internet is on, setInternet also changes the forwarding settings and the
+// firewall of the host.
 type vpc struct {
 	Network
 	file   string // mount point of the namespace; the mount keeps the namespace after this process ends
 	ns     netns.NsHandle
-	link   *netlink.Handle // handle for the namespace
+	link   *netlink.Handle // netlink handle for the namespace
 	bridge *bridge
 }
 
@@ -184,9 +184,9 @@ func (v *vpc) wire() error {
 		cable = netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: routerPort}, PeerName: bridgeName, PeerHardwareAddr: card(v.Router)}
 		port = routerPort
 	}
-	// A bridge without its own hardware address takes the lowest address of its ports.
-	// The address would change when a machine comes or goes. Then other machines would
-	// send to the old address for some seconds.
+	// A bridge without its own hardware address takes the lowest address of its ports. This
+	// address would change when a machine starts or ends. Then other machines would send
+	// packets to the old address for some seconds.
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: v.bridge.name, HardwareAddr: card(on)}}
 	if err := v.bridge.link.LinkAdd(bridge); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("bridge: %w", err)
@@ -229,8 +229,8 @@ func (v *vpc) hostRoutes(host *netlink.Handle) error {
 	return nil
 }
 
-// routerRoutes makes the router reject packets to a pod address if the router has no
-// other route to this address. So the sender gets an error at once.
+// routerRoutes makes the router reject packets to pod addresses without a route of their own. So
+// the sender of such a packet gets an error at once.
 func (v *vpc) routerRoutes() error {
 	r := netlink.Route{Dst: ipNet(v.Pods), Type: unix.RTN_UNREACHABLE}
 	if err := v.link.RouteReplace(&r); err != nil {

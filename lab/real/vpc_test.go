@@ -12,7 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// The router keeps its hardware address when links come and go, because machines cache the address.
+// The router keeps its hardware address after the bridge gets another port, because machines cache
+// the address.
 func TestRouterKeepsItsCard(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

@@ -37,9 +37,9 @@ func away(leave, fn func() error) error {
 
 // leaving locks the goroutine to its thread and moves the thread out of its network
 // namespace. The caller must call the returned function, which moves the thread into its
-// original namespace again. The thread may be the first thread of the process, which lives
-// as long as the process. If this thread stayed in the other namespace, /proc/self would
-// show the other namespace for the whole process.
+// original namespace again. The thread may be the first thread of the process, which ends
+// only with the process. If this thread stayed in the other namespace, /proc/self would show
+// the other namespace for the whole process.
 func leaving(leave func() error) (back func(), err error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()

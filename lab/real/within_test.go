@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// All threads return to their own network namespace. This includes the first thread, which
+// All threads return to their own network namespace, also the process's first thread, which
 // /proc/self shows. The test starts a new process with many goroutines. The first thread of
 // this process is idle, so one of the goroutines runs on it.
 func TestAway(t *testing.T) {

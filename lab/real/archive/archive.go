@@ -1,6 +1,7 @@
 // Package archive reads container images from docker-archives, OCI archives and OCI layout
-// directories, or creates them. It writes images as OCI archives with one image each. It checks
-// the platform and all digests. It does not talk to container runtimes or registries.
+// directories. It also creates images with one layer. It writes each image as an OCI archive.
+// It checks the platform of each image that it reads, and the digests of all layers that it
+// writes. Save gets an image from Docker or Podman. The package does not talk to registries.
 package archive
 
 import (
@@ -35,7 +36,7 @@ import (
 // nameAnnotation is the annotation with an image's full name. Docker and containerd write it.
 const nameAnnotation = "io.containerd.image.name"
 
-// maxMetadata is the largest size of an archive's index, in bytes.
+// maxMetadata is the largest permitted size of the file index.json, in bytes.
 const maxMetadata = 8 << 20
 
 // Image is an image for the platform of this host.
@@ -43,7 +44,8 @@ type Image struct {
 	// Name is the full name, such as docker.io/library/alpine:3. It is "" if the archive
 	// contains no name.
 	Name string
-	// image reads from the archive's file or folder, which must exist until Write returns.
+	// image reads the archive's file or folder, so this file or folder must exist until Write
+	// returns.
 	image v1.Image
 }
 
@@ -68,9 +70,9 @@ func New(name string, layer []byte, config Config) (Image, error) {
 	return Image{name, image}, err
 }
 
-// Open returns the images of the archive or OCI layout directory at path. Archives may be
-// compressed with gzip or zstd. Open writes temporary files into the folder work. The caller
-// deletes this folder when it no longer needs the images.
+// Open returns the images of the archive or OCI layout directory at path. An archive may be
+// compressed with gzip or zstd. Open writes temporary files into the folder work. The images
+// read these files, so the caller must not delete the folder before the last call of Write.
 func Open(ctx context.Context, path, work string) ([]Image, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -87,7 +89,7 @@ func Open(ctx context.Context, path, work string) ([]Image, error) {
 	return Read(ctx, f, work)
 }
 
-// Read returns the images of the archive r. It is otherwise like Open.
+// Read does the same as Open, but reads the archive from r.
 func Read(ctx context.Context, r io.Reader, work string) ([]Image, error) {
 	plain, closeIt, err := decompress(contextReader{ctx, r})
 	if err != nil {
@@ -109,7 +111,7 @@ func Read(ctx context.Context, r io.Reader, work string) ([]Image, error) {
 	return atLeastOne(fromDocker(file))
 }
 
-// atLeastOne returns an error if there is neither an image nor an error.
+// atLeastOne returns its arguments. If all is empty and err is nil, it returns an error instead.
 func atLeastOne(all []Image, err error) ([]Image, error) {
 	if err == nil && len(all) == 0 {
 		err = errors.New("the archive contains no images; save at least one image")
@@ -117,7 +119,7 @@ func atLeastOne(all []Image, err error) ([]Image, error) {
 	return all, err
 }
 
-// contextReader ends a read between two blocks if its context ends.
+// contextReader reads from its Reader until ctx ends. Then Read returns the cause of the end.
 type contextReader struct {
 	ctx context.Context
 	io.Reader
@@ -155,10 +157,10 @@ const (
 	ociArchive
 )
 
-// errNotImage is the error of a file that is a complete tar or another file, but not an image.
+// errNotImage is the error for a tar without images, and for a file that is not a tar.
 var errNotImage = errors.New("this is not an image archive: neither index.json nor manifest.json is in it; create an archive with `docker save` or `podman save`")
 
-// spool copies the tar r to a file and returns its kind.
+// spool copies the tar r to a new file, and returns the kind of the archive.
 func spool(r io.Reader, file string) (k kind, err error) {
 	out, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -190,7 +192,8 @@ func spool(r io.Reader, file string) (k kind, err error) {
 	}
 }
 
-// extract writes the files of a tar that belong to an OCI layout into the folder dir.
+// extract unpacks index.json and the folder blobs of a tar into the new folder dir. It skips
+// all other files of the tar.
 func extract(file, dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -316,8 +319,8 @@ func fromLayout(dir string) ([]Image, error) {
 	return all, nil
 }
 
-// find returns the image of d. If d is an index, find returns the index's image for this host.
-// It returns nil if d is neither an image nor an index.
+// find returns the image that d describes. If d describes an index, find returns the index's
+// image for this host. If d describes neither an image nor an index, find returns nil.
 func find(index v1.ImageIndex, d v1.Descriptor, depth int) (v1.Image, error) {
 	switch {
 	case d.MediaType.IsImage():
@@ -352,7 +355,8 @@ func wrongPlatform(has string) error {
 	return fmt.Errorf("the image is for %s, but the machines are linux/%s; save the image with --platform linux/%[2]s", has, runtime.GOARCH)
 }
 
-// missing explains the absence of a blob.
+// missing adds the next step to the error of a missing blob. For other errors, it does the same
+// as explain.
 func missing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the archive is incomplete: %w; create or copy it again", err)
@@ -360,7 +364,8 @@ func missing(err error) error {
 	return explain(err)
 }
 
-// checked returns an image after a check of its name and platform.
+// checked returns the image with its full name. It returns an error if the name is invalid or
+// the image is for another platform.
 func checked(said string, image v1.Image) (Image, error) {
 	one := Image{image: image}
 	if said != "" {
@@ -390,8 +395,8 @@ func FullName(said string) (string, error) {
 	return ref.String(), nil
 }
 
-// Write writes the image as an OCI archive under its name. It checks the digest of each part,
-// and returns the number of bytes of the unpacked layers.
+// Write writes the image and its name as an OCI archive. It checks the digests of each layer,
+// and returns the number of bytes of all unpacked layers.
 func (m Image) Write(w io.Writer) (unpacked int64, err error) {
 	out := tar.NewWriter(w)
 	manifest, err := m.image.RawManifest()
@@ -443,7 +448,8 @@ func (m Image) Write(w io.Writer) (unpacked int64, err error) {
 	return unpacked, explain(out.Close())
 }
 
-// writeLayer writes a layer that written does not contain yet, and returns its unpacked size.
+// writeLayer returns the unpacked size of a layer. If written does not contain the layer's
+// digest yet, writeLayer also writes the layer and adds the digest to written.
 func writeLayer(out *tar.Writer, l v1.Layer, written map[v1.Hash]bool) (unpacked int64, err error) {
 	d, err := l.Digest()
 	if err != nil {
@@ -504,8 +510,8 @@ func entry(out *tar.Writer, name string, size int64, content io.Reader) error {
 
 func blobPath(d v1.Hash) string { return path.Join("blobs", d.Algorithm, d.Hex) }
 
-// dockerImage returns the image with this name in the docker-archive file. The name is "" if
-// the archive has only one image.
+// dockerImage returns the image with the name said from a docker-archive. If said is "", the
+// archive must contain only one image, and dockerImage returns this image.
 func dockerImage(file, said string) (v1.Image, error) {
 	if said == "" {
 		return tarball.ImageFromPath(file, nil)

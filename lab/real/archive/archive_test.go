@@ -100,7 +100,7 @@ func zst(t *testing.T, raw []byte) []byte {
 	return w.EncodeAll(raw, nil)
 }
 
-// load reads an archive and writes its images.
+// load reads an archive and discards the output of Write, which checks the digests.
 func load(t *testing.T, raw []byte) (all []Image, err error) {
 	t.Helper()
 	all, err = Read(t.Context(), bytes.NewReader(raw), t.TempDir())
@@ -149,7 +149,7 @@ func TestWrite(t *testing.T) {
 	}
 	again, err := load(t, b.Bytes())
 	if err != nil || len(again) != 1 || again[0].Name != all[0].Name {
-		t.Errorf("got %+v, %v", again, err)
+		t.Errorf("Read of the output of Write: got %+v, %v", again, err)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// Read chooses the image for this host from an index of several platforms.
+// Read chooses the image for this host from an index with images for several platforms.
 func TestPlatforms(t *testing.T) {
 	mine := newImage(t, runtime.GOARCH)
 	add := func(m v1.Image, arch string) mutate.IndexAddendum {
@@ -272,8 +272,8 @@ func TestBadArchives(t *testing.T) {
 	}
 }
 
-// Save sends the name to the engine's socket. If no engine has the image, the error says what
-// to do.
+// Save sends the image's name to the socket of Docker or Podman. If no engine has the image, the
+// error names the next step.
 func TestSave(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)

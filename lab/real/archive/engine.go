@@ -13,8 +13,9 @@ import (
 	"strings"
 )
 
-// Sockets returns the paths of the sockets of Docker and Podman. If DOCKER_HOST is set, it
-// names the only socket. The argument getenv returns an environment variable.
+// Sockets returns the paths of the sockets of Docker and Podman. If the variable DOCKER_HOST is
+// set, Sockets returns only the socket in this variable. The function getenv returns the value
+// of an environment variable.
 func Sockets(getenv func(string) string) ([]string, error) {
 	if host := getenv("DOCKER_HOST"); host != "" {
 		socket, ok := strings.CutPrefix(host, "unix://")

@@ -25,7 +25,7 @@ const Go = "go\n"
 const (
 	firstPause = 200 * time.Millisecond
 	maxPause   = 5 * time.Second
-	calm       = time.Minute // after a longer run than this, the pause before a program's restart is firstPause again
+	calm       = time.Minute // if a program runs longer than calm, the pause before its next restart is firstPause
 )
 
 // Run runs a machine. It waits until it reads the message Go from start. Then it builds the

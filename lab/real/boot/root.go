@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// build builds the machine's root folder and makes it the root folder of this process. The
-// order of the steps isolates the machine from the host:
+// build builds the machine's root folder and makes it the root folder of this process. These
+// steps isolate the machine from the host:
 //
 //  1. It makes the mounts private, so no mount of the machine appears on the host.
 //  2. It fills the new root with the mounts that the Spec lists.
 //  3. It unmounts the old root, so the machine cannot reach other files of the host.
-//  4. It makes the new root a shared mount. So the kubelet gets the mounts that a CSI driver
+//  4. It makes the new root a shared mount. So the kubelet sees the mounts that a CSI driver
 //     makes in the driver's container.
 func build(s Spec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -50,7 +50,7 @@ func build(s Spec) error {
 	if err := pivot(s.Root); err != nil {
 		return err
 	}
-	// CNI mounts the network namespaces of pods in this folder.
+	// containerd mounts the network namespaces of pods in this folder.
 	if err := os.MkdirAll("/run/netns", 0o755); err != nil {
 		return err
 	}

@@ -32,8 +32,8 @@ type Spec struct {
 	// Tunables maps paths of kernel settings to values. The settings belong to the whole host.
 	// The machine reads and writes its own copy of each setting.
 	Tunables map[string]string `json:"tunables"`
-	// Programs lists the machine's programs in the order of their start. The first process
-	// restarts a program that ends.
+	// Programs lists the machine's programs. The first process starts all programs at once. If a
+	// program ends, it restarts the program.
 	Programs []Program `json:"programs"`
 	// Env is the environment of all programs.
 	Env []string `json:"env"`
@@ -60,7 +60,8 @@ type Program struct {
 	Log  string   `json:"log"`
 	// Env is the environment of this program in addition to Spec.Env.
 	Env []string `json:"env,omitempty"`
-	// Await is a Unix socket that must accept connections before the program starts.
+	// Await is the path of a Unix socket. The first process starts the program when this socket
+	// accepts connections. "" means that the program does not wait.
 	Await string `json:"await,omitempty"`
 }
 
