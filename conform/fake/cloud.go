@@ -47,7 +47,7 @@ type Cloud struct {
 	lbs      map[string]conform.LoadBalancer // by name
 	routes   map[string]conform.Route
 	fault    conform.Fault
-	hits     map[string]int // calls by name that the fault concerns
+	hits     map[string]int // number of calls that match the fault, by the name of the call
 	calls    map[string]conform.Count
 }
 
@@ -189,7 +189,7 @@ func (c *Cloud) Calls(context.Context) (map[string]conform.Count, error) {
 // timeout is the time after which a caller of the cloud stops waiting for an answer.
 const timeout = time.Second
 
-// call counts a call of the CCM, and applies the fault to it. The function do executes the call.
+// call counts a call of the CCM, and applies the fault to the call. The function do executes the call.
 func (c *Cloud) call(ctx context.Context, name string, write bool, do func() error) error {
 	c.mu.Lock()
 	n := c.calls[name]
@@ -217,12 +217,12 @@ func (c *Cloud) call(ctx context.Context, name string, write bool, do func() err
 		return context.DeadlineExceeded
 	case conform.FaultLoseReply:
 		return errors.Join(errors.New("unexpected EOF"), do())
-	case conform.FaultEmptyList: // see machineByList
+	case conform.FaultEmptyList: // only the bug EmptyListIsDeleted uses lists: see emptyList
 	}
 	return do()
 }
 
-// machine returns the first machine for which ok returns true. The CCM calls it.
+// machine returns a machine for which ok returns true. It is a call of the CCM.
 func (c *Cloud) machine(ctx context.Context, ok func(conform.Machine) bool) (m conform.Machine, found bool, err error) {
 	err = c.call(ctx, "machines.get", false, func() error {
 		c.mu.Lock()
@@ -244,7 +244,7 @@ func (c *Cloud) emptyList() bool {
 	return c.fault.Kind == conform.FaultEmptyList
 }
 
-// loadBalancer returns the load balancer with this name. The CCM calls it.
+// loadBalancer returns the load balancer with this name. It is a call of the CCM.
 func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadBalancer, found bool, err error) {
 	err = c.call(ctx, "loadBalancers.get", false, func() error {
 		c.mu.Lock()
@@ -255,8 +255,9 @@ func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadB
 	return lb, found, err
 }
 
-// putLoadBalancer creates the load balancer with this name, or replaces it if lb has its ID. In the addresses of a new load
-// balancer, the cloud replaces * by a number. The CCM calls it.
+// putLoadBalancer creates the load balancer with this name. If lb has an ID, putLoadBalancer replaces
+// the existing load balancer. In the addresses of a new load balancer, it replaces * by a number. It
+// is a call of the CCM.
 func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.LoadBalancer) (conform.LoadBalancer, error) {
 	err := c.call(ctx, "loadBalancers.put", true, func() error {
 		c.mu.Lock()
@@ -278,7 +279,7 @@ func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.Loa
 	return lb, err
 }
 
-// removeLoadBalancer deletes the load balancer with this name. The CCM calls it.
+// removeLoadBalancer deletes the load balancer with this name. It is a call of the CCM.
 func (c *Cloud) removeLoadBalancer(ctx context.Context, name string) error {
 	return c.call(ctx, "loadBalancers.delete", true, func() error {
 		c.mu.Lock()

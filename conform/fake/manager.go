@@ -37,7 +37,8 @@ import (
 // monitorPeriod is the time between two checks of Nodes that are not Ready, and of routes.
 const monitorPeriod = 300 * time.Millisecond
 
-// These times of the leader election are short, so that a second Manager soon works after a kill.
+// Times of the leader election. They are short, so that a second Manager starts to work soon after a
+// test kills the first Manager.
 const (
 	leaseDuration = 4 * time.Second
 	renewDeadline = 3 * time.Second
@@ -131,7 +132,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	return nil
 }
 
-// permit gives the user of the CCM its role.
+// permit creates the role of the CCM, and gives this role to the user of the CCM.
 func (m *Manager) permit(ctx context.Context, admin kubernetes.Interface) error {
 	rule := func(group, verbs string, resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: strings.Fields(verbs)}
@@ -165,8 +166,8 @@ func (m *Manager) permit(ctx context.Context, admin kubernetes.Interface) error 
 	return err
 }
 
-// elect calls lead when this Manager holds the Lease, or at once if elected is false. If the Manager
-// loses the Lease, it ends, as a real CCM does.
+// elect calls lead when this Manager holds the Lease. If elected is false, it calls lead at once. If
+// the Manager loses the Lease, the Manager ends, as a real CCM does.
 func (m *Manager) elect(ctx context.Context, kube kubernetes.Interface, lease string, elected bool, lead func(context.Context)) {
 	if !elected {
 		lead(ctx)
@@ -206,7 +207,7 @@ func (w withoutBetaLabel) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(changed)
 }
 
-// meddle patches Services until ctx ends, for the bugs that are not in the provider.
+// meddle patches Services until ctx ends. It implements bugs that the type provider cannot implement.
 func (m *Manager) meddle(ctx context.Context, kube kubernetes.Interface) {
 	for ctx.Err() == nil {
 		m.meddleServices(ctx, kube)

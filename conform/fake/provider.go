@@ -20,10 +20,10 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// Bug is a defect of the CCM. Most bugs were found in real CCMs.
+// Bug is a defect of the CCM. Most of the bugs exist or existed in real CCMs.
 type Bug string
 
-// These are the bugs. The comment names the wrong behaviour.
+// These are the bugs. Each comment describes the wrong behaviour.
 const (
 	NoZone              Bug = "NoZone"              // Nodes get no zone and no region
 	OtherProviderID     Bug = "OtherProviderID"     // Nodes get the provider ID of no machine
@@ -33,7 +33,7 @@ const (
 	ForeignDeleted      Bug = "ForeignDeleted"      // a Node of another provider counts as deleted
 	NeverShutdown       Bug = "NeverShutdown"       // a stopped machine counts as running
 	StoppedIsDeleted    Bug = "StoppedIsDeleted"    // a stopped machine counts as deleted
-	NotFoundError       Bug = "NotFoundError"       // a deleted machine is an error, so its Node stays
+	NotFoundError       Bug = "NotFoundError"       // the provider returns an error for a deleted machine, so the Node stays
 	ErrorIsDeleted      Bug = "ErrorIsDeleted"      // after an error of the cloud, the machine counts as deleted
 	EmptyListIsDeleted  Bug = "EmptyListIsDeleted"  // the machine counts as deleted if a list is empty
 	LookupByName        Bug = "LookupByName"        // a new machine with the same name counts as the old machine
@@ -41,30 +41,30 @@ const (
 	PortsNotUpdated     Bug = "PortsNotUpdated"     // a load balancer keeps its first ports
 	Recreate            Bug = "Recreate"            // a change replaces the load balancer
 	NodesNotUpdated     Bug = "NodesNotUpdated"     // a load balancer keeps its first Nodes
-	Leak                Bug = "Leak"                // load balancers are never deleted
+	Leak                Bug = "Leak"                // the CCM deletes no load balancers
 	EveryClass          Bug = "EveryClass"          // the CCM claims Services of every class
 	NameOnly            Bug = "NameOnly"            // the load balancer's name omits the namespace
-	NoSourceRanges      Bug = "NoSourceRanges"      // source ranges are ignored
+	NoSourceRanges      Bug = "NoSourceRanges"      // the CCM ignores source ranges
 	UDPAsTCP            Bug = "UDPAsTCP"            // UDP ports become TCP ports
 	CachedLoadBalancers Bug = "CachedLoadBalancers" // a load balancer that was deleted in the cloud counts as existing
 	Duplicate           Bug = "Duplicate"           // a repeated creation creates a second load balancer
 	RoutesNotRepaired   Bug = "RoutesNotRepaired"   // a deleted route counts as existing
-	RoutesNotDeleted    Bug = "RoutesNotDeleted"    // routes are never deleted
-	NoRoutes            Bug = "NoRoutes"            // routes are never created
-	EveryRoute          Bug = "EveryRoute"          // the CCM deletes routes of other owners
+	RoutesNotDeleted    Bug = "RoutesNotDeleted"    // the CCM deletes no routes
+	NoRoutes            Bug = "NoRoutes"            // the CCM creates no routes
+	EveryRoute          Bug = "EveryRoute"          // the CCM deletes routes that do not belong to the cluster
 	WriteAtStart        Bug = "WriteAtStart"        // the CCM writes all load balancers after its start
 	NewIsDeleted        Bug = "NewIsDeleted"        // a machine that the cloud does not show yet counts as deleted
-	NoBetaLabels        Bug = "NoBetaLabels"        // Nodes lose the labels from which upstream's controller restores the others
+	NoBetaLabels        Bug = "NoBetaLabels"        // Nodes lose the beta labels, from which upstream's controller restores the stable labels
 	SlowCreation        Bug = "SlowCreation"        // a load balancer exists only some time after the call, and is unknown until then
-	OtherFinalizers     Bug = "OtherFinalizers"     // the CCM removes the finalizers of others
+	OtherFinalizers     Bug = "OtherFinalizers"     // the CCM removes the finalizers of other controllers
 	DrainedNodes        Bug = "DrainedNodes"        // a load balancer keeps Nodes that the cluster autoscaler deletes
-	SilentSCTP          Bug = "SilentSCTP"          // a protocol that the cloud does not support is ignored
-	OneProtocol         Bug = "OneProtocol"         // a load balancer has one port for each number
-	NoAffinity          Bug = "NoAffinity"          // the session affinity is ignored
+	SilentSCTP          Bug = "SilentSCTP"          // the CCM ignores a protocol that the cloud does not support
+	OneProtocol         Bug = "OneProtocol"         // a load balancer has only one protocol for each port number
+	NoAffinity          Bug = "NoAffinity"          // the CCM ignores the session affinity
 	SingleStack         Bug = "SingleStack"         // load balancers have only an IPv4 address
-	NoInternal          Bug = "NoInternal"          // the annotation for an internal load balancer is ignored
-	NoStaticIP          Bug = "NoStaticIP"          // spec.loadBalancerIP is ignored
-	NoLocalCheck        Bug = "NoLocalCheck"        // the healthCheckNodePort is ignored
+	NoInternal          Bug = "NoInternal"          // the CCM ignores the annotation for an internal load balancer
+	NoStaticIP          Bug = "NoStaticIP"          // the CCM ignores spec.loadBalancerIP
+	NoLocalCheck        Bug = "NoLocalCheck"        // the CCM ignores spec.healthCheckNodePort
 	NoIPMode            Bug = "NoIPMode"            // the status has no IP mode
 	SharedDeleted       Bug = "SharedDeleted"       // the deletion of one Service deletes the shared load balancer
 	NoElection          Bug = "NoElection"          // the CCM works without a Lease
@@ -97,7 +97,7 @@ type provider struct {
 	routes sync.Map // *cloudprovider.Route by range, created by this process, for RoutesNotRepaired
 	nodes  corelisters.NodeLister
 
-	sharing sync.Mutex // held while a shared load balancer is read and written
+	sharing sync.Mutex // held while a goroutine changes a shared load balancer
 
 	mu     sync.Mutex                   // protects shared
 	shared map[types.UID][]conform.Port // ports of the Services that share a load balancer
@@ -272,8 +272,8 @@ func (p *provider) wanted(s *v1.Service, nodes []*v1.Node) (conform.LoadBalancer
 	return want, nil
 }
 
-// merge replaces the ports of a Service among the ports of its load balancer. No two Services have
-// the same load balancer, unless they share it.
+// merge returns the ports of a load balancer with the new ports of a Service. If the Service shares
+// the load balancer, the ports of other Services stay.
 func (p *provider) merge(s *v1.Service, all, own []conform.Port) []conform.Port {
 	if s.Annotations[annotationShared] == "" {
 		return own
@@ -341,7 +341,7 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 	return p.statusOf(s, want), nil
 }
 
-// slow is the time of slow calls, for the bugs SlowCreation and SlowMetadata.
+// slow is the duration of slow calls, for the bugs SlowCreation and SlowMetadata.
 const slow = 2 * time.Second
 
 func namesOf(nodes []*v1.Node) (all []string) {
