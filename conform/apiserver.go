@@ -38,8 +38,8 @@ type APIServer struct {
 }
 
 // StartAPIServer starts etcd and kube-apiserver from the folder programs, and waits until the API
-// server is ready. The folder contains both programs, or the program kube of this project, which is
-// both in one.
+// server is ready. The folder contains these two programs. It may contain this project's program
+// kube instead, which can run as either of them.
 func StartAPIServer(ctx context.Context, programs string) (*APIServer, error) {
 	dir, err := os.MkdirTemp("", "cloudconform-")
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *APIServer) start(programs, name string, args ...string) error {
 
 func (s *APIServer) log(name string) string { return filepath.Join(s.dir, name+".log") }
 
-// wait waits until the API server is ready. It then completes the configurations with the
+// wait waits until the API server is ready. Then it sets s.Admin and s.Kubeconfig, with the
 // certificate that the API server has made for itself.
 func (s *APIServer) wait(ctx context.Context, cert string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -142,7 +142,7 @@ func (s *APIServer) complete(ctx context.Context, cert string) error {
 	return err
 }
 
-// kubeconfig returns the content of a kubeconfig file for the API server of config and a token.
+// kubeconfig returns the content of a kubeconfig file with a token, for the API server of config.
 func kubeconfig(config *rest.Config, token string) ([]byte, error) {
 	const name = "conform"
 	return clientcmd.Write(clientcmdapi.Config{
@@ -159,7 +159,7 @@ func kubeconfig(config *rest.Config, token string) ([]byte, error) {
 // Stop ends the API server and deletes its data.
 func (s *APIServer) Stop() error {
 	for i := len(s.programs) - 1; i >= 0; i-- {
-		_ = s.programs[i].Process.Kill() // its data are deleted
+		_ = s.programs[i].Process.Kill() // a clean stop is not necessary, because Stop deletes the data
 		_ = s.programs[i].Wait()
 	}
 	return os.RemoveAll(s.dir)
@@ -178,7 +178,7 @@ func writeKey(path string) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// findProgram returns the absolute path of a program in dir.
+// findProgram returns the absolute path of a program in dir, or of the program kube in dir.
 func findProgram(dir, name string) (string, error) {
 	for _, file := range []string{name, "kube"} {
 		path, err := filepath.Abs(filepath.Join(dir, file))

@@ -15,13 +15,13 @@ import (
 const (
 	// maxGrowth is the permitted growth of a call budget in percent.
 	maxGrowth = 20
-	// minGrowth is the growth that is always permitted, in calls. A CCM that polls makes a few calls
-	// more in one run than in another run.
+	// minGrowth is the growth that is always permitted, in calls. The number of calls of a CCM that
+	// polls differs a little between two runs.
 	minGrowth = 2
 )
 
-// budgets counts the calls of the CCM for some actions. No check may run at the same time. The
-// action "idle" is the time Config.Observe without a change.
+// budgets counts the calls of the CCM for some actions. No check may run at the same time. During
+// the action "idle", nothing changes for the time Config.Observe.
 func (s *suite) budgets(ctx context.Context) {
 	counted := map[string]int{}
 	r := s.check(ctx, Check{ID: "budgets", run: func(ctx context.Context, e *env) error { return e.countActions(ctx, counted) }})
@@ -32,7 +32,7 @@ func (s *suite) budgets(ctx context.Context) {
 	s.report.Budgets = counted
 }
 
-// countActions adds the number of calls for each action to counted.
+// countActions does each action, and stores the CCM's number of calls in counted.
 func (e *env) countActions(ctx context.Context, counted map[string]int) error {
 	var s *v1.Service
 	var lb LoadBalancer
@@ -94,8 +94,8 @@ func ReadBaseline(r io.Reader) (map[string]int, error) {
 	return report.Budgets, nil
 }
 
-// Grown returns a text for each call budget that is more than 20 percent and more than 2 calls above
-// its baseline, or that the report lacks.
+// Grown returns a text for each call budget that exceeds its baseline by more than 20 percent and by
+// more than 2 calls. It also returns a text for each budget of the baseline that the report lacks.
 func (r Report) Grown(baseline map[string]int) []string {
 	var grown []string
 	for _, name := range slices.Sorted(maps.Keys(baseline)) {

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// callsDuring returns the calls of the CCM while the function during runs.
+// callsDuring calls the function during, and returns the calls that the CCM makes meanwhile.
 func (e *env) callsDuring(ctx context.Context, during func(context.Context) error) (map[string]Count, error) {
 	before, err := e.driver.Calls(ctx)
 	if err != nil {
@@ -65,8 +65,8 @@ func writesOf(calls map[string]Count) (all []string) {
 	return all
 }
 
-// These are the limits of ops.budget. They are far above the calls of a good CCM, because the
-// baseline of a report finds small regressions.
+// Limits of the check ops.budget. A good CCM makes far fewer calls. To find a small regression, users
+// compare the report with a baseline: see Report.Grown.
 const (
 	callsPerNode   = 50 // to initialise one Node
 	callsPerSecond = 30 // without a change of the cluster
@@ -112,7 +112,8 @@ func checkBudget(ctx context.Context, e *env, m Machine) error {
 // excluded lets all load balancers omit a Node.
 func excluded(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }
 
-// checkThrottle refuses all calls. A CCM that repeats refused calls at once makes the outage longer.
+// checkThrottle lets the cloud refuse all calls, and counts the calls of the CCM. A CCM that repeats
+// refused calls at once makes the outage longer.
 func checkThrottle(ctx context.Context, e *env, m Machine) error {
 	if err := e.setReady(ctx, m.Name, false); err != nil { // so that the CCM asks the cloud regularly
 		return err
@@ -141,7 +142,7 @@ func checkThrottle(ctx context.Context, e *env, m Machine) error {
 	return e.serviceBecomes(ctx, s, "ready after the throttling", hasAddress)
 }
 
-// joinTogether is the number of Nodes of ops.slo.
+// joinTogether is the number of Nodes in the check ops.slo.
 const joinTogether = 10
 
 // checkTogether lets many Nodes join at the same time.

@@ -12,8 +12,8 @@ type Level string
 
 // These are the levels, from strict to optional.
 const (
-	Must   Level = "MUST"   // the contract of cloud-provider or a KEP requires it
-	Should Level = "SHOULD" // users rely on it, and most providers do it
+	Must   Level = "MUST"   // the contract of cloud-provider or a KEP requires the behaviour
+	Should Level = "SHOULD" // users rely on the behaviour, and most CCMs have it
 )
 
 // Check is one test of a CCM. The ID never changes. docs/conformance.md describes every check.
@@ -22,16 +22,16 @@ type Check struct {
 	Level Level  `json:"level"`
 	// Title is a statement that is true for a CCM that passes.
 	Title string `json:"title"`
-	// missing returns the reason for a skip, or "".
+	// missing returns the reason if the run must skip the check, else "".
 	missing func(Capabilities) string
 	// exclusive is true if no other check may run at the same time, because the check disturbs all
 	// calls or restarts the CCM.
 	exclusive bool
 	// restarts is true if the check needs a CCM that this package starts.
 	restarts bool
-	// limits is the number of time limits that the check may take. 0 means 1.
+	// limits is the factor for Config.Limit, the time limit of a check. 0 means 1.
 	limits int
-	// run returns nil if the CCM passes. A missingError means that the check is skipped.
+	// run returns nil if the CCM passes. If run returns a missingError, the verdict is Skip.
 	run func(context.Context, *env) error
 }
 
@@ -40,7 +40,7 @@ func Checks() []Check {
 	return slices.Concat(nodeChecks, loadBalancerChecks, featureChecks, routeChecks, operationChecks)
 }
 
-// missingError is the reason for a skip that a check finds only while it runs.
+// missingError is the reason for the verdict Skip, if a check finds this reason while it runs.
 type missingError string
 
 func (m missingError) Error() string { return string(m) }
@@ -58,7 +58,7 @@ func needs(all ...func(Capabilities) string) func(Capabilities) string {
 	}
 }
 
-// claim returns a requirement: the capability with this name must be claimed.
+// claim returns the requirement that the driver claims the capability with this name.
 func claim(name string, claimed func(Capabilities) bool) func(Capabilities) string {
 	return func(c Capabilities) string {
 		if claimed(c) {
@@ -117,7 +117,7 @@ type Result struct {
 	// Timeline contains the versions of the check's objects, if the check failed.
 	Timeline []string `json:"timeline,omitempty"`
 	// Calls contains the calls of the CCM to the cloud during a failed check, if the driver records
-	// them. Other checks that ran at the same time have also caused calls.
+	// calls. It also contains calls that other checks caused at the same time.
 	Calls []string `json:"calls,omitempty"`
 	// Log contains the lines of the CCM's log that concern a failed check.
 	Log []string `json:"log,omitempty"`

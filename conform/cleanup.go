@@ -26,15 +26,15 @@ type CleanupConfig struct {
 	// Timeout is the longest time until the CCM has removed the load balancers of deleted Services
 	// (DefaultTimeout).
 	Timeout time.Duration
-	// Deleted is called for each deleted object, with its kind and its name.
+	// Deleted gets the kind and the name of each deleted object. It may be nil.
 	Deleted func(kind, name string)
 }
 
 // Cleanup deletes the objects that an interrupted run has left in the cluster and in the cloud. It
 // first deletes the Services, so that the CCM can remove their load balancers. Then it deletes the
-// other load balancers and the routes that forward only to machines of the run, and the machines.
-// It does not find a load balancer without a machine. Cleanup continues after an error, and returns
-// all errors.
+// remaining load balancers that forward only to machines of the run, the routes to these machines,
+// and the machines. It does not find a load balancer without a machine. At the end, it deletes the
+// Nodes and namespaces. Cleanup continues after an error, and returns all errors.
 func Cleanup(ctx context.Context, c CleanupConfig) error {
 	if c.Driver == nil {
 		return errors.New("the field Driver is missing")
@@ -60,7 +60,8 @@ func (c CleanupConfig) selector() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: LabelRun + "=" + c.Run}
 }
 
-// services deletes the Services of the run, and waits until the CCM has removed its finalizers.
+// services deletes the Services of the run, and waits until the CCM has removed their finalizers. It
+// waits at most for the time c.Timeout.
 func (c CleanupConfig) services(ctx context.Context, kube kubernetes.Interface) error {
 	deadline := time.NewTimer(c.Timeout)
 	defer deadline.Stop()
@@ -125,7 +126,8 @@ func (c CleanupConfig) cloud(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// cluster deletes the other objects of the run in the cluster.
+// cluster removes the finalizers of Services that still exist, and deletes the Nodes and namespaces
+// of the run.
 func (c CleanupConfig) cluster(ctx context.Context, kube kubernetes.Interface) error {
 	var errs []error
 	services, err := kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, c.selector())
@@ -155,8 +157,8 @@ func (c CleanupConfig) cluster(ctx context.Context, kube kubernetes.Interface) e
 	return errors.Join(errs...)
 }
 
-// done reports a deleted object. It returns the error of the deletion, unless the object did not
-// exist.
+// done reports an object as deleted if err, the result of its deletion, is nil. If the object did not
+// exist, done reports nothing and returns nil.
 func (c CleanupConfig) done(kind, name string, err error) error {
 	switch {
 	case apierrors.IsNotFound(err), errors.Is(err, ErrNotFound):

@@ -54,7 +54,7 @@ func TestCleanupOfCloud(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(deleted, []string{"route", "machine"}) {
-		t.Errorf("deleted %v", deleted)
+		t.Errorf("Cleanup deleted the kinds %v, want a route and a machine", deleted)
 	}
 	if _, err := cloud.GetMachine(ctx, "machine-two"); err != nil {
 		t.Errorf("the machine of the other run: %v", err)
@@ -71,7 +71,8 @@ func TestCleanupOfCloud(t *testing.T) {
 	}
 }
 
-// These variables tell TestRunOfKilledProcess the driver and the kubeconfig.
+// Environment variables with which TestCleanupAfterKill passes the URL of the driver and the path of
+// the kubeconfig to TestRunOfKilledProcess.
 const (
 	envDriver     = "CONFORM_TEST_DRIVER"
 	envKubeconfig = "CONFORM_TEST_KUBECONFIG"
@@ -149,7 +150,7 @@ func assertClean(t *testing.T, admin *rest.Config, cloud *fake.Cloud) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the cluster is clean", func() bool { // a removed finalizer takes effect at once, but a CCM may still write
+	until(t, "the cluster is clean", func() bool { // objects may disappear a moment after Cleanup has returned
 		services, err := kube.CoreV1().Services("").List(ctx, metav1.ListOptions{LabelSelector: conform.LabelRun})
 		if err != nil {
 			return false

@@ -49,8 +49,8 @@ func startCluster(t *testing.T) (admin *rest.Config, kubeconfig string) {
 	return server.Admin, kubeconfig
 }
 
-// run runs the checks with the IDs that match focus, for a fake CCM with this bug. The CCM has the
-// time timeout for each reaction.
+// run runs the checks with the IDs that match focus, for a fake CCM with this bug. The parameter
+// timeout is Config.Timeout.
 func run(t *testing.T, admin *rest.Config, bug fake.Bug, focus string, timeout time.Duration) conform.Report {
 	t.Helper()
 	cloud := fake.NewCloud()
@@ -79,7 +79,7 @@ func TestFake(t *testing.T) {
 	}
 }
 
-// bugs contains the checks that each bug must turn red.
+// bugs maps each bug to the IDs of the checks that must fail for a CCM with this bug.
 var bugs = map[fake.Bug][]string{
 	fake.NoZone:              {"node.init", "node.labels"},
 	fake.OtherProviderID:     {"node.providerid"},
@@ -132,8 +132,8 @@ var bugs = map[fake.Bug][]string{
 	fake.MemoryOnly:          {"ops.restart", "ops.crash", "lb.orphan"},
 }
 
-// TestEachBugIsFound proves that each check fails for a CCM with the bug that the check looks for. It
-// also runs one check that the bug does not concern.
+// TestEachBugIsFound proves that the right checks fail for a CCM with a bug. For each bug, it also
+// runs one check that must pass.
 func TestEachBugIsFound(t *testing.T) {
 	t.Parallel()
 	todo := make(chan fake.Bug, len(bugs))
@@ -172,7 +172,7 @@ func findBug(t *testing.T, admin *rest.Config, bug fake.Bug, red []string) {
 		if x.Verdict != want {
 			t.Errorf("%s: got %s, want %s: %s", x.ID, x.Verdict, want, x.Reason)
 		}
-		if x.Verdict == conform.Fail && len(x.Timeline) == 0 && x.ID != "ops.rbac" { // it has no objects
+		if x.Verdict == conform.Fail && len(x.Timeline) == 0 && x.ID != "ops.rbac" { // this check creates no objects
 			t.Errorf("%s: the failure has no timeline", x.ID)
 		}
 	}
@@ -194,7 +194,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 	}
 	for _, c := range conform.Checks() {
 		if !covered[c.ID] {
-			t.Errorf("no bug turns the check %s red", c.ID)
+			t.Errorf("no bug makes the check %s fail", c.ID)
 		}
 	}
 }
@@ -220,8 +220,8 @@ func (d badDriver) DeleteMachine(ctx context.Context, name string) error {
 	return d.remove(ctx, name)
 }
 
-// TestBadDriver proves that a driver that lies, hangs or dies fails the checks with its name, and that
-// the run ends.
+// TestBadDriver proves that checks fail if a call of the driver gives a wrong answer, hangs or panics.
+// The reason must name the call, and the run must end.
 func TestBadDriver(t *testing.T) {
 	admin := startAPIServer(t)
 	stop := make(chan struct{})

@@ -8,6 +8,6 @@
 // and keeps them alive, so it needs no kubelet. A [Check] changes the cloud or the cluster, and
 // observes the reaction of the CCM.
 //
-// The package depends on no cloud. A check whose capability the driver does not claim is
-// skipped. It never passes.
+// The package depends on no cloud. If the driver does not claim a capability, the checks of this
+// capability get the verdict Skip.
 package conform

@@ -86,8 +86,8 @@ type LoadBalancer struct {
 	// SourceRanges contains the CIDR ranges of the permitted clients. It is empty if all clients
 	// are permitted.
 	SourceRanges []string `json:"sourceRanges,omitempty"`
-	// HealthCheckPort is the port of the machines that an HTTP health check asks. It is 0 if there is
-	// no such health check.
+	// HealthCheckPort is the port of the machines for HTTP health checks. It is 0 if the load balancer
+	// makes no HTTP health checks.
 	HealthCheckPort int32 `json:"healthCheckPort,omitempty"`
 	// ClientIPAffinity is true if the connections of one client go to the same machine.
 	ClientIPAffinity bool `json:"clientIPAffinity,omitempty"`
@@ -110,14 +110,14 @@ type Route struct {
 	Machine string `json:"machine"`
 }
 
-// Capabilities describes a cloud and its CCM. A false or empty field means that the checks of this
-// feature are skipped.
+// Capabilities describes a cloud and its CCM. If a field is false or empty, a run skips the checks of
+// its feature.
 type Capabilities struct {
 	// Provider is the name of the provider, for reports.
 	Provider string `json:"provider"`
 	// ProviderIDPrefix is the beginning of each provider ID, for example "aws://".
 	ProviderIDPrefix string `json:"providerIDPrefix"`
-	// Zones is true if the Nodes get labels with a zone and a region.
+	// Zones is true if the CCM adds labels with a zone and a region to Nodes.
 	Zones bool `json:"zones,omitempty"`
 	// Shutdown is true if the CCM adds the shutdown taint to the Nodes of stopped machines.
 	Shutdown      bool `json:"shutdown,omitempty"`
@@ -134,16 +134,18 @@ type Capabilities struct {
 	// LocalTraffic is true if the health check of a load balancer uses the healthCheckNodePort of a
 	// Service with externalTrafficPolicy Local.
 	LocalTraffic bool `json:"localTraffic,omitempty"`
-	// StaticIP is an address for spec.loadBalancerIP that no load balancer uses.
+	// StaticIP is an address that a Service can request with spec.loadBalancerIP, and that no load
+	// balancer uses.
 	StaticIP string `json:"staticIP,omitempty"`
-	// InternalAnnotations are the annotations of a Service for an internal load balancer.
+	// InternalAnnotations are the annotations of a Service that requests an internal load balancer.
 	InternalAnnotations map[string]string `json:"internalAnnotations,omitempty"`
 	// ProxyAnnotations are the annotations of a Service that requests PROXY headers from its load
 	// balancer.
 	ProxyAnnotations map[string]string `json:"proxyAnnotations,omitempty"`
 	// SharedAnnotations are the annotations of Services that share one load balancer.
 	SharedAnnotations map[string]string `json:"sharedAnnotations,omitempty"`
-	// Routes is true if the CCM creates routes to the pod ranges of Nodes. ClusterCIDR must be set.
+	// Routes is true if the CCM creates routes to the pod ranges of Nodes. If Routes is true,
+	// ClusterCIDR must not be empty.
 	Routes bool `json:"routes,omitempty"`
 	// ClusterCIDR is the value of the flag --cluster-cidr of the CCM.
 	ClusterCIDR string `json:"clusterCIDR,omitempty"`
@@ -172,8 +174,8 @@ const (
 	FaultUnauthorized FaultKind = "unauthorized" // the cloud refuses the CCM's credentials
 	FaultTimeout      FaultKind = "timeout"      // the cloud does not answer
 	FaultEmptyList    FaultKind = "emptyList"    // each list of machines is empty
-	FaultLoseReply    FaultKind = "loseReply"    // the cloud executes the call, and the reply is lost
-	FaultThrottle     FaultKind = "throttle"     // the cloud refuses the call because of too many calls
+	FaultLoseReply    FaultKind = "loseReply"    // the cloud executes the call, but the CCM gets no reply
+	FaultThrottle     FaultKind = "throttle"     // the cloud refuses the call with the status 429
 	FaultLatency      FaultKind = "latency"      // the cloud executes the call after a delay
 )
 
@@ -184,7 +186,7 @@ type Fault struct {
 	Writes bool `json:"writes,omitempty"`
 	// Call is the name of the disturbed calls, as in the result of Calls. It is empty for all calls.
 	Call string `json:"call,omitempty"`
-	// Skip is the number of calls with one name that the fault does not disturb at first.
+	// Skip is the number of calls with one name before the first disturbed call.
 	Skip int `json:"skip,omitempty"`
 	// Count is the number of disturbed calls with one name. 0 means all calls until ClearFault.
 	Count int `json:"count,omitempty"`

@@ -42,19 +42,19 @@ type env struct {
 	kube    kubernetes.Interface
 	driver  Driver
 	caps    Capabilities
-	subject Subject // nil if the CCM was started by the user
+	subject Subject // nil if the user has started the CCM
 	seen    *observer
 	run     string        // name of the run
 	prefix  string        // for example "conform-7f3a-node-init"
 	timeout time.Duration // the longest time for one reaction of the CCM
-	observe time.Duration // the time in which a forbidden reaction would happen
+	observe time.Duration // how long the check waits for a forbidden reaction
 
 	restarts int // number of restarts of the CCM by this check
 
 	mu      sync.Mutex
 	undo    []func(context.Context) error // in the order of creation
 	notLive map[string]bool               // Nodes that are not Ready
-	nodes   []string                      // Nodes whose Lease is renewed
+	nodes   []string                      // Nodes whose Lease keepAlive renews
 }
 
 // later registers a function that removes an object after the check.
@@ -77,7 +77,7 @@ func (e *env) cleanup(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// machine creates a machine in the cloud. Its name is the prefix and the suffix.
+// machine creates a machine in the cloud. The machine's name consists of e.prefix and suffix.
 func (e *env) machine(ctx context.Context, suffix string) (Machine, error) {
 	name := e.prefix + "-" + suffix
 	e.later(func(ctx context.Context) error {
@@ -131,8 +131,8 @@ func (e *env) undisturb(ctx context.Context) error {
 	return nil
 }
 
-// node creates a Node as a kubelet with --cloud-provider=external does. The Node is Ready, and its
-// Lease is renewed until the end of the check.
+// node creates a Node as a kubelet with --cloud-provider=external does. The Node is Ready, and
+// keepAlive renews its Lease until the end of the check.
 func (e *env) node(ctx context.Context, name string, change ...func(*v1.Node)) error {
 	n := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -174,7 +174,7 @@ func deleteNode(ctx context.Context, kube kubernetes.Interface, name string) err
 	return errors.Join(errs...)
 }
 
-// ready returns the condition Ready with this status.
+// ready returns the condition Ready with the status True or False.
 func ready(ok bool) v1.NodeCondition {
 	c := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "ConformanceTest", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}
 	if ok {
@@ -259,13 +259,13 @@ func (e *env) keepAlive(ctx context.Context) {
 		nodes := append([]string(nil), e.nodes...)
 		e.mu.Unlock()
 		for _, name := range nodes {
-			_ = e.beat(ctx, name) // the next beat repeats it
+			_ = e.beat(ctx, name) // after an error, the next tick tries again
 		}
 	}
 }
 
-// onNode returns the function run of a check that begins with the machine "a" and its initialised
-// Node.
+// onNode returns a function for Check.run. The function creates the machine "a" and its Node, waits
+// until the CCM has initialised the Node, and calls check.
 func onNode(check func(context.Context, *env, Machine) error) func(context.Context, *env) error {
 	return func(ctx context.Context, e *env) error {
 		m, err := e.joined(ctx, "a")
@@ -288,7 +288,7 @@ func (e *env) joined(ctx context.Context, suffix string, change ...func(*v1.Node
 	return m, e.nodeBecomes(ctx, m.Name, "initialised", initialised)
 }
 
-// initialised returns an error if the Node still has the taint.
+// initialised returns an error if the Node still has the taint taintUninitialized.
 func initialised(n *v1.Node) error {
 	if hasTaint(n, taintUninitialized) {
 		return fmt.Errorf("the Node still has the taint %s", taintUninitialized)
@@ -317,7 +317,7 @@ func present[T any](ok func(*T) error) func(*T) error {
 	}
 }
 
-// absent is the condition that an object is deleted.
+// absent is the condition that an object does not exist.
 func absent[T any](o *T) error {
 	if o != nil {
 		return errExists
@@ -331,7 +331,7 @@ func (e *env) nodeBecomes(ctx context.Context, name, what string, ok func(*v1.No
 }
 
 // nodeStays waits for the observation time. It returns an error as soon as the Node does not
-// fulfil the condition ok, or is deleted.
+// fulfil the condition ok or does not exist.
 func (e *env) nodeStays(ctx context.Context, name, what string, ok func(*v1.Node) error) error {
 	return stays(ctx, e, nodeKey(name), what, present(ok))
 }
@@ -388,7 +388,7 @@ func becomes[T any](ctx context.Context, e *env, key, what string, ok func(*T) e
 }
 
 // stays waits for the observation time. It returns an error as soon as an object does not fulfil
-// the condition ok. An object that the watch has not reported yet fulfils it.
+// the condition ok. It does not call ok before the watch has reported the object.
 func stays[T any](ctx context.Context, e *env, key, what string, ok func(*T) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
@@ -409,7 +409,7 @@ func stays[T any](ctx context.Context, e *env, key, what string, ok func(*T) err
 	}
 }
 
-// eventually calls ok until it returns nil.
+// eventually calls ok until ok returns nil, but not longer than the time e.timeout.
 func (e *env) eventually(ctx context.Context, what string, ok func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -426,7 +426,7 @@ func (e *env) eventually(ctx context.Context, what string, ok func(context.Conte
 	}
 }
 
-// always calls ok for the observation time, and returns the first error.
+// always calls ok repeatedly during the observation time. It returns the first error of ok.
 func (e *env) always(ctx context.Context, what string, ok func(context.Context) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
@@ -444,7 +444,7 @@ func (e *env) always(ctx context.Context, what string, ok func(context.Context) 
 	}
 }
 
-// service creates a Service of the type LoadBalancer with port 80. It has no pods.
+// service creates a Service of the type LoadBalancer with port 80 and without pods.
 func (e *env) service(ctx context.Context, suffix string, change ...func(*v1.Service)) (*v1.Service, error) {
 	s := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: e.prefix + "-" + suffix, Namespace: metav1.NamespaceDefault, Labels: map[string]string{LabelRun: e.run}},

@@ -15,14 +15,15 @@ const (
 	maxEvidence = 200
 	// maxLine is the maximum length of one line of evidence in bytes.
 	maxLine = 500
-	// maxLog is the maximum length of the log that a failure reads, in bytes.
+	// maxLog is the maximum number of bytes that addEvidence reads from the log for one failure.
 	maxLog = 4 << 20
 	// evidenceTimeout is the longest time to read the recording of the driver.
 	evidenceTimeout = 10 * time.Second
 )
 
 // addEvidence adds the timeline, the calls of the CCM and its log to the result of a failed check. It
-// redacts secrets. The names of the check's objects contain prefix. The log begins at logStart.
+// redacts secrets. The names of the check's objects begin with prefix. When the check began, the log
+// had the length logStart.
 func (s *suite) addEvidence(ctx context.Context, r *Result, prefix string, began time.Time, logStart int64) {
 	r.Reason = Redact(r.Reason)
 	r.Timeline = clip(s.seen.timeline(prefix, began))
@@ -59,7 +60,8 @@ func (c Call) line(began time.Time) string {
 	return text
 }
 
-// clip redacts all lines, shortens long lines, and omits lines in the middle if there are too many.
+// clip redacts all lines and shortens long lines. If there are too many lines, it omits lines in the
+// middle.
 func clip(lines []string) []string {
 	if n := len(lines) - maxEvidence; n > 0 {
 		half := maxEvidence / 2
@@ -77,7 +79,7 @@ func clip(lines []string) []string {
 }
 
 // aboutCheck returns the lines of a log that concern a check: lines with the prefix of its objects,
-// and lines about missing permissions. If there are none, it returns all lines.
+// and lines about missing permissions. If there are no such lines, it returns all lines.
 func aboutCheck(log []byte, prefix string) []string {
 	all := strings.Split(strings.TrimSpace(string(log)), "\n")
 	var lines []string
@@ -102,7 +104,7 @@ func logSize(s Subject) int64 {
 	return 0
 }
 
-// logFrom returns the log from an offset. It returns only the end of a long log.
+// logFrom returns the log from an offset. If this part is longer than maxLog, it returns only the end.
 func (c *Command) logFrom(offset int64) []byte {
 	f, err := os.Open(c.Log)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// featureChecks are the checks of load balancers that most Services do not need.
+// featureChecks are the checks of load balancer features that most Services do not need.
 var featureChecks = []Check{
 	{ID: "lb.abort", Level: Must, missing: needsLoadBalancers, run: onNode(checkAbort),
 		Title: "A Service that is deleted during the creation of its load balancer leaves no load balancer"},
@@ -79,7 +79,7 @@ func checkAbort(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// checkConflict writes to the Service while the CCM works on it, so that writes of the CCM get
+// checkConflict writes to the Service while the CCM writes to it, so that writes of the CCM fail with
 // conflicts.
 func checkConflict(ctx context.Context, e *env, _ Machine) error {
 	const name = "conform.cloudsim.dev/other"
@@ -239,7 +239,7 @@ func checkDualStack(ctx context.Context, e *env, _ Machine) error {
 		var v4, v6 bool
 		for _, i := range s.Status.LoadBalancer.Ingress {
 			a, err := netip.ParseAddr(i.IP)
-			if i.Hostname != "" { // the provider's DNS decides
+			if i.Hostname != "" { // the name can have IPv4 and IPv6 addresses in the provider's DNS
 				v4, v6 = true, true
 			} else if err == nil {
 				v4, v6 = v4 || a.Is4(), v6 || a.Is6()

@@ -13,7 +13,7 @@ const (
 	// maxEvidenceHTML is the maximum length of the evidence of all failures in the HTML report, in
 	// bytes after the escaping of special characters.
 	maxEvidenceHTML = 300_000
-	// maxReasonHTML is the maximum length of a reason, in the same unit.
+	// maxReasonHTML is the maximum length of a reason, in bytes after the escaping of special characters.
 	maxReasonHTML = 1000
 )
 
@@ -76,10 +76,10 @@ func (r Report) WriteHTML(w io.Writer) error {
 	return err
 }
 
-// HasEvidence reports whether a report shows the evidence of the result.
+// HasEvidence reports whether the HTML report shows the evidence of the result.
 func (r Result) HasEvidence() bool { return r.Verdict == Fail || r.Verdict == KnownIssue }
 
-// cut returns the beginning of a text that has about n bytes after the escaping.
+// cut shortens a text to about n bytes after the escaping of special characters.
 func cut(text string, n int) string {
 	if len(template.HTMLEscapeString(text)) <= n {
 		return text

@@ -14,8 +14,8 @@ import (
 
 // Replicable is a Subject that can also run with leader election.
 type Replicable interface {
-	// Replica returns a CCM with leader election that does not run yet. Several replicas can run at the
-	// same time. Nothing else of the configuration differs.
+	// Replica returns a CCM that uses leader election and has not started yet. The rest of its
+	// configuration is that of the Subject. Several replicas can run at the same time.
 	Replica() Subject
 }
 
@@ -42,16 +42,16 @@ func (e *env) pause() error {
 	return nil
 }
 
-// excludedNode creates a machine and its Node, and waits until the CCM has initialised it. No load
-// balancer uses this Node, so the Node causes no change in the cloud.
+// excludedNode creates a machine and its Node, and waits until the CCM has initialised the Node. No
+// load balancer uses this Node, so the Node causes no change of load balancers.
 func (e *env) excludedNode(ctx context.Context) error {
 	e.restarts++
 	_, err := e.joined(ctx, fmt.Sprintf("restart-%d", e.restarts), excluded)
 	return err
 }
 
-// holders returns the holders of all Leases that are no Leases of Nodes, by namespace and name. A
-// Lease that its holder does not renew any more is not in the result.
+// holders maps the namespace and name of each Lease to the Lease's holder. It omits expired Leases,
+// and the Leases of Nodes and API servers.
 func (e *env) holders(ctx context.Context) (map[string]string, error) {
 	all, err := e.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -143,7 +143,7 @@ func checkMigrate(ctx context.Context, e *env, m Machine) error {
 		}
 		return nil
 	}
-	if err := release(ctx); err != nil { // a killed CCM has held it
+	if err := release(ctx); err != nil { // the killed CCM may have held the Lease
 		return err
 	}
 	e.later(release)
@@ -157,7 +157,7 @@ func checkMigrate(ctx context.Context, e *env, m Machine) error {
 	if _, err := e.replica(ctx); err != nil {
 		return err
 	}
-	if err := e.excludedNode(ctx); err != nil { // the controller that initialises Nodes does not migrate
+	if err := e.excludedNode(ctx); err != nil { // the controller that initialises Nodes does not need this Lease
 		return fmt.Errorf("another process holds the Lease of the migration: %w", err)
 	}
 	if err := e.deleteMachine(ctx, m.Name); err != nil {

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// errLimit is the cause of the end of a check's context if the check takes longer than its limit.
+// errLimit is the cause with which a check's context ends after the time limit of the check.
 var errLimit = errors.New("the check has exceeded its time limit")
 
 // errHangs means that a call of the driver does not return.
 var errHangs = errors.New("the call of the driver does not return")
 
-// maxHangs is the number of calls of the driver that do not return, after which a run skips the
+// maxHangs is a number of calls. If so many calls of the driver do not return, a run skips its
 // remaining checks.
 const maxHangs = 3
 
@@ -49,7 +49,7 @@ func call[T any](ctx context.Context, d *boundDriver, name string, do func(conte
 		return r.value, r.err
 	case <-ctx.Done():
 	}
-	select { // prefer the error of a driver that observes its context
+	select { // a driver that observes its context returns a better error at this moment
 	case r := <-results:
 		return r.value, r.err
 	case <-time.After(poll):

@@ -36,7 +36,8 @@ var loadBalancerChecks = []Check{
 		Title: "After the loss of a reply, a Service has one load balancer, and none after its deletion"},
 }
 
-// balanced creates a Service, and waits for its address and for its load balancer.
+// balanced creates a Service, and waits until the Service has an address. It also returns the load
+// balancer with this address.
 func (e *env) balanced(ctx context.Context, suffix string, change ...func(*v1.Service)) (*v1.Service, LoadBalancer, error) {
 	s, err := e.service(ctx, suffix, change...)
 	if err != nil {
@@ -56,7 +57,8 @@ func hasAddress(s *v1.Service) error {
 	return nil
 }
 
-// loadBalancerOf returns the only load balancer with an address of the Service.
+// loadBalancerOf returns the load balancer with an address of the Service. It returns an error if the
+// number of such load balancers is not 1.
 func (e *env) loadBalancerOf(ctx context.Context, s *v1.Service) (LoadBalancer, error) {
 	now, err := e.observed(s)
 	if err != nil {
@@ -145,8 +147,8 @@ func samePorts(s *v1.Service, lb LoadBalancer) error {
 	return nil
 }
 
-// forwardsTo returns an error if the load balancer does not forward to the machines yes, or
-// forwards to a machine in no.
+// forwardsTo returns an error if the load balancer does not forward to all machines in yes, or if
+// it forwards to a machine in no.
 func forwardsTo(lb LoadBalancer, yes, no []string) error {
 	for _, m := range yes {
 		if !slices.Contains(lb.Machines, m) {
@@ -366,8 +368,8 @@ func checkUDP(ctx context.Context, e *env, _ Machine) error {
 	return e.balances(ctx, s, lb.ID, "has the UDP port", samePorts)
 }
 
-// checkDrift changes the Service after the deletion, because upstream's controller compares only
-// Services and Nodes. It does not read the cloud without a change.
+// checkDrift deletes the load balancer in the cloud, and then changes the Service. Upstream's
+// controller reads the cloud only after a change of a Service or Node.
 func checkDrift(ctx context.Context, e *env, _ Machine) error {
 	s, lb, err := e.balanced(ctx, "web")
 	if err != nil {
@@ -392,7 +394,8 @@ func checkDrift(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// checkLostReply loses the replies of the first one, two and three calls that change the cloud.
+// checkLostReply creates three Services. The cloud loses one, two or three replies to calls that
+// change the cloud.
 func checkLostReply(ctx context.Context, e *env, _ Machine) error {
 	added, err := e.addedLoadBalancers(ctx)
 	if err != nil {

@@ -41,9 +41,9 @@ var nodeChecks = []Check{
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
-// checkInit compares every recorded version of the Node, because a pod can be scheduled in the
-// first moment without the taint. Upstream's controller writes the addresses directly after this
-// moment, so node.addresses checks the addresses. See KEP-2392, "Node controller".
+// checkInit checks every recorded version of the Node without the taint, because pods may start on the
+// Node at once. Upstream's controller writes the addresses only after it has removed the taint. So
+// the check node.addresses checks the addresses. See KEP-2392, "Node controller".
 func checkInit(ctx context.Context, e *env, m Machine) error {
 	all, _ := e.seen.versions(nodeKey(m.Name))
 	for _, v := range all {
@@ -188,7 +188,7 @@ func checkLabelRepair(ctx context.Context, e *env, m Machine) error {
 	})
 }
 
-// foreignPrefix begins the provider ID of a provider that does not exist.
+// foreignPrefix is the first part of provider IDs of a provider that does not exist.
 const foreignPrefix = "conformance-other-provider://"
 
 func checkForeign(ctx context.Context, e *env) error {
@@ -293,10 +293,11 @@ func checkReplaced(ctx context.Context, e *env, old Machine) error {
 	})
 }
 
-// checkOutage injects each fault that the driver offers. Several providers have deleted healthy
-// Nodes after a network error, for example oracle/oci-cloud-controller-manager#57.
+// checkOutage injects the driver's faults, except lost replies, throttling and latency. Several
+// providers have deleted healthy Nodes after a network error, for example
+// oracle/oci-cloud-controller-manager#57.
 func checkOutage(ctx context.Context, e *env, m Machine) error {
-	if err := e.setReady(ctx, m.Name, false); err != nil { // a CCM asks the cloud only for such Nodes
+	if err := e.setReady(ctx, m.Name, false); err != nil { // a CCM asks the cloud only about Nodes that are not Ready
 		return err
 	}
 	for _, kind := range e.caps.Faults {

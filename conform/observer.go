@@ -12,9 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// observer records every version of the Nodes and Services that the API server reports. A check
-// can so prove a statement about all moments, for example about the moment when a taint
-// disappears.
+// observer records every version of the Nodes and Services that the API server reports. So a check
+// can prove a statement about each version, for example about the first version without a taint.
 type observer struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at each record
@@ -78,8 +77,8 @@ func objectKey(obj any) (string, error) {
 	return "", fmt.Errorf("%T is neither a Node nor a Service", obj)
 }
 
-// versions returns the recorded versions of an object, and a channel that is closed at the next
-// record of any object.
+// versions returns the recorded versions of an object. It also returns a channel that record closes
+// when it records the next version of any object.
 func (o *observer) versions(key string) ([]version, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,7 +94,7 @@ func latest[T any](all []version) *T {
 	return object
 }
 
-// timeline describes the versions of the objects whose name contains name. It starts at begin.
+// timeline describes the versions since begin of all objects whose names contain name.
 func (o *observer) timeline(name string, begin time.Time) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

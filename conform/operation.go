@@ -90,8 +90,8 @@ func checkCrash(ctx context.Context, e *env, _ Machine) error {
 	return nil
 }
 
-// checkOrphan finds the calls that create a load balancer. Then it kills the CCM after each of
-// them. The cloud loses the reply, so that the CCM cannot store the result.
+// checkOrphan finds the calls with which the CCM creates a load balancer. Then it kills the CCM after
+// each of these calls. The cloud loses the reply to the call, so that the CCM cannot store the result.
 func checkOrphan(ctx context.Context, e *env, _ Machine) error {
 	added, err := e.addedLoadBalancers(ctx)
 	if err != nil {
@@ -123,8 +123,9 @@ func checkOrphan(ctx context.Context, e *env, _ Machine) error {
 	return nil
 }
 
-// crashAfter creates a Service, and kills the CCM after the first call with this name that follows
-// skip such calls. Then it proves that the new CCM finishes the work.
+// crashAfter creates a Service. The CCM makes skip calls with this name without a fault, and
+// crashAfter kills it after the next such call. Then crashAfter proves that a new CCM finishes the
+// work.
 func (e *env) crashAfter(ctx context.Context, suffix, call string, skip int, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: call, Skip: skip}); err != nil {
 		return err
@@ -158,7 +159,7 @@ func (e *env) crashAfter(ctx context.Context, suffix, call string, skip int, add
 	return e.finishes(ctx, s, added)
 }
 
-// finishes waits until a CCM has finished the work of a killed one: the Service has one load
+// finishes waits until a CCM has finished the work of a killed CCM: the Service has one load
 // balancer. Then it deletes the Service, and the cloud must have no load balancer of the Service.
 func (e *env) finishes(ctx context.Context, s *v1.Service, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.serviceBecomes(ctx, s, "ready after the crash", hasAddress); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/conform/fake"
 )
 
-// assertPartial fails the test unless the report has the reason, and skipped checks but no other
-// verdict than PASS and SKIP. The cloud must be empty.
+// assertPartial fails the test if the report lacks the reason or contains no skipped check. It also
+// fails the test after another verdict than PASS or SKIP, and if the cloud has machines.
 func assertPartial(t *testing.T, r conform.Report, err error, reason string, cloud *fake.Cloud) {
 	t.Helper()
 	if err != nil {
@@ -64,8 +64,8 @@ func (m *mortal) Capabilities(ctx context.Context) (conform.Capabilities, error)
 	return m.Cloud.Capabilities(ctx)
 }
 
-// TestPartialReport proves that a run ends early, cleans up and reports the reason if the CCM ends, if
-// the driver does not answer, and after an interruption.
+// TestPartialReport proves that a run ends early if the CCM ends, if the driver does not answer, and
+// after an interruption. The run cleans up, and its report contains the reason.
 func TestPartialReport(t *testing.T) {
 	admin := startAPIServer(t)
 	t.Run("the CCM ends", func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestPartialReport(t *testing.T) {
 		}
 		for _, name := range []string{"node.join", "lb.create", "lb.node", "lb.delete"} {
 			if r.Budgets[name] == 0 {
-				t.Errorf("%s: no calls: %+v", name, r)
+				t.Errorf("the report has no calls for the action %s: %+v", name, r)
 			}
 		}
 	})
@@ -119,7 +119,7 @@ func TestGrown(t *testing.T) {
 	got := r.Grown(map[string]int{"a": 100, "b": 100, "c": 1, "d": 1, "e": 100, "f": 1})
 	want := []string{"b: 121 calls, the baseline has 100", "d: 4 calls, the baseline has 1", "f: the baseline has 1 calls, but this run did not measure them"}
 	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("Grown: got %q, want %q", got, want)
 	}
 	var b bytes.Buffer
 	if err := r.WriteJSON(&b); err != nil {

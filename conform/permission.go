@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// permissions are the requests of the controllers in k8s.io/cloud-provider. Each line is a resource
-// and the verbs.
+// permissions maps resources to the verbs that the controllers in k8s.io/cloud-provider need.
 var permissions = map[string]string{
 	"nodes":           "get list watch update patch delete",
 	"nodes/status":    "patch",
@@ -62,7 +61,7 @@ func checkPermissions(ctx context.Context, e *env) error {
 	return errors.Join(missing...)
 }
 
-// scope returns the namespace of a request for a resource. It is empty for all namespaces.
+// scope returns the namespace of a request for a resource, or "" for a request for all namespaces.
 func scope(resource string) string {
 	if resource == "events" {
 		return v1.NamespaceDefault

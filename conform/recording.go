@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Recorder is an optional interface of a driver. A report of a failed check then shows the calls of
-// the CCM beside the Nodes and Services.
+// Recorder is an optional interface of a driver. If a driver implements Recorder, the report of a
+// failed check shows the calls of the CCM beside the Nodes and Services.
 type Recorder interface {
 	// Recording returns the calls of the CCM that began after a moment, in the order of their
 	// start. It may omit the oldest calls. It returns ErrUnsupported if there is no recording.
@@ -29,8 +29,9 @@ type Call struct {
 	Took  time.Duration `json:"tookNanoseconds,omitempty"`
 }
 
-// WithFaults returns the driver d, but faults and counted calls come from f. The kinds are the faults
-// that f can inject. A recording proxy in front of the cloud's API is such an f.
+// WithFaults returns a driver that manages machines and networks with d. Faults, counted calls and
+// the recording come from f, for example from a recording proxy in front of the cloud's API. The kinds
+// are the faults that f can inject.
 func WithFaults(d Driver, f Faults, kinds ...FaultKind) Driver {
 	return withFaults{Machines: d, Network: d, Faults: f, driver: d, kinds: kinds}
 }

@@ -15,12 +15,12 @@ func TestRedact(t *testing.T) {
 		"--cloud-token=S3CRET", `{"user_data":"S3CRET`, "X-Subject-Token: S3CRET",
 	} {
 		if got := conform.Redact(text); strings.Contains(got, "S3CRET") || !strings.Contains(got, "REDACTED") {
-			t.Errorf("%s: got %s", text, got)
+			t.Errorf("%s: got %s, which contains the secret or no REDACTED", text, got)
 		}
 	}
 	for _, text := range []string{"node/a: providerID=\"fake://1\"", "GET /v1/servers?name=a&page=2", `{"name":"a","targets":[1]}`, "the token is not valid"} {
 		if got := conform.Redact(text); got != text {
-			t.Errorf("%s: got %s", text, got)
+			t.Errorf("%s: got %s, want no change", text, got)
 		}
 	}
 }

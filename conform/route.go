@@ -23,7 +23,7 @@ var routeChecks = []Check{
 }
 
 // podRange returns the nth range of 16 addresses, counted from the end of the cluster's range.
-// Controllers that assign ranges begin at the other end.
+// Controllers that assign ranges start at the beginning of the cluster's range.
 func (e *env) podRange(n int) (string, error) {
 	all, err := netip.ParsePrefix(e.caps.ClusterCIDR)
 	if err != nil || !all.Addr().Is4() || all.Bits() > 20 {

@@ -21,14 +21,14 @@ type Subject interface {
 	Ended() error
 }
 
-// Command is a CCM in a process of its own.
+// Command is a CCM in a separate process.
 type Command struct {
 	// Line is a command for sh(1). The shell replaces itself with the last program of Line if Line
 	// begins with exec.
 	Line string
 	// Env contains additional environment variables in the form NAME=VALUE.
 	Env []string
-	// Log is the path of the file to which the output is appended.
+	// Log is the path of a file. The CCM appends its output to this file.
 	Log string
 
 	process *exec.Cmd

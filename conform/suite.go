@@ -35,12 +35,12 @@ type Config struct {
 	Kube *rest.Config
 	// Driver gives access to the cloud.
 	Driver Driver
-	// Subject is the CCM. If it is nil, a CCM must already run, and checks that restart the CCM are
-	// skipped.
+	// Subject is the CCM. If it is nil, a CCM must already run, and Run skips checks that restart the
+	// CCM.
 	Subject Subject
-	// Capabilities replaces the capabilities from the driver, unless it is nil.
+	// Capabilities replaces the capabilities from the driver. Nil means no replacement.
 	Capabilities *Capabilities
-	// Level is the lowest level of the checks to run. The default is Should, which runs all.
+	// Level is the lowest level of the checks to run. The default is Should, which selects all checks.
 	Level Level
 	// Focus and Skip select checks by ID. Nil selects all checks and skips none.
 	Focus, Skip *regexp.Regexp
@@ -49,8 +49,8 @@ type Config struct {
 	// Observe is the time for which a check waits for a forbidden reaction (DefaultObserve). It must
 	// be longer than the CCM's --node-monitor-period.
 	Observe time.Duration
-	// Limit is the longest time for one check without its cleanup (DefaultLimit). Checks that restart
-	// the CCM several times have a multiple of this time.
+	// Limit is the longest time for one check without its cleanup (DefaultLimit). Long checks, for
+	// example with several restarts of the CCM, have a multiple of this time.
 	Limit time.Duration
 	// Parallel is the number of checks that run at the same time (DefaultParallel).
 	Parallel int
@@ -58,7 +58,8 @@ type Config struct {
 	Budgets bool
 	// AllowExisting permits a cluster that has Nodes.
 	AllowExisting bool
-	// Progress is called after each check. Calls do not overlap. Progress may be nil.
+	// Progress gets the result of each check. Run never calls Progress twice at the same time. Progress
+	// may be nil.
 	Progress func(Result)
 }
 
@@ -152,7 +153,8 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	return s.report, nil
 }
 
-// prepare reads the capabilities, and checks that the cluster is empty.
+// prepare reads the capabilities. If s.AllowExisting is false, it also checks that the cluster has no
+// Nodes.
 func (s *suite) prepare(ctx context.Context) error {
 	if s.Capabilities != nil {
 		s.caps = *s.Capabilities
@@ -192,8 +194,8 @@ func known(id string) bool {
 	return slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
 }
 
-// watch starts the observer, which runs until the end of watching. It waits for the first list until
-// the end of ctx.
+// watch starts the observer, which runs until watching ends. watch returns after the first list of
+// each kind, or with an error if ctx ends first.
 func (s *suite) watch(watching, ctx context.Context) error {
 	f := informers.NewSharedInformerFactory(s.kube, 0)
 	if err := s.seen.follow(f); err != nil {
@@ -256,8 +258,8 @@ func (s *suite) ended() error {
 	return err
 }
 
-// watchSubject ends the run if the CCM ends by itself. It must not run beside a check that restarts
-// the CCM.
+// watchSubject ends the run if the CCM ends by itself. It must not run at the same time as a check
+// that restarts the CCM.
 func (s *suite) watchSubject(ctx context.Context) {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
@@ -295,7 +297,8 @@ func reasonOf(ctx context.Context) string {
 	return "the run was interrupted"
 }
 
-// selects reports whether the run includes the check, and the reason if the check is skipped.
+// selects reports whether the report contains the check. If the run skips the check, selects also
+// returns the reason.
 func (s *suite) selects(c Check) (reason string, selected bool) {
 	switch {
 	case s.Focus != nil && !s.Focus.MatchString(c.ID), s.Level == Must && c.Level != Must:

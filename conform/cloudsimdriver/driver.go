@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// faultPrefix begins the names of the faults that the driver creates.
+// faultPrefix is the first part of the names of the faults that the driver creates.
 const faultPrefix = "conform-"
 
 // Driver implements conform.Driver.
@@ -22,7 +22,7 @@ type Driver struct {
 	// Cloud is the client of the driver. Its token must have the permissions of an administrator,
 	// and must not be the token of the CCM.
 	Cloud *client.Client
-	// Caller is the name of the service account of the CCM. Faults disturb only its calls.
+	// Caller is the name of the CCM's service account. Faults disturb only the calls of this account.
 	Caller string
 	// ProviderID returns the provider ID that the CCM writes into the Node of an instance. Nil means
 	// the instance's own provider ID.

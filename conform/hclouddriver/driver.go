@@ -1,6 +1,6 @@
 // Package hclouddriver is the driver of the conformance checks for Hetzner Cloud. It uses Hetzner's
-// own client. It works with Hetzner's API, and with each API that is compatible with it. The driver
-// injects no faults: a recording proxy between the CCM and the API does this.
+// own client, and also works with compatible APIs. The driver injects no faults. For checks with
+// faults, run a recording proxy between the CCM and the API.
 package hclouddriver
 
 import (
@@ -22,8 +22,8 @@ type Driver struct {
 	// Network is the name or the ID of the network that the CCM uses (HCLOUD_NETWORK). If it is
 	// empty, servers have no private addresses, and the capability routes is not claimed.
 	Network string
-	// Image is the name of the image of servers. The default is the first image of the system for
-	// the architecture of the server type.
+	// Image is the name of the image for new servers. The default is the first system image for the
+	// architecture of the server type.
 	Image string
 	// ClusterCIDR is the value of the flag --cluster-cidr of the CCM.
 	ClusterCIDR string
@@ -52,8 +52,8 @@ func (d *Driver) network(ctx context.Context) (*hcloud.Network, error) {
 	return n, err
 }
 
-// serverType returns the server type with this name. The default is the first type that is not
-// deprecated.
+// serverType returns the server type with this name. If name is "", it returns the first type that is
+// not deprecated.
 func (d *Driver) serverType(ctx context.Context, name string) (*hcloud.ServerType, error) {
 	all, err := d.Client.ServerType.All(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (d *Driver) serverType(ctx context.Context, name string) (*hcloud.ServerTyp
 	return nil, fmt.Errorf("server type %q: %w", name, conform.ErrNotFound)
 }
 
-// image returns the image of a server.
+// image returns the image for a new server of the type t.
 func (d *Driver) image(ctx context.Context, t *hcloud.ServerType) (*hcloud.Image, error) {
 	all, err := d.Client.Image.AllWithOpts(ctx, hcloud.ImageListOpts{
 		Name: d.Image, Type: []hcloud.ImageType{hcloud.ImageTypeSystem}, Architecture: []hcloud.Architecture{t.Architecture},

@@ -74,7 +74,7 @@ func (w *world) balancer(t *testing.T, name string) {
 	}
 }
 
-// TestMachines proves the life of a machine.
+// TestMachines creates, stops, lists and deletes a machine.
 func TestMachines(t *testing.T) {
 	d, ctx := start(t), t.Context()
 	m, err := d.CreateMachine(ctx, conform.Machine{Name: "a", Run: "run-1"})
@@ -83,7 +83,7 @@ func TestMachines(t *testing.T) {
 	}
 	if !m.Running || m.Zone == "" || m.Type == "" || m.ProviderID == "" || m.Run != "run-1" ||
 		!slices.ContainsFunc(m.Addresses, func(a conform.Address) bool { return a.Type == "InternalIP" }) {
-		t.Errorf("got %+v", m)
+		t.Errorf("new machine: got %+v; want it running, with all fields", m)
 	}
 	if err := d.StopMachine(ctx, "a"); err != nil {
 		t.Error(err)
@@ -123,7 +123,7 @@ func TestRoutes(t *testing.T) {
 	}
 	want.ID = r.ID
 	if all, err := d.ListRoutes(ctx); err != nil || !slices.Contains(all, want) {
-		t.Errorf("got %+v, %v, want %+v", all, err, want)
+		t.Errorf("routes: got %+v, %v, want %+v", all, err, want)
 	}
 	if err := d.DeleteRoute(ctx, r.ID); err != nil {
 		t.Error(err)
@@ -137,8 +137,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestLoadBalancers proves that the driver shows the load balancers of a CCM, and that Cleanup finds
-// them by their machines.
+// TestLoadBalancers proves that the driver lists the load balancers of a CCM, and that Cleanup finds
+// these load balancers by their machines.
 func TestLoadBalancers(t *testing.T) {
 	d, ctx := start(t), t.Context()
 	if _, err := d.CreateMachine(ctx, conform.Machine{Name: "a", Run: "run-1"}); err != nil {
@@ -151,7 +151,7 @@ func TestLoadBalancers(t *testing.T) {
 	}
 	lb := all[0]
 	if !slices.Equal(lb.Machines, []string{"a"}) || !slices.Equal(lb.Ports, []conform.Port{{Protocol: "TCP", Port: 80, NodePort: 30080}}) || len(lb.Addresses) == 0 || net.ParseIP(lb.Addresses[0]) == nil {
-		t.Errorf("got %+v", lb)
+		t.Errorf("load balancer: got %+v; want the machine a and the ports 80 and 30080", lb)
 	}
 	if err := conform.Cleanup(ctx, conform.CleanupConfig{Driver: d.Driver}); err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func TestExampleDriver(t *testing.T) {
 	}
 	d.Network = "" // the example uses no network
 	if want, err := d.GetMachine(ctx, "a"); err != nil || !reflect.DeepEqual(made, want) {
-		t.Errorf("got %+v, want %+v, %v", made, want, err)
+		t.Errorf("machine of the example: got %+v, want %+v, %v", made, want, err)
 	}
 	if err := example.StopMachine(ctx, "a"); err != nil {
 		t.Error(err)

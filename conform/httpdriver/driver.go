@@ -1,5 +1,6 @@
-// Package httpdriver carries conform.Driver over HTTP and JSON, so that a provider can write its
-// driver in any language. The file openapi.yaml describes the protocol.
+// Package httpdriver connects to drivers with HTTP and JSON, so that a provider can write its driver
+// in any language. It also serves a conform.Driver with this protocol. The file openapi.yaml describes
+// the protocol.
 package httpdriver
 
 import (
@@ -45,7 +46,8 @@ type problem struct {
 	Error string `json:"error"`
 }
 
-// call sends in as JSON, unless it is nil, and decodes the answer into out, unless it is nil.
+// call sends in as JSON, and decodes the answer into out. If in is nil, the request has no body. If
+// out is nil, call ignores the answer's body.
 func (d *driver) call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -82,7 +84,7 @@ func (d *driver) call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// failure returns the error of an answer with the status.
+// failure returns the error for an answer with an error status.
 func failure(call string, status int, raw []byte) error {
 	var p problem
 	if json.Unmarshal(raw, &p) != nil || p.Error == "" {

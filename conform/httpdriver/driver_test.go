@@ -40,7 +40,7 @@ func TestSameAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := d.GetMachine(ctx, m.Name); err != nil || !reflect.DeepEqual(got, m) {
-		t.Errorf("got %+v, %v, want %+v", got, err, m)
+		t.Errorf("GetMachine: got %+v, %v, want %+v", got, err, m)
 	}
 	if err := d.StopMachine(ctx, m.Name); err != nil {
 		t.Error(err)
@@ -116,7 +116,7 @@ func TestUnknownField(t *testing.T) {
 	w := httptest.NewRecorder()
 	httpdriver.Handler(fake.NewCloud()).ServeHTTP(w, httptest.NewRequest("POST", "/machines", strings.NewReader(`{"nmae":"a"}`)))
 	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "nmae") {
-		t.Errorf("got status %d, %s", w.Code, w.Body)
+		t.Errorf("got status %d, %s; want 400 and the name of the field", w.Code, w.Body)
 	}
 }
 
@@ -154,7 +154,8 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// TestExec proves that a program as a driver gives answers, errors and long outputs.
+// TestExec proves that the driver of NewExec returns the answers and errors of a program, and an error
+// after an endless output.
 func TestExec(t *testing.T) {
 	ctx := t.Context()
 	d, err := httpdriver.NewExec(`driver() { case "$1 $2" in

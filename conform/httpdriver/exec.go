@@ -14,17 +14,17 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// These are the exit codes of a program that is a driver. Any other code than 0 is an error.
+// Exit codes of a program that is a driver. 0 means success, and all other codes mean an error.
 const (
 	exitNotFound    = 3
 	exitUnsupported = 4
 )
 
-// NewExec returns the driver in a program. The line is a command for sh(1). It runs once for each
-// call of openapi.yaml, with the method and the path as its arguments. Its standard input is the
-// body of the call, and its standard output is the body of the answer. The exit code is 0 after a
-// success, 3 if the named object does not exist, and 4 if the cloud has no such function. After
-// another exit code, the standard error is the text of the error.
+// NewExec returns a driver that runs a program. The line is a command for sh(1). The driver runs this
+// command once for each call of openapi.yaml, with the method and the path as arguments. The standard
+// input is the body of the call, and the standard output is the body of the answer. The exit code is 0
+// after a success, 3 if the named object does not exist, and 4 if the cloud has no such function.
+// After another exit code, the standard error is the text of the error.
 func NewExec(line string) (conform.Driver, error) {
 	if strings.TrimSpace(line) == "" {
 		return nil, errors.New("the command of the driver is empty")
@@ -32,7 +32,8 @@ func NewExec(line string) (conform.Driver, error) {
 	return &driver{url: "http://exec", http: &http.Client{Timeout: timeout, Transport: program(line)}}, nil
 }
 
-// killDelay is the time between the end of the program and the end of its output.
+// killDelay is the longest time that a driver waits for the end of the output after the program has
+// ended.
 const killDelay = time.Second
 
 // program is an http.RoundTripper that runs a command for sh(1).
@@ -75,7 +76,8 @@ func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 // limited is a buffer that keeps one byte more than the longest body.
 type limited struct{ bytes.Buffer }
 
-// Write implements io.Writer. It discards bytes after the limit, so that the program does not end.
+// Write implements io.Writer. It discards bytes beyond the limit without an error, so that the program
+// can continue.
 func (l *limited) Write(b []byte) (int, error) {
 	l.Buffer.Write(b[:min(len(b), maxBody+1-l.Len())])
 	return len(b), nil

@@ -29,8 +29,8 @@ func Handler(d conform.Driver) http.Handler {
 	return m
 }
 
-// FaultHandler serves only the paths of faults, of counted calls and of the recording. A recording
-// proxy is controlled over these paths.
+// FaultHandler serves only the paths for faults, for counted calls and for the recording. A driver
+// controls a recording proxy with these paths.
 func FaultHandler(f conform.Faults) http.Handler { return newMux(f) }
 
 // mux is an http.ServeMux whose handlers return errors.

@@ -1,6 +1,6 @@
 // Package proxy forwards the calls of a cloud controller manager (CCM) to the API of its cloud. It
-// counts, records and disturbs these calls. So the checks with faults work with any cloud that has an
-// HTTP API. The package does not know the API of a cloud, and it records no header.
+// counts, records and disturbs these calls. It needs no description of the API, so the checks with
+// faults work with any cloud that has an HTTP API. The package does not record headers.
 package proxy
 
 import (
@@ -55,7 +55,7 @@ type Proxy struct {
 	mu        sync.Mutex // protects all fields below
 	fault     conform.Fault
 	replaced  chan struct{}  // closed when another fault replaces the fault
-	matched   map[string]int // calls by name that the fault concerns
+	matched   map[string]int // number of calls that match the fault, by the name of the call
 	calls     map[string]conform.Count
 	recording []*conform.Call // in the order of their start
 }
@@ -124,7 +124,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(seen, r.WithContext(ctx))
 }
 
-// wait returns after a time, or when the caller has left, or when another fault replaces the fault.
+// wait returns after the time d, or earlier if ctx ends or another fault replaces the fault.
 func wait(ctx context.Context, d time.Duration, replaced <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -211,7 +211,7 @@ func fail(w http.ResponseWriter, _ *http.Request, err error) {
 }
 
 // begin counts and records a call. It returns the fault that disturbs the call, and a channel that
-// is closed when another fault replaces it.
+// replace closes when another fault replaces this fault.
 func (p *Proxy) begin(name string, writes bool, r *http.Request, body []byte) (*conform.Call, conform.Fault, <-chan struct{}) {
 	call := &conform.Call{At: time.Now(), Name: name, Request: conform.Redact(r.URL.RequestURI())}
 	if writes {
@@ -248,10 +248,12 @@ func (p *Proxy) end(call *conform.Call, status int, f conform.Fault) {
 	}
 }
 
-// sensitive finds paths whose bodies are not recorded, such as the path of OpenStack's tokens.
+// sensitive matches a path if the proxy must not record the bodies of its calls, such as the path of
+// OpenStack's tokens.
 var sensitive = regexp.MustCompile(`(?i)token|auth|login|session|secret|key|credential|certificate`)
 
-// recorded returns the body for the recording.
+// recorded returns the body of a call without secrets, for the recording. If the body is large,
+// sensitive or not JSON, it returns the body's length instead.
 func recorded(path string, body []byte) string {
 	switch {
 	case len(body) == 0:
@@ -265,9 +267,9 @@ func recorded(path string, body []byte) string {
 // version finds a segment of a path that contains a version, such as v1 or v2.0.
 var version = regexp.MustCompile(`^v[0-9]+(\.[0-9]+)?((alpha|beta)[0-9]+)?$`)
 
-// describe returns the name of a call, and whether the call changes the cloud. In the APIs of AWS
-// the name is the action. In other APIs it contains the method and the path. In the path, {id}
-// replaces each segment with a digit.
+// describe returns the name of a call, and whether the call changes the cloud. In the APIs of AWS,
+// the name is the action. In other APIs, the name contains the method and the path. In this path, {id}
+// replaces each segment that contains a digit.
 func describe(r *http.Request, body []byte) (name string, writes bool) {
 	action := r.URL.Query().Get("Action")
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") {

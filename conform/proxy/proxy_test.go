@@ -271,7 +271,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestErrors proves that the proxy refuses wrong inputs, and answers if the API does not.
+// TestErrors proves that the proxy refuses wrong inputs, and that it answers with an error if the API
+// does not answer.
 func TestErrors(t *testing.T) {
 	for _, at := range []string{"", "api.example.com", "ftp://a", "http://user:secret@a", "http://a?b=c"} {
 		if _, err := proxy.New(at); err == nil || strings.Contains(err.Error(), "secret") {
