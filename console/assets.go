@@ -18,8 +18,8 @@ import (
 //go:embed assets
 var embedded embed.FS
 
-// contentPolicy allows only scripts, styles and calls of the console's own origin. Trusted Types
-// forbid that text becomes HTML.
+// contentPolicy allows only scripts, styles and calls of the console's own origin. With its rules
+// for Trusted Types, a browser does not let scripts convert text to HTML.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -39,8 +39,8 @@ type asset struct {
 	plain, zipped     []byte
 }
 
-// assets returns the embedded files by their paths below /console/. The first call compresses them,
-// so that a cloud whose console has no visitor does not do this work.
+// assets returns the embedded files by their paths below /console/. The first call compresses the
+// files. So a cloud does not do this work before its console has a visitor.
 var assets = sync.OnceValues(func() (map[string]asset, error) {
 	all := map[string]asset{}
 	err := fs.WalkDir(embedded, "assets", func(name string, d fs.DirEntry, err error) error {
@@ -106,7 +106,7 @@ func (c *Console) serveAsset(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Encoding", "gzip")
 		body = a.zipped
 	}
-	_, _ = w.Write(body) // an error means that the browser has left
+	_, _ = w.Write(body) // an error means that the browser has closed the connection
 }
 
 func acceptsGzip(r *http.Request) bool {

@@ -1,19 +1,21 @@
 package console
 
-// These kinds are objects of the cluster. They are not kinds of the cloud's API.
+// Kinds of the cluster's objects. The cloud's API does not have these kinds.
 const (
 	KindNode             = "node"
 	KindService          = "service"
 	KindVolumeAttachment = "volumeAttachment"
 )
 
-// Sink receives the objects of the cluster. Its functions may be called from several goroutines.
+// Sink receives the objects of the cluster. Several goroutines may call its functions at the same
+// time.
 type Sink struct {
 	// Put adds or replaces an object: a Node, Service or VolumeAttachment.
 	Put func(kind, id string, object any)
 	// Delete removes an object.
 	Delete func(kind, id string)
-	// State reports whether the watch of the cluster works. An empty text means that it works.
+	// State receives the problem of the watch of the cluster. An empty text means that the watch
+	// works.
 	State func(problem string)
 }
 

@@ -15,9 +15,10 @@ import (
 type Config struct {
 	// Cloud is a client whose token may read all projects. The hub uses it for its watch.
 	Cloud *client.Client
-	// Cluster watches a cluster and calls the functions in its argument for each change until ctx
-	// ends. The hub calls Cluster again when viewers come back. If Cluster is nil, the console shows
-	// the cloud alone.
+	// Cluster watches a cluster until ctx ends, and calls the functions of sink for each change. The
+	// hub calls Cluster when the first viewer connects. If no viewer is connected for some time, ctx
+	// ends, and the hub calls Cluster again for the next viewer. If Cluster is nil, the console shows
+	// only the cloud.
 	Cluster func(ctx context.Context, sink Sink)
 	// Logs returns the logs that viewers may read. If Logs is nil, the console shows no logs.
 	Logs func() ([]Log, error)
@@ -92,15 +93,15 @@ func (c *Console) Standalone() (http.Handler, error) {
 	return mux, nil
 }
 
-// access contains the rights of a viewer that decide which objects it gets.
+// access contains the rights of a viewer. They decide which objects the viewer gets.
 type access struct {
 	project       cloudsim.ProjectID // "": all projects
 	read          bool
 	faults, holds bool
 }
 
-// accessOf returns the rights of an identity. A grant for single resources gives no access, because
-// the console shows lists.
+// accessOf returns the rights of an identity. It ignores grants for single resources, because the
+// console shows lists.
 func accessOf(me cloudsim.Identity) access {
 	may := func(operation string) bool {
 		for _, g := range me.Grants {

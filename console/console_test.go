@@ -179,7 +179,8 @@ func (v *viewer) rules() string {
 	return strings.Join(all, " ")
 }
 
-// A code is valid once. A wrong code is refused. The cloud checks the permission to create a link.
+// The console accepts a code only once, and refuses a wrong code. The cloud checks the permission to
+// create a link.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)
@@ -241,7 +242,8 @@ func TestOldCode(t *testing.T) {
 	})
 }
 
-// A compressed stream decodes to the same lines as a plain stream, for viewers that come at different times.
+// A compressed stream contains the same lines as a plain stream, also for a viewer that connects
+// later.
 func TestCompressedScene(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)
@@ -292,7 +294,8 @@ func TestCompressedScene(t *testing.T) {
 	}
 }
 
-// A viewer gets the objects of its project, and the faults only with the permission to list them.
+// A viewer gets the objects of its project. It gets the faults only with the permission to list
+// faults.
 func TestSceneShowsOnlyReadableObjects(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)
@@ -331,7 +334,7 @@ func TestSceneShowsOnlyReadableObjects(t *testing.T) {
 	eventually.True(t, "the deletion arrives", func() bool { return !reader.has("instance", "shown") })
 }
 
-// Each rule finds its difference, and finds nothing after the repair.
+// Each rule finds its difference between cloud and cluster, and finds nothing after the repair.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)
@@ -415,7 +418,7 @@ func TestDifferences(t *testing.T) {
 	sink.Put(console.KindService, "default/shop", console.Service{Namespace: "default", Name: "shop", UID: "u-1"})
 	expect("")
 	sink.State("the cluster does not answer")
-	sink.Delete(console.KindNode, "node-1") // without a live cluster, the differences stay
+	sink.Delete(console.KindNode, "node-1") // the hub compares nothing while the watch of the cluster fails
 	expect("")
 }
 
@@ -494,7 +497,7 @@ func TestIdleHub(t *testing.T) {
 			}
 			time.Sleep(20 * time.Second)
 			if lines := visit(ctx, c, secret, time.Second); !strings.HasPrefix(lines, `{"type":"snapshot"`) || calls.take()["/v1/watch"] != 0 {
-				t.Errorf("the second viewer did not get the scene of the first: %s", lines)
+				t.Errorf("the second viewer did not get the same scene as the first viewer: %s", lines)
 			}
 			time.Sleep(31 * time.Second)
 			idle()
@@ -504,7 +507,7 @@ func TestIdleHub(t *testing.T) {
 	})
 }
 
-// The vendored libraries are the recorded files.
+// The vendored libraries have the checksums in the file SHA256SUMS.
 func TestVendoredFiles(t *testing.T) {
 	t.Parallel()
 	sums, err := os.ReadFile("assets/vendor/SHA256SUMS")
@@ -525,7 +528,7 @@ func TestVendoredFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := sha256.Sum256(raw); hex.EncodeToString(got[:]) != want {
-			t.Errorf("%s is not the recorded file", name)
+			t.Errorf("%s does not have the checksum in SHA256SUMS", name)
 		}
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// These taints and labels are set by controllers of k8s.io/cloud-provider and by the CCM.
+// Taints and labels. The controllers of k8s.io/cloud-provider set the taints, and the CCM sets the
+// label.
 const (
 	taintShutdown      = "node.cloudprovider.kubernetes.io/shutdown"
 	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -21,19 +22,19 @@ const (
 // Difference is a difference between the cloud and the cluster.
 type Difference struct {
 	Rule     string    `json:"rule"`
-	Kind     string    `json:"kind"` // of the object: instance, node, loadBalancer or disk
+	Kind     string    `json:"kind"` // kind of the object: instance, node, loadBalancer or disk
 	ID       string    `json:"id"`
 	Name     string    `json:"name"`
 	Node     string    `json:"node,omitempty"`     // name of the Node of the pair
 	Label    string    `json:"label"`              // a few words for the map
 	Text     string    `json:"text"`               // the facts in a sentence
 	Expected string    `json:"expected,omitempty"` // the next step that ends the difference
-	Missing  bool      `json:"missing,omitempty"`  // one side does not exist
+	Missing  bool      `json:"missing,omitempty"`  // the cloud or the cluster does not have the object
 	Since    time.Time `json:"since"`              // first observation, on the machine's clock
 	project  cloudsim.ProjectID
 }
 
-// pair is an instance and the Node that stands for it. One of the two can be absent.
+// pair is an instance and its Node. Either of them can be absent.
 type pair struct {
 	instance *cloudsim.Instance
 	node     *Node

@@ -23,7 +23,7 @@ import (
 const (
 	mergeFor   = 100 * time.Millisecond
 	heartbeat  = 2 * time.Second
-	ringSize   = 100 // number of frames that a slow viewer can catch up
+	ringSize   = 100 // number of frames that a slow viewer can miss before it gets a snapshot
 	keptEvents = 300
 	retryMost  = 2 * time.Second
 	linger     = 30 * time.Second // time without viewers after which the hub stops its watches
@@ -63,8 +63,8 @@ type entry struct {
 type hub struct {
 	log   *slog.Logger
 	cfg   Config
-	kick  chan struct{} // a change waits for the next frame
-	moved chan struct{} // a viewer has come or left
+	kick  chan struct{} // signals that a change waits for the next frame
+	moved chan struct{} // signals that a viewer has connected or disconnected
 	boot  string
 	cloud *client.Client
 
@@ -72,7 +72,7 @@ type hub struct {
 	scene
 	viewers int
 	frames  []*frame // newest last; at most ringSize
-	whole   *frame   // snapshot for viewers that come before the next frame; nil: not yet made
+	whole   *frame   // snapshot for viewers that connect before the next frame; nil: not yet made
 	seq     uint64   // sequence number of the newest frame
 	changed chan struct{}
 }
@@ -82,16 +82,16 @@ type scene struct {
 	objects     map[key]entry
 	dirty       map[key]cloudsim.ProjectID // changed objects, with their project
 	events      []Event                    // newest last
-	fresh       []Event                    // events that no frame has
+	fresh       []Event                    // events that no frame contains yet
 	rev         uint64
 	cloudState  Connection
 	cluster     *Connection // nil: no cluster
 	clock       *Clock
 	differences []Difference
-	since       map[string]time.Time // first time of each difference, by its key
-	synced      bool                 // the scene has the lists of the cloud
+	since       map[string]time.Time // first time of each difference, by rule, kind and id
+	synced      bool                 // the scene contains the lists of the cloud
 	reset       bool                 // the next frame is a snapshot for all viewers
-	notice      string               // of the next snapshot
+	notice      string               // text for users in the next snapshot
 }
 
 // Event is an event of the cloud's journal, without the object.
@@ -116,7 +116,7 @@ type Connection struct {
 	Problem string    `json:"problem,omitempty"`
 }
 
-// Clock is the cloud's clock with the machine's time at the read.
+// Clock is the cloud's clock, and the machine's time at which the hub read the cloud's clock.
 type Clock struct {
 	cloudsim.Clock
 	ReadAt time.Time `json:"readAt"`
@@ -166,8 +166,8 @@ func (h *hub) watched() bool {
 	return h.viewers > 0
 }
 
-// watch watches the cloud and the cluster until there have been no viewers for the time linger. Then it
-// drops the scene.
+// watch watches the cloud and the cluster until no viewer has been connected for the time linger.
+// Then it drops the scene.
 func (h *hub) watch(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -195,7 +195,7 @@ func (h *hub) watch(ctx context.Context) {
 	h.scene, h.frames, h.whole = h.emptyScene(), nil, nil
 }
 
-// awaitIdle returns when there have been no viewers for the time linger, or when ctx ends.
+// awaitIdle returns when no viewer has been connected for the time linger, or when ctx ends.
 func (h *hub) awaitIdle(ctx context.Context) {
 	for {
 		var idle <-chan time.Time
@@ -260,7 +260,7 @@ func (c *cloudHandler) List(ctx context.Context) (informer.Listed, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for k, e := range h.objects { // the objects that are not in the cloud's lists stay
+	for k, e := range h.objects { // keeps the objects of kinds that the cloud does not list
 		switch k.kind {
 		case KindNode, KindService, KindVolumeAttachment, KindTraffic:
 			objects[k] = e
@@ -447,7 +447,7 @@ func (h *hub) publish(ctx context.Context) {
 // build appends a frame and wakes all viewers. The caller must hold mu.
 func (h *hub) build() {
 	select {
-	case <-h.kick: // this frame contains the changes
+	case <-h.kick: // the signal is not needed any more: this frame contains all changes
 	default:
 	}
 	h.findDifferences(time.Now())
@@ -523,9 +523,9 @@ func (h *hub) findDifferences(now time.Time) {
 	h.since, h.differences = since, found
 }
 
-// next returns the frames that a viewer needs after the frame with the number seen, and the number of
-// the last frame. A new viewer, and a viewer that has missed frames, gets a snapshot. Before the hub
-// has read the cloud, there is no snapshot. Then this viewer gets the state of the connections.
+// next returns the frames that a viewer needs after the frame with the number seen, and the number
+// of the last frame. A new viewer, or a viewer that has missed too many frames, gets a snapshot. If
+// the hub has not read the cloud yet, such a viewer gets only the state of the connections.
 func (h *hub) next(seen uint64) (frames []*frame, last uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// RequestLink asks the console at a URL for a new link, and returns the URL of this link. The caller is
-// the caller of the client's token, who must be allowed to create tokens.
+// RequestLink asks a console for a new link, and returns the URL of this link. The parameter at is
+// the URL of the console. The client's token must permit the creation of tokens.
 func RequestLink(ctx context.Context, cl *client.Client, at string, link CreateLink) (string, error) {
 	u, err := url.Parse(at)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

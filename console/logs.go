@@ -20,7 +20,7 @@ const maxLog = 64 << 10
 // Log is a log file of a lab.
 type Log struct {
 	Name     string              `json:"name"`               // program that writes the log
-	Instance cloudsim.InstanceID `json:"instance,omitempty"` // absent: the program is a component of the lab
+	Instance cloudsim.InstanceID `json:"instance,omitempty"` // absent if the program is a component of the lab
 	Path     string              `json:"path"`
 }
 
@@ -44,9 +44,9 @@ func (c *Console) serveLogs(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, cloudsim.List[Log]{Items: all})
 }
 
-// serveLog answers with the text of a log from the offset in the query, or with the end of the log. The
-// browser repeats the call to follow the log. So a visible log needs no second stream, of which a browser
-// allows only six for each host.
+// serveLog answers with the text of a log from the offset in the query, or with the end of the log.
+// The browser repeats the call to follow the log. A stream for each log would be no alternative,
+// because a browser opens at most six connections to a host.
 func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 	if _, _, ok := c.viewer(w, r); !ok {
 		return
@@ -65,7 +65,7 @@ func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, err)
 		return
 	}
-	for _, l := range all { // only a listed file can be read
+	for _, l := range all { // a caller can read only a file in this list
 		if l.Name != r.PathValue("name") || string(l.Instance) != r.PathValue("instance") {
 			continue
 		}
@@ -82,7 +82,7 @@ func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 
 // readLog reads at most maxLog bytes of the log at path, in complete lines. If after is negative, or if the
 // rest of the log is longer, readLog reads the end of the log. A program on a simulated machine can replace
-// its log, so readLog follows no link that leads out of the log's folder, and reads only a regular file.
+// its log. So readLog follows no link that leads out of the log's folder, and reads only a regular file.
 func readLog(path string, after int64) (LogText, error) {
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {

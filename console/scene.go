@@ -29,7 +29,7 @@ type head struct {
 	Now         time.Time    `json:"now"`  // the machine's time
 	Name        string       `json:"name"`
 	Cloud       Connection   `json:"cloud"`
-	Cluster     *Connection  `json:"cluster,omitempty"` // absent: there is no cluster
+	Cluster     *Connection  `json:"cluster,omitempty"` // absent if there is no cluster
 	Clock       *Clock       `json:"clock,omitempty"`
 	Viewers     int          `json:"viewers"`
 	Logs        bool         `json:"logs,omitempty"` // the console has logs
@@ -37,8 +37,8 @@ type head struct {
 	Differences []Difference `json:"differences"`
 }
 
-// line is one line of the stream. In a snapshot, Put has all objects. In a delta, it has the changed
-// objects.
+// line is one line of the stream. In a snapshot, Put contains all objects. In a delta, Put contains
+// only the changed objects.
 type line struct {
 	head
 	Put    map[string][]json.RawMessage `json:"put,omitempty"` // by kind
@@ -63,17 +63,18 @@ type frame struct {
 	encoded map[encoding][]byte
 }
 
-// encoding selects a form of a frame's line: for viewers with an access, plain or compressed.
+// encoding selects a form of a frame's line: the viewer's access, and plain or compressed text.
 type encoding struct {
 	access access
 	zip    bool
 }
 
-// gzipHeader begins a gzip stream (RFC 1952 section 2.3). The compressed lines of any frames can follow.
+// gzipHeader is the header of a gzip stream (RFC 1952 section 2.3). The results of deflate can
+// follow it.
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
 
-// deflate compresses a text. The result refers only to itself and ends at a whole byte, so that each
-// viewer's stream can contain it at another place.
+// deflate compresses a text. The result is independent of earlier data of a stream and ends at a
+// whole byte. So the streams of all viewers can contain the same result.
 func deflate(text []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := flate.NewWriter(&out, flate.BestSpeed)
@@ -154,7 +155,7 @@ func (c *Console) viewer(w http.ResponseWriter, r *http.Request) (*client.Client
 }
 
 // serveScene streams the scene: a snapshot, and then changes. The stream ends when the viewer's token
-// ends.
+// becomes invalid.
 func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 	as, a, ok := c.viewer(w, r)
 	if !ok {
@@ -176,7 +177,7 @@ func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	if out.zip {
 		if _, err := w.Write(gzipHeader); err != nil {
-			return // the viewer has left
+			return // the viewer has disconnected
 		}
 	}
 	check := time.NewTicker(recheck)
@@ -184,7 +185,7 @@ func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 	for seen := uint64(0); ; {
 		frames, last, changed := c.hub.next(seen)
 		if err := out.send(frames, a); err != nil {
-			return // the viewer has left, or is too slow
+			return // the viewer has disconnected, or is too slow
 		}
 		seen = last
 		select {
@@ -224,7 +225,7 @@ func (s stream) send(frames []*frame, a access) error {
 	return nil
 }
 
-// signedOut tells the viewer that its token has ended.
+// signedOut sends a line which tells the browser that its token is not valid any more.
 func (s stream) signedOut() error {
 	line := []byte(`{"type":"signedOut"}` + "\n")
 	if s.zip {

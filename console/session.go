@@ -20,7 +20,7 @@ import (
 const (
 	codeLife    = 2 * time.Minute // after this time a code is invalid
 	wrongDelay  = time.Second     // delay of the answer to a wrong code
-	maxWrong    = 8               // number of wrong codes that wait at the same time
+	maxWrong    = 8               // number of requests with a wrong code that wait for their answer at the same time
 	maxCodes    = 1000            // number of unused codes
 	defaultTTL  = 12 * time.Hour  // lifetime of a session
 	maxTTL      = 30 * 24 * time.Hour
@@ -32,11 +32,11 @@ const (
 type CreateLink struct {
 	ReadOnly   bool               `json:"readOnly,omitempty"`
 	TTLSeconds int64              `json:"ttlSeconds,omitempty"` // lifetime of the session; 0: 12 hours
-	Project    cloudsim.ProjectID `json:"project,omitempty"`    // absent: the caller's project
+	Project    cloudsim.ProjectID `json:"project,omitempty"`    // absent for the caller's project
 }
 
-// Link is a link with which one browser can sign in. Its code is valid for two minutes and for
-// one use.
+// Link is a link with which one browser can sign in. The link contains a code that is valid for two
+// minutes and for one use.
 type Link struct {
 	Path      string    `json:"path"` // path and fragment of the URL
 	ExpiresAt time.Time `json:"expiresAt"`
@@ -47,7 +47,8 @@ type Session struct {
 	Token string `json:"token"`
 }
 
-// codes contains the unused codes of links, by their SHA-256. The code itself is not kept.
+// codes contains the sessions of unused codes, by the SHA-256 of the code. It does not store the
+// codes.
 type codes struct {
 	mu    sync.Mutex
 	open  map[[32]byte]pending
@@ -90,15 +91,15 @@ func (c *codes) take(code string, now time.Time) (Session, bool) {
 	return p.session, ok && !now.After(p.until)
 }
 
-// createLink makes a token with the rights of the request, and answers with a code for it. The cloud
-// decides whether the caller may make the token.
+// createLink creates a token with the rights of the request, and answers with a code for this
+// token. The cloud decides whether the caller may create the token.
 func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
 	as := c.as(r)
 	if as == nil {
 		refuse(w, cloudsim.Unauthenticated, "the request has no bearer token")
 		return
 	}
-	if _, err := as.WhoAmI(r.Context()); err != nil { // before the body is read
+	if _, err := as.WhoAmI(r.Context()); err != nil { // the console does not read the body of a caller without a valid token
 		refuseError(w, err)
 		return
 	}
@@ -125,8 +126,8 @@ func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusCreated, Link{Path: "/console/#c=" + code, ExpiresAt: now.Add(codeLife)})
 }
 
-// mint makes the token of a session. A session that may write and has no project is an
-// administrator's: only an administrator can change faults and the clock.
+// mint creates the token of a session. A session that may write and has no project gets the role of
+// an administrator, because only an administrator can change faults and the clock.
 func mint(ctx context.Context, as *client.Client, in CreateLink) (string, error) {
 	raw := make([]byte, 4)
 	if _, err := rand.Read(raw); err != nil {
@@ -213,10 +214,10 @@ func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // an error means that the caller has left
+	_ = json.NewEncoder(w).Encode(v) // an error means that the caller has closed the connection
 }
 
-// statuses maps the kinds of errors that the console passes on to statuses. All other kinds are 502.
+// statuses maps error kinds to HTTP statuses. For all other kinds, the console answers with 502.
 var statuses = map[cloudsim.Kind]int{
 	cloudsim.Unauthenticated: http.StatusUnauthorized,
 	cloudsim.Denied:          http.StatusForbidden,
@@ -235,7 +236,7 @@ func refuse(w http.ResponseWriter, kind cloudsim.Kind, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(cloudsim.Problem{ // an error means that the caller has left
+	_ = json.NewEncoder(w).Encode(cloudsim.Problem{ // an error means that the caller has closed the connection
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Kind: kind,
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// KindTraffic is the kind of Traffic in the scene. It is no kind of the cloud's API.
+// KindTraffic is the kind of Traffic in the scene. The cloud's API does not have this kind.
 const KindTraffic = "traffic"
 
 const trafficEvery = time.Second
@@ -31,20 +31,21 @@ type TargetTraffic struct {
 	Rates
 }
 
-// Rates are the connections and bytes per second, the bytes in both directions.
+// Rates are the connections per second, and the bytes per second in both directions.
 type Rates struct {
 	Connections float64 `json:"connections"`
 	Bytes       float64 `json:"bytes"`
 }
 
-// counters are the sums of the counters of a load balancer, which only grow.
+// counters are sums over all listeners and targets of a load balancer. They only grow until the data
+// plane restarts.
 type counters struct {
 	accepted, refused, bytes uint64
 	targets                  map[cloudsim.TargetKey]cloudsim.TargetStats // by instance and address
 }
 
-// pollTraffic reads the counters of all load balancers every second, because they have no events. It puts
-// the differences between two reads into the scene.
+// pollTraffic reads the counters of all load balancers every second, because counters have no
+// events. It puts the differences between two reads into the scene.
 func (h *hub) pollTraffic(ctx context.Context) {
 	last, lastAt := map[cloudsim.LoadBalancerID]counters{}, time.Time{}
 	for ; ctx.Err() == nil; backoff.Sleep(ctx, trafficEvery) {
@@ -115,8 +116,8 @@ func traffic(lb cloudsim.LoadBalancerTraffic, before, now counters, took time.Du
 	return t
 }
 
-// rate returns the growth of a counter per second, rounded to tenths. A smaller value means that the data
-// plane has started the counter again.
+// rate returns the growth of a counter per second, rounded to tenths. If the data plane has
+// restarted, now is smaller than before, and rate returns 0.
 func rate(before, now uint64, took time.Duration) float64 {
 	if now < before || took <= 0 {
 		return 0

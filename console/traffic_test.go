@@ -18,8 +18,9 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 )
 
-// meter counts steady traffic: each second 10 connections and 2,000 bytes, of which one target gets 4
-// connections by two listeners. The counters begin again after a minute.
+// meter simulates the counters of steady traffic: 10 connections and 2,000 bytes each second. One
+// of the targets gets 4 of these connections, through two listeners. The counters return to 0 after
+// a minute.
 type meter struct{ began time.Time }
 
 func (m meter) LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
@@ -36,8 +37,8 @@ func (m meter) LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancer
 	}, true
 }
 
-// The scene has the rates of each load balancer and target. They are the differences of the counters of all
-// load balancers, which the hub reads in one call each second.
+// The scene contains the rates of each load balancer and target. The hub computes the rates from the
+// counters, which it reads each second with one call for all load balancers.
 func TestTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := cloudtest.Start(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Meter = meter{time.Now()} }))
@@ -59,7 +60,7 @@ func TestTraffic(t *testing.T) {
 				{Instance: "i-000002", Active: 1, Rates: console.Rates{Connections: 6, Bytes: 500}},
 			},
 		}}
-		if diff := cmp.Diff(want, trafficIn(t, lines)); diff != "" { // steady traffic is one change
+		if diff := cmp.Diff(want, trafficIn(t, lines)); diff != "" { // the rates of steady traffic do not change, so the stream contains them once
 			t.Errorf("traffic (-want +got):\n%s", diff)
 		}
 		all := trafficIn(t, visit(ctx, c, secretOf(t, cloud), time.Minute)) // the counters begin again in this minute

@@ -1,5 +1,5 @@
-// Package kube watches a cluster for the console. It only reads Nodes, Pods, Services, volume
-// attachments and volumes.
+// Package kube watches a cluster for the console. It reads Nodes, Pods, Services, VolumeAttachments
+// and PersistentVolumes, and does not change the cluster.
 package kube
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// probeEvery is the interval between two checks whether the API server answers.
+// probeEvery is the interval at which Run checks whether the API server answers.
 const probeEvery = 2 * time.Second
 
 // Watcher watches a cluster.
@@ -167,8 +167,8 @@ func (v *view) putPod(p *v1.Pod) {
 
 func (v *view) deletePod(p *v1.Pod) { v.setPod(p.Namespace+"/"+p.Name, "") }
 
-// setPod records the node of a pod and updates the pod counts. An empty node means that the pod uses
-// no node.
+// setPod stores the node of a pod and updates the pod counts of Nodes. An empty node means that the
+// pod runs on no node.
 func (v *view) setPod(pod, node string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
