@@ -3,10 +3,10 @@
 // So permissions, quotas, rate limits, faults, holds and the audit apply to the calls of
 // a dialect as to all other calls.
 //
-// A dialect has no storage of its own. If a resource of the other cloud has a value
-// without a counterpart in this cloud, the dialect stores this value in a label of the
-// resource. Therefore a restarted dialect, or a second process with the same dialect,
-// gives the same answers.
+// A dialect has no storage of its own. If this cloud has no field for a value of the other
+// cloud, the dialect stores this value in a label of the resource. So a dialect gives the
+// same answers after a restart. Two processes that serve the same dialect also give the same
+// answers.
 //
 // The package imports neither the engine nor the store.
 package dialect
@@ -22,15 +22,15 @@ type Dialect struct {
 	Name  string // name in commands and metrics, e.g. "hcloud"
 	Title string // name in texts for users, e.g. "Hetzner Cloud"
 	Calls []Call // all supported calls
-	// Refusals has reasons and next steps for calls that the dialect does not support. The
-	// keys are patterns of http.ServeMux. The server also refuses all other calls, but
-	// without a reason.
+	// Refusals contains reasons and next steps for calls that the dialect does not support.
+	// The keys are patterns of http.ServeMux. If a call is neither in Calls nor in Refusals,
+	// the server refuses the call without a reason.
 	Refusals map[string]string
 	// Select returns the name of the requested call. If Select is nil, the method and the path
 	// of the request determine the call.
 	Select func(*Request) (name string, err error)
 	// Token returns the bearer token for calls to this cloud: the caller's own token, or a
-	// cloudsim.Signature. It returns "" if the request has none.
+	// cloudsim.Signature. It returns "" if the request has no token.
 	Token func(*Request) (string, error)
 	// Write writes the answer of a call in the format of the other cloud. If Write is nil, the
 	// server encodes the body as JSON.
@@ -49,7 +49,8 @@ type Dialect struct {
 	// TokenVariable is the name of the environment variable for the token.
 	TokenVariable string
 	// CredentialsVariable is the name of the environment variable for the path of a
-	// credentials file; see cloudsim.AccessKey. It is "" if the programs use tokens.
+	// credentials file; see cloudsim.AccessKey. It is "" if programs of the other cloud
+	// authenticate with tokens.
 	CredentialsVariable string
 }
 
@@ -96,9 +97,8 @@ func Visible(labels map[string]string) map[string]string {
 	return out
 }
 
-// WithLabels merges two sets of labels. From the existing labels it takes only the labels
-// of dialects, which begin with LabelPrefix. From the labels of the caller it takes all.
-// It returns an Invalid error if the caller sets a label of a dialect.
+// WithLabels returns the labels that a caller has given, and the existing labels that begin
+// with LabelPrefix. It returns an Invalid error if a given label begins with LabelPrefix.
 func WithLabels(given, existing map[string]string) (map[string]string, error) {
 	out := make(map[string]string, len(given)+len(existing))
 	for k, v := range given {

@@ -144,7 +144,8 @@ func TestDroppedReply(t *testing.T) {
 	}
 }
 
-// ID is the inverse of Number. Name returns a valid name, and always the same one.
+// ID is the inverse of Number. Name returns a valid name, and returns the same name for the same
+// argument.
 func TestIDs(t *testing.T) {
 	for id, n := range map[string]int64{"i-000001": 1, "i-00002a": 42, "i-1000000": 1 << 24} {
 		if got := dialect.Number(id); got != n || dialect.ID[string]("i", n) != id {
@@ -203,8 +204,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestSelect proves that a dialect can select the call itself, write its own format, and answer
-// with the cloud's time. An error of the token reaches the caller.
+// TestSelect proves that a dialect can select the call itself and write its own format. The answer
+// contains the cloud's time. The caller gets an error of the function Token.
 func TestSelect(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	cloud := cloudtest.Start(t, cloudtest.WithFrozenClock(at))
@@ -277,8 +278,8 @@ cloudsim_dialect_unsupported_total{dialect="plain",resource="things.undo"} 1
 	}
 }
 
-// TestCodedErrorIsNoInternalError proves that a refused request is not in the log as an error of
-// the dialect, and that its caller gets the text.
+// TestCodedErrorIsNoInternalError proves that the server does not log a refused request as an error
+// of the dialect. The caller gets the text of the error.
 func TestCodedErrorIsNoInternalError(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	secret, err := cloud.Token()

@@ -23,8 +23,8 @@ func Number[S ~string](id S) int64 {
 }
 
 // ID returns the id that consists of a prefix and a number. It is the inverse of Number:
-// for the prefix i and the number 42 it returns i-00002a. The API has no resource with a
-// number below 1.
+// for the prefix i and the number 42 it returns i-00002a. For a negative number it returns
+// the id with the number 0, which no resource has.
 func ID[S ~string](prefix string, n int64) S {
 	return S(fmt.Sprintf("%s-%06x", prefix, max(n, 0)))
 }
@@ -32,13 +32,13 @@ func ID[S ~string](prefix string, n int64) S {
 var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 
 // NameLabel is the label that stores the other cloud's name of a resource. A resource has
-// this label only if this cloud does not allow that name.
+// this label only if this cloud does not allow the other cloud's name.
 const NameLabel = LabelPrefix + "name"
 
-// Name returns the name that a resource has in this cloud. The parameter other is the
-// name in the other cloud. If this cloud allows that name, Name returns it unchanged.
-// Otherwise Name returns a hash of it. The result depends only on the parameter, so a
-// list can find the resource by its name.
+// Name returns the name of a resource in this cloud. The parameter other is the name in
+// the other cloud. If this cloud allows the name other, Name returns it unchanged. If not,
+// Name returns a hash of it. The result depends only on the parameter, so a list call of
+// this cloud can find the resource by its name.
 func Name(other string) string {
 	if nameRE.MatchString(other) {
 		return other

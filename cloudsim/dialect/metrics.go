@@ -42,8 +42,8 @@ func shared(reg prometheus.Registerer, c *prometheus.CounterVec) *prometheus.Cou
 	return c
 }
 
-// maxResources limits the number of resources in the metric of unsupported calls,
-// because callers choose the paths.
+// maxResources limits the number of different resources in the metric of unsupported calls.
+// The metric needs a limit because callers choose the paths of their calls.
 const maxResources = 64
 
 // seen is the set of resources that are in the metric of unsupported calls.

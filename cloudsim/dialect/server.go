@@ -40,8 +40,8 @@ const maxBody = 256 << 10
 type Config struct {
 	URL       string            // URL of the cloud; see client.Client
 	Transport http.RoundTripper // transport to the cloud; nil means http.DefaultTransport
-	// Project is the project of all calls. It is needed only for tokens that belong to no
-	// project.
+	// Project is the project of all calls. Only callers whose tokens belong to no project
+	// need it.
 	Project cloudsim.ProjectID
 	Metrics prometheus.Registerer // nil means no metrics
 }
@@ -50,7 +50,7 @@ type Config struct {
 type Request struct {
 	*http.Request
 	ID    string         // id of the request; the calls to this cloud have the same id
-	Cloud *client.Client // calls this cloud with the caller's token
+	Cloud *client.Client // client of this cloud with the caller's token
 
 	body io.Reader
 	raw  []byte // the body, after ReadBody
@@ -92,8 +92,7 @@ type NotJSON struct{ error }
 
 // Decode decodes a JSON body. It returns NotJSON for a body that is not exactly one JSON
 // value. For an unknown field or a wrong type, it returns an Invalid error with the name
-// of the field. If the body is empty, Decode does not change the value into which it
-// decodes.
+// of the field. If the body is empty, Decode does not change into.
 func Decode(raw []byte, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil
@@ -172,7 +171,7 @@ func New(log *slog.Logger, d Dialect, cfg Config) http.Handler {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, c) })
 	}
 	for pattern := range d.Refusals {
-		s.mux.Handle(pattern, http.NotFoundHandler()) // only for ServeHTTP, which looks for the pattern
+		s.mux.Handle(pattern, http.NotFoundHandler()) // ServeHTTP uses only the pattern, never this handler
 	}
 	return s
 }
@@ -202,8 +201,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}})
 }
 
-// selected returns the call that the dialect's function Select selects. If this function fails,
-// or if the dialect does not support the call, the result returns the error.
+// selected returns the call that the dialect's function Select selects. If Select fails, or if
+// the dialect does not support the call, selected returns a call that fails with the error.
 func (s *server) selected(r *Request) Call {
 	name, err := s.dialect.Select(r)
 	if err != nil {
@@ -225,8 +224,8 @@ func (s *server) selected(r *Request) Call {
 var resourceRE = regexp.MustCompile(`^[a-z_]{1,32}$`)
 
 // resource returns the resource in a path, for the metric of unsupported calls. It
-// returns "other" if the path contains no resource, or a new resource beyond
-// maxResources.
+// returns "other" if the path contains no resource. It also returns "other" for a new
+// resource if the metric already contains maxResources resources.
 func (s *server) resource(path string) string {
 	for elem := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 		if resourceRE.MatchString(elem) && s.metrics.admit(elem) {
@@ -289,7 +288,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 	to := &transport{next: s.cfg.Transport, id: req.ID, call: s.dialect.Name + "." + c.Name}
 	status, body, err := s.do(req, to, c) //nolint:contextcheck // req has the context
 	if to.date != "" {
-		w.Header().Set("Date", to.date) // programs that sign requests correct their clocks with this header
+		w.Header().Set("Date", to.date) // clients that sign requests correct their time with this header
 	}
 	if err != nil && to.dropped {
 		// The cloud closed the connection, e.g. because of a fault. The caller of the dialect

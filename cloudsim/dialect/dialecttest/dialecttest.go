@@ -53,8 +53,8 @@ type Pair struct {
 	Ours, Theirs func() error
 }
 
-// Compare measures the pairs. It fails if a call through the dialect takes more than Most times
-// as long as the call to the cloud.
+// Compare measures the calls of each pair. The benchmark fails if the ratio of the duration through
+// the dialect to the duration of the direct call exceeds Most.
 func Compare(b *testing.B, pairs []Pair) {
 	b.Helper()
 	for _, p := range pairs {
@@ -75,8 +75,8 @@ func Compare(b *testing.B, pairs []Pair) {
 	}
 }
 
-// medians returns the median durations of n calls of each function. It calls the functions in
-// turn, so that other load on the machine affects both.
+// medians returns the median durations of n calls of p.Ours and of p.Theirs. It calls them in turn,
+// so that other load on the machine affects both functions.
 func (p Pair) medians(b *testing.B, n int) (ours, theirs time.Duration) {
 	b.Helper()
 	all := [2][]time.Duration{}
