@@ -63,8 +63,9 @@ func actionOf(o cloudsim.Operation) action {
 }
 
 // begun returns the action for the last operation of a resource. The parameter busy
-// reports whether this operation still runs. If it does not run, the action is
-// successful. This also applies to a call that changed nothing and started no operation.
+// reports whether this operation still runs. If the operation does not run any more, the
+// action is successful. A call that changes nothing starts no operation, and also gets a
+// successful action.
 func begun(m cloudsim.Meta, command string, busy bool, of ...resource) action {
 	a := action{ID: dialect.Number(m.Operation), Command: command, Status: "running", Started: m.UpdatedAt, Resources: of}
 	if !busy {

@@ -15,7 +15,8 @@ func locationOf(zone, region string) location {
 	return location{ID: idOf(zone), Name: zone, Description: zone + " in " + region, Country: "DE", City: zone, NetworkZone: region}
 }
 
-// datacenterSuffix follows the name of a location in the name of its only datacenter.
+// datacenterSuffix is the last part of a datacenter's name. The first part is the name of
+// the location. Each location has one datacenter.
 const datacenterSuffix = "-dc1"
 
 // datacenterOf returns the datacenter of a zone. Hetzner's newer API has no datacenters,
@@ -119,8 +120,8 @@ func datacenters(r *dialect.Request) ([]datacenter, error) {
 	return out, err
 }
 
-// serverTypeOf returns the server type of an instance type. The disk of a server has no
-// size in this cloud, so the field disk is 0.
+// serverTypeOf returns the server type of an instance type. An instance type of this cloud
+// has no disk size, so the field disk is 0.
 func serverTypeOf(t cloudsim.InstanceType) serverType {
 	return serverType{
 		ID: idOf(t.Name), Name: t.Name, Description: t.Name, Category: "Shared vCPU", Cores: t.CPUs, Memory: float64(t.MemoryMiB) / 1024,

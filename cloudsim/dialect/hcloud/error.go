@@ -32,7 +32,7 @@ func coded(code, msg string) error {
 	return dialect.CodedError{Failure: dialect.Failure{Status: http.StatusUnprocessableEntity, Code: code}, Msg: msg}
 }
 
-// errUnknown is the error of a request that refers to a resource that does not exist.
+// errUnknown is the error of a request with a reference to a missing resource.
 func errUnknown(field string, reference any) error {
 	return cloudsim.InvalidField(field, fmt.Sprintf("names %.80q, which does not exist", fmt.Sprint(reference)))
 }

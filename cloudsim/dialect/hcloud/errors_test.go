@@ -202,8 +202,8 @@ func TestNamesAndRoles(t *testing.T) {
 	fails(t, err, sdk.ErrorCodeForbidden)
 }
 
-// While an action runs, a resource is locked. The status of the action is running until
-// its operation is over.
+// While an action runs on a resource, the resource is locked. An action has the status
+// running until its operation is over.
 func TestLocked(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic), cloudtest.WithFrozenClock(time.Time{}))
@@ -254,8 +254,8 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// A fault rule can match the call of the dialect. A rate limit and a lost reply reach the
-// caller.
+// A fault can match the name of a dialect's call. The caller gets the error of a rate
+// limit. If the cloud loses a reply, the caller gets no reply.
 func TestFaults(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

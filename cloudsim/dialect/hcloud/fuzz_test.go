@@ -64,8 +64,8 @@ func FuzzStatusCodes(f *testing.F) {
 	})
 }
 
-// FuzzSelector proves that the parser of selectors does not panic. The labels for the
-// selection by the cloud contain no empty key.
+// FuzzSelector proves that parseSelector does not panic, and that its result equal contains
+// no empty key.
 func FuzzSelector(f *testing.F) {
 	for _, s := range []string{"a", "a=b", "a==b,c!=d", "a in (b,c),!d", "a>1", "a=b,a=c", "=", "a in ("} {
 		f.Add(s, "a", "b")
@@ -121,7 +121,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzQuery parses any query and takes a page of a list. The page is in the list.
+// FuzzQuery parses any query, and proves that its page is a part of the list.
 func FuzzQuery(f *testing.F) {
 	for _, s := range []string{"page=2&per_page=3", "page=9223372036854775807", "per_page=0", "sort=name:desc&sort=id", "label_selector=a%3Db", "page=x"} {
 		f.Add(s)

@@ -3,10 +3,9 @@
 // follow https://docs.hetzner.cloud.
 //
 // The package refuses features that this cloud does not have, such as load balancers that
-// decode HTTP. It never accepts a feature without the effect of this feature. The
-// exceptions are values that only describe a resource, such as the algorithm of a load
-// balancer. The package also accepts the image and the SSH keys of a server, because
-// clients cannot create a server without them.
+// decode HTTP. It accepts a value without an effect only if the value describes a resource,
+// such as the algorithm of a load balancer. The package also accepts the image and the SSH
+// keys of a new server, which have no effect, because clients send these values.
 package hcloud
 
 import (
@@ -57,8 +56,8 @@ func bearer(r *dialect.Request) string {
 	return strings.TrimSpace(secret)
 }
 
-// target returns the number in the path of a request. It returns NotFound if the path has
-// no valid number, because each id is a number of at least 1.
+// target returns the id in the path of a request. It returns NotFound if the path does not
+// contain a number of at least 1.
 func target(r *dialect.Request) (int64, error) {
 	n, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil || n < 1 {
@@ -67,8 +66,7 @@ func target(r *dialect.Request) (int64, error) {
 	return n, nil
 }
 
-// id returns this cloud's id of a resource. The path of the request contains the number
-// of the id.
+// id returns this cloud's id of the resource in the path of a request.
 func id[S ~string](r *dialect.Request, prefix string) (S, error) {
 	n, err := target(r)
 	if err != nil {
@@ -92,9 +90,9 @@ const (
 const maxName = 128
 
 // newName returns the name and the labels that a new resource gets in this cloud. The
-// label labelRequest differs for each request. So the cloud refuses to create a second
-// resource with the same name. Without this label, the cloud would return the existing
-// resource.
+// value of the label labelRequest differs for each request. So the cloud refuses to create
+// a second resource with the same name. Without this label, the cloud would return the
+// existing resource instead of an error.
 func newName(r *dialect.Request, name string, labels *map[string]string) (string, map[string]string, error) {
 	var given map[string]string
 	if labels != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A list returns each server once and in order for each page size. This is also true if
-// the dialect has no entry for the page in its cache.
+// For each page size, the pages of a list contain each server once and in order. This is
+// also true for a page without an entry in the dialect's cache.
 func TestPages(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

@@ -32,8 +32,8 @@ var algorithms = []string{defaultAlgorithm, "least_connections"}
 // loadBalancerBusy reports whether an action runs on a load balancer.
 func loadBalancerBusy(l cloudsim.LoadBalancer) bool { return l.State != cloudsim.LoadBalancerActive }
 
-// typeOf returns the type of a load balancer. A load balancer that no caller of this
-// dialect created has the largest type.
+// typeOf returns the type of a load balancer. A load balancer without the label labelType has
+// the largest type. Callers that do not use this dialect create such load balancers.
 func typeOf(l cloudsim.LoadBalancer) loadBalancerType {
 	if t, ok := findLoadBalancerType(idOrName{name: l.Labels[labelType]}); ok {
 		return t
@@ -125,8 +125,8 @@ func (a *api) createLoadBalancer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	// Hetzner's load balancers have an IPv6 address. A cloud without IPv6 refuses such a
-	// request as invalid.
+	// Hetzner's load balancers have an IPv6 address. A cloud without IPv6 refuses a request
+	// for an IPv6 address as invalid.
 	req.Families = []cloudsim.IPFamily{cloudsim.IPv4, cloudsim.IPv6}
 	l, err := r.Cloud.CreateLoadBalancer(r.Context(), req)
 	if errors.Is(err, cloudsim.Invalid) {
@@ -306,8 +306,8 @@ func loadBalancerAction(l cloudsim.LoadBalancer, command string) action {
 }
 
 // loadBalancerCall returns a call that changes a load balancer and answers with an
-// action. The call decodes the body into a value of type T. While an action runs, the
-// call answers with the status 423.
+// action. The call decodes the body into a value of type T. While another action runs on
+// the load balancer, the call answers with the status 423.
 func loadBalancerCall[T any](command string, fn func(*dialect.Request, *cloudsim.LoadBalancer, T) error) call {
 	return func(r *dialect.Request) (int, any, error) {
 		l, err := findLoadBalancer(r)

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelGateway is the label with the gateway of a route. The gateway is the address of
-// the next hop. The label still exists after the deletion of the next hop.
+// labelGateway is the label with the gateway of a route, which is the address of the next
+// hop. After the deletion of the next hop, only this label contains the address.
 const labelGateway = dialect.LabelPrefix + "gateway"
 
 // parts holds the resources that belong to networks.

@@ -10,16 +10,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// placementGroups is the kind of placement groups. Each instance of this cloud is a machine
-// of its own, so the servers of a group always run on different machines.
+// placementGroups is the kind of placement groups. Each instance of this cloud is a separate
+// machine, so the servers of a group always run on different machines.
 var placementGroups = recordKind[placementGroup]{kind: "hcloud-placement-group", one: "placement_group", show: showPlacementGroups}
 
-// labelPlacementGroup is the label with the placement group of a server: the id of the
-// record.
+// labelPlacementGroup is the label with the placement group of a server. The value is the id
+// of the group's record.
 const labelPlacementGroup = dialect.LabelPrefix + "placement-group"
 
-// maxMembers is the maximum number of servers in a placement group. Requests at the same
-// time can exceed this limit.
+// maxMembers is the maximum number of servers in a placement group. Concurrent requests can
+// exceed this limit.
 const maxMembers = 10
 
 // spread is the only type of placement groups in Hetzner's API.

@@ -11,11 +11,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A resource that this cloud does not have, such as an SSH key, is stored in a record. The
-// record has the labels of the resource. The document of the record has all values that
-// this cloud does not interpret.
+// This file stores resources that this cloud does not have, such as SSH keys, in records. A
+// record has the labels of the resource. The document of the record contains the values
+// that this cloud does not interpret.
 
-// recordKind is a kind of resources that are stored in records. T is the type of such a
+// recordKind is a kind of resources that the dialect stores in records. T is the type of a
 // resource in Hetzner's format.
 type recordKind[T any] struct {
 	kind string // kind of the records

@@ -17,7 +17,7 @@ const (
 	createdKey = "My Key"
 )
 
-// recordCalls makes the calls for resources that are stored in records.
+// recordCalls makes the calls for resources that the dialect stores in records.
 func recordCalls(t *testing.T, w *world) {
 	sshKeyCalls(t, w)
 	placementGroupCalls(t, w)

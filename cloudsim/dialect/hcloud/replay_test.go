@@ -8,8 +8,8 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// TestAutoscalerCalls makes the calls of the cluster autoscaler's Hetzner provider, in
-// its order: start, a larger node group, a smaller node group.
+// TestAutoscalerCalls makes the calls of the cluster autoscaler's Hetzner provider, in the
+// order of this provider. The provider starts, and then makes a node group larger and smaller.
 func TestAutoscalerCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -61,8 +61,9 @@ func TestAutoscalerCalls(t *testing.T) {
 	}
 }
 
-// TestTerraformCalls makes the calls of Terraform's provider that create, read, change and
-// delete its basic resources, in its order. TestEachCall checks the results of the calls.
+// TestTerraformCalls makes the calls with which Terraform's provider creates, reads, changes
+// and deletes basic resources, in the same order. TestEachCall checks the results of the
+// calls.
 func TestTerraformCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

@@ -15,7 +15,7 @@ import (
 )
 
 // serverStatus maps the states of an instance to Hetzner's statuses. Hetzner has no
-// status for a reboot, so a server that reboots is running.
+// status for a reboot, so a server has the status running during a reboot.
 var serverStatus = map[cloudsim.InstanceState]string{
 	cloudsim.InstanceProvisioning: "initializing", cloudsim.InstanceRunning: "running", cloudsim.InstanceStopping: "stopping",
 	cloudsim.InstanceStopped: "off", cloudsim.InstanceStarting: "starting", cloudsim.InstanceRebooting: "running",
@@ -72,8 +72,8 @@ func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, gro
 
 func statusOfServer(i cloudsim.Instance) string { return serverStatus[i.State] }
 
-// servers returns the servers of instances. A page has at most maxPerPage instances, which
-// is below cloudsim.MaxInstancesInFilter.
+// servers returns the servers of the instances of one page. The number of instances must not
+// exceed cloudsim.MaxInstancesInFilter, and maxPerPage is lower than this limit.
 func (a *api) servers(r *dialect.Request, all []cloudsim.Instance) ([]server, error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -104,7 +104,7 @@ func (a *api) servers(r *dialect.Request, all []cloudsim.Instance) ([]server, er
 	for _, i := range all {
 		t, ok := types[i.Type]
 		if !ok {
-			t.Name = i.Type // a type that is newer than the cached types
+			t.Name = i.Type // the cache does not contain this new type yet
 		}
 		out = append(out, serverOf(i, t, volumes[i.ID], groups[i.Labels[labelPlacementGroup]]))
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A target with use_private_ip is stored as a target with the field IP. The load balancer
-// connects to the internal address of the instance, with or without use_private_ip.
+// The dialect stores a target with use_private_ip as a target with the field IP. The load
+// balancer always connects to the internal address of the instance, also without
+// use_private_ip.
 
 // healthOf maps the health of a target to Hetzner's statuses.
 var healthOf = map[cloudsim.TargetHealth]string{

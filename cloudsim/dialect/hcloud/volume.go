@@ -109,8 +109,7 @@ func (a *api) createVolume(r *dialect.Request) (int, any, error) {
 	return http.StatusCreated, map[string]any{"volume": volumeOf(d), "action": made, "next_actions": next}, nil
 }
 
-// newVolume returns the request for a new disk. The function preferredType chooses the
-// type of the disk.
+// newVolume returns the request for a new disk of the type that preferredType chooses.
 func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (req cloudsim.CreateDisk, err error) {
 	req.SizeGiB = c.Size
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
@@ -199,8 +198,8 @@ func volumeAction(d cloudsim.Disk, command string) action {
 }
 
 // volumeCall returns a call that changes a disk and answers with an action. The call
-// decodes the body into a value of type T. While an action runs, the call answers with
-// the status 423.
+// decodes the body into a value of type T. While another action runs on the disk, the call
+// answers with the status 423.
 func volumeCall[T any](command string, fn func(*dialect.Request, cloudsim.Disk, T) (cloudsim.Disk, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		d, err := findVolume(r)
