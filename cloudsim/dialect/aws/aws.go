@@ -4,8 +4,8 @@
 //
 // Each request must have a signature of AWS Signature Version 4 in the header Authorization.
 // The cloud verifies the signature, because the package does not have the secrets of access
-// keys. The package refuses parameters and filters that it does not know, and never accepts a
-// feature without the effect of this feature.
+// keys. The package refuses parameters and filters that it does not support. So it never
+// ignores a feature that a request asks for.
 package aws
 
 import (
@@ -54,7 +54,7 @@ var services = map[string]service{
 	"2015-12-01": {"elbv2", "elasticloadbalancing", "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/"},
 }
 
-// serviceOf returns the service of a request. It returns EC2 if the version is unknown.
+// serviceOf returns the service of a request. If the parameter Version is unknown, it returns EC2.
 func serviceOf(r *dialect.Request) service {
 	if s, ok := services[r.Form.Get("Version")]; ok {
 		return s

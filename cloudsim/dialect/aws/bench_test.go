@@ -19,9 +19,9 @@ import (
 )
 
 // BenchmarkDialect measures the answers of the dialect to signed requests, and the same calls
-// directly to the cloud. It does not measure the time in which a client decodes XML. It fails if
-// an answer of the dialect takes more than twice as long as the direct call. For a list of 1,000
-// instances, the limit is three times.
+// directly to the cloud. It does not measure the time that a client needs to decode XML. It fails
+// if an answer of the dialect takes more than twice as long as the direct call. For a list of
+// 1,000 instances, it fails if the answer takes more than three times as long.
 func BenchmarkDialect(b *testing.B) {
 	ctx := context.Background()
 	api := dialecttest.NewInProcess()

@@ -69,7 +69,7 @@ type ec2Error struct {
 	ID      string `xml:"RequestID"`
 }
 
-// queryError is the body of an error of the other services.
+// queryError is the body of an error of all services except EC2.
 type queryError struct {
 	Type    string `xml:"Error>Type"`
 	Code    string `xml:"Error>Code"`

@@ -175,8 +175,8 @@ type describeInstancesAnswer struct {
 	Next         string             `xml:"nextToken,omitempty"`
 }
 
-// reservation is the result of one request for instances in EC2. Here each instance has a
-// reservation of its own.
+// reservation is the result of one request for instances in EC2. In this dialect, each
+// reservation contains one instance.
 type reservation struct {
 	ID        string          `xml:"reservationId"`
 	Owner     string          `xml:"ownerId"`
@@ -201,8 +201,7 @@ type topologyAnswer struct {
 	Instances items[struct{}] `xml:"instanceSet"`
 }
 
-// describeTopology returns no topology. EC2 also does this for instance types without a
-// topology.
+// describeTopology returns an empty list, as EC2 does for instance types without a topology.
 func describeTopology(q *query) (any, error) {
 	_, _, err := list(q, instances, nil)
 	return &topologyAnswer{}, err

@@ -10,10 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// list returns the resources of a list call: the resources with the given ids, or one page of
-// all resources that match the filters. The result next is the token of the next page, or "".
-// The function named in reports whether a resource belongs to the region of the call; nil means
-// that all do.
+// list returns the resources of a list call that match the filters. If the call contains ids, list
+// returns only the resources with these ids. If not, it returns one page of all resources. The
+// result next is the token of the next page, or "" for the last page.
+// The parameter in is a function that reports whether a resource belongs to the region of the
+// call. If in is nil, all resources belong to the region.
 func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T, next string, err error) {
 	ids, filters, p := q.list(k.param), q.filters(), q.page()
 	if err := q.end(); err != nil {
@@ -61,8 +62,8 @@ func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T,
 	}
 }
 
-// byIDs reads the resources with these ids. It returns the error NotFound of this kind if one
-// of them does not exist in the region.
+// byIDs reads the resources with these ids. If one of the resources does not exist in the
+// region, byIDs returns k.notFound.
 func byIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bool) (found []T, err error) {
 	seen := map[I]bool{}
 	for _, id := range ids {
@@ -117,7 +118,7 @@ func (n names) has(name string) bool {
 	return false
 }
 
-// missing returns an error if no resource has one of the names.
+// missing returns an error for the first name that no resource has.
 func (n names) missing(code, one string) error {
 	for _, name := range slices.Sorted(maps.Keys(n)) {
 		if !n[name] {

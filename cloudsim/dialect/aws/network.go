@@ -45,7 +45,7 @@ var vpcs = kind[cloudsim.Network, cloudsim.NetworkID]{
 	},
 }
 
-// describeVPCs lists the networks. A network belongs to no region, so each region has it.
+// describeVPCs lists all networks in each region, because a network belongs to no region.
 func describeVPCs(q *query) (any, error) {
 	found, next, err := list(q, vpcs, nil)
 	if err != nil {
@@ -107,8 +107,8 @@ func describeSubnets(q *query) (any, error) {
 	return out, nil
 }
 
-// size returns the number of addresses that a range has for instances. The cloud does not
-// count the used addresses.
+// size returns how many addresses of a range instances can use. It does not subtract used
+// addresses, because the cloud does not count them.
 func size(cidr string) int {
 	p, err := netip.ParsePrefix(cidr)
 	if err != nil || p.Bits() > 30 {

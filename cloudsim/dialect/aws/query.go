@@ -17,8 +17,9 @@ import (
 )
 
 // query decodes the parameters of a request. Each method removes the parameters that it
-// returns. So the method end can refuse the parameters that the call does not know. A method
-// that finds an invalid value stores an error, and the method end returns this error.
+// returns from the field left. So the method end can refuse the remaining parameters, which the
+// call does not support. A method that finds an invalid value stores an error, and the method
+// end returns this error.
 type query struct {
 	*dialect.Request
 	left map[string]string // the parameters that no method has returned
@@ -132,8 +133,8 @@ func pattern(value string) *regexp.Regexp {
 	return regexp.MustCompile(b.String())
 }
 
-// literal returns the only value of a filter, and whether it is a name without special
-// characters.
+// literal returns the first value of a filter. It also reports whether this value is the only
+// one and contains no special characters.
 func (f filter) literal() (string, bool) {
 	return f.values[0], len(f.values) == 1 && !strings.ContainsAny(f.values[0], `*?\`)
 }
@@ -167,8 +168,8 @@ var tokenRE = regexp.MustCompile(`^[-a-z0-9]{1,128}$`)
 
 func nextToken(id string) string { return base64.RawURLEncoding.EncodeToString([]byte(id)) }
 
-// end returns the first error of a parameter. If all parameters are valid, it refuses unknown
-// parameters, and answers a dry run.
+// end returns the first error of a parameter. If all parameters are valid, it returns an error
+// for an unknown parameter, or the result of dryRun if the request is a dry run.
 func (q *query) end() error {
 	dry := q.flag("DryRun")
 	if q.err != nil {
@@ -203,20 +204,21 @@ func (q *query) region() string {
 type kind[T any, I ~string] struct {
 	one    string // name in errors, e.g. "instance"
 	param  string // list parameter with AWS's ids, e.g. "InstanceId"
-	prefix string // of AWS's ids
-	code   string // of errors about ids, e.g. "InvalidInstanceID"
+	prefix string // prefix of AWS's ids
+	code   string // first part of the codes of errors about ids, e.g. "InvalidInstanceID"
 	own    string // prefix of this cloud's ids
 	named  string // filter whose values are names of this cloud; "" for none
 	get    func(*client.Client, context.Context, I) (T, error)
 	all    func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
 	meta   func(T) cloudsim.Meta
 	id     func(T) string // id in this cloud
-	// values contains the values of a resource for each filter, without tags.
+	// values maps the name of each filter to a function that returns the values of a resource.
+	// It does not contain the filters for tags.
 	values map[string]func(T) []string
 }
 
-// ownID returns this cloud's id for an id of AWS. It returns the error Malformed of this kind
-// for an id of another form.
+// ownID returns this cloud's id for an id of AWS. For an id of another form, it returns an error
+// with the code k.code and the suffix .Malformed.
 func (k kind[T, I]) ownID(id string) (I, error) {
 	n, ok := number(k.prefix, id)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestSignature proves that the dialect accepts only a valid signature that covers the request,
-// and answers with AWS's error otherwise.
+// TestSignature proves that the dialect accepts only a valid signature that covers the request.
+// For other signatures, it answers with AWS's error.
 func TestSignature(t *testing.T) {
 	w := start(t)
 	auth := func(old, new string) func(*http.Request) {

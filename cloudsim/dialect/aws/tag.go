@@ -47,8 +47,8 @@ func createTags(q *query) (any, error) {
 	})
 }
 
-// deleteTags removes tags. If the request has the value of a tag, the tag is removed only if it
-// has this value. Without tags in the request, all tags are removed.
+// deleteTags removes tags. If the request contains a value for a tag, deleteTags removes the tag
+// only if the tag has this value. If the request contains no tags, deleteTags removes all tags.
 func deleteTags(q *query) (any, error) {
 	return changeTags(q, func(labels map[string]string, all []tagParameter) {
 		if len(all) == 0 {

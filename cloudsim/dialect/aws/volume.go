@@ -35,8 +35,8 @@ type describeVolumesAnswer struct {
 	Next    string        `xml:"nextToken,omitempty"`
 }
 
-// volumeStates maps the states of a disk to EC2's states. If a disk has an attachment, its
-// state in EC2 is in-use.
+// volumeStates maps some states of a disk to EC2's states. In all other states, a disk with an
+// attachment has EC2's state in-use, and a disk without an attachment has the state available.
 var volumeStates = map[cloudsim.DiskState]string{
 	cloudsim.DiskCreating: "creating", cloudsim.DiskCopying: "creating", cloudsim.DiskFailed: "error",
 	cloudsim.DiskDeleting: "deleting", cloudsim.DiskDeleted: "deleted",

@@ -18,8 +18,8 @@ type ec2Answer struct {
 
 func (a *ec2Answer) identify(id string) { a.ID = id }
 
-// write writes an answer in the format of the requested service. The body must be of the type
-// identified.
+// write writes an answer in the format of the requested service. If the body implements
+// identified, the answer contains the id of the request.
 func write(w http.ResponseWriter, r *dialect.Request, status int, body any) {
 	if i, ok := body.(identified); ok {
 		i.identify(r.ID)

@@ -1,4 +1,4 @@
-// Package interop tests the AWS dialect with AWS's SDK. It is a module of its own, so that the
+// Package interop tests the AWS dialect with AWS's SDK. It is a separate module, so that the
 // main module does not need the SDK.
 package interop
 
