@@ -192,8 +192,8 @@ func (c *Connection) Run(fn func(ctx context.Context, cl *client.Client, args []
 	}
 }
 
-// Advise adds advice for the user to a connection error and to the error for a missing token. It
-// returns any other error unchanged.
+// Advise adds advice for the user to a connection error, to an error about the cloud's certificate,
+// and to the error for a missing token. It returns any other error unchanged.
 func Advise(cl *client.Client, err error) error {
 	var dial *net.OpError
 	var unknown x509.UnknownAuthorityError
@@ -214,8 +214,8 @@ func Advise(cl *client.Client, err error) error {
 // CompletionTimeout is the longest time for a shell completion.
 const CompletionTimeout = 2 * time.Second
 
-// Complete returns a shell completion. It completes the names that the function list returns,
-// without the names that the command line already contains.
+// Complete returns a shell completion for the names that the function list returns. It omits names
+// that the command line already contains.
 func (c *Connection) Complete(list func(context.Context, *client.Client) ([]Candidate, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), CompletionTimeout)

@@ -25,7 +25,7 @@ const (
 	FormatTable format = "table"
 	FormatWide  format = "wide" // a table with all columns
 	FormatJSON  format = "json" // the objects of the API; a list of objects is an array
-	FormatYAML  format = "yaml" // the same content as JSON, in YAML
+	FormatYAML  format = "yaml" // the content of FormatJSON, in YAML
 	FormatName  format = "name" // one id per line
 )
 
@@ -156,9 +156,8 @@ func (p Printer[T]) Rows(things []T) [][]string {
 	return rows
 }
 
-// Table writes rows with aligned columns. A caller may call Print many times. The columns of
-// later rows have at least the width of the columns of earlier rows. If a later cell is longer,
-// its column becomes wider.
+// Table writes rows with aligned columns. A caller may call Print many times. A column keeps its
+// width in later rows. If a later cell is longer, its column becomes wider.
 type Table struct {
 	w      io.Writer
 	head   []string // Print prints it once, before the first rows
@@ -225,7 +224,7 @@ func labelCell(labels map[string]string) string {
 	return strings.Join(words, ",")
 }
 
-// MetaColumns returns the last columns of a table, which are equal for all kinds.
+// MetaColumns returns the last columns of a table. The tables of all kinds have these columns.
 func MetaColumns[T cloudsim.Resource]() []Column[T] {
 	return []Column[T]{
 		{Head: "AGE", Cell: func(t T) string { return Age(t.Head().CreatedAt) }},

@@ -71,8 +71,8 @@ func newInstanceTypesCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// theOnly returns the parameter given if this parameter is not empty. Otherwise it returns the
-// name of the only resource of this kind.
+// theOnly returns the parameter given. If given is empty, theOnly returns the name of the only
+// resource of this kind.
 func (k kind[T, ID]) theOnly(ctx context.Context, cl *client.Client, flag, given string) (string, error) {
 	if given != "" {
 		return given, nil

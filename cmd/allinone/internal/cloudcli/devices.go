@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// newReportDevicesCommand returns the command with which a script can be the hypervisor of an
-// instance.
+// newReportDevicesCommand returns a command that reports devices in place of an instance's
+// hypervisor.
 func newReportDevicesCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	var failed []string

@@ -34,7 +34,7 @@ type eventObject struct {
 
 func objectOf(e cloudsim.Event) eventObject {
 	var o eventObject
-	_ = json.Unmarshal(e.Object, &o) // the table shows a field that cannot be read as missing
+	_ = json.Unmarshal(e.Object, &o) // the table shows an invalid field like a missing field
 	return o
 }
 
@@ -76,7 +76,7 @@ prints new events until you interrupt it.`,
 			}
 			if watching {
 				if err := cl.Ready(ctx); err != nil {
-					return err // if no cloud runs when the command starts, the command must fail; follow would wait for the cloud
+					return err // the command fails if no cloud runs at its start, but the function follow would wait for a cloud
 				}
 				s := newStream(p, func(e cloudsim.Event) any { return e })
 				return follow(ctx, c, cl, where, func(e cloudsim.Event) error { return s.changes([]cloudsim.Event{e}) })

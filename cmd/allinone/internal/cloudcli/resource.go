@@ -34,8 +34,8 @@ type kind[T cloudsim.Resource, ID ~string] struct {
 
 	id    func(T) string
 	state func(T) string // nil if the kind has no state
-	// columns are the columns of only this kind. In a table they come before MetaColumns, the
-	// columns that all kinds have.
+	// columns are the columns that only this kind has. In a table they come before the columns of
+	// cli.MetaColumns, which all kinds have.
 	columns []cli.Column[T]
 
 	get  func(*client.Client, context.Context, ID) (T, error)

@@ -110,9 +110,9 @@ stdout, or writes it to a new file that only you can read.`,
 }
 
 // createInto creates a resource with a secret, and writes the text that create returns into a new
-// file at path. It creates the file before the resource. Otherwise the cloud could create the
-// resource, and the command could then fail to write the secret. If the cloud does not create the
-// resource, createInto removes the file. The parameter flag is the name of the flag with the path.
+// file at path. It creates the file before the resource. In the reverse order, the command could
+// fail to write the secret of the new resource. If the cloud does not create the resource,
+// createInto removes the file. The parameter flag is the name of the flag with the path.
 func createInto[T cloudsim.Resource](flag, path string, create func() (T, string, error)) (v T, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

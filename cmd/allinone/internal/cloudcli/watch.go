@@ -21,8 +21,8 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// follow watches the cloud and calls handle for every event after o.Since. It returns in the same
-// cases as keepWatching. It continues after the last event, so it omits no events.
+// follow watches the cloud and calls handle for every event after o.Since. After an outage, it
+// continues after the last event, so it omits no events. It returns the result of keepWatching.
 func follow(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsim.WatchOptions, handle func(cloudsim.Event) error) error {
 	return keepWatching(ctx, c, func() iter.Seq2[cloudsim.Event, error] { return cl.Watch(ctx, o) }, func(ev cloudsim.Event) error {
 		o.Since = ev.Rev
@@ -77,10 +77,10 @@ type listWatch[T cloudsim.Resource, ID ~string] struct {
 	kind  kind[T, ID]
 	where cloudsim.ListOptions
 	print func([]change[T]) error
-	// seen contains the resources that listWatch has printed, by id. With seen, listWatch omits
-	// an event if it has already printed the same or a later revision of the resource. If a
-	// resource in seen no longer matches the filters, listWatch prints this change and removes
-	// the resource from seen.
+	// seen contains the resources that listWatch has printed, by id. listWatch omits an event if
+	// seen contains the event's revision or a later revision of the resource. If a resource in
+	// seen no longer matches the filters, listWatch prints this change and removes the resource
+	// from seen.
 	seen map[string]T
 }
 

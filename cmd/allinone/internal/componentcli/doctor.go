@@ -116,8 +116,8 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 }
 
 // passesOver returns the reason why the kubelet would not run a provider although one of its
-// patterns matches the image. If the kubelet would run the provider, the result is "". The result
-// is also "" if the user described no pod with a flag and the doctor does not run the plugin.
+// patterns matches the image. It returns "" if the kubelet would run the provider. It also returns
+// "" if no flag describes the pod or gives the folder of the plugin.
 func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string]string) string {
 	t := p.TokenAttributes
 	if t == nil || d.binDir == "" && d.account == "" && len(annotations) == 0 {

@@ -51,7 +51,7 @@ The command does not find a load balancer without a machine.`,
 	return cmd
 }
 
-// cleanup completes c and deletes the objects.
+// cleanup sets the driver and the API server of c, and deletes the objects of the run.
 func (f *driverFlags) cleanup(ctx context.Context, c conform.CleanupConfig, kubeconfig string) (err error) {
 	if c.Driver, err = f.open(); err != nil {
 		return err

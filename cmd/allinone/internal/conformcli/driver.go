@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// These are the values of the flag --driver, and the beginning of a value with a command.
+// Values of the flag --driver. A command follows driverExec.
 const (
 	driverCloudsim = "cloudsim"
 	driverFake     = "fake"
@@ -26,7 +26,8 @@ const (
 	driverExec     = "exec:"
 )
 
-// annotationPrefix begins the annotations of Services for the CCM of this project.
+// annotationPrefix is the first part of the annotations with which Services configure this
+// project's CCM.
 const annotationPrefix = "cloudsim.dev/load-balancer-"
 
 // driverFlags contains the flags that choose a driver.
@@ -66,7 +67,7 @@ func (f *driverFlags) check() error {
 	return nil
 }
 
-// open returns the driver. It must not be the driver fake.
+// open returns the driver that the flag --driver names. The flag must not name the driver fake.
 func (f *driverFlags) open() (conform.Driver, error) {
 	switch {
 	case f.driver == driverCloudsim:

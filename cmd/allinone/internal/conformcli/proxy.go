@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// proxyGrace is the longest time that running calls may take after the end of the proxy.
+// proxyGrace is the longest time that running calls may take after the context of serve has ended.
 const proxyGrace = 2 * time.Second
 
 func newProxyCommand(e cli.Env) *cobra.Command {

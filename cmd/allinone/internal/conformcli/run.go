@@ -234,8 +234,8 @@ func readCapabilities(path string) (*conform.Capabilities, error) {
 	return &c, nil
 }
 
-// applyAccount creates the account of --ccm-rbac. It replaces the path of the kubeconfig file, and
-// returns the user.
+// applyAccount creates the account of --ccm-rbac, and returns the name of the account's user. It
+// writes a kubeconfig file for the account into the folder work, and sets *kubeconfig to its path.
 func (f *runFlags) applyAccount(ctx context.Context, kube *rest.Config, kubeconfig *string, work string) (user string, err error) {
 	file, err := os.Open(f.rbac)
 	if err != nil {
@@ -250,7 +250,7 @@ func (f *runFlags) applyAccount(ctx context.Context, kube *rest.Config, kubeconf
 	return a.User, os.WriteFile(*kubeconfig, a.Kubeconfig, 0o600)
 }
 
-// claimed returns the capabilities from the driver, and those of --claim.
+// claimed returns the capabilities of the driver, with the capabilities of --claim added.
 func (f *runFlags) claimed(ctx context.Context, d conform.Driver, user string) (*conform.Capabilities, error) {
 	caps, err := d.Capabilities(ctx)
 	if err != nil {
@@ -330,7 +330,7 @@ func (f *runFlags) setDriver(ctx context.Context, c *conform.Config, kubeconfig,
 		// The proxy also serves the CCM during the cleanup after an interruption.
 		serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		var ended sync.WaitGroup
-		ended.Go(func() { _ = serve(serving, ln, p) }) // the CCM reports a proxy that has failed
+		ended.Go(func() { _ = serve(serving, ln, p) }) // if the proxy fails, the log of the CCM shows failed calls
 		stop = func() { cancel(); ended.Wait() }
 		c.Driver = conform.WithFaults(c.Driver, p, proxy.Kinds()...)
 		env = append(env, "CONFORM_API_URL=http://"+ln.Addr().String())

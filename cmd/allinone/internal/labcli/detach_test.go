@@ -56,7 +56,7 @@ func TestDetachedUnready(t *testing.T) {
 			continue
 		}
 		if !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), tc.want) || !strings.Contains(said.String(), tc.want) || strings.Contains(said.String(), "The lab is ready.") {
-			t.Errorf("%v\n%s\nwant %q", err, said.String(), tc.want)
+			t.Errorf("error %v, output:\n%s\nwant %q in both", err, said.String(), tc.want)
 		}
 	}
 }

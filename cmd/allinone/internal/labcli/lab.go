@@ -26,7 +26,7 @@ const verifyTimeout = 5 * time.Second
 // solveTimeout is the time limit for the checks after the commands of a solution.
 const solveTimeout = time.Minute
 
-// labCLI contains the environment, and the flags that are common to all commands of the course.
+// labCLI contains the environment, and the flags of all subcommands of "allinone lab".
 type labCLI struct {
 	cli.Env
 	dataDir string
@@ -55,8 +55,8 @@ The data dir holds your progress.`,
 	return cmd
 }
 
-// courseState contains the state of the course for one user: the data dir of the lab, the pages of the
-// course, and the progress of the user.
+// courseState contains the state of the course, which consists of the guided labs in docs/labs: the
+// data dir of the user's lab, the pages of the course, and the progress of the user.
 type courseState struct {
 	*labCLI
 	dir      process.Dir
@@ -97,7 +97,7 @@ func (p *courseState) here() error {
 }
 
 // current returns the current lab of the course and the current step of the user. If the user has
-// done all steps, the result over is true.
+// done all steps of this lab, the result over is true.
 func (p *courseState) current() (l course.Lab, step course.Step, over bool, err error) {
 	if err := p.here(); err != nil {
 		return l, step, false, err
@@ -222,10 +222,10 @@ func (c *labCLI) start() *cobra.Command {
 	}
 }
 
-// mayStart returns an error if the user has not finished the previous lab, which is the last
-// lab that the user started. An unfinished lab is no error if this lab is l. If the previous
-// lab is finished, mayStart undoes the changes of that lab. The previous lab can be l itself,
-// if the user starts l again.
+// mayStart returns an error if the lab in the data dir does not have the kind of nodes that l
+// needs. It also returns an error if the user has not finished another lab of the course. If the
+// user has finished the current lab, mayStart undoes the changes of the current lab. The current lab
+// can be l.
 func (p *courseState) mayStart(ctx context.Context, l course.Lab) error {
 	if err := p.here(); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package labcli contains the commands of the lab: up, down, status, enter, reset, doctor, lab
-// and compose.
+// Package labcli contains the commands of the lab: up, down, status, enter, images, reset,
+// doctor, lab and compose.
 package labcli
 
 import (
@@ -155,8 +155,8 @@ func (f *upFlags) complete(fl *pflag.FlagSet, e cli.Env) (err error) {
 	return cloudsim.Misuse(f.Validate())
 }
 
-// proxyFrom returns the HTTP proxy of the environment. As for curl, names in lower case are
-// possible, too.
+// proxyFrom returns the HTTP proxy from the environment variables. Like curl, it also reads variables
+// with names in lower case.
 func proxyFrom(getenv func(string) string) lab.Proxy {
 	value := func(name string) string { return cmp.Or(getenv(name), getenv(strings.ToLower(name))) }
 	return lab.Proxy{HTTP: value("HTTP_PROXY"), HTTPS: value("HTTPS_PROXY"), No: value("NO_PROXY")}

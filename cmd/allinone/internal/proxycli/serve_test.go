@@ -30,11 +30,11 @@ func TestProxyAdminSocket(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- parts[0](ctx) }()
 	if info, err := os.Stat(s.adminSock); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("file of the admin socket: got %v, error %v; want the mode 0600", info, err)
 	}
 	var got server.Status
 	if got, err = fetchProxyStatus(t.Context(), "unix://"+s.adminSock); err != nil || got.ID != "one" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("status: got %+v, error %v; want the id one", got, err)
 	}
 	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", s.adminSock)

@@ -253,10 +253,10 @@ func (f *cloudsimFlags) networks(cfg *engine.Config) error {
 	return nil
 }
 
-// The method reach sets the addresses of instances to which the data plane may connect. It always
-// includes the addresses of default networks. It also includes the ranges of --network-ranges.
-// Without this flag, the addresses of project networks are not on a network of this machine, so
-// the data plane cannot reach these addresses.
+// The method reach sets the addresses of instances and pods to which the data plane may connect.
+// These are the addresses in default networks, and the addresses in the ranges of --network-ranges.
+// Without this flag, no network of this machine has the addresses of project networks, so the data
+// plane cannot reach them.
 func (f *cloudsimFlags) reach(plane *dataplane.Config, cfg engine.Config) {
 	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
 		if p.IsValid() {
@@ -361,7 +361,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		return errors.Join(fmt.Errorf("--tracing-endpoint: %w", err), ln.Close())
 	}
 	defer func() {
-		if err := stopTracing(); err != nil { // if the collector does not answer, the cloud still ends without an error
+		if err := stopTracing(); err != nil { // a collector that does not answer is no error of the cloud
 			log.Warn("the last spans were not sent", "collector", f.tracing, "err", err)
 		}
 	}()
@@ -459,7 +459,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	url := f.url(ln)
 	log.Info("cloud is up", "url", url, "reference", url+"/docs", "console", url+"/console/", "data", f.dataDir, "profile", cfg.Profile.Name)
 	if f.readyFile != "" {
-		part := f.readyFile + ".part" // a complete file is renamed, so that a program that waits for the ready file never reads a part of it
+		part := f.readyFile + ".part" // the rename makes the complete file visible in one step for programs that wait for it
 		if err := errors.Join(os.WriteFile(part, []byte(url+"\n"), 0o600), os.Rename(part, f.readyFile)); err != nil {
 			return errors.Join(fmt.Errorf("--ready-file: %w", err), ln.Close())
 		}
@@ -524,8 +524,8 @@ func ensureSecret(path string) (string, error) {
 }
 
 // makeSecret creates a file with a new secret. If the process dies during the call, the file is
-// either complete or does not exist. With an incomplete file, every later start would fail. If two
-// processes create the file concurrently, each of them uses the secret of the first process.
+// complete or does not exist, because an incomplete file would make every later start fail. If two
+// processes create the file concurrently, both processes use the secret of the first process.
 func makeSecret(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestEnsureSecretIsWhole proves that concurrent calls of ensureSecret never read an incomplete
-// token, and all return the token of one call. No temporary file stays.
+// token. All calls return the same token, and no temporary file remains.
 func TestEnsureSecretIsWhole(t *testing.T) {
 	for range 20 {
 		path := filepath.Join(t.TempDir(), "token")
@@ -19,7 +19,7 @@ func TestEnsureSecretIsWhole(t *testing.T) {
 			wg.Go(func() {
 				var err error
 				if secrets[n], err = ensureSecret(path); err != nil || len(secrets[n]) < 32 {
-					t.Errorf("%q, %v", secrets[n], err)
+					t.Errorf("ensureSecret: got %q, error %v; want a secret of at least 32 characters", secrets[n], err)
 				}
 			})
 		}
@@ -47,7 +47,7 @@ func TestReadSecret(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := readSecret(path); (err == nil) != ok {
-			t.Errorf("mode %o: %v", mode, err)
+			t.Errorf("readSecret of a file with mode %o: got error %v", mode, err)
 		}
 	}
 }

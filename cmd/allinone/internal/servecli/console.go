@@ -38,9 +38,9 @@ func (f *cloudsimFlags) withConsole(log *slog.Logger, api http.Handler, secret s
 	}), c
 }
 
-// streamed is an HTTP transport that calls a handler in this process, without a network. Unlike
-// inProcess, it returns the response as soon as the handler begins to write. A streamed transport
-// can therefore carry a watch.
+// streamed is an HTTP transport that calls a handler in this process, without a network. It returns
+// the response as soon as the handler begins to write, so it can carry a watch. An inProcess
+// transport returns the response only after the handler has ended.
 type streamed struct{ http.Handler }
 
 func (s streamed) RoundTrip(r *http.Request) (*http.Response, error) {
