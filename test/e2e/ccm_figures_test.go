@@ -24,7 +24,8 @@ var ccmFigures = []struct{ what, metric, labels string }{
 	{"routes: a round", "workqueue_work_duration_seconds", `name="Routes"`},
 }
 
-// testFigures prints the figures. Earlier steps have created and deleted a node and a Service.
+// testFigures prints the metrics in ccmFigures. Earlier steps have created and deleted a Node and a
+// Service.
 func (l *labRun) testFigures(t *testing.T) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", l.pids()["ccm"]))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// podRange is the range for pods of the CCM in the conformance tests.
+// podRange is the value of the CCM's flag --cluster-cidr in the conformance tests.
 const podRange = "10.244.0.0/16"
 
 // conformed is a cloud for conformance checks. The checks start the CCM.
@@ -111,8 +111,8 @@ func (c *conformed) ccm(url string) string {
 		" --node-monitor-period=1s --node-status-update-frequency=2s --node-deletion-grace=7s --configure-cloud-routes --cluster-cidr=" + podRange
 }
 
-// TestConformance runs all conformance checks for the CCM of this project. The test types the
-// commands of docs/conformance.md.
+// TestConformance runs all conformance checks for the CCM of this project, with the commands of
+// docs/conformance.md.
 func TestConformance(t *testing.T) {
 	t.Parallel() // this test mostly waits
 	c := newConformed(t, "realistic", "ccm")
@@ -136,8 +136,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestConformanceThroughProxy runs the checks of faults for the CCM of this project. The recording
-// proxy injects the faults.
+// TestConformanceThroughProxy runs checks that need faults, for the CCM of this project. The
+// recording proxy injects the faults.
 func TestConformanceThroughProxy(t *testing.T) {
 	t.Parallel() // this test mostly waits
 	c := newConformed(t, "realistic", "ccm")

@@ -84,7 +84,7 @@ func (l *labRun) lab(args ...string) string {
 	return l.must(l.allinone, append([]string{"lab"}, args...)...)
 }
 
-// typeStep runs the commands of the page and compares their output.
+// typeStep runs the commands of a step, and compares their output with the page.
 func (l *labRun) typeStep(t *testing.T, s course.Step) {
 	for _, c := range s.Do {
 		if _, err := c.Run(l.t.Context(), course.NewShell(process.Dir(l.dir).EnvFile()), coursePatience); err != nil {

@@ -91,7 +91,7 @@ func (l *labRun) beside(name string, args ...string) (said func() string) {
 	return said
 }
 
-// asAccount writes a kubeconfig that has only the credentials of a service account in kube-system.
+// asAccount writes a kubeconfig with which programs act as a service account in kube-system.
 func (l *labRun) asAccount(name string) (path string) {
 	l.t.Helper()
 	path = filepath.Join(l.t.TempDir(), name+".kubeconfig")

@@ -93,7 +93,7 @@ func (v *victim) fillDisks(c *client.Client, word string) {
 	for _, want := range disksOf[word] {
 		d, err := c.CreateDisk(v.t.Context(), cloudsim.CreateDisk{Name: want, Zone: "sim-1a", Type: "balanced", SizeGiB: 1})
 		if err != nil || string(d.ID) != want {
-			v.t.Fatalf("%+v, %v", d, err)
+			v.t.Fatalf("new disk: got %+v, error %v", d, err)
 		}
 		for end := time.Now().Add(time.Minute); d.Status.SizeGiB == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if d, err = c.GetDisk(v.t.Context(), d.ID); err != nil {

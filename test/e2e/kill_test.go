@@ -181,7 +181,7 @@ func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	}
 	for e, err := range c.Watch(ctx, cloudsim.WatchOptions{Since: v.ledger.lastRev}) {
 		if errors.Is(err, cloudsim.Unavailable) {
-			return // the cloud died
+			return // the test has killed the cloud
 		}
 		if err == nil {
 			err = v.ledger.hear(e)

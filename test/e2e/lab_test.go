@@ -204,7 +204,7 @@ func (l *labRun) pids() map[string]int {
 	return m
 }
 
-// page fetches a URL and returns the first value of a "key: value" line.
+// page fetches a URL and returns the value in the first line of the form "key: value" with this key.
 func page(url, key string) (string, error) {
 	said, err := fetch(url)
 	if err != nil {

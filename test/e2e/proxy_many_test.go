@@ -21,8 +21,8 @@ import (
 
 // TestLabTunnelOfMany proves that kube-apiserver reaches kubelets, a webhook and an aggregated API
 // through the network proxy. The proxy has three agents, and two servers behind one address. The
-// test kills these processes in turn. After the last agent has ended, the error message of kubectl
-// contains the reason.
+// test kills one server, and then the agents. After the last agent has ended, the error message of
+// kubectl contains the reason.
 func TestLabTunnelOfMany(t *testing.T) { newLab(t).throughMany(hollowTunnel) }
 
 // TestRealTunnelOfMany is TestLabTunnelOfMany with real nodes.

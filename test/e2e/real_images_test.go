@@ -18,10 +18,10 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// TestRealImages proves that images reach running machines from an archive, stdin, an OCI layout
-// directory, a container engine and --image-archives. A machine that is created later has the
-// loaded image, and the image survives a stop. A removed image is on no machine. A bad archive
-// changes nothing.
+// TestRealImages proves that running machines get images from an archive, stdin, an OCI layout
+// directory, a container engine and --image-archives. A new machine also has the loaded image, and
+// keeps it after a stop and a start. After the removal of an image, no machine has the image. The
+// load of a bad archive changes nothing.
 func TestRealImages(t *testing.T) {
 	t.Parallel() // this test mostly waits
 	l := newRealLab(t)

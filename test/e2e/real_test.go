@@ -27,8 +27,9 @@ var realLabs = make(chan struct{}, func() int {
 	return 1
 }())
 
-// newRealLab returns a lab with real machines. It needs root and `make machine`. It waits until
-// less than the permitted number of such labs run. A parallel test calls it after t.Parallel.
+// newRealLab returns a lab with real machines. It needs root and `make machine`. If the permitted
+// number of labs with real machines already runs, newRealLab waits until one of them ends. A parallel
+// test must call newRealLab after t.Parallel.
 func newRealLab(t *testing.T) *labRun {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -181,7 +182,7 @@ func (l *labRun) podsByNode(name string) map[string][2]string {
 // the Service, and reach the API server. kubectl can read their logs.
 func (l *labRun) testRealPods(t *testing.T) {
 	if who := l.must(l.allinone, "enter", "node-1", "hostname"); who != "node-1" {
-		t.Errorf("entered %q", who)
+		t.Errorf("hostname on node-1: got %q", who)
 	}
 	if _, err := l.try(l.allinone, "enter", "node-9", "hostname"); err == nil || !strings.Contains(err.Error(), `no machine of the name "node-9"`) {
 		t.Errorf("enter of a missing node: %v", err)
@@ -291,9 +292,9 @@ func (l *labRun) testRealLoadBalancer(*testing.T) {
 	l.everyPod(l.realURL("web"))
 }
 
-// testRealInstances proves that the machine of a stopped instance is off, and that the machine has
-// its old disk after a start. The machine of a new instance joins the cluster, and the machine of a
-// deleted instance is gone.
+// testRealInstances proves that the machine of a stopped instance is off, and that its Node is Ready
+// again after a start. The cloud controller manager deletes the Node of a deleted instance, and the
+// machine of a new instance joins the cluster.
 func (l *labRun) testRealInstances(t *testing.T) {
 	l.cloud("instances", "stop", "node-1", "--wait")
 	l.until("the machine is stopped", func() string {
@@ -323,10 +324,10 @@ func (l *labRun) testRealInstances(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 }
 
-// testRealCrash proves that all processes of a machine end if the test kills the machine's first
-// process. They also end after a crash through the cloud's API. After a crash, only traffic to the
-// crashed machine fails, until the load balancer sends this traffic to other machines. A reboot
-// starts the machine again.
+// testRealCrash kills the first process of a machine. Later it crashes the instance with the cloud's
+// API. It proves that all processes of the machine end. After a crash, only traffic to the crashed
+// machine fails, until the load balancer sends this traffic to other machines. A reboot of the
+// instance starts the machine again.
 func (l *labRun) testRealCrash(t *testing.T) {
 	pid := l.machinePID("i-000003")
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

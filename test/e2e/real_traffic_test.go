@@ -55,9 +55,9 @@ func (c outsider) fetch(url string) (string, error) {
 	return c.l.try("ip", "netns", "exec", c.name, "curl", "-sf", "-m", "5", url)
 }
 
-// testRealClientAddress checks the source address of connections that a pod receives. This is the
-// client's address if externalTrafficPolicy is Local, and a node's address if
-// externalTrafficPolicy is Cluster.
+// testRealClientAddress checks the source address of connections that a pod receives. If
+// externalTrafficPolicy is Local, the source address is the client's address. If it is Cluster, the
+// source address is a node's address.
 func (l *labRun) testRealClientAddress(t *testing.T) {
 	c := l.newOutsider(t)
 	url := l.realURL("web") + "clientip"
@@ -89,8 +89,8 @@ func (c outsider) datagram(host, port, ask string) (string, error) {
 	return c.l.try("ip", "netns", "exec", c.name, "bash", "-c", `exec 3<>"/dev/udp/$0/$1"; printf %s "$2" >&3; timeout 2 dd bs=256 count=1 status=none <&3`, host, port, ask)
 }
 
-// testRealUDP proves that a pod answers datagrams, and that the datagrams contain the client's
-// address.
+// testRealUDP proves that a pod answers datagrams. If externalTrafficPolicy is Local, the pod sees
+// the client's address.
 func (l *labRun) testRealUDP(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=udp", "--protocol=UDP", "--type=LoadBalancer", "--port=53", "--target-port=8081")
 	host, _, _ := strings.Cut(strings.TrimPrefix(l.realURL("udp"), "http://"), "/")
@@ -268,7 +268,7 @@ func (l *labRun) testRealZoneOutage(t *testing.T) {
 }
 
 // testRealReplacement replaces every instance by a new instance. It proves that the load balancer
-// loses no request in this time.
+// loses no request during the replacement.
 func (l *labRun) testRealReplacement(t *testing.T) {
 	l.kubectl("create", "deployment", "roll", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080", "--delay-shutdown=10")
 	// Without a probe, a pod would be ready before its program listens, and the pod would refuse

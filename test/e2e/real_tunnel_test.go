@@ -146,7 +146,7 @@ func (l *labRun) untilAgents(n int) {
 	})
 }
 
-// tunnelsTo returns the agents' names of all open connections to a target. The parameter target
+// tunnelsTo returns the name of the agent for each open connection to a target. The parameter target
 // has the form host:port.
 func (l *labRun) tunnelsTo(target string) (by []string) {
 	l.t.Helper()

@@ -72,7 +72,7 @@ func (l *labRun) ready(pod string) {
 	l.untilPrints(pod+" is ready", "True", "get", "pod", pod, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 }
 
-// mounted returns the folder of a pod's volume, as the test sees it.
+// mounted returns the path with which the test reaches the folder of a pod's volume.
 func (l *labRun) mounted(pod string) string {
 	l.t.Helper()
 	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
@@ -202,10 +202,10 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.reads("db-0")
 }
 
-// testVolumesUpgrade proves that a mounted volume keeps working while the lab is upgraded. If the lab
-// is killed, the machines continue to run. A pod then uses its volume without the lab, and with the
-// new lab. The driver on the machine may end at any time. After a stop of the lab, the machines boot
-// again, and the volume still has its data.
+// testVolumesUpgrade kills the lab and starts a new version of the lab. It proves that the machine
+// continues to run, and that a pod uses its volume without the lab and with the new lab. The pod also
+// uses the volume after the test has killed the driver on the machine. At the end, the test stops and
+// starts the lab: the machine boots again, and the volume still has its data.
 func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 	node := l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.spec.nodeName}")
 	machine, volume := l.machinePID(instanceOf[node]), l.mounted("db-0")
@@ -272,7 +272,8 @@ func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 	}
 }
 
-// upgrade replaces the programs of the lab by copies in another folder, which are the new version.
+// upgrade creates a folder with a copy of allinone, and with links to the other programs of the lab.
+// Afterwards l uses this folder as the new version of the lab.
 func (l *labRun) upgrade() {
 	l.t.Helper()
 	old, next := filepath.Dir(l.allinone), l.t.TempDir()
