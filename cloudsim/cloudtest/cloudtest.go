@@ -58,7 +58,7 @@ func WithFrozenClock(at time.Time) Option {
 	return func(o *options) { o.cfg.FrozenAt = at }
 }
 
-// WithSeed makes the random values repeatable, except secrets.
+// WithSeed makes all random values except secrets repeatable.
 func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed } }
 
 // WithConfig changes any other part of the cloud's configuration.
@@ -71,8 +71,8 @@ func WithTranscript(w io.Writer) Option { return func(o *options) { o.transcript
 // WithLog sets the logger of the cloud.
 func WithLog(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// WithPart runs a function together with the engine until the test ends. The function is another
-// component of the cloud, such as a data plane.
+// WithPart adds another component to the cloud, such as a data plane. The cloud calls run at its
+// start. When the test ends, the context of run ends.
 func WithPart(run func(context.Context, *engine.Engine) error) Option {
 	return func(o *options) { o.parts = append(o.parts, run) }
 }
@@ -182,8 +182,8 @@ func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	return t
 }
 
-// transcript starts the transcript of WithTranscript. It returns nil without that
-// option.
+// transcript starts the transcript of WithTranscript. If the options do not
+// contain WithTranscript, it returns nil.
 func (o *options) transcript(tb testing.TB, e *engine.Engine) *httpapi.Transcript {
 	tb.Helper()
 	if o.transcriptTo == nil {
@@ -201,8 +201,8 @@ func (o *options) transcript(tb testing.TB, e *engine.Engine) *httpapi.Transcrip
 }
 
 // As creates a service account that has one role in the default project. It
-// returns a client of the same cloud with a token of this account. Use it to
-// find the permissions that a controller needs.
+// returns a client of the same cloud with a token of this account. Use this client
+// to find the permissions that a controller needs.
 func As(tb testing.TB, c *client.Client, name string, role cloudsim.RoleName) *client.Client {
 	tb.Helper()
 	ctx := context.Background()
