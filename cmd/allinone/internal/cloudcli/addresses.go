@@ -35,7 +35,7 @@ func yesNo(b bool) string {
 }
 
 func newAddressesCommand(c *cli.Connection) *cobra.Command {
-	cmd := addresses.group("IP addresses that load balancers stand on", "address", "addr")
+	cmd := addresses.group("Manage reserved IP addresses of load balancers", "address", "addr")
 	var family, scheme string
 	create := addresses.createCommand(c, "Reserve an address; it is kept until it is deleted",
 		func(ctx context.Context, cl *client.Client, name string, labels map[string]string) (cloudsim.Address, error) {

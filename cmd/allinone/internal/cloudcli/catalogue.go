@@ -54,19 +54,19 @@ func mebibytes(n int64) string {
 }
 
 func newRegionsCommand(c *cli.Connection) *cobra.Command {
-	cmd := regions.group("Groups of zones", "region")
+	cmd := regions.group("List regions, which are groups of zones", "region")
 	cmd.AddCommand(regions.listCommand(c), regions.getCommand(c))
 	return cmd
 }
 
 func newZonesCommand(c *cli.Connection) *cobra.Command {
-	cmd := zones.group("Failure domains of a region", "zone")
+	cmd := zones.group("List zones, which are the failure domains of a region", "zone")
 	cmd.AddCommand(zones.listCommand(c), zones.getCommand(c))
 	return cmd
 }
 
 func newInstanceTypesCommand(c *cli.Connection) *cobra.Command {
-	cmd := instanceTypes.group("Sizes of instances", "instance-type")
+	cmd := instanceTypes.group("List the sizes of instances", "instance-type")
 	cmd.AddCommand(instanceTypes.listCommand(c), instanceTypes.getCommand(c))
 	return cmd
 }

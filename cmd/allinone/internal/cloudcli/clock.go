@@ -20,12 +20,12 @@ windows of faults and retention times follow the cloud's clock. The clock is in 
 cloud's file, so a restart continues with it, and a stopped clock stays stopped.
 
 Faults never affect the commands of the clock.`,
-		Example: `  # Everything stays in between until you say so
+		Example: `  # The machine stays in the state stopping until you advance the clock
   allinone cloud clock freeze
   allinone cloud instances stop node-1
   allinone cloud clock advance 1s
 
-  # A day in a minute and a half, and back
+  # A day passes in a minute and a half. Then the normal rate returns
   allinone cloud clock set --rate 1000
   allinone cloud clock resume`,
 	}

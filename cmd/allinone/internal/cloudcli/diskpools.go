@@ -26,7 +26,7 @@ var diskPools = kind[cloudsim.DiskPool, string]{
 }
 
 func newDiskPoolsCommand(c *cli.Connection) *cobra.Command {
-	cmd := diskPools.group("The capacity of each zone for each type of disk", "disk-pool")
+	cmd := diskPools.group("Show the capacity of each zone for each type of disk", "disk-pool")
 	cmd.AddCommand(diskPools.listCommand(c), diskPools.getCommand(c), newSetDiskPoolCommand(c))
 	return cmd
 }

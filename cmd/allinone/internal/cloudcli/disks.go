@@ -88,7 +88,7 @@ func attachmentCell(d cloudsim.Disk) string {
 }
 
 func newDisksCommand(c *cli.Connection) *cobra.Command {
-	cmd := disks.group("Block devices that outlive their instances", "disk")
+	cmd := disks.group("Manage disks, which exist longer than their instances", "disk")
 	cmd.AddCommand(
 		disks.listCommand(c),
 		disks.getCommand(c),
@@ -106,7 +106,7 @@ func newDisksCommand(c *cli.Connection) *cobra.Command {
 }
 
 func newDiskTypesCommand(c *cli.Connection) *cobra.Command {
-	cmd := diskTypes.group("Kinds of disks, with their limits", "disk-type")
+	cmd := diskTypes.group("List the types of disks, with their limits", "disk-type")
 	cmd.AddCommand(diskTypes.listCommand(c), diskTypes.getCommand(c))
 	return cmd
 }

@@ -47,7 +47,7 @@ func externalIP(i cloudsim.Instance) string {
 }
 
 func newInstancesCommand(c *cli.Connection) *cobra.Command {
-	cmd := instances.group("Virtual machines", "instance", "i")
+	cmd := instances.group("Manage virtual machines", "instance", "i")
 	cmd.AddCommand(
 		instances.listCommand(c),
 		instances.getCommand(c),

@@ -112,7 +112,7 @@ func targetCell(l cloudsim.LoadBalancer) string {
 }
 
 func newLoadBalancersCommand(c *cli.Connection) *cobra.Command {
-	cmd := loadBalancers.group("Addresses that forward to healthy instances", "load-balancer", "lb")
+	cmd := loadBalancers.group("Manage load balancers, which forward connections to healthy instances", "load-balancer", "lb")
 	cmd.AddCommand(
 		loadBalancers.listCommand(c),
 		loadBalancers.getCommand(c),

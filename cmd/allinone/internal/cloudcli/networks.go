@@ -45,7 +45,7 @@ func podRangesCell(n cloudsim.Network) string {
 }
 
 func newNetworksCommand(c *cli.Connection) *cobra.Command {
-	cmd := networks.group("Private networks that subnets, instances and routes are in", "network", "net", "vpc")
+	cmd := networks.group("Manage private networks", "network", "net", "vpc")
 	cmd.AddCommand(
 		networks.listCommand(c),
 		networks.getCommand(c),

@@ -32,7 +32,7 @@ var records = kind[cloudsim.Record, cloudsim.RecordID]{
 }
 
 func newRecordsCommand(c *cli.Connection) *cobra.Command {
-	cmd := records.group("JSON documents that clients store in the cloud", "record", "rec")
+	cmd := records.group("Manage JSON documents that clients store in the cloud", "record", "rec")
 	cmd.AddCommand(
 		records.listCommand(c),
 		records.getCommand(c),

@@ -48,7 +48,7 @@ func orAll(s string) string {
 }
 
 func newRolesCommand(c *cli.Connection) *cobra.Command {
-	cmd := roles.group("Lists of permissions", "role")
+	cmd := roles.group("Manage roles, which are lists of permissions", "role")
 	cmd.AddCommand(
 		roles.listCommand(c),
 		roles.getCommand(c),

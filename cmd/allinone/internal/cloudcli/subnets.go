@@ -43,7 +43,7 @@ func servesCell(s cloudsim.Subnet) string {
 }
 
 func newSubnetsCommand(c *cli.Connection) *cobra.Command {
-	cmd := subnets.group("Parts of networks that give instances their addresses", "subnet")
+	cmd := subnets.group("Manage subnets, the parts of networks in which instances have addresses", "subnet")
 	cmd.AddCommand(
 		subnets.listCommand(c),
 		subnets.getCommand(c),
