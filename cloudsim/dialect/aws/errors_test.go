@@ -36,6 +36,7 @@ func TestErrors(t *testing.T) {
 		{"Action=DescribeInstances&NextToken=dm9sLTE", "InvalidParameterValue", "after"},
 		{"Action=DescribeInstances&Filter.1.Name=color&Filter.1.Value.1=red", "InvalidParameterValue", "color"},
 		{"Action=DescribeInstances&Filter.1.Name=vpc-id", "InvalidParameterValue", "vpc-id"},
+		{"Action=DescribeInstances&Filter.1.Name=&Filter.1.Value.1=x", "InvalidParameterValue", "Filter.1.Name"},
 		{"Action=DescribeInstances&Wanted=all", "UnknownParameter", "Wanted"},
 		{"Action=DescribeInstances&DryRun=yes", "InvalidParameterValue", "DryRun"},
 		{"Action=DescribeInstances&DryRun=true", "DryRunOperation", "would have succeeded"},

@@ -17,6 +17,7 @@ import (
 func FuzzQuery(f *testing.F) {
 	f.Add("Action=DescribeInstances&Version=2016-11-15&InstanceId.1=i-00000000000000001&Filter.1.Name=tag%3Aa&Filter.1.Value.1=b%2A&MaxResults=5&DryRun=false")
 	f.Add("ResourceId.1=i-1&Tag.1.Key=a&Tag.1.Value=&Tag.2.Key=b&NextToken=aS0wMDAwMDE&Tag.3.Value=c")
+	f.Add("Filter.1.Name=")
 	f.Add("Filter.1.Name=x&Filter.1.Value.1=%5C&Filter.1.Value.3=%00&DryRun=1&a=1&a=2")
 	f.Fuzz(func(t *testing.T, body string) {
 		form, err := url.ParseQuery(body)

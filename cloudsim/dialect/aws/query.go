@@ -93,9 +93,12 @@ type filter struct {
 func (q *query) filters() (all []filter) {
 	for n := 1; n <= maxList; n++ {
 		prefix := "Filter." + strconv.Itoa(n)
+		if _, ok := q.left[prefix+".Name"]; !ok {
+			break
+		}
 		name := q.text(prefix + ".Name")
 		if name == "" {
-			break
+			q.fail(invalid(prefix+".Name", name, "the name of a filter"))
 		}
 		f := filter{name: name, values: q.list(prefix + ".Value")}
 		if len(f.values) == 0 {
