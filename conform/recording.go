@@ -29,9 +29,9 @@ type Call struct {
 	Took  time.Duration `json:"tookNanoseconds,omitempty"`
 }
 
-// WithFaults returns a driver that manages machines and networks with d. Faults, counted calls and
-// the recording come from f, for example from a recording proxy in front of the cloud's API. The kinds
-// are the faults that f can inject.
+// WithFaults returns a driver that uses d for machines and networks. Faults, counted calls and the
+// recording come from f, for example from a recording proxy in front of the cloud's API. The kinds are
+// the faults that f can inject.
 func WithFaults(d Driver, f Faults, kinds ...FaultKind) Driver {
 	return withFaults{Machines: d, Network: d, Faults: f, driver: d, kinds: kinds}
 }

@@ -139,8 +139,8 @@ func (m Images) machines() (on []runningMachine, off []string, err error) {
 // Load loads the images of an archive into the running machines. If r is not nil, Load reads the
 // archive from r. If r is nil, it reads the archive or OCI layout directory at path. If the only
 // image has no name, it gets the name in the parameter name. If m.Nodes is empty, future machines
-// also have the images. Load returns the names of the images. It also returns the names of nodes
-// whose machines are off, and so do not get the images.
+// also have the images. Load returns the names of the images. It also returns the names of the
+// nodes whose machines are off. These machines do not get the images.
 func (m Images) Load(ctx context.Context, path string, r io.Reader, name string) (names, off []string, err error) {
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err

@@ -55,8 +55,8 @@ The data dir holds your progress.`,
 	return cmd
 }
 
-// courseState contains the state of the course, which consists of the guided labs in docs/labs: the
-// data dir of the user's lab, the pages of the course, and the progress of the user.
+// courseState contains the state of the course. The course consists of the guided labs in docs/labs.
+// The state is the data dir of the user's lab, the pages of the course, and the user's progress.
 type courseState struct {
 	*labCLI
 	dir      process.Dir
