@@ -45,6 +45,7 @@ type Call struct {
 	IdempotencyKey string
 	DialectCall    string    // name of the dialect's call that made this call; "" if no dialect made it
 	At             time.Time // arrival time on the cloud's clock
+	RateLimit      RateLimit // the rate limit with the fewest remaining calls, after this call
 
 	asOf    time.Time        // a stale-read fault makes reads return the contents at this time; zero: the present contents
 	stuckBy cloudsim.FaultID // fault that prevents the operations of this call from settling; "" for none
@@ -111,7 +112,7 @@ func (ac *access) Authorize(ctx context.Context, r Request) (context.Context, er
 		if err := call.identify(tx, t); err != nil {
 			return err
 		}
-		if err := ac.throttle(call, r.Access); err != nil {
+		if err := ac.throttle(&call, r.Access); err != nil {
 			return err
 		}
 		return call.choose(tx, r.Project)

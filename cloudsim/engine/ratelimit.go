@@ -76,10 +76,18 @@ func (ac *access) applyRates(limits cloudsim.RateLimits) {
 	ac.rates.limits.Store(&limits)
 }
 
+// RateLimit is the state of a token bucket after a call.
+type RateLimit struct {
+	Limit     int       // size of the bucket in calls; 0 means that no rate limit applies
+	Remaining int       // calls that the caller may make at once
+	Reset     time.Time // time at which the bucket is full, on the cloud's clock
+}
+
 // throttle returns Exhausted with RetryAfter for a call that exceeds its
 // caller's rate. For the caller's rate, throttle uses the cloud's clock. While
-// this clock is stopped, an empty bucket stays empty.
-func (ac *access) throttle(c Call, class Access) error {
+// this clock is stopped, an empty bucket stays empty. In c.RateLimit it stores
+// the rate limit with the fewest remaining calls.
+func (ac *access) throttle(c *Call, class Access) error {
 	if err := ac.throttleProject(c); err != nil {
 		return err
 	}
@@ -98,7 +106,7 @@ func (ac *access) throttle(c Call, class Access) error {
 	if limit.PerSecond == 0 {
 		return nil
 	}
-	wait := ac.rates.take(bucketKey{c.tokenOrAccount(), c.Caller, write, limit}, c.At)
+	wait := ac.rates.take(c, bucketKey{c.tokenOrAccount(), c.Caller, write, limit}, c.At)
 	if wait == 0 {
 		return nil
 	}
@@ -112,13 +120,13 @@ func (ac *access) throttle(c Call, class Access) error {
 // together exceed the configured rate of projects. This limit protects other
 // projects. throttleProject therefore uses the machine's clock. Users can stop
 // the cloud's clock, but cannot stop the machine's clock.
-func (ac *access) throttleProject(c Call) error {
+func (ac *access) throttleProject(c *Call) error {
 	p, bound := c.boundTo()
 	limit := ac.cfg.ProjectRate
 	if !bound || limit.PerSecond == 0 {
 		return nil
 	}
-	wait := ac.rates.take(bucketKey{caller: "project " + string(p), limit: limit}, time.Now())
+	wait := ac.rates.take(c, bucketKey{caller: "project " + string(p), limit: limit}, time.Now())
 	if wait == 0 {
 		return nil
 	}
@@ -139,8 +147,9 @@ func (c Call) tokenOrAccount() cloudsim.TokenID {
 }
 
 // take takes a token from a bucket and returns 0. If the bucket is empty, take
-// returns the time until the bucket has a token again.
-func (r *rates) take(key bucketKey, now time.Time) time.Duration {
+// returns the time until the bucket has a token again. It stores the state of
+// the bucket in c.RateLimit, unless another bucket has fewer tokens.
+func (r *rates) take(c *Call, key bucketKey, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.buckets[key]
@@ -151,10 +160,23 @@ func (r *rates) take(key bucketKey, now time.Time) time.Duration {
 		b = rate.NewLimiter(rate.Limit(key.limit.PerSecond), key.limit.Burst)
 		r.buckets[key] = b
 	}
-	if b.AllowN(now, 1) {
+	taken := b.AllowN(now, 1)
+	tokens := b.TokensAt(now)
+	if remaining := int(tokens); c.RateLimit.Limit == 0 || remaining < c.RateLimit.Remaining {
+		full := timeFor(float64(key.limit.Burst)-tokens, key.limit)
+		c.RateLimit = RateLimit{Limit: key.limit.Burst, Remaining: remaining, Reset: c.At.Add(full)}
+	}
+	if taken {
 		return 0
 	}
-	return time.Duration(math.Ceil((1 - b.TokensAt(now)) / key.limit.PerSecond * float64(time.Second)))
+	return timeFor(1-tokens, key.limit)
+}
+
+// timeFor returns the time in which a bucket gets a number of tokens. The result
+// is at most 100 years.
+func timeFor(tokens float64, limit cloudsim.Rate) time.Duration {
+	const most = 100 * 365 * 24 * time.Hour
+	return time.Duration(math.Ceil(min(tokens/limit.PerSecond*float64(time.Second), float64(most))))
 }
 
 // GetRateLimits returns the limits in force.

@@ -28,18 +28,30 @@ func TestProjectRate(t *testing.T) {
 				secret[of] = must(e.CreateToken(ctx, cloudsim.CreateToken{Name: of, Role: cloudsim.RoleReader, Project: p.ID}))(t).Secret
 			}
 		}
+		limit := func(secret string) (engine.RateLimit, error) {
+			ctx, err := e.Authorize(context.Background(), engine.Request{Secret: secret, Access: engine.Read})
+			c, _ := engine.CallOf(ctx)
+			c.RateLimit.Reset = c.RateLimit.Reset.Add(-time.Duration(c.At.UnixNano())) // relative to the cloud's clock
+			return c.RateLimit, err
+		}
 		call := func(secret string) error {
-			_, err := e.Authorize(context.Background(), engine.Request{Secret: secret, Access: engine.Read})
+			_, err := limit(secret)
 			return err
 		}
-		for range 2 {
-			for _, of := range []string{"noisy-1", "noisy-2"} {
-				if err := call(secret[of]); err != nil {
-					t.Fatal(err)
-				}
+		for n, of := range []string{"noisy-1", "noisy-2", "noisy-1", "noisy-2"} {
+			want := engine.RateLimit{Limit: 4, Remaining: 3 - n, Reset: time.Unix(0, 0).Add(time.Duration(n+1) * 500 * time.Millisecond)}
+			got, err := limit(secret[of])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Limit != want.Limit || got.Remaining != want.Remaining || !got.Reset.Equal(want.Reset) {
+				t.Errorf("rate limit after call %d: got %+v, want %+v", n+1, got, want)
 			}
 		}
-		err := call(secret["noisy-2"])
+		refusedWith, err := limit(secret["noisy-2"])
+		if refusedWith.Remaining != 0 || refusedWith.Limit != 4 {
+			t.Errorf("rate limit of a refused call: got %+v, want no remaining calls of 4", refusedWith)
+		}
 		var refused *cloudsim.Error
 		if !errors.As(err, &refused) || refused.Kind != cloudsim.Exhausted || refused.RetryAfter != 500*time.Millisecond || !strings.Contains(err.Error(), "--project-rate-limit") {
 			t.Errorf("fifth call of a project: got error %v", err)
@@ -50,6 +62,9 @@ func TestProjectRate(t *testing.T) {
 					t.Errorf("call of another caller: got error %v", err)
 				}
 			}
+		}
+		if got, _ := limit("secret"); got.Limit != 0 {
+			t.Errorf("rate limit of a caller without one: got %+v", got)
 		}
 		time.Sleep(500 * time.Millisecond)
 		if err := call(secret["noisy-1"]); err != nil {

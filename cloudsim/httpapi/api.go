@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gorilla/mux"
@@ -93,7 +94,8 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 func openAPI(version string) huma.Config {
 	cfg := huma.DefaultConfig("cloudsim", version)
 	cfg.Info.Description = "A simulated cloud for one machine. Errors are RFC 9457 problem documents; programs decide by the member kind. " +
-		"A create request with the name and the values of an existing resource returns that resource. Slow work is an operation: see the member operation."
+		"A create request with the name and the values of an existing resource returns that resource. Slow work is an operation: see the member operation. " +
+		"If a call has a rate limit, the answer has the headers RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset. The time in RateLimit-Reset is in seconds since 1970, on the cloud's clock."
 	cfg.OpenAPIPath = "/openapi"
 	cfg.DocsPath = ""    // the API serves its own page, which needs no network: see reference.go
 	cfg.SchemasPath = "" // the OpenAPI document contains the schemas
@@ -196,6 +198,7 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 			if call.Caller != "" {
 				run.Authenticated(ctx)
 			}
+			setRateLimit(hc, call.RateLimit)
 		}
 		if err != nil {
 			a.refuseHuma(hc, err)
@@ -210,6 +213,18 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 		}
 		next(huma.WithContext(hc, ctx))
 	}
+}
+
+// setRateLimit sets the headers that describe the rate limit of the caller. Without a rate limit,
+// it sets no header. The names and the meaning of the headers are those of Hetzner's API.
+func setRateLimit(hc huma.Context, l engine.RateLimit) {
+	if l.Limit == 0 {
+		return
+	}
+	reset := l.Reset.Add(time.Second - 1).Unix() // rounded up, because the bucket is not full earlier
+	hc.SetHeader("RateLimit-Limit", strconv.Itoa(l.Limit))
+	hc.SetHeader("RateLimit-Remaining", strconv.Itoa(l.Remaining))
+	hc.SetHeader("RateLimit-Reset", strconv.FormatInt(reset, 10))
 }
 
 // limited returns a function that calls fn only if the caller's permission covers the resource of
