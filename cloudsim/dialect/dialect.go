@@ -40,6 +40,9 @@ type Dialect struct {
 	// IDHeader is the name of the header in which the other cloud returns the id of a
 	// request.
 	IDHeader string
+	// CloudHeaders are the names of headers that an answer takes over from the last answer
+	// of this cloud. Each answer also takes over the header Date.
+	CloudHeaders []string
 	// Variables returns environment variables that contain the URL of a dialect, such as
 	// http://127.0.0.1:8190, for programs of the other cloud. The result does not contain
 	// the token.

@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -160,6 +161,7 @@ func New(log *slog.Logger, d Dialect, cfg Config) http.Handler {
 	if cfg.Transport == nil {
 		cfg.Transport = http.DefaultTransport
 	}
+	d.CloudHeaders = slices.Concat(d.CloudHeaders, []string{"Date"}) // programs that sign requests correct their clocks with the Date
 	s := &server{log: log, dialect: d, cfg: cfg, mux: http.NewServeMux(), routes: map[string]Call{}, calls: map[string]Call{}, metrics: newMetrics(cfg.Metrics)}
 	for _, c := range d.Calls {
 		if d.Select != nil {
@@ -287,8 +289,10 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 	}
 	to := &transport{next: s.cfg.Transport, id: req.ID, call: s.dialect.Name + "." + c.Name}
 	status, body, err := s.do(req, to, c) //nolint:contextcheck // req has the context
-	if to.date != "" {
-		w.Header().Set("Date", to.date) // clients that sign requests correct their time with this header
+	for _, name := range s.dialect.CloudHeaders {
+		if value := to.header.Get(name); value != "" {
+			w.Header().Set(name, value)
+		}
 	}
 	if err != nil && to.dropped {
 		// The cloud closed the connection, e.g. because of a fault. The caller of the dialect
@@ -358,9 +362,9 @@ func (r *reply) WriteJSON(status int, body any) {
 type transport struct {
 	next          http.RoundTripper
 	id, call      string
-	authenticated func() // called when the cloud has accepted the token
-	dropped       bool   // whether the cloud closed a connection without a reply
-	date          string // header Date of the last reply, on the cloud's clock
+	authenticated func()      // called when the cloud has accepted the token
+	dropped       bool        // whether the cloud closed a connection without a reply
+	header        http.Header // of the last reply of the cloud; nil without a reply
 }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -372,7 +376,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.dropped = t.dropped || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 		return nil, err
 	}
-	t.date = resp.Header.Get("Date")
+	t.header = resp.Header
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.authenticated()
 	}

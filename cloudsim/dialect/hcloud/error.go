@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
@@ -63,13 +62,34 @@ func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 		if e.RetryAfter > 0 {
 			seconds := int(math.Ceil(e.RetryAfter.Seconds()))
 			w.Header().Set("Retry-After", strconv.Itoa(seconds))
-			w.Header().Set("RateLimit-Remaining", "0")
-			w.Header().Set("RateLimit-Reset", strconv.FormatInt(time.Now().Unix()+int64(seconds), 10))
+			if f.Status == http.StatusTooManyRequests {
+				noCallsRemain(w.Header(), seconds)
+			}
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(f.Status)
 	_ = json.NewEncoder(w).Encode(errorReply{body}) // an error means that the client has disconnected
+}
+
+// Headers that describe the rate limit of the caller. They have the same meaning in
+// Hetzner's API and in this cloud's API.
+const (
+	headerLimit     = "RateLimit-Limit"
+	headerRemaining = "RateLimit-Remaining"
+	headerReset     = "RateLimit-Reset"
+)
+
+// noCallsRemain changes the headers if a fault refused the call. For such a call, the cloud
+// reports the unchanged rate limit of the caller, or none.
+func noCallsRemain(h http.Header, retryAfter int) {
+	if h.Get(headerRemaining) == "0" {
+		return
+	}
+	h.Set(headerRemaining, "0")
+	if now, err := http.ParseTime(h.Get("Date")); err == nil { // the time on the cloud's clock
+		h.Set(headerReset, strconv.FormatInt(now.Unix()+int64(retryAfter), 10))
+	}
 }
 
 // details lists the invalid fields. It returns nil if no field is invalid.

@@ -258,7 +258,8 @@ func TestLocked(t *testing.T) {
 // limit. If the cloud loses a reply, the caller gets no reply.
 func TestFaults(t *testing.T) {
 	ctx := context.Background()
-	w := start(t)
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	w := start(t, cloudtest.WithFrozenClock(at))
 	fault := func(name string, match cloudsim.FaultMatch, effect cloudsim.FaultEffect) {
 		t.Helper()
 		if _, err := w.cloud.CreateFault(ctx, cloudsim.CreateFault{Name: name, FaultSpec: cloudsim.FaultSpec{Match: match, When: cloudsim.FaultWhen{Max: 1}, Effect: effect}}); err != nil {
@@ -280,7 +281,7 @@ func TestFaults(t *testing.T) {
 	fault("throttle", cloudsim.FaultMatch{Operation: "instances.list"}, cloudsim.FaultEffect{Type: cloudsim.FaultThrottle, RetryAfterSeconds: 7})
 	_, err = once.Server.All(ctx)
 	fails(t, err, sdk.ErrorCodeRateLimitExceeded)
-	if e, ok := errors.AsType[sdk.Error](err); !ok || e.Response().Header.Get("RateLimit-Remaining") != "0" || e.Response().Header.Get("Retry-After") != "7" || e.Response().Header.Get("RateLimit-Reset") == "" {
+	if e, ok := errors.AsType[sdk.Error](err); !ok || e.Response().Header.Get("RateLimit-Remaining") != "0" || e.Response().Header.Get("Retry-After") != "7" || !e.Response().Meta.Ratelimit.Reset.Equal(at.Add(7*time.Second)) {
 		t.Errorf("headers of a rate limit: got error %v", err)
 	}
 

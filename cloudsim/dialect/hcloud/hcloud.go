@@ -32,6 +32,7 @@ func New() dialect.Dialect {
 		Name: Name, Title: "Hetzner Cloud", Calls: a.calls(), Refusals: refusals,
 		Token:  func(r *dialect.Request) (string, error) { return bearer(r), nil },
 		Refuse: refuse, IDHeader: "X-Correlation-Id",
+		CloudHeaders: []string{headerLimit, headerRemaining, headerReset},
 		Variables: func(url string) []dialect.Variable {
 			return []dialect.Variable{{Name: "HCLOUD_ENDPOINT", Value: url + "/v1"}}
 		},
