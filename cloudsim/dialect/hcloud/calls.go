@@ -38,8 +38,9 @@ func (a *api) calls() []dialect.Call {
 	add("servers.reboot", post, "/servers/{id}/actions/reboot", "Reboot a server", power("reboot_server", "", (*client.Client).RebootInstance))
 	add("servers.reset", post, "/servers/{id}/actions/reset", "Reboot a server", power("reset_server", "", (*client.Client).RebootInstance))
 
-	add("servers.add_to_placement_group", post, "/servers/{id}/actions/add_to_placement_group", "Add a stopped server to a placement group", placementGroupCall("add_to_placement_group", addToPlacementGroup))
-	add("servers.remove_from_placement_group", post, "/servers/{id}/actions/remove_from_placement_group", "Remove a server from its placement group", placementGroupCall("remove_from_placement_group", removeFromPlacementGroup))
+	add("servers.add_to_placement_group", post, "/servers/{id}/actions/add_to_placement_group", "Add a stopped server to a placement group", serverCall("add_to_placement_group", addToPlacementGroup))
+	add("servers.remove_from_placement_group", post, "/servers/{id}/actions/remove_from_placement_group", "Remove a server from its placement group", serverCall("remove_from_placement_group", removeFromPlacementGroup))
+	add("servers.change_protection", post, "/servers/{id}/actions/change_protection", "Protect a server against deletion", serverCall("change_protection", protectServer))
 
 	add("placement_groups.list", get, "/placement_groups", "List placement groups", listCall(a, "placement_groups", placementGroups.list, where("type", typeOfPlacementGroup), placementGroups.show))
 	add("placement_groups.get", get, "/placement_groups/{id}", "Get a placement group", placementGroups.get)
@@ -60,6 +61,7 @@ func (a *api) calls() []dialect.Call {
 	add("volumes.delete", del, "/volumes/{id}", "Delete a volume", a.deleteVolume)
 	add("volumes.attach", post, "/volumes/{id}/actions/attach", "Attach a volume to a server", volumeCall("attach_volume", attachVolume))
 	add("volumes.detach", post, "/volumes/{id}/actions/detach", "Detach a volume", volumeCall("detach_volume", detachVolume))
+	add("volumes.change_protection", post, "/volumes/{id}/actions/change_protection", "Protect a volume against deletion", volumeCall("change_protection", protectVolume))
 	add("volumes.resize", post, "/volumes/{id}/actions/resize", "Enlarge a volume", volumeCall("resize_volume", resizeVolume))
 
 	add("networks.list", get, "/networks", "List networks", listCall(a, "networks", (*client.Client).ListNetworks, nil, networks))
@@ -71,6 +73,7 @@ func (a *api) calls() []dialect.Call {
 	add("networks.delete_subnet", post, "/networks/{id}/actions/delete_subnet", "Delete a subnet", networkCall("delete_subnet", deleteSubnet))
 	add("networks.add_route", post, "/networks/{id}/actions/add_route", "Add a route to a network", networkCall("add_route", addRoute))
 	add("networks.delete_route", post, "/networks/{id}/actions/delete_route", "Delete a route", networkCall("delete_route", deleteRoute))
+	add("networks.change_protection", post, "/networks/{id}/actions/change_protection", "Protect a network against deletion", networkCall("change_protection", protectNetwork))
 
 	add("load_balancers.list", get, "/load_balancers", "List load balancers", listCall(a, "load_balancers", (*client.Client).ListLoadBalancers, nil, each(loadBalancerOf)))
 	add("load_balancers.get", get, "/load_balancers/{id}", "Get a load balancer", a.getLoadBalancer)
@@ -89,6 +92,7 @@ func (a *api) calls() []dialect.Call {
 	actions("change_type", "Change the type", loadBalancerCall("change_type", changeType))
 	actions("attach_to_network", "Attach a load balancer to a network", loadBalancerCall("attach_to_network", attachToNetwork))
 	actions("detach_from_network", "Detach a load balancer from a network", loadBalancerCall("detach_from_network", detachFromNetwork))
+	actions("change_protection", "Protect a load balancer against deletion", loadBalancerCall("change_protection", protectLoadBalancer))
 	actions("enable_public_interface", "Show the public addresses", loadBalancerCall("enable_public_interface", enablePublic))
 	actions("disable_public_interface", "Hide the public addresses", loadBalancerCall("disable_public_interface", disablePublic))
 
@@ -132,21 +136,16 @@ var refusals = map[string]string{
 	"POST /v1/servers/{id}/actions/enable_backup":       noImages,
 	"POST /v1/servers/{id}/actions/disable_backup":      noImages,
 
-	"POST /v1/servers/{id}/actions/change_protection":        noProtection,
-	"POST /v1/volumes/{id}/actions/change_protection":        noProtection,
-	"POST /v1/networks/{id}/actions/change_protection":       noProtection,
-	"POST /v1/load_balancers/{id}/actions/change_protection": noProtection,
-	"POST /v1/servers/{id}/actions/change_dns_ptr":           noDNS,
-	"POST /v1/load_balancers/{id}/actions/change_dns_ptr":    noDNS,
-	"POST /v1/networks/{id}/actions/change_ip_range":         "a network keeps its range: create another network",
-	"/v1/zones/{path...}":                                    noDNS,
+	"POST /v1/servers/{id}/actions/change_dns_ptr":        noDNS,
+	"POST /v1/load_balancers/{id}/actions/change_dns_ptr": noDNS,
+	"POST /v1/networks/{id}/actions/change_ip_range":      "a network keeps its range: create another network",
+	"/v1/zones/{path...}":                                 noDNS,
 }
 
 const (
-	noFirewalls  = "this cloud has no firewalls"
-	noAddresses  = "the cloud chooses the addresses of servers"
-	noImages     = "machines of this cloud boot no image"
-	noProtection = "this cloud has no protection against deletion"
-	noDNS        = "this cloud has no DNS"
-	oneNetwork   = "a server is in one network: set networks in the request for a new server"
+	noFirewalls = "this cloud has no firewalls"
+	noAddresses = "the cloud chooses the addresses of servers"
+	noImages    = "machines of this cloud boot no image"
+	noDNS       = "this cloud has no DNS"
+	oneNetwork  = "a server is in one network: set networks in the request for a new server"
 )

@@ -25,6 +25,7 @@ func TestEachCall(t *testing.T) {
 		"networks":       networkCalls,
 		"load balancers": loadBalancerCalls,
 		"records":        recordCalls,
+		"protection":     protectionCalls,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t)

@@ -47,6 +47,7 @@ func loadBalancerOf(l cloudsim.LoadBalancer) loadBalancer {
 		ID: dialect.Number(l.ID), Name: dialect.OtherName(l.Meta), Created: l.CreatedAt, Labels: dialect.Visible(l.Labels),
 		PublicNet: loadBalancerPublicNet{Enabled: l.Labels[labelPublic] != "false"}, PrivateNet: []loadBalancerPrivateNet{},
 		LoadBalancerType: typeOf(l), Algorithm: algorithm{defaultAlgorithm}, Services: []service{}, Targets: []lbTarget{},
+		Protection: protection{protected(l.Meta)},
 	}
 	place := l.Labels[labelLocation]
 	if place == "" {
@@ -261,6 +262,9 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	}
 	if loadBalancerBusy(l) {
 		return 0, nil, locked("load balancer", string(l.State))
+	}
+	if err := deletable(l.Meta); err != nil {
+		return 0, nil, err
 	}
 	if _, err := r.Cloud.DeleteLoadBalancer(r.Context(), l.ID); err != nil {
 		return 0, nil, err

@@ -52,6 +52,7 @@ func networkOf(n cloudsim.Network, p parts) network {
 	out := network{
 		ID: dialect.Number(n.ID), Name: dialect.OtherName(n.Meta), Created: n.CreatedAt, IPRange: n.IPv4,
 		Subnets: []networkSubnet{}, Routes: []networkRoute{}, Servers: []int64{}, LoadBalancers: []int64{}, Labels: dialect.Visible(n.Labels),
+		Protection: protection{protected(n.Meta)},
 	}
 	for _, s := range p.subnets {
 		if s.Network != n.ID || s.State == cloudsim.SubnetDeleting {
@@ -219,6 +220,9 @@ func updateNetwork(r *dialect.Request) (int, any, error) {
 func deleteNetwork(r *dialect.Request) (int, any, error) {
 	n, err := findNetwork(r)
 	if err != nil {
+		return 0, nil, err
+	}
+	if err := deletable(n.Meta); err != nil {
 		return 0, nil, err
 	}
 	p, err := partsOf(r, n.ID)

@@ -136,52 +136,26 @@ func joinPlacementGroup(r *dialect.Request, field string, n int64) (label string
 	return string(g.ID), nil
 }
 
-// placementGroupCall returns a call that changes the placement group of a server and
-// answers with an action. The call decodes the body into a value of type T. The function
-// fn returns the new value of labelPlacementGroup, or "" for no group.
-func placementGroupCall[T any](command string, fn func(*dialect.Request, cloudsim.Instance, T) (label string, err error)) call {
-	return func(r *dialect.Request) (int, any, error) {
-		i, err := getInstance(r)
-		if err != nil {
-			return 0, nil, err
-		}
-		var in T
-		if err := r.Decode(&in); err != nil {
-			return 0, nil, err
-		}
-		group, err := fn(r, i, in)
-		if err != nil {
-			return 0, nil, err
-		}
-		labels := cloneLabels(i.Labels)
-		if labels[labelPlacementGroup] = group; group == "" {
-			delete(labels, labelPlacementGroup)
-		}
-		if i, err = r.Cloud.UpdateInstance(r.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision); err != nil {
-			return 0, nil, err
-		}
-		return accepted(begun(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
-	}
-}
-
-func addToPlacementGroup(r *dialect.Request, i cloudsim.Instance, in struct {
+func addToPlacementGroup(r *dialect.Request, i cloudsim.Instance, labels map[string]string, in struct {
 	PlacementGroup int64 `json:"placement_group"`
 },
-) (string, error) {
+) (err error) {
 	switch {
 	case i.Labels[labelPlacementGroup] != "":
-		return "", coded("placement_error", "the server is already in a placement group: remove it first")
+		return coded("placement_error", "the server is already in a placement group: remove it first")
 	case i.State == cloudsim.InstanceRunning:
-		return "", coded("server_not_stopped", "the server is running: power it off first")
+		return coded("server_not_stopped", "the server is running: power it off first")
 	case i.State != cloudsim.InstanceStopped:
-		return "", locked("server", serverStatus[i.State])
+		return locked("server", serverStatus[i.State])
 	}
-	return joinPlacementGroup(r, "placement_group", in.PlacementGroup)
+	labels[labelPlacementGroup], err = joinPlacementGroup(r, "placement_group", in.PlacementGroup)
+	return err
 }
 
-func removeFromPlacementGroup(_ *dialect.Request, i cloudsim.Instance, _ struct{}) (string, error) {
+func removeFromPlacementGroup(_ *dialect.Request, i cloudsim.Instance, labels map[string]string, _ struct{}) error {
 	if i.Labels[labelPlacementGroup] == "" {
-		return "", coded("placement_error", "the server is in no placement group")
+		return coded("placement_error", "the server is in no placement group")
 	}
-	return "", nil
+	delete(labels, labelPlacementGroup)
+	return nil
 }

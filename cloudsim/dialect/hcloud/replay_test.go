@@ -101,6 +101,8 @@ func TestTerraformCalls(t *testing.T) {
 	for _, next := range made.NextActions {
 		w.wait(t, next, nil, nil)
 	}
+	a, resp, err = w.Server.ChangeProtection(ctx, s, sdk.ServerChangeProtectionOpts{Delete: sdk.Ptr(true), Rebuild: sdk.Ptr(true)})
+	w.wait(t, a, resp, err)
 	s, resp, err = w.Server.Update(ctx, s, sdk.ServerUpdateOpts{Labels: map[string]string{"role": "db"}})
 	must(t, s, resp, err)
 	a, resp, err = w.Server.Poweroff(ctx, s)
@@ -160,6 +162,8 @@ func TestTerraformCalls(t *testing.T) {
 	_, err = w.Volume.Delete(ctx, v)
 	must(t, 0, nil, err)
 	a, resp, err = w.Network.DeleteRoute(ctx, n, sdk.NetworkDeleteRouteOpts{Route: route})
+	w.wait(t, a, resp, err)
+	a, resp, err = w.Server.ChangeProtection(ctx, s, sdk.ServerChangeProtectionOpts{Delete: sdk.Ptr(false), Rebuild: sdk.Ptr(false)})
 	w.wait(t, a, resp, err)
 	gone, resp, err := w.Server.DeleteWithResult(ctx, s)
 	w.wait(t, must(t, gone, resp, err).Action, nil, nil)

@@ -40,6 +40,7 @@ func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, gro
 		PrivateNet: []serverPrivateNet{}, ServerType: serverTypeOf(t), Locked: instanceBusy(i.State),
 		Location: locationOf(i.Zone, i.Region), Datacenter: datacenterOf(i.Zone, i.Region),
 		Labels: dialect.Visible(i.Labels), Volumes: volumes, PlacementGroup: group, LoadBalancers: []int64{},
+		Protection: serverProtection{Delete: protected(i.Meta), Rebuild: protected(i.Meta)},
 	}
 	if volumes == nil {
 		s.Volumes = []int64{}
@@ -301,10 +302,37 @@ func (a *api) deleteServer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	if err := deletable(i.Meta); err != nil {
+		return 0, nil, err
+	}
 	if i, err = r.Cloud.DeleteInstance(r.Context(), i.ID); err != nil {
 		return 0, nil, err
 	}
 	return http.StatusOK, actionReply{begun(i.Meta, "delete_server", i.State != cloudsim.InstanceTerminated, resource{dialect.Number(i.ID), "server"})}, nil
+}
+
+// serverCall returns a call that changes the labels of an instance and answers with an
+// action. The call decodes the body into a value of type T. The function fn changes the
+// given copy of the labels.
+func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instance, map[string]string, T) error) call {
+	return func(r *dialect.Request) (int, any, error) {
+		i, err := getInstance(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		var in T
+		if err := r.Decode(&in); err != nil {
+			return 0, nil, err
+		}
+		labels := cloneLabels(i.Labels)
+		if err := fn(r, i, labels, in); err != nil {
+			return 0, nil, err
+		}
+		if i, err = r.Cloud.UpdateInstance(r.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision); err != nil {
+			return 0, nil, err
+		}
+		return accepted(begun(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
+	}
 }
 
 // power returns a call that changes the state of an instance. If the server is already in

@@ -31,7 +31,7 @@ func volumeOf(d cloudsim.Disk) volume {
 	v := volume{
 		ID: dialect.Number(d.ID), Name: dialect.OtherName(d.Meta), Status: statusOfVolume(d), Size: d.SizeGiB, Created: d.CreatedAt,
 		Labels: dialect.Visible(d.Labels), Location: locationOf(d.Zones()[0], d.Region),
-		LinuxDevice: diskLink(d.ID),
+		LinuxDevice: diskLink(d.ID), Protection: protection{protected(d.Meta)},
 	}
 	if len(d.Attachments) > 0 {
 		n := dialect.Number(d.Attachments[0].Instance)
@@ -182,6 +182,9 @@ func (a *api) deleteVolume(r *dialect.Request) (int, any, error) {
 	}
 	if volumeBusy(d) {
 		return 0, nil, locked("volume", string(d.State))
+	}
+	if err := deletable(d.Meta); err != nil {
+		return 0, nil, err
 	}
 	if _, err := r.Cloud.DeleteDisk(r.Context(), d.ID); err != nil {
 		return 0, nil, err

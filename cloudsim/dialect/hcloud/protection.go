@@ -1,0 +1,77 @@
+package hcloud
+
+import (
+	"net/http"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// labelProtection is a label of each resource that is protected against deletion. The
+// dialect does not delete such a resource. Other clients of this cloud can delete it.
+const labelProtection = dialect.LabelPrefix + "protection"
+
+func protected(m cloudsim.Meta) bool { return m.Labels[labelProtection] != "" }
+
+// deletable returns an error if a resource is protected against deletion.
+func deletable(m cloudsim.Meta) error {
+	if !protected(m) {
+		return nil
+	}
+	return dialect.CodedError{
+		Failure: dialect.Failure{Status: http.StatusForbidden, Code: "protected"},
+		Msg:     "the resource is protected against deletion: change its protection first",
+	}
+}
+
+// protect writes the protection of a resource into its labels.
+func protect(labels map[string]string, on bool) {
+	if labels[labelProtection] = "delete"; !on {
+		delete(labels, labelProtection)
+	}
+}
+
+// changeProtection is the request for a new protection. If a field is nil, its protection
+// does not change.
+type changeProtection struct {
+	Delete *bool `json:"delete"`
+}
+
+// of returns the labels of a resource with the requested protection.
+func (c changeProtection) of(m cloudsim.Meta) map[string]string {
+	labels := cloneLabels(m.Labels)
+	if c.Delete != nil {
+		protect(labels, *c.Delete)
+	}
+	return labels
+}
+
+type changeServerProtection struct {
+	changeProtection
+	Rebuild *bool `json:"rebuild"`
+}
+
+// protectServer changes the protection of a server. As in Hetzner's API, both protections
+// of a server must have the same value.
+func protectServer(_ *dialect.Request, i cloudsim.Instance, labels map[string]string, in changeServerProtection) error {
+	wanted := func(b *bool) bool { return b == nil && protected(i.Meta) || b != nil && *b }
+	if wanted(in.Delete) != wanted(in.Rebuild) {
+		return cloudsim.InvalidField("rebuild", "must have the same value as delete")
+	}
+	protect(labels, wanted(in.Delete))
+	return nil
+}
+
+func protectVolume(r *dialect.Request, d cloudsim.Disk, in changeProtection) (cloudsim.Disk, error) {
+	return r.Cloud.UpdateDisk(r.Context(), d.ID, cloudsim.UpdateDisk{Labels: in.of(d.Meta)}, d.Revision)
+}
+
+func protectNetwork(r *dialect.Request, n cloudsim.Network, in changeProtection) (m cloudsim.Meta, busy bool, err error) {
+	n, err = r.Cloud.UpdateNetwork(r.Context(), n.ID, cloudsim.UpdateNetwork{Labels: in.of(n.Meta), NetworkSpec: n.NetworkSpec}, n.Revision)
+	return n.Meta, n.State == cloudsim.NetworkCreating, err
+}
+
+func protectLoadBalancer(_ *dialect.Request, l *cloudsim.LoadBalancer, in changeProtection) error {
+	l.Labels = in.of(l.Meta)
+	return nil
+}
