@@ -8,11 +8,13 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
@@ -60,7 +62,7 @@ func (w *world) raw(tb testing.TB, method, path, secret, body string) (a answer)
 }
 
 // The answer to each bad request is an error in Hetzner's format with the id of the
-// request.
+// request. The metrics count each request.
 func TestBadRequests(t *testing.T) {
 	w := start(t)
 	good, err := w.cloud.Token()
@@ -69,6 +71,7 @@ func TestBadRequests(t *testing.T) {
 	}
 	w.instance(t, "node-1")
 	lb := `{"name":"x","load_balancer_type":"lb11","location":"sim-1a"`
+	before, want := w.counted(t), map[string]float64{}
 	for name, test := range map[string]struct {
 		method, path, secret, body string
 		status                     int
@@ -130,6 +133,7 @@ func TestBadRequests(t *testing.T) {
 		"network that is no range":     {"POST", "/v1/networks", good, `{"name":"n","ip_range":"x"}`, 422, "invalid_input", "ipv4"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			want[strconv.Itoa(test.status)]++
 			a := w.raw(t, test.method, test.path, test.secret, test.body)
 			if a.Status != test.status || a.Error.Code != test.code || a.Error.Message == "" || a.ID == "" {
 				t.Errorf("got answer %+v, want status %d and code %s", a, test.status, test.code)
@@ -142,8 +146,99 @@ func TestBadRequests(t *testing.T) {
 			}
 		})
 	}
+	for code, n := range w.counted(t) {
+		if got := n - before[code]; got != want[code] {
+			t.Errorf("metrics: got %v requests with the status %s, want %v", got, code, want[code])
+		}
+	}
 	if got := w.raw(t, "GET", "/readyz", "", ""); got.Status != 200 {
 		t.Errorf("/readyz: got status %d, want 200", got.Status)
+	}
+}
+
+// The method counted returns the number of requests in the metrics, by HTTP status.
+func (w *world) counted(tb testing.TB) map[string]float64 {
+	tb.Helper()
+	families, err := w.metrics.Gather()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != "cloudsim_dialect_requests_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "code" {
+					n[l.GetValue()] += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
+}
+
+// Each call with a body refuses a field that it does not know.
+func TestUnknownFields(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	at := &sdk.Location{Name: "sim-1a"}
+	n, resp, err := w.Network.GetByName(ctx, "default")
+	must(t, n, resp, err)
+	v, resp, err := w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: "v", Size: 10, Location: at})
+	must(t, v, resp, err)
+	l, resp, err := w.LoadBalancer.Create(ctx, sdk.LoadBalancerCreateOpts{Name: "l", LoadBalancerType: &sdk.LoadBalancerType{Name: "lb11"}, Location: at})
+	must(t, l, resp, err)
+	k, resp, err := w.SSHKey.Create(ctx, sdk.SSHKeyCreateOpts{Name: "k", PublicKey: publicKey})
+	must(t, k, resp, err)
+	g, resp, err := w.PlacementGroup.Create(ctx, sdk.PlacementGroupCreateOpts{Name: "g", Type: sdk.PlacementGroupTypeSpread})
+	must(t, g, resp, err)
+	ids := map[string]int64{
+		"servers": w.server(t, w.instance(t, "node-1")).ID, "networks": n.ID, "volumes": v.Volume.ID, "load_balancers": l.LoadBalancer.ID,
+		"ssh_keys": k.ID, "placement_groups": g.PlacementGroup.ID,
+	}
+	bodiless := []string{"servers.poweron", "servers.poweroff", "servers.shutdown", "servers.reboot", "servers.reset"}
+	for _, c := range hcloud.New().Calls {
+		if c.Method != http.MethodPost && c.Method != http.MethodPut || slices.Contains(bodiless, c.Name) {
+			continue
+		}
+		path := strings.Replace(c.Path, "{id}", fmt.Sprint(ids[strings.Split(c.Path, "/")[2]]), 1)
+		a := w.raw(t, c.Method, path, secretOf(t, w), `{"no_such_field":1}`)
+		if a.Status != 422 || a.Error.Code != "invalid_input" || a.Error.Details == nil || a.Error.Details.Fields[0].Name != "no_such_field" {
+			t.Errorf("%s: got answer %+v, want status 422 and the field no_such_field", c.Name, a)
+		}
+	}
+}
+
+// The answer to an unsupported call contains the name of the call and the caller's id of
+// the request. A metric counts the call.
+func TestUnsupported(t *testing.T) {
+	w := start(t)
+	req, err := http.NewRequest(http.MethodGet, w.url+"/v1/storage_boxes/7", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+secretOf(t, w))
+	req.Header.Set("X-Request-Id", "my-id")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := resp.Header.Get("X-Correlation-Id"); resp.StatusCode != http.StatusNotImplemented || id != "my-id" || !strings.Contains(string(raw), "GET /v1/storage_boxes/7 is not supported") {
+		t.Errorf("got status %d, id %q and body %s; want 501, my-id and the name of the call", resp.StatusCode, id, raw)
+	}
+	if err := testutil.GatherAndCompare(w.metrics, strings.NewReader(`
+# HELP cloudsim_dialect_unsupported_total Unsupported calls, by the resource in their path, or by the name of the call.
+# TYPE cloudsim_dialect_unsupported_total counter
+cloudsim_dialect_unsupported_total{dialect="hcloud",resource="storage_boxes"} 1
+`), "cloudsim_dialect_unsupported_total"); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -159,28 +254,6 @@ func TestRefusals(t *testing.T) {
 		if a := w.raw(t, method, path, secretOf(t, w), ""); a.Status != 501 || a.Error.Code != "unsupported_error" || !strings.HasSuffix(a.Error.Message, ": "+why) {
 			t.Errorf("%s %s: got answer %+v, want status 501 and the reason %q", method, path, a, why)
 		}
-	}
-}
-
-// A caller cannot see or change the resources of another project.
-func TestOtherProject(t *testing.T) {
-	ctx := context.Background()
-	w := start(t)
-	s := w.server(t, w.instance(t, "node-1"))
-	p, err := w.cloud.CreateProject(ctx, cloudsim.CreateProject{Name: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs := *w.cloud
-	theirs.Project = p.ID
-	// The token of the account belongs to the other project, so the dialect needs no project.
-	other := cloudtest.As(t, &theirs, "someone", cloudsim.RoleWriter)
-	secret, err := other.Token()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := w.raw(t, "GET", fmt.Sprintf("/v1/servers/%d", s.ID), secret, ""); got.Status != 403 && got.Status != 404 {
-		t.Errorf("server of another project: got %+v, want 403 or 404", got)
 	}
 }
 

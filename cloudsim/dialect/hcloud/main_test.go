@@ -11,6 +11,7 @@ import (
 	"time"
 
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
@@ -37,9 +38,10 @@ func (c *calls) count(name string) {
 // world contains a cloud with a dialect, and Hetzner's client for this dialect.
 type world struct {
 	*sdk.Client
-	cloud *client.Client
-	url   string
-	seen  *calls
+	cloud   *client.Client
+	url     string
+	seen    *calls
+	metrics *prometheus.Registry
 
 	unsupported atomic.Int64 // number of answers with the status 501
 }
@@ -60,7 +62,7 @@ func (n noted) WriteHeader(code int) {
 // start runs a cloud and a dialect until the test ends.
 func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	tb.Helper()
-	w := &world{cloud: cloudtest.Start(tb, opts...), seen: &calls{}}
+	w := &world{cloud: cloudtest.Start(tb, opts...), seen: &calls{}, metrics: prometheus.NewRegistry()}
 	d := hcloud.New()
 	for i := range d.Calls {
 		name, do := d.Calls[i].Name, d.Calls[i].Do
@@ -73,7 +75,7 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 		}
 	}
 	h := dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{
-		URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport, Project: w.cloud.Project,
+		URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport, Project: w.cloud.Project, Metrics: w.metrics,
 	})
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { h.ServeHTTP(noted{rw, &w.unsupported}, r) }))
 	tb.Cleanup(srv.Close)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
 // modelLB contains the expected values of a load balancer: destination ports by listen
@@ -20,6 +22,35 @@ type modelLB struct {
 
 // limits contains the maximum numbers of services and targets for each type.
 var limits = map[string][2]int{"lb11": {5, 25}, "lb21": {15, 75}, "lb31": {30, 150}}
+
+// A load balancer cannot have more services and targets than its type allows.
+func TestLimitsOfTypes(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	var targets []sdk.LoadBalancerCreateOptsTarget
+	for i := range 151 { // more than the limit of the largest type
+		s := &sdk.Server{ID: dialect.Number(w.instance(t, fmt.Sprintf("node-%d", i)).ID)}
+		targets = append(targets, sdk.LoadBalancerCreateOptsTarget{Type: sdk.LoadBalancerTargetTypeServer, Server: sdk.LoadBalancerCreateOptsTargetServer{Server: s}})
+	}
+	for typ, limit := range limits {
+		opts := sdk.LoadBalancerCreateOpts{Name: typ, LoadBalancerType: &sdk.LoadBalancerType{Name: typ}, NetworkZone: "sim-1", Targets: targets[:limit[1]]}
+		for i := range limit[0] {
+			opts.Services = append(opts.Services, sdk.LoadBalancerCreateOptsService{Protocol: sdk.LoadBalancerServiceProtocolTCP, ListenPort: sdk.Ptr(1000 + i), DestinationPort: sdk.Ptr(80)})
+		}
+		made, resp, err := w.LoadBalancer.Create(ctx, opts)
+		l := must(t, made, resp, err).LoadBalancer
+		if len(l.Services) != limit[0] || len(l.Targets) != limit[1] {
+			t.Errorf("%s: got %d services and %d targets, want %v", typ, len(l.Services), len(l.Targets), limit)
+		}
+		_, _, err = w.LoadBalancer.AddService(ctx, l, sdk.LoadBalancerAddServiceOpts{Protocol: sdk.LoadBalancerServiceProtocolTCP, ListenPort: sdk.Ptr(999), DestinationPort: sdk.Ptr(80)})
+		fails(t, err, sdk.ErrorCodeResourceLimitExceeded)
+		_, _, err = w.LoadBalancer.AddServerTarget(ctx, l, sdk.LoadBalancerAddServerTargetOpts{Server: targets[limit[1]].Server.Server})
+		fails(t, err, sdk.ErrorCodeResourceLimitExceeded)
+		opts.Name, opts.Targets = typ+"-large", targets[:limit[1]+1]
+		_, _, err = w.LoadBalancer.Create(ctx, opts)
+		fails(t, err, sdk.ErrorCodeResourceLimitExceeded)
+	}
+}
 
 // TestPrograms makes random calls for a load balancer. After each call it compares the
 // error and the load balancer with a model.
