@@ -101,7 +101,8 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// brief shortens an error that may contain long text from a Service.
+// The function brief shortens an error that may contain long text from a
+// Service.
 func brief(err error) error {
 	const most = 300
 	if s := err.Error(); len(s) > most {

@@ -46,7 +46,8 @@ func (r *rig) machines(t testing.TB, n int) []*v1.Node {
 	return nodes
 }
 
-// together calls do(0) to do(n-1) in the given number of concurrent goroutines.
+// The function together calls do(0) to do(n-1) in the given number of
+// concurrent goroutines.
 func together(workers, n int, do func(i int)) {
 	var next atomic.Int64
 	var all sync.WaitGroup

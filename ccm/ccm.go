@@ -107,8 +107,8 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 // exits instead.
 func (p *Provider) Stop() { p.stop.Do(func() { close(p.over) }) }
 
-// during starts a new goroutine, which calls the function work. The context of
-// this call ends when ctx ends, or when the caller calls Stop.
+// The method during starts a new goroutine, which calls the function work. The
+// context of this call ends when ctx ends, or when the caller calls Stop.
 func (p *Provider) during(ctx context.Context, work func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	p.runs.Go(func() {

@@ -81,8 +81,8 @@ func (r *rig) mirrored(t testing.TB) {
 	eventually.True(t, "the cloud is mirrored", r.provider.Mirrored)
 }
 
-// mirrors waits until the mirror has the current revision of lb. If the mirror
-// is not running, mirrors returns at once.
+// The method mirrors waits until the mirror has the current revision of lb. If
+// the mirror is not running, mirrors returns at once.
 func (r *rig) mirrors(t testing.TB, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	eventually.True(t, "the load balancer is mirrored", func() bool {

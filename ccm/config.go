@@ -77,8 +77,8 @@ func ReadConfig(path string) (c Config, err error) {
 	return c, nil
 }
 
-// Over returns a copy of c. In this copy, each field that is empty in c has the
-// value of the field in below.
+// Over returns a copy of c. If a field of c is empty, the copy has the field's
+// value from the parameter below.
 func (c Config) Over(below Config) Config {
 	return Config{
 		URL:       cmp.Or(c.URL, below.URL),

@@ -134,7 +134,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	})
 }
 
-// held returns nil if each of the Leases has a holder.
+// The method held returns nil if each of the Leases has a holder.
 func (s *apiServer) held(ctx context.Context, leases ...string) error {
 	for _, l := range leases {
 		if s.leads(ctx, l) == "" {

@@ -22,7 +22,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// slow configures a cloud with a changed profile, for operations that take time.
+// The function slow configures a cloud with a changed profile, for operations
+// that take time.
 func slow(change func(*engine.Profile)) cloudtest.Option {
 	p := engine.Instant
 	change(&p)

@@ -191,7 +191,8 @@ func (b *loadBalancers) find(ctx context.Context, cluster string, svc *v1.Servic
 	return b.shareOf(ctx, cluster, svc)
 }
 
-// own returns the load balancer that belongs to this Service only.
+// The method named own returns the load balancer that belongs to this Service
+// only.
 func (b *loadBalancers) own(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
 	lb, found, err := b.named(ctx, loadBalancerName(svc))
 	return lb, found, errors.Join(err, checkOwner(lb, cluster, svc))
@@ -323,8 +324,9 @@ func (b *loadBalancers) create(ctx context.Context, want cloudsim.CreateLoadBala
 	return b.api.CreateLoadBalancer(ctx, want)
 }
 
-// update changes lb to want. It returns an error if lb has changed in the cloud
-// since the CCM read it. It keeps the labels that other users added.
+// The method update changes lb in the cloud, so that it equals the parameter
+// want. It returns an error if lb has changed in the cloud since the CCM read
+// it. It keeps the labels that other users added.
 func (b *loadBalancers) update(ctx context.Context, lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
 	labels := map[string]string{}
 	for _, from := range []map[string]string{lb.Labels, want.Labels} {
@@ -372,8 +374,8 @@ func isTimeout(err error) bool {
 	return wait.Interrupted(err) && cloudsim.KindOf(err) != cloudsim.Unavailable
 }
 
-// gone waits until the cloud has deleted lb. It returns a RetryError if the
-// deletion takes too long.
+// The method gone waits until the cloud has deleted lb. It returns a RetryError
+// if the deletion takes too long.
 func (b *loadBalancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) error {
 	err := wait.ExponentialBackoffWithContext(ctx, b.backoff, func(ctx context.Context) (bool, error) {
 		_, err := b.api.GetLoadBalancer(ctx, lb.ID)

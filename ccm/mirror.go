@@ -55,8 +55,8 @@ func newMirror(log *slog.Logger, api *client.Client) *mirror {
 	return m
 }
 
-// run keeps the mirror up to date until ctx ends. If the method named again
-// cancels the watch, run lists all objects another time.
+// run keeps the mirror up to date until ctx ends. After each call of the method
+// again(), run lists all objects from the start.
 func (m *mirror) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		following, cancel := context.WithCancel(ctx)
@@ -148,8 +148,8 @@ func (m *mirror) OnSync(bool) {
 	}
 }
 
-// fresh reports whether callers may use the mirror. The caller must hold the
-// lock mu.
+// The method fresh reports whether callers may use the mirror. The caller must
+// hold the lock mu.
 func (m *mirror) fresh() bool { return !m.heard.IsZero() && time.Since(m.heard) < mirrorTrust }
 
 // believed calls fresh with the lock mu held.

@@ -42,8 +42,8 @@ func normalPeriodsAt(t *testing.T, settle time.Duration, opts ...cloudtest.Optio
 	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, settle})
 }
 
-// within waits until the function ok returns true. It calls ok once a second.
-// If ok does not return true within the time d, the test fails.
+// The function within waits until the function ok returns true. It calls ok
+// once a second. If ok does not return true within the time d, the test fails.
 func within(t *testing.T, d time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); !ok(); time.Sleep(time.Second) {
@@ -89,8 +89,8 @@ func populated(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	return p, p.only(t)
 }
 
-// kept fails the test if a Node or the load balancer was deleted, or if the
-// status of the Service has another address.
+// The method kept fails the test if a Node or the load balancer was deleted, or
+// if the status of the Service has another address.
 func (p plane) kept(t *testing.T, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	for _, n := range []string{"node-1", "node-2"} {

@@ -144,10 +144,11 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 	return r.await(ctx, have)
 }
 
-// replace handles an existing route with the name of want. If the existing
-// route has the same instance and the cloud is not deleting the route, replace
-// returns the existing route. If the existing route belongs to this cluster but
-// has another instance, replace deletes the existing route and creates want.
+// The method replace handles an existing route with the same name as the route
+// want. If the existing route has the same instance and the cloud is not
+// deleting the route, replace returns the existing route. If the existing route
+// belongs to this cluster but has another instance, replace deletes the
+// existing route and creates the route want.
 func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
 	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: want.Name})
 	if err != nil {

@@ -88,12 +88,12 @@ var families = map[v1.IPFamily]cloudsim.IPFamily{v1.IPv4Protocol: cloudsim.IPv4,
 
 var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolTCP: cloudsim.TCP, v1.ProtocolUDP: cloudsim.UDP}
 
-// wanted returns the load balancer that a Service requests, without the region.
-// If the cloud cannot provide the load balancer, the error contains every
-// reason. If the cloud does not support a part of the request, wanted returns
-// an error and never leaves out this part silently. If wanted left out such a
-// part, a Service with restrictions might be open to all clients, or a port
-// might never answer.
+// The function wanted returns the load balancer that a Service requests,
+// without the region. If the cloud cannot provide the load balancer, the error
+// contains every reason. If the cloud does not support a part of the request,
+// wanted returns an error and never leaves out this part silently. If wanted
+// left out such a part, a Service with restrictions might be open to all
+// clients, or a port might never answer.
 func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
 	var bad []error
 	add := func(err error) { bad = append(bad, err) }
@@ -260,9 +260,9 @@ func targetsOf(nodes []*v1.Node) (to backends) {
 	return to
 }
 
-// same reports whether lb already equals the load balancer want. It ignores the
-// order of listeners and targets. It also ignores labels of lb that are not in
-// want.Labels.
+// The function same reports whether lb already equals the load balancer want.
+// It ignores the order of listeners and targets. It also ignores labels of lb
+// that are not in want.Labels.
 func same(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 	return hasLabels(lb, want.Labels) && standsOn(lb, want) && lb.Scheme == want.Scheme &&
 		plain(lb.LoadBalancerSpec).Same(plain(want.LoadBalancerSpec))
@@ -288,9 +288,9 @@ func standsOn(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 	return len(want.Families) == 0 || slices.Equal(lb.Families(), want.Families)
 }
 
-// plain returns the spec in a normal form. The normal form contains all
-// defaults, and its lists are sorted. Two specs with the same meaning have the
-// same normal form.
+// The function plain returns the spec in a normal form. The normal form
+// contains all defaults, and its lists are sorted. Two specs with the same
+// meaning have the same normal form.
 func plain(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
 	s.HealthCheck = s.Check()
 	s.AffinityTimeoutSeconds = int(s.AffinityTimeout().Seconds())

@@ -71,7 +71,7 @@ func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) e
 
 func portName(l cloudsim.Listener) string { return string(l.Protocol) + "-" + strconv.Itoa(l.Port) }
 
-// shared reports whether several Services can use lb.
+// The function shared reports whether several Services can use lb.
 func shared(lb cloudsim.LoadBalancer) bool { return lb.Labels[LabelShared] != "" }
 
 // member is a Service that uses a load balancer.
@@ -98,10 +98,11 @@ func portsOf(lb cloudsim.LoadBalancer, uid string) []string {
 	return strings.Split(lb.Labels[labelPortsPrefix+uid], ".")
 }
 
-// joined returns a copy of want that also contains the listeners and labels of
-// the other members of lb. It returns an error if another member already uses a
-// port of want. It also returns an error if want has other settings than lb,
-// because the settings of lb apply to all members.
+// The function joined returns a copy of the load balancer want that also
+// contains the listeners and labels of the other members of lb. It returns an
+// error if another member already uses a port of the load balancer want. It
+// also returns an error if the settings of want and lb differ, because the
+// settings of lb apply to all members.
 func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid string) (cloudsim.CreateLoadBalancer, error) {
 	if !shared(lb) {
 		return want, nil
