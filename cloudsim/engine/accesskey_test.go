@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// signature returns a bearer token with a signature of the access key at the
-// present time.
+// The function signature returns a bearer token. The token contains a signature
+// that the access key makes at the present time.
 func signature(k cloudsim.AccessKey) string { return signatureAt(k, time.Now()).Token() }
 
 func signatureAt(k cloudsim.AccessKey, at time.Time) cloudsim.Signature {
@@ -22,7 +22,8 @@ func signatureAt(k cloudsim.AccessKey, at time.Time) cloudsim.Signature {
 	return s
 }
 
-// signed creates an access key, and returns a signature as a bearer token.
+// The function signed creates an access key, and returns a signature as a
+// bearer token.
 func signed(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	return signature(must(e.CreateAccessKey(admin, cloudsim.CreateAccessKey{ServiceAccount: name}))(t))

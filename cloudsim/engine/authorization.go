@@ -125,8 +125,8 @@ func (ac *access) Authorize(ctx context.Context, r Request) (context.Context, er
 	return context.WithValue(ctx, callKey{}, call), nil
 }
 
-// refused returns a ctx for the audit record of a refused call. The ctx
-// contains the name of the caller, but no permissions.
+// The function refused returns a ctx for the audit record of a refused call.
+// The ctx contains the name of the caller, but no permissions.
 func refused(ctx context.Context, c Call) context.Context {
 	c.grants, c.Project = nil, "-" // no project has this id
 	return context.WithValue(ctx, callKey{}, c)

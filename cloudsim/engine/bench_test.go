@@ -118,8 +118,8 @@ func content(b *testing.B, path string) (all map[string][]kv, commits int) {
 	return all, commits
 }
 
-// fresh compares the maps in the parameters named now and before. It returns the keys that only
-// the first map contains.
+// The function fresh compares the maps in the parameters named now and before. It returns the keys
+// that only the first map contains.
 func fresh(now, before map[string][]kv) map[string][]kv {
 	out := map[string][]kv{}
 	for bucket, all := range now {

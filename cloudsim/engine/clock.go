@@ -94,8 +94,8 @@ func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsi
 	return k, err
 }
 
-// running returns a clock that begins at the present time of the cloud and has
-// the present rate.
+// The function running returns a clock that begins at the present time of the
+// cloud and has the present rate.
 func running(tx *store.Tx) store.Clock {
 	c := store.Clock{Machine: tx.Machine, Cloud: tx.Now, Rate: 1}
 	if is := tx.Clock(); !is.Real() {

@@ -175,8 +175,8 @@ type images struct {
 type states struct {
 	*core
 	cloud replaceable
-	// loading is locked during a load, a reset, and a save with disk data, so
-	// that only one of these runs at a time.
+	// The mutex loading is locked while LoadState, ResetState, or SaveState
+	// with disk data runs, so that only one of these calls runs at a time.
 	loading sync.Mutex
 }
 

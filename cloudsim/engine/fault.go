@@ -132,9 +132,9 @@ func (e *Engine) matching(live []cloudsim.Fault, call Call, s Subject) (ids []st
 	return ids, nil
 }
 
-// count counts the call for each fault in ids, in order, until a fault decides
-// the outcome. The result usedUp is true if one of these faults can never hit
-// again.
+// The function count counts the call for each fault in ids, in order, until a
+// fault decides the outcome. The result usedUp is true if one of these faults
+// can never hit again.
 func count(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)

@@ -16,9 +16,9 @@ var holds = store.Table[cloudsim.Hold]{
 	Meta: func(h *cloudsim.Hold) *cloudsim.Meta { return &h.Meta },
 }
 
-// idle reports whether the due work of an operation must not settle. The reasons
-// are: the operation is over, the operation no longer exists, or a hold or a
-// fault blocks the operation.
+// The function idle reports whether the due work of an operation must not
+// settle. The reasons are: the operation is over, the operation no longer
+// exists, or a hold or a fault blocks the operation.
 func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -33,10 +33,10 @@ func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	return held(tx, op)
 }
 
-// held reports whether a hold or a fault prevents an operation from settling.
-// If a hold blocks the operation, held records the id of the hold in the
-// operation. The engine calls held when the work is due. A hold therefore also
-// applies to operations that began before the hold was created.
+// The function held reports whether a hold or a fault prevents an operation
+// from settling. If a hold blocks the operation, held records the id of the
+// hold in the operation. The engine calls held when the work is due. A hold
+// therefore also applies to operations that began before the hold was created.
 func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if is, err := stuck(tx, op); is || err != nil {
 		return is, err
@@ -184,8 +184,8 @@ var durations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 
 const allDurations = "all"
 
-// takes returns the stored duration of work of a kind and verb. If no duration is
-// stored, takes returns the duration in the parameter profile.
+// The function takes returns the stored duration of work of a kind and verb. If
+// no duration is stored, takes returns the duration in the parameter profile.
 func takes(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile time.Duration) (time.Duration, error) {
 	said, ok, err := durations.Get(tx, allDurations)
 	if err != nil || !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// where returns the addresses of a load balancer.
+// The function where returns the addresses of a load balancer.
 func where(l cloudsim.LoadBalancer) (ips []string) {
 	for _, a := range l.Addresses {
 		ips = append(ips, a.IP)

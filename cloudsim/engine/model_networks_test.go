@@ -95,8 +95,8 @@ func inside(a, b string) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }
 
-// has reports whether the map all has at least one value for which the function named ok
-// returns true.
+// The function named has reports whether the map all has at least one value for which the function
+// named ok returns true.
 func has[T any](all map[string]*T, ok func(*T) bool) bool {
 	for _, v := range all {
 		if ok(v) {

@@ -129,8 +129,8 @@ func (w *world) id(prefix string) string {
 	return fmt.Sprintf("%s-%06x", prefix, w.seq[prefix])
 }
 
-// free returns the lowest address of range p that is not in held. It returns ""
-// if there is no such address.
+// The function free returns the lowest address of range p that is not in held.
+// It returns "" if there is no such address.
 func free(p netip.Prefix, held map[string]bool) string {
 	for a := p.Addr().Next(); p.Contains(a.Next()); a = a.Next() {
 		if !held[a.String()] {
@@ -177,8 +177,8 @@ func agree(t *rapid.T, got error, want error) {
 	t.Fatalf("result of the cloud: got %v, want the model's result %v", got, want)
 }
 
-// some returns the id of a random resource in the map all, or an id that does
-// not exist.
+// The function some returns the id of a random resource in the map all, or an
+// id that does not exist.
 func some[T any](t *rapid.T, all map[string]*T) string {
 	return rapid.SampledFrom(append(slices.Sorted(maps.Keys(all)), "none-000001")).Draw(t, "id")
 }
@@ -237,9 +237,9 @@ func (w *world) settle(now time.Time) {
 	}
 }
 
-// same compares the cloud with the model, and the journal with the resources.
-// The journal must have each revision once and in order. The last event of each
-// resource must contain the present resource.
+// The method same compares the cloud with the model, and the journal with the
+// resources. The journal must have each revision once and in order. The last
+// event of each resource must contain the present resource.
 func (w *world) same(t *rapid.T) {
 	w.reroute()
 	is, err1 := w.e.ListInstances(w.ctx, cloudsim.ListOptions{})

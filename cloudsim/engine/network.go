@@ -135,8 +135,8 @@ func spans(n cloudsim.Network) []cloudsim.PodRange {
 	return append(whole(n.Ranges()...), n.PodRanges.Families()...)
 }
 
-// whole converts address ranges to PodRange values. An instance gets one
-// address of such a range, so Bits is the full length of an address.
+// The function whole converts address ranges to PodRange values. An instance
+// gets one address of such a range, so Bits is the full length of an address.
 func whole(all ...netip.Prefix) []cloudsim.PodRange {
 	var out []cloudsim.PodRange
 	for _, p := range all {
@@ -278,10 +278,10 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 	return n, err
 }
 
-// unused returns Conflict if a resource in the table users refers to the
-// resource with the given kind and id. unused looks up the references in the
-// index that the parameter index names. The error names the first resource that
-// it finds.
+// The function unused returns Conflict if a resource in the table users refers
+// to the resource with the given kind and id. unused looks up the references in
+// the index that the parameter index names. The error names the first resource
+// that it finds.
 func unused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

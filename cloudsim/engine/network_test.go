@@ -257,7 +257,7 @@ func TestNetworkRefusals(t *testing.T) {
 	}
 }
 
-// why returns only the error of a call.
+// The function why returns only the error of a call.
 func why[T any](_ T, err error) error { return err }
 
 // TestNetworkInUse proves that a network or subnet in use cannot be deleted.

@@ -49,7 +49,8 @@ func getAt[T any](tx *store.Tx, call Call, t store.Table[T], id string) (v T, er
 	return p.get(tx, t, id)
 }
 
-// read calls get in a new read transaction.
+// The function read returns the resource with an id, in a new read transaction. See the function
+// get.
 func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T, err error) {
 	call, err := callOf(ctx)
 	if err != nil {

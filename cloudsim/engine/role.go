@@ -125,8 +125,8 @@ func (c Call) mayEverywhere(operation string, class Access) bool {
 	})
 }
 
-// where reports whether grant g applies to the call's project. Operations of
-// class Admin need a grant for all projects.
+// The method where reports whether grant g applies to the call's project.
+// Operations of class Admin need a grant for all projects.
 func (c Call) where(g cloudsim.Grant, class Access) bool {
 	return g.Project == "" || g.Project == c.Project && class != Admin
 }

@@ -114,7 +114,8 @@ func (e *Engine) settledSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 // has copied the data.
 func (e *Engine) lacksData(s cloudsim.DiskStatus) bool { return e.cfg.DiskData && s.SizeGiB == 0 }
 
-// lost returns the error for an operation that waits for copied data, if this data is lost.
+// The function lost returns the error for an operation that waits for copied data, if this data is
+// lost.
 func lost(s cloudsim.DiskStatus) *cloudsim.OperationError {
 	return &cloudsim.OperationError{Kind: cloudsim.NotFound, Detail: s.Error}
 }
@@ -176,8 +177,8 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 	return s, err
 }
 
-// free returns Conflict while the cloud makes a disk or a snapshot from the
-// resource with this id.
+// The function free returns Conflict while the cloud makes a disk or a snapshot
+// from the resource with this id.
 func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string) error {
 	for d, err := range disks.Find(tx, byCopied, id, "") {
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// kept configures a data plane for disks. The test acts as the data plane.
+// The function kept configures a data plane for disks. The test acts as the data plane.
 func kept(c *engine.Config) { c.DiskData = true }
 
 func mustSnapshot(t *testing.T, e *engine.Engine, ctx context.Context, name string, of cloudsim.DiskID) cloudsim.Snapshot {
@@ -21,8 +21,8 @@ func mustSnapshot(t *testing.T, e *engine.Engine, ctx context.Context, name stri
 	return must(e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: name, Disk: of}))(t)
 }
 
-// refused fails the test unless err has the given kind. If field is not "", the
-// error must also name that field.
+// The function refused fails the test unless err has the given kind. If field
+// is not "", the error must also name that field.
 func refused(t *testing.T, what string, err error, kind cloudsim.Kind, field string) {
 	t.Helper()
 	ce, ok := errors.AsType[*cloudsim.Error](err)
@@ -31,8 +31,8 @@ func refused(t *testing.T, what string, err error, kind cloudsim.Kind, field str
 	}
 }
 
-// whole returns the status that a data plane reports for complete data. The
-// parameter size is in GiB.
+// The function whole returns the status that a data plane reports for complete
+// data. The parameter size is in GiB.
 func whole(size int) cloudsim.DiskStatus { return cloudsim.DiskStatus{SizeGiB: size} }
 
 var gone = cloudsim.DiskStatus{Error: "its data is lost", Lost: true}

@@ -28,7 +28,7 @@ const (
 	scratchPrefix = ".making-"
 )
 
-// statePath returns the path of a state's file.
+// statePath returns the path of a saved state's file.
 func (ss *states) statePath(name string) (string, error) {
 	if ss.cfg.StateDir == "" {
 		return "", cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no folder for states")
@@ -77,8 +77,8 @@ func (ss *states) SaveState(ctx context.Context, req cloudsim.SaveState) (s clou
 	})
 }
 
-// keepState creates the file of a state and calls write to fill it. If write
-// fails, no file remains.
+// keepState creates the file of a saved state and calls write to fill it. If
+// write fails, no file remains.
 func (ss *states) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
 	path, err := ss.statePath(name)
 	if err != nil {
@@ -120,7 +120,7 @@ func (ss *states) forgetScratch() (err error) {
 	return err
 }
 
-// openState opens the file of a state.
+// openState opens the file of a saved state.
 func (ss *states) openState(name string) (*os.File, error) {
 	path, err := ss.statePath(name)
 	if err != nil {
@@ -144,10 +144,11 @@ func (ss *states) withState(name string, fn func(from *store.Store, data *statef
 	return ss.withUnpacked(f, fn)
 }
 
-// withUnpacked unpacks the records of a state into a temporary store and checks
-// the records. It then calls fn with that store and a reader of the disk data.
-// The reader is nil if the state has no disk data. withUnpacked returns Invalid
-// for a damaged state. It does not change the store of the running cloud.
+// withUnpacked unpacks the records of a saved state into a temporary store and
+// checks the records. It then calls fn with that store and a reader of the disk
+// data. The reader is nil if the saved state has no disk data. withUnpacked
+// returns Invalid for a damaged file. It does not change the store of the
+// running cloud.
 func (ss *states) withUnpacked(f io.Reader, fn func(from *store.Store, data *statefile.Reader) error) error {
 	r, err := statefile.NewReader(f)
 	if err != nil {
@@ -177,7 +178,8 @@ func (ss *states) withUnpacked(f io.Reader, fn func(from *store.Store, data *sta
 }
 
 // stateAt returns the description of the saved state at path, from the header
-// of the file. It returns NotFound if another caller has deleted the state.
+// of the file. It returns NotFound if another caller has deleted the saved
+// state.
 func stateAt(path string) (s cloudsim.State, err error) {
 	name := strings.TrimSuffix(filepath.Base(path), stateSuffix)
 	f, err := os.Open(path)
@@ -238,10 +240,10 @@ func (ss *states) DeleteState(ctx context.Context, name string) error {
 
 // LoadState replaces the contents of the cloud by a saved state in one
 // transaction. After a crash the cloud has either the old or the new contents,
-// with the matching disk data. After the load the cloud has the ids, addresses
-// and open operations of the state, and due work settles. Tokens of the running
-// cloud stay valid if their project and service account exist in the state.
-// Open watches end with the error Gone.
+// with the matching disk data. Afterwards the cloud has the ids, addresses and
+// open operations of the saved state, and due work settles. Tokens of the
+// running cloud stay valid if their project and service account exist in the
+// saved state. Open watches end with the error Gone.
 func (ss *states) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	return ss.withState(name, func(from *store.Store, data *statefile.Reader) error {
 		if req.RecordsOnly {
@@ -312,8 +314,8 @@ func (ss *states) replace(ctx context.Context, from *store.Store, data *statefil
 	}), late)
 }
 
-// ExportState opens the file of a state. ImportState of any cloud can read the
-// file.
+// ExportState opens the file of a saved state. ImportState of any cloud can
+// read the file.
 func (ss *states) ExportState(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := callOf(ctx); err != nil {
 		return nil, err
@@ -321,7 +323,7 @@ func (ss *states) ExportState(ctx context.Context, name string) (io.ReadCloser, 
 	return ss.openState(name)
 }
 
-// ImportState stores an exported state under a name. It checks the whole state
+// ImportState stores an exported state under a name. It checks the whole file
 // except the ids and offsets of disk data. Only LoadState checks these ids and
 // offsets. ImportState returns Invalid for a damaged state.
 func (ss *states) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
@@ -344,8 +346,8 @@ func (ss *states) ImportState(ctx context.Context, name string, r io.Reader) (cl
 	})
 }
 
-// DiffStates compares two states. The name "" means the present contents of the
-// cloud.
+// DiffStates compares two saved states. The name "" means the present contents
+// of the cloud.
 func (ss *states) DiffStates(ctx context.Context, from, to string) (d cloudsim.StateDiff, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return d, err
@@ -401,8 +403,8 @@ func fieldsThatDiffer(was, is map[string]any) (names []string) {
 	return names
 }
 
-// objectsOf reads all objects of a state. It omits revisions, times and
-// secrets, because these differ between any two states.
+// objectsOf reads all objects of a saved state. It omits revisions, times and
+// secrets, because these differ between any two saved states.
 func (ss *states) objectsOf(name string) (all map[objectKey]map[string]any, err error) {
 	all = map[objectKey]map[string]any{}
 	read := func(st *store.Store) error {

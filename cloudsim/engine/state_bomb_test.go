@@ -19,9 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// bombs are functions that create a compressed state. The records of the state
-// expand to size bytes, or to fewer bytes if the compressed state reaches about
-// 3 MB.
+// bombs are functions that create a compressed saved state. The records of the
+// state expand to size bytes, or to fewer bytes if the compressed state reaches
+// about 3 MB.
 var bombs = map[string]func(t testing.TB, size int) []byte{
 	"large values": func(t testing.TB, size int) []byte {
 		value := string(make([]byte, 1<<20))
@@ -42,8 +42,8 @@ var bombs = map[string]func(t testing.TB, size int) []byte{
 	},
 }
 
-// bomb returns a state with records in one bucket. It adds records until they
-// have size bytes, or until the compressed state has 3 MB.
+// The function bomb returns a saved state with records in one bucket. It adds
+// records until they have size bytes, or until the compressed state has 3 MB.
 func bomb(t testing.TB, size int, bucket string, next func(n int) (key, value string)) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -72,8 +72,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestImportStopsEarly proves that an import refuses a state that expands to
-// 256 MiB. The import reads less than half of the state and leaves no file.
+// TestImportStopsEarly proves that an import refuses a saved state that expands
+// to 256 MiB. The import reads less than half of the state and leaves no file.
 func TestImportStopsEarly(t *testing.T) {
 	dir := t.TempDir()
 	e, stop := boot(t, file(t), instant, withStates(dir))

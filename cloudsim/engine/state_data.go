@@ -102,8 +102,8 @@ func (ss *states) swap(s cloudsim.StagedData, replace func() error) error {
 	return ss.cfg.DiskFiles.Swap(func() (cloudsim.StagedData, error) { return s, replace() })
 }
 
-// recoverData completes a load of a killed process, if that process had already
-// committed the records.
+// recoverData completes the loading of a saved state after a kill of the
+// process, if the killed process had already committed the records.
 func (ss *states) recoverData() error {
 	if ss.cfg.DiskFiles == nil {
 		return nil

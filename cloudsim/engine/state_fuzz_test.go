@@ -16,8 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// FuzzImportState imports a state with one arbitrary record. It proves that the
-// cloud refuses the state, or loads the state and then still answers calls.
+// FuzzImportState imports a saved state with one arbitrary record. It proves
+// that the cloud refuses this saved state, or loads it and then still answers
+// calls.
 func FuzzImportState(f *testing.F) {
 	for _, s := range [][3]string{
 		{"meta", "clock", "012345678901234567890123"}, {"meta", "gaps", "[[1,2,3]]"}, {"meta", "epoch", "\xff\xff\xff\xff\xff\xff\xff\xff"},

@@ -22,9 +22,9 @@ func withStates(dir string) func(*engine.Config) {
 	return func(c *engine.Config) { c.StateDir = dir }
 }
 
-// TestLoadState proves that a load restores ids, addresses, provider ids, open
-// operations, faults and the clock, and removes later changes. A restart does
-// not change the result.
+// TestLoadState proves that LoadState restores ids, addresses, provider ids,
+// open operations, faults and the clock, and removes later changes. A restart
+// does not change the result.
 func TestLoadState(t *testing.T) {
 	path, dir, ctx := file(t), t.TempDir(), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, frozen, withStates(dir))
@@ -80,9 +80,10 @@ func TestLoadState(t *testing.T) {
 	}
 }
 
-// TestLoadKeepsSecrets proves that tokens of the running cloud stay valid after
-// a load. A token becomes invalid if its service account does not exist in the
-// state. A token that exists only in the state is not valid after the load.
+// TestLoadKeepsSecrets proves that tokens of the running cloud stay valid when
+// it loads a saved state. A token becomes invalid if its service account does
+// not exist in the saved state. A token that exists only in the saved state
+// does not become valid.
 func TestLoadKeepsSecrets(t *testing.T) {
 	e, down := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer down()
@@ -116,10 +117,10 @@ func TestLoadKeepsSecrets(t *testing.T) {
 	}
 }
 
-// TestLoadMovesNoToken proves that a load never changes the identity of a
-// token. After the load, a token of the running cloud has the same project and
-// account as before, or is invalid. In the state, the ids of this project and
-// account may belong to other resources.
+// TestLoadMovesNoToken proves that LoadState never changes the identity of a
+// token. Afterwards, a token of the running cloud has the same project and
+// account as before, or is invalid. In the saved state, the ids of this project
+// and account may belong to other resources.
 func TestLoadMovesNoToken(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
 	// side is the content of a cloud. The last of the projects has the account
@@ -192,9 +193,10 @@ func TestLoadMovesNoToken(t *testing.T) {
 	}
 }
 
-// TestLoadKeepsTheEndOfTokens proves that a load does not change the expiry of
-// the running cloud's tokens. The cloud deletes a token a day after its expiry.
-// The state may have a token with the same name and another expiry.
+// TestLoadKeepsTheEndOfTokens proves that LoadState does not change the expiry
+// of the running cloud's tokens. The cloud deletes a token a day after its
+// expiry. The saved state may have a token with the same name and another
+// expiry.
 func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 	const none, brief, long, forever = -1, 3600, 72 * 3600, 0 // seconds
 	for name, tc := range map[string]struct {
@@ -247,10 +249,10 @@ func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 	}
 }
 
-// TestWatchesEndWithALoad proves that a watch that began before a load ends
-// with Gone. This is true even if the cloud reaches the watch's revision again,
-// or if the state does not have the caller's token. Watches that began after
-// the load continue.
+// TestWatchesEndWithALoad proves that LoadState ends all open watches with
+// Gone. This is true even if the cloud reaches the watch's revision again, or
+// if the saved state does not have the caller's token. Watches that begin after
+// LoadState continue.
 func TestWatchesEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -303,8 +305,9 @@ func TestWatchesEndWithALoad(t *testing.T) {
 	}
 }
 
-// TestResetState proves that tokens stay valid after a load and a reset. A
-// reset deletes all resources, and the next instance gets the first id again.
+// TestResetState proves that tokens stay valid after LoadState and after
+// ResetState. A reset deletes all resources, and the next instance gets the
+// first id again.
 func TestResetState(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -351,8 +354,8 @@ func TestResetState(t *testing.T) {
 }
 
 // TestExportImport proves that another cloud can import an exported state. The
-// import refuses a damaged state, an incomplete state, and a file that is not a
-// state. A refused import leaves no file.
+// cloud refuses to import a damaged file, an incomplete file, and a file that
+// is not a saved state. A refused import leaves no file.
 func TestExportImport(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -400,8 +403,9 @@ func TestExportImport(t *testing.T) {
 	}
 }
 
-// TestDamagedState proves that the cloud does not load a state with a damaged
-// file. The state can be deleted. ListStates reports damage of the header.
+// TestDamagedState proves that the cloud does not load a saved state with a
+// damaged file. A client can delete this saved state. ListStates reports damage
+// of the header.
 func TestDamagedState(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(dir))
@@ -461,9 +465,9 @@ func TestScratchIsForgotten(t *testing.T) {
 	}
 }
 
-// TestLoadRefuses proves that the cloud refuses to load a state with address
-// ranges that differ from the configured ranges. The refused load changes
-// nothing.
+// TestLoadRefuses proves that the cloud refuses to load a saved state with
+// address ranges that differ from the configured ranges. The refused call
+// changes nothing.
 func TestLoadRefuses(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {
@@ -507,7 +511,7 @@ func TestResetIsGivenUp(t *testing.T) {
 
 // TestDiffStates proves that a diff lists added, removed and changed resources,
 // with the fields that differ. The diff omits fields that differ between any
-// two states, such as revisions.
+// two saved states, such as revisions.
 func TestDiffStates(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

@@ -36,8 +36,8 @@ func ownerOf(tx *store.Tx, t cloudsim.Token) (o owner, err error) {
 	return o, nil
 }
 
-// ownToken is a token that the running cloud had before the load of a saved state, and the
-// token's owner.
+// ownToken is a token that the running cloud had before it loaded a saved state, and the token's
+// owner.
 type ownToken struct {
 	cloudsim.Token
 	of owner
@@ -60,9 +60,9 @@ func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 	return all, nil
 }
 
-// keepTokens stores the tokens in own again after a load has replaced the
-// records. It omits a token if its project or account no longer exists with the
-// same name.
+// keepTokens stores the tokens in own again after a saved state has replaced
+// the records. It omits a token if its project or account no longer exists with
+// the same name.
 func keepTokens(tx *store.Tx, own []ownToken) error {
 	for _, t := range own {
 		of, err := ownerOf(tx, t.Token)
@@ -81,8 +81,8 @@ func keepTokens(tx *store.Tx, own []ownToken) error {
 
 // keepToken stores t in place of the token with the same name, or as a new
 // token. In the token with the same name, keepToken replaces the hash, the
-// role, the account and the expiry. The reason is that the token in the state
-// may have more permissions than t.
+// role, the account and the expiry. The reason is that the token in the saved
+// state may have more permissions than t.
 func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	have, err := tokens.Named(tx, t.Project, t.Name)
 	switch {

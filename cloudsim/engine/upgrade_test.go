@@ -131,8 +131,8 @@ func instances(t *testing.T, e *engine.Engine, want map[string]cloudsim.Instance
 	}
 }
 
-// TestLoadHold proves that a load restores the holds of a state and the operations that the holds
-// block. The hold continues after the load and after a restart, until a client deletes the hold.
+// TestLoadHold proves that LoadState restores the holds of a saved state and the operations that
+// the holds block. A restored hold continues after a restart, until a client deletes the hold.
 func TestLoadHold(t *testing.T) {
 	path, dir, ctx := file(t), t.TempDir(), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, frozen, withStates(dir))

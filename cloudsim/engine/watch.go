@@ -13,8 +13,8 @@ import (
 
 // Watch yields the events after o.Since that the call may see, in order, until
 // ctx ends. It yields an error at most once, as the last item:
-//   - Gone: the journal no longer has the events after o.Since, or a load or
-//     reset has replaced the cloud's contents after o.Since.
+//   - Gone: the journal no longer has the events after o.Since, or LoadState
+//     or ResetState has replaced the cloud's contents after o.Since.
 //   - Unauthenticated: the caller's credential is no longer valid.
 //   - Denied: the caller may no longer watch.
 //
@@ -86,13 +86,13 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 	}
 }
 
-// sameEpoch returns Gone if a load or reset has replaced the contents of the file
-// since the reader began. The revisions of the reader then belong to the old
-// contents. The epoch of the file is the revision of the last replacement. The
-// parameter epoch points to the epoch at which the reader began, or to 0 for a
-// new reader. For a new reader, sameEpoch stores the epoch of the file, if rev is
-// 0 or is at least this epoch. A new reader that begins at revision 0 also reads
-// the loaded events.
+// sameEpoch returns Gone if LoadState or ResetState has replaced the contents
+// of the file since the reader began. The revisions of the reader then belong
+// to the old contents. The epoch of the file is the revision of the last
+// replacement. The parameter epoch points to the epoch at which the reader
+// began, or to 0 for a new reader. For a new reader, sameEpoch stores the epoch
+// of the file, if rev is 0 or is at least this epoch. A new reader that begins
+// at revision 0 also reads the events from the loaded state.
 func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 	now := tx.Epoch()
 	if *epoch == 0 && (rev == 0 || rev >= now) {
@@ -108,8 +108,8 @@ func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 // The Revision of the list is the last revision that ListEvents has read.
 // ListEvents returns Gone in the same cases as Watch. Each call of ListEvents
 // counts as a new reader (see sameEpoch). A new reader cannot begin in the
-// middle of loaded events. A watch that has read some of the loaded events can
-// read the remaining events.
+// middle of the events from the loaded state. A watch that has read some of
+// these events can read the remaining events.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
@@ -173,8 +173,8 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, o clouds
 		return nil, 0, 0, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {
-		// This check is first, because after a load the token id of the caller
-		// may belong to another token.
+		// This check is first, because in a loaded state the token id of the
+		// caller may belong to another token.
 		if err := sameEpoch(tx, rev, epoch); err != nil {
 			return err
 		}
@@ -198,12 +198,13 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, o clouds
 	return evs, next, end, err
 }
 
-// overGap returns the revision at which a reader continues. The revision in the
-// parameter read is the last revision that the reader has read. If the reader
-// has read all loaded events, overGap returns the epoch, because there are no
-// events between the last loaded event and the epoch. sameEpoch accepts a
-// reader that continues at the epoch. In all other cases overGap returns the
-// value of the parameter read.
+// overGap returns the revision at which a reader continues. The parameter read
+// is the last revision that the reader has read. The epoch is the revision at
+// which LoadState or ResetState last replaced the contents. The journal has no
+// events between the last event from the loaded state and the epoch. If the
+// parameter read is in this gap, overGap returns the epoch. Otherwise it
+// returns the value of the parameter read. See sameEpoch, which checks the
+// result.
 func overGap(tx *store.Tx, read uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if read >= epoch {

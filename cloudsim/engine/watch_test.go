@@ -23,8 +23,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// brief creates a token of a service account. The token expires after 90
-// seconds.
+// The function brief creates a token of a service account. The token expires
+// after 90 seconds.
 func brief(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	return must(e.CreateToken(admin, cloudsim.CreateToken{ServiceAccount: name, TTLSeconds: 90}))(t).Secret
@@ -188,9 +188,9 @@ func TestWatchFollowsPermissions(t *testing.T) {
 	})
 }
 
-// TestEventsEndWithALoad proves that after a load or a reset ListEvents returns
-// Gone for earlier revisions. A reader that begins at revision 0 reads the
-// loaded events and can continue.
+// TestEventsEndWithALoad proves that after LoadState or ResetState, ListEvents
+// returns Gone for earlier revisions. A reader that begins at revision 0 reads
+// the events from the loaded state and can continue.
 func TestEventsEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

@@ -66,7 +66,8 @@ func (w *watchShares) join(ctx context.Context) (share *watchShare, leave func()
 	}
 }
 
-// wait waits until the watch may read. It returns an error if ctx ends first.
+// The method wait waits until the watch may read. It returns an error if ctx
+// ends first.
 func (s *watchShare) wait(ctx context.Context) error {
 	if s.watches.Load() <= fewWatches {
 		return nil
