@@ -145,7 +145,7 @@ func (a *acceptor) forget() {
 // look implements watched. An acceptor has no deadline.
 func (a *acceptor) look(time.Duration) time.Duration { return never }
 
-// ready accepts one client. If more clients wait, epoll reports the descriptor again.
+// The method ready accepts one client. If more clients wait, epoll reports the descriptor again.
 func (a *acceptor) ready(uint32) {
 	fd, sa, err := syscall.Accept4(a.fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC) // unix.Accept4 makes an additional system call
 	switch {

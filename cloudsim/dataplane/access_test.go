@@ -187,8 +187,8 @@ func TestDualStack(t *testing.T) {
 	}
 }
 
-// A client that connects to a published port reaches the listener of this port. If the data
-// plane cannot open the port, the load balancer has the condition degraded.
+// A client that connects to a published port reaches the listener of this port. If the data plane
+// cannot open the port, the load balancer has the condition "degraded".
 func TestPublishedPort(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, named)

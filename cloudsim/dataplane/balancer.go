@@ -29,8 +29,8 @@ type balancer struct {
 
 	forwarder *forwarder
 
-	// work counts the balancer's goroutines and connections. One goroutine sends reports. There
-	// is one further goroutine for each open socket, each probed target and each UDP flow.
+	// work counts the balancer's goroutines and connections. One goroutine sends reports. There is
+	// one additional goroutine for each open socket, each probed target and each UDP flow.
 	work       sync.WaitGroup
 	stopReport context.CancelFunc
 	changed    chan struct{} // holds one token while there may be a new status to report

@@ -15,8 +15,8 @@ import (
 // it. It reports the ratio of the two times, because other load on the machine affects both
 // times.
 
-// beside runs both functions for b.N rounds each, in alternating slices. It returns the total
-// time of each function.
+// The function beside runs both functions for b.N rounds each, in alternating slices. It returns
+// the total time of each function.
 func beside(b *testing.B, slices int, balanced, direct func(rounds int)) (lb, straight time.Duration) {
 	timed := func(do func(int), rounds int) time.Duration {
 		begin := time.Now()

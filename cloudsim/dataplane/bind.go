@@ -35,8 +35,8 @@ func (o *bound) Close() error {
 	return o.streams.Close()
 }
 
-// open opens a socket at ip:port and at no other address. If a route makes the address local to
-// this machine, but no interface has it (see Config.Claim), open sets the socket option
+// The method open opens a socket at ip:port and at no other address. If a route makes the address
+// local to this machine, but no interface has it (see Config.Claim), open sets the socket option
 // IP_FREEBIND.
 func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*bound, error) {
 	o, err := c.openWith(ctx, net.ListenConfig{}, protocol, ip, port)

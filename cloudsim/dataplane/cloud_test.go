@@ -277,7 +277,7 @@ func satisfies(lb cloudsim.LoadBalancer, is func(cloudsim.LoadBalancerStatus) st
 	return ""
 }
 
-// ready returns "" if every listener accepts connections and every target is healthy.
+// The function ready returns "" if every listener accepts connections and every target is healthy.
 func ready(s cloudsim.LoadBalancerStatus) string {
 	for _, l := range s.Listeners {
 		if l.Endpoint == "" {

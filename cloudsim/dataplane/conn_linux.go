@@ -175,7 +175,7 @@ func (c *conn) answered(events uint32) {
 	}
 }
 
-// ready handles the epoll events of an endpoint.
+// The method ready handles the epoll events of an endpoint.
 func (s *endpoint) ready(events uint32) {
 	const end = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 	s.readable = s.readable || events&(unix.EPOLLIN|end) != 0
@@ -294,14 +294,14 @@ func (c *conn) endWaiting(s *socket) {
 	}
 }
 
-// end ends a session. If reset is true, both peers see an error instead of an end.
+// The method end ends a session. If reset is true, both peers see an error instead of an end.
 func (c *conn) end(reset bool) {
 	c.close(reset)
 	c.b.leave(&c.session)
 	c.b.work.Done()
 }
 
-// reset resets a connection that has no session.
+// The method reset resets a connection that has no session.
 func (c *conn) reset() {
 	c.close(true)
 	c.b.work.Done()

@@ -35,7 +35,7 @@ func silence(t *testing.T, ip string, port int) {
 	t.Cleanup(func() { c.Close() })
 }
 
-// quiet returns a fleet without probes. Its first target does not answer.
+// The function quiet returns a fleet without probes. Its first target does not answer.
 func quiet(t *testing.T, targets int) *fleet {
 	f := newFleet(t, targets, named)
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}

@@ -82,8 +82,8 @@ func (p *packets) forward(datagram []byte, from netip.AddrPort) {
 	}
 }
 
-// send sends a datagram to the flow's target. If the target refuses the datagram, or if the
-// flow is closed, send ends the flow and returns false. Otherwise send returns true, even if
+// The method send sends a datagram to the flow's target. If the target refuses the datagram, or if
+// the flow is closed, send ends the flow and returns false. Otherwise send returns true, even if
 // the system drops the datagram.
 func (p *packets) send(f *flow, datagram []byte) bool {
 	n, err := f.server.Write(datagram)

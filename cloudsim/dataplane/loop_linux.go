@@ -16,10 +16,10 @@ import (
 
 const (
 	// imbalance limits the difference between the numbers of connections of two loops. If a loop
-	// has at least this number of connections more than the least loaded loop, it passes new
-	// connections to the least loaded loop. If there are few connections, forwarding is fastest
-	// when each connection stays on the thread that accepted it. If there are many connections,
-	// forwarding is fastest when all processors share the connections.
+	// has at least 32 connections more than the least loaded loop, it passes new connections to the
+	// least loaded loop. If there are few connections, forwarding is fastest when each connection
+	// stays on the thread that accepted it. If there are many connections, forwarding is fastest
+	// when all processors share the connections.
 	imbalance = 32
 	// tick is the minimum time between two checks of all deadlines. A deadline is late by at
 	// most this time.
@@ -154,7 +154,8 @@ func (l *loop) do(f func()) {
 	}
 }
 
-// ask calls do and waits until f has returned. The loop must not have ended.
+// The method ask runs f in the goroutine of the loop, and waits until f has returned. The loop must
+// not have ended.
 func (l *loop) ask(f func()) {
 	done := make(chan struct{})
 	l.do(func() {
@@ -188,7 +189,7 @@ func (l *loop) run() {
 	}
 }
 
-// idle returns how long the loop may sleep.
+// The method idle returns how long the loop may sleep.
 func (l *loop) idle() time.Duration {
 	switch {
 	case len(l.busy) > 0:
@@ -256,7 +257,7 @@ func (l *loop) look() {
 	}
 }
 
-// due moves the next check to the given time, unless the next check is already earlier.
+// The method due moves the next check to the given time, unless the next check is already earlier.
 func (l *loop) due(at time.Duration) { l.next = min(l.next, at) }
 
 // watch makes the loop wait for events of fd. The loop passes the events to s.

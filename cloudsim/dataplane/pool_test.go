@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// second returns the address of the second listener, which withSecond adds.
+// The method second returns the address of the second listener, which withSecond adds.
 func (f *fleet) second() string { return fmt.Sprintf("%s:%d", f.lb.IP, port+1) }
 
 // withSecond adds a second listener with its own targets and health check. It listens at the next
@@ -24,7 +24,7 @@ func (f *fleet) withSecond(targets []cloudsim.Target, check *cloudsim.HealthChec
 	f.lb.Listeners = []cloudsim.Listener{f.lb.Listeners[0], second}
 }
 
-// answers waits until an address forwards to the server of instance n.
+// The function answers waits until an address forwards to the server of instance n.
 func answers(t *testing.T, address string, n int) {
 	t.Helper()
 	eventually.Empty(t, func() string {

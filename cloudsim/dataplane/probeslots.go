@@ -7,12 +7,12 @@ import (
 )
 
 // probeSlots limits the total number of slots in use, and shares the slots fairly between load
-// balancers. A load balancer gets another slot only while the number of its slots is less than
-// the number of free slots. So n load balancers with long probes leave 1/(n+1) of the slots to a
-// further load balancer. As a disadvantage, a single load balancer gets only half of the slots. A
-// free slot goes to the waiting load balancer with the fewest slots. If several waiting load
-// balancers have this number of slots, the free slot goes to the load balancer that has waited
-// longest. Each grant takes O(waiting load balancers).
+// balancers. A load balancer gets another slot only while the number of its slots is less than the
+// number of free slots. So n load balancers with long probes leave 1/(n+1) of the slots to another
+// load balancer. As a disadvantage, a single load balancer gets only half of the slots. A free slot
+// goes to the waiting load balancer with the fewest slots. If several waiting load balancers have
+// this number of slots, the free slot goes to the load balancer that has waited longest. Each grant
+// takes O(waiting load balancers).
 type probeSlots struct {
 	mu      sync.Mutex
 	free    int

@@ -76,7 +76,8 @@ func (q *queue) set(s *slot, in bool) {
 	}
 }
 
-// take chooses the next slot whose target is not in tried. It returns nil if there is none.
+// The method take chooses the next slot whose target is not in the parameter tried. It returns nil
+// if there is none.
 func (q *queue) take(tried []*target) *slot {
 	var aside []*slot
 	for len(q.slots) > 0 && slices.Contains(tried, q.slots[0].target) {
@@ -116,9 +117,9 @@ type choice struct {
 	port int
 }
 
-// pick chooses a target of l for a client, except the targets in tried. With affinity it
-// prefers the client's previous target. It counts the connection, so the caller must later call
-// release.
+// The method pick chooses a target of l for a client, except the targets in the parameter tried.
+// With affinity it prefers the client's previous target. It counts the connection, so the caller
+// must later call release.
 func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choice, ok bool) {
 	var s *slot
 	if t := b.kept.find(client, l.pool); t != nil && !slices.Contains(tried, t) {

@@ -109,10 +109,10 @@ func same(a, b cloudsim.LoadBalancerStatus) bool {
 		slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Targets, b.Targets)
 }
 
-// conditionOf returns the condition of a load balancer. The condition is working if all sockets
-// are open at their configured ports, failed if no socket is open, else degraded. The reason is
-// the error of the first faulty socket. Without sockets, and until the data plane has tried to
-// open every socket, the condition is "".
+// conditionOf returns the condition of a load balancer. Without sockets, and until the data plane
+// has tried to open every socket, the condition is "". Otherwise it is "working" if all sockets are
+// open at their configured ports, "failed" if no socket is open, else "degraded". The reason is the
+// error of the first faulty socket.
 func conditionOf(sockets []cloudsim.ListenerStatus) (c cloudsim.LoadBalancerCondition, reason string) {
 	open, well, known := 0, 0, 0
 	for _, s := range sockets {

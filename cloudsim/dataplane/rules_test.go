@@ -237,7 +237,7 @@ func TestUpdateInPlace(t *testing.T) {
 	}
 }
 
-// empty removes all targets.
+// The method empty removes all targets.
 func (f *fleet) empty(t *testing.T) {
 	t.Helper()
 	f.lb.Targets = nil

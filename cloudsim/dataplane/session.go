@@ -23,8 +23,9 @@ type session struct {
 	until time.Time
 }
 
-// begin checks whether the rules allow the client, and chooses a target that is not in tried.
-// If it returns no refusal, the caller must later call leave, endUnserved or abandon.
+// begin checks whether the rules allow the client, and chooses a target that is not in the
+// parameter tried. If it returns no refusal, the caller must later call leave, endUnserved or
+// abandon.
 func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choice, refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -51,7 +52,8 @@ func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choic
 	return c, ""
 }
 
-// closed updates the number of open connections after a connection or flow of l has ended.
+// The method closed updates the number of open connections after a connection or flow of l has
+// ended.
 func (b *balancer) closed(l *listener) {
 	l.open--
 	b.cfg.total.Add(-1)
@@ -81,8 +83,8 @@ func (b *balancer) dialFailed(t *target) {
 	t.failedDials++
 }
 
-// retry releases the target of c, and chooses another target that is not in tried. If err is nil,
-// the cause is a change of the rules, so retry does not count a failed dial.
+// retry releases the target of c, and chooses another target that is not in the parameter tried. If
+// err is nil, the cause is a change of the rules, so retry does not count a failed dial.
 func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, err error) (choice, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,8 +168,8 @@ func (b *balancer) effectOn(s *session) sessionEffect {
 	return keep
 }
 
-// present returns the session's target in the pool that its listener uses now. If the pool does not
-// have the target, present returns a target that is not in the spec.
+// The method present returns the session's target in the pool that its listener uses now. If the
+// pool does not have the target, present returns a target that is not in the spec.
 func (b *balancer) present(s *session) *target {
 	if s.l.pool == s.target.key.Listener {
 		return s.target

@@ -163,7 +163,8 @@ func (s *server) close() {
 	s.work.Wait()
 }
 
-// says returns a handler that sends a word and keeps the connection until the client ends it.
+// The function says returns a handler that sends a word and keeps the connection until the client
+// ends it.
 func says(word string) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		if _, err := io.WriteString(c, word+"\n"); err == nil {
@@ -201,8 +202,8 @@ func newFleet(t testing.TB, n int, handle func(n int) func(*net.TCPConn)) *fleet
 	return f
 }
 
-// up adds the load balancer to the cloud, runs a data plane, and waits until all listeners
-// accept connections and all targets are healthy.
+// The method named up adds the load balancer to the cloud, runs a data plane, and waits until all
+// listeners accept connections and all targets are healthy.
 func (f *fleet) up(t testing.TB, cfg dataplane.Config) (stop func()) {
 	t.Helper()
 	f.cloud.putLB(f.lb)

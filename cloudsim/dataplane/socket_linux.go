@@ -67,7 +67,8 @@ func unsent(fd int) bool {
 	return err == nil && n > 0
 }
 
-// resetAndClose closes a connection so that its peer sees an error instead of an end.
+// resetAndClose closes a connection with a TCP reset, so that the next read of the peer returns an
+// error instead of EOF.
 func resetAndClose(fd int) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	_ = unix.Close(fd)

@@ -137,8 +137,9 @@ func stat(path string) (written, error) {
 	return written{info.ModTime(), info.Size()}, nil
 }
 
-// awaitUnchanged waits until no program has written to a source for the duration tick. It waits at most for
-// quietTimeout. It returns the modification time and the size of each source.
+// awaitUnchanged waits until no program has written to a source for the duration of the constant
+// tick. It waits at most for quietTimeout. It returns the modification time and the size of each
+// source.
 func awaitUnchanged(ctx context.Context, all []copying) ([]written, error) {
 	found := make([]written, len(all))
 	for end := time.Now().Add(quietTimeout); ; {

@@ -41,9 +41,9 @@ type Cloud interface {
 // Config configures Run.
 type Config struct {
 	Dir string // folder that contains only the files of disks and snapshots; Run makes it if it is missing
-	// Files is the handle that the engine uses to save and load states. It must be the handle
-	// of the folder in the field Dir. If it is nil, the engine does not save or load states
-	// with disk data.
+	// Files is the handle that the engine uses to save states and to load saved states. It must be
+	// the handle of the folder in the field Dir. If it is nil, the engine does not save or load
+	// states with disk data.
 	Files *Files
 }
 

@@ -163,7 +163,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-// names returns the names of the files in dir, sorted and joined by spaces.
+// The function names returns the names of the files in dir, sorted and joined by spaces.
 func names(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := os.ReadDir(dir)

@@ -18,8 +18,8 @@ import (
 )
 
 // Files is the folder of all disk files. It writes the data of disks and snapshots into a saved
-// state. It also replaces the present data by the data of a state. Make a Files with NewFiles and
-// pass it to Run, so that Run serves no disk during a replacement.
+// state. It also replaces the present data by the data of a saved state. Make a Files with NewFiles
+// and pass it to Run, so that Run serves no disk during a replacement.
 type Files struct {
 	dir string
 
@@ -37,7 +37,8 @@ type Files struct {
 // NewFiles returns the Files of the folder dir, which need not exist yet.
 func NewFiles(dir string) *Files { return &Files{dir: dir} }
 
-// stagePrefix begins the names of folders that hold the data of a load or a save in progress.
+// stagePrefix begins the names of temporary folders. They hold disk data while the cloud saves a
+// state or loads a saved state.
 const stagePrefix = ".load-"
 
 // follow calls fn while no Swap runs. It returns nil if a Swap or the end of the caller's ctx
@@ -65,7 +66,7 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 //   - Conflict if there is more data than MaxStateData, or if programs write to a disk all the
 //     time
 //   - NotFound if a file is missing
-//   - Unavailable while a load is not finished
+//   - Unavailable while the files of a loaded state are not at their final paths
 func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error {
 	f.gate.Lock()
 	defer f.gate.Unlock()
@@ -162,10 +163,10 @@ func (f *Files) scratch() (string, error) {
 	return os.MkdirTemp(f.dir, stagePrefix)
 }
 
-// Swap stops Run and calls the function commit. The function commit returns the staged data of
-// the load, and Swap moves this data to the final paths. Then Swap removes all other staged
-// data. If commit fails, the files stay as they are. If the data is already in place, Swap
-// does not change it. So a cloud that was killed after the commit can call Swap again at its
+// Swap stops Run and calls the function commit. The function commit returns the staged disk data of
+// the loaded state, and Swap moves this data to the final paths. Then Swap removes all other staged
+// data. If commit fails, the files stay as they are. If the data is already at the final paths,
+// Swap does not change it. So a cloud that was killed after the commit can call Swap again at its
 // next start.
 func (f *Files) Swap(commit func() (cloudsim.StagedData, error)) error {
 	f.gate.Lock()
@@ -192,7 +193,8 @@ func (f *Files) Swap(commit func() (cloudsim.StagedData, error)) error {
 	return err
 }
 
-// finish moves the pending data into place, if there is any.
+// finish moves the files of the pending data to their final paths. If there is no pending data, it
+// does nothing.
 func (f *Files) finish() error {
 	stage := f.pending.Load()
 	if stage == nil {
@@ -205,8 +207,8 @@ func (f *Files) finish() error {
 	return nil
 }
 
-// adopt moves the staged files into place. It deletes every other file of this package, except
-// the files to keep. The folder of the staged data exists until adopt is done, so a missing
+// adopt moves the staged files to their final paths. It deletes every other file of this package,
+// except the files to keep. The folder of the staged data exists until adopt is done, so a missing
 // folder means that there is nothing to do.
 func (f *Files) adopt(stage cloudsim.StagedData) error {
 	dir := filepath.Join(f.dir, stage.Folder)

@@ -42,9 +42,9 @@ func ok(t *testing.T, errs ...error) {
 	}
 }
 
-// A state has the data of disks and snapshots. A load restores this data with its holes. It
-// removes the data of disks that were created after the save. Another cloud can load the
-// state, too.
+// A saved state has the data of disks and snapshots. A cloud that loads the state restores this
+// data with its holes, and removes the data of disks that are newer than the state. Another cloud
+// can load the state, too.
 func TestStatesHaveData(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -96,8 +96,9 @@ func TestStatesHaveData(t *testing.T) {
 	}
 }
 
-// A state also contains the data of a disk that the data plane has not reported yet, if the
-// disk has a file. A load with the option recordsOnly does not change any data.
+// A saved state also contains the data of a disk that the data plane has not reported yet, if the
+// disk has a file. If the cloud loads the state with the option recordsOnly, it does not change any
+// disk data.
 func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	dir := t.TempDir()
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles = true, disks.NewFiles(dir) }))
@@ -158,8 +159,8 @@ func TestRecordsLeaveData(t *testing.T) {
 	}
 }
 
-// If a load cannot move the disk data into place, the cloud serves no disk until the data is
-// in place. Until then it also saves no state. After that, disks keep their data.
+// If the cloud cannot move the disk data of a loaded state to the final paths, it tries again.
+// Until it succeeds, it serves no disk and saves no state. After that, disks keep their data.
 func TestLateData(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -169,8 +170,8 @@ func TestLateData(t *testing.T) {
 	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "then"})
 	ok(t, err)
 	write(t, disks.Path(dir, a.ID), 0, "late")
-	// A directory in the place of a disk's file makes the load fail: os.Remove cannot delete a
-	// directory that is not empty.
+	// The cloud cannot move the disk data to the final paths, because there is a directory at the
+	// path of a disk's file. os.Remove cannot delete a directory that is not empty.
 	inTheWay := filepath.Join(dir, "disk-0000ff.img")
 	ok(t, os.MkdirAll(filepath.Join(inTheWay, "full"), 0o700))
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
@@ -275,8 +276,8 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// The cloud does not import or load a state with damaged or incomplete disk data, and the present
-// data stays. A load of this state with the option recordsOnly works.
+// The cloud does not import or load a saved state with damaged or incomplete disk data, and the
+// present data stays. The cloud can load this state with the option recordsOnly.
 func TestDamagedData(t *testing.T) {
 	dir, states := t.TempDir(), t.TempDir()
 	c := withFiles(t, dir, states)
@@ -311,8 +312,9 @@ func TestDamagedData(t *testing.T) {
 	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}), c.DeleteState(t.Context(), "s"))
 }
 
-// If a cloud was killed before the commit of a load, the next start removes the staged data. If
-// it was killed after the commit, the next start finishes the load.
+// A cloud is killed while it loads a saved state. If the kill was before the commit, the next start
+// removes the staged data. If the kill was after the commit, the next start moves the staged data
+// to the final paths.
 func TestDataAfterAKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "disks")
 	f := disks.NewFiles(dir)

@@ -63,7 +63,7 @@ func (j *jobs) stop(name string) {
 	}
 }
 
-// within waits until fewer than atOnce copies run, and then calls the function do.
+// The method within waits until fewer than atOnce copies run, and then calls the function do.
 func (j *jobs) within(ctx context.Context, do func() error) error {
 	select {
 	case <-ctx.Done():

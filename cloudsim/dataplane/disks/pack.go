@@ -15,9 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// A state contains one bucket for each file of a disk or snapshot. The bucket's name is the id of
-// the disk or snapshot. The bucket's sequence is the size of the file. The bucket's keys are the
-// offsets of the parts of the file that hold data. The bucket has no entries for holes and for
+// A saved state contains one bucket for each file of a disk or snapshot. The bucket's name is the
+// id of the disk or snapshot. The bucket's sequence is the size of the file. The bucket's keys are
+// the offsets of the parts of the file that hold data. The bucket has no entries for holes and for
 // parts of zeros.
 const (
 	maxPart  = 64 << 10
@@ -63,8 +63,8 @@ func pack(ctx context.Context, w *statefile.Writer, id, path string, size int64)
 	return n, nil
 }
 
-// unpack reads the last section of a state and writes its files to dir, with the modes of disks
-// and snapshots. It returns the ids of the disks and snapshots. It returns an error if the
+// unpack reads the last section of a saved state and writes its files to dir, with the modes of
+// disks and snapshots. It returns the ids of the disks and snapshots. It returns an error if the
 // section is damaged.
 func unpack(ctx context.Context, r *statefile.Reader, dir string) (ids []string, err error) {
 	var file *os.File

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// part is one part of a file in a state.
+// A part is a range of bytes of a disk's file in a saved state.
 type part struct {
 	id     string
 	size   uint64

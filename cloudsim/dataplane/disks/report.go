@@ -60,8 +60,8 @@ func (r *reports) take() map[cloudsim.DiskID]cloudsim.DiskStatus {
 	return all
 }
 
-// send sends reports until ctx ends or a report fails. It returns the error of ctx or of the
-// report.
+// The method send sends reports until ctx ends or a report fails. It returns the error of ctx or of
+// the report.
 func (k *manager) send(ctx context.Context) error {
 	for {
 		select {

@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// pending reports whether the data of a snapshot or a group is not complete yet.
+// The function pending reports whether the data of a snapshot or a group is not complete yet.
 func pending(s cloudsim.SnapshotState) bool {
 	return s == cloudsim.SnapshotCreating || s == cloudsim.SnapshotCopying
 }

@@ -30,7 +30,8 @@ func snapshot(t *testing.T, c *client.Client, name string, of cloudsim.DiskID) c
 	return s
 }
 
-// done waits for the operation on a resource. It fails the test if the operation failed.
+// The function done waits for the operation on a resource. It fails the test if the operation
+// failed.
 func done(t *testing.T, c *client.Client, of cloudsim.Resource) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
