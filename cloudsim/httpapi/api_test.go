@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// send sends a request with the given body and headers. It returns the answer and the body of the
-// answer.
+// The function send sends a request with the given body and headers. It returns the answer and the
+// body of the answer.
 func send(t *testing.T, c *client.Client, method, path, body string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, c.URL+path, strings.NewReader(body))

@@ -33,7 +33,7 @@ func (a *api) clockRoutes() {
 		})
 }
 
-// plain makes an answer without an ETag, because v is not a resource.
+// The function plain makes an answer without an ETag, because v is not a resource.
 func plain[T any](v T, err error) (*struct{ Body T }, error) {
 	if err != nil {
 		return nil, err

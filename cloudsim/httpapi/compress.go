@@ -11,8 +11,8 @@ import (
 // compression takes longer than the transfer on this machine. kube-apiserver uses the same size.
 const minCompressed = 128 << 10
 
-// compress compresses large answers in JSON with gzip, if the caller accepts gzip. It does not change
-// watches, because each of their lines must arrive at once.
+// The function compress compresses large answers in JSON with gzip, if the caller accepts gzip. It
+// does not change watches, because each of their lines must arrive at once.
 func compress(next http.Handler) http.Handler {
 	wrap, _ := gzhttp.NewWrapper( // the options are valid
 		gzhttp.MinSize(minCompressed), gzhttp.ContentTypes([]string{"application/json"}), gzhttp.EnableZstd(false), gzhttp.CompressionLevel(gzip.BestSpeed))

@@ -77,8 +77,8 @@ func subjectOf(operation string, in any) engine.Subject {
 	return s
 }
 
-// before applies the effects that delay the work of a call or replace the work. When the
-// function before runs, the cloud has not yet committed any change for the call.
+// The function before applies the effects that delay the work of a call or replace the work. When
+// the function before runs, the cloud has not yet committed any change for the call.
 func before(ctx context.Context, hit engine.Strike) error {
 	x := exchangeOf(ctx)
 	if hit.Latency > 0 {
@@ -104,9 +104,9 @@ func before(ctx context.Context, hit engine.Strike) error {
 	return nil
 }
 
-// after applies the effects that a fault has when the work of a call has ended. At this time the
-// changes are durable. If the work failed, the caller gets the error of the work, unless the
-// effect drops the reply.
+// The function after applies the effects that a fault has when the work of a call has ended. At
+// this time the changes are durable. If the work failed, the caller gets the error of the work,
+// unless the effect drops the reply.
 func after(ctx context.Context, hit engine.Strike, failed error) error {
 	switch {
 	case hit.Fault == nil:
@@ -188,5 +188,5 @@ func (a *api) faultPresets(context.Context, *none) (*struct{ Body cloudsim.Fault
 	return &struct{ Body cloudsim.FaultPresetList }{cloudsim.FaultPresetList{Items: cloudsim.FaultPresets()}}, nil
 }
 
-// wanted returns the object that a create request asks for.
+// The method wanted returns the object that a create request asks for.
 func (c *create[R]) wanted() any { return &c.Body }

@@ -76,7 +76,7 @@ func (o *observed) ask(method, target, body string, header ...string) (int, stri
 	return w.Code, w.Body.String()
 }
 
-// run runs the engine until the test ends.
+// The method run runs the engine until the test ends.
 func (o *observed) run(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())

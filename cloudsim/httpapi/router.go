@@ -23,7 +23,7 @@ func newRouters(make func() *mux.Router) routers {
 	return routers{map[string]*mux.Router{"": make()}, make}
 }
 
-// others returns the router for paths outside the API.
+// The method others returns the router for paths outside the API.
 func (n routers) others() *mux.Router { return n.routers[""] }
 
 // routerOf returns the router for a path. For a path that is not clean, such as //v1/disks, any
@@ -48,7 +48,7 @@ func (n routers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n.routerOf(r.URL.Path).ServeHTTP(w, r)
 }
 
-// allowed lists the methods that the path of r supports.
+// The method allowed lists the methods that the path of r supports.
 func (n routers) allowed(r *http.Request) (methods []string) {
 	router := n.routerOf(r.URL.Path)
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {

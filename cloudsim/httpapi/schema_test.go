@@ -93,7 +93,7 @@ func TestDocumentedLimits(t *testing.T) {
 	}
 }
 
-// refused returns the members that Validate refuses.
+// The function refused returns the members that Validate refuses.
 func refused(t *testing.T, request reflect.Type, raw []byte) (members []string) {
 	t.Helper()
 	v := reflect.New(request)

@@ -15,14 +15,14 @@ import (
 )
 
 // maxStateBody is the largest size of an imported state in bytes. It is the sum of the maximum size
-// of all disk data in a state and of 512 MiB for compressed records.
+// of all disk data in a saved state and of 512 MiB for compressed records.
 const maxStateBody = cloudsim.MaxStateData + 512<<20
 
-// stateTimeout is the longest time for a call that reads or writes a whole state.
+// stateTimeout is the longest time for a call that reads or writes a whole saved state.
 const stateTimeout = 10 * time.Minute
 
-// ByName contains the path parameter of a request about a state. It is exported
-// because huma reads only exported embedded structs.
+// ByName contains the path parameter of a request about a saved state. It is
+// exported because huma reads only exported embedded structs.
 type ByName struct {
 	Name string `path:"name" maxLength:"63" doc:"Name of the state"`
 }
@@ -73,7 +73,7 @@ func patient(ctx context.Context) {
 	}
 }
 
-// exportState streams the file of a state. If it cannot read the file, it closes the
+// exportState streams the file of a saved state. If it cannot read the file, it closes the
 // connection in the middle of the answer.
 func (a *api) exportState(ctx context.Context, in *ByName) (*huma.StreamResponse, error) {
 	patient(ctx)
