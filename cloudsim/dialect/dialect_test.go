@@ -20,7 +20,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// plain returns a dialect with one call, which runs the given function.
+// The function plain returns a dialect with one call, which runs the given function.
 func plain(do func(*dialect.Request) (int, any, error)) dialect.Dialect {
 	return dialect.Dialect{
 		Name:  "plain",

@@ -30,7 +30,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	return m
 }
 
-// shared registers the counter c and returns it. If another dialect has registered the
+// The function shared registers the counter c and returns it. If another dialect has registered the
 // same metric, shared returns the counter of that dialect.
 func shared(reg prometheus.Registerer, c *prometheus.CounterVec) *prometheus.CounterVec {
 	err := reg.Register(c)

@@ -38,7 +38,7 @@ func New() dialect.Dialect {
 	}
 }
 
-// service is a service of AWS with the query protocol.
+// A service is an AWS service with the query protocol.
 type service struct {
 	name      string // name in the names of calls
 	signing   string // name in signatures

@@ -87,7 +87,7 @@ func byIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bo
 	return found, nil
 }
 
-// every returns all resources of a kind.
+// The function every returns all resources of a kind.
 func every[T any, I ~string](q *query, k kind[T, I]) ([]T, error) {
 	found, _, err := cloudsim.All(q.Context(), func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
 		return k.all(q.Cloud, ctx, o)
@@ -106,7 +106,8 @@ func asked(all []string) names {
 	return n
 }
 
-// has reports whether the caller asked for a name. An empty set contains all names.
+// The method named has reports whether the caller asked for a name. An empty set contains all
+// names.
 func (n names) has(name string) bool {
 	if len(n) == 0 {
 		return true
@@ -118,7 +119,7 @@ func (n names) has(name string) bool {
 	return false
 }
 
-// missing returns an error for the first name that no resource has.
+// The method missing returns an error for the first name that no resource has.
 func (n names) missing(code, one string) error {
 	for _, name := range slices.Sorted(maps.Keys(n)) {
 		if !n[name] {

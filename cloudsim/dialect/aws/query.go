@@ -82,7 +82,7 @@ func (q *query) list(name string) (all []string) {
 	return all
 }
 
-// filter is a filter of a list: the values of a resource must match one of the patterns.
+// A filter selects resources of a list: the values of a resource must match one of the patterns.
 type filter struct {
 	name   string
 	values []string
@@ -234,8 +234,8 @@ func (k kind[T, I]) notFound(id string) error {
 	return coded(http.StatusBadRequest, k.code+".NotFound", "the "+k.one+" "+clip(id)+" does not exist")
 }
 
-// matches returns a function that reports whether a resource matches all filters. It returns
-// an error for an unknown filter.
+// The method matches returns a function that reports whether a resource matches all filters. It
+// returns an error for an unknown filter.
 func (k kind[T, I]) matches(filters []filter) (func(T) bool, error) {
 	for _, f := range filters {
 		if k.values[f.name] == nil && f.name != "tag-key" && !strings.HasPrefix(f.name, "tag:") {

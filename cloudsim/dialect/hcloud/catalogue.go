@@ -29,7 +29,7 @@ func datacenterOf(zone, region string) datacenter {
 	}
 }
 
-// entry is an entry of the catalogue.
+// An entry is a location, datacenter, type or image of a catalogue.
 type entry interface {
 	key() (id int64, name string)
 }

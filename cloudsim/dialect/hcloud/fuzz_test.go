@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// FuzzService applies any two service requests to a load balancer. If the dialect accepts
-// both, the interval and the timeout of the health check are at most 60 seconds. If a
-// client then sends the shown service as an update, the service does not change.
+// FuzzService applies any two service requests to a load balancer. If the dialect accepts both
+// requests, the interval and the timeout of the health check are at most 60 seconds. If a client
+// then sends the shown service as an update, the service does not change.
 func FuzzService(f *testing.F) {
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":30080}`), []byte(`{"listen_port":80,"proxyprotocol":true}`))
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":1,"health_check":{"protocol":"http","port":2,"interval":3,"timeout":1,"retries":2,"http":{"path":"/x","status_codes":["2??","30?","404"],"tls":true}}}`),
@@ -86,8 +86,8 @@ func FuzzSelector(f *testing.F) {
 	})
 }
 
-// FuzzReference proves that the decoding of a reference never panics. A reference is an
-// id or a name, not both.
+// FuzzReference proves that the decoding of a reference never panics. A reference is either an id
+// or a name.
 func FuzzReference(f *testing.F) {
 	for _, s := range []string{"1", `"1"`, `"lb11"`, "null", "{}", "1e400", `"99999999999999999999"`} {
 		f.Add([]byte(s))

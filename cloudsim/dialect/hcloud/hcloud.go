@@ -161,8 +161,8 @@ func idOf(name string) int64 {
 	return int64(sum[0])<<22 | int64(sum[1])<<14 | int64(sum[2])<<6 | int64(sum[3])>>2 | 1<<30
 }
 
-// types caches the instance types for the time typesFor, because each server in an answer
-// contains its type. Only a restart of the cloud changes the instance types.
+// The type types caches the instance types for the duration of the constant typesFor, because each
+// server in an answer contains its type. Only a restart of the cloud changes the instance types.
 type types struct {
 	mu    sync.Mutex
 	until time.Time

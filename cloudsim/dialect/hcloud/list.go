@@ -174,7 +174,7 @@ func listCall[T cloudsim.Resource, U any](a *api, name string, from func(*client
 	}
 }
 
-// each returns a function that converts each resource of a page with fn.
+// The function each returns a function that converts each resource of a page with fn.
 func each[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error) {
 	return func(_ *dialect.Request, page []T) ([]U, error) {
 		out := make([]U, 0, len(page))
@@ -185,8 +185,8 @@ func each[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error) {
 	}
 }
 
-// where returns a function for listCall. Its filters select the resources for which the
-// query parameter contains the result of the function value. Without this parameter, they
+// The function where returns a function for listCall. Its filters select the resources for which
+// the query parameter contains the result of the function value. Without this parameter, they
 // select all resources.
 func where[T any](parameter string, value func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
@@ -237,8 +237,8 @@ type cursors struct {
 	after map[[sha256.Size]byte]string
 }
 
-// maxCursors is the maximum number of entries. Before a further entry, cursors deletes
-// all entries.
+// maxCursors is the maximum number of entries. Before it adds another entry, cursors deletes all
+// entries.
 const maxCursors = 4096
 
 // key identifies a page of a caller's list.
@@ -248,7 +248,7 @@ func (c *cursors) key(r *dialect.Request, page int) [sha256.Size]byte {
 	return sha256.Sum256([]byte(bearer(r) + "\x00" + r.URL.Path + "?" + v.Encode() + "\x00" + strconv.Itoa(page)))
 }
 
-// before returns the id after which the page of a query begins. It returns false if
+// The method before returns the id after which the page of a query begins. It returns false if
 // cursors has no entry for the page.
 func (c *cursors) before(r *dialect.Request, q query) (string, bool) {
 	if q.page == 1 {

@@ -188,8 +188,8 @@ func newLoadBalancer(r *dialect.Request, c createLoadBalancer, in []cloudsim.Zon
 	return req, nil
 }
 
-// at adds a prefix to the field names in an Invalid error. It returns all other errors
-// unchanged.
+// The function named at adds a prefix to the field names in an Invalid error. It returns all other
+// errors unchanged.
 func at(prefix string, err error) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid {

@@ -109,7 +109,7 @@ func must[T any](tb testing.TB, v T, _ *sdk.Response, err error) T {
 	return v
 }
 
-// wait waits until an action is over.
+// The method wait waits until an action is over.
 func (w *world) wait(tb testing.TB, action *sdk.Action, _ *sdk.Response, err error) {
 	tb.Helper()
 	if err == nil && action != nil {
@@ -120,7 +120,7 @@ func (w *world) wait(tb testing.TB, action *sdk.Action, _ *sdk.Response, err err
 	}
 }
 
-// fails checks that err is an error of Hetzner's API with the given code.
+// The function fails checks that err is an error of Hetzner's API with the given code.
 func fails(tb testing.TB, err error, code sdk.ErrorCode) {
 	tb.Helper()
 	if !sdk.IsError(err, code) {

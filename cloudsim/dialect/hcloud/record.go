@@ -24,7 +24,8 @@ type recordKind[T any] struct {
 	show func(*dialect.Request, []cloudsim.Record) ([]T, error)
 }
 
-// list is a list method of the cloud's client for the records of this kind.
+// The method list returns a page of the records of this kind. Its method expression has the type of
+// a list method of the cloud's client.
 func (k recordKind[T]) list(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Record], error) { //nolint:revive // the order of a method expression
 	o.Kind = k.kind
 	return c.ListRecords(ctx, o)

@@ -164,7 +164,7 @@ type createPublicNet struct {
 	IPv6       *int64 `json:"ipv6"`
 }
 
-// refused returns Unsupported if a field requests a feature that this cloud does not
+// The method refused returns Unsupported if a field requests a feature that this cloud does not
 // have.
 func (c createServer) refused() error {
 	off := func(b *bool) bool { return b != nil && !*b }

@@ -82,7 +82,7 @@ func (w *world) instance(tb testing.TB, name, zone string, labels map[string]str
 	return must(w.cloud.CreateInstance(context.Background(), cloudsim.CreateInstance{Name: name, Zone: zone, Type: "small", Labels: labels}))(tb)
 }
 
-// fails checks the code and the request id of an error.
+// The function fails checks the code and the request id of an error.
 func fails(t *testing.T, err error, code string) {
 	t.Helper()
 	e, ok := errors.AsType[smithy.APIError](err)
