@@ -43,7 +43,7 @@ func (c *conformance) call(t *testing.T, want int, method, path, body string, he
 	return resp, got
 }
 
-// refused sends a request that must fail with an error code of the
+// The method refused sends a request that must fail with an error code of the
 // specification.
 func (c *conformance) refused(t *testing.T, status int, code, method, path, body string, headers ...string) {
 	t.Helper()
@@ -59,7 +59,7 @@ func (c *conformance) refused(t *testing.T, status int, code, method, path, body
 	}
 }
 
-// at returns the URL at which an upload continues.
+// The function named at returns the URL at which an upload continues.
 func at(resp *http.Response) string { return resp.Header.Get("Location") }
 
 // finish returns the URL that completes an upload.

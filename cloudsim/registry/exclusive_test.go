@@ -100,7 +100,7 @@ func TestCatalogOfALimitedPassword(t *testing.T) {
 	}
 }
 
-// After the load of a saved state, the cloud can give the id of a deleted
+// After the cloud has loaded a saved state, it can give the id of a deleted
 // repository to a new repository. TestIDsAreGivenAgain proves that the reused
 // id gives no access to the data of the deleted repository. The password of a
 // deleted account does not work for a new account that has the same id. The

@@ -68,19 +68,21 @@ func check(d digest.Digest) error {
 }
 
 // identity returns a text that identifies a repository record. The id alone is
-// not enough, because the cloud reuses ids after the load of a saved state. Two
-// records have the same identity only if a project created both with the same
-// id at the same time. This is possible only while the cloud's clock is frozen.
+// not enough, because the cloud reuses ids after it has loaded a saved state.
+// Two records have the same identity only if a project created both with the
+// same id at the same time. This is possible only while the cloud's clock is
+// frozen.
 func identity(r cloudsim.Repository) string {
 	return fmt.Sprintf("%s %s %s", r.ID, r.Project, r.CreatedAt.UTC().Format(time.RFC3339Nano))
 }
 
-// own ensures that the folder of a name belongs to the record r. The folder may
-// belong to another record, because a caller has deleted a repository of the same
-// name. In this case, own empties the folder. Before own empties the folder, it
-// calls the function records to read the present records. If r is not a present
-// record, own returns ErrNameUnknown and keeps the folder. A caller has then
-// deleted r after the request had read the record.
+// The method named own ensures that the folder of a name belongs to the record
+// r. The folder may belong to another record, because a caller has deleted a
+// repository of the same name. In this case, own empties the folder. Before own
+// empties the folder, it calls the function records to read the present
+// records. If r is not a present record, own returns ErrNameUnknown and keeps
+// the folder. A caller has then deleted r after the request had read the
+// record.
 func (f *files) own(name string, r cloudsim.Repository, records func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
@@ -151,8 +153,8 @@ func (f *files) descriptor(repo string, d digest.Digest) (oci.Descriptor, error)
 	return oci.Descriptor{MediaType: "application/octet-stream", Digest: d, Size: info.Size()}, nil
 }
 
-// missing returns the error in the parameter unknown if err means that a file
-// does not exist. Otherwise it returns err.
+// The function missing returns the error in the parameter unknown if err means
+// that a file does not exist. Otherwise it returns err.
 func missing(err error, unknown error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return unknown
@@ -273,10 +275,10 @@ func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descrip
 	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(raw))}, err
 }
 
-// seen returns the same result as the method descriptor. It also renews the
-// modification time of the repository's link to the blob. A client that learns
-// that the blob exists does not push it. The collection must therefore treat
-// the blob like a new blob, and must not remove the blob.
+// The method seen returns the same result as the method descriptor. It also
+// renews the modification time of the repository's link to the blob. A client
+// that learns that the blob exists does not push it. The collection must
+// therefore treat the blob like a new blob, and must not remove the blob.
 func (f *files) seen(repo string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -327,7 +329,7 @@ func (f *files) forget(repo string, d digest.Digest) error {
 	return missing(os.Remove(f.repo(repo, "manifests", d.Encoded())), oci.ErrManifestUnknown)
 }
 
-// names lists the files in a folder of a repository, sorted.
+// The method names lists the files in a folder of a repository, sorted.
 func (f *files) names(repo, part string) ([]string, error) {
 	all, err := os.ReadDir(f.repo(repo, part))
 	if err != nil {
@@ -356,8 +358,8 @@ func (f *files) owned(records map[string]cloudsim.Repository) ([]string, error) 
 	}), nil
 }
 
-// belongs reports whether the folder of a name belongs to the current record of
-// this name.
+// The method belongs reports whether the folder of a name belongs to the
+// current record of this name.
 func (f *files) belongs(name string, records map[string]cloudsim.Repository) (bool, error) {
 	r, known := records[name]
 	id, err := f.owner(name)

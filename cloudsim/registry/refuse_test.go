@@ -89,15 +89,16 @@ func TestTooManyTokens(t *testing.T) {
 	}
 }
 
-// from returns a copy of the transport rt that connects from the given local address.
+// The function named from returns a copy of the transport rt that connects from the given local
+// address.
 func from(rt http.RoundTripper, address string) http.RoundTripper {
 	other := rt.(*http.Transport).Clone()
 	other.DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext
 	return other
 }
 
-// broken creates a fault for an operation, calls the function try, and deletes
-// the fault.
+// The method broken creates a fault for an operation, calls the function try,
+// and deletes the fault.
 func (w *world) broken(t *testing.T, operation string, effect cloudsim.FaultEffect, try func()) {
 	t.Helper()
 	f, err := w.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, Effect: effect}})

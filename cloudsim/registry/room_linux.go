@@ -2,7 +2,7 @@ package registry
 
 import "golang.org/x/sys/unix"
 
-// free returns the number of free bytes on the disk of dir.
+// The function free returns the number of free bytes on the disk of dir.
 func free(dir string) (int64, error) {
 	var on unix.Statfs_t
 	if err := unix.Statfs(dir, &on); err != nil {

@@ -110,7 +110,8 @@ func (u *upload) write(p []byte) (int, error) {
 	return u.file.Write(p)
 }
 
-// Close releases the upload for other requests. Further calls do nothing.
+// Close releases the upload for other requests. A second call of Close does
+// nothing.
 func (u *upload) Close() error {
 	err := u.file.Close()
 	if errors.Is(err, os.ErrClosed) {
