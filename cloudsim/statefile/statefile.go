@@ -51,7 +51,7 @@ const (
 	ratio = 200
 )
 
-// Head is the header of a state's file.
+// Head is the header of a saved state's file.
 type Head struct {
 	Format   string `json:"format"`
 	Version  int    `json:"version"`
@@ -118,8 +118,8 @@ type Reader struct {
 	bucket, key []byte // last bucket and key of the section
 }
 
-// NewReader reads the head of a file. It returns Invalid if r is not a state of
-// this version.
+// NewReader reads the head of a file. It returns Invalid if r is not a saved
+// state of this version.
 func NewReader(r io.Reader) (*Reader, error) {
 	sent := &counter{Reader: r}
 	zip, err := gzip.NewReader(bufio.NewReaderSize(sent, 64<<10))

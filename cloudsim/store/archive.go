@@ -15,10 +15,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// Archive writes the content of the store as the first section of a state. It
-// does not block writers. Archive calls the function look in the transaction
-// that reads the content. look returns whether the state will have the data of
-// disks. If look is nil, the state will not have this data.
+// Archive writes the content of the store as the first section of a saved
+// state. It does not block writers. Archive calls the function look in the
+// transaction that reads the content. The function look returns whether the
+// saved state will have the data of disks. If look is nil, the saved state will
+// not have this data.
 func (s *Store) Archive(w *statefile.Writer, look func(*Tx) (diskData bool, err error)) (err error) {
 	defer panicOnFault()()
 	defer recoverTo(&err)
@@ -51,10 +52,10 @@ const (
 	keyCost      = 128 // bytes that count for each key in addition to its content
 )
 
-// Unarchive reads the first section of a state into a new store at path. It
-// returns Invalid for a damaged or malicious state. The caller must then remove
-// the file at path. The caller must not write to the store, because this store
-// does not sync its file. A crash could lose the write.
+// Unarchive reads the first section of a saved state into a new store at path.
+// It returns Invalid for a damaged or malicious file. The caller must then
+// remove the file at path. The caller must not write to the store, because this
+// store does not sync its file. A crash could lose the write.
 func Unarchive(r *statefile.Reader, path string) (s *Store, err error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoSync: true, NoGrowSync: true, NoFreelistSync: true})
 	if err != nil {
@@ -111,7 +112,7 @@ func putBatch(tx *bolt.Tx, r *statefile.Reader) (more bool, err error) {
 	return true, nil
 }
 
-// known reports whether a store may have a bucket with this name.
+// The function known reports whether a store may have a bucket with this name.
 func known(name string) bool {
 	switch name {
 	case string(bucketMeta), string(bucketJournal), string(bucketDue), string(bucketUsage):

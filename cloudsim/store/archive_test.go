@@ -48,9 +48,9 @@ func archive(t testing.TB, s *store.Store) []byte {
 	return out.Bytes()
 }
 
-// unarchive reads a state into a store. It reads all contents of the store, and
-// archives the store again. It fails the test if Unarchive returns an error
-// that is not Invalid.
+// unarchive reads a saved state into a store. It reads all contents of the
+// store, and archives the store again. It fails the test if Unarchive returns
+// an error that is not Invalid.
 func unarchive(t testing.TB, state []byte) (again []byte, err error) {
 	t.Helper()
 	r, err := statefile.NewReader(bytes.NewReader(state))
@@ -76,8 +76,9 @@ func unarchive(t testing.TB, state []byte) (again []byte, err error) {
 	return archive(t, s), nil
 }
 
-// state returns a state with the given buckets. Each element of buckets is the
-// name of an empty bucket, or the name, the only key and the value of a bucket.
+// The function state returns a saved state with the given buckets. Each element
+// of buckets is the name of an empty bucket, or the name, the only key and the
+// value of a bucket.
 func state(t testing.TB, buckets ...[]string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -96,7 +97,8 @@ func state(t testing.TB, buckets ...[]string) []byte {
 }
 
 // TestArchive proves that Unarchive restores the content that Archive has
-// written, and that a state with unreadable records is Invalid.
+// written, and that it returns Invalid for a saved state with unreadable
+// records.
 func TestArchive(t *testing.T) {
 	whole := archived(t, 10)
 	if again, err := unarchive(t, whole); err != nil || !bytes.Equal(again, whole) {
@@ -147,8 +149,8 @@ func TestCheckComparesIndexes(t *testing.T) {
 	}
 }
 
-// FuzzUnarchive proves that Unarchive either returns Invalid for a state with
-// arbitrary records, or returns a store. The test can read this store and
+// FuzzUnarchive proves that Unarchive either returns Invalid for a saved state
+// with arbitrary records, or returns a store. The test can read this store and
 // archive it again.
 func FuzzUnarchive(f *testing.F) {
 	z, err := gzip.NewReader(bytes.NewReader(archived(f, 3)))

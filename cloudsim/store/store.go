@@ -138,7 +138,7 @@ func panicOnFault() (before func()) {
 	return func() { debug.SetPanicOnFault(was) }
 }
 
-// open opens bbolt's file. It locks the file, so that no other process uses it.
+// The function open opens bbolt's file. It locks the file, so that no other process uses it.
 func open(path string) (db *bolt.DB, err error) {
 	defer panicOnFault()()
 	defer recoverTo(&err)

@@ -26,7 +26,7 @@ var projects = store.Table[cloudsim.Project]{
 	Index: map[string]func(*cloudsim.Project) []string{"colour": func(p *cloudsim.Project) []string { return []string{p.Labels["colour"]} }},
 }
 
-// open opens a store and checks the store when the test ends.
+// The function open opens a store and checks the store when the test ends.
 func open(t *testing.T, path string) *store.Store {
 	t.Helper()
 	s, err := store.Open(path)

@@ -314,8 +314,8 @@ func (t Table[T]) Delete(tx *Tx, v *T) error {
 	return tx.journal(cloudsim.EventDelete, t.Kind, id, m, t.shown(v, raw))
 }
 
-// shown returns the JSON of v for the event. The parameter raw is the JSON with the private fields
-// of v.
+// The method shown returns the JSON of v for the event. The parameter raw is the JSON with the
+// private fields of v.
 func (t Table[T]) shown(v *T, raw []byte) []byte {
 	if t.Public == nil {
 		return raw
