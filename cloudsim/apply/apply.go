@@ -263,9 +263,9 @@ func differs(have map[string]any, fields []string) error {
 	return e
 }
 
-// covers reports whether the cloud's value includes the wanted value. The cloud's value may have
-// more members than the file, e.g. default values. If the cloud shows no value, covers returns true
-// for a zero value in the file. A null in the file matches any value.
+// The function covers reports whether the cloud's value includes the wanted value. The cloud's
+// value may have more members than the file, e.g. default values. If the cloud shows no value,
+// covers returns true for a zero value in the file. A null in the file matches any value.
 func covers(have, want any) bool {
 	switch want := want.(type) {
 	case nil:

@@ -28,8 +28,8 @@ type item struct {
 	update           []string // members that can be updated
 }
 
-// at returns the position of a field in the file. If the field is missing, the result is the
-// position of the object that should contain the field.
+// The method named at returns the position of a field in the file. If the field is missing, the
+// result is the position of the object that should contain the field.
 func (i item) at(field string) string {
 	line := i.node.Line
 	n := i.node
@@ -179,7 +179,8 @@ func because(err error) string {
 	return ": " + strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", "")
 }
 
-// again returns a copy of i with a new copy of the body, so that the caller can change this body.
+// The method again returns a copy of i with a new copy of the body, so that the caller can change
+// this body.
 func (i item) again() item {
 	i.body = nil
 	_ = i.node.Decode(&i.body) // cannot fail, because the node was decoded before

@@ -272,7 +272,8 @@ func step(b register, in input, out output) []register {
 	return one(register{there: true, id: in.id, rev: out.rev, after: max(b.after, b.rev), port: in.port}, out.rev > max(b.after, b.rev))
 }
 
-// lost returns the possible states if the cloud did the work of a call, but the answer was lost.
+// The function lost returns the possible states if the cloud did the work of a call, but the answer
+// was lost.
 func lost(b register, in input) []register {
 	after := max(b.after, b.rev)
 	mine := b.there && (b.id == in.id || b.id == unknownID)

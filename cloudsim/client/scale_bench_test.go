@@ -187,7 +187,7 @@ func fill(b *testing.B, s size) *client.Client {
 	return c
 }
 
-// each calls fn n times from 64 goroutines.
+// The function each calls fn n times from 64 goroutines.
 func each(b *testing.B, n int, fn func(context.Context, int) error) {
 	b.Helper()
 	var next atomic.Int64
@@ -219,8 +219,8 @@ func times(b *testing.B, c *client.Client, n int, call func(context.Context, *cl
 	return time.Since(begin)
 }
 
-// watched begins n watches of addresses. It returns a function that creates an address and
-// returns the time until all watches saw the address.
+// The function watched begins n watches of addresses. It returns a function that creates an address
+// and returns the time until all watches saw the address.
 func watched(b *testing.B, c *client.Client, n int) func() time.Duration {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())

@@ -83,9 +83,9 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// once returns a copy of an http.Transport that does not reuse connections. It returns any other
-// round tripper unchanged. If the cloud closed a reused connection, the transport would send the
-// call again, and the cloud would get two calls.
+// The function once returns a copy of an http.Transport that does not reuse connections. It returns
+// any other round tripper unchanged. If the cloud closed a reused connection, the transport would
+// send the call again, and the cloud would get two calls.
 func once(rt http.RoundTripper) http.RoundTripper {
 	if rt == nil {
 		rt = http.DefaultTransport
@@ -224,8 +224,8 @@ func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) e
 	return cloudsim.Errorf(cloudsim.Conflict, "the answer differs%s; now it is %s", where, shown(raw))
 }
 
-// shown returns an answer for an error message. It removes secrets, and cuts the answer after 500
-// characters.
+// The function shown returns an answer for an error message. It removes secrets, and cuts the
+// answer after 500 characters.
 func shown(raw []byte) string {
 	clean, _ := cloudsim.Redact(raw)
 	if !utf8.Valid(clean) {
