@@ -90,8 +90,8 @@ func (n *names) OnError(err error, news bool) {
 	}
 }
 
-// until waits until the function in the parameter ok returns true. The method until holds
-// n.mu during each call of this function.
+// The method until waits until the function in the parameter ok returns true. The method until
+// holds n.mu during each call of this function.
 func (n *names) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	eventually.True(t, what, func() bool {

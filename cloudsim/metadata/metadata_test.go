@@ -45,16 +45,16 @@ func serve(t *testing.T, cl metadata.Cloud, cfg metadata.Config) string {
 	return "http://" + ln.Addr().String()
 }
 
-// from returns an HTTP client whose connections have the source address ip, like those of an
-// instance.
+// The function named from returns an HTTP client whose connections have the source address ip, like
+// those of an instance.
 func from(t *testing.T, ip string) *http.Client {
 	tr := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).DialContext}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
-// send sends a request. The parameter headers contains pairs of a name and a value, and may contain
-// Host.
+// The function send sends a request. The parameter headers contains pairs of a name and a value,
+// and may contain Host.
 func send(t *testing.T, hc *http.Client, method, url string, headers ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)

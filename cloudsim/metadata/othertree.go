@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// own reports whether a path is one of the service's own paths. All other paths
-// belong to metadata trees.
+// The function named own reports whether a path is one of the service's own
+// paths. All other paths belong to metadata trees.
 func own(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
 
 // answerTree answers a request for a path of a metadata tree. It reads the trees

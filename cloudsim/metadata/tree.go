@@ -13,8 +13,8 @@ import (
 // prefix is the common prefix of all instance paths.
 const prefix = "/v1/instance"
 
-// Document contains the metadata of an instance, except the values that need a further request to
-// the cloud. GET /v1/instance returns the whole document.
+// Document contains the metadata of an instance, except the values that need an additional request
+// to the cloud. GET /v1/instance returns the whole document.
 type Document struct {
 	ID         cloudsim.InstanceID        `json:"id"`
 	Name       string                     `json:"name"`
@@ -97,7 +97,8 @@ func (d Document) notice(t cloudsim.NoticeType) any {
 	return d.Notices[n]
 }
 
-// Paths that are not leaves: single labels, and values that need a further request to the cloud.
+// Paths that are not leaves: single labels, and values that need an additional request to the
+// cloud.
 const (
 	labelPrefix  = prefix + "/labels/"
 	userDataPath = prefix + "/user-data"
