@@ -9,7 +9,7 @@ import (
 )
 
 // DiskID names a disk, e.g. "disk-000001". The cloud does not reuse ids, except
-// after the load of a saved state.
+// after it has loaded a saved state.
 type DiskID string
 
 // DiskLinks is the folder with the devices of attached disks on a real machine.

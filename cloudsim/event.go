@@ -60,7 +60,7 @@ const (
 	KindRoute   ResourceKind = "route"
 )
 
-// Kinds of disk pools, snapshots and snapshot groups.
+// Resource kinds for disk pools, snapshots and snapshot groups.
 const (
 	KindDiskPool      ResourceKind = "diskPool"
 	KindSnapshot      ResourceKind = "snapshot"

@@ -6,7 +6,7 @@ import (
 )
 
 // InstanceID names an instance, e.g. "i-000001". The cloud does not reuse ids,
-// except after the load of a saved state.
+// except after it has loaded a saved state.
 type InstanceID string
 
 // InstanceState is the lifecycle state of an instance.

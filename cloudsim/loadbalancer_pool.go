@@ -37,8 +37,8 @@ func (l Listener) Pool() string {
 	return l.Key()
 }
 
-// same reports whether l and other are equal. It distinguishes a nil list of
-// targets from an empty list, because their meanings differ.
+// The method same reports whether l and other are equal. It distinguishes a nil
+// list of targets from an empty list, because their meanings differ.
 func (l Listener) same(other Listener) bool {
 	return l.Protocol == other.Protocol && l.Port == other.Port && l.TargetPort == other.TargetPort &&
 		l.Mode == other.Mode && l.ProxyProtocol == other.ProxyProtocol &&

@@ -6,7 +6,7 @@ import (
 )
 
 // NetworkID names a network, e.g. "net-000001". The cloud does not reuse ids,
-// except after the load of a saved state.
+// except after it has loaded a saved state.
 type NetworkID string
 
 // NetworkState is the lifecycle state of a network.
@@ -174,7 +174,7 @@ func (r UpdateNetwork) Of(n Network) error {
 }
 
 // Limits of prefix lengths. A /30 range has two addresses for instances, or one
-// address if the other is the gateway.
+// address if the gateway has the other address.
 const (
 	minNetworkBits = 8
 	maxNetworkBits = 30
@@ -253,7 +253,7 @@ func namedRanges(ipv4, ipv6 string, pods PodRanges) []namedRange {
 	return all
 }
 
-// apart checks that no two ranges overlap.
+// The method apart checks that no two ranges overlap.
 func (c *checks) apart(all []namedRange) {
 	for i, r := range all {
 		for _, before := range all[:i] {

@@ -3,7 +3,7 @@ package cloudsim
 import "net/netip"
 
 // RouteID names a route, e.g. "route-000001". The cloud does not reuse ids,
-// except after the load of a saved state.
+// except after it has loaded a saved state.
 type RouteID string
 
 // RouteState is the lifecycle state of a route.

@@ -3,7 +3,7 @@ package cloudsim
 import "regexp"
 
 // SnapshotID names a snapshot, e.g. "snap-000001". The cloud does not reuse
-// ids, except after the load of a saved state.
+// ids, except after it has loaded a saved state.
 type SnapshotID string
 
 // SnapshotState is the lifecycle state of a snapshot or of a snapshot group.

@@ -3,7 +3,7 @@ package cloudsim
 import "slices"
 
 // SnapshotGroupID names a group of snapshots, e.g. "sgrp-000001". The cloud
-// does not reuse ids, except after the load of a saved state.
+// does not reuse ids, except after it has loaded a saved state.
 type SnapshotGroupID string
 
 // SnapshotGroup is a set of snapshots of several disks. All snapshots of a

@@ -20,40 +20,42 @@ type States struct {
 	Items []State `json:"items"`
 }
 
-// SaveState is a request to save a state. The call returns Exists if a state with this name exists.
+// SaveState is a request to save a state. The call returns Exists if a saved state with the same
+// name exists.
 type SaveState struct {
 	Name string `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"before-upgrade"`
-	// RecordsOnly leaves out the data of disks and snapshots. After the load of
-	// such a state, a disk has the data of its current file, or no data if it
-	// has no file. Without RecordsOnly the state contains the data of all disks
-	// at one instant, as after a power cut. Without RecordsOnly, the save
-	// returns Conflict if the data is larger than MaxStateData, or if an
-	// instance writes to a disk without a pause.
+	// RecordsOnly leaves out the data of disks and snapshots. If the cloud
+	// loads such a saved state, a disk has the data of its current file, or no
+	// data if it has no file. Without RecordsOnly, the saved state contains the
+	// data of all disks at one instant, as after a power cut. Without
+	// RecordsOnly, the call returns Conflict if the data is larger than
+	// MaxStateData, or if an instance writes to a disk without a pause.
 	RecordsOnly bool `json:"recordsOnly,omitempty" doc:"Leave out the data of disks and snapshots"`
 }
 
-// LoadState holds the options of a load.
+// LoadState is a request to load a saved state.
 type LoadState struct {
-	// RecordsOnly means that the load does not change the data of the disks. Without RecordsOnly
-	// the load replaces this data by the data in the state. Without RecordsOnly, the load also
-	// returns Conflict while a disk is attached, because an instance with a mounted disk would
+	// RecordsOnly means that the call does not change the data of the disks. Without RecordsOnly,
+	// the call replaces this data by the data in the saved state. Without RecordsOnly, the call
+	// also returns Conflict while a disk is attached, because an instance with a mounted disk would
 	// continue to use the old file.
 	RecordsOnly bool
 }
 
-// MaxStateData is the largest total size of disk and snapshot data in a state,
-// in bytes. Blocks of zeros do not count.
+// MaxStateData is the largest total size of disk and snapshot data in a saved
+// state, in bytes. Blocks of zeros do not count.
 const MaxStateData = 4 << 30
 
-// DataSize describes the data of a disk or snapshot in a save.
+// DataSize describes the data of a disk or snapshot for a saved state.
 type DataSize struct {
 	Bytes int64
 	// Optional is true for a disk until the data plane has reported the disk's
-	// file. The save leaves out a disk without a file if Optional is true.
+	// file. The saved state leaves out a disk without a file if Optional is
+	// true.
 	Optional bool
 }
 
-// StagedData is disk data that a load has prepared.
+// StagedData is disk data of a saved state that the cloud is loading.
 type StagedData struct {
 	Folder string   // path of the new files, relative to the folder of disks; "" for none
 	Keep   []string // ids of all disks and snapshots that have a file after the load
@@ -66,7 +68,7 @@ func (r SaveState) Validate() error {
 	return c.err()
 }
 
-// StateChange is one difference between two states.
+// StateChange is one difference between two saved states.
 type StateChange struct {
 	Kind   ResourceKind `json:"kind" example:"instance"`
 	ID     string       `json:"id" example:"i-000001"`
@@ -75,7 +77,7 @@ type StateChange struct {
 	Fields []string     `json:"fields,omitempty" doc:"The fields that differ, for changed"`
 }
 
-// StateDiff contains all differences between two states, sorted by kind and id.
+// StateDiff contains all differences between two saved states, sorted by kind and id.
 type StateDiff struct {
 	Items []StateChange `json:"items"`
 }

@@ -3,7 +3,7 @@ package cloudsim
 import "net/netip"
 
 // SubnetID names a subnet, e.g. "subnet-000001". The cloud does not reuse ids,
-// except after the load of a saved state.
+// except after it has loaded a saved state.
 type SubnetID string
 
 // SubnetState is the lifecycle state of a subnet.

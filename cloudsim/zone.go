@@ -102,7 +102,8 @@ func (c Catalogue) Validate() error {
 	return bad.err()
 }
 
-// offered checks the name of a catalogue entry and adds it to seen.
+// The method offered checks the name of a catalogue entry and adds the name to
+// the map seen. A name that is already in the map is an error.
 func (c *checks) offered(list string, m Meta, seen map[string]bool) {
 	c.name(list, m.Name)
 	if seen[m.Name] {
