@@ -207,12 +207,12 @@ func (p Provider) Matches(image string) (all []Match, any bool) {
 	return all, any
 }
 
-// matches implements the kubelet's rule for a pattern and an image. The host of
-// the pattern and the host of the image must have equally many parts between
-// dots. Each part of the image's host must match the part of the pattern's host
-// at its position. The ports must be equal, or the pattern and the image must
-// have no port. The path of the image must begin with the path of the pattern,
-// which is a plain string.
+// The function matches implements the kubelet's rule for a pattern and an
+// image. The host of the pattern and the host of the image must have equally
+// many parts between dots. Each part of the image's host must match the part of
+// the pattern's host at its position. The ports must be equal, or the pattern
+// and the image must have no port. The path of the image must begin with the
+// path of the pattern, which is a plain string.
 func matches(glob, image string) (bool, string) {
 	if why := pattern(glob); why != "" {
 		return false, why
