@@ -109,7 +109,8 @@ func volumeOf(req any) string {
 	return ""
 }
 
-// invalid returns an INVALID_ARGUMENT error about a field of the request.
+// The function invalid returns an INVALID_ARGUMENT error about a field of the
+// request.
 func invalid(field, format string, args ...any) error {
 	return cloudsim.InvalidField(field, fmt.Sprintf(format, args...))
 }

@@ -72,7 +72,8 @@ func getDisk(ctx context.Context, cloud *client.Client, volume string) (cloudsim
 	return cloud.GetDisk(ctx, cloudsim.DiskID(volume))
 }
 
-// working reports whether the cloud is working on d.
+// The function working reports whether an operation of the cloud on d is
+// running.
 func working(d cloudsim.Disk) bool {
 	switch d.State {
 	case cloudsim.DiskAvailable, cloudsim.DiskInUse, cloudsim.DiskFailed, cloudsim.DiskDeleted:

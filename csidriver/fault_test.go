@@ -119,7 +119,7 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// staged returns a volume that is staged, and published at the path "pod".
+// The method staged returns a volume that is staged, and published at the path "pod".
 func (b *bench) staged(name string) string {
 	b.t.Helper()
 	v, c := b.volume(name), mounted("ext4")

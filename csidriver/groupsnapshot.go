@@ -58,8 +58,8 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
-// ready waits until a group is ready to use. If the group failed, ready deletes
-// the group. See controller.ready for a single snapshot.
+// The method ready waits until a group is ready to use. If the group failed,
+// ready deletes the group. See controller.ready for a single snapshot.
 func (g *groupController) ready(ctx context.Context, group cloudsim.SnapshotGroup) error {
 	var why error
 	if !group.ReadyToUse && group.State != cloudsim.SnapshotFailed {

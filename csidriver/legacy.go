@@ -152,10 +152,10 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 	return last, nil
 }
 
-// shown returns the id of the disk that is mounted at a path. It reads the id
-// from the mount and does not ask the cloud. The cloud may be down, or may have
-// deleted the disk, or may have another disk with the name in the handle. If
-// the path has no disk of this driver, shown returns the handle.
+// The function shown returns the id of the disk that is mounted at a path. It
+// reads the id from the mount and does not ask the cloud. The cloud may be
+// down, or may have deleted the disk, or may have another disk with the name in
+// the handle. If the path has no disk of this driver, shown returns the handle.
 func shown(at, handle string) (string, error) {
 	file, err := machine.FileAt(at)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {
@@ -164,9 +164,9 @@ func shown(at, handle string) (string, error) {
 	return handle, err
 }
 
-// staged returns the id of the disk that is staged at a path. For a filesystem
-// it calls shown. For a block volume it returns the name of the device file in
-// the folder at this path (stagedAt).
+// The function staged returns the id of the disk that is staged at a path. For
+// a filesystem it calls shown. For a block volume it returns the name of the
+// device file in the folder at this path (stagedAt).
 func staged(at, handle string) (string, error) {
 	disk, err := shown(at, handle)
 	if err != nil || disk != handle {
@@ -281,8 +281,8 @@ func rewrite(m proto.Message, w words) error {
 	})
 }
 
-// each translates the string or the strings of a field. It leaves an empty
-// string unchanged.
+// The function each translates the string or the strings of a field. It leaves
+// an empty string unchanged.
 func each(m protoreflect.Message, field protoreflect.FieldDescriptor, to func(string) (string, error)) error {
 	translate := func(v protoreflect.Value) (protoreflect.Value, error) {
 		if v.String() == "" {

@@ -17,7 +17,7 @@ func ofGroup(group string) *csi.VolumeCapability {
 	return c
 }
 
-// has checks the group and the mode of a file.
+// The method named has checks the group and the mode of a file.
 func (b *bench) has(path string, gid uint32, mode uint32) {
 	b.t.Helper()
 	var st unix.Stat_t

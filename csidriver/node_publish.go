@@ -142,8 +142,8 @@ func sameLabel(staged, label string) error {
 	return nil
 }
 
-// alone returns an error if a single-writer volume is published at another
-// target.
+// The function alone returns an error if a single-writer volume is published at
+// another target.
 func alone(l *machine.Loop, staged, target string) error {
 	there, err := l.Of()
 	if err != nil {

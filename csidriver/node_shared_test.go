@@ -14,13 +14,13 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// as sets the access mode of a capability.
+// The function named as sets the access mode of a capability.
 func as(c *csi.VolumeCapability, mode accessMode) *csi.VolumeCapability {
 	c.AccessMode.Mode = mode
 	return c
 }
 
-// shared creates a volume that several nodes may attach.
+// The method shared creates a volume that several nodes may attach.
 func (b *bench) shared(name string, all ...*csi.VolumeCapability) string {
 	b.t.Helper()
 	return b.volume(name, func(r *csi.CreateVolumeRequest) {
@@ -28,8 +28,8 @@ func (b *bench) shared(name string, all ...*csi.VolumeCapability) string {
 	})
 }
 
-// own returns the number of this node's device for a volume, or -1 if the node
-// has no device.
+// The method named own returns the number of this node's device for a volume,
+// or -1 if the node has no device.
 func (b *bench) own(volume string) int {
 	b.t.Helper()
 	l, err := machine.FindFor(string(b.vm.ID), b.path("disks")+"/"+volume+".img")
@@ -187,9 +187,10 @@ func TestReadByTwoNodes(t *testing.T) {
 	}
 }
 
-// The test copies a disk that is in use. TestJournalOfTwoNodes proves that two
-// nodes can stage this copy concurrently. One node replays the journal after
-// the other, each with its own device.
+// The test copies a disk that is in use, so the filesystem of the copy has a
+// journal to replay. TestJournalOfTwoNodes proves that two nodes can stage this
+// copy concurrently. Each node has its own device of the disk. Only one node at
+// a time replays the journal.
 func TestJournalOfTwoNodes(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {

@@ -231,8 +231,8 @@ func giveToGroup(at string, u use) error {
 	return machine.GiveToGroup(at, int(gid))
 }
 
-// refused returns FAILED_PRECONDITION for errors about the disk's content and
-// for missing permissions, because a repeated call cannot succeed.
+// The function refused returns FAILED_PRECONDITION for errors about the disk's
+// content and for missing permissions, because a repeated call cannot succeed.
 func refused(err error) error {
 	if errors.Is(err, machine.ErrForeign) || errors.Is(err, machine.ErrHasData) || errors.Is(err, fs.ErrPermission) {
 		return status.Errorf(codes.FailedPrecondition, "%v", err)

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// at returns the volume's device, and the mount of this device at a path. It
-// returns NotFound if the path has no mount of the volume.
+// The method named at returns the volume's device, and the mount of this device
+// at a path. It returns NotFound if the path has no mount of the volume.
 func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
 	places := []string{path, stagedAt(path, volume, true)} // a staged block volume is a file in the folder at path
 	l, err := n.loopOf(volume, places...)

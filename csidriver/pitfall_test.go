@@ -191,7 +191,8 @@ func (b *bench) failed(name string) string {
 	return string(d.ID)
 }
 
-// until waits until the cloud's record of a disk fulfils a condition.
+// The method until waits until the cloud's record of a disk fulfils a
+// condition.
 func (b *bench) until(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {

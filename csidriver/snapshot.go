@@ -61,12 +61,12 @@ func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	return &csi.CreateSnapshotResponse{Snapshot: c.taken(snap, zones)}, nil
 }
 
-// ready waits until a snapshot is ready to use. Until then, later writes to the
-// disk can still change the snapshot. The CSI specification requires that the
-// driver answers only when later writes no longer change the snapshot. If the
-// snapshot failed, the method deletes the snapshot, so that its name is free
-// for the next attempt. If the cloud does not return the state, the method
-// keeps the snapshot.
+// The method ready waits until a snapshot is ready to use. Until then, later
+// writes to the disk can still change the snapshot. The CSI specification
+// requires that the driver answers only when later writes no longer change the
+// snapshot. If the snapshot failed, the method deletes the snapshot, so that
+// its name is free for the next attempt. If the cloud does not return the
+// state, the method keeps the snapshot.
 func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.Snapshot, error) {
 	var why error
 	if !s.ReadyToUse && s.State != cloudsim.SnapshotFailed {

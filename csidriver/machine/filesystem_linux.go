@@ -143,7 +143,8 @@ func (l *Loop) isMarked(f *os.File) (bool, error) {
 	return string(mark[:len(unfinished)]) == unfinished || string(mark[:4]) == "XFSB" && mark[inProgress] != 0, nil
 }
 
-// mark marks the disk until mkfs has finished. See isMarked.
+// The method mark puts the mark on the disk before mkfs runs. The method unmark removes the mark
+// after mkfs.
 func (l *Loop) mark(f *os.File) error {
 	if l.managed {
 		return l.write(unfinished)
@@ -151,7 +152,8 @@ func (l *Loop) mark(f *os.File) error {
 	return unix.Fsetxattr(int(f.Fd()), formatting, []byte(filepath.Base(f.Name())), 0)
 }
 
-// unmark removes the mark after mkfs has finished.
+// unmark removes the mark after mkfs has succeeded. On a device with XFS it does nothing, because
+// mkfs has replaced the mark by the superblock.
 func (l *Loop) unmark(f *os.File, fsType string) error {
 	switch {
 	case !l.managed:

@@ -32,7 +32,7 @@ func (s *status) gather(r metrics.KubeRegistry) {
 	s.registry = append(s.registry, r)
 }
 
-// ready records that n controllers run with complete caches.
+// The method ready records that n controllers run with complete caches.
 func (s *status) ready(n int) {
 	s.controllers.Store(int64(n))
 	klog.InfoS("Ready", "controllers", n)

@@ -184,7 +184,7 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 	return a
 }
 
-// changes lists differences that a reader of the translation may overlook.
+// The function changes lists differences that a reader of the translation may overlook.
 func changes(was, now *corev1.PersistentVolume) (notes []string) {
 	if !slices.Equal(was.Spec.AccessModes, now.Spec.AccessModes) {
 		notes = append(notes, fmt.Sprintf("access modes %v become %v, because the in-tree plugin used them in this way", was.Spec.AccessModes, now.Spec.AccessModes))
@@ -195,7 +195,7 @@ func changes(was, now *corev1.PersistentVolume) (notes []string) {
 	return notes
 }
 
-// inline translates the volumes that a pod defines directly, without a claim.
+// The function inline translates the volumes that a pod defines directly, without a claim.
 func inline(from string, pod *corev1.Pod) (all []Answer) {
 	for _, v := range pod.Spec.Volumes {
 		if !translator.IsInlineMigratable(&v) {
