@@ -57,14 +57,14 @@ var (
 	ClusterDNS     = net.IPv4(10, 96, 0, 10).To4()
 )
 
-// HollowNetworks returns the networks of a lab with hollow nodes. The instances get the /16
-// of 127/8 with this second byte, and the load balancers get the next /16.
+// HollowNetworks returns the networks of a lab with hollow nodes. The instances get the range
+// 127.OCTET.0.0/16, where OCTET is the parameter octet. The load balancers get the next /16.
 func HollowNetworks(octet int) Networks {
 	return Networks{Instances: fmt.Sprintf("127.%d.0.0/16", octet), LoadBalancers: fmt.Sprintf("127.%d.0.0/16", octet+1)}
 }
 
-// RealNetworks returns the networks of a lab with real machines. The VPC is the /16 of 10/8
-// with this second byte, and the pods get the next /16.
+// RealNetworks returns the networks of a lab with real machines. The VPC is 10.OCTET.0.0/16, where
+// OCTET is the parameter octet. The pods get the next /16.
 func RealNetworks(octet int) Networks {
 	return Networks{
 		Instances: fmt.Sprintf("10.%d.0.0/17", octet), LoadBalancers: fmt.Sprintf("10.%d.128.0/18", octet),
@@ -85,9 +85,8 @@ func (n Networks) LoadBalancers6() string {
 }
 
 // VPCNetwork returns the settings of the VPC. The argument link is the name of
-// the VPC's link on the host. The router and the host have addresses in one /24
-// of the VPC, which has the third byte 255. The cloud assigns no addresses in
-// this /24.
+// the VPC's link on the host. The addresses of the router and of the host have
+// the third byte 255. The cloud assigns no addresses with this third byte.
 func (n Networks) VPCNetwork(link string) real.Network {
 	vpc := netip.MustParsePrefix(n.VPC)
 	base := vpc.Addr().As4()
@@ -209,9 +208,9 @@ func (n Networks) orUnused(used map[int]string) (Networks, error) {
 	return n, fmt.Errorf("programs listen in every network between 127.%d.0.0 and 127.%d.0.0: stop other labs", FirstHollowNetwork, lastNetwork+1)
 }
 
-// listening finds the networks of 127/8 in which a program listens. The keys of the
-// result are the second bytes of these networks, and each value is an address on
-// which a program listens.
+// The function listening finds the networks of 127/8 in which a program listens. The keys of the
+// result are the second bytes of these networks, and each value is an address on which a program
+// listens.
 func listening() (map[int]string, error) {
 	raw, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {

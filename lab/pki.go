@@ -194,8 +194,9 @@ func (p PKI) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
 	return true, err
 }
 
-// is reports whether the certificate c has the subject, usage, names and
-// addresses in l. A certificate of an earlier release can have other values.
+// The method named is reports whether the certificate c has the subject, usage,
+// names and addresses in l. A certificate of an earlier release can have other
+// values.
 func (l leaf) is(c *x509.Certificate) bool {
 	return c.Subject.CommonName == l.user &&
 		slices.Equal(c.Subject.Organization, l.group) &&

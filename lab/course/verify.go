@@ -33,8 +33,8 @@ func (f Finding) Print(w io.Writer) {
 	fmt.Fprintf(w, "✘ %s\n    ran       %s\n    saw       %s\n    expected  %s\n", f.Says, indent(f.Line), indent(f.Saw), indent(f.Want))
 }
 
-// indent indents all lines of s after the first line. It returns "nothing" if s
-// is empty.
+// The function indent indents all lines of s after the first line. It returns
+// "nothing" if s is empty.
 func indent(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {

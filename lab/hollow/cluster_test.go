@@ -211,8 +211,8 @@ func newBench(t *testing.T, opts ...cloudtest.Option) *bench {
 	return b
 }
 
-// clean deletes all objects in the cluster that could change the result of the
-// next test.
+// The method clean deletes all objects in the cluster that could change the
+// result of the next test.
 func (b *bench) clean() {
 	b.stop()
 	ctx, now := context.Background(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}

@@ -190,7 +190,7 @@ func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindZone: zonesAt, cloudsim.KindInstance: at}, nil
 }
 
-// missing returns the instances of the fleet that the list named all does not contain.
+// The method missing returns the instances of the fleet that the list named all does not contain.
 func (f *fleet) missing(all []cloudsim.Instance) []cloudsim.Instance {
 	there := make(map[cloudsim.InstanceID]bool, len(all))
 	for _, i := range all {

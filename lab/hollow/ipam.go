@@ -168,14 +168,14 @@ func needsAddress(p *corev1.Pod) bool {
 	return !p.Spec.HostNetwork && p.Status.PodIP == "" && p.DeletionTimestamp == nil && !done(p)
 }
 
-// done reports whether a pod has ended. An ended pod no longer uses its addresses.
+// The function done reports whether a pod has ended. An ended pod no longer uses its addresses.
 func done(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// taken returns the addresses of a node's pods, including assigned addresses that are not in a
-// pod's status yet. It also deletes the record of an assignment if the pod's status contains
-// the addresses or if the pod is gone.
+// The method taken returns the addresses of a node's pods, including assigned addresses that are
+// not in a pod's status yet. It also deletes the record of an assignment if the pod's status
+// contains the addresses or if the pod is gone.
 func (b *book) taken(pods []*corev1.Pod) map[netip.Addr]bool {
 	taken, given := map[netip.Addr]bool{}, map[types.UID][]netip.Addr{}
 	for _, p := range pods {
@@ -225,10 +225,9 @@ func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) (
 	return ips, nil
 }
 
-// next returns the first free address of the range that follows the address in the
-// argument last. After the end of the range it continues at the beginning. It skips
-// three reserved addresses: the first for the network, the second for the bridge, and
-// the last for broadcasts.
+// The function next returns the first free address of the range that follows the address in the
+// argument last. After the end of the range it continues at the beginning. It skips three reserved
+// addresses: the first for the network, the second for the bridge, and the last for broadcasts.
 func next(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
 	first := in.Addr().Next().Next()
 	usable := func(ip netip.Addr) bool { return in.Contains(ip) && in.Contains(ip.Next()) }

@@ -40,9 +40,9 @@ func hollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue }
 // handed reports whether a Node has kwok's label, so that kwok renews the Node's lease.
 func handed(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
-// belongs reports whether a Node may belong to a machine. A Node without a
-// provider id may belong to any machine with the Node's name, because a kubelet
-// takes over an existing Node with its name.
+// The function belongs reports whether a Node may belong to a machine. A Node
+// without a provider id may belong to any machine with the Node's name, because
+// a kubelet takes over an existing Node with its name.
 func belongs(n *corev1.Node, m machine) bool {
 	return n.Spec.ProviderID == "" || providerid.Same(n.Spec.ProviderID, m.ProviderID)
 }

@@ -101,7 +101,7 @@ func get(c *http.Client, url string) (*http.Response, string, error) {
 	return resp, string(body), err
 }
 
-// asked returns the answer of the responder as JSON fields.
+// The function asked returns the answer of the responder as JSON fields.
 func asked(c *http.Client, url string) (map[string]any, error) {
 	resp, body, err := get(c, url+"?format=json")
 	if err != nil {

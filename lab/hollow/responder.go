@@ -105,7 +105,7 @@ func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complet
 	return len(r.failed) == 0
 }
 
-// off closes all ports, because the machine is off.
+// The method named off closes all ports, because the machine is off.
 func (r *responder) off() {
 	for key, s := range r.open {
 		s.shut()

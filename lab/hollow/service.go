@@ -205,10 +205,10 @@ func usable(all []endpoint) []endpoint {
 	return only(func(e endpoint) bool { return e.lingers })
 }
 
-// from returns the endpoints for connections to the node port on the given node. If no
-// endpoint is usable, it returns none. It uses hints for nodes (KEP-3015). If the hints
-// for nodes do not apply, the method uses hints for zones (KEP-2433). Hints apply only if
-// all ready endpoints have hints and at least one hint names this node or zone.
+// The method named from returns the endpoints for connections to the node port on the given node.
+// If no endpoint is usable, it returns none. It uses hints for nodes (KEP-3015). If the hints for
+// nodes do not apply, the method uses hints for zones (KEP-2433). Hints apply only if all ready
+// endpoints have hints and at least one hint names this node or zone.
 func (s *service) from(node, zone string) []endpoint {
 	if s.local {
 		return s.byNode[node]

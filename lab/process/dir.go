@@ -105,10 +105,10 @@ func (d Dir) claim() error {
 // errLocked is the error of lock if another process has locked the data dir.
 var errLocked = errors.New("the data dir is in use")
 
-// lock locks the folder for this process until the caller calls unlock. It
-// returns errLocked if another process holds the lock. The lock is on the
-// folder itself, so it leaves no lock file. The kernel releases the lock when
-// the process dies.
+// The method lock locks the folder for this process until the caller calls
+// unlock. It returns errLocked if another process holds the lock. The lock is
+// on the folder itself, so it leaves no lock file. The kernel releases the lock
+// when the process dies.
 func (d Dir) lock() (unlock func(), err error) {
 	f, err := os.Open(string(d))
 	if err != nil {
@@ -127,9 +127,9 @@ func (d Dir) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// empty deletes the contents of the folder. It deletes the marker last, so that
-// a later reset can finish an interrupted reset. It refuses a folder without
-// the marker.
+// The method empty deletes the contents of the folder. It deletes the marker
+// last, so that a later reset can finish an interrupted reset. It refuses a
+// folder without the marker.
 func (d Dir) empty() error {
 	if !d.isOurs() {
 		return fmt.Errorf("%s is not the data dir of a lab (it has no %s): nothing was deleted", d, markerFile)

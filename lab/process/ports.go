@@ -77,7 +77,7 @@ func freePorts() (ports, error) {
 	return p, nil
 }
 
-// taken returns an error with one line for each port on which another program listens.
+// The method taken returns an error with one line for each port on which another program listens.
 func (p ports) taken() error {
 	var errs []error
 	for _, n := range portNames {

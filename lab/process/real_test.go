@@ -40,7 +40,7 @@ func layVPC(t *testing.T, d Dir) (mounted string) {
 	return d.path("real", "vpc.netns")
 }
 
-// left lists the parts of a lab's network that are still on the host.
+// The method left lists the parts of a lab's network that are still on the host.
 func (d Dir) left(t *testing.T) (what []string) {
 	t.Helper()
 	if _, err := net.InterfaceByName(d.cable()); err == nil {

@@ -84,7 +84,7 @@ func identify(pid int) process {
 	return process{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}
 }
 
-// runs reports whether this process still runs.
+// The method runs reports whether this process still runs.
 func (p process) runs() bool { return p.PID > 0 && identify(p.PID) == p }
 
 // signal sends sig to the process, or to its process group if group is true. A process

@@ -40,8 +40,8 @@ func (a *attachments) take(d cloudsim.Disk, gone bool) (changed []cloudsim.Insta
 	return changed
 }
 
-// of returns the disks that an instance's machine must have as devices. It returns false until
-// replace has stored a list.
+// The method named of returns the disks that an instance's machine must have as devices. It returns
+// false until replace has stored a list.
 func (a *attachments) of(id cloudsim.InstanceID) (wanted map[cloudsim.DiskID]cloudsim.Disk, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,7 +54,8 @@ func (a *attachments) of(id cloudsim.InstanceID) (wanted map[cloudsim.DiskID]clo
 	return wanted, a.listed
 }
 
-// holds reports whether a disk is attached to an instance, and the cloud is not detaching it.
+// The function holds reports whether a disk is attached to an instance, and the cloud is not
+// detaching it.
 func holds(d cloudsim.Disk, id cloudsim.InstanceID) bool {
 	a, ok := d.Attachment(id)
 	return ok && a.State != cloudsim.AttachmentDetaching

@@ -66,7 +66,7 @@ func (c cgroup) below(name string) cgroup {
 	return cgroup{c.hierarchies, filepath.Join(c.name, name)}
 }
 
-// exists reports whether the cgroup exists in any hierarchy, even if it is empty.
+// The method exists reports whether the cgroup exists in any hierarchy, even if it is empty.
 func (c cgroup) exists() bool {
 	return slices.ContainsFunc(c.hierarchies, func(h hierarchy) bool {
 		_, err := os.Stat(c.in(h))
@@ -169,8 +169,8 @@ func (c cgroup) limit(s size) error {
 	return errors.Join(errs...)
 }
 
-// offers reports whether a v2 cgroup has a controller. The cgroup lacks controllers that the
-// host uses with cgroup v1.
+// The method offers reports whether a v2 cgroup has a controller. The cgroup lacks controllers that
+// the host uses with cgroup v1.
 func (c cgroup) offers(h hierarchy, controller string) bool {
 	have, err := os.ReadFile(filepath.Join(c.in(h), "cgroup.controllers"))
 	return err == nil && slices.Contains(strings.Fields(string(have)), controller)

@@ -56,7 +56,7 @@ type devices struct {
 	failed map[cloudsim.DiskID]error // error of each disk in the last update
 }
 
-// device is the device of a disk.
+// A device is the block device of a disk.
 type device struct {
 	number int
 	// spare is the number of a second loop device. The kubelet attaches the first device to

@@ -163,8 +163,8 @@ func (h *hypervisor) closeHandles() error {
 	return nil
 }
 
-// clean ends all remaining machines. If this process is also the router, clean deletes the
-// network, too. All goroutines that manage machines must have ended before the call.
+// The method clean ends all remaining machines. If this process is also the router, clean deletes
+// the network, too. All goroutines that manage machines must have ended before the call.
 func (h *hypervisor) clean(ctx context.Context) error {
 	if h.cfg.Router == nil {
 		return cleanMachines(ctx, h.cfg.Dir, h.cfg.Name)

@@ -143,7 +143,8 @@ func (m *machine) adopt(ctx context.Context) (err error) {
 	return nil
 }
 
-// first returns the pid of the first process of the machine with cgroup c, or 0 if the machine is off.
+// The method first returns the pid of the first process of the machine with cgroup c, or 0 if the
+// machine is off.
 func (c cgroup) first() (pid int, err error) {
 	pids, err := c.below("machine").processes()
 	if at := slices.IndexFunc(pids, isFirst); at >= 0 {
@@ -334,7 +335,7 @@ func hostMemory() (int64, error) {
 	return int64(info.Totalram) * int64(info.Unit), nil //nolint:gosec // no host has 8 EiB
 }
 
-// left returns the ids of the instances that have a machine folder.
+// The method left returns the ids of the instances that have a machine folder.
 func (h *hypervisor) left() ([]cloudsim.InstanceID, error) {
 	entries, err := os.ReadDir(filepath.Join(h.cfg.Dir, "machines"))
 	if errors.Is(err, fs.ErrNotExist) {

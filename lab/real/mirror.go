@@ -55,9 +55,9 @@ func OnLoopback(u *url.URL) bool {
 	return err == nil && a.IsLoopback() || strings.EqualFold(u.Hostname(), "localhost")
 }
 
-// mirrors deletes containerd's settings for all registries, and writes settings for the given
-// mirrors. containerd asks the mirrors of a registry in the given order. If all of them fail, it
-// asks the registry.
+// The method mirrors deletes containerd's settings for all registries, and writes settings for the
+// given mirrors. containerd asks the mirrors of a registry in the given order. If all of them fail,
+// it asks the registry.
 func (f folder) mirrors(all []Mirror) error {
 	if err := f.remove(registriesDir); err != nil {
 		return err

@@ -74,7 +74,7 @@ func (t *table) locate(i cloudsim.Instance, gone bool) {
 	})
 }
 
-// running returns the instances that the cloud shows as running and not crashed.
+// The method running returns the instances that the cloud shows as running and not crashed.
 func (t *table) running() (all []cloudsim.Instance) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,8 +111,8 @@ func (t *table) active(n Network) map[netip.Prefix]netip.Addr {
 	return all
 }
 
-// setRoutes adds the routes in the parameter want to the router. It deletes routes that an
-// earlier call added and that are not in want.
+// setRoutes adds the routes in the parameter want to the router. It deletes routes that an earlier
+// call added and that are not in the parameter want.
 func (v *vpc) setRoutes(want map[netip.Prefix]netip.Addr) error {
 	now, err := v.link.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {

@@ -74,7 +74,7 @@ func isDiskOf(name string, l loop.Status) bool {
 	return strings.HasPrefix(l.Name, disksDir(name)+"/")
 }
 
-// detach detaches the file from a loop device.
+// The function detach detaches the file from a loop device.
 func detach(l loop.Status) error {
 	d, err := loop.Open(l.Number)
 	if err != nil || d == nil {

@@ -64,8 +64,8 @@ const (
 	// bridgeName is the name of the router's link into the VPC. This link is the bridge or the
 	// end of a veth pair.
 	bridgeName = "vpc"
-	// hostPort is the name of the link from the bridge to the host. routerPort is the name of
-	// the link from the bridge to the router. Both are ends of veth pairs.
+	// hostPort is the name of the link from the bridge to the host. routerPort is the name of the
+	// link from the bridge to the router. Both links are ends of veth pairs.
 	hostPort, routerPort = "host", "router"
 )
 
@@ -206,7 +206,7 @@ func (v *vpc) wire() error {
 	return errors.Join(v.hostRoutes(host), v.routerRoutes(), v.leadAnswers(host), v.setInternet(host))
 }
 
-// in returns the address a with the prefix length of the VPC.
+// The method named in returns the address a with the prefix length of the VPC.
 func (n Network) in(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, n.VPC.Bits()) }
 
 // hostRoutes adds two routes to the host. One route sends traffic for pods to the router. The

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// within calls fn on a thread that is temporarily in the network namespace ns. Sockets
+// The function within calls fn on a thread that is temporarily in the network namespace ns. Sockets
 // that fn creates stay in ns.
 func within(ns netns.NsHandle, fn func() error) error {
 	return away(func() error { return netns.Set(ns) }, fn)
@@ -20,8 +20,8 @@ func withinNew(fn func() error) error {
 
 func newNetwork() error { return unix.Unshare(unix.CLONE_NEWNET) }
 
-// away calls leave and then fn on one thread. The function leave moves the thread to another
-// network namespace. At the end the thread returns to its own namespace.
+// The function away calls leave and then fn on one thread. The function leave moves the thread to
+// another network namespace. At the end the thread returns to its own namespace.
 func away(leave, fn func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -355,8 +355,8 @@ func wrongPlatform(has string) error {
 	return fmt.Errorf("the image is for %s, but the machines are linux/%s; save the image with --platform linux/%[2]s", has, runtime.GOARCH)
 }
 
-// missing adds the next step to the error of a missing blob. For other errors, it does the same
-// as explain.
+// The function missing adds the next step to the error of a missing blob. For other errors, it does
+// the same as explain.
 func missing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the archive is incomplete: %w; create or copy it again", err)
@@ -477,7 +477,8 @@ func writeLayer(out *tar.Writer, l v1.Layer, written map[v1.Hash]bool) (unpacked
 	return unpacked, err
 }
 
-// readAll calls fn with the content of a layer, and compares the content's digest with want.
+// readAll calls fn with the content of a layer, and compares the content's digest with the digest
+// want.
 func readAll(open func() (io.ReadCloser, error), want v1.Hash, fn func(io.Reader) error) (err error) {
 	r, err := open()
 	if err != nil {

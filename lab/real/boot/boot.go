@@ -122,8 +122,8 @@ func awaitSocket(ctx context.Context, path string) bool {
 	return ctx.Err() == nil
 }
 
-// start starts a program and returns a channel that receives the program's exit status. It
-// does not wait for the program. The method reap waits for all child processes. The child
+// The method start starts a program and returns a channel that receives the program's exit status.
+// It does not wait for the program. The method reap waits for all child processes. The child
 // processes include orphans, because the kernel makes PID 1 the parent of each orphan.
 func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	if err := os.MkdirAll(filepath.Dir(p.Log), 0o755); err != nil {
