@@ -54,8 +54,8 @@ func readenv(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// until implements the script command "until FILE REGEXP". It waits until a line of FILE matches
-// REGEXP.
+// The function until implements the script command "until FILE REGEXP". It waits until a line of
+// FILE matches REGEXP.
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: until FILE REGEXP")

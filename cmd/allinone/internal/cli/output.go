@@ -128,7 +128,7 @@ func (p Printer[T]) Encode(v any) error {
 	return enc.Encode(v)
 }
 
-// shown returns the columns of the output format.
+// The method shown returns the columns of the output format.
 func (p Printer[T]) shown() []Column[T] {
 	return slices.DeleteFunc(slices.Clone(p.Columns), func(c Column[T]) bool { return c.Wide && p.Format != FormatWide })
 }

@@ -289,8 +289,8 @@ func printResult[T any](p cli.Printer[T], single bool, things []T) error {
 	return p.List(things)
 }
 
-// names returns a shell completion for the names of resources of the kind k. It omits names that
-// the command line already contains.
+// The function names returns a shell completion for the names of resources of the kind k. It omits
+// names that the command line already contains.
 func names[T cloudsim.Resource, ID ~string](c *cli.Connection, k kind[T, ID]) cobra.CompletionFunc {
 	return c.Complete(func(ctx context.Context, cl *client.Client) (all []cli.Candidate, err error) {
 		there, err := k.list(cl, ctx, cloudsim.ListOptions{})

@@ -129,8 +129,9 @@ func printDone(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
 	return op // if op has failed, the caller prints the error
 }
 
-// settle waits for the operations on the resources in things, and returns the new state of these
-// resources. Without --wait, settle returns the parameter things unchanged.
+// The function settle waits for the operations on the resources in the parameter things, and
+// returns the new state of these resources. Without --wait, settle returns the parameter things
+// unchanged.
 func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, w waiting, k kind[T, ID], things []T) ([]T, error) {
 	if !w.wait {
 		return things, nil

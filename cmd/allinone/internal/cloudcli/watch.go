@@ -78,9 +78,9 @@ type listWatch[T cloudsim.Resource, ID ~string] struct {
 	where cloudsim.ListOptions
 	print func([]change[T]) error
 	// seen contains the resources that listWatch has printed, by id. listWatch omits an event if
-	// seen contains the event's revision or a later revision of the resource. If a resource in
-	// seen no longer matches the filters, listWatch prints this change and removes the resource
-	// from seen.
+	// seen contains the event's revision or a later revision of the resource. If a resource in the
+	// map seen no longer matches the filters, listWatch prints this change and removes the resource
+	// from the map.
 	seen map[string]T
 }
 
@@ -101,8 +101,9 @@ func watchList[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Conn
 	}
 }
 
-// The method list requests the list and prints the differences from the resources in seen. It
-// prints new, changed and deleted resources. It returns the revision at which a watch must start.
+// The method list requests the list and prints the differences from the resources in the map seen.
+// It prints new, changed and deleted resources. It returns the revision at which a watch must
+// start.
 func (w *listWatch[T, ID]) list(ctx context.Context, cl *client.Client) (uint64, error) {
 	things, rev, err := w.kind.all(ctx, cl, w.where)
 	if err != nil {
@@ -215,8 +216,8 @@ func newStream[T any](p cli.Printer[T], event func(T) any) stream[T] {
 	return stream[T]{p, p.Table(), event}
 }
 
-// changes prints the objects in the parameter things. In JSON each object is one line, and in
-// YAML each object is one document.
+// The method changes prints the objects in the parameter things. In JSON each object is one line,
+// and in YAML each object is one document.
 func (s stream[T]) changes(things []T) error {
 	switch s.Format {
 	case cli.FormatTable, cli.FormatWide:

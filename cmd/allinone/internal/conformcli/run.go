@@ -250,7 +250,8 @@ func (f *runFlags) applyAccount(ctx context.Context, kube *rest.Config, kubeconf
 	return a.User, os.WriteFile(*kubeconfig, a.Kubeconfig, 0o600)
 }
 
-// claimed returns the capabilities of the driver, with the capabilities of --claim added.
+// The method claimed returns the capabilities of the driver, with the capabilities of --claim
+// added.
 func (f *runFlags) claimed(ctx context.Context, d conform.Driver, user string) (*conform.Capabilities, error) {
 	caps, err := d.Capabilities(ctx)
 	if err != nil {

@@ -162,7 +162,7 @@ func proxyFrom(getenv func(string) string) lab.Proxy {
 	return lab.Proxy{HTTP: value("HTTP_PROXY"), HTTPS: value("HTTPS_PROXY"), No: value("NO_PROXY")}
 }
 
-// run runs the lab in this process until ctx ends.
+// The method run runs the lab in this process until ctx ends.
 func (f *upFlags) run(ctx context.Context, e cli.Env) error {
 	tell := startReporter(terminalReporter{e.Stdout, f.dataDir})
 	if f.reportTo != 0 {

@@ -134,8 +134,8 @@ func (f *proxyConfigFlags) Host() string {
 	return "127.0.0.1"
 }
 
-// next returns the text with the next commands for the user. These commands start kube-apiserver,
-// the proxy server and the agents.
+// The method next returns the text with the next commands for the user. These commands start
+// kube-apiserver, the proxy server and the agents.
 func (f *proxyConfigFlags) next() string {
 	front := "--uds-name " + cli.ShellWord(f.Socket) + " --server-port 0"
 	if f.TCP != "" {

@@ -216,8 +216,8 @@ func (k *kubeAccess) label() (map[string]string, error) {
 	return labels, nil
 }
 
-// ignored adds upstream's flags that have no effect in this program. With these flags, a command
-// line for upstream's program also works here. The help does not show these flags.
+// The function ignored adds upstream's flags that have no effect in this program. With these flags,
+// a command line for upstream's program also works here. The help does not show these flags.
 func ignored(fl *pflag.FlagSet, add func(), names ...string) {
 	add()
 	for _, n := range names {

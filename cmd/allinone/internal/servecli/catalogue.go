@@ -54,8 +54,8 @@ func readCatalogue(path string) (cloudsim.Catalogue, error) {
 	return c, nil
 }
 
-// withNamed returns the elements of have and given. An element of given replaces the element of
-// have that has its name.
+// withNamed returns the elements of the lists have and given. An element of given replaces the
+// element of have with the same name.
 func withNamed[T any](have, given []T, name func(T) string) []T {
 	for _, g := range given {
 		same := func(h T) bool { return name(h) == name(g) }

@@ -26,8 +26,8 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// call calls the handler. It returns true if the handler aborts the request. A server would then
-// close the connection without a reply.
+// The method call calls the handler. It returns true if the handler aborts the request. A server
+// would then close the connection without a reply.
 func (p inProcess) call(w http.ResponseWriter, r *http.Request) (dropped bool) {
 	defer func() {
 		v := recover()
