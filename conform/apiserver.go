@@ -80,7 +80,7 @@ func (s *APIServer) startAll(ctx context.Context, programs string) error {
 	return s.wait(ctx, filepath.Join(certs, "apiserver.crt"))
 }
 
-// start starts a program. Its output goes to a file in the folder of s.
+// The method start starts a program. Its output goes to a file in the folder of s.
 func (s *APIServer) start(programs, name string, args ...string) error {
 	path, err := findProgram(programs, name)
 	if err != nil {
@@ -103,8 +103,8 @@ func (s *APIServer) start(programs, name string, args ...string) error {
 
 func (s *APIServer) log(name string) string { return filepath.Join(s.dir, name+".log") }
 
-// wait waits until the API server is ready. Then it sets s.Admin and s.Kubeconfig, with the
-// certificate that the API server has made for itself.
+// The method wait waits until the API server is ready. Then it sets s.Admin and s.Kubeconfig, with
+// the certificate that the API server has made for itself.
 func (s *APIServer) wait(ctx context.Context, cert string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

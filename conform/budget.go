@@ -34,7 +34,7 @@ func (e *env) callsDuring(ctx context.Context, during func(context.Context) erro
 	return made, nil
 }
 
-// wait waits for the observation time.
+// The method wait waits for the observation time.
 func (e *env) wait(ctx context.Context) error { return sleep(ctx, e.observe) }
 
 // sleep waits for a time. It returns an error if ctx ends first.

@@ -45,7 +45,7 @@ type missingError string
 
 func (m missingError) Error() string { return string(m) }
 
-// needs returns a function for Check.missing. The function returns the text of the first
+// The function needs returns a function for Check.missing, which returns the text of the first
 // requirement that is not fulfilled.
 func needs(all ...func(Capabilities) string) func(Capabilities) string {
 	return func(c Capabilities) string {

@@ -157,8 +157,8 @@ func (c CleanupConfig) cluster(ctx context.Context, kube kubernetes.Interface) e
 	return errors.Join(errs...)
 }
 
-// done reports an object as deleted if err, the result of its deletion, is nil. If the object did not
-// exist, done reports nothing and returns nil.
+// The method done reports an object as deleted if err, the result of its deletion, is nil. If the
+// object did not exist, done reports nothing and returns nil.
 func (c CleanupConfig) done(kind, name string, err error) error {
 	switch {
 	case apierrors.IsNotFound(err), errors.Is(err, ErrNotFound):

@@ -160,7 +160,7 @@ func assertClean(t *testing.T, admin *rest.Config, cloud *fake.Cloud) {
 	})
 }
 
-// until waits until ok returns true.
+// The function until waits until ok returns true.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)

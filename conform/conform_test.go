@@ -27,7 +27,8 @@ func startAPIServer(t *testing.T) *rest.Config {
 	return admin
 }
 
-// startCluster is like startAPIServer. It also returns the path of a kubeconfig file.
+// startCluster starts an API server that runs until the test ends. It returns the administrator's
+// client configuration and the path of a kubeconfig file.
 func startCluster(t *testing.T) (admin *rest.Config, kubeconfig string) {
 	t.Helper()
 	if testing.Short() {
@@ -49,8 +50,8 @@ func startCluster(t *testing.T) (admin *rest.Config, kubeconfig string) {
 	return server.Admin, kubeconfig
 }
 
-// run runs the checks with the IDs that match focus, for a fake CCM with this bug. The parameter
-// timeout is Config.Timeout.
+// The function run runs the checks with the IDs that match focus, for a fake CCM with this bug. The
+// parameter timeout is Config.Timeout.
 func run(t *testing.T, admin *rest.Config, bug fake.Bug, focus string, timeout time.Duration) conform.Report {
 	t.Helper()
 	cloud := fake.NewCloud()

@@ -6,8 +6,8 @@ import (
 )
 
 // Driver gives the checks access to a cloud. Every method is safe for concurrent use. A method
-// returns [ErrNotFound] if the named object does not exist, and [ErrUnsupported] if the cloud has
-// no such function.
+// returns [ErrNotFound] if the named object does not exist, and [ErrUnsupported] if the cloud does
+// not support the method.
 type Driver interface {
 	// Capabilities returns the features of the cloud and of its CCM.
 	Capabilities(context.Context) (Capabilities, error)

@@ -57,7 +57,7 @@ type env struct {
 	nodes   []string                      // Nodes whose Lease keepAlive renews
 }
 
-// later registers a function that removes an object after the check.
+// The method later registers a function that removes an object after the check.
 func (e *env) later(undo func(context.Context) error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,7 +174,7 @@ func deleteNode(ctx context.Context, kube kubernetes.Interface, name string) err
 	return errors.Join(errs...)
 }
 
-// ready returns the condition Ready with the status True or False.
+// The function ready returns the condition Ready with the status True or False.
 func ready(ok bool) v1.NodeCondition {
 	c := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "ConformanceTest", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}
 	if ok {
@@ -307,7 +307,7 @@ var (
 	errExists  = errors.New("the object still exists")
 )
 
-// present returns the condition that an object exists and fulfils the condition ok.
+// The function present returns the condition that an object exists and fulfils the condition ok.
 func present[T any](ok func(*T) error) func(*T) error {
 	return func(o *T) error {
 		if o == nil {

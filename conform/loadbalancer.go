@@ -234,7 +234,7 @@ func checkNodes(ctx context.Context, e *env, a Machine) error {
 	return targets("omits the deleted Node", []string{a.Name}, []string{b.Name})
 }
 
-// gone waits until the cloud does not have the load balancer.
+// The method gone waits until the cloud does not have the load balancer.
 func (e *env) gone(ctx context.Context, id string) error {
 	return e.eventually(ctx, "the load balancer "+id+" is deleted", func(ctx context.Context) error {
 		found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool { return lb.ID == id })

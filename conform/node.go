@@ -259,7 +259,7 @@ func checkDeleted(ctx context.Context, e *env, m Machine) error {
 	return e.nodeDisappears(ctx, m.Name)
 }
 
-// exists is a condition that every existing object fulfils.
+// The function exists is a condition that every existing object fulfils.
 func exists[T any](*T) error { return nil }
 
 func checkReplaced(ctx context.Context, e *env, old Machine) error {

@@ -157,7 +157,7 @@ func (d *Driver) DeleteMachine(ctx context.Context, name string) error {
 	return err
 }
 
-// names maps the IDs of all instances to their names.
+// The method names maps the IDs of all instances to their names.
 func (d *Driver) names(ctx context.Context) (map[cloudsim.InstanceID]string, error) {
 	all, _, err := cloudsim.All(ctx, d.Cloud.ListInstances, cloudsim.ListOptions{})
 	names := map[cloudsim.InstanceID]string{}
@@ -319,7 +319,7 @@ func (d *Driver) ClearFault(ctx context.Context) error {
 	return err
 }
 
-// writes reports whether an operation changes the objects that a CCM manages.
+// The function writes reports whether an operation changes the objects that a CCM manages.
 func writes(operation string) bool {
 	noun, verb, _ := strings.Cut(operation, ".")
 	return (noun == "loadBalancers" || noun == "routes" || noun == "addresses") && !reads[verb]

@@ -209,7 +209,7 @@ func (d *Driver) DeleteMachine(ctx context.Context, name string) error {
 	return err
 }
 
-// names maps the IDs of all servers to their names.
+// The method names maps the IDs of all servers to their names.
 func (d *Driver) names(ctx context.Context) (map[int64]string, error) {
 	all, err := d.Client.Server.All(ctx)
 	names := map[int64]string{}

@@ -33,8 +33,8 @@ const (
 	maxRecordedBody = 4 << 10
 	// maxRecording is the maximum number of calls in the recording. The proxy forgets older calls.
 	maxRecording = 10_000
-	// maxNames is the maximum number of different names of calls. The proxy counts further calls as
-	// the call "other".
+	// maxNames is the maximum number of different names of calls. The proxy counts all remaining
+	// calls under the name "other".
 	maxNames = 1000
 	// maxLatency is the longest latency of a fault.
 	maxLatency = 5 * time.Minute
