@@ -445,7 +445,8 @@ func (c *counter) take() map[string]int {
 	return all
 }
 
-// visit watches the scene of a console and returns the lines.
+// visit is a viewer of a console for the duration d. It returns the text that the console streams
+// at the path /console/scene.
 func visit(ctx context.Context, c *console.Console, secret string, d time.Duration) string {
 	ctx, leave := context.WithTimeout(ctx, d)
 	defer leave()

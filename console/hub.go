@@ -49,10 +49,11 @@ var listed = []struct {
 	{cloudsim.KindProject, "/v1/projects"},
 }
 
-// key identifies an object of the scene.
+// key identifies an object of the cloud or of the cluster.
 type key struct{ kind, id string }
 
-// entry is an object of the scene: its JSON text, and its value if the rules for differences use it.
+// entry is an object of the cloud or of the cluster: its JSON text, and its value if the rules for
+// differences use it.
 type entry struct {
 	project cloudsim.ProjectID
 	raw     json.RawMessage
@@ -159,15 +160,15 @@ func (h *hub) run(ctx context.Context) error {
 	return nil
 }
 
-// watched reports whether there are viewers.
+// The method watched reports whether there are viewers.
 func (h *hub) watched() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.viewers > 0
 }
 
-// watch watches the cloud and the cluster until no viewer has been connected for the time linger.
-// Then it drops the scene.
+// The method watch watches the cloud and the cluster. When no viewer has been connected for the
+// duration of the constant linger, it stops and discards the copies of the objects.
 func (h *hub) watch(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -195,7 +196,8 @@ func (h *hub) watch(ctx context.Context) {
 	h.scene, h.frames, h.whole = h.emptyScene(), nil, nil
 }
 
-// awaitIdle returns when no viewer has been connected for the time linger, or when ctx ends.
+// awaitIdle returns when no viewer has been connected for the duration of the constant linger, or
+// when ctx ends.
 func (h *hub) awaitIdle(ctx context.Context) {
 	for {
 		var idle <-chan time.Time
@@ -212,7 +214,7 @@ func (h *hub) awaitIdle(ctx context.Context) {
 	}
 }
 
-// wake makes publish build a frame. The caller may hold mu.
+// The method wake requests a new frame from the method publish. The caller may hold mu.
 func (h *hub) wake() { signal(h.kick) }
 
 // signal sends to a channel of capacity one, if the channel is empty.
@@ -426,7 +428,8 @@ func (h *hub) pollClock(ctx context.Context) {
 	}
 }
 
-// publish builds a frame of all changes at most every mergeFor.
+// The method publish builds a frame of all new changes, at most once in the duration of the
+// constant mergeFor.
 func (h *hub) publish(ctx context.Context) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
@@ -444,7 +447,7 @@ func (h *hub) publish(ctx context.Context) {
 	}
 }
 
-// build appends a frame and wakes all viewers. The caller must hold mu.
+// The method build appends a frame to h.frames and wakes all viewers. The caller must hold mu.
 func (h *hub) build() {
 	select {
 	case <-h.kick: // the signal is not needed any more: this frame contains all changes
@@ -481,7 +484,8 @@ func (h *hub) build() {
 	h.changed = make(chan struct{})
 }
 
-// frame returns a frame without changes. The caller must hold mu.
+// The method frame returns a new frame that contains no changes of objects. The parameter kind is
+// the type of the message. The caller must hold mu.
 func (h *hub) frame(kind string, events []Event) *frame {
 	return &frame{events: events, differences: h.differences, encoded: map[encoding][]byte{}, head: head{
 		Type: kind, Boot: h.boot, Rev: h.rev, Now: time.Now(), Name: h.cfg.Name, Cloud: h.cloudState, Cluster: h.cluster, Clock: h.clock,
@@ -489,7 +493,7 @@ func (h *hub) frame(kind string, events []Event) *frame {
 	}}
 }
 
-// snapshot returns a frame with all objects. The caller must hold mu.
+// The method snapshot returns a frame with all objects. The caller must hold mu.
 func (h *hub) snapshot() *frame {
 	f := h.frame("snapshot", slices.Clone(h.events))
 	for _, k := range sortedKeys(h.objects) {
@@ -523,9 +527,10 @@ func (h *hub) findDifferences(now time.Time) {
 	h.since, h.differences = since, found
 }
 
-// next returns the frames that a viewer needs after the frame with the number seen, and the number
-// of the last frame. A new viewer, or a viewer that has missed too many frames, gets a snapshot. If
-// the hub has not read the cloud yet, such a viewer gets only the state of the connections.
+// The method next returns the frames that a viewer needs after the frame with the number seen, and
+// the number of the last frame. A new viewer, or a viewer that has missed too many frames, gets a
+// snapshot. If the hub has not read the cloud yet, such a viewer gets only the state of the
+// connections.
 func (h *hub) next(seen uint64) (frames []*frame, last uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

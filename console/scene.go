@@ -21,7 +21,8 @@ const (
 	maxViewers  = 1000
 )
 
-// head contains the members of a line that do not depend on the changes.
+// head contains the members of a message to the viewers that do not depend on the changes. See the
+// type line.
 type head struct {
 	Type        string       `json:"type"` // snapshot or delta
 	Boot        string       `json:"boot"` // changes when the console restarts
@@ -37,8 +38,8 @@ type head struct {
 	Differences []Difference `json:"differences"`
 }
 
-// line is one line of the stream. In a snapshot, Put contains all objects. In a delta, Put contains
-// only the changed objects.
+// A line is the JSON text of one message to a viewer. A message is a snapshot or a delta. In a
+// snapshot, Put contains all objects. In a delta, Put contains only the changed objects.
 type line struct {
 	head
 	Put    map[string][]json.RawMessage `json:"put,omitempty"` // by kind
@@ -52,7 +53,8 @@ type change struct {
 	deleted bool
 }
 
-// frame contains the changes of about 100 ms. Viewers with the same access share its encoded line.
+// A frame is one message to all viewers. It contains the changes of about 100 ms. Viewers with the
+// same access get the same encoded line.
 type frame struct {
 	head        head
 	differences []Difference // of all projects
@@ -88,7 +90,7 @@ func deflate(text []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// encode returns the line for a viewer.
+// The method encode returns the line that contains f, in the form of the parameter e.
 func (f *frame) encode(e encoding) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +108,7 @@ func (f *frame) encode(e encoding) ([]byte, error) {
 	return line, nil
 }
 
-// marshal returns the line for viewers with an access.
+// The method marshal returns the line that contains f for viewers with the access a.
 func (f *frame) marshal(a access) ([]byte, error) {
 	l := line{head: f.head, Put: map[string][]json.RawMessage{}, Delete: map[string][]string{}}
 	l.Differences = []Difference{}
@@ -133,8 +135,8 @@ func (f *frame) marshal(a access) ([]byte, error) {
 	return append(raw, '\n'), err
 }
 
-// viewer returns a client with the token of a request, and the rights of the token. If the token may not
-// see the scene, viewer refuses the request and returns false.
+// viewer returns a client with the token of a request, and the rights of the token. If the token
+// does not permit the console, viewer refuses the request and returns false.
 func (c *Console) viewer(w http.ResponseWriter, r *http.Request) (*client.Client, access, bool) {
 	as := c.as(r)
 	if as == nil {
@@ -154,8 +156,8 @@ func (c *Console) viewer(w http.ResponseWriter, r *http.Request) (*client.Client
 	return as, a, true
 }
 
-// serveScene streams the scene: a snapshot, and then changes. The stream ends when the viewer's token
-// becomes invalid.
+// serveScene streams the hub's copy of the cloud and of the cluster to a viewer: a snapshot, and
+// then changes. The stream ends when the viewer's token becomes invalid.
 func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 	as, a, ok := c.viewer(w, r)
 	if !ok {
@@ -205,7 +207,7 @@ func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream writes lines to a viewer.
+// A stream writes messages to a viewer, each as one line.
 type stream struct {
 	rc  *http.ResponseController
 	w   io.Writer

@@ -186,8 +186,8 @@ func (c *Console) createSession(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// as returns a client of the cloud with the bearer token of a request. It returns nil if the request
-// has no token.
+// The method named as returns a client of the cloud with the bearer token of a request. It returns
+// nil if the request has no token.
 func (c *Console) as(r *http.Request) *client.Client {
 	const scheme = "Bearer "
 	h := r.Header.Get("Authorization")

@@ -9,7 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// KindTraffic is the kind of Traffic in the scene. The cloud's API does not have this kind.
+// KindTraffic is the kind of Traffic objects in the console's stream. The cloud's API does not have
+// this kind.
 const KindTraffic = "traffic"
 
 const trafficEvery = time.Second
@@ -45,7 +46,7 @@ type counters struct {
 }
 
 // pollTraffic reads the counters of all load balancers every second, because counters have no
-// events. It puts the differences between two reads into the scene.
+// events. It adds the differences between two reads to the hub's objects.
 func (h *hub) pollTraffic(ctx context.Context) {
 	last, lastAt := map[cloudsim.LoadBalancerID]counters{}, time.Time{}
 	for ; ctx.Err() == nil; backoff.Sleep(ctx, trafficEvery) {

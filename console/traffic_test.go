@@ -37,7 +37,7 @@ func (m meter) LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancer
 	}, true
 }
 
-// The scene contains the rates of each load balancer and target. The hub computes the rates from the
+// The console shows the rates of each load balancer and target. The hub computes the rates from the
 // counters, which it reads each second with one call for all load balancers.
 func TestTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestTraffic(t *testing.T) {
 	})
 }
 
-// trafficIn returns the objects of traffic in lines of the scene.
+// trafficIn returns the Traffic objects in the lines that the console streamed.
 func trafficIn(t *testing.T, lines string) (all []console.Traffic) {
 	t.Helper()
 	for raw := range strings.Lines(lines) {

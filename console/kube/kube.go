@@ -111,7 +111,7 @@ func trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// follow calls put and remove for the changes of an informer.
+// The function follow passes the changes of an informer to the functions put and remove.
 func follow[T any](i cache.SharedIndexInformer, put, remove func(T)) {
 	call := func(fn func(T), obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
