@@ -209,10 +209,10 @@ const fencedOffset = math.MaxInt64 &^ 4095
 // Fence detaches the file from the device and closes the device, even if a
 // program has the device open or a mount uses the device's filesystem. Fence
 // first writes the data of raw writes in the kernel's cache, and waits for
-// running requests. When Fence returns, all further reads and writes of the
+// running requests. When Fence has returned, all later reads and writes of the
 // device fail, also in a process that is frozen now. The kernel removes the
-// device when no program and no mount uses it. A device without a file is not an
-// error.
+// device when no program and no mount uses it. A device without a file is not
+// an error.
 func (d *Loop) Fence() error {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err == nil {

@@ -15,11 +15,11 @@ import (
 // Interface is a work queue of names.
 type Interface = workqueue.TypedRateLimitingInterface[string]
 
-// New returns a queue. If a worker fails to handle a name, the queue returns the
-// name again after a delay. The parameter first is the delay after the first
-// failure. Each further failure doubles the delay, up to the maximum in the
-// parameter most. The parameter name is a label of the queue's metrics. If the
-// parameter name is empty, the queue has no metrics.
+// New returns a queue. If a worker fails to handle a name, the queue returns
+// the name again after a delay. The parameter first is the delay after the
+// first failure. Each additional failure doubles the delay, up to the maximum
+// in the parameter most. The parameter name is a label of the queue's metrics.
+// If the parameter name is empty, the queue has no metrics.
 func New(name string, first, most time.Duration) Interface {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, most),

@@ -180,10 +180,10 @@ func (a *Agent) connected() int {
 	return len(a.sessions)
 }
 
-// wanted returns the number of servers. If the Counter returns a number, wanted uses this
-// number. With CountMax, wanted uses the larger of this number and the number from the
-// servers. If there is no Counter, or if the Counter returns an error or 0, wanted uses
-// the number from the servers.
+// The method wanted returns the number of servers. If the Counter returns a number, wanted uses
+// this number. With CountMax, wanted uses the larger of this number and the number from the
+// servers. If there is no Counter, or if the Counter returns an error or 0, wanted uses the number
+// from the servers.
 func (a *Agent) wanted(ctx context.Context) int {
 	a.mu.Lock()
 	n := a.count

@@ -184,8 +184,8 @@ func (t *tunnel) fromTarget() {
 	}
 }
 
-// last sends the kind of the target's end to the server: EOF or Reset. It ignores errors, because
-// the server does not need the message if the stream has ended.
+// The method last sends the kind of the target's end to the server: EOF or Reset. It ignores
+// errors, because the server does not need the message if the stream has ended.
 func (t *tunnel) last(err error) {
 	if errors.Is(err, io.EOF) {
 		_ = t.send(&wire.Chunk{Kind: wire.EOF})

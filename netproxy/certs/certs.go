@@ -21,7 +21,7 @@ type Files struct {
 	CA        string // certificates of the authorities for the peer
 }
 
-// Options are further settings of a TLS configuration.
+// Options are optional settings of a TLS configuration.
 type Options struct {
 	MinVersion   uint16   // 0: TLS 1.2
 	CipherSuites []uint16 // nil: Go's defaults; not used for TLS 1.3

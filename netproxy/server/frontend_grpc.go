@@ -198,7 +198,7 @@ func (c *caller) fromTarget(l link) string {
 	}
 }
 
-// lost returns the reason for the failure of a link, as text for the client.
+// The method lost returns the reason for the failure of a link, as text for the client.
 func (s *Server) lost(c *conn, err error) string {
 	if c.session.ctx.Err() != nil || status.Code(err) == codes.Canceled || status.Code(err) == codes.Unavailable {
 		return "agent " + c.session.agentID + " disconnected, which ended this connection"

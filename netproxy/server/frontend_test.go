@@ -171,7 +171,8 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// If one side has ended and the peer is silent, the connection ends.
+// The client has closed its direction of a connection, and the target is silent.
+// TestSilenceAfterHalfCloseEnds proves that the server ends this connection after HalfCloseTimeout.
 func TestSilenceAfterHalfCloseEnds(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.HalfCloseTimeout = 100 * time.Millisecond })
 	b.agent("one")

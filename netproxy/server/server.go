@@ -210,8 +210,8 @@ func (s *Server) serveConnects(ctx, hard context.Context, ln net.Listener) error
 	})
 }
 
-// accept calls serve for each client, in a goroutine that s.clients counts. When ctx ends, it
-// closes the listener and returns.
+// The method accept calls the function serve for each client, in a goroutine that s.clients counts.
+// When ctx ends, it closes the listener and returns.
 func (s *Server) accept(ctx context.Context, ln net.Listener, serve func(net.Conn)) error {
 	unbind := context.AfterFunc(ctx, func() { ln.Close() })
 	defer unbind()
