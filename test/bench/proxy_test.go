@@ -248,8 +248,8 @@ func (w way) latency(b *testing.B, addr string) (p50, p99 float64) {
 	return took[len(took)/2], took[len(took)*99/100]
 }
 
-// idle opens many idle connections. It returns the memory that the server and the agent use for
-// each connection, in KiB.
+// The method idle opens many idle connections. It returns the memory that the server and the agent
+// use for each connection, in KiB.
 func (w way) idle(b *testing.B, addr string) float64 {
 	b.Helper()
 	before := residentOf(b, w.pids)

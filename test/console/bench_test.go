@@ -46,7 +46,7 @@ func quantile(all []time.Duration, q float64) time.Duration {
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// once makes a benchmark run its own number of measurements.
+// The function once makes a benchmark run its own number of measurements.
 func once(b *testing.B) {
 	b.Helper()
 	if b.N > 1 {
@@ -83,7 +83,7 @@ func signedIn(b *testing.B, c *cloud, url, selector string) *page {
 	return p
 }
 
-// load loads the URL and returns the time until the page is usable.
+// The method load loads the URL and returns the time until the page is usable.
 func (p *page) load(url string) time.Duration {
 	p.t.Helper()
 	p.do(chromedp.Navigate("about:blank"))
@@ -149,8 +149,8 @@ func BenchmarkUsable(b *testing.B) {
 	}
 }
 
-// writes changes labels of instances at a rate until ctx ends, and returns the number of changes. It does
-// not change the first instance.
+// The method writes changes labels of instances at a rate until ctx ends, and returns the number of
+// changes. It does not change the first instance.
 func (c *cloud) writes(ctx context.Context, rate, instances int) int64 {
 	secret := c.secret()
 	hc := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}

@@ -78,8 +78,8 @@ func TestFaultsAndClock(t *testing.T) {
 	p.until("!" + has("The cloud's clock is frozen"))
 }
 
-// in returns an expression for a button with a label, in an element that matches a selector and
-// contains a text.
+// The function named in returns an expression for a button with a label, in an element that matches
+// a selector and contains a text.
 func in(selector, text, label string) string {
 	return fmt.Sprintf("[...document.querySelectorAll(%s)].filter((e) => e.innerText.includes(%s)).flatMap((e) => [...e.querySelectorAll('button')]).find((b) => b.innerText.trim() === %s && !b.disabled && b.ariaDisabled !== 'true')",
 		quote(selector), quote(text), quote(label))
@@ -116,7 +116,7 @@ func (c *cloud) content(lists ...string) string {
 	return string(raw)
 }
 
-// plain removes the members that differ between two runs with the same calls.
+// The function plain removes the members that differ between two runs with the same calls.
 func plain(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -291,9 +291,9 @@ addEventListener('error', (e) => reports.push(e.message));
 addEventListener('unhandledrejection', (e) => reports.push(String(e.reason)));
 addEventListener('securitypolicyviolation', (e) => reports.push('policy ' + e.violatedDirective + ' ' + e.blockedURI));`
 
-// open opens a URL in the tab of ctx. If the URL is a link that signs in, open waits for the end of the
-// sign-in, which loads the page a second time. At the end of the test, open checks that the page has had
-// no error and sent requests only to its own origin.
+// The function open opens a URL in the tab of ctx. If the URL is a link that signs in, open waits
+// for the end of the sign-in, which loads the page a second time. At the end of the test, open
+// checks that the page has had no error and sent requests only to its own origin.
 func open(t testing.TB, ctx context.Context, url string) *page {
 	t.Helper()
 	p := &page{t: t, ctx: ctx, url: url}
@@ -387,13 +387,14 @@ func (p *page) eval(expression string) string {
 
 func (p *page) text() string { p.t.Helper(); return p.eval("document.body?.innerText") }
 
-// until waits until the JavaScript expression is true.
+// The method until waits until the JavaScript expression is true.
 func (p *page) until(expression string) {
 	p.t.Helper()
 	p.wait(timeout, expression)
 }
 
-// within waits until the JavaScript expression is true. The console has a time limit for this.
+// The method within waits until the JavaScript expression is true. The console has a time limit for
+// this.
 func (p *page) within(limit time.Duration, expression string) {
 	p.t.Helper()
 	p.wait(time.Duration(slack)*limit, expression)

@@ -17,7 +17,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// lab is a cluster on a simulated cloud, with a console that watches both.
+// lab is a cluster on a simulated cloud, with a console that watches the cloud and the cluster.
 type lab struct {
 	*cloud
 	console string // URL of the console

@@ -120,8 +120,9 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// A page of another site cannot use the console: a request with a foreign Host or Origin header is refused.
-// The API answers only to a token, which such a page does not have, and allows no other origin to read.
+// TestForeignHostAndOrigin proves that a page of another site cannot use the console. The console
+// refuses a request with a foreign Host or Origin header. The API refuses a request without a
+// token. A browser does not show the API's answers to a page of another origin.
 func TestForeignHostAndOrigin(t *testing.T) {
 	c := startCloud(t)
 	for _, path := range []string{"/console/", "/console/app.js", "/console/scene", "/console/session", "/console/links"} {

@@ -59,8 +59,8 @@ func newConformed(t *testing.T, profile, role string) *conformed {
 	return c
 }
 
-// run runs the checks with these environment variables, and returns the results and the error of the
-// command.
+// The method run runs the checks with these environment variables, and returns the results and the
+// error of the command.
 func (c *conformed) run(t *testing.T, env []string, args ...string) ([]conform.Result, error) {
 	t.Helper()
 	report := filepath.Join(c.dir, "report")

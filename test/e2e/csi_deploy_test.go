@@ -54,8 +54,8 @@ func TestShippedVolumesWork(t *testing.T) {
 	}
 }
 
-// beside starts a program that runs beside the lab until the test ends. The returned function
-// returns the output of the program.
+// The method beside starts a program that runs beside the lab until the test ends. The returned
+// function returns the output of the program.
 func (l *labRun) beside(name string, args ...string) (said func() string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "log")

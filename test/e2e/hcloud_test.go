@@ -197,7 +197,8 @@ func (h *hetzner) calls(t *testing.T) string {
 	return out
 }
 
-// start starts the cloud controller manager and returns a function that stops this program.
+// The method start starts the cloud controller manager and returns a function that stops this
+// program.
 func (h *hetzner) start(t *testing.T) (stop func()) {
 	t.Helper()
 	endpoint, err := exec.Command("sh", "-c", `eval "$("$0" dialect env hcloud --data-dir "$1")" && echo "$HCLOUD_ENDPOINT $HCLOUD_TOKEN"`, h.allinone, h.dir).Output()

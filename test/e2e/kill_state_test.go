@@ -21,8 +21,9 @@ import (
 )
 
 // TestKillDuringLoad kills a cloud while the cloud loads a saved state. Afterwards the cloud has
-// either the old state or the loaded state, and its disks have the data of this state. If the
-// cloud has acknowledged the load, the cloud has the loaded state. No unfinished files remain.
+// either the old contents or the contents of the saved state, and its disks have the matching data.
+// If the cloud has acknowledged the call, the cloud has the contents of the saved state. No
+// unfinished files remain.
 func TestKillDuringLoad(t *testing.T) {
 	rounds, instances := 40, 400
 	if testing.Short() {

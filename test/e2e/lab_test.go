@@ -137,8 +137,8 @@ func (l *labRun) kubectl(args ...string) string {
 	return l.must(l.kubectlPath(), args...)
 }
 
-// until calls the function ok until ok returns "". If ok does not return "" within 90 s, the test
-// fails with the last text that ok returned.
+// The method until calls the function ok until ok returns "". If ok does not return "" within 90 s,
+// the test fails with the last text that ok returned.
 func (l *labRun) until(what string, ok func() string) {
 	l.t.Helper()
 	l.within(90*time.Second, what, ok)

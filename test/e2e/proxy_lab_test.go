@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// says repeats a kubectl command until the command's output or error contains the parameter want.
+// The method says repeats a kubectl command until the command's output or error contains the
+// parameter want.
 func (l *labRun) says(want string, args ...string) {
 	l.t.Helper()
 	l.until("kubectl "+strings.Join(args, " "), func() string {

@@ -95,8 +95,8 @@ func (w *internet) enter() []string {
 	return []string{"nsenter", "-t", strconv.Itoa(w.host), "-n", "-m", "--"}
 }
 
-// run runs a program on the host or in the world. If the parameter where is "", run uses the
-// test's own namespaces.
+// The method run runs a program on the host or in the world. If the parameter where is "", run uses
+// the test's own namespaces.
 func (w *internet) run(where string, args ...string) {
 	w.t.Helper()
 	switch where {
@@ -127,7 +127,8 @@ func inNetwork(pid int, fn func() error) error {
 	return <-done
 }
 
-// within calls fn like inNetwork. An error ends the test.
+// The method within calls fn in the network namespace of a process. If fn fails, or if the thread
+// cannot enter the namespace, the method ends the test.
 func (w *internet) within(pid int, fn func() error) {
 	w.t.Helper()
 	if err := inNetwork(pid, fn); err != nil {
@@ -135,7 +136,7 @@ func (w *internet) within(pid int, fn func() error) {
 	}
 }
 
-// listen listens on an address in the network namespace of a process.
+// The method listen listens on an address in the network namespace of a process.
 func (w *internet) listen(pid int, address string) (l net.Listener) {
 	w.t.Helper()
 	w.within(pid, func() (err error) {
@@ -183,7 +184,7 @@ func (w *internet) serve() {
 	w.listen(w.world, linkLocal+":"+serverPort)
 }
 
-// push pushes an image to the registry in the world.
+// The method push pushes an image to the registry in the world.
 func (w *internet) push(image v1.Image, repository string) {
 	w.t.Helper()
 	ref, err := name.ParseReference(net.JoinHostPort(world4, registryPort)+"/"+repository, name.Insecure)

@@ -67,10 +67,10 @@ func (l *labRun) registry() (name, password string) {
 	return c.Registry, c.Password
 }
 
-// push pushes an image under several names from a machine to the cloud's registry. The pushed
-// image must not be the image of the pods in other steps. If the kubelet has once pulled an
-// image with a password, pods without credentials cannot use the image, even under another
-// name (KEP-2535).
+// The method push pushes an image under several names from a machine to the cloud's registry. The
+// pushed image must not be the image of the pods in other steps. If the kubelet has once pulled an
+// image with a password, pods without credentials cannot use the image, even under another name
+// (KEP-2535).
 func (l *labRun) push(id string, names ...string) (registry string) {
 	l.t.Helper()
 	registry, password := l.registry()

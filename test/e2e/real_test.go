@@ -44,8 +44,8 @@ func newRealLab(t *testing.T) *labRun {
 	return l
 }
 
-// left returns the host's resources that belong to the lab's machines: processes, cgroups, links,
-// mounts, routing rules and tables of nftables.
+// The method left returns the host's resources that belong to the lab's machines: processes,
+// cgroups, links, mounts, routing rules and tables of nftables.
 func (l *labRun) left() []string {
 	l.t.Helper()
 	var all []string

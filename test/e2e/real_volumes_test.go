@@ -53,7 +53,7 @@ func (l *labRun) apply(manifest string) {
 	l.kubectl("apply", "-f", path)
 }
 
-// writes makes a pod write a file into the pod's volume.
+// The method writes makes a pod write a file into the pod's volume.
 func (l *labRun) writes(pod string) {
 	l.t.Helper()
 	l.kubectl("exec", pod, "--", "/agnhost", "mounttest", "--new_file_0644=/data/file")
@@ -66,13 +66,13 @@ func (l *labRun) reads(pod string) {
 	}
 }
 
-// ready waits until a pod is Ready.
+// The method ready waits until a pod is Ready.
 func (l *labRun) ready(pod string) {
 	l.t.Helper()
 	l.untilPrints(pod+" is ready", "True", "get", "pod", pod, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 }
 
-// mounted returns the path with which the test reaches the folder of a pod's volume.
+// The method mounted returns the path with which the test reaches the folder of a pod's volume.
 func (l *labRun) mounted(pod string) string {
 	l.t.Helper()
 	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")

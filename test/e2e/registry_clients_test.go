@@ -170,7 +170,7 @@ func (r *registryRun) program(what, how string) string {
 	return path
 }
 
-// run runs a program with additional environment variables.
+// The method run runs a program with additional environment variables.
 func (r *registryRun) run(env []string, path string, args ...string) error {
 	cmd := exec.CommandContext(r.t.Context(), path, args...)
 	cmd.Env = append(os.Environ(), env...)

@@ -114,7 +114,7 @@ func (noTraffic) LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalanc
 	return cloudsim.LoadBalancerStats{}, true
 }
 
-// run is one run of the fuzzer.
+// A run is one execution of the fuzzer.
 type run struct {
 	t      *testing.T
 	cloud  *client.Client

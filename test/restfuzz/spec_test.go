@@ -22,8 +22,8 @@ type schema struct {
 	MaxItems, MinItems   *int
 }
 
-// is reports whether the schema allows values of a JSON type. The value of the parameter name
-// is the name of this type.
+// The method named is reports whether the schema allows values of a JSON type. The value of the
+// parameter name is the name of this type.
 func (s *schema) is(name string) bool {
 	switch t := s.Type.(type) {
 	case string:
