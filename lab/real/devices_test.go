@@ -166,12 +166,20 @@ func TestDevicesOfMachine(t *testing.T) {
 	if got := later.nodes(); len(got) > 0 {
 		t.Errorf("devices after the detachment: got %v, want none", got)
 	}
-	if _, err := loop.BackingFile(have.number); err == nil {
-		t.Error("the loop device still has its file after the detachment")
-	}
+	released(t, have.number)
 	if err := later.powerOff(); err != nil || isMounted(later.folder.path("dev")) {
 		t.Errorf("power off: %v", err)
 	}
+}
+
+// released waits until a loop device has no file. A program of the host, such as udev, may still
+// read the device. Then the kernel removes the file when this program closes the device.
+func released(t *testing.T, number int) {
+	t.Helper()
+	eventually.True(t, "the loop device has no file", func() bool {
+		_, err := loop.BackingFile(number)
+		return err != nil
+	})
 }
 
 // TestReadOnlyDevice proves that a machine cannot write to a disk that is attached read-only. After
@@ -277,9 +285,7 @@ func TestCleanDevices(t *testing.T) {
 	if err := cleanMachines(t.Context(), b.h.cfg.Dir, b.h.cfg.Name); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := loop.BackingFile(have.number); err == nil {
-		t.Error("the device of the disk still has its file")
-	}
+	released(t, have.number)
 	if _, err := os.Stat("/sys/block/" + nodeName(have.spare)); err == nil {
 		t.Error("the second device still exists")
 	}
