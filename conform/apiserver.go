@@ -26,7 +26,8 @@ import (
 // startTimeout is the longest time until the API server is ready.
 const startTimeout = 2 * time.Minute
 
-// APIServer is a running API server with an empty cluster. It listens on loopback.
+// APIServer is a running API server with an empty cluster. It listens on loopback. On Linux, the
+// kernel kills it when this process ends.
 type APIServer struct {
 	// Admin connects as a user with all permissions.
 	Admin *rest.Config
@@ -34,7 +35,13 @@ type APIServer struct {
 	Kubeconfig []byte
 
 	dir      string
-	programs []*exec.Cmd // in the order of their start
+	programs []program // in the order of their start
+}
+
+// program is a process that runs until ended receives its result.
+type program struct {
+	*exec.Cmd
+	ended <-chan error
 }
 
 // StartAPIServer starts etcd and kube-apiserver from the folder programs, and waits until the API
@@ -94,10 +101,11 @@ func (s *APIServer) start(programs, name string, args ...string) error {
 	p := exec.Command(path, args...) //nolint:gosec,noctx // the user's program; Stop ends it
 	p.Args[0] = name                 // the program kube selects a program by this name
 	p.Stdout, p.Stderr = log, log
-	if err := p.Start(); err != nil {
+	ended, err := startProcess(p)
+	if err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	s.programs = append(s.programs, p)
+	s.programs = append(s.programs, program{p, ended})
 	return nil
 }
 
@@ -160,7 +168,7 @@ func kubeconfig(config *rest.Config, token string) ([]byte, error) {
 func (s *APIServer) Stop() error {
 	for i := len(s.programs) - 1; i >= 0; i-- {
 		_ = s.programs[i].Process.Kill() // a clean stop is not necessary, because Stop deletes the data
-		_ = s.programs[i].Wait()
+		<-s.programs[i].ended
 	}
 	return os.RemoveAll(s.dir)
 }

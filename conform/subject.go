@@ -21,7 +21,8 @@ type Subject interface {
 	Ended() error
 }
 
-// Command is a CCM in a separate process.
+// Command is a CCM in a separate process. On Linux, the kernel kills the process of Line when this
+// process ends.
 type Command struct {
 	// Line is a command for sh(1). The shell replaces itself with the last program of Line if Line
 	// begins with exec.
@@ -54,12 +55,13 @@ func (c *Command) Start(context.Context) error {
 	p.Env = append(os.Environ(), c.Env...)
 	p.Stdout, p.Stderr = log, log
 	ownGroup(p) // so that Kill reaches all processes of Line
-	if err := p.Start(); err != nil {
+	result, err := startProcess(p)
+	if err != nil {
 		return errors.Join(err, log.Close())
 	}
 	c.process, c.ended = p, make(chan struct{})
 	go func(ended chan struct{}) {
-		c.err = p.Wait()
+		c.err = <-result
 		_ = log.Close()
 		close(ended)
 	}(c.ended)

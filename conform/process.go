@@ -1,0 +1,22 @@
+package conform
+
+import (
+	"os/exec"
+	"runtime"
+)
+
+// startProcess starts p. The returned channel receives the result of p when p has ended. On Linux,
+// the kernel kills p when this process ends, also after SIGKILL.
+func startProcess(p *exec.Cmd) (<-chan error, error) {
+	endWithThread(p)
+	started, ended := make(chan error, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the kernel kills p when this thread ends, so the thread waits for p
+		err := p.Start()
+		started <- err
+		if err == nil {
+			ended <- p.Wait()
+		}
+	}()
+	return ended, <-started
+}

@@ -1,0 +1,74 @@
+//go:build linux
+
+package conform_test
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/conform"
+)
+
+// envPrograms is the name of an environment variable: the folder of the programs that
+// TestStartsPrograms starts.
+const envPrograms = "CONFORM_TEST_PROGRAMS"
+
+// TestStartsPrograms is the process that TestProgramsEndWithProcess kills.
+func TestStartsPrograms(t *testing.T) {
+	dir := os.Getenv(envPrograms)
+	if dir == "" {
+		t.Skip("TestProgramsEndWithProcess runs this test in a process of its own")
+	}
+	ccm := &conform.Command{Line: "exec " + filepath.Join(dir, "ccm"), Log: filepath.Join(dir, "log")}
+	if err := ccm.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := conform.StartAPIServer(t.Context(), dir) // waits for an answer of kube-apiserver
+	t.Fatal(err)
+}
+
+// TestProgramsEndWithProcess proves that the CCM, etcd and kube-apiserver end when the process that
+// has started them is killed. A program in this test has a pipe open while it runs.
+func TestProgramsEndWithProcess(t *testing.T) {
+	dir, names := t.TempDir(), []string{"ccm", "etcd", "kube-apiserver"}
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if err := syscall.Mkfifo(path+".pipe", 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 60 >$0.pipe\n"), 0o700); err != nil { //nolint:gosec // the test executes this file
+			t.Fatal(err)
+		}
+	}
+	run := exec.Command(os.Args[0], "-test.run=^TestStartsPrograms$") //nolint:noctx // killed below
+	run.Env = append(os.Environ(), envPrograms+"="+dir)
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pipes []*os.File
+	for _, name := range names {
+		pipe, err := os.Open(filepath.Join(dir, name+".pipe")) // waits until the program has opened the pipe
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pipe.Close()
+		pipes = append(pipes, pipe)
+	}
+	if err := run.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = run.Wait()
+	for i, pipe := range pipes {
+		if err := pipe.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(pipe); err != nil {
+			t.Errorf("%s still runs 20 s after the end of the process that started it: %v", names[i], err)
+		}
+	}
+}
