@@ -14,12 +14,13 @@ import (
 type Report struct {
 	Run        string    `json:"run"`
 	Provider   string    `json:"provider"`
-	Kubernetes string    `json:"kubernetes"` // version of the API server
+	Kubernetes string    `json:"kubernetes,omitempty"` // version of the API server; empty for a CSI driver
 	Began      time.Time `json:"began"`
 	// Incomplete is the reason if the run ended early, for example because the driver does not answer.
 	Incomplete string   `json:"incomplete,omitempty"`
 	Results    []Result `json:"results"`
-	// Budgets contains the number of calls of the CCM for some actions, if the run measured them.
+	// Budgets contains the number of calls of the CCM or the CSI driver for some actions, if the run
+	// measured them.
 	Budgets map[string]int `json:"budgets,omitempty"`
 }
 
@@ -110,7 +111,11 @@ func (r Report) WriteJUnit(w io.Writer) error {
 // WriteMarkdown writes the report as a table, and the timeline of each failed check.
 func (r Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Conformance of %s\n\nKubernetes %s, %s\n\n| check | level | verdict | statement | reason |\n|---|---|---|---|---|\n", r.Provider, r.Kubernetes, r.Began.Format(time.RFC3339))
+	about := r.Began.Format(time.RFC3339)
+	if r.Kubernetes != "" {
+		about = "Kubernetes " + r.Kubernetes + ", " + about
+	}
+	fmt.Fprintf(&b, "# Conformance of %s\n\n%s\n\n| check | level | verdict | statement | reason |\n|---|---|---|---|---|\n", r.Provider, about)
 	cell := strings.NewReplacer("|", `\|`, "\n", " ")
 	for _, x := range r.Results {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", x.ID, x.Level, x.Verdict, cell.Replace(x.Title), cell.Replace(x.Reason))

@@ -68,6 +68,16 @@ func (c *Command) Start(context.Context) error {
 	return nil
 }
 
+// Wait waits until the process ends, and returns its error. It kills the process if ctx ends first.
+func (c *Command) Wait(ctx context.Context) error {
+	select {
+	case <-c.ended:
+		return c.err
+	case <-ctx.Done():
+		return errors.Join(context.Cause(ctx), c.Kill())
+	}
+}
+
 // Kill implements Subject.
 func (c *Command) Kill() error {
 	if c.process == nil {
@@ -89,9 +99,9 @@ func (c *Command) Ended() error {
 	select {
 	case <-c.ended:
 		if c.err == nil {
-			return fmt.Errorf("the CCM has ended without an error; its output is in %s", c.Log)
+			return fmt.Errorf("the command has ended without an error; its output is in %s", c.Log)
 		}
-		return fmt.Errorf("the CCM has ended: %w; its output is in %s", c.err, c.Log)
+		return fmt.Errorf("the command has ended: %w; its output is in %s", c.err, c.Log)
 	default:
 		return nil
 	}

@@ -57,7 +57,9 @@ type Proxy struct {
 	replaced  chan struct{}  // closed when another fault replaces the fault
 	matched   map[string]int // number of calls that match the fault, by the name of the call
 	calls     map[string]conform.Count
-	recording []*conform.Call // in the order of their start
+	recording []*conform.Call                              // in the order of their start
+	choose    func(name string, writes bool) conform.Fault // see Intercept
+	lost      func()
 }
 
 var (
@@ -227,6 +229,9 @@ func (p *Proxy) begin(name string, writes bool, r *http.Request, body []byte) (*
 		p.recording = slices.Delete(p.recording, 0, maxRecording/10)
 	}
 	p.recording = append(p.recording, call)
+	if p.choose != nil {
+		return call, p.choose(name, writes), p.replaced
+	}
 	f := p.fault
 	if f.Kind == "" || f.Writes && !writes || f.Call != "" && f.Call != name {
 		return call, conform.Fault{}, p.replaced
@@ -238,14 +243,32 @@ func (p *Proxy) begin(name string, writes bool, r *http.Request, body []byte) (*
 	return call, f, p.replaced
 }
 
-// end completes the record of a call.
+// end completes the record of a call, before the caller notices the end of the call.
 func (p *Proxy) end(call *conform.Call, status int, f conform.Fault) {
+	if lost := p.complete(call, status, f); lost != nil && f.Kind == conform.FaultLoseReply {
+		lost()
+	}
+}
+
+// complete completes the record of a call, and returns the second function of Intercept.
+func (p *Proxy) complete(call *conform.Call, status int, f conform.Fault) (lost func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	call.Fault, call.Took = f.Kind, time.Since(call.At)
 	if status > 0 {
 		call.Result = strconv.Itoa(status)
 	}
+	return p.lost
+}
+
+// Intercept lets the function choose select the fault of each call, in place of SetFault. Its arguments
+// are as in the result of Calls. It must not call the proxy. After each call whose reply gets lost, the
+// proxy calls the function lost. The cloud has then executed the call, and the caller of the proxy waits
+// until lost returns.
+func (p *Proxy) Intercept(choose func(name string, writes bool) conform.Fault, lost func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.choose, p.lost = choose, lost
 }
 
 // sensitive matches a path if the proxy must not record the bodies of its calls, such as the path of

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 // api is the API of a cloud. It counts its calls.
 type api struct {
+	proxy   *proxy.Proxy
 	url     string // URL of the proxy
 	control conform.Faults
 	calls   chan string
@@ -47,7 +49,7 @@ func start(t *testing.T) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.url, a.control = front.URL, d
+	a.proxy, a.url, a.control = p, front.URL, d
 	return a
 }
 
@@ -241,6 +243,30 @@ func TestRecordingHasNoSecret(t *testing.T) {
 	}
 	if n := strings.Count(string(raw), "visible"); n != 2 {
 		t.Errorf("the recording has %d of 2 texts that are not secret: %s", n, raw)
+	}
+}
+
+// TestIntercept proves that a function chooses the fault of each call, and that the caller notices a lost
+// reply only after the second function has returned.
+func TestIntercept(t *testing.T) {
+	a := start(t)
+	var names []string
+	var lost atomic.Bool
+	a.proxy.Intercept(func(name string, writes bool) conform.Fault {
+		names = append(names, fmt.Sprint(name, " ", writes))
+		if writes {
+			return conform.Fault{Kind: conform.FaultLoseReply}
+		}
+		return conform.Fault{}
+	}, func() { lost.Store(true) })
+	if resp, _, err := a.call(t, "GET", "/v1/servers/1", ""); err != nil || resp.StatusCode != http.StatusOK || lost.Load() {
+		t.Errorf("a call without a fault: got %v, %v", resp, err)
+	}
+	if _, _, err := a.call(t, "POST", "/v1/servers", "{}"); err == nil || !lost.Load() {
+		t.Errorf("a call whose reply is lost: got %v, the function ran: %t", err, lost.Load())
+	}
+	if want := []string{"GET /v1/servers/{id} false", "POST /v1/servers true"}; !slices.Equal(names, want) || len(a.calls) != 2 {
+		t.Errorf("the function got %q, want %q; the API got %d calls, want 2", names, want, len(a.calls))
 	}
 }
 

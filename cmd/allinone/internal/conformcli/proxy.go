@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,6 +67,23 @@ API that checks a signature of this header, such as the API of AWS, refuses forw
 	fl.StringVar(&listen, "listen", "127.0.0.1:8190", "address of the API for the CCM, HOST:PORT; port 0 chooses a free port")
 	fl.StringVar(&control, "control", "127.0.0.1:8191", "address for faults, counted calls and the recording, HOST:PORT; port 0 chooses a free port")
 	return cmd
+}
+
+// startProxy serves a recording proxy for the API at the URL upstream on a free port of loopback. The
+// variable CONFORM_API_URL=URL is for the environment of the proxy's caller. The proxy serves until the
+// call of stop, also after the end of ctx, because a CCM calls it during the cleanup after an interruption.
+func startProxy(ctx context.Context, upstream string) (p *proxy.Proxy, variable string, stop func(), err error) {
+	if p, err = proxy.New(upstream); err != nil {
+		return nil, "", nil, cloudsim.Misuse(fmt.Errorf("--upstream: %w", err))
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, "", nil, err
+	}
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = serve(serving, ln, p) }) // the caller reports a proxy that has failed
+	return p, "CONFORM_API_URL=http://" + ln.Addr().String(), func() { cancel(); ended.Wait() }, nil
 }
 
 // serve serves h on ln until ctx ends.

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,18 +31,18 @@ import (
 // runFlags contains the flags of "allinone conform run".
 type runFlags struct {
 	driverFlags
-	bug                       string
-	kubeconfig, programs      string
-	ccm, capabilities, report string
-	upstream, proxy           string
-	baseline, writeBaseline   string
-	level, focus, skip        string
-	timeout, observe          time.Duration
-	parallel                  int
-	existing                  bool
-	claims                    []string
-	rbac                      string
-	limit                     time.Duration
+	reportFlags
+	bug                  string
+	kubeconfig, programs string
+	ccm, capabilities    string
+	upstream, proxy      string
+	level, focus, skip   string
+	timeout, observe     time.Duration
+	parallel             int
+	existing             bool
+	claims               []string
+	rbac                 string
+	limit                time.Duration
 }
 
 func newRunCommand(e cli.Env) *cobra.Command {
@@ -74,7 +72,7 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e.Stdout) },
 	}
-	f.flags(cmd)
+	f.driverFlags.flags(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.bug, "bug", "", "bug of the CCM of the driver fake, such as Leak")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; absent for an API server that the command starts")
@@ -85,9 +83,7 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	fl.StringVar(&f.proxy, "proxy", "", "control URL of a recording proxy that already runs between the CCM and the cloud's API")
 	fl.StringVar(&f.rbac, "ccm-rbac", "", "manifest with the service account and the roles of the CCM; KUBECONFIG of --ccm-command then authenticates as this account")
 	fl.StringArrayVar(&f.claims, "claim", nil, "capability of the CCM as YAML, in addition to the capabilities from the driver, such as 'leaderElection: true'; repeatable")
-	fl.StringVar(&f.report, "report", "", "folder for the reports; absent for no reports")
-	fl.StringVar(&f.baseline, "baseline", "", "report with call budgets; the command fails if a budget has grown by more than 20 % and more than 2 calls")
-	fl.StringVar(&f.writeBaseline, "write-baseline", "", "file for the call budgets of this run, for --baseline of later runs")
+	f.reportFlags.flags(fl)
 	fl.StringVar(&f.level, "level", string(conform.Should), "lowest level of the checks: MUST or SHOULD")
 	fl.StringVar(&f.focus, "focus", "", "regular expression that selects checks by their names")
 	fl.StringVar(&f.skip, "skip", "", "regular expression of checks to skip")
@@ -98,9 +94,6 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	fl.BoolVar(&f.existing, "allow-existing", false, "permit a cluster that already has Nodes")
 	return cmd
 }
-
-// errMust is the error if a check of the level MUST fails.
-var errMust = errors.New("checks of the level MUST failed")
 
 func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 	logging.Klog(slog.New(slog.DiscardHandler)) // the driver fake runs upstream's controllers in this process
@@ -174,41 +167,6 @@ func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	return f.verdict(ctx, r, baseline)
-}
-
-// verdict returns the error of a run with the report r.
-func (f *runFlags) verdict(ctx context.Context, r conform.Report, baseline map[string]int) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if r.Incomplete != "" {
-		return cloudsim.Errorf(cloudsim.Unavailable, "the run is not complete: %s", r.Incomplete)
-	}
-	var errs []error
-	if must, _ := r.Failed(); must > 0 {
-		errs = append(errs, fmt.Errorf("%d %w", must, errMust))
-	}
-	for _, text := range r.Grown(baseline) {
-		errs = append(errs, fmt.Errorf("--baseline: %s", text))
-	}
-	return errors.Join(errs...)
-}
-
-// readBaseline returns the call budgets of --baseline, or nil.
-func (f *runFlags) readBaseline() (map[string]int, error) {
-	if f.baseline == "" {
-		return nil, nil
-	}
-	file, err := os.Open(f.baseline)
-	if err != nil {
-		return nil, cloudsim.Misuse(fmt.Errorf("--baseline: %w", err))
-	}
-	defer file.Close()
-	budgets, err := conform.ReadBaseline(file)
-	if err != nil {
-		return nil, cloudsim.Misuse(fmt.Errorf("--baseline: %s: %w", f.baseline, err))
-	}
-	return budgets, nil
 }
 
 func expression(flag, s string) (*regexp.Regexp, error) {
@@ -320,62 +278,16 @@ func (f *runFlags) setDriver(ctx context.Context, c *conform.Config, kubeconfig,
 		}
 		c.Driver = conform.WithFaults(c.Driver, control, proxy.Kinds()...)
 	case f.upstream != "":
-		p, err := proxy.New(f.upstream)
-		if err != nil {
-			return stop, cloudsim.Misuse(fmt.Errorf("--upstream: %w", err))
-		}
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		p, variable, stopProxy, err := startProxy(ctx, f.upstream)
 		if err != nil {
 			return stop, err
 		}
-		// The proxy also serves the CCM during the cleanup after an interruption.
-		serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		var ended sync.WaitGroup
-		ended.Go(func() { _ = serve(serving, ln, p) }) // if the proxy fails, the log of the CCM shows failed calls
-		stop = func() { cancel(); ended.Wait() }
+		stop = stopProxy
 		c.Driver = conform.WithFaults(c.Driver, p, proxy.Kinds()...)
-		env = append(env, "CONFORM_API_URL=http://"+ln.Addr().String())
+		env = append(env, variable)
 	}
 	if f.ccm != "" {
 		c.Subject = &conform.Command{Line: f.ccm, Env: env, Log: filepath.Join(cmp.Or(f.report, work), "ccm.log")}
 	}
 	return stop, nil
-}
-
-// printResult prints one line, and the reason on a second line if the check did not pass.
-func printResult(out io.Writer, r conform.Result) {
-	fmt.Fprintf(out, "%-11s  %-6s  %-16s  %5.1f s\n", r.Verdict, r.Level, r.ID, r.Took.Seconds())
-	if r.Reason != "" {
-		fmt.Fprintln(out, "    "+strings.ReplaceAll(r.Reason, "\n", "\n    "))
-	}
-}
-
-// write writes the reports.
-func (f *runFlags) write(r conform.Report) error {
-	if f.writeBaseline != "" && len(r.Budgets) > 0 {
-		only := conform.Report{Run: r.Run, Provider: r.Provider, Kubernetes: r.Kubernetes, Began: r.Began, Results: []conform.Result{}, Budgets: r.Budgets}
-		if err := writeFile(f.writeBaseline, only.WriteJSON); err != nil {
-			return fmt.Errorf("--write-baseline: %w", err)
-		}
-	}
-	if f.report == "" {
-		return nil
-	}
-	if err := os.MkdirAll(f.report, 0o700); err != nil {
-		return fmt.Errorf("--report: %w", err)
-	}
-	for name, write := range map[string]func(io.Writer) error{"report.json": r.WriteJSON, "report.html": r.WriteHTML, "report.md": r.WriteMarkdown, "junit.xml": r.WriteJUnit} {
-		if err := writeFile(filepath.Join(f.report, name), write); err != nil {
-			return fmt.Errorf("--report: %w", err)
-		}
-	}
-	return nil
-}
-
-func writeFile(path string, write func(io.Writer) error) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(file), file.Close())
 }

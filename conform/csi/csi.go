@@ -1,0 +1,250 @@
+// Package csi runs csi-sanity against the CSI driver of any cloud while it disturbs the driver. It
+// loses replies of the cloud, kills the driver at its calls to the cloud, counts these calls, and finds
+// volumes that remain. It needs a recording proxy between the driver and an HTTP API. The package
+// contains neither csi-sanity nor a driver: both are programs that it starts.
+package csi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/cloudsim-dev/allinone/conform"
+	"github.com/cloudsim-dev/allinone/conform/proxy"
+)
+
+// Mode is the disturbance of one run of csi-sanity.
+type Mode string
+
+// These are the modes, in the order of their runs.
+const (
+	Sanity    Mode = "sanity"    // no disturbance; the run counts the calls
+	LostReply Mode = "lostreply" // in each RPC, the first reply to each kind of change of the cloud is lost
+	Crash     Mode = "crash"     // in each RPC, attempt N is killed at its call N to the cloud
+)
+
+// Modes returns all modes.
+func Modes() []Mode { return []Mode{Sanity, LostReply, Crash} }
+
+// titles contains the statement of each mode.
+var titles = map[Mode]string{
+	Sanity:    "The driver passes csi-sanity",
+	LostReply: "The driver passes csi-sanity while replies of the cloud are lost",
+	Crash:     "The driver passes csi-sanity while it is killed at each call to the cloud",
+}
+
+// leaks is the ID of the check that finds the volumes and snapshots that remain after all modes.
+const leaks = "csi.leaks"
+
+// Default values of Config.
+const (
+	DefaultTimeout = 30 * time.Second
+	DefaultLimit   = 10 * time.Minute
+)
+
+// Config contains the inputs of a run.
+type Config struct {
+	// Proxy is a recording proxy that the caller serves between the driver and its cloud.
+	Proxy *proxy.Proxy
+	// Driver starts the driver. Its environment variable CSI_ENDPOINT is Endpoint.
+	Driver conform.Command
+	// Endpoint is the socket of the driver, such as unix:///run/csi.sock. If it is empty, the run chooses
+	// a socket.
+	Endpoint string
+	// Sanity starts csi-sanity. Its environment variable CSI_ENDPOINT is the socket that csi-sanity must
+	// use. The exit code is 0 if all tests pass.
+	Sanity conform.Command
+	// Modes are the modes to run. Empty means all.
+	Modes []Mode
+	// Timeout is the longest time for one RPC with its repetitions, and for one start of the driver
+	// (DefaultTimeout).
+	Timeout time.Duration
+	// Limit is the longest time for one mode (DefaultLimit).
+	Limit time.Duration
+	// Progress receives each result. It may be nil.
+	Progress func(conform.Result)
+}
+
+// Validate returns an error for each field that is not valid.
+func (c Config) Validate() error {
+	var errs []error
+	for name, given := range map[string]bool{"a command that starts the driver": c.Driver.Line != "", "a command that starts csi-sanity": c.Sanity.Line != "", "a recording proxy": c.Proxy != nil} {
+		if !given {
+			errs = append(errs, fmt.Errorf("%s is required", name))
+		}
+	}
+	if !strings.HasPrefix(cmp.Or(c.Endpoint, "unix:///"), "unix:///") {
+		errs = append(errs, fmt.Errorf("the endpoint is %q: want unix:///PATH", c.Endpoint))
+	}
+	for _, m := range c.Modes {
+		if !slices.Contains(Modes(), m) {
+			errs = append(errs, fmt.Errorf("there is no mode %q: want one of %v", m, Modes()))
+		}
+	}
+	if c.Timeout < 0 || c.Limit < 0 {
+		errs = append(errs, errors.New("a time limit is negative"))
+	}
+	return errors.Join(errs...)
+}
+
+// Run runs csi-sanity once for each mode. It starts and kills the driver. The report has a result for
+// each mode, and the result csi.leaks. In the mode Sanity, it also has the call budgets: the number of
+// calls to the cloud that 100 successful RPCs make. If the driver does not start, or ctx ends, the report
+// is not complete. The error concerns c or this machine.
+func Run(ctx context.Context, c Config) (conform.Report, error) {
+	report := conform.Report{Run: "csi", Provider: "the CSI driver", Began: time.Now(), Results: []conform.Result{}}
+	if err := c.Validate(); err != nil {
+		return report, err
+	}
+	if len(c.Modes) == 0 {
+		c.Modes = Modes()
+	}
+	c.Timeout, c.Limit = cmp.Or(c.Timeout, DefaultTimeout), cmp.Or(c.Limit, DefaultLimit)
+	dir, err := os.MkdirTemp("", "csi-")
+	if err != nil {
+		return report, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // the sockets
+	c.Endpoint = cmp.Or(c.Endpoint, "unix://"+filepath.Join(dir, "driver.sock"))
+	c.Driver.Env = append(slices.Clone(c.Driver.Env), "CSI_ENDPOINT="+c.Endpoint)
+	s := &suite{Config: c, report: &report, remains: conform.Result{ID: leaks, Level: conform.Must, Title: "No volume and no snapshot remains after csi-sanity", Verdict: conform.Pass}}
+	for _, m := range c.Modes {
+		if err := s.mode(ctx, m, filepath.Join(dir, string(m)+".sock")); err != nil {
+			report.Incomplete = conform.Redact(err.Error())
+			return report, nil
+		}
+	}
+	s.add(s.remains)
+	return report, nil
+}
+
+// suite is a run.
+type suite struct {
+	Config
+	report  *conform.Report
+	remains conform.Result
+}
+
+func (s *suite) add(r conform.Result) {
+	s.report.Results = append(s.report.Results, r)
+	if s.Progress != nil {
+		s.Progress(r)
+	}
+}
+
+// mode runs csi-sanity once. The path is a socket for csi-sanity. The error means that the run is not
+// complete.
+func (s *suite) mode(ctx context.Context, m Mode, path string) (err error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("the mode %s takes longer than %s", m, s.Limit))
+	defer cancel()
+	f := newFaults(m, s.Driver.Kill)
+	s.Proxy.Intercept(f.choose, f.lost)
+	d, err := newDriver(&s.Driver, s.Endpoint, s.Timeout)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	if s.report.Provider, err = d.name(ctx); err != nil {
+		return err
+	}
+	before, err := d.list(ctx)
+	if err != nil {
+		return err
+	}
+	fw := &forwarder{driver: d, faults: f, proxy: s.Proxy, timeout: s.Timeout, counted: map[string]count{}}
+	failed, err := s.runSanity(ctx, m, fw, path)
+	if err != nil {
+		return err
+	}
+	r := conform.Result{ID: "csi." + string(m), Level: conform.Must, Title: titles[m], Verdict: conform.Pass, Took: time.Since(began)}
+	if reason := strings.TrimSpace(fw.unused(m) + "\n" + failed); reason != "" {
+		r.Verdict, r.Reason = conform.Fail, conform.Redact(reason)
+	}
+	if m == Sanity {
+		s.report.Budgets = fw.budgets()
+	}
+	s.add(r)
+	return s.compare(ctx, m, d, before)
+}
+
+// compare compares the volumes and snapshots of the driver with those before the run.
+func (s *suite) compare(ctx context.Context, m Mode, d *driver, before []string) error {
+	after, err := d.list(ctx)
+	if err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(after, func(x string) bool { return slices.Contains(before, x) })
+	switch {
+	case len(left) > 0:
+		s.remains.Verdict = conform.Fail
+		s.remains.Reason = strings.TrimPrefix(fmt.Sprintf("%s; the mode %s leaves %s", s.remains.Reason, m, strings.Join(left, ", ")), "; ")
+	case s.remains.Verdict == conform.Pass && !d.lists:
+		s.remains.Verdict, s.remains.Reason = conform.Skip, "the driver does not implement ListVolumes"
+	}
+	return nil
+}
+
+// runSanity serves CSI on a socket, and runs csi-sanity with this socket. It returns the reason if
+// csi-sanity fails.
+func (s *suite) runSanity(ctx context.Context, m Mode, fw *forwarder, path string) (failed string, err error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return "", err
+	}
+	server := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(fw.handle))
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	defer func() {
+		server.Stop()
+		if e := <-served; !errors.Is(e, grpc.ErrServerStopped) { // Serve returns it if Stop was faster
+			err = errors.Join(err, e)
+		}
+	}()
+	sanity := s.Sanity
+	sanity.Env = append(slices.Clone(sanity.Env), "CSI_ENDPOINT=unix://"+path)
+	sanity.Log = strings.TrimSuffix(sanity.Log, ".log") + "-" + string(m) + ".log"
+	if err := os.Remove(sanity.Log); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier run
+		return "", err
+	}
+	if err := sanity.Start(ctx); err != nil {
+		return "", err
+	}
+	result := sanity.Wait(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case fw.broken() != nil:
+		return "", fw.broken()
+	case result != nil:
+		return fmt.Sprintf("csi-sanity failed: %v; its output is in %s:\n%s", result, sanity.Log, failures(sanity.Log)), nil
+	}
+	return "", nil
+}
+
+// maxFailures is the maximum number of lines that failures returns.
+const maxFailures = 40
+
+// failures returns the lines of csi-sanity's output that name failed tests, or the end of the output if
+// no line does.
+func failures(path string) string {
+	raw, _ := os.ReadFile(path) // csi-sanity may have failed before its first output
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	failed := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !strings.Contains(l, "[FAIL]") })
+	if len(failed) == 0 {
+		failed = lines[max(0, len(lines)-maxFailures):]
+	}
+	return strings.Join(slices.Compact(failed[:min(len(failed), maxFailures)]), "\n")
+}

@@ -1,0 +1,109 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/cloudsim-dev/allinone/conform"
+)
+
+// maxCrashes is the maximum number of crashes in one RPC. A driver that waits for the cloud can make
+// any number of calls.
+const maxCrashes = 20
+
+// faults selects the calls to the cloud that the proxy disturbs. An RPC consists of attempts. After each
+// attempt that the faults have disturbed, the forwarder begins another attempt.
+type faults struct {
+	mode Mode
+	kill func() error
+
+	mu      sync.Mutex // protects all fields below
+	running bool       // true during an attempt
+	attempt int
+	calls   int             // of this attempt
+	seen    map[string]bool // names of calls of this RPC whose reply was lost
+	pending sync.WaitGroup  // calls whose reply is being lost
+	hit     bool            // true if a fault has disturbed this attempt
+	err     error           // of kill
+	total   int             // disturbed calls
+}
+
+func newFaults(m Mode, kill func() error) *faults {
+	return &faults{mode: m, kill: kill, seen: map[string]bool{}}
+}
+
+// begin begins an attempt. The first attempt of an RPC has the number 1.
+func (f *faults) begin(attempt int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if attempt == 1 {
+		clear(f.seen)
+	}
+	f.running, f.attempt, f.calls, f.hit = true, attempt, 0, false
+}
+
+// end ends an attempt. It reports whether a fault has disturbed the attempt. In the mode Crash, the
+// driver then does not run.
+func (f *faults) end(ctx context.Context) (hit bool, err error) {
+	f.mu.Lock()
+	f.running = false
+	f.mu.Unlock()
+	done := make(chan struct{})
+	go func() { f.pending.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return false, errors.New("the cloud does not answer a call of the driver")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hit, f.err
+}
+
+// choose returns the fault of a call to the cloud.
+func (f *faults) choose(name string, writes bool) conform.Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.running {
+		return conform.Fault{}
+	}
+	f.calls++
+	switch f.mode {
+	case Sanity:
+		return conform.Fault{}
+	case LostReply:
+		if !writes || f.seen[name] {
+			return conform.Fault{}
+		}
+		f.seen[name] = true
+	case Crash:
+		if f.calls != f.attempt || f.attempt > maxCrashes {
+			return conform.Fault{}
+		}
+	}
+	f.hit = true
+	f.total++
+	f.pending.Add(1)
+	return conform.Fault{Kind: conform.FaultLoseReply}
+}
+
+// lost kills the driver in the mode Crash. The cloud has then executed the call, and the driver has not
+// seen the loss of the reply.
+func (f *faults) lost() {
+	defer f.pending.Done()
+	if f.mode != Crash {
+		return
+	}
+	err := f.kill()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = errors.Join(f.err, err)
+}
+
+// disturbed returns the number of disturbed calls.
+func (f *faults) disturbed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.total
+}

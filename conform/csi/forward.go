@@ -1,0 +1,211 @@
+package csi
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/conform"
+)
+
+// controllers are the paths of the services whose RPCs are disturbed and counted.
+var controllers = []string{"/csi.v1.Controller/", "/csi.v1.GroupController/"}
+
+const (
+	// firstPause and maxPause are the times between two attempts of an RPC.
+	firstPause = 10 * time.Millisecond
+	maxPause   = time.Second
+)
+
+// raw is a codec that does not decode messages.
+type raw struct{}
+
+// Marshal implements encoding.CodecV2.
+func (raw) Marshal(v any) (mem.BufferSlice, error) {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return nil, fmt.Errorf("the message has the type %T", v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("the message has the type %T", v)
+	}
+	*b = data.Materialize()
+	return nil
+}
+
+// Name implements encoding.CodecV2.
+func (raw) Name() string { return "proto" }
+
+// count is the number of successful RPCs with one name, and of their calls to the cloud.
+type count struct{ rpcs, calls int }
+
+// forwarder forwards the RPCs of csi-sanity to the driver. After a fault it repeats an RPC, as
+// Kubernetes' sidecars do. It runs one RPC of a controller at a time, so that each call to the cloud
+// belongs to one RPC.
+type forwarder struct {
+	driver  *driver
+	faults  *faults
+	proxy   conform.Faults
+	timeout time.Duration
+
+	one sync.Mutex // held during an RPC of a controller
+
+	mu      sync.Mutex // protects the fields below
+	counted map[string]count
+	made    int   // calls to the cloud during all RPCs, also those that fail
+	err     error // the reason why the run cannot continue
+}
+
+// handle is a grpc.StreamHandler for all RPCs with one request and one answer.
+func (f *forwarder) handle(_ any, stream grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(stream)
+	var in []byte
+	if err := stream.RecvMsg(&in); err != nil {
+		return err
+	}
+	out, err := f.rpc(stream.Context(), method, in)
+	if err != nil {
+		return err
+	}
+	return stream.SendMsg(&out)
+}
+
+// invoke forwards an RPC once.
+func (f *forwarder) invoke(ctx context.Context, method string, in []byte) (out []byte, err error) {
+	err = f.driver.conn.Invoke(ctx, method, &in, &out, grpc.ForceCodecV2(raw{}))
+	return out, err
+}
+
+// rpc forwards an RPC, and repeats it if a fault has disturbed it. Before the first fault, it returns
+// each error of the driver at once.
+func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, error) {
+	service, name := path.Split(method)
+	if !slices.Contains(controllers, service) {
+		return f.invoke(ctx, method, in)
+	}
+	f.one.Lock()
+	defer f.one.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	if f.driver.process.Ended() != nil { // the last RPC has returned an error; a cluster also restarts the driver
+		if err := f.driver.start(ctx); err != nil {
+			return nil, f.fail(err)
+		}
+	}
+	before := f.calls(ctx)
+	defer func() { f.add(f.calls(ctx) - before) }()
+	disturbed := false
+	for attempt, pause := 1, firstPause; ; attempt++ {
+		f.faults.begin(attempt)
+		out, err := f.invoke(ctx, method, in)
+		hit, killErr := f.faults.end(ctx)
+		if hit && f.faults.mode == Crash && killErr == nil {
+			killErr = f.driver.start(ctx)
+		}
+		if killErr != nil {
+			return nil, f.fail(killErr)
+		}
+		disturbed = disturbed || hit
+		switch {
+		case err == nil:
+			f.succeeded(name, f.calls(ctx)-before)
+			return out, nil
+		case !hit && (!disturbed || !transient(err)):
+			return nil, err
+		}
+		if sleep(ctx, pause) != nil {
+			return nil, err
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// transient reports whether an error means that the same RPC can succeed later. A driver may return such
+// an error while the cloud finishes the work of a disturbed attempt.
+func transient(err error) bool {
+	return slices.Contains([]codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded}, status.Code(err))
+}
+
+// calls returns the number of all calls to the cloud.
+func (f *forwarder) calls(ctx context.Context) (n int) {
+	all, _ := f.proxy.Calls(ctx) // the proxy in this process always answers
+	for _, c := range all {
+		n += c.Calls
+	}
+	return n
+}
+
+// add counts the calls to the cloud of an RPC.
+func (f *forwarder) add(calls int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.made += calls
+}
+
+// succeeded counts a successful RPC and its calls to the cloud.
+func (f *forwarder) succeeded(name string, calls int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.counted[name]
+	f.counted[name] = count{c.rpcs + 1, c.calls + calls}
+}
+
+// fail stores the reason why the run cannot continue.
+func (f *forwarder) fail(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+	}
+	return status.Error(codes.Unavailable, err.Error())
+}
+
+// broken returns the reason why the run cannot continue, or nil.
+func (f *forwarder) broken() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// unused returns the reason why a run has proved nothing, or "".
+func (f *forwarder) unused(m Mode) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case len(f.counted) == 0 && f.made == 0:
+		return "no RPC of the controller succeeded: csi-sanity must use the endpoint in the environment variable CSI_ENDPOINT, and run the specs [Controller Server]"
+	case f.made == 0:
+		return "the driver made no call through the proxy: the URL of its cloud must be the environment variable CONFORM_API_URL"
+	case m != Sanity && f.faults.disturbed() == 0:
+		return "no call of the driver was disturbed, because no RPC changed the cloud"
+	}
+	return ""
+}
+
+// budgets returns the number of calls to the cloud for 100 successful RPCs of each name. It omits RPCs
+// without calls.
+func (f *forwarder) budgets() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := map[string]int{}
+	for name, c := range f.counted {
+		if c.calls > 0 {
+			b["100 "+name] = (100*c.calls + c.rpcs/2) / c.rpcs
+		}
+	}
+	return b
+}
