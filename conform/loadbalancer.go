@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,7 +33,7 @@ var loadBalancerChecks = []Check{
 		Title: "A Service with a UDP port gets a UDP port at the load balancer"},
 	{ID: "lb.drift", Level: Should, missing: needsLoadBalancers, run: onNode(checkDrift),
 		Title: "The CCM restores a load balancer that was deleted in the cloud, at the next change of the Service"},
-	{ID: "lb.lostreply", Level: Must, missing: needs(needsLoadBalancers, needsFault(FaultLoseReply)), exclusive: true, limits: 2, run: onNode(checkLostReply),
+	{ID: "lb.lostreply", Level: Must, missing: needs(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, limits: 2, run: onNode(checkLostReply),
 		Title: "After the loss of a reply, a Service has one load balancer, and none after its deletion"},
 }
 
@@ -394,36 +395,46 @@ func checkDrift(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// checkLostReply creates three Services. The cloud loses one, two or three replies to calls that
-// change the cloud.
+// checkLostReply finds the calls that create a load balancer. Then it creates a load balancer for each of
+// them, and loses the first reply of this call.
 func checkLostReply(ctx context.Context, e *env, _ Machine) error {
 	added, err := e.addedLoadBalancers(ctx)
 	if err != nil {
 		return err
 	}
-	for _, lost := range []int{1, 2, 3} {
-		if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Writes: true, Count: lost}); err != nil {
-			return err
-		}
-		s, lb, err := e.balanced(ctx, fmt.Sprintf("lost-%d", lost))
-		if err != nil {
-			return fmt.Errorf("%d lost replies: %w", lost, err)
-		}
-		if err := e.undisturb(ctx); err != nil {
-			return err
-		}
-		if err := e.eventually(ctx, "the cloud has one new load balancer", func(ctx context.Context) error {
-			found, err := added(ctx)
-			if err == nil && len(found) != 1 {
-				err = fmt.Errorf("%d lost replies: the cloud has %d load balancers for one Service; want only %s", lost, len(found), lb.ID)
-			}
-			return err
-		}); err != nil {
-			return err
-		}
-		if err := e.leavesNone(ctx, s, added); err != nil {
-			return fmt.Errorf("%d lost replies: %w", lost, err)
+	writes, err := e.writesOfCreation(ctx, added)
+	if err != nil {
+		return err
+	}
+	for i, name := range slices.Sorted(maps.Keys(writes)) {
+		if err := e.loseReply(ctx, fmt.Sprintf("lost-%d", i+1), name, added); err != nil {
+			return fmt.Errorf("lost reply of the call %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// loseReply creates a Service, and loses the first reply of one call. Then the cloud must have one load
+// balancer, and none after the deletion of the Service.
+func (e *env) loseReply(ctx context.Context, suffix, call string, added func(context.Context) ([]LoadBalancer, error)) error {
+	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: call, Count: 1}); err != nil {
+		return err
+	}
+	s, lb, err := e.balanced(ctx, suffix)
+	if err != nil {
+		return err
+	}
+	if err := e.undisturb(ctx); err != nil {
+		return err
+	}
+	if err := e.eventually(ctx, "the cloud has one new load balancer", func(ctx context.Context) error {
+		found, err := added(ctx)
+		if err == nil && len(found) != 1 {
+			err = fmt.Errorf("the cloud has %d load balancers for one Service; want only %s", len(found), lb.ID)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	return e.leavesNone(ctx, s, added)
 }

@@ -26,7 +26,7 @@ var operationChecks = []Check{
 	{ID: "ops.throttle", Level: Should, missing: needs(needsLoadBalancers, needsCalls, needsFault(FaultThrottle)), exclusive: true, run: onNode(checkThrottle),
 		Title: "The CCM does not call the cloud more often while the cloud refuses its calls"},
 	{ID: "ops.budget", Level: Should, missing: needs(needsLoadBalancers, needsCalls), exclusive: true, run: onNode(checkBudget),
-		Title: "The CCM makes few calls for a Node, and changes nothing in the cloud without a reason"},
+		Title: "Without a change of the cluster, the CCM makes few calls, and changes nothing in the cloud"},
 	{ID: "ops.slo", Level: Should, exclusive: true, run: checkTogether,
 		Title: "Ten Nodes that join at the same time are initialised in time"},
 }
@@ -90,6 +90,26 @@ func checkCrash(ctx context.Context, e *env, _ Machine) error {
 	return nil
 }
 
+// writesOfCreation creates and deletes a load balancer. It returns the number of calls by their names
+// that changed the cloud during the creation.
+func (e *env) writesOfCreation(ctx context.Context, added func(context.Context) ([]LoadBalancer, error)) (map[string]int, error) {
+	var s *v1.Service
+	calls, err := e.callsDuring(ctx, func(ctx context.Context) (err error) {
+		s, _, err = e.balanced(ctx, "first")
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	writes := map[string]int{}
+	for name, c := range calls {
+		if c.Writes {
+			writes[name] = c.Calls
+		}
+	}
+	return writes, e.leavesNone(ctx, s, added)
+}
+
 // checkOrphan finds the calls with which the CCM creates a load balancer. Then it kills the CCM after
 // each of these calls. The cloud loses the reply to the call, so that the CCM cannot store the result.
 func checkOrphan(ctx context.Context, e *env, _ Machine) error {
@@ -97,23 +117,13 @@ func checkOrphan(ctx context.Context, e *env, _ Machine) error {
 	if err != nil {
 		return err
 	}
-	var s *v1.Service
-	calls, err := e.callsDuring(ctx, func(ctx context.Context) (err error) {
-		s, _, err = e.balanced(ctx, "first")
-		return err
-	})
+	writes, err := e.writesOfCreation(ctx, added)
 	if err != nil {
 		return err
 	}
-	if err := e.leavesNone(ctx, s, added); err != nil {
-		return err
-	}
 	crashes := 0
-	for _, name := range slices.Sorted(maps.Keys(calls)) {
-		for i := range calls[name].Calls {
-			if !calls[name].Writes {
-				break
-			}
+	for _, name := range slices.Sorted(maps.Keys(writes)) {
+		for i := range writes[name] {
 			crashes++
 			if err := e.crashAfter(ctx, fmt.Sprintf("crash-%d", crashes), name, i, added); err != nil {
 				return fmt.Errorf("crash after the call %s number %d: %w", name, i+1, err)
