@@ -38,6 +38,9 @@ func New() dialect.Dialect {
 	}
 }
 
+// labelRequest stores the id of the request that created a resource.
+const labelRequest = dialect.LabelPrefix + "request"
+
 // A service is an AWS service with the query protocol.
 type service struct {
 	name      string // name in the names of calls
@@ -72,15 +75,21 @@ func calls() []dialect.Call {
 			return http.StatusOK, body, err
 		}})
 	}
-	add("ec2.CreateTags", "Set tags of instances and volumes", createTags)
-	add("ec2.DeleteTags", "Remove tags of instances and volumes", deleteTags)
+	add("ec2.AuthorizeSecurityGroupIngress", "Add rules to a security group", authorizeIngress)
+	add("ec2.CreateSecurityGroup", "Create a security group", createGroup)
+	add("ec2.CreateTags", "Set tags of instances, volumes and security groups", createTags)
+	add("ec2.DeleteSecurityGroup", "Delete a security group", deleteGroup)
+	add("ec2.DeleteTags", "Remove tags of instances, volumes and security groups", deleteTags)
 	add("ec2.DescribeAvailabilityZones", "List the zones of the region", describeZones)
 	add("ec2.DescribeInstanceTopology", "Return an empty list, because the cloud has no network topology", describeTopology)
 	add("ec2.DescribeInstances", "List instances", describeInstances)
 	add("ec2.DescribeRegions", "List regions", describeRegions)
+	add("ec2.DescribeRouteTables", "List the main route tables of networks", describeRouteTables)
+	add("ec2.DescribeSecurityGroups", "List security groups", describeGroups)
 	add("ec2.DescribeSubnets", "List subnets", describeSubnets)
 	add("ec2.DescribeVolumes", "List volumes", describeVolumes)
 	add("ec2.DescribeVpcs", "List networks", describeVPCs)
+	add("ec2.RevokeSecurityGroupIngress", "Remove rules from a security group", revokeIngress)
 	add("sts.GetCallerIdentity", "Get the service account of the caller", getCallerIdentity)
 	return all
 }

@@ -14,11 +14,13 @@ import (
 
 // Prefixes of AWS's ids.
 const (
-	prefixInstance  = "i"
-	prefixInterface = "eni"
-	prefixSubnet    = "subnet"
-	prefixVolume    = "vol"
-	prefixVPC       = "vpc"
+	prefixGroup      = "sg"
+	prefixInstance   = "i"
+	prefixInterface  = "eni"
+	prefixRouteTable = "rtb"
+	prefixSubnet     = "subnet"
+	prefixVolume     = "vol"
+	prefixVPC        = "vpc"
 )
 
 // instanceState is the state of an instance in EC2's format.
@@ -69,6 +71,7 @@ type instance struct {
 	Architecture    string                  `xml:"architecture"`
 	Tags            items[tag]              `xml:"tagSet"`
 	Interfaces      items[networkInterface] `xml:"networkInterfaceSet"`
+	Groups          items[groupIdentifier]  `xml:"groupSet"`
 }
 
 type placement struct {
@@ -78,15 +81,16 @@ type placement struct {
 }
 
 type networkInterface struct {
-	ID              string           `xml:"networkInterfaceId"`
-	SubnetID        string           `xml:"subnetId"`
-	VPCID           string           `xml:"vpcId"`
-	Status          string           `xml:"status"`
-	PrivateIP       string           `xml:"privateIpAddress"`
-	SourceDestCheck bool             `xml:"sourceDestCheck"`
-	Attachment      attachment       `xml:"attachment"`
-	PrivateIPs      items[privateIP] `xml:"privateIpAddressesSet"`
-	IPv6            items[ipv6]      `xml:"ipv6AddressesSet"`
+	ID              string                 `xml:"networkInterfaceId"`
+	SubnetID        string                 `xml:"subnetId"`
+	VPCID           string                 `xml:"vpcId"`
+	Status          string                 `xml:"status"`
+	PrivateIP       string                 `xml:"privateIpAddress"`
+	SourceDestCheck bool                   `xml:"sourceDestCheck"`
+	Attachment      attachment             `xml:"attachment"`
+	PrivateIPs      items[privateIP]       `xml:"privateIpAddressesSet"`
+	IPv6            items[ipv6]            `xml:"ipv6AddressesSet"`
+	Groups          items[groupIdentifier] `xml:"groupSet"`
 }
 
 type attachment struct {
@@ -109,7 +113,8 @@ func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.
 // instanceOf returns the instance in EC2's format. The private DNS name is the name of the
 // instance, because this name is also its host name. So the nodes of a lab have the private DNS
 // names of their instances, as AWS's cloud controller manager demands. Each instance has one
-// network interface, which has the internal addresses.
+// network interface, which has the internal addresses. Its security group is the default group of
+// its VPC.
 func instanceOf(i cloudsim.Instance) instance {
 	out := instance{
 		ID: idOf(prefixInstance, i.ID), State: instanceStates[i.State], PrivateDNSName: i.Name, Type: i.Type, LaunchTime: timestamp(i.CreatedAt),
@@ -118,11 +123,12 @@ func instanceOf(i cloudsim.Instance) instance {
 	eni := networkInterface{ID: idOf(prefixInterface, i.ID), Status: "in-use", SourceDestCheck: true, Attachment: attachment{Status: "attached"}}
 	if i.Network != "" {
 		out.VPCID = idOf(prefixVPC, i.Network)
+		out.Groups.Items = []groupIdentifier{{ID: defaultGroupID(i.Network), Name: defaultGroup}}
 	}
 	if i.Subnet != "" {
 		out.SubnetID = idOf(prefixSubnet, i.Subnet)
 	}
-	eni.VPCID, eni.SubnetID = out.VPCID, out.SubnetID
+	eni.VPCID, eni.SubnetID, eni.Groups = out.VPCID, out.SubnetID, out.Groups
 	for _, a := range i.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
 		switch {

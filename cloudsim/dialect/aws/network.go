@@ -1,6 +1,8 @@
 package aws
 
 import (
+	"cmp"
+	"context"
 	"net/netip"
 	"strconv"
 
@@ -92,9 +94,46 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	},
 }
 
+// zoned returns the kind of subnets in which each subnet has a zone, as in EC2. A subnet for all
+// zones of a region has the first zone of the region.
+func zoned(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {
+	k := subnets
+	all, err := every(q, zones)
+	if err != nil {
+		return k, err
+	}
+	region, first := q.region(), ""
+	for _, z := range all {
+		if z.Region == region && (first == "" || z.Name < first) {
+			first = z.Name
+		}
+	}
+	k.get = func(c *client.Client, ctx context.Context, id cloudsim.SubnetID) (cloudsim.Subnet, error) { //nolint:revive // the order of a method expression
+		s, err := subnets.get(c, ctx, id)
+		s.Zone = cmp.Or(s.Zone, first)
+		return s, err
+	}
+	k.all = func(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Subnet], error) { //nolint:revive // the order of a method expression
+		l, err := subnets.all(c, ctx, o)
+		for n := range l.Items {
+			l.Items[n].Zone = cmp.Or(l.Items[n].Zone, first)
+		}
+		return l, err
+	}
+	return k, nil
+}
+
+// inRegion returns a function that reports whether a subnet can contain instances of a region.
+func inRegion(region string) func(cloudsim.Subnet) bool {
+	return func(s cloudsim.Subnet) bool { return s.Region == "" || s.Region == region }
+}
+
 func describeSubnets(q *query) (any, error) {
-	region := q.region()
-	found, next, err := list(q, subnets, func(s cloudsim.Subnet) bool { return s.Region == "" || s.Region == region })
+	k, err := zoned(q)
+	if err != nil {
+		return nil, err
+	}
+	found, next, err := list(q, k, inRegion(q.region()))
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -28,6 +29,10 @@ type query struct {
 
 func newQuery(r *dialect.Request) *query {
 	q := &query{Request: r, left: make(map[string]string, len(r.Form))}
+	if len(r.Form) > maxParameters {
+		q.fail(coded(http.StatusBadRequest, "InvalidParameterCombination", fmt.Sprintf("the request has %d parameters, at most %d are allowed", len(r.Form), maxParameters)))
+		return q
+	}
 	for name, values := range r.Form {
 		if len(values) > 1 {
 			q.fail(coded(http.StatusBadRequest, "InvalidParameterCombination", "the parameter "+clip(name)+" is present twice"))
@@ -56,6 +61,37 @@ func (q *query) text(name string) string {
 	return v
 }
 
+// required returns a parameter that must be present and not empty.
+func (q *query) required(name string) string {
+	v := q.text(name)
+	if v == "" {
+		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter "+name+" is required"))
+	}
+	return v
+}
+
+// integer returns a number from low to high. It returns absent if the parameter is absent.
+func (q *query) integer(name string, low, high, absent int) int {
+	v := q.text(name)
+	if v == "" {
+		return absent
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < low || n > high {
+		q.fail(invalid(name, v, fmt.Sprintf("%d to %d", low, high)))
+	}
+	return n
+}
+
+// requiredInteger returns a number from low to high. The parameter must be present.
+func (q *query) requiredInteger(name string, low, high int) int {
+	if q.left[name] == "" {
+		q.required(name)
+		return 0
+	}
+	return q.integer(name, low, high, 0)
+}
+
 // flag returns a boolean parameter. It returns false if the parameter is absent.
 func (q *query) flag(name string) bool {
 	v := q.text(name)
@@ -65,11 +101,16 @@ func (q *query) flag(name string) bool {
 	return v == "true"
 }
 
+// maxParameters is the largest number of parameters of a request. It limits the time for the
+// decoding of a request.
+const maxParameters = 4000
+
 // maxList is the largest number of elements in a list. EC2 has the same limit.
 const maxList = 1000
 
 // list returns the elements of a list: the parameters NAME.1, NAME.2 and so on.
 func (q *query) list(name string) (all []string) {
+	q.dropEmpty(name)
 	for n := 1; n <= maxList; n++ {
 		key := name + "." + strconv.Itoa(n)
 		v, ok := q.left[key]
@@ -80,6 +121,36 @@ func (q *query) list(name string) (all []string) {
 		all = append(all, v)
 	}
 	return all
+}
+
+// each calls fn for each structure in a list of structures, e.g. with the prefix
+// "IpPermissions.1.". It ends at the first error.
+func (q *query) each(name string, fn func(prefix string)) {
+	q.dropEmpty(name)
+	for n := 1; n <= maxList && q.err == nil; n++ {
+		prefix := name + "." + strconv.Itoa(n) + "."
+		if !q.has(prefix) {
+			return
+		}
+		fn(prefix)
+	}
+}
+
+// has reports whether the name of a parameter begins with a prefix.
+func (q *query) has(prefix string) bool {
+	for name := range q.left {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// dropEmpty removes the parameter with which the SDK sends an empty list.
+func (q *query) dropEmpty(list string) {
+	if name := strings.TrimSuffix(list, ".member"); q.left[name] == "" {
+		delete(q.left, name)
+	}
 }
 
 // A filter selects resources of a list: the values of a resource must match one of the patterns.
@@ -157,14 +228,21 @@ func (q *query) page() (p page) {
 		}
 		p.limit = n
 	}
-	if v := q.text("NextToken"); v != "" {
-		raw, err := base64.RawURLEncoding.DecodeString(v)
-		if err != nil || !tokenRE.Match(raw) {
-			q.fail(invalid("NextToken", v, "the token of the page before"))
-		}
-		p.after = string(raw)
-	}
+	p.after = q.token("NextToken")
 	return p
+}
+
+// token returns the id in the token of the next page, or "" if the parameter is absent.
+func (q *query) token(name string) string {
+	v := q.text(name)
+	if v == "" {
+		return ""
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(v)
+	if err != nil || !tokenRE.Match(raw) {
+		q.fail(invalid(name, v, "the token of the page before"))
+	}
+	return string(raw)
 }
 
 var tokenRE = regexp.MustCompile(`^[-a-z0-9]{1,128}$`)
@@ -209,12 +287,15 @@ type kind[T any, I ~string] struct {
 	param  string // list parameter with AWS's ids, e.g. "InstanceId"
 	prefix string // prefix of AWS's ids
 	code   string // first part of the codes of errors about ids, e.g. "InvalidInstanceID"
-	own    string // prefix of this cloud's ids
-	named  string // filter whose values are names of this cloud; "" for none
-	get    func(*client.Client, context.Context, I) (T, error)
-	all    func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
-	meta   func(T) cloudsim.Meta
-	id     func(T) string // id in this cloud
+	// malformed is the code of the error about an id of another form. If it is "", the code is the
+	// field code with the suffix ".Malformed".
+	malformed string
+	own       string // prefix of this cloud's ids
+	named     string // filter whose values are names of this cloud; "" for none
+	get       func(*client.Client, context.Context, I) (T, error)
+	all       func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
+	meta      func(T) cloudsim.Meta
+	id        func(T) string // id in this cloud
 	// values maps the name of each filter to a function that returns the values of a resource.
 	// It does not contain the filters for tags.
 	values map[string]func(T) []string
@@ -225,7 +306,7 @@ type kind[T any, I ~string] struct {
 func (k kind[T, I]) ownID(id string) (I, error) {
 	n, ok := number(k.prefix, id)
 	if !ok {
-		return "", coded(http.StatusBadRequest, k.code+".Malformed", fmt.Sprintf("the id %.80q of the %s must be %s- and 17 hex digits", id, k.one, k.prefix))
+		return "", coded(http.StatusBadRequest, cmp.Or(k.malformed, k.code+".Malformed"), fmt.Sprintf("the id %.80q of the %s must be %s- and 17 hex digits", id, k.one, k.prefix))
 	}
 	return dialect.ID[I](k.own, n), nil
 }

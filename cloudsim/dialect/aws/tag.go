@@ -2,6 +2,7 @@ package aws
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,15 +11,17 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// tagParameter is an element of the list Tag in a request.
+// tagParameter is an element of a list of tags in a request.
 type tagParameter struct {
 	key, value string
 	hasValue   bool
 }
 
-func (q *query) tags() (all []tagParameter) {
+// tags returns the elements of a list of tags, e.g. of the list "Tag".
+func (q *query) tags(list string) (all []tagParameter) {
+	q.dropEmpty(list)
 	for n := 1; n <= maxList; n++ {
-		prefix := "Tag." + strconv.Itoa(n)
+		prefix := list + "." + strconv.Itoa(n)
 		key, ok := q.left[prefix+".Key"]
 		if !ok {
 			break
@@ -34,17 +37,35 @@ func (q *query) tags() (all []tagParameter) {
 	return all
 }
 
-type tagsAnswer struct {
+// labelsOf returns tags as labels.
+func labelsOf(all []tagParameter) map[string]string {
+	labels := map[string]string{}
+	for _, t := range all {
+		labels[t.key] = t.value
+	}
+	return labels
+}
+
+// tagsFor returns the tags of a new resource of a type, e.g. "security-group".
+func (q *query) tagsFor(resource string) map[string]string {
+	labels := map[string]string{}
+	q.each("TagSpecification", func(prefix string) {
+		if v := q.text(prefix + "ResourceType"); v != resource {
+			q.fail(invalid(prefix+"ResourceType", v, resource))
+		}
+		maps.Copy(labels, labelsOf(q.tags(prefix+"Tag")))
+	})
+	return labels
+}
+
+// returnAnswer is the answer of a call of EC2 without a result.
+type returnAnswer struct {
 	ec2Answer
 	Return bool `xml:"return"`
 }
 
 func createTags(q *query) (any, error) {
-	return changeTags(q, func(labels map[string]string, all []tagParameter) {
-		for _, t := range all {
-			labels[t.key] = t.value
-		}
-	})
+	return changeTags(q, func(labels map[string]string, all []tagParameter) { maps.Copy(labels, labelsOf(all)) })
 }
 
 // deleteTags removes tags. If the request contains a value for a tag, deleteTags removes the tag
@@ -65,7 +86,7 @@ func deleteTags(q *query) (any, error) {
 // changeTags changes the tags of the resources in the list ResourceId. It reads all resources
 // before it changes the first one, so that a wrong id changes nothing.
 func changeTags(q *query, change func(labels map[string]string, all []tagParameter)) (any, error) {
-	ids, given := q.list("ResourceId"), q.tags()
+	ids, given := q.list("ResourceId"), q.tags("Tag")
 	if err := q.end(); err != nil {
 		return nil, err
 	}
@@ -79,7 +100,7 @@ func changeTags(q *query, change func(labels map[string]string, all []tagParamet
 			}
 		}
 	}
-	return &tagsAnswer{Return: true}, nil
+	return &returnAnswer{Return: true}, nil
 }
 
 // attempts is the number of attempts to change a resource that other callers change at the
@@ -101,8 +122,13 @@ func tagResource(q *query, id string, dry bool, change func(labels map[string]st
 				_, err := q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: labels}, d.Revision)
 				return err
 			})
+		case prefixGroup:
+			err = tagOne(q, groups, id, dry, change, func(g group, labels map[string]string) error {
+				_, err := storeGroup(q, g, labels)
+				return err
+			})
 		default:
-			return coded(http.StatusBadRequest, "InvalidID", "the id "+clip(id)+" must be the id of an instance or a volume, because other resources have no tags in this dialect")
+			return coded(http.StatusBadRequest, "InvalidID", "the id "+clip(id)+" must be the id of an instance, a volume or a security group, because other resources have no tags in this dialect")
 		}
 		if !errors.Is(err, cloudsim.Stale) {
 			break

@@ -204,6 +204,7 @@ func TestEachCall(t *testing.T) {
 		t.Errorf("labels after the removal of all tags: got %v", got)
 	}
 
+	testSecurityGroups(t, w)
 	for _, c := range aws.New().Calls {
 		if w.seen[c.Name] == 0 {
 			t.Errorf("no test makes the call %s with AWS's SDK", c.Name)
