@@ -1,6 +1,7 @@
 // Package aws translates a part of the API of Amazon Web Services, so that AWS's cloud
 // controller manager and SDKs run unmodified against this cloud. The formats follow the API
-// references of Amazon EC2 (version 2016-11-15) and AWS STS (version 2011-06-15).
+// references of Amazon EC2 (version 2016-11-15), Elastic Load Balancing (version 2012-06-01, classic
+// load balancers) and AWS STS (version 2011-06-15).
 //
 // Each request must have a signature of AWS Signature Version 4 in the header Authorization.
 // The cloud verifies the signature, because the package does not have the secrets of access
@@ -90,6 +91,23 @@ func calls() []dialect.Call {
 	add("ec2.DescribeVolumes", "List volumes", describeVolumes)
 	add("ec2.DescribeVpcs", "List networks", describeVPCs)
 	add("ec2.RevokeSecurityGroupIngress", "Remove rules from a security group", revokeIngress)
+	add("elb.AddTags", "Set tags of a load balancer", addLoadBalancerTags)
+	add("elb.ApplySecurityGroupsToLoadBalancer", "Replace the security groups of a load balancer", applyGroups)
+	add("elb.AttachLoadBalancerToSubnets", "Add subnets to a load balancer", attachSubnets)
+	add("elb.ConfigureHealthCheck", "Set the health check of a load balancer", configureHealthCheck)
+	add("elb.CreateLoadBalancer", "Create a load balancer", createLoadBalancer)
+	add("elb.CreateLoadBalancerListeners", "Add listeners to a load balancer", createListeners)
+	add("elb.DeleteLoadBalancer", "Delete a load balancer", deleteLoadBalancer)
+	add("elb.DeleteLoadBalancerListeners", "Remove listeners from a load balancer", deleteListeners)
+	add("elb.DeregisterInstancesFromLoadBalancer", "Remove targets from a load balancer", deregisterInstances)
+	add("elb.DescribeInstanceHealth", "Get the health of the targets of a load balancer", describeHealth)
+	add("elb.DescribeLoadBalancerAttributes", "Get the attributes of a load balancer", describeAttributes)
+	add("elb.DescribeLoadBalancers", "List load balancers", describeLoadBalancers)
+	add("elb.DescribeTags", "List the tags of load balancers", describeLoadBalancerTags)
+	add("elb.DetachLoadBalancerFromSubnets", "Remove subnets from a load balancer", detachSubnets)
+	add("elb.ModifyLoadBalancerAttributes", "Set attributes of a load balancer", modifyAttributes)
+	add("elb.RegisterInstancesWithLoadBalancer", "Add targets to a load balancer", registerInstances)
+	add("elb.RemoveTags", "Remove tags of a load balancer", removeLoadBalancerTags)
 	add("sts.GetCallerIdentity", "Get the service account of the caller", getCallerIdentity)
 	return all
 }

@@ -93,3 +93,14 @@ func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	}
 	writeXML(w, f.Status, xml.Name{Space: s.namespace, Local: "ErrorResponse"}, queryError{Type: kind, Code: f.Code, Message: message, ID: r.ID})
 }
+
+// recode returns an error with another code of AWS. It returns an error without a code
+// unchanged.
+func recode(err error, code string) error {
+	e, ok := errors.AsType[dialect.CodedError](err)
+	if !ok {
+		return err
+	}
+	e.Code = code
+	return e
+}

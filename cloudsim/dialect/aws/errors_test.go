@@ -8,6 +8,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
+const (
+	elbAction = "Version=2012-06-01&Action="
+	elbCreate = elbAction + "CreateLoadBalancer&Listeners.member.1.Protocol=TCP&Listeners.member.1.LoadBalancerPort=80&Listeners.member.1.InstancePort=30080"
+)
+
 // TestErrors proves that each wrong request gets AWS's error. The error names the wrong
 // parameter, and nothing changes.
 func TestErrors(t *testing.T) {
@@ -74,6 +79,37 @@ func TestErrors(t *testing.T) {
 		{"Action=AuthorizeSecurityGroupIngress&GroupId=sg-00100000000000001&IpPermissions.1.IpProtocol=-1", "MissingParameter", "source"},
 		{"Action=AuthorizeSecurityGroupIngress&GroupId=sg-00100000000000001&IpPermissions.1.IpProtocol=-1&IpPermissions.1.Groups.1.GroupId=sg-00000000000000099", "InvalidGroup.NotFound", "sg-00000000000000099"},
 		{"Action=RevokeSecurityGroupIngress&GroupId=sg-00100000000000001&IpPermissions.1.IpProtocol=-1&IpPermissions.1.IpRanges.1.CidrIp=10.0.0.0/8", "InvalidPermission.NotFound", "10.0.0.0/8"},
+		{"Action=CreateLoadBalancer&Version=2012-06-01&LoadBalancerName=a", "MissingParameter", "Listeners"},
+		{elbCreate + "&LoadBalancerName=a_b", "InvalidParameterValue", "LoadBalancerName"},
+		{elbCreate + "&LoadBalancerName=a", "InvalidConfigurationRequest", "Subnets"},
+		{elbCreate + "&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000099", "SubnetNotFound", "subnet-00000000000000099"},
+		{elbCreate + "&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001&SecurityGroups.member.1=sg-00000000000000099", "InvalidSecurityGroup", "sg-00000000000000099"},
+		{elbCreate + "&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001&Scheme=private", "InvalidScheme", "private"},
+		{elbCreate + "&LoadBalancerName=a&AvailabilityZones.member.1=sim-1a", "UnknownParameter", "AvailabilityZones.member.1"},
+		{elbCreate + "&LoadBalancerName=a&Listeners.member.2.Protocol=HTTP&Listeners.member.2.LoadBalancerPort=81&Listeners.member.2.InstancePort=81", "UnsupportedOperation", "HTTP"},
+		{elbCreate + "&LoadBalancerName=a&Listeners.member.2.Protocol=TCP&Listeners.member.2.LoadBalancerPort=0&Listeners.member.2.InstancePort=81", "InvalidParameterValue", "Listeners.member.2.LoadBalancerPort"},
+		{elbCreate + "&LoadBalancerName=a&Listeners.member.2.Protocol=TCP&Listeners.member.2.LoadBalancerPort=81", "MissingParameter", "Listeners.member.2.InstancePort"},
+		{elbCreate + "&LoadBalancerName=a&Listeners.member.2.Protocol=TCP&Listeners.member.2.LoadBalancerPort=80&Listeners.member.2.InstancePort=81&Subnets.member.1=subnet-00000000000000001", "DuplicateListener", "80"},
+		{elbAction + "DescribeLoadBalancers&LoadBalancerNames.member.1=none", "LoadBalancerNotFound", "none"},
+		{elbAction + "DescribeLoadBalancers&PageSize=401", "InvalidParameterValue", "PageSize"},
+		{elbAction + "DescribeLoadBalancers&Marker=*", "InvalidParameterValue", "Marker"},
+		{elbAction + "DeleteLoadBalancer", "MissingParameter", "LoadBalancerName"},
+		{elbAction + "DeleteLoadBalancerListeners&LoadBalancerName=a", "MissingParameter", "LoadBalancerPorts"},
+		{elbAction + "DeleteLoadBalancerListeners&LoadBalancerName=a&LoadBalancerPorts.member.1=x", "InvalidParameterValue", "LoadBalancerPorts.member.1"},
+		{elbAction + "RegisterInstancesWithLoadBalancer&LoadBalancerName=a", "MissingParameter", "Instances"},
+		{elbAction + "DeregisterInstancesFromLoadBalancer&LoadBalancerName=a&Instances.member.1.InstanceId=x", "InvalidInstance", "17 hex digits"},
+		{elbAction + "ConfigureHealthCheck&LoadBalancerName=a&HealthCheck.Target=UDP:1", "InvalidParameterValue", "HealthCheck.Target"},
+		{elbAction + "ConfigureHealthCheck&LoadBalancerName=a&HealthCheck.Target=TCP:70000", "InvalidParameterValue", "HealthCheck.Target"},
+		{elbAction + "ConfigureHealthCheck&LoadBalancerName=a&HealthCheck.Target=HTTP:80", "InvalidParameterValue", "HealthCheck.Target"},
+		{elbAction + "ConfigureHealthCheck&LoadBalancerName=a&HealthCheck.Target=SSL:443", "UnsupportedOperation", "SSL"},
+		{elbAction + "ConfigureHealthCheck&LoadBalancerName=a&HealthCheck.Target=TCP:80&HealthCheck.Interval=4", "InvalidParameterValue", "HealthCheck.Interval"},
+		{elbAction + "ConfigureHealthCheck&LoadBalancerName=a&HealthCheck.Target=TCP:80&HealthCheck.Interval=5&HealthCheck.Timeout=5&HealthCheck.HealthyThreshold=2&HealthCheck.UnhealthyThreshold=2", "InvalidParameterValue", "less than HealthCheck.Interval"},
+		{elbAction + "ModifyLoadBalancerAttributes&LoadBalancerName=a&LoadBalancerAttributes.AccessLog.Enabled=true", "UnsupportedOperation", "AccessLog"},
+		{elbAction + "ModifyLoadBalancerAttributes&LoadBalancerName=a&LoadBalancerAttributes.ConnectionSettings.IdleTimeout=4001", "InvalidParameterValue", "IdleTimeout"},
+		{elbAction + "ModifyLoadBalancerAttributes&LoadBalancerName=a&LoadBalancerAttributes.AdditionalAttributes.member.1.Key=x", "UnknownParameter", "AdditionalAttributes"},
+		{elbAction + "ModifyLoadBalancerAttributes&LoadBalancerName=a&LoadBalancerAttributes.ConnectionDraining.Timeout=30", "MissingParameter", "ConnectionDraining.Enabled"},
+		{elbAction + "AddTags&LoadBalancerNames.member.1=a&LoadBalancerNames.member.2=b&Tags.member.1.Key=a", "InvalidParameterValue", "LoadBalancerNames"},
+		{elbAction + "AddTags&LoadBalancerNames.member.1=a", "MissingParameter", "Tags"},
 		{"Action=GetCallerIdentity&Version=2011-06-15&X=1", "UnknownParameter", "X"},
 	} {
 		form, err := url.ParseQuery(tc.query)

@@ -63,8 +63,11 @@ func (w *world) request(tb testing.TB, at time.Time, form url.Values) *http.Requ
 		tb.Fatal(err)
 	}
 	s := cloudsim.Signature{AccessKey: w.key.ID, Time: at.UTC().Truncate(time.Second), Region: "sim-1", Service: "ec2"}
-	if form.Get("Version") == "2011-06-15" {
+	switch form.Get("Version") {
+	case "2011-06-15":
 		s.Service = "sts"
+	case "2012-06-01":
+		s.Service = "elasticloadbalancing"
 	}
 	date := s.Time.Format(cloudsim.SignatureTime)
 	sum := sha256.Sum256([]byte(body))

@@ -17,8 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// This cloud has no security groups, so they are stored in records. The rules of a group have no
-// effect: instances accept all connections.
+// This cloud has no security groups, so they are stored in records. The rules of a group have an
+// effect only on load balancers; see permit. Instances accept all connections.
 
 const (
 	groupRecords = "aws-security-group" // kind of the records
@@ -385,6 +385,13 @@ func deleteGroup(q *query) (any, error) {
 			return nil, coded(http.StatusBadRequest, "DependencyViolation", "a rule of the security group "+other.id()+" names "+id+": revoke this rule first")
 		}
 	}
+	users, err := loadBalancersWith(q, g)
+	if err != nil {
+		return nil, err
+	}
+	if len(users) > 0 {
+		return nil, coded(http.StatusBadRequest, "DependencyViolation", "the load balancer "+dialect.OtherName(users[0].Meta)+" uses the security group "+id+": delete the load balancer first")
+	}
 	return &returnAnswer{Return: true}, q.Cloud.DeleteRecord(q.Context(), g.Record.ID, g.Revision)
 }
 
@@ -500,9 +507,20 @@ func changeRules(q *query, change func(*group, []rule) error) (any, error) {
 		if err := change(&g, given); err != nil {
 			return nil, err
 		}
-		if _, err = storeGroup(q, g, g.Labels); !errors.Is(err, cloudsim.Stale) {
-			return &returnAnswer{Return: true}, err
+		// The load balancers change before the record. So if a call fails, the rules in the record
+		// are old, and the next attempt of the caller changes the load balancers again. They also
+		// change after the record, because another caller may change another group of the same
+		// load balancer at the same time.
+		if err = applyGroup(q, g); err != nil {
+			return nil, err
 		}
+		if _, err = storeGroup(q, g, g.Labels); errors.Is(err, cloudsim.Stale) {
+			continue
+		}
+		if err == nil {
+			err = applyGroup(q, g)
+		}
+		return &returnAnswer{Return: true}, err
 	}
 	return nil, cloudsim.Errorf(cloudsim.Conflict, "other callers change the security group %s at the same time: repeat the request", id)
 }

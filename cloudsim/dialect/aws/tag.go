@@ -151,3 +151,82 @@ func tagOne[T any, I ~string](q *query, k kind[T, I], id string, dry bool, chang
 	}
 	return update(all[0], labels)
 }
+
+// maxTagged is the largest number of load balancers in a call about tags, as in AWS.
+const maxTagged = 20
+
+// loadBalancerTag is a tag in the format of load balancers.
+type loadBalancerTag struct {
+	Key   string `xml:"Key"`
+	Value string `xml:"Value"`
+}
+
+type tagDescription struct {
+	Name string                   `xml:"LoadBalancerName"`
+	Tags members[loadBalancerTag] `xml:"Tags"`
+}
+
+type describeTagsResult struct {
+	XMLName      struct{}                `xml:"DescribeTagsResult"`
+	Descriptions members[tagDescription] `xml:"TagDescriptions"`
+}
+
+// taggedLoadBalancers returns the list LoadBalancerNames. The list must have 1 to limit names.
+func (q *query) taggedLoadBalancers(limit int) []string {
+	all := q.list("LoadBalancerNames.member")
+	if len(all) < 1 || len(all) > limit {
+		q.fail(invalid("LoadBalancerNames", strconv.Itoa(len(all)), "a list of 1 to "+strconv.Itoa(limit)+" names"))
+	}
+	return all
+}
+
+func describeLoadBalancerTags(q *query) (any, error) {
+	names := q.taggedLoadBalancers(maxTagged)
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	out := describeTagsResult{}
+	for _, name := range names {
+		l, err := findLoadBalancer(q, name)
+		if err != nil {
+			return nil, err
+		}
+		d := tagDescription{Name: name}
+		for _, t := range tagsOf(l.Meta).Items {
+			d.Tags.Items = append(d.Tags.Items, loadBalancerTag(t))
+		}
+		out.Descriptions.Items = append(out.Descriptions.Items, d)
+	}
+	return &queryAnswer{Result: out}, nil
+}
+
+func addLoadBalancerTags(q *query) (any, error) {
+	return changeLoadBalancerTags(q, func(labels map[string]string, all []tagParameter) { maps.Copy(labels, labelsOf(all)) })
+}
+
+func removeLoadBalancerTags(q *query) (any, error) {
+	return changeLoadBalancerTags(q, func(labels map[string]string, all []tagParameter) {
+		for _, t := range all {
+			delete(labels, t.key)
+		}
+	})
+}
+
+// changeLoadBalancerTags changes the tags of the load balancer in the list LoadBalancerNames. As
+// in AWS, the list has exactly one name.
+func changeLoadBalancerTags(q *query, fn func(labels map[string]string, all []tagParameter)) (any, error) {
+	names, given := q.taggedLoadBalancers(1), q.tags("Tags.member")
+	if len(given) == 0 {
+		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter Tags is required"))
+	}
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	_, err := change(q, names[0], func(l *cloudsim.LoadBalancer) (err error) {
+		labels := dialect.Visible(l.Labels)
+		fn(labels, given)
+		l.Labels, err = dialect.WithLabels(labels, l.Labels)
+		return err
+	})
+	return done(q), err
+}

@@ -40,3 +40,17 @@ func writeXML(w http.ResponseWriter, status int, element xml.Name, body any) {
 type items[T any] struct {
 	Items []T `xml:"item"`
 }
+
+// queryAnswer is an answer of a service other than EC2. The type of the result sets the name of
+// its XML element.
+type queryAnswer struct {
+	Result any
+	ID     string `xml:"ResponseMetadata>RequestId"`
+}
+
+func (a *queryAnswer) identify(id string) { a.ID = id }
+
+// done returns the answer of a call without a result.
+func done(q *query) *queryAnswer {
+	return &queryAnswer{Result: struct{ XMLName xml.Name }{xml.Name{Local: q.Form.Get("Action") + "Result"}}}
+}

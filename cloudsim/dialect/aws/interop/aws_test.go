@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 
@@ -32,6 +33,7 @@ import (
 // world contains a cloud with a dialect, and AWS's clients for this dialect.
 type world struct {
 	*ec2.Client
+	elb   *elb.Client
 	sts   *sts.Client
 	cloud *client.Client
 
@@ -63,7 +65,7 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport}))
 	tb.Cleanup(srv.Close)
 	cfg := sdk.Config{Region: "sim-1", BaseEndpoint: sdk.String(srv.URL), Credentials: credentials.NewStaticCredentialsProvider(string(k.ID), k.Secret, "")}
-	w.Client, w.sts = ec2.NewFromConfig(cfg), sts.NewFromConfig(cfg)
+	w.Client, w.elb, w.sts = ec2.NewFromConfig(cfg), elb.NewFromConfig(cfg), sts.NewFromConfig(cfg)
 	return w
 }
 
@@ -205,6 +207,7 @@ func TestEachCall(t *testing.T) {
 	}
 
 	testSecurityGroups(t, w)
+	testLoadBalancer(t, w)
 	for _, c := range aws.New().Calls {
 		if w.seen[c.Name] == 0 {
 			t.Errorf("no test makes the call %s with AWS's SDK", c.Name)

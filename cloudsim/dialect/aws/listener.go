@@ -1,0 +1,144 @@
+package aws
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+type listenerDescription struct {
+	Listener listener `xml:"Listener"`
+}
+
+type listener struct {
+	Protocol         string `xml:"Protocol"`
+	Port             int    `xml:"LoadBalancerPort"`
+	InstanceProtocol string `xml:"InstanceProtocol"`
+	InstancePort     int    `xml:"InstancePort"`
+}
+
+// listeners returns the listeners in the list Listeners. The list must not be empty.
+func (q *query) listeners() (all []cloudsim.Listener) {
+	q.each("Listeners.member", func(prefix string) {
+		if q.left[prefix+"InstanceProtocol"] == "" {
+			q.left[prefix+"InstanceProtocol"] = q.left[prefix+"Protocol"]
+		}
+		for _, name := range []string{prefix + "Protocol", prefix + "InstanceProtocol"} {
+			switch v := strings.ToUpper(q.required(name)); v {
+			case "", "TCP":
+			case "HTTP", "HTTPS", "SSL":
+				q.fail(dialect.Unsupported{What: "a listener with the protocol " + v, Why: "load balancers forward TCP: use TCP"})
+			default:
+				q.fail(invalid(name, v, "TCP, HTTP, HTTPS or SSL"))
+			}
+		}
+		all = append(all, cloudsim.Listener{
+			Protocol: cloudsim.TCP, Port: q.requiredInteger(prefix+"LoadBalancerPort", 1, 65535), TargetPort: q.requiredInteger(prefix+"InstancePort", 1, 65535),
+		})
+	})
+	if len(all) == 0 {
+		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter Listeners is required"))
+	}
+	return all
+}
+
+// addListeners adds listeners to a load balancer. A listener that exists already, with the same
+// ports, is no error, as in AWS.
+func addListeners(l *cloudsim.LoadBalancer, given []cloudsim.Listener) error {
+	for _, li := range given {
+		at := slices.IndexFunc(l.Listeners, func(have cloudsim.Listener) bool { return have.Port == li.Port })
+		if at < 0 {
+			li.IdleTimeoutSeconds = idleTimeout(l.Labels)
+			l.Listeners = append(l.Listeners, li)
+		} else if l.Listeners[at].TargetPort != li.TargetPort {
+			return coded(http.StatusBadRequest, "DuplicateListener", fmt.Sprintf("a listener with the LoadBalancerPort %d and another InstancePort exists already", li.Port))
+		}
+	}
+	return nil
+}
+
+func createListeners(q *query) (any, error) {
+	name, given := q.required("LoadBalancerName"), q.listeners()
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	_, err := change(q, name, func(l *cloudsim.LoadBalancer) error { return addListeners(l, given) })
+	return done(q), err
+}
+
+// deleteListeners deletes listeners. A port without a listener is no error, as in AWS.
+func deleteListeners(q *query) (any, error) {
+	name, ports := q.required("LoadBalancerName"), q.list("LoadBalancerPorts.member")
+	if len(ports) == 0 {
+		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter LoadBalancerPorts is required"))
+	}
+	for n, p := range ports {
+		if _, err := strconv.ParseUint(p, 10, 16); err != nil {
+			q.fail(invalid(fmt.Sprintf("LoadBalancerPorts.member.%d", n+1), p, "1 to 65535"))
+		}
+	}
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	_, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
+		l.Listeners = slices.DeleteFunc(l.Listeners, func(li cloudsim.Listener) bool { return slices.Contains(ports, strconv.Itoa(li.Port)) })
+		return nil
+	})
+	return done(q), err
+}
+
+// permit applies the rules of security groups to a load balancer. Rules have ports, but this
+// cloud has one list of source ranges for all listeners. So permit does the following:
+//
+//   - If the rules permit no connections to the port of a listener, the listener gets an empty list
+//     of targets. Then it refuses all connections.
+//   - The source ranges are the ranges that the rules permit for all other listeners. If there is
+//     no such range, all listeners refuse connections.
+//
+// So a client can connect only if AWS also permits this. A rule with a group as its source permits
+// no connection to a load balancer.
+func permit(l *cloudsim.LoadBalancerSpec, rules []rule) {
+	var open [][]netip.Prefix // ranges for each listener with a range
+	for n := range l.Listeners {
+		l.Listeners[n].Targets = nil
+		if ranges := sources(rules, l.Listeners[n].Port); len(ranges) > 0 {
+			open = append(open, ranges)
+		} else {
+			l.Listeners[n].Targets = []cloudsim.Target{}
+		}
+	}
+	l.SourceRanges = nil
+	for _, r := range slices.Concat(open...) {
+		permitted := !slices.ContainsFunc(open, func(ranges []netip.Prefix) bool {
+			return !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Bits() <= r.Bits() && p.Contains(r.Addr()) })
+		})
+		if permitted && !slices.Contains(l.SourceRanges, r.String()) {
+			l.SourceRanges = append(l.SourceRanges, r.String())
+		}
+	}
+	slices.Sort(l.SourceRanges)
+	if len(l.SourceRanges) == 0 {
+		for n := range l.Listeners {
+			l.Listeners[n].Targets = []cloudsim.Target{}
+		}
+	}
+}
+
+// sources returns the ranges of clients that may connect to a TCP port.
+func sources(rules []rule, port int) (all []netip.Prefix) {
+	for _, r := range rules {
+		if r.Protocol != "-1" && (r.Protocol != "tcp" || port < r.From || port > r.To) {
+			continue
+		}
+		if p, err := netip.ParsePrefix(r.CIDR); err == nil { // a rule with a group has no CIDR
+			all = append(all, p)
+		}
+	}
+	return all
+}

@@ -1,0 +1,428 @@
+package aws
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// A classic load balancer of AWS is a load balancer of this cloud with the label labelGroups.
+// The dialect does not show other load balancers, because they have no security groups.
+
+// Labels for values of classic load balancers that this cloud does not have.
+const (
+	labelGroups    = dialect.LabelPrefix + "security-groups" // AWS's ids, with commas between them
+	labelSubnets   = dialect.LabelPrefix + "subnets"         // AWS's ids, with commas between them
+	labelCrossZone = dialect.LabelPrefix + "cross-zone"      // "true" or "false"; without effect
+	labelIdle      = dialect.LabelPrefix + "idle-timeout"    // seconds
+)
+
+// Domain is the domain of the host names of load balancers. A host name contains the address of
+// its load balancer, e.g. shop-1.127-65-0-1.elb.internal for the address 127.65.0.1.
+const Domain = "elb.internal"
+
+const maxPageSize = 400 // of the list of load balancers
+
+// members is a list in an answer of the services other than EC2.
+type members[T any] struct {
+	Items []T `xml:"member"`
+}
+
+type loadBalancer struct {
+	Name        string                       `xml:"LoadBalancerName"`
+	DNSName     string                       `xml:"DNSName"`
+	Listeners   members[listenerDescription] `xml:"ListenerDescriptions"`
+	Zones       members[string]              `xml:"AvailabilityZones"`
+	Subnets     members[string]              `xml:"Subnets"`
+	VPCID       string                       `xml:"VPCId"`
+	Instances   members[registeredInstance]  `xml:"Instances"`
+	HealthCheck healthCheck                  `xml:"HealthCheck"`
+	Groups      members[string]              `xml:"SecurityGroups"`
+	Created     string                       `xml:"CreatedTime"`
+	Scheme      string                       `xml:"Scheme"`
+}
+
+// schemes maps AWS's schemes to those of this cloud.
+var schemes = map[string]cloudsim.Scheme{"": cloudsim.SchemeExternal, "internet-facing": cloudsim.SchemeExternal, "internal": cloudsim.SchemeInternal}
+
+func dnsName(l cloudsim.LoadBalancer) string {
+	name := fmt.Sprintf("%s-%d.%s.%s", strings.ToLower(dialect.OtherName(l.Meta)), dialect.Number(l.ID), strings.ReplaceAll(l.IP, ".", "-"), Domain)
+	if l.Scheme == cloudsim.SchemeInternal {
+		return "internal-" + name
+	}
+	return name
+}
+
+// idsIn returns the ids in a label.
+func idsIn(l cloudsim.LoadBalancer, label string) []string {
+	return strings.Split(l.Labels[label], ",")
+}
+
+// classic returns a function that reports whether a load balancer is a classic load balancer of
+// a region. AWS does not show load balancers during their deletion.
+func classic(region string) func(cloudsim.LoadBalancer) bool {
+	return func(l cloudsim.LoadBalancer) bool {
+		return l.Labels[labelGroups] != "" && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
+	}
+}
+
+// findLoadBalancer returns the classic load balancer with a name.
+func findLoadBalancer(q *query, name string) (cloudsim.LoadBalancer, error) {
+	l, err := q.Cloud.ListLoadBalancers(q.Context(), cloudsim.ListOptions{Name: dialect.Name(name)})
+	if err != nil {
+		return cloudsim.LoadBalancer{}, err
+	}
+	if n := slices.IndexFunc(l.Items, classic(q.region())); n >= 0 {
+		return l.Items[n], nil
+	}
+	return cloudsim.LoadBalancer{}, coded(http.StatusBadRequest, "LoadBalancerNotFound", "the load balancer "+clip(name)+" does not exist")
+}
+
+// change changes the load balancer with a name. If another caller changes the load balancer at
+// the same time, change reads the load balancer again and calls fn again.
+func change(q *query, name string, fn func(*cloudsim.LoadBalancer) error) (l cloudsim.LoadBalancer, err error) {
+	for range attempts {
+		if l, err = findLoadBalancer(q, name); err != nil {
+			return l, err
+		}
+		if l, err = update(q, l, nil, fn); !errors.Is(err, cloudsim.Stale) {
+			return l, err
+		}
+	}
+	return l, err
+}
+
+// update changes a load balancer with the function fn, and applies its security groups. The
+// parameter g is a group whose rules are not stored yet, or nil. If no value changes, update does
+// not call the cloud.
+func update(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
+	changed := l
+	changed.Labels = maps.Clone(l.Labels)
+	changed.Listeners, changed.Targets = slices.Clone(l.Listeners), slices.Clone(l.Targets)
+	if err := fn(&changed); err != nil {
+		return l, err
+	}
+	rules, err := rulesOf(q, idsIn(changed, labelGroups), g)
+	if err != nil {
+		return l, err
+	}
+	permit(&changed.LoadBalancerSpec, rules)
+	if changed.Same(l.LoadBalancerSpec) && maps.Equal(changed.Labels, l.Labels) {
+		return l, nil
+	}
+	return q.Cloud.UpdateLoadBalancer(q.Context(), l.ID, cloudsim.UpdateLoadBalancer{Labels: changed.Labels, LoadBalancerSpec: changed.LoadBalancerSpec}, l.Revision)
+}
+
+// loadBalancerNameRE is the format of the names of classic load balancers in AWS.
+var loadBalancerNameRE = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,30}[A-Za-z0-9])?$`)
+
+type createLoadBalancerResult struct {
+	XMLName struct{} `xml:"CreateLoadBalancerResult"`
+	DNSName string   `xml:"DNSName"`
+}
+
+// createLoadBalancer creates a classic load balancer. The same request for the same name returns
+// the existing load balancer, as in AWS.
+func createLoadBalancer(q *query) (any, error) {
+	name, listeners, given := q.required("LoadBalancerName"), q.listeners(), labelsOf(q.tags("Tags.member"))
+	subnetIDs, groupIDs := q.list("Subnets.member"), q.list("SecurityGroups.member")
+	schemeName := q.text("Scheme")
+	scheme, ok := schemes[schemeName]
+	if !ok {
+		q.fail(coded(http.StatusBadRequest, "InvalidScheme", "the parameter Scheme must be internet-facing or internal, got "+clip(schemeName)))
+	}
+	if name != "" && !loadBalancerNameRE.MatchString(name) {
+		q.fail(invalid("LoadBalancerName", name, "1 to 32 letters, digits and dashes, and not begin or end with a dash"))
+	}
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	network, err := subnetNetwork(q, subnetIDs)
+	if err != nil {
+		return nil, err
+	}
+	if len(groupIDs) == 0 {
+		groupIDs = []string{defaultGroupID(network)}
+	}
+	if err := checkGroups(q, groupIDs, network); err != nil {
+		return nil, err
+	}
+	own := map[string]string{labelGroups: strings.Join(groupIDs, ","), labelSubnets: strings.Join(subnetIDs, ","), labelCrossZone: "false", labelIdle: defaultIdle}
+	if dialect.Name(name) != name {
+		own[dialect.NameLabel] = name
+	}
+	req := cloudsim.CreateLoadBalancer{Name: dialect.Name(name), Region: q.region(), Scheme: scheme, Families: []cloudsim.IPFamily{cloudsim.IPv4}}
+	if req.Labels, err = dialect.WithLabels(given, own); err != nil {
+		return nil, err
+	}
+	l := cloudsim.LoadBalancer{Meta: cloudsim.Meta{Labels: req.Labels}}
+	l.DrainTimeoutSeconds = -1
+	if err := addListeners(&l, listeners); err != nil {
+		return nil, err
+	}
+	l.HealthCheck = defaultHealthCheck(listeners[0].TargetPort)
+	rules, err := rulesOf(q, groupIDs, nil)
+	if err != nil {
+		return nil, err
+	}
+	permit(&l.LoadBalancerSpec, rules)
+	req.LoadBalancerSpec = l.LoadBalancerSpec
+	l, err = q.Cloud.CreateLoadBalancer(q.Context(), req)
+	if errors.Is(err, cloudsim.Exists) {
+		return nil, coded(http.StatusBadRequest, "DuplicateLoadBalancerName", "a load balancer with the name "+clip(name)+" and other settings exists already")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &queryAnswer{Result: createLoadBalancerResult{DNSName: dnsName(l)}}, nil
+}
+
+// subnetNetwork returns the network of subnets. It returns an error if the subnets belong to
+// different networks, or if there are none.
+func subnetNetwork(q *query, ids []string) (network cloudsim.NetworkID, err error) {
+	if len(ids) == 0 {
+		return "", coded(http.StatusBadRequest, "InvalidConfigurationRequest", "a load balancer must have a subnet in the parameter Subnets")
+	}
+	found, err := byIDs(q, subnets, ids, inRegion(q.region()))
+	if err != nil {
+		return "", recode(err, "SubnetNotFound")
+	}
+	for _, s := range found {
+		if network = s.Network; network != found[0].Network {
+			return "", coded(http.StatusBadRequest, "InvalidConfigurationRequest", "the subnets must belong to one VPC")
+		}
+	}
+	return network, nil
+}
+
+// checkGroups checks the security groups of a load balancer in a network.
+func checkGroups(q *query, ids []string, network cloudsim.NetworkID) error {
+	if n := len(ids); n < 1 || n > 5 {
+		return coded(http.StatusBadRequest, "InvalidConfigurationRequest", fmt.Sprintf("a load balancer must have 1 to 5 security groups, got %d", n))
+	}
+	found, err := byIDs(q, groups, ids, func(g group) bool { return g.Network == network })
+	if err == nil && len(found) != len(ids) {
+		err = coded(http.StatusBadRequest, "InvalidSecurityGroup", "the parameter SecurityGroups contains a group twice")
+	}
+	return recode(err, "InvalidSecurityGroup")
+}
+
+func deleteLoadBalancer(q *query) (any, error) {
+	name := q.required("LoadBalancerName")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	l, err := findLoadBalancer(q, name)
+	if failureOf(err).Code == "LoadBalancerNotFound" {
+		return done(q), nil // AWS deletes a load balancer that does not exist without an error
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, err = q.Cloud.DeleteLoadBalancer(q.Context(), l.ID)
+	if errors.Is(err, cloudsim.NotFound) {
+		err = nil // another caller has deleted it
+	}
+	return done(q), err
+}
+
+type describeLoadBalancersResult struct {
+	XMLName       struct{}              `xml:"DescribeLoadBalancersResult"`
+	LoadBalancers members[loadBalancer] `xml:"LoadBalancerDescriptions"`
+	Next          string                `xml:"NextMarker,omitempty"`
+}
+
+func describeLoadBalancers(q *query) (any, error) {
+	names, limit, after := q.list("LoadBalancerNames.member"), q.integer("PageSize", 1, maxPageSize, maxPageSize), q.token("Marker")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	var found []cloudsim.LoadBalancer
+	out := describeLoadBalancersResult{}
+	if len(names) > 0 {
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+			l, err := findLoadBalancer(q, name)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, l)
+		}
+	} else {
+		all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{After: after})
+		if err != nil {
+			return nil, err
+		}
+		in := classic(q.region())
+		found = slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !in(l) })
+		if len(found) > limit {
+			found = found[:limit]
+			out.Next = nextToken(string(found[limit-1].ID))
+		}
+	}
+	k, err := zoned(q)
+	if err != nil {
+		return nil, err
+	}
+	all, err := every(q, k)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range found {
+		out.LoadBalancers.Items = append(out.LoadBalancers.Items, describe(l, all))
+	}
+	return &queryAnswer{Result: out}, nil
+}
+
+// describe returns a load balancer in AWS's format. The parameter all contains all subnets.
+func describe(l cloudsim.LoadBalancer, all []cloudsim.Subnet) loadBalancer {
+	out := loadBalancer{
+		Name: dialect.OtherName(l.Meta), DNSName: dnsName(l), HealthCheck: healthCheckOf(l), Created: timestamp(l.CreatedAt), Scheme: "internet-facing",
+		Subnets: members[string]{idsIn(l, labelSubnets)}, Groups: members[string]{idsIn(l, labelGroups)}, Instances: instancesOf(l),
+	}
+	if l.Scheme == cloudsim.SchemeInternal {
+		out.Scheme = "internal"
+	}
+	for _, s := range all {
+		if slices.Contains(out.Subnets.Items, idOf(prefixSubnet, s.ID)) {
+			out.Zones.Items = append(out.Zones.Items, s.Zone)
+			out.VPCID = idOf(prefixVPC, s.Network)
+		}
+	}
+	for _, li := range l.Listeners {
+		out.Listeners.Items = append(out.Listeners.Items, listenerDescription{Listener: listener{
+			Protocol: "TCP", Port: li.Port, InstanceProtocol: "TCP", InstancePort: li.TargetPort,
+		}})
+	}
+	return out
+}
+
+type groupsResult struct {
+	XMLName struct{}        `xml:"ApplySecurityGroupsToLoadBalancerResult"`
+	Groups  members[string] `xml:"SecurityGroups"`
+}
+
+func applyGroups(q *query) (any, error) {
+	name, ids := q.required("LoadBalancerName"), q.list("SecurityGroups.member")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	_, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
+		network, err := subnetNetwork(q, idsIn(*l, labelSubnets))
+		if err != nil {
+			return err
+		}
+		l.Labels[labelGroups] = strings.Join(ids, ",")
+		return checkGroups(q, ids, network)
+	})
+	return &queryAnswer{Result: groupsResult{Groups: members[string]{ids}}}, err
+}
+
+type subnetsResult struct {
+	Subnets members[string] `xml:"Subnets"`
+}
+
+type attachSubnetsResult struct {
+	XMLName struct{} `xml:"AttachLoadBalancerToSubnetsResult"`
+	subnetsResult
+}
+
+type detachSubnetsResult struct {
+	XMLName struct{} `xml:"DetachLoadBalancerFromSubnetsResult"`
+	subnetsResult
+}
+
+func attachSubnets(q *query) (any, error) {
+	out, err := changeSubnets(q, func(have, given []string) []string {
+		return slices.Concat(have, slices.DeleteFunc(given, func(id string) bool { return slices.Contains(have, id) }))
+	})
+	return &queryAnswer{Result: attachSubnetsResult{subnetsResult: out}}, err
+}
+
+func detachSubnets(q *query) (any, error) {
+	out, err := changeSubnets(q, func(have, given []string) []string {
+		return slices.DeleteFunc(have, func(id string) bool { return slices.Contains(given, id) })
+	})
+	return &queryAnswer{Result: detachSubnetsResult{subnetsResult: out}}, err
+}
+
+// changeSubnets changes the subnets of a load balancer. The subnets do not affect traffic: a load
+// balancer reaches all instances of its project.
+func changeSubnets(q *query, fn func(have, given []string) []string) (out subnetsResult, err error) {
+	name, given := q.required("LoadBalancerName"), q.list("Subnets.member")
+	if err := q.end(); err != nil {
+		return out, err
+	}
+	l, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
+		ids := fn(idsIn(*l, labelSubnets), slices.Clone(given))
+		l.Labels[labelSubnets] = strings.Join(ids, ",")
+		_, err := subnetNetwork(q, ids)
+		return err
+	})
+	if err == nil {
+		out.Subnets.Items = idsIn(l, labelSubnets)
+	}
+	return out, err
+}
+
+// rulesOf returns the rules of all groups with these ids. It takes the rules of the group g from
+// the parameter, unless g is nil.
+func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
+	for _, id := range ids {
+		if g != nil && g.id() == id {
+			all = append(all, g.Rules...)
+			continue
+		}
+		found, err := byIDs(q, groups, []string{id}, nil)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found[0].Rules...)
+	}
+	return all, nil
+}
+
+// applyGroup applies the rules of a group, which may not be stored yet, to all load balancers
+// with this group.
+func applyGroup(q *query, g group) error {
+	users, err := loadBalancersWith(q, g)
+	if err != nil {
+		return err
+	}
+	for _, l := range users {
+		if err := applyTo(q, l, g); err != nil && !errors.Is(err, cloudsim.NotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// applyTo applies the rules of a group to a load balancer, except during its deletion.
+func applyTo(q *query, l cloudsim.LoadBalancer, g group) (err error) {
+	for range attempts {
+		if l.State == cloudsim.LoadBalancerDeleting {
+			return nil
+		}
+		if _, err = update(q, l, &g, func(*cloudsim.LoadBalancer) error { return nil }); !errors.Is(err, cloudsim.Stale) {
+			return err
+		}
+		latest, err := q.Cloud.GetLoadBalancer(q.Context(), l.ID)
+		if err != nil {
+			return err
+		}
+		l = latest
+	}
+	return err
+}
+
+// loadBalancersWith returns the load balancers with a security group, also during their deletion.
+func loadBalancersWith(q *query, g group) ([]cloudsim.LoadBalancer, error) {
+	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
+	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !slices.Contains(idsIn(l, labelGroups), g.id()) }), err
+}

@@ -1,0 +1,128 @@
+package aws
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+type registeredInstance struct {
+	ID string `xml:"InstanceId"`
+}
+
+func instancesOf(l cloudsim.LoadBalancer) (out members[registeredInstance]) {
+	for _, t := range l.Targets {
+		out.Items = append(out.Items, registeredInstance{idOf(prefixInstance, t.Instance)})
+	}
+	return out
+}
+
+// registered returns the ids in the list Instances.
+func (q *query) registered() (ids []string) {
+	q.each("Instances.member", func(prefix string) { ids = append(ids, q.required(prefix+"InstanceId")) })
+	return ids
+}
+
+// someInstances returns the ids in the list Instances. The list must not be empty.
+func (q *query) someInstances() []string {
+	ids := q.registered()
+	if len(ids) == 0 {
+		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter Instances is required"))
+	}
+	return ids
+}
+
+type registerResult struct {
+	XMLName   struct{}                    `xml:"RegisterInstancesWithLoadBalancerResult"`
+	Instances members[registeredInstance] `xml:"Instances"`
+}
+
+type deregisterResult struct {
+	XMLName   struct{}                    `xml:"DeregisterInstancesFromLoadBalancerResult"`
+	Instances members[registeredInstance] `xml:"Instances"`
+}
+
+// registerInstances adds targets. An instance that is a target already is no error.
+func registerInstances(q *query) (any, error) {
+	name, ids := q.required("LoadBalancerName"), q.someInstances()
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	l, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
+		found, err := byIDs(q, instances, ids, func(i cloudsim.Instance) bool { return i.Region == l.Region })
+		if err != nil {
+			return recode(err, "InvalidInstance")
+		}
+		for _, i := range found {
+			if !slices.ContainsFunc(l.Targets, func(t cloudsim.Target) bool { return t.Instance == i.ID }) {
+				l.Targets = append(l.Targets, cloudsim.Target{Instance: i.ID})
+			}
+		}
+		return nil
+	})
+	return &queryAnswer{Result: registerResult{Instances: instancesOf(l)}}, err
+}
+
+// deregisterInstances removes targets. An instance that is no target is no error, because the
+// cloud removes the targets of deleted instances itself.
+func deregisterInstances(q *query) (any, error) {
+	name, ids := q.required("LoadBalancerName"), q.someInstances()
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if _, err := instances.ownID(id); err != nil {
+			return nil, recode(err, "InvalidInstance")
+		}
+	}
+	l, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
+		l.Targets = slices.DeleteFunc(l.Targets, func(t cloudsim.Target) bool { return slices.Contains(ids, idOf(prefixInstance, t.Instance)) })
+		return nil
+	})
+	return &queryAnswer{Result: deregisterResult{Instances: instancesOf(l)}}, err
+}
+
+type instanceHealth struct {
+	ID          string `xml:"InstanceId"`
+	State       string `xml:"State"`
+	Reason      string `xml:"ReasonCode"`
+	Description string `xml:"Description"`
+}
+
+type instanceHealthResult struct {
+	XMLName struct{}                `xml:"DescribeInstanceHealthResult"`
+	States  members[instanceHealth] `xml:"InstanceStates"`
+}
+
+func describeHealth(q *query) (any, error) {
+	name, ids := q.required("LoadBalancerName"), q.registered()
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	l, err := findLoadBalancer(q, name)
+	if err != nil {
+		return nil, err
+	}
+	wanted := asked(ids)
+	out := instanceHealthResult{}
+	for _, t := range l.Targets {
+		if id := idOf(prefixInstance, t.Instance); wanted.has(id) {
+			out.States.Items = append(out.States.Items, healthOf(id, t, l.Status.Targets))
+		}
+	}
+	return &queryAnswer{Result: out}, wanted.missing("InvalidInstance", "registered instance")
+}
+
+// healthOf returns the health of a target in AWS's format. A target of listeners that refuse all
+// connections has no status.
+func healthOf(id string, t cloudsim.Target, all []cloudsim.TargetStatus) instanceHealth {
+	at := slices.IndexFunc(all, func(s cloudsim.TargetStatus) bool { return s.Key() == t.Key() && s.Health != cloudsim.TargetDraining })
+	switch {
+	case at < 0 || all[at].Health == cloudsim.TargetInitial:
+		return instanceHealth{id, "OutOfService", "ELB", "Instance registration is still in progress."}
+	case all[at].Health == cloudsim.TargetHealthy:
+		return instanceHealth{id, "InService", "N/A", "N/A"}
+	}
+	return instanceHealth{id, "OutOfService", "Instance", all[at].Reason}
+}
