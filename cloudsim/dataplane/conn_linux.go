@@ -294,7 +294,8 @@ func (c *conn) endWaiting(s *socket) {
 	}
 }
 
-// The method end ends a session. If reset is true, both peers see an error instead of an end.
+// The method end ends a session. If reset is true, the next read of each peer returns an error
+// instead of EOF.
 func (c *conn) end(reset bool) {
 	c.close(reset)
 	c.b.leave(&c.session)

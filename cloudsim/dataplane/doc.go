@@ -16,8 +16,8 @@
 //     answers. (A closed port would refuse the client as fast. But the data plane would lose
 //     connections whenever it closes or opens the port.)
 //   - The client or the target may close its half of a connection. The other half continues until
-//     the peer closes that half, too. The data plane forwards an end as an end, and a reset as a
-//     reset.
+//     the peer closes that half, too. If one of them resets the connection, the data plane also
+//     resets the connection to its peer.
 //   - A target that turns unhealthy takes no new connections. Its open connections stay open.
 //   - A removed target, a removed listener and an instance that is shutting down take no new
 //     connections. Their open connections have Config.DrainTimeout to finish. Then the data plane

@@ -146,7 +146,8 @@ func (b *balancer) drop(s *session) {
 	delete(b.sessions, s)
 }
 
-// reset closes both sockets so that both peers see an error.
+// The method reset closes both sockets with a TCP reset, so that the next read of each peer returns
+// an error.
 func (c *conn) reset() {
 	reset(c.client)
 	reset(c.server)
@@ -235,7 +236,8 @@ func some(dst io.Writer, reads *pooledReader) (int64, error) {
 	return int64(n), err
 }
 
-// reset closes a connection so that its peer sees an error instead of an end.
+// The function reset closes a connection with a TCP reset, so that the next read of the peer
+// returns an error instead of EOF.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()

@@ -159,7 +159,7 @@ func TestAnswerOutlivesItsTarget(t *testing.T) {
 	}
 }
 
-// The data plane forwards a reset as a reset, not as an end.
+// If one peer resets a connection, the data plane also resets the connection to the other peer.
 func TestResetTravels(t *testing.T) {
 	t.Run("from the target", func(t *testing.T) {
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {

@@ -72,8 +72,8 @@ func isIPv4(ip string) bool {
 // The method named on returns true if a connection can reach the machine.
 func (m machine) on() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
 
-// The method named at returns a copy of m with the addresses for the target with this key.
-// If the key has an address behind the instance, the result has only this address.
+// The method named at returns a copy of m with the addresses for the target with the given key. If
+// the key has an address behind the instance, the result has only this address.
 func (m machine) at(key cloudsim.TargetKey) machine {
 	if key.IP != "" {
 		m.ips = [2]string{key.IP}

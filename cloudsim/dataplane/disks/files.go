@@ -28,9 +28,9 @@ type Files struct {
 	// again before Swap. Then Swap calls the function cancel, and Run unlocks turn.
 	gate, turn sync.Mutex
 	cancel     context.CancelFunc
-	// pending is the staged data to which the records of the cloud refer. It is nil when all
-	// files of the staged data are in place. A goroutine that sets pending holds gate and turn.
-	// A goroutine that clears pending holds turn.
+	// pending is the staged data to which the records of the cloud refer. It is nil when all files
+	// of the staged data are at their final paths. A goroutine that sets pending holds gate and
+	// turn. A goroutine that clears pending holds turn.
 	pending atomic.Pointer[cloudsim.StagedData]
 }
 
@@ -134,9 +134,9 @@ func dataIn(path string) (n int64, err error) {
 	return n, nil
 }
 
-// Stage prepares the data that Save wrote, so that Swap can put it in place. If r is nil, there
-// is no such data: Swap will keep the present files of the disks and snapshots in ids, and delete
-// all other files. Stage returns Invalid if the data is damaged.
+// Stage prepares the data that Save wrote, so that Swap can move it to the final paths. If r is
+// nil, there is no such data: Swap will keep the present files of the disks and snapshots in ids,
+// and delete all other files. Stage returns Invalid if the data is damaged.
 func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s cloudsim.StagedData, err error) {
 	dir, err := f.scratch()
 	if err != nil {

@@ -29,8 +29,8 @@ type job struct {
 func newJobs() *jobs { return &jobs{turns: make(chan struct{}, atOnce), all: map[string]*job{}} }
 
 // start begins a job that calls the function in the parameter named do. The job ends when this
-// function returns nil, when stop is called, or when ctx ends. After each error, the job waits
-// for retryEvery. If a job of this name exists, start does nothing.
+// function returns nil, when stop is called, or when ctx ends. After each error, the job waits for
+// retryEvery. If a job with the given name exists, start does nothing.
 func (j *jobs) start(ctx context.Context, name string, do func(context.Context) error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -52,7 +52,7 @@ func (j *jobs) start(ctx context.Context, name string, do func(context.Context) 
 	})
 }
 
-// stop cancels the job of this name, if there is one, and waits for its end.
+// stop cancels the job of the given name, if there is one, and waits for its end.
 func (j *jobs) stop(name string) {
 	j.mu.Lock()
 	own := j.all[name]
