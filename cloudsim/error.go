@@ -46,8 +46,8 @@ func (k *Kind) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// ParseKind returns the kind with this name. It returns Internal and false for
-// an unknown name.
+// ParseKind returns the kind with the given name. It returns Internal and false
+// for an unknown name.
 func ParseKind(name string) (Kind, bool) {
 	i := slices.Index(kindNames[:], name)
 	return Kind(max(i, 0)), i >= 0

@@ -216,8 +216,8 @@ func (h HealthCheck) WithDefaults(listeners []Listener) HealthCheck {
 	return h
 }
 
-// Expects reports whether an answer with this HTTP status means that the target
-// is healthy.
+// Expects reports whether an answer with the given HTTP status means that the
+// target is healthy.
 func (h HealthCheck) Expects(status int) bool {
 	codes, _ := parseCodes(h.ExpectedCodes)
 	for _, c := range codes {

@@ -221,7 +221,8 @@ func merged(have, want any) any {
 	return all
 }
 
-// named returns the resource with this name in the form of the API, or nil if it does not exist.
+// named returns the resource with the given name in the form of the API, or nil if it does not
+// exist.
 func named(ctx context.Context, cl *client.Client, path, name string) (map[string]any, error) {
 	raw, err := cl.Do(ctx, "GET", path+"?name="+url.QueryEscape(name), nil)
 	if err != nil {

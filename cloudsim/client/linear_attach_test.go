@@ -156,8 +156,8 @@ func plugModel() porcupine.Model {
 	return m.ToModel()
 }
 
-// plugStep returns the possible states of a disk after a call with this answer. It returns nil if
-// the answer is impossible.
+// plugStep returns the possible states of a disk after a call with the given answer. It returns nil
+// if the answer is impossible.
 func plugStep(who string, in plug, out plugged) []any {
 	me := string(in.instance) + " "
 	has, next := strings.Contains(who, me), who

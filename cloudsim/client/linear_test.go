@@ -228,8 +228,8 @@ func registerModel() porcupine.Model {
 	return m.ToModel()
 }
 
-// step returns the possible states after a call with this answer. It returns an empty list if the
-// answer is impossible.
+// step returns the possible states after a call with the given answer. It returns an empty list if
+// the answer is impossible.
 func step(b register, in input, out output) []register {
 	if out.err == cloudsim.Unavailable {
 		return append(lost(b, in), b)

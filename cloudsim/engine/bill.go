@@ -145,7 +145,7 @@ func (l *ledger) entries() []cloudsim.AuditEntry {
 	return slices.Concat(l.ring[oldest:], l.ring[:oldest])
 }
 
-// ofRequest returns the entries in memory with this request id, oldest first.
+// ofRequest returns the entries in memory with the given request id, oldest first.
 func (l *ledger) ofRequest(id string) (all []cloudsim.AuditEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -59,9 +59,9 @@ func sameRole(a, b cloudsim.Role) bool {
 	return a.Description == b.Description && slices.Equal(a.Permissions, b.Permissions) && a.Predefined == b.Predefined && sameLabels(a.Labels, b.Labels)
 }
 
-// findRole returns the role with this name. If the role does not exist, findRole
-// returns Invalid instead of NotFound, because the name comes from a field of a
-// request.
+// findRole returns the role with the given name. If the role does not exist,
+// findRole returns Invalid instead of NotFound, because the name comes from a
+// field of a request.
 func findRole(tx *store.Tx, name cloudsim.RoleName) (cloudsim.Role, error) {
 	if r, ok := predefined[name]; ok {
 		return r, nil

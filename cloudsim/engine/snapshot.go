@@ -178,7 +178,7 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 }
 
 // The function free returns Conflict while the cloud makes a disk or a snapshot
-// from the resource with this id.
+// from the resource with the given id.
 func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string) error {
 	for d, err := range disks.Find(tx, byCopied, id, "") {
 		if err != nil {

@@ -43,10 +43,10 @@ func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err er
 	return w, err
 }
 
-// WhyRequest explains the effects of the request with this id. It fills the field
-// Calls of the result only if the caller may list the audit trail. WhyRequest
-// returns NotFound if neither the audit trail in memory nor the journal contains
-// the request.
+// WhyRequest explains the effects of the request with the given id. It fills
+// the field Calls of the result only if the caller may list the audit trail.
+// WhyRequest returns NotFound if neither the audit trail in memory nor the
+// journal contains the request.
 func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err error) {
 	call, err := callOf(ctx)
 	if err != nil {

@@ -113,8 +113,8 @@ func (f *files) own(name string, r cloudsim.Repository, records func() (map[stri
 	return f.write(f.repo(name, "owner"), []byte(id))
 }
 
-// owner returns the identity of the record to which the folder with this name
-// belongs. It returns "" if the folder has no owner.
+// owner returns the identity of the record to which the folder with the given
+// name belongs. It returns "" if the folder has no owner.
 func (f *files) owner(name string) (id string, err error) {
 	raw, err := os.ReadFile(f.repo(name, "owner"))
 	return string(raw), missing(err, nil)

@@ -42,7 +42,7 @@ func small(t *testing.T, reserve int64) (c *conformance, free func() int64) {
 	}
 }
 
-// fill writes a file of this size to the registry's disk.
+// fill writes a file of the given size to the registry's disk.
 func (w *world) fill(t *testing.T, bytes int64) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(w.dir, "filler"), make([]byte, bytes), 0o600); err != nil {

@@ -194,7 +194,7 @@ func (r *Reader) EndSection(more bool) error {
 	return nil
 }
 
-// bytes reads a length, and then this number of bytes. It returns an error if the length exceeds
+// The method bytes reads a length n, and then n bytes. It returns an error if the length exceeds
 // the limit. The caller owns the result.
 func (r *Reader) bytes(most uint64) ([]byte, error) {
 	n, err := binary.ReadUvarint(r.in)

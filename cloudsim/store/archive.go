@@ -112,7 +112,7 @@ func putBatch(tx *bolt.Tx, r *statefile.Reader) (more bool, err error) {
 	return true, nil
 }
 
-// The function known reports whether a store may have a bucket with this name.
+// The function known reports whether a store may have a bucket with the given name.
 func known(name string) bool {
 	switch name {
 	case string(bucketMeta), string(bucketJournal), string(bucketDue), string(bucketUsage):

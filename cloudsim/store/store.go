@@ -345,9 +345,9 @@ func diskFull(err error) bool {
 	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))
 }
 
-// fail stops all commits because the commit of the transaction with this id failed. If bbolt shows
-// the transaction to readers, fail also stops all reads. Readers must not see this transaction,
-// because its caller got an error, and a power cut may remove the transaction.
+// fail stops all commits because the commit of the transaction with the given id failed. If bbolt
+// shows the transaction to readers, fail also stops all reads. Readers must not see this
+// transaction, because its caller got an error, and a power cut may remove the transaction.
 func (s *Store) fail(id int, cause error) error {
 	f := &failure{
 		err:     fmt.Errorf("a commit failed, so the store is read-only: check the disk, then restart the cloud: %w", cause),

@@ -79,7 +79,7 @@ func (t Table[T]) NextID(tx *Tx) (string, error) {
 	return t.Prefix + "-" + "000000"[min(len(hex), 6):] + hex, err
 }
 
-// Get returns the resource with this id, or NotFound.
+// Get returns the resource with the given id, or NotFound.
 func (t Table[T]) Get(tx *Tx, id string) (v T, err error) {
 	var raw []byte
 	if b := tx.read(t.bucket()); b != nil {
@@ -94,13 +94,13 @@ func (t Table[T]) Get(tx *Tx, id string) (v T, err error) {
 	return v, nil
 }
 
-// Has reports whether a resource with this id exists.
+// Has reports whether a resource with the given id exists.
 func (t Table[T]) Has(tx *Tx, id string) bool {
 	b := tx.read(t.bucket())
 	return b != nil && b.Get([]byte(id)) != nil
 }
 
-// Named returns the resource of a project with this name, or NotFound.
+// Named returns the resource of a project with the given name, or NotFound.
 func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, err error) {
 	for id := range t.ids(tx, byName, string(project)+"\x00"+name, "") {
 		return t.Get(tx, id)

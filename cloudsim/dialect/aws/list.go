@@ -62,7 +62,7 @@ func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T,
 	}
 }
 
-// byIDs reads the resources with these ids. If one of the resources does not exist in the
+// byIDs reads the resources with the given ids. If one of the resources does not exist in the
 // region, byIDs returns k.notFound.
 func byIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bool) (found []T, err error) {
 	seen := map[I]bool{}
