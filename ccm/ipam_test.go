@@ -25,8 +25,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// allocating runs an allocator for these nodes. If the parameter routes is not
-// empty, it is a cluster name, and the allocator also creates routes.
+// allocating runs an allocator for the given nodes. If the parameter routes is
+// not empty, it is a cluster name, and the allocator also creates routes.
 func (r *rig) allocating(t *testing.T, clusterCIDR, routes string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()

@@ -116,7 +116,8 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	return err
 }
 
-// reserved reports whether only Kubernetes itself may set a label with this key.
+// reserved reports whether only Kubernetes itself may set a label with the
+// given key.
 func reserved(key string) bool {
 	prefix, _, ok := strings.Cut(key, "/")
 	return ok && (prefix == "kubernetes.io" || prefix == "k8s.io" || strings.HasSuffix(prefix, ".kubernetes.io") || strings.HasSuffix(prefix, ".k8s.io"))

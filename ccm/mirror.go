@@ -196,8 +196,8 @@ func applyTo[ID ~string, T cloudsim.Resource](m *mirror, s *mirrored[ID, T], e c
 	return v, nil
 }
 
-// instance returns the instance with this id. The result is false if the mirror
-// does not have the instance or is not fresh.
+// instance returns the instance with the given id. The result is false if the
+// mirror does not have the instance or is not fresh.
 func (m *mirror) instance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -205,10 +205,10 @@ func (m *mirror) instance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 	return i, ok && m.fresh()
 }
 
-// instanceNamed returns the instance with this name. The result is false if the
-// mirror is not fresh, or if it does not have exactly one instance with this
-// name. Names are unique in a project, but with the token of an admin the
-// mirror contains several projects.
+// instanceNamed returns the instance with the given name. The result is false
+// if the mirror is not fresh, or if it does not have exactly one instance with
+// the given name. Names are unique in a project, but with the token of an admin
+// the mirror contains several projects.
 func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -216,8 +216,8 @@ func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	return i, ok && m.fresh()
 }
 
-// balancerNamed returns the load balancer with this name. See instanceNamed for
-// the result false.
+// balancerNamed returns the load balancer with the given name. See
+// instanceNamed for the result false.
 func (m *mirror) balancerNamed(name string) (cloudsim.LoadBalancer, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

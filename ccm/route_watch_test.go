@@ -81,8 +81,8 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 	})
 }
 
-// routing runs upstream's route controller for these nodes until the test ends.
-// The argument ranges is the value of --cluster-cidr.
+// routing runs upstream's route controller for the given nodes until the test
+// ends. The argument ranges is the value of --cluster-cidr.
 func (r *rig) routing(t *testing.T, resync time.Duration, ranges string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
