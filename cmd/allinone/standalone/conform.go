@@ -17,9 +17,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/conformcli"
 )
 
-// Conform runs the program cloudconform with these environment variables, streams and arguments, and
-// returns its exit code. The first signal interrupts the command, and the second signal ends the
-// process.
+// Conform runs the program cloudconform with the given environment variables, streams and
+// arguments, and returns its exit code. The first signal interrupts the command, and the second
+// signal ends the process.
 func Conform(getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

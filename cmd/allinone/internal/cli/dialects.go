@@ -25,7 +25,7 @@ func DialectNames() []string {
 	return all
 }
 
-// FindDialect returns the dialect with this name.
+// FindDialect returns the dialect with the given name.
 func FindDialect(name string) (dialect.Dialect, error) {
 	for _, d := range Dialects() {
 		if d.Name == name {

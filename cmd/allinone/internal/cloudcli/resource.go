@@ -64,8 +64,8 @@ func (k kind[T, ID]) mayBeID(s string) bool {
 // maxHints is the largest number of existing names in an error.
 const maxHints = 10
 
-// resolve returns the resource with this id. If no such resource exists, resolve returns the
-// resource with this name.
+// The method resolve returns the resource with the given id. If no resource has this id, it returns
+// the resource with this text as its name.
 func (k kind[T, ID]) resolve(ctx context.Context, cl *client.Client, nameOrID string) (T, error) {
 	var none T
 	if nameOrID == "" {
@@ -109,7 +109,7 @@ func (k kind[T, ID]) hints(ts []T, word func(T) string) string {
 	return strings.Join(words, ", ")
 }
 
-// resolveAll returns the resources with these names or ids. The result contains each resource
+// resolveAll returns the resources with the given names or ids. The result contains each resource
 // only once. The error contains an error for each resource that does not exist.
 func (k kind[T, ID]) resolveAll(ctx context.Context, cl *client.Client, namesOrIDs []string) ([]T, error) {
 	var found []T
