@@ -58,7 +58,7 @@ func needs(all ...func(Capabilities) string) func(Capabilities) string {
 	}
 }
 
-// claim returns the requirement that the driver claims the capability with this name.
+// claim returns the requirement that the driver claims the capability with the given name.
 func claim(name string, claimed func(Capabilities) bool) func(Capabilities) string {
 	return func(c Capabilities) string {
 		if claimed(c) {

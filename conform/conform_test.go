@@ -50,8 +50,8 @@ func startCluster(t *testing.T) (admin *rest.Config, kubeconfig string) {
 	return server.Admin, kubeconfig
 }
 
-// The function run runs the checks with the IDs that match focus, for a fake CCM with this bug. The
-// parameter timeout is Config.Timeout.
+// The function run runs the checks with the IDs that match focus, for a fake CCM with the given
+// bug. The parameter timeout is Config.Timeout.
 func run(t *testing.T, admin *rest.Config, bug fake.Bug, focus string, timeout time.Duration) conform.Report {
 	t.Helper()
 	cloud := fake.NewCloud()

@@ -49,7 +49,7 @@ func (e *env) routed(ctx context.Context, n int) (Machine, Route, error) {
 	return m, r, err
 }
 
-// routes returns the routes with this destination.
+// routes returns the routes with the given destination.
 func (e *env) routes(ctx context.Context, cidr string) ([]Route, error) {
 	all, err := e.driver.ListRoutes(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ func (e *env) routes(ctx context.Context, cidr string) ([]Route, error) {
 	return slices.DeleteFunc(all, func(r Route) bool { return r.CIDR != cidr }), nil
 }
 
-// routeTo waits until the only route with this destination leads to the machine.
+// routeTo waits until the only route with the given destination leads to the machine.
 func (e *env) routeTo(ctx context.Context, cidr, machine string) (r Route, err error) {
 	err = e.eventually(ctx, "route to "+cidr, func(ctx context.Context) error {
 		found, err := e.routes(ctx, cidr)

@@ -108,7 +108,7 @@ func (d *Driver) ListMachines(ctx context.Context) ([]conform.Machine, error) {
 	return machines, err
 }
 
-// instance returns the instance with this name.
+// instance returns the instance with the given name.
 func (d *Driver) instance(ctx context.Context, name string) (cloudsim.Instance, error) {
 	all, err := d.Cloud.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *Driver) GetMachine(ctx context.Context, name string) (conform.Machine, 
 	return d.machine(i), err
 }
 
-// change calls verb with the instance of this name, and waits for the end of the operation.
+// change calls verb with the instance of the given name, and waits for the end of the operation.
 func (d *Driver) change(ctx context.Context, name string, verb func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) error {
 	i, err := d.instance(ctx, name)
 	if err != nil {

@@ -244,7 +244,7 @@ func (c *Cloud) emptyList() bool {
 	return c.fault.Kind == conform.FaultEmptyList
 }
 
-// loadBalancer returns the load balancer with this name. It is a call of the CCM.
+// loadBalancer returns the load balancer with the given name. It is a call of the CCM.
 func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadBalancer, found bool, err error) {
 	err = c.call(ctx, "loadBalancers.get", false, func() error {
 		c.mu.Lock()
@@ -255,9 +255,9 @@ func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadB
 	return lb, found, err
 }
 
-// putLoadBalancer creates the load balancer with this name. If lb has an ID, putLoadBalancer replaces
-// the existing load balancer. In the addresses of a new load balancer, it replaces * by a number. It
-// is a call of the CCM.
+// putLoadBalancer creates the load balancer with the given name. If lb has an ID, putLoadBalancer
+// replaces the existing load balancer. In the addresses of a new load balancer, it replaces * by a
+// number. It is a call of the CCM.
 func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.LoadBalancer) (conform.LoadBalancer, error) {
 	err := c.call(ctx, "loadBalancers.put", true, func() error {
 		c.mu.Lock()
@@ -279,7 +279,7 @@ func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.Loa
 	return lb, err
 }
 
-// removeLoadBalancer deletes the load balancer with this name. It is a call of the CCM.
+// removeLoadBalancer deletes the load balancer with the given name. It is a call of the CCM.
 func (c *Cloud) removeLoadBalancer(ctx context.Context, name string) error {
 	return c.call(ctx, "loadBalancers.delete", true, func() error {
 		c.mu.Lock()

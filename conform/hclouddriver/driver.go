@@ -52,8 +52,8 @@ func (d *Driver) network(ctx context.Context) (*hcloud.Network, error) {
 	return n, err
 }
 
-// serverType returns the server type with this name. If name is "", it returns the first type that is
-// not deprecated.
+// serverType returns the server type with the given name. If name is "", it returns the first type
+// that is not deprecated.
 func (d *Driver) serverType(ctx context.Context, name string) (*hcloud.ServerType, error) {
 	all, err := d.Client.ServerType.All(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *Driver) machine(s *hcloud.Server) conform.Machine {
 	return m
 }
 
-// server returns the server with this name.
+// server returns the server with the given name.
 func (d *Driver) server(ctx context.Context, name string) (*hcloud.Server, error) {
 	s, _, err := d.Client.Server.GetByName(ctx, name)
 	if err == nil && s == nil {
@@ -157,7 +157,7 @@ func (d *Driver) GetMachine(ctx context.Context, name string) (conform.Machine, 
 	return d.machine(s), nil
 }
 
-// change calls verb with the server of this name, and waits for the end of the action.
+// change calls verb with the server of the given name, and waits for the end of the action.
 func (d *Driver) change(ctx context.Context, name string, verb func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response, error)) error {
 	s, err := d.server(ctx, name)
 	if err != nil {
