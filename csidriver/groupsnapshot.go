@@ -123,8 +123,8 @@ func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.G
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
-// named returns the group with this id. It returns an error if a snapshot in
-// members is not in the group.
+// named returns the group with the given id. It returns an error if a snapshot
+// in members is not in the group.
 func (g *groupController) named(ctx context.Context, id string, members []string) (group cloudsim.SnapshotGroup, err error) {
 	if err := required("group_snapshot_id", id); err != nil {
 		return group, err

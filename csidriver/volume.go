@@ -224,7 +224,7 @@ func (c *controller) same(ctx context.Context, o order, differs error) (d clouds
 }
 
 // deletingOr returns ABORTED if err is a conflict and the cloud is still
-// deleting the disk with this name. Otherwise it returns err.
+// deleting the disk with the given name. Otherwise it returns err.
 func (c *controller) deletingOr(ctx context.Context, name string, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err

@@ -92,10 +92,10 @@ type PKI struct {
 	Servers []net.IP // addresses, besides loopback, of the servers that machines call
 }
 
-// CertFile returns the path of the certificate with this name.
+// CertFile returns the path of the certificate with the given name.
 func (p PKI) CertFile(name string) string { return filepath.Join(p.Dir, name+".crt") }
 
-// KeyFile returns the path of the key with this name.
+// KeyFile returns the path of the key with the given name.
 func (p PKI) KeyFile(name string) string { return filepath.Join(p.Dir, name+".key") }
 
 // Ensure makes the keys and certificates that are missing, damaged, about to expire, or

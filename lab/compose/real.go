@@ -84,7 +84,7 @@ func CloudFlags(nodes lab.Nodes) map[string]string {
 	return flags
 }
 
-// hostAt returns the host's address in the VPC with this port.
+// hostAt returns the host's address in the VPC, with the given port.
 func hostAt(port int) string {
 	return net.JoinHostPort(vpc().Host.String(), strconv.Itoa(port))
 }
@@ -149,8 +149,8 @@ func (c Dir) Route(ctx context.Context, log *slog.Logger, noInternet bool) error
 	})
 }
 
-// Machines runs the hypervisor of real machines for the instances in these zones until
-// ctx ends. No zones means all zones.
+// Machines runs the hypervisor of real machines for the instances in the given zones until ctx
+// ends. No zones means all zones.
 func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p Pulls) error {
 	if err := c.openReal("machines"); err != nil {
 		return err

@@ -104,7 +104,7 @@ func Read(pages fs.FS) ([]Lab, error) {
 	return labs, errors.Join(errs...)
 }
 
-// Find returns the lab with this id or number, with or without leading zeros.
+// Find returns the lab with the given id or number, with or without leading zeros.
 func Find(labs []Lab, name string) (Lab, error) {
 	var ids []string
 	for _, l := range labs {

@@ -268,7 +268,7 @@ func (b *bench) do(verb func(context.Context, cloudsim.InstanceID) (cloudsim.Ins
 	}
 }
 
-// node waits until the function ok accepts the Node with this name, and returns the Node.
+// node waits until the function ok accepts the Node with the given name, and returns the Node.
 func (b *bench) node(name, what string, ok func(*corev1.Node) bool) *corev1.Node {
 	b.Helper()
 	var n *corev1.Node

@@ -43,8 +43,8 @@ func newFleet(log *slog.Logger, cloud *client.Client) *fleet {
 	return &fleet{OutageLogger: informer.OutageLogger{Log: log}, cloud: cloud, listed: make(chan struct{}), byName: map[string]*machine{}, dark: map[string]bool{}}
 }
 
-// get returns the machine with this name. If no machine has this name, the result is the
-// zero value, which represents a machine that is off.
+// get returns the machine with the given name. If no machine has this name, the result is the zero
+// value, which represents a machine that is off.
 func (f *fleet) get(name string) machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()

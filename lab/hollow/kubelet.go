@@ -92,7 +92,7 @@ func (k *kubelets) serverVersion(ctx context.Context) (string, error) {
 	return v.GitVersion, err
 }
 
-// sync updates the Node with this name to the state of its machine.
+// sync updates the Node with the given name to the state of its machine.
 func (k *kubelets) sync(ctx context.Context, name string) error {
 	m := k.fleet.get(name)
 	n, err := k.nodes.Get(name)

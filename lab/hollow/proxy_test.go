@@ -128,7 +128,7 @@ func (b *bench) spread(url string, n int) map[any]int {
 	return pods
 }
 
-// reaches waits until exactly these pods answer, each equally often.
+// reaches waits until exactly the given pods answer, each equally often.
 func (b *bench) reaches(url string, pods ...any) {
 	b.Helper()
 	want := map[any]int{}
@@ -244,7 +244,7 @@ func TestLocalTraffic(t *testing.T) {
 	b.health(url(two, check, "/healthz"), http.StatusOK, "1")
 }
 
-// health waits until a health endpoint answers with this code and weight.
+// health waits until a health endpoint answers with the given code and weight.
 func (b *bench) health(url string, code int, weight string) {
 	b.Helper()
 	b.await(fmt.Sprintf("%s says %d", url, code), func() error {

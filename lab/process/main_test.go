@@ -138,7 +138,7 @@ func testSupervise(args []string) error {
 	return errors.Join(s.run(ctx, units), d.close())
 }
 
-// testProgram returns the program of this name in testPrograms.
+// testProgram returns the program of the given name in testPrograms.
 func testProgram(name string) program {
 	self, err := os.Executable()
 	if err != nil {

@@ -67,7 +67,7 @@ func (b *deviceBench) machine(id cloudsim.InstanceID) *devices {
 	return m.devices
 }
 
-// attach stores in the hypervisor that disk-000001 is attached to these instances only. It
+// attach stores in the hypervisor that disk-000001 is attached to the given instances only. It
 // creates the disk's file if the file does not exist.
 func (b *deviceBench) attach(to ...cloudsim.Attachment) {
 	b.t.Helper()

@@ -231,7 +231,7 @@ func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, gone bool)
 	k.set(i, gone)
 }
 
-// notifyDisks tells the machines of these instances that their disks have changed. Without
+// notifyDisks tells the machines of the given instances that their disks have changed. Without
 // instances it tells all machines.
 func (h *hypervisor) notifyDisks(of ...cloudsim.InstanceID) {
 	h.mu.Lock()

@@ -43,7 +43,7 @@ func FindInternet() (Internet, error) {
 // On reports whether machines reach networks outside the host.
 func (i Internet) On() bool { return i.IPv4 || i.IPv6 }
 
-// defaultLinks returns the indexes of the links with a default route of this protocol.
+// defaultLinks returns the indexes of the links with a default route of the given protocol.
 func defaultLinks(family int) (links []int, err error) {
 	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 	if err != nil {

@@ -69,7 +69,7 @@ func detachDisks(name string, machines []int, runs func(instance string) bool) e
 	return err
 }
 
-// isDiskOf reports whether a loop device belongs to the hypervisor with this name.
+// isDiskOf reports whether a loop device belongs to the hypervisor with the given name.
 func isDiskOf(name string, l loop.Status) bool {
 	return strings.HasPrefix(l.Name, disksDir(name)+"/")
 }

@@ -26,7 +26,7 @@ type way struct {
 
 var wires = []way{{"tls", true, true}, {"streams", true, false}, {"plain", false, false}}
 
-// bench returns a bench for this protocol.
+// bench returns a bench for the given protocol.
 func (w way) bench(t testing.TB, change ...func(*server.Config)) *bench {
 	t.Helper()
 	if !w.tls {
