@@ -26,7 +26,8 @@ type conformed struct {
 	admin, token string // files with the tokens of the driver and of the CCM
 }
 
-// newConformed starts a cloud with this profile, and creates the service account ccm with this role.
+// newConformed starts a cloud with the given profile, and creates the service account ccm with the
+// given role.
 func newConformed(t *testing.T, profile, role string) *conformed {
 	t.Helper()
 	c := &conformed{labRun: newLab(t)}
@@ -59,8 +60,8 @@ func newConformed(t *testing.T, profile, role string) *conformed {
 	return c
 }
 
-// The method run runs the checks with these environment variables, and returns the results and the
-// error of the command.
+// The method run runs the checks with the given environment variables, and returns the results and
+// the error of the command.
 func (c *conformed) run(t *testing.T, env []string, args ...string) ([]conform.Result, error) {
 	t.Helper()
 	report := filepath.Join(c.dir, "report")
