@@ -87,7 +87,7 @@ func target(from, link string) (file, anchor string) {
 	return filepath.Join(filepath.Dir(from), file), anchor
 }
 
-// broken returns the reason why a link is broken. It returns "" for a working link and
+// The function broken returns the reason why a link is broken. It returns "" for a working link and
 // for a link to the web, which it does not check.
 func broken(docs map[string]document, from, link string) string {
 	if strings.Contains(link, "://") {
