@@ -36,7 +36,7 @@ func healthCheckOf(l cloudsim.LoadBalancer) healthCheck {
 	return out
 }
 
-var healthTargetRE = regexp.MustCompile(`^(?:(TCP|SSL):([0-9]{1,5})|(HTTPS?):([0-9]{1,5})(/.{0,1023}))$`)
+var healthTargetRE = regexp.MustCompile(`^(?:(TCP|SSL):([0-9]{1,5})|(HTTPS?):([0-9]{1,5})(/.*))$`)
 
 // healthTarget returns the protocol, the port and the path of the parameter HealthCheck.Target.
 func (q *query) healthTarget() (h cloudsim.HealthCheck) {
@@ -53,8 +53,8 @@ func (q *query) healthTarget() (h cloudsim.HealthCheck) {
 	}
 	h.Protocol, h.Path = cloudsim.HealthProtocol(strings.ToLower(m[1]+m[3])), m[5]
 	h.Port, _ = strconv.Atoi(m[2] + m[4]) // only digits
-	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && err != nil || h.Port < 1 || h.Port > 65535 {
-		q.fail(invalid(name, v, "a port from 1 to 65535, and a valid path for HTTP and HTTPS"))
+	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && err != nil || len(h.Path) > 1024 || h.Port < 1 || h.Port > 65535 {
+		q.fail(invalid(name, v, "a port from 1 to 65535, and a valid path of at most 1024 bytes for HTTP and HTTPS"))
 	}
 	return h
 }
