@@ -1,5 +1,6 @@
 // Package nameserver is a name server for the machines of a lab. It forwards each query to the
-// resolvers of the host and returns their answer. It has no cache and no records of its own.
+// resolvers of the host and returns their answer. It has no cache and no records of its own. It
+// answers only queries in Domain itself.
 package nameserver
 
 import (
@@ -8,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/miekg/dns"
@@ -23,6 +26,11 @@ const (
 	askTimeout     = 2 * time.Second // time limit for the answer of one resolver
 	idleTimeout    = 8 * time.Second // time limit for the next query of a TCP connection
 )
+
+// Domain is the domain of the host names that the dialect for AWS gives to load balancers. Such a
+// name contains an IPv4 address. For example, the name shop-1.127-65-0-1.elb.internal has the
+// address 127.65.0.1.
+const Domain = "elb.internal."
 
 // Server forwards queries to the resolvers in a file with the format of resolv.conf(5).
 type Server struct {
@@ -68,6 +76,9 @@ func (s Server) Run(ctx context.Context) error {
 // answer returns the answer to a query. If no resolver answers, or if too many queries wait
 // for an answer, it returns SERVFAIL.
 func (s Server) answer(ctx context.Context, slots chan struct{}, network string, query *dns.Msg) *dns.Msg {
+	if answer := fromName(query); answer != nil {
+		return answer
+	}
 	select {
 	case slots <- struct{}{}:
 		defer func() { <-slots }()
@@ -79,6 +90,28 @@ func (s Server) answer(ctx context.Context, slots chan struct{}, network string,
 	default:
 	}
 	return new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
+}
+
+// fromName returns the answer to a query in Domain, or nil for other queries. The address is in
+// the label before Domain. A name without an address does not exist.
+func fromName(query *dns.Msg) *dns.Msg {
+	if len(query.Question) != 1 {
+		return nil
+	}
+	q := query.Question[0]
+	name, ok := strings.CutSuffix(strings.ToLower(q.Name), "."+Domain)
+	if !ok {
+		return nil
+	}
+	ip, err := netip.ParseAddr(strings.ReplaceAll(name[strings.LastIndex(name, ".")+1:], "-", "."))
+	if err != nil || !ip.Is4() {
+		return new(dns.Msg).SetRcode(query, dns.RcodeNameError)
+	}
+	answer := new(dns.Msg).SetReply(query)
+	if q.Qtype == dns.TypeA {
+		answer.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: ip.AsSlice()}}
+	}
+	return answer
 }
 
 // ask sends a query to one resolver after another until a resolver answers. It uses the

@@ -168,3 +168,38 @@ func TestQueryLimit(t *testing.T) {
 		}
 	}
 }
+
+// TestLoadBalancers proves that the server answers queries for the host names of load balancers
+// without a resolver.
+func TestLoadBalancers(t *testing.T) {
+	server, _ := newServer(t, "")
+	for _, tc := range []struct {
+		name  string
+		kind  uint16
+		rcode int
+		want  string
+	}{
+		{"shop-1.127-65-0-1.elb.internal.", dns.TypeA, dns.RcodeSuccess, "127.65.0.1"},
+		{"internal-Shop-1.10-0-0-9.ELB.internal.", dns.TypeA, dns.RcodeSuccess, "10.0.0.9"},
+		{"10-0-0-9.elb.internal.", dns.TypeA, dns.RcodeSuccess, "10.0.0.9"},
+		{"shop-1.127-65-0-1.elb.internal.", dns.TypeAAAA, dns.RcodeSuccess, ""},
+		{"shop-1.127-65-0-256.elb.internal.", dns.TypeA, dns.RcodeNameError, ""},
+		{"127-65-0-1.shop-1.elb.internal.", dns.TypeA, dns.RcodeNameError, ""},
+		{"elb.internal.", dns.TypeA, dns.RcodeServerFailure, ""}, // no name of a load balancer, and there is no resolver
+		{"127-65-0-1.belb.internal.", dns.TypeA, dns.RcodeServerFailure, ""},
+	} {
+		for _, network := range []string{"udp", "tcp"} {
+			a, _, err := (&dns.Client{Net: network, Timeout: 10 * time.Second}).Exchange(new(dns.Msg).SetQuestion(tc.name, tc.kind), server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if len(a.Answer) == 1 {
+				got = a.Answer[0].(*dns.A).A.String()
+			}
+			if a.Rcode != tc.rcode || got != tc.want || len(a.Answer) > 1 {
+				t.Errorf("%s %s over %s: got %s with answer %q, want %s with %q", dns.TypeToString[tc.kind], tc.name, network, dns.RcodeToString[a.Rcode], got, dns.RcodeToString[tc.rcode], tc.want)
+			}
+		}
+	}
+}
