@@ -11,6 +11,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -41,7 +42,8 @@ func newDriver(process *conform.Command, endpoint string, timeout time.Duration)
 	var err error
 	d.conn, err = grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"), // as csi-sanity: some servers refuse the path of a socket
-		grpc.WithContextDialer(d.dial), grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: timeout}),
+		grpc.WithContextDialer(d.dial),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: reconnect, Multiplier: 2, MaxDelay: 10 * reconnect}, MinConnectTimeout: timeout}),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	return d, err
 }

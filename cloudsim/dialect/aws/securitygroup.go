@@ -349,13 +349,13 @@ func storeGroup(q *query, g group, labels map[string]string) (group, error) {
 		return g, err
 	}
 	var r cloudsim.Record
-	if g.Record.ID == "" {
+	if g.ID == "" {
 		r, err = q.Cloud.CreateRecord(q.Context(), cloudsim.CreateRecord{Kind: groupRecords, Name: recordName(g.Network, g.Name), Labels: labels, Document: doc})
 		if errors.Is(err, cloudsim.Exists) && g.Name == defaultGroup {
 			return g, cloudsim.Errorf(cloudsim.Stale, "another caller has changed the default group")
 		}
 	} else {
-		r, err = q.Cloud.UpdateRecord(q.Context(), g.Record.ID, cloudsim.UpdateRecord{Labels: labels, Document: doc}, g.Revision)
+		r, err = q.Cloud.UpdateRecord(q.Context(), g.ID, cloudsim.UpdateRecord{Labels: labels, Document: doc}, g.Revision)
 	}
 	if err != nil {
 		return g, err
@@ -392,7 +392,7 @@ func deleteGroup(q *query) (any, error) {
 	if len(users) > 0 {
 		return nil, coded(http.StatusBadRequest, "DependencyViolation", "the load balancer "+dialect.OtherName(users[0].Meta)+" uses the security group "+id+": delete the load balancer first")
 	}
-	return &returnAnswer{Return: true}, q.Cloud.DeleteRecord(q.Context(), g.Record.ID, g.Revision)
+	return &returnAnswer{Return: true}, q.Cloud.DeleteRecord(q.Context(), g.ID, g.Revision)
 }
 
 // protocols contains the names of the protocols of rules, by the values of requests.
