@@ -80,6 +80,7 @@ func TestBadRequests(t *testing.T) {
 		"no token":                     {"GET", "/v1/servers", "", "", 401, "unauthorized", ""},
 		"wrong token":                  {"GET", "/v1/servers", strings.Repeat("x", 64), "", 401, "unauthorized", ""},
 		"wrong token of a fixed list":  {"GET", "/v1/load_balancer_types", strings.Repeat("x", 64), "", 401, "unauthorized", ""},
+		"wrong token of an empty list": {"GET", "/v1/certificates", strings.Repeat("x", 64), "", 401, "unauthorized", ""},
 		"unsupported call":             {"GET", "/v1/storage_boxes", good, "", 501, "unsupported_error", ""},
 		"unsupported method":           {"DELETE", "/v1/locations/1", good, "", 501, "unsupported_error", ""},
 		"path outside of the API":      {"GET", "/", good, "", 501, "unsupported_error", ""},

@@ -34,7 +34,7 @@ func protectionCalls(t *testing.T, w *world) {
 			func() error { _, _, err := w.Server.Update(ctx, s, sdk.ServerUpdateOpts{Labels: labels}); return err },
 			func() (bool, error) {
 				got, _, err := w.Server.GetByID(ctx, s.ID)
-				return err == nil && got.Protection.Delete && got.Protection.Rebuild, err
+				return err == nil && got != nil && got.Protection.Delete && got.Protection.Rebuild, err
 			},
 			func() error { _, _, err := w.Server.DeleteWithResult(ctx, s); return err },
 		},
@@ -45,7 +45,7 @@ func protectionCalls(t *testing.T, w *world) {
 			func() error { _, _, err := w.Volume.Update(ctx, v, sdk.VolumeUpdateOpts{Labels: labels}); return err },
 			func() (bool, error) {
 				got, _, err := w.Volume.GetByID(ctx, v.ID)
-				return err == nil && got.Protection.Delete, err
+				return err == nil && got != nil && got.Protection.Delete, err
 			},
 			func() error { _, err := w.Volume.Delete(ctx, v); return err },
 		},
@@ -56,7 +56,7 @@ func protectionCalls(t *testing.T, w *world) {
 			func() error { _, _, err := w.Network.Update(ctx, n, sdk.NetworkUpdateOpts{Labels: labels}); return err },
 			func() (bool, error) {
 				got, _, err := w.Network.GetByID(ctx, n.ID)
-				return err == nil && got.Protection.Delete, err
+				return err == nil && got != nil && got.Protection.Delete, err
 			},
 			func() error { _, err := w.Network.Delete(ctx, n); return err },
 		},
@@ -70,7 +70,7 @@ func protectionCalls(t *testing.T, w *world) {
 			},
 			func() (bool, error) {
 				got, _, err := w.LoadBalancer.GetByID(ctx, l.ID)
-				return err == nil && got.Protection.Delete, err
+				return err == nil && got != nil && got.Protection.Delete, err
 			},
 			func() error { _, err := w.LoadBalancer.Delete(ctx, l); return err },
 		},
