@@ -54,6 +54,9 @@ func TestNoLibraryFlags(t *testing.T) {
 	})
 }
 
+// wordRE matches a word of a shell command. A text in single quotes belongs to one word.
+var wordRE = regexp.MustCompile(`('[^']*'|[^'\s])+`)
+
 // TestExamplesParse proves that the examples in the help contain only existing commands and
 // flags.
 func TestExamplesParse(t *testing.T) {
@@ -65,7 +68,7 @@ func TestExamplesParse(t *testing.T) {
 			line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
 			line, _, _ = strings.Cut(line, " | ")
 			line, _, _ = strings.Cut(line, " && ")
-			words := strings.Fields(strings.TrimSuffix(line, "&"))
+			words := wordRE.FindAllString(strings.TrimSuffix(line, "&"), -1)
 			if len(words) == 0 || words[0] != "allinone" {
 				continue
 			}
