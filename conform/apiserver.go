@@ -168,7 +168,7 @@ func kubeconfig(config *rest.Config, token string) ([]byte, error) {
 func (s *APIServer) Stop() error {
 	for i := len(s.programs) - 1; i >= 0; i-- {
 		_ = s.programs[i].Process.Kill() // a clean stop is not necessary, because Stop deletes the data
-		<-s.programs[i].ended //nolint:errcheck // a killed program always has an error
+		<-s.programs[i].ended            //nolint:errcheck // a killed program always has an error
 	}
 	return os.RemoveAll(s.dir)
 }
