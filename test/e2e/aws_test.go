@@ -45,6 +45,32 @@ func TestAWSCCM(t *testing.T) {
 		}
 	}
 
+	// A Service has a classic load balancer. Its host name contains the address.
+	h.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
+	h.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=8080")
+	h.kubectl("wait", "service", "web", "--for=jsonpath={.status.loadBalancer.ingress[0].hostname}", "--timeout=60s")
+	host := h.kubectl("get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[*].hostname}")
+	parts := regexp.MustCompile(`^[a-z0-9]+-[0-9]+\.([0-9]+-[0-9]+-[0-9]+-[0-9]+)\.elb\.amazonaws\.com$`).FindStringSubmatch(host)
+	if parts == nil {
+		t.Fatalf("the Service has the host name %q", host)
+	}
+	address := strings.ReplaceAll(parts[1], "-", ".")
+	h.answers("http://" + address + ":8080/")
+
+	// The source ranges of the Service are the rules of a security group. They exclude this machine.
+	h.kubectl("patch", "service", "web", "-p", `{"spec":{"loadBalancerSourceRanges":["192.0.2.0/24"]}}`)
+	h.until("the load balancer refuses clients outside the source ranges", func() string {
+		if _, err := page("http://"+address+":8080/", "service"); err == nil {
+			return "the Service answers"
+		}
+		return ""
+	})
+	h.kubectl("patch", "service", "web", "-p", `{"spec":{"loadBalancerSourceRanges":null}}`)
+	h.answers("http://" + address + ":8080/")
+	h.kubectl("delete", "service", "web")
+	h.until("the load balancer of the deleted Service is gone", func() string { return h.cloud("lb", "list", "-o", "name") })
+	h.until("the security group of the deleted Service is gone", func() string { return h.cloud("records", "list", "-o", "name") })
+
 	// A stopped instance has a taint, and a deleted instance has no Node.
 	h.cloud("instances", "stop", "node-1", "--wait")
 	h.untilPrints("a stopped instance's Node has the shutdown taint", "NoSchedule", "get", "node", "node-1", "-o", `jsonpath={.spec.taints[?(@.key=="node.cloudprovider.kubernetes.io/shutdown")].effect}`)

@@ -25,8 +25,8 @@ const (
 )
 
 // Domain is the domain of the host names of load balancers. A host name contains the address of
-// its load balancer, e.g. shop-1.127-65-0-1.elb.internal for the address 127.65.0.1.
-const Domain = "elb.internal"
+// its load balancer, e.g. shop-1.127-65-0-1.elb.amazonaws.com for the address 127.65.0.1.
+const Domain = "elb.amazonaws.com"
 
 const maxPageSize = 400 // of the list of load balancers
 

@@ -28,9 +28,9 @@ const (
 )
 
 // Domain is the domain of the host names that the dialect for AWS gives to load balancers. Such a
-// name contains an IPv4 address. For example, the name shop-1.127-65-0-1.elb.internal has the
+// name contains an IPv4 address. For example, the name shop-1.127-65-0-1.elb.amazonaws.com has the
 // address 127.65.0.1.
-const Domain = "elb.internal."
+const Domain = "elb.amazonaws.com."
 
 // Server forwards queries to the resolvers in a file with the format of resolv.conf(5).
 type Server struct {
@@ -92,8 +92,8 @@ func (s Server) answer(ctx context.Context, slots chan struct{}, network string,
 	return new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
 }
 
-// fromName returns the answer to a query in Domain, or nil for other queries. The address is in
-// the label before Domain. A name without an address does not exist.
+// fromName returns the answer to a query for a name with an address in the label before Domain. It
+// returns nil for all other queries, because real load balancers of AWS are in the same domain.
 func fromName(query *dns.Msg) *dns.Msg {
 	if len(query.Question) != 1 {
 		return nil
@@ -105,7 +105,7 @@ func fromName(query *dns.Msg) *dns.Msg {
 	}
 	ip, err := netip.ParseAddr(strings.ReplaceAll(name[strings.LastIndex(name, ".")+1:], "-", "."))
 	if err != nil || !ip.Is4() {
-		return new(dns.Msg).SetRcode(query, dns.RcodeNameError)
+		return nil
 	}
 	answer := new(dns.Msg).SetReply(query)
 	if q.Qtype == dns.TypeA {

@@ -59,7 +59,7 @@ func testLoadBalancer(t *testing.T, w *world) {
 	}
 	host := *must(w.elb.CreateLoadBalancer(ctx, create))(t).DNSName
 	l := w.own(t, "shop")
-	if want := "shop-1." + strings.ReplaceAll(l.IP, ".", "-") + ".elb.internal"; host != want {
+	if want := "shop-1." + strings.ReplaceAll(l.IP, ".", "-") + ".elb.amazonaws.com"; host != want {
 		t.Errorf("host name: got %q, want %q", host, want)
 	}
 	if again := *must(w.elb.CreateLoadBalancer(ctx, create))(t).DNSName; again != host {
