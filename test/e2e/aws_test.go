@@ -69,7 +69,12 @@ func TestAWSCCM(t *testing.T) {
 	h.answers("http://" + address + ":8080/")
 	h.kubectl("delete", "service", "web")
 	h.until("the load balancer of the deleted Service is gone", func() string { return h.cloud("lb", "list", "-o", "name") })
-	h.until("the security group of the deleted Service is gone", func() string { return h.cloud("records", "list", "-o", "name") })
+	h.until("the security group of the deleted Service is gone", func() string {
+		if all := h.cloud("records", "list", "-o", "json"); strings.Contains(all, "k8s-elb-") {
+			return all
+		}
+		return ""
+	})
 
 	// A stopped instance has a taint, and a deleted instance has no Node.
 	h.cloud("instances", "stop", "node-1", "--wait")
