@@ -65,11 +65,11 @@ func Annotations() []Annotation {
 	}
 }
 
-// annotated changes the load balancer in the parameter want according to the
-// Service's annotations. An unknown annotation with the prefix of this package
-// is an error, because its key is probably misspelled. If the CCM ignored a
-// misspelled annotation, a restriction that the user requested would be
-// missing.
+// The function annotated changes the load balancer in the parameter want
+// according to the Service's annotations. An unknown annotation with the prefix
+// of this package is an error, because its key is probably misspelled. If the
+// CCM ignored a misspelled annotation, a restriction that the user requested
+// would be missing.
 func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}
@@ -121,8 +121,8 @@ func setScheme(w *cloudsim.CreateLoadBalancer, v string) error {
 	return nil
 }
 
-// modes maps the IP modes of Kubernetes to the modes of a listener in the
-// cloud.
+// The variable modes maps the IP modes of Kubernetes to the modes of a listener
+// in the cloud.
 var modes = map[v1.LoadBalancerIPMode]cloudsim.ListenerMode{
 	v1.LoadBalancerIPModeVIP:   cloudsim.ModeVIP,
 	v1.LoadBalancerIPModeProxy: cloudsim.ModeProxy,

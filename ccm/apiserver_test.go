@@ -67,8 +67,9 @@ func freePorts(t *testing.T, n int) []int {
 	return ports
 }
 
-// background runs a program until the test ends or the caller calls stop. If the
-// test fails, background logs the last part of the program's output.
+// The function background runs a program until the test ends or the caller
+// calls stop. If the test fails, the function logs the last part of the
+// program's output.
 func background(t *testing.T, env []string, name string, args ...string) (out *output, stop func()) {
 	t.Helper()
 	out = &output{kill: func() {}}
@@ -99,8 +100,9 @@ func background(t *testing.T, env []string, name string, args ...string) (out *o
 	return out, stop
 }
 
-// slowly waits up to two minutes until the function ok returns nil. Tests use
-// slowly to wait for the effects of programs that run in separate processes.
+// The function slowly waits up to two minutes until the function ok returns
+// nil. Tests use this function to wait for the effects of programs that run in
+// separate processes.
 func slowly(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()
@@ -191,8 +193,8 @@ func (s *apiServer) manager(t *testing.T, kubeToken string, cloud *client.Client
 	return fmt.Sprintf("https://127.0.0.1:%d", port), out, stop
 }
 
-// leads returns the holder of a Lease in kube-system, or "" if the Lease has no
-// holder.
+// The method leads returns the holder of a Lease in kube-system, or "" if the
+// Lease has no holder.
 func (s *apiServer) leads(ctx context.Context, lease string) string {
 	l, err := s.kube.CoordinationV1().Leases("kube-system").Get(ctx, lease, metav1.GetOptions{})
 	if err != nil || l.Spec.HolderIdentity == nil {

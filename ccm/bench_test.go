@@ -28,7 +28,7 @@ import (
 // benchNodes is the largest number of Nodes that Kubernetes supports officially.
 const benchNodes = 5000
 
-// machines creates n instances and returns a Node for each.
+// The method machines creates n instances and returns a Node for each.
 func (r *rig) machines(t testing.TB, n int) []*v1.Node {
 	t.Helper()
 	nodes := make([]*v1.Node, n)

@@ -44,9 +44,9 @@ type Provider struct {
 	// reread reads the configuration again. It is nil if there is no
 	// configuration file.
 	reread func() (Config, error)
-	// unheeded holds the latest values of the settings that take effect only
-	// after a restart. Reload compares the new values with the values in
-	// unheeded, so that Reload logs only one warning for each change.
+	// The field unheeded holds the latest values of the settings that take
+	// effect only after a restart. Reload compares the new values with the
+	// values in unheeded, so that Reload logs only one warning for each change.
 	unheeded Config
 	// The field leads contains a function that Initialize calls. Upstream calls
 	// Initialize when this process begins to lead. leads may be nil.

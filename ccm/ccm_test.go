@@ -71,8 +71,8 @@ func (r *rig) again() *ccm.Provider {
 	return ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(r.cfg), r.events).Hurry().WithPods(r.pods...)
 }
 
-// mirrored starts the mirror, the provider's local copy of the cloud, and waits
-// until the mirror is fresh.
+// The method mirrored starts the mirror, the provider's local copy of the
+// cloud, and waits until the mirror is fresh.
 func (r *rig) mirrored(t testing.TB) {
 	t.Helper()
 	stop := make(chan struct{})
@@ -82,7 +82,7 @@ func (r *rig) mirrored(t testing.TB) {
 }
 
 // The method mirrors waits until the mirror has the current revision of lb. If
-// the mirror is not running, mirrors returns at once.
+// the mirror is not running, the method returns at once.
 func (r *rig) mirrors(t testing.TB, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	eventually.True(t, "the load balancer is mirrored", func() bool {
@@ -113,7 +113,7 @@ func (r *rig) balancers() cloudprovider.LoadBalancer {
 	return b
 }
 
-// said returns the events since its last call, one event per line.
+// The method said returns the events since its last call, one event per line.
 func (r *rig) said() string {
 	var all []string
 	for {
@@ -211,9 +211,9 @@ func (w *wire) spoil(choose func(n int, r *http.Request) fault) {
 	w.fault, w.calls = choose, nil
 }
 
-// made returns the recorded calls to the cloud since the test last called
-// spoil. If mutating is true, made returns only the calls that can change
-// objects in the cloud.
+// The method made returns the recorded calls to the cloud since the test last
+// called spoil. If mutating is true, the method returns only the calls that can
+// change objects in the cloud.
 func (w *wire) made(mutating bool) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -245,7 +245,7 @@ func node(name string) *v1.Node {
 	}
 }
 
-// initialised returns the initialised Node of the instance i.
+// The function initialised returns the initialised Node of the instance i.
 func initialised(i cloudsim.Instance) *v1.Node {
 	n := node(i.Name)
 	n.Spec.Taints, n.Spec.ProviderID = nil, i.ProviderID

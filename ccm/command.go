@@ -73,11 +73,12 @@ creates load balancers for Services.`
 	return cmd
 }
 
-// defaults returns upstream's options with other defaults. The limits for calls
-// and for concurrent work are higher than upstream's defaults, because a local
-// cloud can answer more calls. If a thousand Nodes join at the same time, the
-// CCM can then initialise all of them within one minute, as KEP-2395 requires.
-// The result has no webhook options, because this package has no webhooks.
+// The function defaults returns upstream's options with other defaults. The
+// limits for calls and for concurrent work are higher than upstream's defaults,
+// because a local cloud can answer more calls. If a thousand Nodes join at the
+// same time, the CCM can then initialise all of them within one minute, as
+// KEP-2395 requires. The result has no webhook options, because this package
+// has no webhooks.
 func defaults() (*options.CloudControllerManagerOptions, error) {
 	opts, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
@@ -183,8 +184,8 @@ func (r *runner) handOver(ctx context.Context) {
 	}
 }
 
-// elected returns the Leases that upstream uses for leader election. It returns
-// nil if leader election is disabled.
+// The method elected returns the Leases that upstream uses for leader election.
+// It returns nil if leader election is disabled.
 func (r *runner) elected(c *appconfig.CompletedConfig) *leases {
 	generic := c.ComponentConfig.Generic
 	if !generic.LeaderElection.LeaderElect {

@@ -17,8 +17,9 @@ import (
 // uses the port number.
 type portsError struct{ error }
 
-// refused is the error for a load balancer that the cloud cannot provide. A
-// retry cannot help. Upstream's controller reports the reason in an event.
+// The type refused is the error for a load balancer that the cloud cannot
+// provide. A retry cannot help. Upstream's controller reports the reason in an
+// event.
 type refused struct{ error }
 
 // reasonPorts is the reason in the condition LoadBalancerPortsError. Kubernetes

@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// file writes content to a new file that only its owner can read.
+// The function file writes content to a new file that only its owner can read.
 func file(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

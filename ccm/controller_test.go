@@ -162,7 +162,7 @@ func (p plane) update(t *testing.T, change func(*v1.Service)) {
 	}
 }
 
-// warned returns the messages of all Warning events so far.
+// The method warned returns the messages of all Warning events so far.
 func (p plane) warned(t *testing.T) string {
 	t.Helper()
 	l, err := p.kube.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})

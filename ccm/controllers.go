@@ -33,10 +33,10 @@ const (
 	CloudHealthController = "cloud-health-controller"
 )
 
-// controllers returns upstream's controllers and the controllers of this
-// package. It clones upstream's map, because that map is a global variable. The
-// result always contains upstream's route controller. This controller starts
-// only if the flags enable routes.
+// The function controllers returns upstream's controllers and the controllers
+// of this package. It clones upstream's map, because that map is a global
+// variable. The result always contains upstream's route controller. This
+// controller starts only if the flags enable routes.
 func controllers() map[string]app.ControllerInitFuncConstructor {
 	all := maps.Clone(app.DefaultInitFuncConstructors)
 	for name, c := range map[string]struct {
@@ -58,11 +58,12 @@ func controllers() map[string]app.ControllerInitFuncConstructor {
 	return all
 }
 
-// migrating adds the missing controllers to the default configuration of a
-// leader migration (KEP-2436). The caller calls migrating only if the user gave
-// no configuration. Upstream's default configuration has outdated names for two
-// of its three controllers. Without the current names, these two controllers
-// would run in kube-controller-manager and in the CCM at the same time.
+// The function migrating adds the missing controllers to the default
+// configuration of a leader migration (KEP-2436). The caller calls this
+// function only if the user gave no configuration. Upstream's default
+// configuration has outdated names for two of its three controllers. Without
+// the current names, these two controllers would run in kube-controller-manager
+// and in the CCM at the same time.
 func migrating(c *config.LeaderMigrationConfiguration) {
 	for _, name := range []string{names.ServiceLBController, names.NodeRouteController, names.CloudNodeLifecycleController, ServiceRepairController, ServiceOrphanController, ServiceEndpointController} {
 		if !slices.ContainsFunc(c.ControllerLeaders, func(l config.ControllerLeaderConfiguration) bool { return l.Name == name }) {

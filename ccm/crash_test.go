@@ -39,8 +39,8 @@ func TestAnyCallMayFail(t *testing.T) {
 	}
 }
 
-// crashes is a rig whose nth call to the cloud fails. After every error it
-// creates a new provider, as after a restart of the process.
+// The type crashes is a rig whose nth call to the cloud fails. After every
+// error it creates a new provider, as after a restart of the process.
 type crashes struct {
 	*rig
 	n       int
@@ -85,8 +85,9 @@ func (c *crashes) ensured(t *testing.T, s *v1.Service, nodes []*v1.Node, address
 	})
 }
 
-// deleted deletes the load balancer of s in the same way as the framework. It
-// calls EnsureLoadBalancerDeleted only if the load balancer exists.
+// The method deleted deletes the load balancer of s in the same way as the
+// framework. It calls EnsureLoadBalancerDeleted only if the load balancer
+// exists.
 func (c *crashes) deleted(t *testing.T, s *v1.Service) {
 	t.Helper()
 	c.until(t, "delete", func() error {

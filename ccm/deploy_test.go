@@ -26,7 +26,8 @@ import (
 
 const deployed = "../deploy/ccm"
 
-// documents returns the objects of a manifest by kind and name, as JSON.
+// The function documents returns the objects of a manifest by kind and name, as
+// JSON.
 func documents(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	raw, err := os.ReadFile(path)

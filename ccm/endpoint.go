@@ -30,22 +30,23 @@ func byPods(svc *v1.Service) bool {
 	return allocate != nil && !*allocate && slices.ContainsFunc(svc.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 })
 }
 
-// backends contains the targets of a load balancer, and the backends that
-// cannot be targets.
+// The type backends contains the targets of a load balancer, and the backends
+// that cannot be targets.
 type backends struct {
 	targets []cloudsim.Target
 	ports   []int  // if the targets are pods: the target port for each port of the Service. Nil means node ports
 	left    []left // backends that get no traffic
 }
 
-// left describes a backend that gets no traffic. The field why contains the
-// reason.
+// The type left describes a backend that gets no traffic. The field why
+// contains the reason.
 type left struct {
 	reason string // reason of the event
 	why    error
 }
 
-// endpoints reads the EndpointSlices of the cluster from the informer cache.
+// The type endpoints reads the EndpointSlices of the cluster from the informer
+// cache.
 type endpoints struct {
 	lister discoverylisters.EndpointSliceLister
 	synced cache.InformerSynced
@@ -151,10 +152,10 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 	return numbers
 }
 
-// agreed returns one target port for each port of the Service, because a
-// listener has only one target port. If pods have different numbers for a port,
-// agreed returns the most frequent number. If there are no pods, it returns the
-// number in the Service.
+// The function agreed returns one target port for each port of the Service,
+// because a listener has only one target port. If pods have different numbers
+// for a port, the function returns the most frequent number. If there are no
+// pods, it returns the number in the Service.
 func agreed(svc *v1.Service, pods []pod) []int {
 	most := make([]int, len(svc.Spec.Ports))
 	for i, port := range svc.Spec.Ports {
@@ -174,10 +175,10 @@ func agreed(svc *v1.Service, pods []pod) []int {
 	return most
 }
 
-// serves reports whether the pod's ports equal the given ports. It ignores
-// ports that the pod lacks. For example, during a rollout the older pods may
-// lack the newest port of the Service, but these pods still serve the other
-// ports.
+// The method serves reports whether the pod's ports equal the given ports. It
+// ignores ports that the pod lacks. For example, during a rollout the older
+// pods may lack the newest port of the Service, but these pods still serve the
+// other ports.
 func (p pod) serves(ports []int) bool {
 	for i, n := range p.numbers {
 		if n != 0 && n != ports[i] {
@@ -244,9 +245,9 @@ func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	return len(nodes) == 0
 }
 
-// reaches reports whether the cloud accepts the address ip as a target on the
-// instance. If the mirror does not have the instance, reaches returns true, and
-// the cloud checks the address when the CCM sets the targets.
+// The method reaches reports whether the cloud accepts the address ip as a
+// target on the instance. If the mirror does not have the instance, the method
+// returns true, and the cloud checks the address when the CCM sets the targets.
 func (b *loadBalancers) reaches(id cloudsim.InstanceID, ip string) bool {
 	i, known := b.mirror.instance(id)
 	a, err := netip.ParseAddr(ip)

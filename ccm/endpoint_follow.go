@@ -69,7 +69,7 @@ func (f *podFollower) changed(obj any) {
 }
 
 // sync sets the targets of a Service's load balancer to the current pods. If
-// the load balancer does not exist, sync does nothing, because upstream's
+// the load balancer does not exist, the method does nothing, because upstream's
 // controller creates the load balancer with the current pods.
 func (f *podFollower) sync(ctx context.Context, key string) (wait time.Duration, err error) {
 	ns, n, err := cache.SplitMetaNamespaceKey(key)

@@ -62,8 +62,8 @@ func slice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *disco
 	}
 }
 
-// portless returns the same Service as the function service, but without node
-// ports.
+// The function portless returns the same Service as the function service, but
+// without node ports.
 func portless(change ...func(*v1.Service)) *v1.Service {
 	return service(append([]func(*v1.Service){func(s *v1.Service) {
 		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0
@@ -246,7 +246,7 @@ func TestPodsAreFollowed(t *testing.T) {
 	})
 }
 
-// repaired returns the number of repair events.
+// The method repaired returns the number of repair events.
 func (p plane) repaired(t *testing.T) int {
 	t.Helper()
 	return strings.Count(p.said(), "RepairedLoadBalancer")

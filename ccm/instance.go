@@ -61,9 +61,9 @@ type place struct {
 	project cloudsim.ProjectID
 }
 
-// absence records that the cloud does not have a Node's instance. The field
-// since is the time of the first answer without the instance. The field asked
-// is the time of the last answer.
+// The type absence records that the cloud does not have a Node's instance. The
+// field since is the time of the first answer without the instance. The field
+// asked is the time of the last answer.
 type absence struct{ since, asked time.Time }
 
 // absenceLasts is the lifetime of the record that an instance is absent. If
@@ -213,8 +213,9 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	return m, nil
 }
 
-// mirrored returns the Node's instance from the mirror, without a call to the
-// cloud. The result is false if the mirror does not have the instance.
+// The method mirrored returns the Node's instance from the mirror, without a
+// call to the cloud. The result is false if the mirror does not have the
+// instance.
 func (s *instances) mirrored(node *v1.Node) (cloudsim.Instance, bool) {
 	if node.Spec.ProviderID == "" {
 		i, ok := s.mirror.instanceNamed(node.Name)
@@ -230,8 +231,8 @@ func (s *instances) mirrored(node *v1.Node) (cloudsim.Instance, bool) {
 
 // find returns the Node's instance, from the mirror or from the cloud. If the
 // result is false and the error is nil, the instance is absent, and rightPlace
-// has confirmed the cloud and the project. If the Node has a provider id, find
-// treats a terminated instance as absent.
+// has confirmed the cloud and the project. If the Node has a provider id, the
+// method treats a terminated instance as absent.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.look(ctx, node)
@@ -288,8 +289,8 @@ func (s *instances) look(ctx context.Context, node *v1.Node) (none cloudsim.Inst
 		return none, fmt.Errorf("node %q: instance %s: %w", node.Name, id.Instance, err)
 	case i.ProviderID != node.Spec.ProviderID:
 		// Every cloud numbers its instances from 1. The provider ids differ, so
-		// the Node belongs to another cloud, which has an instance with the
-		// same id.
+		// the Node belongs to another cloud. That cloud also has an instance
+		// with this id.
 		return none, fmt.Errorf("node %q has the provider id %s, but this cloud's %s is %s", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
 	}
 	return i, nil

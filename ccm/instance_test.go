@@ -118,8 +118,8 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 	}
 }
 
-// elsewhere creates another project in the cloud, without instances, and
-// returns a client for this project.
+// The method elsewhere creates another project in the cloud, without instances,
+// and returns a client for this project.
 func (r *rig) elsewhere(t *testing.T) *client.Client {
 	t.Helper()
 	p, err := r.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "elsewhere"})
@@ -131,9 +131,9 @@ func (r *rig) elsewhere(t *testing.T) *client.Client {
 	return &c
 }
 
-// sees lets the provider find the instance i of the cluster. The provider must
-// have found an instance before it accepts the cloud's answer that another
-// instance does not exist.
+// The method sees lets the provider find the instance i of the cluster. The
+// provider must have found an instance before it accepts the cloud's answer
+// that another instance does not exist.
 func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
 	if _, err := r.instances().InstanceMetadata(t.Context(), initialised(i)); err != nil {

@@ -188,8 +188,8 @@ func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) e
 	return nil
 }
 
-// final reports whether a retry would return the same error until a person
-// changes the configuration.
+// The function final reports whether a retry would return the same error until
+// a person changes the configuration.
 func final(err error) bool {
 	switch cloudsim.KindOf(err) {
 	case cloudsim.Invalid, cloudsim.Denied, cloudsim.Exists, cloudsim.NotFound:

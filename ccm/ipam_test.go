@@ -25,8 +25,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// allocating runs an allocator for the given nodes. If the parameter routes is
-// not empty, it is a cluster name, and the allocator also creates routes.
+// The method allocating runs an allocator for the given nodes. If the parameter
+// routes is not empty, it is a cluster name, and the allocator also creates
+// routes.
 func (r *rig) allocating(t *testing.T, clusterCIDR, routes string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
@@ -53,7 +54,8 @@ func (r *rig) allocatingIn(t *testing.T, kube *fake.Clientset, clusterCIDR, rout
 	follow(t, kube, shared, ctx.Done())
 }
 
-// podded starts a cloud with pod ranges of both families in its default network.
+// The function podded starts a cloud with pod ranges of both families in its
+// default network.
 func podded(t *testing.T, options ...cloudtest.Option) *rig {
 	t.Helper()
 	r := newRig(t, append(options, cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))...)

@@ -69,7 +69,7 @@ func (l *labeler) sweep(ctx context.Context) error {
 
 // sync patches a Node if its labels differ from the labels of its instance. It
 // reads the instance only from the mirror. If the mirror does not have the
-// instance, sync does nothing, and a later round tries again.
+// instance, the method does nothing, and a later round tries again.
 func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	if n.Spec.ProviderID == "" || awaitsCloud(n) { // the Node does not belong to this cloud, even if the name matches, or is not initialised yet
 		return nil
@@ -116,8 +116,8 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	return err
 }
 
-// reserved reports whether only Kubernetes itself may set a label with the
-// given key.
+// The function reserved reports whether only Kubernetes itself may set a label
+// with the given key.
 func reserved(key string) bool {
 	prefix, _, ok := strings.Cut(key, "/")
 	return ok && (prefix == "kubernetes.io" || prefix == "k8s.io" || strings.HasSuffix(prefix, ".kubernetes.io") || strings.HasSuffix(prefix, ".k8s.io"))

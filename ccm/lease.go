@@ -19,11 +19,12 @@ import (
 // is short.
 const leaseDeadline = 5 * time.Second
 
-// leases releases the Leases of this process when the process ends. Upstream
-// itself does not release Leases, so the next leader would have to wait 15
-// seconds until they expire. Upstream uses the same identity in all Leases of a
-// process, but does not export this identity. The type leases therefore reads
-// the identity from the main Lease when the process begins to lead.
+// The type leases releases the Leases of this process when the process ends.
+// Upstream itself does not release Leases, so the next leader would have to
+// wait 15 seconds until they expire. Upstream uses the same identity in all
+// Leases of a process, but does not export this identity. The type leases
+// therefore reads the identity from the main Lease when the process begins to
+// lead.
 type leases struct {
 	log  *slog.Logger
 	api  clientcoordinationv1.LeaseInterface

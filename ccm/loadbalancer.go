@@ -27,9 +27,10 @@ const (
 	// maxAttempts is the largest number of attempts of an operation. An attempt
 	// fails if another caller changes the same object at the same time.
 	maxAttempts = 5
-	// unreported is the largest number of polls in which the CCM waits for the
-	// endpoints of a load balancer. The load balancer is already active during
-	// these polls. A cloud without a data plane never reports endpoints.
+	// The constant unreported is the largest number of polls in which the CCM
+	// waits for the endpoints of a load balancer. The load balancer is already
+	// active during these polls. A cloud without a data plane never reports
+	// endpoints.
 	unreported = 6
 )
 
@@ -160,9 +161,9 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	return fmt.Errorf("load balancer of %s: other callers change it all the time", name(svc))
 }
 
-// The method release deletes the load balancer lb. If lb is shared, release
-// removes only the Service from lb. If the cloud is already deleting lb,
-// release does nothing.
+// The method release deletes the load balancer lb. If lb is shared, the method
+// removes only the Service from lb. If the cloud is already deleting lb, the
+// method does nothing.
 func (b *loadBalancers) release(ctx context.Context, lb cloudsim.LoadBalancer, svc *v1.Service) error {
 	switch {
 	case lb.State == cloudsim.LoadBalancerDeleting:
@@ -210,7 +211,7 @@ func (b *loadBalancers) shareOf(ctx context.Context, cluster string, svc *v1.Ser
 	return l.Items[0], true, nil
 }
 
-// named returns the load balancer with the name n.
+// The method named returns the load balancer with the name n.
 func (b *loadBalancers) named(ctx context.Context, n string) (none cloudsim.LoadBalancer, found bool, err error) {
 	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Name: n})
 	switch {
@@ -227,8 +228,8 @@ func (b *loadBalancers) named(ctx context.Context, n string) (none cloudsim.Load
 }
 
 // converge creates or changes the Service's load balancer, so that it equals
-// want. If another caller changes the load balancer at the same time, converge
-// starts again.
+// want. If another caller changes the load balancer at the same time, the
+// method starts again.
 func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
 	if want.Labels[LabelShared] != "" {
 		done, err := b.lockShared(ctx)
@@ -264,9 +265,9 @@ func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Se
 	return lb, fmt.Errorf("load balancer %s: %w", want.Name, err)
 }
 
-// step reads the current state of the load balancer and makes at most one
-// change. If the result named again is true, the caller must call step another
-// time.
+// The method step reads the current state of the load balancer and makes at
+// most one change. If the result named again is true, the caller must call step
+// another time.
 func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, again bool, err error) {
 	lb, found, err := b.own(ctx, cluster, svc)
 	if err == nil && !found && !b.sharesNone(svc) {

@@ -58,11 +58,12 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	return b.setTargets(ctx, svc, lb, to.targets)
 }
 
-// remembered returns the load balancer of the Service from the mirror. It never
-// returns a shared load balancer. The mirror may be outdated. The caller may
-// still write to the load balancer, because the cloud refuses to change a load
-// balancer that no longer exists. If the targets in the mirror are already
-// correct, the caller must read the load balancer from the cloud instead.
+// The method remembered returns the load balancer of the Service from the
+// mirror. It never returns a shared load balancer. The mirror may be outdated.
+// The caller may still write to the load balancer, because the cloud refuses to
+// change a load balancer that no longer exists. If the targets in the mirror
+// are already correct, the caller must read the load balancer from the cloud
+// instead.
 func (b *loadBalancers) remembered(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil

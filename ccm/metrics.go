@@ -71,7 +71,7 @@ var registerMetrics = sync.OnceFunc(func() {
 })
 
 // transport returns a transport that trusts the authority in caFile. It keeps
-// enough idle connections for all workers. If the file is invalid, transport
+// enough idle connections for all workers. If the file is invalid, the function
 // ignores the error, because Config.Validate has already checked the file.
 func transport(caFile string) http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
@@ -107,8 +107,8 @@ func (m measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// words contains the fixed path segments of the cloud's routes. All other path
-// segments are ids.
+// The variable words contains the fixed path segments of the cloud's routes.
+// All other path segments are ids.
 var words = []string{"v1", "instances", "load-balancers", "targets", "regions", "routes", "watch", "whoami", "readyz"}
 
 // operation returns the method and the route of a request. It replaces each id

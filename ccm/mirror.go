@@ -56,7 +56,7 @@ func newMirror(log *slog.Logger, api *client.Client) *mirror {
 }
 
 // run keeps the mirror up to date until ctx ends. After each call of the method
-// again(), run lists all objects from the start.
+// again(), the method run lists all objects from the start.
 func (m *mirror) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		following, cancel := context.WithCancel(ctx)
@@ -152,7 +152,7 @@ func (m *mirror) OnSync(bool) {
 // hold the lock mu.
 func (m *mirror) fresh() bool { return !m.heard.IsZero() && time.Since(m.heard) < mirrorTrust }
 
-// believed calls fresh with the lock mu held.
+// The method believed calls fresh with the lock mu held.
 func (m *mirror) believed() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -253,7 +253,8 @@ func (m *mirror) subscribe(change func(cloudsim.LoadBalancer), fresh func()) {
 	m.onChange, m.onFresh = append(m.onChange, change), append(m.onFresh, fresh)
 }
 
-// mirrored stores resources of one kind and finds them by id or by name.
+// The type mirrored stores resources of one kind and finds them by id or by
+// name.
 type mirrored[ID ~string, T cloudsim.Resource] struct {
 	id     func(T) ID
 	byID   map[ID]T
@@ -268,8 +269,8 @@ func (s *mirrored[ID, T]) reset(all []T) {
 }
 
 // put stores the resource v. If the store already has a newer revision of this
-// resource, put does nothing. A list may be newer than the first events of the
-// watch.
+// resource, the method does nothing. A list may be newer than the first events
+// of the watch.
 func (s *mirrored[ID, T]) put(v T) {
 	id := s.id(v)
 	if have, ok := s.byID[id]; ok {

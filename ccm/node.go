@@ -27,7 +27,7 @@ func eligible(nodes []*v1.Node) []*v1.Node {
 	return kept
 }
 
-// excluded reports whether the label
+// The function excluded reports whether the label
 // node.kubernetes.io/exclude-from-external-load-balancers excludes the node. As
 // in upstream, every value other than a false boolean excludes the node.
 func excluded(n *v1.Node) bool {

@@ -19,9 +19,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// orphaned starts a cloud with load balancers of an existing Service, of a
-// deleted Service, and of other owners. The load balancer of the deleted
-// Service is the orphan. The function orphaned returns this load balancer.
+// The function orphaned starts a cloud with load balancers of an existing
+// Service, of a deleted Service, and of other owners. The load balancer of the
+// deleted Service is the orphan. The function orphaned returns this load
+// balancer.
 func orphaned(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloudsim.LoadBalancer) {
 	t.Helper()
 	r := newRig(t)

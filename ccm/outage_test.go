@@ -76,8 +76,8 @@ func another() *v1.Service {
 	return service(func(s *v1.Service) { s.Name, s.UID = "late", "99999999-1111-2222-3333-444455556666" })
 }
 
-// populated returns a plane with normal periods, a ready Node, a Node that is not ready, and a
-// Service with its load balancer.
+// The function populated returns a plane with normal periods, a ready Node, a Node that is not
+// ready, and a Service with its load balancer.
 func populated(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
 	p := normalPeriods(t)

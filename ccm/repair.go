@@ -148,9 +148,9 @@ func (r *repairer) enqueue(obj any, after time.Duration) {
 	}
 }
 
-// served reports whether upstream's controller manages a load balancer for the
-// Service. The argument must come from the informer cache, because the
-// transform classView changes the class of the Service.
+// The function served reports whether upstream's controller manages a load
+// balancer for the Service. The argument must come from the informer cache,
+// because the transform classView changes the class of the Service.
 func served(svc *v1.Service) bool {
 	return svc.Spec.Type == v1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil &&
 		svc.DeletionTimestamp == nil && servicehelpers.HasLBFinalizer(svc)
@@ -238,9 +238,9 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 	return "", nil
 }
 
-// existing returns the targets that have an existing instance, because the
-// cloud would refuse the remaining targets. If the mirror is not fresh,
-// existing returns all targets.
+// The method existing returns the targets that have an existing instance,
+// because the cloud would refuse the remaining targets. If the mirror is not
+// fresh, the method returns all targets.
 func (r *repairer) existing(targets []cloudsim.Target) []cloudsim.Target {
 	if !r.p.mirror.believed() {
 		return targets

@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// provided starts the controllers, creates a Service, and returns its load
-// balancer. It creates no nodes, because upstream's service controller has a
-// data race if a Service and a Node change at the same time.
+// The method provided starts the controllers, creates a Service, and returns
+// its load balancer. It creates no nodes, because upstream's service controller
+// has a data race if a Service and a Node change at the same time.
 func (r *rig) provided(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
 	r.mirrored(t)

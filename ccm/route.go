@@ -98,8 +98,8 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	return out, nil
 }
 
-// nodeOf returns the name of the instance's Node, which equals the name of the
-// instance. The result gone is true if the instance is deleted.
+// nodeOf returns the name of the instance's Node. The Node and the instance
+// have the same name. The result gone is true if the instance is deleted.
 func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types.NodeName, gone bool, err error) {
 	i, known := r.instances.mirror.instance(id)
 	if !known {
@@ -146,9 +146,9 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 
 // The method replace handles an existing route with the same name as the route
 // want. If the existing route has the same instance and the cloud is not
-// deleting the route, replace returns the existing route. If the existing route
-// belongs to this cluster but has another instance, replace deletes the
-// existing route and creates the route want.
+// deleting the route, the method replace returns the existing route. If the
+// existing route belongs to this cluster but has another instance, the method
+// replace deletes the existing route and creates the route want.
 func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
 	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: want.Name})
 	if err != nil {
@@ -203,8 +203,8 @@ func (r *routes) instanceID(ctx context.Context, node string) (cloudsim.Instance
 }
 
 // await polls until the cloud has created the route. If the creation takes too
-// long, await returns a conflict error. The framework retries a conflict at
-// once, but retries other errors only at its next round.
+// long, the method returns a conflict error. The framework retries a conflict
+// at once, but retries other errors only at its next round.
 func (r *routes) await(ctx context.Context, have cloudsim.Route) error {
 	err := wait.ExponentialBackoffWithContext(ctx, r.backoff, func(ctx context.Context) (bool, error) {
 		if have.State == cloudsim.RouteCreating {

@@ -26,7 +26,8 @@ func routeTo(node, cidr string) *cloudprovider.Route {
 	return &cloudprovider.Route{TargetNode: types.NodeName(node), DestinationCIDR: cidr}
 }
 
-// listed returns the cluster's routes in the form "destination node", sorted.
+// The method listed returns the cluster's routes in the form "destination
+// node", sorted.
 func (r *rig) listed(t *testing.T, cluster string) []string {
 	t.Helper()
 	l, err := r.routes().ListRoutes(t.Context(), cluster)

@@ -81,8 +81,8 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 	})
 }
 
-// routing runs upstream's route controller for the given nodes until the test
-// ends. The argument ranges is the value of --cluster-cidr.
+// The method routing runs upstream's route controller for the given nodes until
+// the test ends. The argument ranges is the value of --cluster-cidr.
 func (r *rig) routing(t *testing.T, resync time.Duration, ranges string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
@@ -112,7 +112,8 @@ func (r *rig) routing(t *testing.T, resync time.Duration, ranges string, nodes .
 	return kube
 }
 
-// unroutable returns the status of the condition NetworkUnavailable of a node.
+// The function unroutable returns the status of the condition
+// NetworkUnavailable of a node.
 func unroutable(t *testing.T, kube *fake.Clientset, name string) v1.ConditionStatus {
 	t.Helper()
 	n, err := kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})

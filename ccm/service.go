@@ -83,7 +83,8 @@ func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error
 	return nil
 }
 
-// families maps the IP families of Kubernetes to the IP families of the cloud.
+// The variable families maps the IP families of Kubernetes to the IP families
+// of the cloud.
 var families = map[v1.IPFamily]cloudsim.IPFamily{v1.IPv4Protocol: cloudsim.IPv4, v1.IPv6Protocol: cloudsim.IPv6}
 
 var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolTCP: cloudsim.TCP, v1.ProtocolUDP: cloudsim.UDP}
@@ -91,9 +92,9 @@ var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolT
 // The function wanted returns the load balancer that a Service requests,
 // without the region. If the cloud cannot provide the load balancer, the error
 // contains every reason. If the cloud does not support a part of the request,
-// wanted returns an error and never leaves out this part silently. If wanted
-// left out such a part, a Service with restrictions might be open to all
-// clients, or a port might never answer.
+// the function returns an error and never leaves out this part silently. If the
+// function left out such a part, a Service with restrictions might be open to
+// all clients, or a port might never answer.
 func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
 	var bad []error
 	add := func(err error) { bad = append(bad, err) }
@@ -241,9 +242,10 @@ func chosen(nodes []*v1.Node, by labels.Selector) []*v1.Node {
 
 // targetsOf returns the instances of the nodes as targets. The targets are
 // sorted and have no duplicates, so that two leaders send identical requests.
-// The field left contains the nodes of another cloud, with the reason.
-// targetsOf omits nodes without a provider id, because the framework updates
-// the load balancer when such a node gets its provider id.
+// The field left contains each node of another cloud, and the reason why this
+// node is not a target. targetsOf omits nodes without a provider id, because
+// the framework updates the load balancer when such a node gets its provider
+// id.
 func targetsOf(nodes []*v1.Node) (to backends) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {

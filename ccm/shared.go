@@ -29,9 +29,9 @@ const (
 	labelPortsPrefix  = "ports.kubernetes.io/"               // + UID: tcp-80.udp-53
 )
 
-// share sets the name and the labels in want to those of a shared load
-// balancer. If the Service does not have the annotation for a shared load
-// balancer, share changes nothing.
+// The function share sets the name and the labels in want to those of a shared
+// load balancer. If the Service does not have the annotation for a shared load
+// balancer, the function changes nothing.
 func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
 	if !asked {
@@ -77,7 +77,8 @@ func shared(lb cloudsim.LoadBalancer) bool { return lb.Labels[LabelShared] != ""
 // member is a Service that uses a load balancer.
 type member struct{ uid, namespace, name string }
 
-// members returns the Services that use lb, according to the labels of lb.
+// The function members returns the Services that use lb, according to the
+// labels of lb.
 func members(lb cloudsim.LoadBalancer) []member {
 	if !shared(lb) {
 		return []member{{lb.Labels[LabelServiceUID], lb.Labels[LabelServiceNamespace], lb.Labels[LabelServiceName]}}
@@ -161,9 +162,9 @@ func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 
 // leave removes the listeners and labels of a member from a shared load
 // balancer. If the load balancer has no other member, or if no listener would
-// remain, leave deletes the load balancer. The caller must hold the slot of the
-// channel named sharing, so that no other goroutine of this process adds a
-// member during the call. Another process may add a member just before the
+// remain, the method deletes the load balancer. The caller must hold the slot
+// of the channel named sharing, so that no other goroutine of this process adds
+// a member during the call. Another process may add a member just before the
 // deletion. The repairer then creates the load balancer again.
 func (b *loadBalancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
 	keep := cloudsim.UpdateLoadBalancer{Labels: maps.Clone(lb.Labels), LoadBalancerSpec: lb.LoadBalancerSpec}

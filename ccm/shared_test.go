@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// sharing returns a Service that uses one port of the shared load balancer
-// "front".
+// The function sharing returns a Service that uses one port of the shared load
+// balancer "front".
 func sharing(n string, port int32, change ...func(*v1.Service)) *v1.Service {
 	return service(append([]func(*v1.Service){annotate("shared", "front"), func(s *v1.Service) {
 		s.Name, s.UID = n, types.UID("00000000-1111-2222-3333-0000000000"+n)

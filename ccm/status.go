@@ -40,8 +40,8 @@ func because(reason string) string {
 	return ": " + reason
 }
 
-// unreachable is the error in v1.PortStatus for a port that clients cannot
-// reach.
+// The constant unreachable is the error in v1.PortStatus for a port that
+// clients cannot reach.
 const unreachable = "cloudsim.dev/ListenerUnreachable"
 
 // status returns the load balancer status of the Service. If lb is active or
