@@ -52,8 +52,8 @@ func (c *checks) diskType(t DiskType) {
 	c.between(field+".poolGiB", t.PoolGiB, 0, MaxPoolGiB)
 }
 
-// performance checks the IOPS and the throughput of a disk of type t. For each
-// of the two values, 0 means the default of t.
+// The method performance checks the IOPS and the throughput of a disk of type
+// t. For each of the two values, 0 means the default of t.
 func (c *checks) performance(t DiskType, iops, throughput int) {
 	if iops != 0 && (iops < t.MinIOPS || iops > t.MaxIOPS) {
 		c.addf("iops", "must be between %d and %d for type %s, got %d", t.MinIOPS, t.MaxIOPS, t.Name, iops)

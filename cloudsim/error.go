@@ -143,8 +143,8 @@ func Misuse(err error) error {
 	return Errorf(Invalid, "%w", err)
 }
 
-// checks collects the errors in all fields of a request, so that one answer
-// reports all of them.
+// The type checks collects the errors in all fields of a request, so that one
+// answer reports all of them.
 type checks []FieldError
 
 func (c *checks) addf(field, format string, args ...any) {

@@ -66,8 +66,8 @@ func FuzzValidate(f *testing.F) {
 	})
 }
 
-// check decodes raw as an R and validates the value. If raw is not valid JSON for
-// an R, check does nothing.
+// check decodes raw as an R and validates the value. If raw is not valid JSON
+// for an R, the function does nothing.
 func check[R any](t *testing.T, raw []byte) {
 	t.Helper()
 	var req R

@@ -65,8 +65,8 @@ func (c *checks) ip(field, s string) (netip.Addr, bool) {
 	return ip, ok
 }
 
-// standing checks the families and the static addresses of a load balancer.
-// Each address must belong to one of the families.
+// The method standing checks the families and the static addresses of a load
+// balancer. Each address must belong to one of the families.
 func (c *checks) standing(families []IPFamily, addresses []string) {
 	switch {
 	case len(families) > 2:

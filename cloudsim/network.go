@@ -38,8 +38,8 @@ func NetworkStates() []NetworkState {
 }
 
 // DefaultNetwork is the name of the network that the cloud creates with every
-// project. The cloud also creates one subnet in this network, with the same
-// name.
+// project. The cloud also creates one subnet in this network. The network and
+// the subnet have the same name.
 const DefaultNetwork = "default"
 
 // DefaultMaxRoutes is the route limit of a network that sets no limit.
@@ -241,8 +241,8 @@ type namedRange struct {
 	netip.Prefix
 }
 
-// namedRanges returns each argument that is a valid range, with the name of the
-// API field that contains this range.
+// namedRanges returns the arguments that are valid ranges. Each element of the
+// result also contains the name of the API field for its range.
 func namedRanges(ipv4, ipv6 string, pods PodRanges) []namedRange {
 	var all []namedRange
 	for _, r := range [][2]string{{"ipv4", ipv4}, {"ipv6", ipv6}, {"podRanges.ipv4", pods.IPv4}, {"podRanges.ipv6", pods.IPv6}} {
@@ -264,8 +264,8 @@ func (c *checks) apart(all []namedRange) {
 	}
 }
 
-// prefixes parses each word as a range. It leaves out words that are not valid
-// ranges.
+// The function prefixes parses each word as a range. It leaves out words that
+// are not valid ranges.
 func prefixes(words ...string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, s := range words {

@@ -21,7 +21,8 @@ var reservedRanges = []struct {
 	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 }
 
-// reserved checks that the range of a field overlaps no reserved range.
+// The method reserved checks that the range of a field overlaps no reserved
+// range.
 func (c *checks) reserved(field string, p netip.Prefix) bool {
 	for _, r := range reservedRanges {
 		if r.Overlaps(p) {

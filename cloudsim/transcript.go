@@ -65,7 +65,7 @@ type TranscriptFull struct {
 	Full bool `json:"full"`
 }
 
-// redacted replaces secrets in a transcript.
+// The constant redacted replaces secrets in a transcript.
 const redacted = "REDACTED"
 
 // secretMember reports whether the member's name indicates a secret.
@@ -138,9 +138,9 @@ func document(raw []byte) (v any, err error) {
 	return v, nil
 }
 
-// scrubbing removes secrets from a JSON document. If the field times is false,
-// scrubbing also replaces all times. If the field compared is true, scrubbing
-// also removes the values of members that depend on the machine.
+// The type scrubbing removes secrets from a JSON document. If the field times
+// is false, it also replaces all times. If the field compared is true, it also
+// removes the values of members that depend on the machine.
 type scrubbing struct {
 	times    bool // keep times
 	compared bool // remove members that depend on the machine
