@@ -41,8 +41,8 @@ var appliable = []struct {
 	{"holds", "/v1/holds", checked[cloudsim.CreateHold], "", nil},
 }
 
-// references contains the members whose value is the id of another resource. The value of an entry
-// is the API path of the list of these resources.
+// The variable references contains the members whose value is the id of another resource. The value
+// of an entry is the API path of the list of these resources.
 var references = map[string]string{
 	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
@@ -86,7 +86,7 @@ func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (do
 	return done, nil
 }
 
-// checked decodes a request of type T and validates it, without a call to the cloud.
+// The function checked decodes a request of type T and validates it, without a call to the cloud.
 func checked[T interface{ Validate() error }](raw []byte) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -201,10 +201,10 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Resu
 	return a, nil
 }
 
-// merged takes the parameter have as the present value and the parameter want as the new value,
-// and returns the updated value. If both values are JSON objects, merged copies the present value
-// and updates each member of the copy that the new value contains. Otherwise merged returns the
-// new value. If the new value is nil, merged returns the present value.
+// The function merged takes the parameter have as the present value and the parameter want as the
+// new value, and returns the updated value. If both values are JSON objects, the function copies
+// the present value and updates each member of the copy that the new value contains. Otherwise it
+// returns the new value. If the new value is nil, the function returns the present value.
 func merged(have, want any) any {
 	if want == nil {
 		return have
@@ -221,8 +221,8 @@ func merged(have, want any) any {
 	return all
 }
 
-// named returns the resource with the given name in the form of the API, or nil if it does not
-// exist.
+// The function named returns the resource with the given name in the form of the API, or nil if it
+// does not exist.
 func named(ctx context.Context, cl *client.Client, path, name string) (map[string]any, error) {
 	raw, err := cl.Do(ctx, "GET", path+"?name="+url.QueryEscape(name), nil)
 	if err != nil {
@@ -235,10 +235,10 @@ func named(ctx context.Context, cl *client.Client, path, name string) (map[strin
 	return l.Items[0], nil
 }
 
-// differing returns the names of the members whose values differ between the file and the cloud.
-// If apply cannot update a member, differing ignores this member in two cases. In the first case
-// the cloud does not show the member, because it may exist only in requests. In the second case
-// the file has an empty value, which means the default value.
+// The function differing returns the names of the members whose values differ between the file and
+// the cloud. If apply cannot update a member, the function ignores this member in two cases. In the
+// first case the cloud does not show the member, because it may exist only in requests. In the
+// second case the file has an empty value, which means the default value.
 func differing(have, want map[string]any, update []string) (fields []string) {
 	for k, v := range want {
 		is, shown := have[k]
@@ -254,7 +254,8 @@ func differing(have, want map[string]any, update []string) (fields []string) {
 	return fields
 }
 
-// differs returns an Exists error that names the fields that differ and cannot be updated.
+// The function differs returns an Exists error that names the fields that differ and cannot be
+// updated.
 func differs(have map[string]any, fields []string) error {
 	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "it exists and differs"}
 	for _, k := range fields {
@@ -265,8 +266,8 @@ func differs(have map[string]any, fields []string) error {
 }
 
 // The function covers reports whether the cloud's value includes the wanted value. The cloud's
-// value may have more members than the file, e.g. default values. If the cloud shows no value,
-// covers returns true for a zero value in the file. A null in the file matches any value.
+// value may have more members than the file, e.g. default values. If the cloud shows no value, the
+// function returns true for a zero value in the file. A null in the file matches any value.
 func covers(have, want any) bool {
 	switch want := want.(type) {
 	case nil:
