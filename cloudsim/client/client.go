@@ -57,7 +57,7 @@ const maxReply = 64 << 20
 
 // call sends a request and decodes the JSON answer. The parameter named in contains the JSON body
 // of the request. If this parameter is nil, the request has no body. For a reply with status 204,
-// call returns the zero value. Use seg to escape path segments that come from a caller.
+// the function returns the zero value. Use seg to escape path segments that come from a caller.
 func call[T any](ctx context.Context, c *Client, method, path string, in any, opts ...func(*http.Request)) (out T, err error) {
 	resp, err := c.insist(ctx, method, path, in, opts...)
 	if err != nil {

@@ -22,7 +22,7 @@ func (c *Client) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (c
 	return call[cloudsim.Clock](ctx, c.patient(), "POST", "/v1/clock/advance", req)
 }
 
-// patient returns a copy of c without a timeout, for calls that can take long.
+// The method patient returns a copy of c without a timeout, for calls that can take long.
 func (c *Client) patient() *Client {
 	p, hc := *c, *c.HTTP
 	hc.Timeout = 0

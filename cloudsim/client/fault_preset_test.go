@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// meets makes a call that the faults of a preset affect. The result named saw is true if the call
-// had the expected effect.
+// The type meets makes a call that the faults of a preset affect. The result named saw is true if
+// the call had the expected effect.
 type meets func(ctx context.Context, c *client.Client) (saw bool, err error)
 
 func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client) error) meets {
@@ -44,8 +44,8 @@ func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) er
 	}
 }
 
-// sights contains a check of the expected effect for each preset. The cloud of the test has an
-// instance with the name "a", and a disk is attached to this instance.
+// The variable sights contains a check of the expected effect for each preset. The cloud of the
+// test has an instance with the name "a", and a disk is attached to this instance.
 var sights = map[string]meets{
 	"slow-cloud": func(ctx context.Context, c *client.Client) (bool, error) {
 		begin := time.Now()

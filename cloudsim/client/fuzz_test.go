@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// answers is an HTTP server that always sends the same answer.
+// The type answers is an HTTP server that always sends the same answer.
 type answers struct {
 	status int
 	body   []byte

@@ -27,9 +27,8 @@ type plug struct {
 	many     bool // the disk may be attached to many instances
 }
 
-// plugged is an answer: an error, or the sorted list of the instances to which the disk is
-// attached. The field who contains this list as one string, with a space after each
-// instance.
+// The type plugged is an answer: an error, or the sorted list of the instances to which the disk is
+// attached. The field who contains this list as one string, with a space after each instance.
 type plugged struct {
 	err cloudsim.Kind
 	who string

@@ -85,7 +85,7 @@ func checkLinearizable(t *testing.T, history []porcupine.Operation) {
 	}
 }
 
-// loses is a transport that sometimes loses a call, or the answer to a call.
+// The type loses is a transport that sometimes loses a call, or the answer to a call.
 type loses struct {
 	next http.RoundTripper
 	rng  *rand.Rand

@@ -132,8 +132,8 @@ func BenchmarkStates(b *testing.B) {
 	}
 }
 
-// raw unpacks a saved state, writes its bytes to two files, and syncs one file. It returns the
-// duration of these steps.
+// The function raw unpacks a saved state, writes its bytes to two files, and syncs one file. It
+// returns the duration of these steps.
 func raw(b *testing.B, c *client.Client, name string) time.Duration {
 	b.Helper()
 	var state bytes.Buffer

@@ -98,8 +98,8 @@ func once(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// fits returns Conflict if the cloud is not in the state in which the transcript began. It compares
-// the revision, and the time of a frozen clock.
+// The method fits returns Conflict if the cloud is not in the state in which the transcript began.
+// It compares the revision, and the time of a frozen clock.
 func (c *Client) fits(ctx context.Context, head cloudsim.TranscriptHead) error {
 	everything := *c
 	everything.Project = "*"

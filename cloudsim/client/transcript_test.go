@@ -66,7 +66,7 @@ func tape(t *testing.T) (transcript []byte, secret string) {
 	return out.Bytes(), token.Secret
 }
 
-// replayed replays a transcript on a new cloud.
+// The function replayed replays a transcript on a new cloud.
 func replayed(t *testing.T, transcript []byte, opts ...cloudtest.Option) (client.Replayed, error) {
 	t.Helper()
 	return cloudtest.Start(t, recordable(opts...)...).Replay(context.WithoutCancel(t.Context()), bytes.NewReader(transcript))

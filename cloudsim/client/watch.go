@@ -60,8 +60,9 @@ func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.S
 	}
 }
 
-// lines yields the lines of the watch at a path. It ends when ctx ends, when the server closes the
-// connection, or when the caller leaves the loop. Unless ctx ended, the last item is an error.
+// The function lines yields the lines of the watch at a path. It ends when ctx ends, when the
+// server closes the connection, or when the caller leaves the loop. Unless ctx ended, the last item
+// is an error.
 func lines[L interface{ failure() *cloudsim.Problem }](ctx context.Context, c *Client, path string) iter.Seq2[L, error] {
 	return func(yield func(L, error) bool) {
 		var none L

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// hangs is a cloud that answers a watch with the given lines, and then sends no more data. If lines
-// is empty, hangs does not answer.
+// The type hangs is a cloud that answers a watch with the given lines, and then sends no more data.
+// If lines is empty, the cloud does not answer.
 type hangs struct{ lines string }
 
 func (h hangs) RoundTrip(r *http.Request) (*http.Response, error) {
