@@ -141,9 +141,9 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 	}
 }
 
-// concurrent is the number of idle connections that the client keeps. With Go's
-// default of two, most calls of a controller's workers would open a new
-// connection.
+// The constant concurrent is the number of idle connections that the client
+// keeps. With Go's default of two, most calls of a controller's workers would
+// open a new connection.
 const concurrent = 64
 
 // serve starts srv and returns a transport to it.
