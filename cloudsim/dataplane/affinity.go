@@ -31,7 +31,7 @@ type affinityEntry struct {
 	until  time.Time
 }
 
-// set changes the timeout. With a timeout of 0 it forgets all clients.
+// The method set changes the timeout. With a timeout of 0 it forgets all clients.
 func (a *affinity) set(timeout time.Duration) {
 	if a.timeout = timeout; timeout == 0 {
 		*a = affinity{}

@@ -29,8 +29,8 @@ type balancer struct {
 
 	forwarder *forwarder
 
-	// work counts the balancer's goroutines and connections. One goroutine sends reports. There is
-	// one additional goroutine for each open socket, each probed target and each UDP flow.
+	// The field work counts the balancer's goroutines and connections. One goroutine sends reports.
+	// There is one additional goroutine for each open socket, each probed target and each UDP flow.
 	work       sync.WaitGroup
 	stopReport context.CancelFunc
 	changed    chan struct{} // holds one token while there may be a new status to report
@@ -289,8 +289,8 @@ func (b *balancer) forgetIfUnused(t *target) {
 	b.notifyReporter() // the target no longer drains
 }
 
-// stop closes every socket. Open connections may continue for the duration in the parameter
-// grace. stop does not wait for their end. To wait, call b.work.Wait.
+// stop closes every socket. Open connections may continue for the duration in the parameter grace.
+// The method stop does not wait for their end. To wait, call b.work.Wait.
 func (b *balancer) stop(grace time.Duration) {
 	if b.stopReport != nil {
 		b.stopReport()

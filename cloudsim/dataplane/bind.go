@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// bound is an open socket. Exactly one of the fields is set.
+// The type bound is an open socket. Exactly one of the fields is set.
 type bound struct {
 	streams net.Listener
 	packets *net.UDPConn
@@ -36,8 +36,8 @@ func (o *bound) Close() error {
 }
 
 // The method open opens a socket at ip:port and at no other address. If a route makes the address
-// local to this machine, but no interface has it (see Config.Claim), open sets the socket option
-// IP_FREEBIND.
+// local to this machine, but no interface has it (see Config.Claim), the method sets the socket
+// option IP_FREEBIND.
 func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*bound, error) {
 	o, err := c.openWith(ctx, net.ListenConfig{}, protocol, ip, port)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) && isLocal(ip) {
@@ -68,9 +68,9 @@ func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol clou
 	return &bound{streams: ln}, nil
 }
 
-// bind opens the socket s at its address. If this machine denies a port below 1024, bind opens
-// the port plus LowPortOffset instead. The result named problem contains the reason if o is nil,
-// or if o is at another port than the configured port.
+// bind opens the socket s at its address. If this machine denies a port below 1024, the method
+// opens the port plus LowPortOffset instead. The result named problem contains the reason if o is
+// nil, or if o is at another port than the configured port.
 func (c Config) bind(ctx context.Context, s *socket) (o *bound, problem string) {
 	ip, port := s.bind, s.key.port
 	a, err := netip.ParseAddr(ip)

@@ -22,10 +22,10 @@ const claimProtocol = 78 // not used in /etc/iproute2/rt_protos; the lab's route
 // receives the packets to addresses in the ranges. The function release deletes the routes that
 // claim added or took over.
 //
-// If another process of this program was killed and left its route, claim takes the route over.
-// It skips loopback ranges such as 127/8, and ranges that have a route of another program. If the
-// machine does not allow a route, claim logs a warning. The listeners then report the addresses
-// that they cannot open.
+// If another process of this program was killed and left its route, the function claim takes the
+// route over. It skips loopback ranges such as 127/8, and ranges that have a route of another
+// program. If the machine does not allow a route, the function claim logs a warning. The listeners
+// then report the addresses that they cannot open.
 func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
 	var claimed []*netlink.Route
 	var signs []io.Closer

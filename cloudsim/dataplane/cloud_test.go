@@ -128,8 +128,8 @@ func (m *memory) restart() {
 	m.mu.Unlock()
 }
 
-// fail makes every call return err. If err is nil, calls succeed again. fail also ends the
-// watches.
+// fail makes every call return err. If err is nil, calls succeed again. The method fail also ends
+// the watches.
 func (m *memory) fail(err error) {
 	m.mu.Lock()
 	m.down, m.met = err, false
@@ -160,7 +160,7 @@ func (m *memory) ListZones(context.Context, cloudsim.ListOptions) (cloudsim.List
 	return cloudsim.List[cloudsim.Zone]{Revision: m.rev}, m.down
 }
 
-// listed returns pages of two items.
+// The function listed returns pages of two items.
 func listed[K ~string, V any](m *memory, all map[K]V, o cloudsim.ListOptions) (l cloudsim.List[V], err error) {
 	l.Revision, m.met = m.rev, m.met || m.down != nil
 	for _, k := range slices.Sorted(maps.Keys(all)) {
@@ -241,9 +241,9 @@ func (m *memory) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus 
 	return slices.Clone(m.reports[id])
 }
 
-// await waits until the status of a load balancer covers all of its listeners and targets, and the
-// function is returns "" for the status. If the status is not as the test expects, this function
-// returns the reason.
+// await waits until the status of a load balancer covers all of its listeners and targets, and
+// passes the check of the caller. The parameter named is contains this check. The check returns ""
+// if the status passes, or else the reason.
 func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus
@@ -287,7 +287,7 @@ func ready(s cloudsim.LoadBalancerStatus) string {
 	return healths(slices.Repeat([]cloudsim.TargetHealth{cloudsim.TargetHealthy}, len(s.Targets))...)(s)
 }
 
-// healths returns a check that the targets' health equals want.
+// The function healths returns a check that the targets' health equals want.
 func healths(want ...cloudsim.TargetHealth) func(cloudsim.LoadBalancerStatus) string {
 	return func(s cloudsim.LoadBalancerStatus) string {
 		var have []cloudsim.TargetHealth

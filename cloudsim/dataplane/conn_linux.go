@@ -93,8 +93,8 @@ func (c *conn) start() {
 	c.dial()
 }
 
-// dial begins to connect to the chosen target. If the attempt fails at once, dial tries another
-// target.
+// dial begins to connect to the chosen target. If the attempt fails at once, the method tries
+// another target.
 func (c *conn) dial() {
 	for err := c.connect(); err != nil; err = c.connect() {
 		if !c.another(err) {
@@ -103,9 +103,9 @@ func (c *conn) dial() {
 	}
 }
 
-// connect opens a socket and starts a connection to the target. A target on this machine
-// answers at once. If there are bytes to send, connect checks for this answer and begins to
-// forward without a wait.
+// connect opens a socket and starts a connection to the target. A target on this machine answers at
+// once. If there are bytes to send, the method checks for this answer and begins to forward without
+// a wait.
 func (c *conn) connect() error {
 	at := addrPort(c.ip, c.port)
 	fd, err := c.b.cfg.socketTo(c.client, at)
@@ -138,8 +138,8 @@ func (c *conn) connect() error {
 	return err
 }
 
-// another closes the socket to the present target and chooses another target. If there is no
-// other target, it ends the connection and returns false. A failed dial does not change the
+// The method another closes the socket to the present target and chooses another target. If there
+// is no other target, it ends the connection and returns false. A failed dial does not change the
 // target's health, because only probes change it.
 func (c *conn) another(err error) bool {
 	c.back.close(c.loop, true)
@@ -154,8 +154,8 @@ func (c *conn) another(err error) bool {
 	return true
 }
 
-// answered starts forwarding if the target accepted the connection. Otherwise it dials another
-// target.
+// The method answered starts forwarding if the target accepted the connection. Otherwise it dials
+// another target.
 func (c *conn) answered(events uint32) {
 	var err error
 	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
@@ -207,7 +207,7 @@ func (c *conn) halfOf(s *endpoint) *halfConn {
 	return &c.halves[out]
 }
 
-// run moves the bytes that are ready, in both directions.
+// The method run moves the bytes that are ready, in both directions.
 func (c *conn) run() {
 	if c.phase != forwarding {
 		return
@@ -233,9 +233,9 @@ func (c *conn) run() {
 	}
 }
 
-// look checks the deadline of a connection. After the deadline of a dial, look dials another
-// target. After the idle timeout, look ends the connection, unless bytes wait for a slow
-// reader. The client's endpoint checks the deadline for both endpoints.
+// The method look checks the deadline of a connection. After the deadline of a dial, the method
+// dials another target. After the idle timeout, the method ends the connection, unless bytes wait
+// for a slow reader. The client's endpoint checks the deadline for both endpoints.
 func (s *endpoint) look(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {
@@ -270,7 +270,7 @@ func (c *conn) deadline() time.Duration {
 	return c.active + idle
 }
 
-// waits reports whether bytes wait for a slow reader. Such a connection is not silent.
+// The method waits reports whether bytes wait for a slow reader. Such a connection is not silent.
 func (c *conn) waits() bool {
 	return !c.halves[in].empty() || !c.halves[out].empty() || unsent(c.front.fd) || unsent(c.back.fd)
 }

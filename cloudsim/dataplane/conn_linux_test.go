@@ -16,7 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// silence opens a port that neither accepts nor refuses connections.
+// The function silence opens a port that neither accepts nor refuses connections.
 func silence(t *testing.T, ip string, port int) {
 	t.Helper()
 	must := func(err error) {

@@ -84,7 +84,7 @@ func (t *target) stats() cloudsim.TargetStats {
 	}
 }
 
-// refusals returns the sum over all listeners, including listeners that were removed.
+// The method refusals returns the sum over all listeners, including listeners that were removed.
 func (b *balancer) refusals() map[refusal]uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

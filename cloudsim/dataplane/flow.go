@@ -23,15 +23,15 @@ type flow struct {
 	last   atomic.Int64 // time of the last datagram, in ns since began
 }
 
-// began is time zero for flows and loops. It contains a monotonic clock reading, so changes of
-// the system time have no effect.
+// The variable began is time zero for flows and loops. It contains a monotonic clock reading, so
+// changes of the system time have no effect.
 var began = time.Now()
 
 func (f *flow) passed() { f.last.Store(int64(time.Since(began))) }
 
 func (f *flow) silence() time.Duration { return time.Since(began) - time.Duration(f.last.Load()) }
 
-// packets serves one UDP socket.
+// The type packets serves one UDP socket.
 type packets struct {
 	b      *balancer
 	socket *socket
@@ -83,8 +83,8 @@ func (p *packets) forward(datagram []byte, from netip.AddrPort) {
 }
 
 // The method send sends a datagram to the flow's target. If the target refuses the datagram, or if
-// the flow is closed, send ends the flow and returns false. Otherwise send returns true, even if
-// the system drops the datagram.
+// the flow is closed, the method ends the flow and returns false. Otherwise it returns true, even
+// if the system drops the datagram.
 func (p *packets) send(f *flow, datagram []byte) bool {
 	n, err := f.server.Write(datagram)
 	switch {
@@ -101,8 +101,8 @@ func (p *packets) send(f *flow, datagram []byte) bool {
 	return false
 }
 
-// open begins a flow. It returns nil if the balancer refuses the flow, or if this machine
-// cannot open a socket.
+// The method open begins a flow. It returns nil if the balancer refuses the flow, or if this
+// machine cannot open a socket.
 func (p *packets) open(from netip.AddrPort, tried []*target) *flow {
 	client := from.Addr().Unmap()
 	to, why := p.b.begin(p.socket.l, client, tried)

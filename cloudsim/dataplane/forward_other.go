@@ -27,7 +27,7 @@ func (*forwarder) close() {}
 func (*forwarder) look() {}
 
 // accept serves the connections of a socket until ctx ends. If the process has no free file
-// descriptors, accept waits and tries again.
+// descriptors, the method waits and tries again.
 func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
 	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	for {
@@ -82,7 +82,7 @@ func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, fr
 }
 
 // The method connect connects to a target, and returns nil if no target answers. If a dial fails,
-// connect tries another target. A failed dial does not change the target's health, because only
+// the method tries another target. A failed dial does not change the target's health, because only
 // probes change it.
 func (b *balancer) connect(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, to choice) *conn {
 	var tried []*target
@@ -162,7 +162,7 @@ func (c *conn) forward(l *listener) {
 	other.Wait()
 }
 
-// carry moves the bytes of one direction. If src ends, carry also ends the writing to dst, and
+// carry moves the bytes of one direction. If src ends, the method also ends the writing to dst, and
 // does not affect the other direction. After an error it resets both connections.
 func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 	err := c.move(d, dst, src, l)
@@ -177,15 +177,15 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 
 var errIdle = errors.New("idle for too long")
 
-// looks is the number of checks in one idle timeout. A connection is idle after this number of
-// consecutive checks without activity. A long stop of the process counts as one check.
+// The constant looks is the number of checks in one idle timeout. A connection is idle after this
+// number of consecutive checks without activity. A long stop of the process counts as one check.
 const looks = 4
 
-// move moves bytes from src to dst until src ends.
+// The method move moves bytes from src to dst until src ends.
 //
-// If the listener has an idle timeout, move divides the timeout into equal parts. The number
-// of parts is the constant named looks. While move waits for src, it wakes up after each part.
-// This version cannot detect bytes that wait for a slow reader. The reader must take them
+// If the listener has an idle timeout, the method move divides the timeout into equal parts. The
+// number of parts is the constant named looks. While move waits for src, it wakes up after each
+// part. This version cannot detect bytes that wait for a slow reader. The reader must take them
 // within the idle timeout.
 func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newPooledReader(src, small)

@@ -43,12 +43,12 @@ func newProber(most int, dials *dialPolicy) *prober {
 	}
 }
 
-// run repeats the health check of the address ip until ctx ends. It calls the function in the
-// parameter named tell with the result of each probe. The first probe starts immediately, and
-// the next probes start at a fixed interval. A probe that takes longer than the interval delays
-// the next probe, so probes of one target never overlap. A probe runs only while it has a slot,
-// and the load balancers share the slots fairly. If many targets of a load balancer do not
-// answer, only the probes of this load balancer are late.
+// The method run repeats the health check of the address ip until ctx ends. It calls the function
+// in the parameter named tell with the result of each probe. The first probe starts immediately,
+// and the next probes start at a fixed interval. A probe that takes longer than the interval delays
+// the next probe, so probes of one target never overlap. A probe runs only while it has a slot, and
+// the load balancers share the slots fairly. If many targets of a load balancer do not answer, only
+// the probes of this load balancer are late.
 func (p *prober) run(ctx context.Context, own *probeShare, check cloudsim.HealthCheck, ip string, tell func(error)) {
 	beat := time.NewTicker(check.Interval())
 	defer beat.Stop()
@@ -117,7 +117,8 @@ func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck
 	return ""
 }
 
-// The function why returns the reason of a failed probe, with the same text for the same failure.
+// The function why returns the reason of a failed probe. It returns the same text for equal
+// failures.
 func why(ctx context.Context, err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()

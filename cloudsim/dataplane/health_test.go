@@ -77,7 +77,7 @@ func TestProbesAreShared(t *testing.T) {
 	}
 }
 
-// answer reads a request. If the parameter named well is true, answer sends a response.
+// answer reads a request. If the parameter named well is true, the function sends a response.
 // Otherwise it waits until the client closes the connection.
 func answer(c net.Conn, well bool) {
 	defer c.Close()

@@ -159,8 +159,8 @@ func (s *socket) endpointOf(a net.Addr) string {
 	return hostPort(s.key.ip, s.key.port)
 }
 
-// rest logs the first of several consecutive errors of a socket. It then waits until the next
-// try.
+// The method rest logs the first of several consecutive errors of a socket. It then waits until the
+// next try.
 func (b *balancer) rest(ctx context.Context, again *backoff.Backoff, cannot string, at net.Addr, err error) {
 	if again.Fresh() {
 		b.log.Warn("cannot "+cannot+"; trying again", "endpoint", at.String(), "error", err)
@@ -177,8 +177,8 @@ func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.notifyReporter()
 }
 
-// prefixes parses source ranges. It skips an invalid range without an error. This is safe,
-// because the cloud's API has already validated all ranges.
+// The function prefixes parses source ranges. It skips an invalid range without an error. This is
+// safe, because the cloud's API has already validated all ranges.
 func prefixes(ranges []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range ranges {

@@ -121,7 +121,7 @@ func TestClosingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// lingering is a listener whose Accept fails 40 ms before Close frees the port.
+// The type lingering is a listener whose Accept fails 40 ms before Close frees the port.
 type lingering struct{ *net.TCPListener }
 
 func (l lingering) Close() error {

@@ -85,12 +85,13 @@ func (f *forwarder) leastLoaded(home *loop) *loop {
 	return least
 }
 
-// watched is the owner of a descriptor that a loop waits for. Only the loop calls its methods.
+// The type watched is the owner of a descriptor that a loop waits for. Only the loop calls its
+// methods.
 type watched interface {
 	// ready handles epoll events of the descriptor.
 	ready(events uint32)
-	// look checks the deadline. If the deadline has passed, look ends the connection or dials
-	// another target. It returns the time of the next check.
+	// The method look checks the deadline. If the deadline has passed, the method ends the
+	// connection or dials another target. It returns the time of the next check.
 	look(now time.Duration) time.Duration
 }
 
@@ -139,8 +140,8 @@ func newLoop(f *forwarder) (*loop, error) {
 	}, nil
 }
 
-// do queues f for the loop's goroutine and returns at once. Any goroutine may call it. A loop
-// that has ended ignores f.
+// The method do queues f for the loop's goroutine and returns at once. Any goroutine may call it. A
+// loop that has ended ignores f.
 func (l *loop) do(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,8 +201,8 @@ func (l *loop) idle() time.Duration {
 	return max(l.next-l.now, 0)
 }
 
-// milliseconds rounds up, so that the deadline has passed when the loop wakes. -1 means
-// forever.
+// The function milliseconds rounds up, so that the deadline has passed when the loop wakes. -1
+// means forever.
 func milliseconds(d time.Duration) int {
 	if d == never {
 		return -1
@@ -245,8 +246,8 @@ func (l *loop) continueConns() {
 	}
 }
 
-// look checks the deadlines of all watched descriptors. It takes O(connections), and runs at
-// most once per tick.
+// The method look checks the deadlines of all watched descriptors. It takes O(connections), and
+// runs at most once per tick.
 func (l *loop) look() {
 	l.next = never
 	for _, s := range l.watched {

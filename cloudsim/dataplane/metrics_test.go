@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// series returns every series of a registry, with names such as "name{label=value}".
+// The function series returns every series of a registry, with names such as "name{label=value}".
 func series(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()

@@ -15,7 +15,7 @@ type pipe struct {
 	holds   int // bytes
 }
 
-// pipes lends pipes and keeps unused ones, because making a pipe costs more than a splice.
+// The type pipes lends pipes and keeps unused ones, because making a pipe costs more than a splice.
 type pipes struct{ spare []*pipe }
 
 // lend returns a pipe, or nil if the process has no free descriptors.

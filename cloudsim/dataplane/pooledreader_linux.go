@@ -40,8 +40,8 @@ func newPooledReader(c syscall.Conn, max int) (*pooledReader, error) {
 	return l, nil
 }
 
-// read waits for bytes and reads once. The caller may use the bytes until it calls the method
-// release. At the end of a stream, or for an empty datagram, read returns no bytes.
+// The method read waits for bytes and reads once. The caller may use the bytes until it calls the
+// method release. At the end of a stream, or for an empty datagram, the method returns no bytes.
 func (l *pooledReader) read() ([]byte, error) {
 	if err := l.raw.Read(l.try); err != nil {
 		return nil, err

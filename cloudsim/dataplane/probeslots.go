@@ -26,8 +26,8 @@ type probeShare struct {
 	queue []chan struct{} // one channel per waiting call of take, closed when the call gets a slot; first call first
 }
 
-// take waits for one slot for p. It reports whether it got the slot before ctx ended. If so,
-// the caller must later call give.
+// The method take waits for one slot for p. It reports whether it got the slot before ctx ended. If
+// so, the caller must later call give.
 func (r *probeSlots) take(ctx context.Context, p *probeShare) bool {
 	served := make(chan struct{})
 	r.mu.Lock()

@@ -61,9 +61,9 @@ func (q *queue) Pop() any {
 }
 
 // set adds s to the queue or removes s from the queue. If s was in the queue and stays in the
-// queue, set moves s to its new place in the order. The place is new because the target of s may
-// have changed. When the function set adds s to the queue, s gets the present virtual time. So this
-// slot does not wait for a whole round, and does not get the turns that it missed.
+// queue, the method set moves s to its new place in the order. The place is new because the target
+// of s may have changed. When the function set adds s to the queue, s gets the present virtual
+// time. So this slot does not wait for a whole round, and does not get the turns that it missed.
 func (q *queue) set(s *slot, in bool) {
 	switch {
 	case in && s.at < 0:

@@ -50,10 +50,10 @@ func (b *balancer) report(ctx context.Context) {
 	}
 }
 
-// status returns the status of b, with an entry for each socket and each target in the order of
-// the spec, and for each draining target. The result named known is true if the cloud has this
-// status already. If known is false, the caller must send the status. From then on, b assumes
-// that the cloud has this status.
+// status returns the status of b. The status has an entry for each socket and each target, in the
+// order of the spec. It also has an entry for each draining target. The second result is true if
+// the cloud already has this status. Otherwise the caller must send the status to the cloud. The
+// next call of this method assumes that the cloud has the status.
 func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +85,7 @@ func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	return s, false
 }
 
-// leaving returns the removed targets that still have connections, in a stable order.
+// The method leaving returns the removed targets that still have connections, in a stable order.
 func (b *balancer) leaving() []*target {
 	var all []*target
 	for _, t := range b.targets {

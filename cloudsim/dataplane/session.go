@@ -129,7 +129,7 @@ func (b *balancer) leave(s *session) {
 	b.release(s.l, s.slot)
 }
 
-// admits reports whether the source ranges allow a client.
+// The method admits reports whether the source ranges allow a client.
 func (b *balancer) admits(client netip.Addr) bool {
 	return len(b.sources) == 0 || slices.ContainsFunc(b.sources, func(p netip.Prefix) bool { return p.Contains(client) })
 }
@@ -169,7 +169,7 @@ func (b *balancer) effectOn(s *session) sessionEffect {
 }
 
 // The method present returns the session's target in the pool that its listener uses now. If the
-// pool does not have the target, present returns a target that is not in the spec.
+// pool does not have the target, the method returns a target that is not in the spec.
 func (b *balancer) present(s *session) *target {
 	if s.l.pool == s.target.key.Listener {
 		return s.target

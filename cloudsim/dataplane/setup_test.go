@@ -42,8 +42,8 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.64.0.0/10"), netip.Must
 func lbIP() string       { return freshIP(65) }
 func instanceIP() string { return freshIP(64) }
 
-// run starts a data plane. The function stop ends the data plane and waits for its end. The
-// test framework also calls stop at the end of the test.
+// The function run starts a data plane. The function stop ends the data plane and waits for its
+// end. The test framework also calls stop at the end of the test.
 func run(t testing.TB, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()) {
 	t.Helper()
 	return runLogged(t, slog.DiscardHandler, cloud, cfg)
@@ -72,7 +72,7 @@ func runLogged(t testing.TB, log slog.Handler, cloud dataplane.Cloud, cfg datapl
 	return stop
 }
 
-// warnings receives the warnings of a log.
+// The type warnings receives the warnings of a log.
 type warnings chan string
 
 func (w warnings) Write(line []byte) (int, error) {
@@ -272,7 +272,7 @@ func (c client) line() string {
 	}
 }
 
-// alive checks that the target echoes a line.
+// The method alive checks that the target echoes a line.
 func (c client) alive() {
 	c.t.Helper()
 	if _, err := io.WriteString(c, "ping\n"); err != nil {

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// foreign lets a socket bind to an address that this machine does not have.
+// The function foreign lets a socket bind to an address that this machine does not have.
 func foreign(_, _ string, c syscall.RawConn) error {
 	var err error
 	cerr := c.Control(func(fd uintptr) { err = transparent(int(fd)) })
 	return errors.Join(cerr, err)
 }
 
-// transparent sets IP_TRANSPARENT on fd, see ip(7). With IP_BIND_ADDRESS_NO_PORT the kernel
-// chooses the source port at connect. So connections to different targets can have the same
+// The function transparent sets IP_TRANSPARENT on fd, see ip(7). With IP_BIND_ADDRESS_NO_PORT the
+// kernel chooses the source port at connect. So connections to different targets can have the same
 // source port.
 func transparent(fd int) error {
 	return errors.Join(

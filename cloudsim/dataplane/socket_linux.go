@@ -61,7 +61,8 @@ func failure(fd int) error {
 	return err
 }
 
-// unsent reports whether some written bytes still wait for an acknowledgement of the peer.
+// The function unsent reports whether some written bytes still wait for an acknowledgement of the
+// peer.
 func unsent(fd int) bool {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	return err == nil && n > 0

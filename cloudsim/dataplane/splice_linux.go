@@ -32,12 +32,12 @@ type halfConn struct {
 
 func (w *halfConn) empty() bool { return len(w.held) == 0 && w.pipe == nil }
 
-// move moves bytes until src has no more bytes, dst takes no more bytes, or the quantum is used.
-// The result named more is true only if the quantum is used. After the last byte of src, move
-// also closes the write side of dst. It returns the error if src or dst fails.
+// The method move moves bytes until src has no more bytes, dst takes no more bytes, or the quantum
+// is used. The result named more is true only if the quantum is used. After the last byte of src,
+// the method also closes the write side of dst. It returns the error if src or dst fails.
 //
-// For small amounts, move copies the bytes, because a splice needs more system calls. For
-// large amounts, move splices the bytes, because a splice needs fewer copies in memory.
+// For small amounts, the method copies the bytes, because a splice needs more system calls. For
+// large amounts, it splices the bytes, because a splice needs fewer copies in memory.
 func (w *halfConn) move(l *loop) (more bool, err error) {
 	for range quantum {
 		if w.done {
@@ -66,7 +66,7 @@ func (w *halfConn) move(l *loop) (more bool, err error) {
 	return true, nil
 }
 
-// copy reads once and writes as many bytes as dst takes.
+// The method copy reads once and writes as many bytes as dst takes.
 func (w *halfConn) copy(l *loop) error {
 	n, err := unix.Read(w.src.fd, l.buf)
 	if n, err = w.came(n, err); n == 0 {
@@ -101,7 +101,8 @@ func (w *halfConn) splice(l *loop) error {
 	return nil
 }
 
-// came counts the bytes read from src. If there are none, it detects whether src has ended.
+// The method came counts the bytes read from src. If there are none, it detects whether src has
+// ended.
 func (w *halfConn) came(n int, err error) (int, error) {
 	switch {
 	case err == nil && n > 0:
@@ -119,9 +120,9 @@ func (w *halfConn) came(n int, err error) (int, error) {
 	return 0, nil
 }
 
-// went returns the number of bytes that dst has taken. If dst takes no more bytes for now, went
-// makes epoll report when dst is writable again. It does not block. It returns an error if dst
-// has failed.
+// The method went returns the number of bytes that dst has taken. If dst takes no more bytes for
+// now, the method makes epoll report when dst is writable again. It does not block. It returns an
+// error if dst has failed.
 func (w *halfConn) went(l *loop, n int, err error) (int, error) {
 	switch {
 	case err == nil:

@@ -20,7 +20,7 @@ const (
 	// tick is longer than the resolution of the kernel's file times. If the last write to a
 	// file is longer ago than tick, the next write changes the modification time.
 	tick = 20 * time.Millisecond
-	// tries is the maximum number of times that copyTogether repeats the copies. A
+	// The constant tries is the maximum number of times that copyTogether repeats the copies. A
 	// repetition is necessary if a source has changed during the copy.
 	tries = 5
 	// quietTimeout is how long each try waits for a pause in the writes to the sources.
@@ -29,7 +29,7 @@ const (
 
 var errBusy = errors.New("programs write to it all the time: the copy waits for a pause in the writes, or for a file system that can clone files (XFS, Btrfs)")
 
-// copying describes the copy of one file.
+// The type copying describes the copy of one file.
 type copying struct {
 	from, to string
 	bytes    int64 // size of the copy; the copy is larger if the source is larger
@@ -117,8 +117,8 @@ func copyOnce(ctx context.Context, all []copying) (steady bool, err error) {
 	return true, nil
 }
 
-// written is the modification time and the size of a file. If two results of stat differ, a
-// program wrote to the file between the calls.
+// The type written is the modification time and the size of a file. If two results of stat differ,
+// a program wrote to the file between the calls.
 type written struct {
 	at   time.Time
 	size int64
@@ -232,8 +232,8 @@ func copyData(ctx context.Context, to, from *os.File) error {
 // extent is a part of a file that holds data, from offset begin up to end.
 type extent struct{ begin, end int64 }
 
-// extents returns the parts of a file between its holes. A file system without support for holes
-// reports the whole file as one part.
+// The function extents returns the parts of a file between its holes. A file system without support
+// for holes reports the whole file as one part.
 func extents(f *os.File) iter.Seq2[extent, error] {
 	return func(yield func(extent, error) bool) {
 		info, err := f.Stat()

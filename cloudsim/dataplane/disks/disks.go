@@ -114,9 +114,9 @@ type manager struct {
 	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // of groups that wait for more members
 }
 
-// follow lists disks and snapshots, deletes the files without a record, and then watches the
-// cloud. It returns the error that ended the watch. Each call begins with a full list, so follow
-// keeps no state from the previous call.
+// The method follow lists disks and snapshots, deletes the files without a record, and then watches
+// the cloud. It returns the error that ended the watch. Each call begins with a full list, so
+// follow keeps no state from the previous call.
 func (k *manager) follow(ctx context.Context) error {
 	k.failed = map[cloudsim.DiskID]cloudsim.Disk{}
 	k.members = map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot{}
@@ -330,6 +330,6 @@ func (k *manager) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	return k.files.removeAllBut(known)
 }
 
-// ours matches the names of this package's files. Earlier versions kept the files
-// of deleted disks as spare-000001.img.
+// The variable ours matches the names of this package's files. Earlier versions kept the files of
+// deleted disks as spare-000001.img.
 var ours = regexp.MustCompile(`^(disk|snap|spare)-[0-9a-f]+\.img(\.part)?$`)

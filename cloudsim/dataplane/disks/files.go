@@ -28,9 +28,9 @@ type Files struct {
 	// again before Swap. Then Swap calls the function cancel, and Run unlocks turn.
 	gate, turn sync.Mutex
 	cancel     context.CancelFunc
-	// pending is the staged data to which the records of the cloud refer. It is nil when all files
-	// of the staged data are at their final paths. A goroutine that sets pending holds gate and
-	// turn. A goroutine that clears pending holds turn.
+	// The field pending is the staged data to which the records of the cloud refer. It is nil when
+	// all files of the staged data are at their final paths. A goroutine that sets pending holds
+	// gate and turn. A goroutine that clears pending holds turn.
 	pending atomic.Pointer[cloudsim.StagedData]
 }
 

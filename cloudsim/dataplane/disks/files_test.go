@@ -96,9 +96,8 @@ func TestStatesHaveData(t *testing.T) {
 	}
 }
 
-// A saved state also contains the data of a disk that the data plane has not reported yet, if the
-// disk has a file. If the cloud loads the state with the option recordsOnly, it does not change any
-// disk data.
+// A saved state contains the data of each disk with a file, even if the data plane has not reported
+// the disk yet. A load with the option recordsOnly does not change the data of any disk.
 func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	dir := t.TempDir()
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles = true, disks.NewFiles(dir) }))

@@ -100,8 +100,8 @@ func (k *manager) takeGroup(ctx context.Context, id cloudsim.SnapshotGroupID) {
 	k.take(ctx, string(id), all)
 }
 
-// take starts a job that copies the disks of all snapshots at one instant. The job ends with one
-// report for all snapshots.
+// The method take starts a job that copies the disks of all snapshots at one instant. The job ends
+// with one report for all snapshots.
 func (k *manager) take(ctx context.Context, name string, all []cloudsim.Snapshot) {
 	var cs []copying
 	var said []cloudsim.SnapshotReport
