@@ -31,7 +31,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 }
 
 // The function shared registers the counter c and returns it. If another dialect has registered the
-// same metric, shared returns the counter of that dialect.
+// same metric, the function returns the counter of that dialect.
 func shared(reg prometheus.Registerer, c *prometheus.CounterVec) *prometheus.CounterVec {
 	err := reg.Register(c)
 	if have, ok := err.(prometheus.AlreadyRegisteredError); ok { //nolint:errorlint // the package returns it unwrapped
@@ -46,13 +46,13 @@ func shared(reg prometheus.Registerer, c *prometheus.CounterVec) *prometheus.Cou
 // The metric needs a limit because callers choose the paths of their calls.
 const maxResources = 64
 
-// seen is the set of resources that are in the metric of unsupported calls.
+// The type seen is the set of resources that are in the metric of unsupported calls.
 type seen struct {
 	mu    sync.Mutex
 	names map[string]bool
 }
 
-// admit reports whether the metric of unsupported calls may contain this resource.
+// The method admit reports whether the metric of unsupported calls may contain this resource.
 func (m metrics) admit(resource string) bool {
 	m.seen.mu.Lock()
 	defer m.seen.mu.Unlock()

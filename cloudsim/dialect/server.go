@@ -203,8 +203,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}})
 }
 
-// selected returns the call that the dialect's function Select selects. If Select fails, or if
-// the dialect does not support the call, selected returns a call that fails with the error.
+// The method selected returns the call that the dialect's function Select selects. If Select fails,
+// or if the dialect does not support the call, the method returns a call that fails with the error.
 func (s *server) selected(r *Request) Call {
 	name, err := s.dialect.Select(r)
 	if err != nil {

@@ -49,7 +49,7 @@ type service struct {
 	namespace string // XML namespace of answers
 }
 
-// services contains the services by the parameter Version of a request. The version is
+// The variable services maps the parameter Version of a request to a service. The version is
 // different for each service.
 var services = map[string]service{
 	"2016-11-15": {"ec2", "ec2", "http://ec2.amazonaws.com/doc/2016-11-15/"},
@@ -66,8 +66,8 @@ func serviceOf(r *dialect.Request) service {
 	return services["2016-11-15"]
 }
 
-// calls lists all supported calls. A test fails if one of these calls has no test with the
-// SDK.
+// The function calls lists all supported calls. A test fails if one of these calls has no test with
+// the SDK.
 func calls() []dialect.Call {
 	var all []dialect.Call
 	add := func(name, summary string, fn func(*query) (any, error)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// failures maps each error kind of this cloud to the status and code in AWS's API.
+// The variable failures maps each error kind of this cloud to the status and code in AWS's API.
 var failures = map[cloudsim.Kind]dialect.Failure{
 	cloudsim.Internal:        {Status: http.StatusInternalServerError, Code: "InternalError"},
 	cloudsim.Invalid:         {Status: http.StatusBadRequest, Code: "InvalidParameterValue"},

@@ -10,11 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// list returns the resources of a list call that match the filters. If the call contains ids, list
-// returns only the resources with these ids. If not, it returns one page of all resources. The
-// result next is the token of the next page, or "" for the last page.
-// The parameter in is a function that reports whether a resource belongs to the region of the
-// call. If in is nil, all resources belong to the region.
+// list returns the resources of a list call that match the filters. If the call contains ids, the
+// function list returns only the resources with these ids. If not, it returns one page of all
+// resources. The result next is the token of the next page, or "" for the last page. The parameter
+// in is a function that reports whether a resource belongs to the region of the call. If in is nil,
+// all resources belong to the region.
 func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T, next string, err error) {
 	ids, filters, p := q.list(k.param), q.filters(), q.page()
 	if err := q.end(); err != nil {

@@ -23,7 +23,7 @@ type listener struct {
 	InstancePort     int    `xml:"InstancePort"`
 }
 
-// listeners returns the listeners in the list Listeners. The list must not be empty.
+// The method listeners returns the listeners in the list Listeners. The list must not be empty.
 func (q *query) listeners() (all []cloudsim.Listener) {
 	q.each("Listeners.member", func(prefix string) {
 		if q.left[prefix+"InstanceProtocol"] == "" {
@@ -130,7 +130,7 @@ func permit(l *cloudsim.LoadBalancerSpec, rules []rule) {
 	}
 }
 
-// sources returns the ranges of clients that may connect to a TCP port.
+// The function sources returns the ranges of clients that may connect to a TCP port.
 func sources(rules []rule, port int) (all []netip.Prefix) {
 	for _, r := range rules {
 		if r.Protocol != "-1" && (r.Protocol != "tcp" || port < r.From || port > r.To) {

@@ -49,7 +49,7 @@ type loadBalancer struct {
 	Scheme      string                       `xml:"Scheme"`
 }
 
-// schemes maps AWS's schemes to those of this cloud.
+// The variable schemes maps AWS's schemes to those of this cloud.
 var schemes = map[string]cloudsim.Scheme{"": cloudsim.SchemeExternal, "internet-facing": cloudsim.SchemeExternal, "internal": cloudsim.SchemeInternal}
 
 func dnsName(l cloudsim.LoadBalancer) string {
@@ -65,8 +65,8 @@ func idsIn(l cloudsim.LoadBalancer, label string) []string {
 	return strings.Split(l.Labels[label], ",")
 }
 
-// classic returns a function that reports whether a load balancer is a classic load balancer of
-// a region. AWS does not show load balancers during their deletion.
+// The function classic returns a function that reports whether a load balancer is a classic load
+// balancer of a region. AWS does not show load balancers during their deletion.
 func classic(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return l.Labels[labelGroups] != "" && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
@@ -85,8 +85,8 @@ func findLoadBalancer(q *query, name string) (cloudsim.LoadBalancer, error) {
 	return cloudsim.LoadBalancer{}, coded(http.StatusBadRequest, "LoadBalancerNotFound", "the load balancer "+clip(name)+" does not exist")
 }
 
-// change changes the load balancer with a name. If another caller changes the load balancer at
-// the same time, change reads the load balancer again and calls fn again.
+// The function change changes the load balancer with a name. If another caller changes the load
+// balancer at the same time, the function reads the load balancer again and calls fn again.
 func change(q *query, name string, fn func(*cloudsim.LoadBalancer) error) (l cloudsim.LoadBalancer, err error) {
 	for range attempts {
 		if l, err = findLoadBalancer(q, name); err != nil {
@@ -100,8 +100,8 @@ func change(q *query, name string, fn func(*cloudsim.LoadBalancer) error) (l clo
 }
 
 // update changes a load balancer with the function fn, and applies its security groups. The
-// parameter g is a group whose rules are not stored yet, or nil. If no value changes, update does
-// not call the cloud.
+// parameter g is a group whose rules are not stored yet, or nil. If no value changes, the function
+// update does not call the cloud.
 func update(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	changed := l
 	changed.Labels = maps.Clone(l.Labels)
@@ -388,8 +388,8 @@ func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 	return all, nil
 }
 
-// applyGroup applies the rules of a group, which may not be stored yet, to all load balancers
-// with this group.
+// applyGroup applies the rules of the group g to all load balancers with this group. The cloud may
+// not have stored these rules yet.
 func applyGroup(q *query, g group) error {
 	users, err := loadBalancersWith(q, g)
 	if err != nil {

@@ -94,8 +94,8 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	},
 }
 
-// zoned returns the kind of subnets in which each subnet has a zone, as in EC2. A subnet for all
-// zones of a region has the first zone of the region.
+// The function zoned returns the kind of subnets in which each subnet has a zone, as in EC2. A
+// subnet for all zones of a region has the first zone of the region.
 func zoned(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {
 	k := subnets
 	all, err := every(q, zones)

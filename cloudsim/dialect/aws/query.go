@@ -17,9 +17,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// query decodes the parameters of a request. Each method removes the parameters that it
-// returns from the field left. So the method end can refuse the remaining parameters, which the
-// call does not support. A method that finds an invalid value stores an error, and the method
+// query decodes the parameters of a request. Each method removes the parameters that it returns
+// from the field left. So the method end can refuse the remaining parameters. The call does not
+// support these parameters. A method that finds an invalid value stores an error, and the method
 // end returns this error.
 type query struct {
 	*dialect.Request
@@ -61,7 +61,7 @@ func (q *query) text(name string) string {
 	return v
 }
 
-// required returns a parameter that must be present and not empty.
+// The method required returns a parameter that must be present and not empty.
 func (q *query) required(name string) string {
 	v := q.text(name)
 	if v == "" {
@@ -123,7 +123,7 @@ func (q *query) list(name string) (all []string) {
 	return all
 }
 
-// each calls fn for each structure in a list of structures, e.g. with the prefix
+// The method each calls fn for each structure in a list of structures, e.g. with the prefix
 // "IpPermissions.1.". It ends at the first error.
 func (q *query) each(name string, fn func(prefix string)) {
 	q.dropEmpty(name)
@@ -136,7 +136,7 @@ func (q *query) each(name string, fn func(prefix string)) {
 	}
 }
 
-// has reports whether the name of a parameter begins with a prefix.
+// The method has reports whether the name of a parameter begins with a prefix.
 func (q *query) has(prefix string) bool {
 	for name := range q.left {
 		if strings.HasPrefix(name, prefix) {
@@ -160,7 +160,7 @@ type filter struct {
 	match  []*regexp.Regexp
 }
 
-// filters returns the filters Filter.1.Name, Filter.1.Value.1 and so on.
+// The method filters returns the filters Filter.1.Name, Filter.1.Value.1 and so on.
 func (q *query) filters() (all []filter) {
 	for n := 1; n <= maxList; n++ {
 		prefix := "Filter." + strconv.Itoa(n)
@@ -207,8 +207,8 @@ func pattern(value string) *regexp.Regexp {
 	return regexp.MustCompile(b.String())
 }
 
-// literal returns the first value of a filter. It also reports whether this value is the only
-// one and contains no special characters.
+// The method literal returns the first value of a filter. It also reports whether this value is the
+// only one and contains no special characters.
 func (f filter) literal() (string, bool) {
 	return f.values[0], len(f.values) == 1 && !strings.ContainsAny(f.values[0], `*?\`)
 }
@@ -287,8 +287,8 @@ type kind[T any, I ~string] struct {
 	param  string // list parameter with AWS's ids, e.g. "InstanceId"
 	prefix string // prefix of AWS's ids
 	code   string // first part of the codes of errors about ids, e.g. "InvalidInstanceID"
-	// malformed is the code of the error about an id of another form. If it is "", the code is the
-	// field code with the suffix ".Malformed".
+	// The field malformed is the code of the error about an id of another form. If it is "", the
+	// code is the field code with the suffix ".Malformed".
 	malformed string
 	own       string // prefix of this cloud's ids
 	named     string // filter whose values are names of this cloud; "" for none
@@ -296,8 +296,8 @@ type kind[T any, I ~string] struct {
 	all       func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
 	meta      func(T) cloudsim.Meta
 	id        func(T) string // id in this cloud
-	// values maps the name of each filter to a function that returns the values of a resource.
-	// It does not contain the filters for tags.
+	// The field values maps the name of each filter to a function that returns the values of a
+	// resource. It does not contain the filters for tags.
 	values map[string]func(T) []string
 }
 

@@ -56,7 +56,7 @@ type rule struct {
 	Description string `json:"description,omitempty"`
 }
 
-// same reports whether two rules permit the same connections.
+// The method same reports whether two rules permit the same connections.
 func (r rule) same(other rule) bool {
 	r.Description = other.Description
 	return r == other
@@ -395,12 +395,13 @@ func deleteGroup(q *query) (any, error) {
 	return &returnAnswer{Return: true}, q.Cloud.DeleteRecord(q.Context(), g.ID, g.Revision)
 }
 
-// protocols contains the names of the protocols of rules, by the values of requests.
+// The variable protocols maps the values of the parameter IpProtocol to the names of protocols in
+// rules.
 var protocols = map[string]string{
 	"-1": "-1", "tcp": "tcp", "6": "tcp", "udp": "udp", "17": "udp", "icmp": "icmp", "1": "icmp", "icmpv6": "icmpv6", "58": "icmpv6",
 }
 
-// rules returns the rules in the list IpPermissions.
+// The method rules returns the rules in the list IpPermissions.
 func (q *query) rules() (all []rule) {
 	const list = "IpPermissions"
 	q.each(list, func(prefix string) {

@@ -17,7 +17,7 @@ type tagParameter struct {
 	hasValue   bool
 }
 
-// tags returns the elements of a list of tags, e.g. of the list "Tag".
+// The method tags returns the elements of a list of tags, e.g. of the list "Tag".
 func (q *query) tags(list string) (all []tagParameter) {
 	q.dropEmpty(list)
 	for n := 1; n <= maxList; n++ {

@@ -18,7 +18,7 @@ func instancesOf(l cloudsim.LoadBalancer) (out members[registeredInstance]) {
 	return out
 }
 
-// registered returns the ids in the list Instances.
+// The method registered returns the ids in the list Instances.
 func (q *query) registered() (ids []string) {
 	q.each("Instances.member", func(prefix string) { ids = append(ids, q.required(prefix+"InstanceId")) })
 	return ids

@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// identified is the body of an answer. The method identify sets the id of the request.
+// The type identified is the body of an answer. The method identify sets the id of the request.
 type identified interface{ identify(id string) }
 
 // ec2Answer is the common part of EC2's answers.
@@ -18,8 +18,8 @@ type ec2Answer struct {
 
 func (a *ec2Answer) identify(id string) { a.ID = id }
 
-// write writes an answer in the format of the requested service. If the body implements
-// identified, the answer contains the id of the request.
+// The function write writes an answer in the format of the requested service. If the body
+// implements identified, the answer contains the id of the request.
 func write(w http.ResponseWriter, r *dialect.Request, status int, body any) {
 	if i, ok := body.(identified); ok {
 		i.identify(r.ID)
@@ -50,7 +50,7 @@ type queryAnswer struct {
 
 func (a *queryAnswer) identify(id string) { a.ID = id }
 
-// done returns the answer of a call without a result.
+// The function done returns the answer of a call without a result.
 func done(q *query) *queryAnswer {
 	return &queryAnswer{Result: struct{ XMLName xml.Name }{xml.Name{Local: q.Form.Get("Action") + "Result"}}}
 }

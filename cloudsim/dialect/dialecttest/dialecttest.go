@@ -75,8 +75,8 @@ func Compare(b *testing.B, pairs []Pair) {
 	}
 }
 
-// medians returns the median durations of n calls of p.Ours and of p.Theirs. It calls them in turn,
-// so that other load on the machine affects both functions.
+// The method medians returns the median durations of n calls of p.Ours and of p.Theirs. It calls
+// them in turn, so that other load on the machine affects both functions.
 func (p Pair) medians(b *testing.B, n int) (ours, theirs time.Duration) {
 	b.Helper()
 	all := [2][]time.Duration{}

@@ -20,7 +20,7 @@ var actionTypes = map[cloudsim.ResourceKind]string{
 	cloudsim.KindNetwork: "network", cloudsim.KindSubnet: "network", cloudsim.KindRoute: "network",
 }
 
-// commands maps the verbs of this cloud to Hetzner's commands.
+// The variable commands maps the verbs of this cloud to Hetzner's commands.
 var commands = map[cloudsim.ResourceKind]map[cloudsim.Verb]string{
 	cloudsim.KindInstance: {
 		cloudsim.Create: "create_server", cloudsim.Start: "start_server", cloudsim.Stop: "stop_server",
@@ -79,10 +79,10 @@ func done(a action, at time.Time) action {
 	return a
 }
 
-// accepted returns the answer to a call that started an action.
+// The function accepted returns the answer to a call that started an action.
 func accepted(a action) (int, any, error) { return http.StatusCreated, actionReply{a}, nil }
 
-// locked is the error of a call for a resource on which an action runs.
+// The function locked returns the error of a call for a resource on which an action runs.
 func locked(what string, state string) error {
 	return cloudsim.Errorf(cloudsim.Conflict, "the %s is locked: an action is running (%s)", what, state)
 }

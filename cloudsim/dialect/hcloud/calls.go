@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// calls lists all supported calls. TestEachCall fails if one of these calls has no test
+// The method calls lists all supported calls. TestEachCall fails if one of these calls has no test
 // with Hetzner's own client.
 func (a *api) calls() []dialect.Call {
 	var all []dialect.Call
@@ -110,7 +110,7 @@ func addCatalogue[T entry](add func(name, method, path, summary string, fn call)
 	add(many+".get", "GET", "/"+many+"/{id}", "Get a "+title, c.get)
 }
 
-// refusals has the reasons for calls that the dialect does not support.
+// The variable refusals has the reasons for calls that the dialect does not support.
 var refusals = map[string]string{
 	"POST /v1/certificates":            "load balancers forward TCP without TLS",
 	"POST /v1/firewalls":               noFirewalls,

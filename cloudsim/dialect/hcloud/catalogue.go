@@ -46,7 +46,7 @@ type catalogue[T entry] struct {
 	all       func(*dialect.Request) ([]T, error)
 }
 
-// list answers a call that lists the entries.
+// The method list answers a call that lists the entries.
 func (c catalogue[T]) list(r *dialect.Request) (int, any, error) {
 	q, err := parseQuery(r.URL.Query(), "name", "created")
 	if err != nil {
@@ -68,7 +68,7 @@ func (c catalogue[T]) list(r *dialect.Request) (int, any, error) {
 	return reply(c.many, items, m)
 }
 
-// get answers a call that reads the entry with the id in the path.
+// The method get answers a call that reads the entry with the id in the path.
 func (c catalogue[T]) get(r *dialect.Request) (int, any, error) {
 	n, err := target(r)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c catalogue[T]) get(r *dialect.Request) (int, any, error) {
 	return 0, nil, cloudsim.Errorf(cloudsim.NotFound, "no %s has the id %d", strings.ReplaceAll(c.one, "_", " "), n)
 }
 
-// zones returns all zones of the cloud.
+// The function zones returns all zones of the cloud.
 func zones(r *dialect.Request) ([]cloudsim.Zone, error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListZones, cloudsim.ListOptions{})
 	return all, err
@@ -101,7 +101,7 @@ func locations(r *dialect.Request) ([]location, error) {
 	return out, err
 }
 
-// datacenters returns all datacenters. Each datacenter supports all server types.
+// The function datacenters returns all datacenters. Each datacenter supports all server types.
 func datacenters(r *dialect.Request) ([]datacenter, error) {
 	all, err := zones(r)
 	if err != nil {
@@ -190,8 +190,8 @@ func authenticate(r *dialect.Request) error {
 	return err
 }
 
-// images returns the system images. Machines of this cloud boot no image, so all images
-// are equal. The images exist only because clients need an image to create a server.
+// The function images returns the system images. Machines of this cloud boot no image, so all
+// images are equal. The images exist only because clients need an image to create a server.
 func images() []image {
 	var all []image
 	for _, s := range []string{"ubuntu-24.04", "ubuntu-22.04", "debian-13", "debian-12", "rocky-9"} {

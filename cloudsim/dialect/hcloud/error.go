@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// failures maps each error kind of this cloud to the status and code in Hetzner's API.
+// The variable failures maps each error kind of this cloud to the status and code in Hetzner's API.
 var failures = map[cloudsim.Kind]dialect.Failure{
 	cloudsim.Internal:        {Status: http.StatusInternalServerError, Code: "server_error"},
 	cloudsim.Invalid:         {Status: http.StatusUnprocessableEntity, Code: "invalid_input"},
@@ -92,7 +92,7 @@ func noCallsRemain(h http.Header, retryAfter int) {
 	}
 }
 
-// details lists the invalid fields. It returns nil if no field is invalid.
+// The function details lists the invalid fields. It returns nil if no field is invalid.
 func details(fields []cloudsim.FieldError) *errorDetails {
 	if len(fields) == 0 {
 		return nil

@@ -33,7 +33,7 @@ type answer struct {
 	}
 }
 
-// raw sends a request directly, without Hetzner's client.
+// The method raw sends a request directly, without Hetzner's client.
 func (w *world) raw(tb testing.TB, method, path, secret, body string) (a answer) {
 	tb.Helper()
 	req, err := http.NewRequest(method, w.url+path, strings.NewReader(body))

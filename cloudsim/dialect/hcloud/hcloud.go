@@ -145,7 +145,7 @@ type updateResource struct {
 	Labels *map[string]string `json:"labels"`
 }
 
-// labels returns the new labels of the resource. It returns Unsupported if the request
+// The method labels returns the new labels of the resource. It returns Unsupported if the request
 // changes the name of the resource, because this cloud cannot rename resources.
 func (u updateResource) labels(m cloudsim.Meta) (map[string]string, error) {
 	if u.Name != "" && u.Name != dialect.OtherName(m) {

@@ -68,12 +68,12 @@ func clip(s string) string {
 	return s
 }
 
-// selects reports whether the query selects a resource.
+// The method selects reports whether the query selects a resource.
 func (q query) selects(m cloudsim.Meta) bool {
 	return (q.name == "" || dialect.OtherName(m) == q.name) && (q.keep == nil || q.keep(dialect.Visible(m.Labels)))
 }
 
-// options returns the part of the query that the cloud evaluates.
+// The method options returns the part of the query that the cloud evaluates.
 func (q query) options() cloudsim.ListOptions {
 	o := cloudsim.ListOptions{Labels: q.equal}
 	if q.name != "" {
@@ -111,9 +111,9 @@ type lister[T any] func(context.Context, cloudsim.ListOptions) (cloudsim.List[T]
 // list returns a page of the resources that the query selects and for which the function
 // filter returns true. A nil filter selects all resources.
 //
-// Hetzner's pages have numbers, but a page of the cloud begins after an id. If the cloud
-// evaluates the whole query, list stores the last id of each page. Then the next page needs
-// only one call to the cloud. In all other cases, list reads all resources.
+// Hetzner's pages have numbers, but a page of the cloud begins after an id. If the cloud evaluates
+// the whole query, the function list stores the last id of each page. Then the next page needs only
+// one call to the cloud. In all other cases, the function list reads all resources.
 func list[T cloudsim.Resource](r *dialect.Request, c *cursors, q query, from lister[T], filter func(T) bool) ([]T, meta, error) {
 	selected := q.keep == nil && q.sort == nil && q.name == "" && filter == nil
 	if selected {
@@ -143,7 +143,7 @@ func list[T cloudsim.Resource](r *dialect.Request, c *cursors, q query, from lis
 	return items, m, nil
 }
 
-// call answers a call of Hetzner's API. It returns the HTTP status and the body.
+// The type call answers a call of Hetzner's API. It returns the HTTP status and the body.
 type call = func(*dialect.Request) (status int, body any, err error)
 
 // listCall returns a call that lists resources. The call answers with a page under the
@@ -230,8 +230,8 @@ func (q query) meta(n int, more bool) meta {
 	return meta{p}
 }
 
-// cursors caches the id after which each page of a list begins. If cursors has no entry for
-// a page, the dialect gives the same answer but reads more resources from the cloud.
+// The type cursors caches the id after which each page of a list begins. If cursors has no entry
+// for a page, the dialect gives the same answer but reads more resources from the cloud.
 type cursors struct {
 	mu    sync.Mutex
 	after map[[sha256.Size]byte]string

@@ -227,9 +227,9 @@ func setAlgorithm(labels map[string]string, s string) error {
 	return nil
 }
 
-// setNetwork stores in a label that a load balancer is attached to a network. The load
-// balancer keeps its address, because a load balancer of this cloud reaches all networks
-// of its project.
+// setNetwork attaches a load balancer to the network with the number n. It only checks that the
+// network exists, and stores its id in the parameter labels. The load balancer keeps its address,
+// because a load balancer of this cloud reaches all networks of its project.
 func setNetwork(r *dialect.Request, labels map[string]string, n int64) error {
 	id := dialect.ID[cloudsim.NetworkID](prefixNetwork, n)
 	_, err := r.Cloud.GetNetwork(r.Context(), id)
@@ -272,9 +272,9 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
-// change changes a load balancer with the function fn. If fn changes no value, change
-// does not call the cloud. If another caller changes the load balancer at the same time,
-// change reads the load balancer again and calls fn again.
+// The function change changes a load balancer with the function fn. If fn changes no value, the
+// function change does not call the cloud. If another caller changes the load balancer at the same
+// time, the function change reads the load balancer again and calls fn again.
 func change(r *dialect.Request, l cloudsim.LoadBalancer, fn func(*cloudsim.LoadBalancer) error) (out cloudsim.LoadBalancer, err error) {
 	for range attempts {
 		changed := l

@@ -20,7 +20,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
 )
 
-// calls counts the successful calls of a dialect by the name of the call.
+// The type calls counts the successful calls of a dialect by the name of the call.
 type calls struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -46,7 +46,7 @@ type world struct {
 	unsupported atomic.Int64 // number of answers with the status 501
 }
 
-// noted is an http.ResponseWriter that counts the answers with the status 501.
+// The type noted is an http.ResponseWriter that counts the answers with the status 501.
 type noted struct {
 	http.ResponseWriter
 	unsupported *atomic.Int64
@@ -100,7 +100,7 @@ func (w *world) with(secret string) *sdk.Client {
 		sdk.WithPollOpts(sdk.PollOpts{BackoffFunc: sdk.ConstantBackoff(time.Millisecond)}), sdk.WithRetryOpts(sdk.RetryOpts{BackoffFunc: sdk.ConstantBackoff(time.Millisecond)}))
 }
 
-// must returns v. It ends the test if err is not nil.
+// The function must returns v. It ends the test if err is not nil.
 func must[T any](tb testing.TB, v T, _ *sdk.Response, err error) T {
 	tb.Helper()
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelGateway is the label with the gateway of a route, which is the address of the next
+// labelGateway is the label with the gateway of a route. The gateway is the address of the next
 // hop. After the deletion of the next hop, only this label contains the address.
 const labelGateway = dialect.LabelPrefix + "gateway"
 
-// parts holds the resources that belong to networks.
+// The type parts holds the resources that belong to networks.
 type parts struct {
 	subnets       []cloudsim.Subnet
 	routes        []cloudsim.Route
@@ -87,7 +87,7 @@ func networkOf(n cloudsim.Network, p parts) network {
 	return out
 }
 
-// networks returns the networks with their parts.
+// The function networks returns the networks with their parts.
 func networks(r *dialect.Request, all []cloudsim.Network) ([]network, error) {
 	of := cloudsim.NetworkID("")
 	if len(all) == 1 {

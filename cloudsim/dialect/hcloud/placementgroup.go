@@ -27,7 +27,7 @@ const spread = "spread"
 
 func typeOfPlacementGroup(cloudsim.Record) string { return spread }
 
-// members returns the instances in a placement group.
+// The function members returns the instances in a placement group.
 func members(r *dialect.Request, group cloudsim.RecordID) ([]cloudsim.Instance, error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstances, cloudsim.ListOptions{Labels: map[string]string{labelPlacementGroup: string(group)}})
 	return all, err

@@ -7,7 +7,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// free is the only price in this cloud.
+// The variable free is the only price in this cloud.
 var free = amount{Net: "0.0000000000", Gross: "0.0000000000"}
 
 // pricesIn returns the prices of a type in all locations. Some clients, such as the cluster

@@ -20,7 +20,7 @@ type modelLB struct {
 	algorithm sdk.LoadBalancerAlgorithmType
 }
 
-// limits contains the maximum numbers of services and targets for each type.
+// The variable limits contains the maximum numbers of services and targets for each type.
 var limits = map[string][2]int{"lb11": {5, 25}, "lb21": {15, 75}, "lb31": {30, 150}}
 
 // A load balancer cannot have more services and targets than its type allows.

@@ -13,7 +13,7 @@ const labelProtection = dialect.LabelPrefix + "protection"
 
 func protected(m cloudsim.Meta) bool { return m.Labels[labelProtection] != "" }
 
-// deletable returns an error if a resource is protected against deletion.
+// The function deletable returns an error if a resource is protected against deletion.
 func deletable(m cloudsim.Meta) error {
 	if !protected(m) {
 		return nil
@@ -24,7 +24,7 @@ func deletable(m cloudsim.Meta) error {
 	}
 }
 
-// protect writes the protection of a resource into its labels.
+// The function protect writes the protection of a resource into its labels.
 func protect(labels map[string]string, on bool) {
 	if labels[labelProtection] = "delete"; !on {
 		delete(labels, labelProtection)
@@ -37,7 +37,7 @@ type changeProtection struct {
 	Delete *bool `json:"delete"`
 }
 
-// of returns the labels of a resource with the requested protection.
+// The method of returns the labels of a resource with the requested protection.
 func (c changeProtection) of(m cloudsim.Meta) map[string]string {
 	labels := cloneLabels(m.Labels)
 	if c.Delete != nil {

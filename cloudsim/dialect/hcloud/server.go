@@ -73,8 +73,8 @@ func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, gro
 
 func statusOfServer(i cloudsim.Instance) string { return serverStatus[i.State] }
 
-// servers returns the servers of the instances of one page. The number of instances must not
-// exceed cloudsim.MaxInstancesInFilter, and maxPerPage is lower than this limit.
+// The method servers returns the servers of the instances of one page. The number of instances must
+// not exceed cloudsim.MaxInstancesInFilter, and maxPerPage is lower than this limit.
 func (a *api) servers(r *dialect.Request, all []cloudsim.Instance) ([]server, error) {
 	if len(all) == 0 {
 		return nil, nil

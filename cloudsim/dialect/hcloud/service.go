@@ -106,7 +106,7 @@ type healthCheckRequest struct {
 	} `json:"http"`
 }
 
-// set copies *from to *to. It does nothing if from is nil.
+// The function set copies *from to *to. It does nothing if from is nil.
 func set[T any](to *T, from *T) {
 	if from != nil {
 		*to = *from

@@ -18,7 +18,7 @@ func listen(port, instancePort int32) types.Listener {
 	return types.Listener{Protocol: sdk.String("tcp"), LoadBalancerPort: port, InstanceProtocol: sdk.String("tcp"), InstancePort: &instancePort}
 }
 
-// own returns this cloud's load balancer.
+// The method own returns this cloud's load balancer.
 func (w *world) own(t *testing.T, name string) cloudsim.LoadBalancer {
 	t.Helper()
 	l := must(w.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{Name: name}))(t)
@@ -28,7 +28,7 @@ func (w *world) own(t *testing.T, name string) cloudsim.LoadBalancer {
 	return l.Items[0]
 }
 
-// refusing returns the ports that refuse all connections.
+// The function refusing returns the ports that refuse all connections.
 func refusing(l cloudsim.LoadBalancer) (ports []int) {
 	for _, li := range l.Listeners {
 		if li.Targets != nil {
