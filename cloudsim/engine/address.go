@@ -24,9 +24,9 @@ var addresses = store.Table[cloudsim.Address]{
 	Index: map[string]func(*cloudsim.Address) []string{byIP: func(a *cloudsim.Address) []string { return []string{a.IP} }},
 }
 
-// ranges stores the configured range of each kind of load balancer address. The
-// store counts the free addresses of each range separately. If two ranges
-// overlapped, the store could therefore assign the same address twice.
+// The variable ranges stores the configured range of each kind of load balancer
+// address. The store counts the free addresses of each range separately. If two
+// ranges overlapped, the store could therefore assign the same address twice.
 var ranges = store.Notes[netip.Prefix]{Name: "range"}
 
 // keepRanges stores the configured ranges of load balancers. It returns an
@@ -97,8 +97,9 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 // IPv6 ranges it returns 2^62-2.
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
-// numbered returns the part of range p whose addresses the store counts. The
-// store counts with 64-bit numbers, so this part is at most the first /64 of p.
+// The function numbered returns the part of range p whose addresses the store
+// counts. The store counts with 64-bit numbers, so this part is at most the
+// first /64 of p.
 func numbered(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
 }

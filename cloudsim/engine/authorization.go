@@ -250,7 +250,7 @@ func callOf(ctx context.Context) (Call, error) {
 	return c, nil
 }
 
-// sees reports whether the call may see a resource with metadata m.
+// The method sees reports whether the call may see a resource with metadata m.
 func (c Call) sees(m *cloudsim.Meta) bool {
 	return m.Project == "" || m.Project == c.Project || c.Project == "" && c.everywhere()
 }

@@ -55,8 +55,8 @@ func BenchmarkDurableCreates(b *testing.B) {
 	b.ReportMetric(limit.Seconds()/ours.Seconds(), "of-bbolt")
 }
 
-// round opens a cloud and creates n instances. It returns the time that the
-// creates took.
+// The function round opens a cloud and creates n instances. It returns the time
+// that the creates took.
 func round(b *testing.B, path string, first, n int) time.Duration {
 	b.Helper()
 	st, err := store.Open(path)

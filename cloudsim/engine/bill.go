@@ -77,8 +77,8 @@ func (l *ledger) checkNumber(number uint64) error {
 
 // read returns a page of the entries after the given number that match the
 // options o. The result next is the number of the last entry that read has
-// checked. The result more is true if more entries follow. If number is 0, read
-// begins with the oldest entry.
+// checked. The result more is true if more entries follow. If number is 0, the
+// method begins with the oldest entry.
 func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.AuditLine, next uint64, more bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +97,7 @@ func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.Au
 	return all, next, next < last, nil
 }
 
-// changed returns a channel that the next Record closes.
+// The method changed returns a channel that the next Record closes.
 func (l *ledger) changed() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,8 +135,8 @@ func (e *Engine) WatchAudit(ctx context.Context, o cloudsim.AuditOptions, bookma
 	}
 }
 
-// entries returns the entries in memory, oldest first. The caller must hold the
-// lock of the ledger.
+// The method entries returns the entries in memory, oldest first. The caller
+// must hold the lock of the ledger.
 func (l *ledger) entries() []cloudsim.AuditEntry {
 	if len(l.ring) < auditKeep {
 		return l.ring

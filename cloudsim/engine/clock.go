@@ -104,11 +104,11 @@ func running(tx *store.Tx) store.Clock {
 	return c
 }
 
-// AdvanceClock moves the clock forward. It returns when all work that falls due
-// by the new time has settled, including new work that begins meanwhile. Work
-// settles in the order of its due times. While a work item settles, a stopped
-// clock shows the due time of this item. A running clock can show a later time,
-// because the settling of earlier work takes time.
+// AdvanceClock moves the clock forward. It returns when the engine has settled
+// all work that is due at the new time or earlier, including new work that
+// begins meanwhile. Work settles in the order of its due times. While a work
+// item settles, a stopped clock shows the due time of this item. A running
+// clock can show a later time, because the settling of earlier work takes time.
 //
 // AdvanceClock takes as long as the work takes. If ctx ends first, AdvanceClock
 // returns Unavailable, and the clock continues from the due time of the last
@@ -173,7 +173,7 @@ func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (ar
 	return false, nil
 }
 
-// seconds converts s to a duration, rounded to the nanosecond.
+// The function seconds converts s to a duration, rounded to the nanosecond.
 func seconds(s float64) time.Duration {
 	return time.Duration(math.Round(s * float64(time.Second)))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// reported returns a report about the device of one disk.
+// The function reported returns a report about the device of one disk.
 func reported(id cloudsim.DiskID, ready bool, failure string) cloudsim.ReportDevices {
 	return cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{{Disk: id, Ready: ready, Error: failure}}}
 }

@@ -288,9 +288,10 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 	return nil
 }
 
-// copying calls its last argument, a function, for each resource of a table. It
-// returns the resources for which this function returns true. It reads the
-// whole table before it returns, so the caller may then change the resources.
+// The function copying calls its last argument, a function, for each resource
+// of a table. It returns the resources for which this function returns true. It
+// reads the whole table before it returns, so the caller may then change the
+// resources.
 func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, err error) {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {

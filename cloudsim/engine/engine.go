@@ -163,15 +163,15 @@ type access struct {
 	ledger  ledger
 }
 
-// images manages the registry's repositories, and decides which pushes and
-// pulls are permitted.
+// The type images manages the registry's repositories, and decides which pushes
+// and pulls are permitted.
 type images struct {
 	*core
 	projectOf func(*store.Tx, Call) (cloudsim.ProjectID, error)
 	decisions decisions
 }
 
-// states saves, loads, exports and imports the whole cloud.
+// The type states saves, loads, exports and imports the whole cloud.
 type states struct {
 	*core
 	cloud replaceable
@@ -180,8 +180,8 @@ type states struct {
 	loading sync.Mutex
 }
 
-// replaceable is a cloud that can replace its records when a user loads a state or resets the
-// cloud.
+// The type replaceable is a cloud that can replace its records when a user loads a state or resets
+// the cloud.
 type replaceable interface {
 	// prepare completes the new records in the transaction that replaces the
 	// old records.
@@ -273,9 +273,10 @@ func (e *Engine) readZones(tx *store.Tx) error {
 	return nil
 }
 
-// loadZones reads the map regionOf from the store again after a failed
-// transaction, which may have changed the map. It uses a write transaction, so
-// that no other write transaction reads regionOf at the same time.
+// loadZones reads the map regionOf from the store again. The engine calls it
+// after a failed transaction, because this transaction may have changed the
+// map. It uses a write transaction, so that no other write transaction reads
+// regionOf at the same time.
 func (e *Engine) loadZones() error { return e.store.Update("", e.readZones) }
 
 // retention is the time for which the cloud keeps finished operations and

@@ -19,9 +19,9 @@ import (
 
 var slow = engine.Profile{Name: "slow", Provision: 90 * time.Second, Boot: 30 * time.Second, Shutdown: 30 * time.Second, LoadBalancer: 60 * time.Second}
 
-// boot runs an engine on the file at path. It returns the engine and a
-// function. This function stops the engine, checks the records and the file,
-// and closes the store.
+// The function boot runs an engine on the file at path. It returns the engine
+// and a function. This function stops the engine, checks the records and the
+// file, and closes the store.
 func boot(t testing.TB, path string, change ...func(*engine.Config)) (*engine.Engine, func()) {
 	t.Helper()
 	st, err := store.Open(path)

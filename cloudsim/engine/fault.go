@@ -105,9 +105,9 @@ func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) 
 	return hit, nil
 }
 
-// matching returns the ids of the faults that match a call, in order. It reads
-// the zone, type and labels of the target at most once, and only if a fault
-// needs them.
+// The method matching returns the ids of the faults that match a call, in
+// order. It reads the zone, type and labels of the target at most once, and
+// only if a fault needs them.
 func (e *Engine) matching(live []cloudsim.Fault, call Call, s Subject) (ids []string, err error) {
 	now := e.Now()
 	var at *place
@@ -234,9 +234,9 @@ func kindOfNoun(noun string) cloudsim.ResourceKind {
 	return cloudsim.ResourceKind(kind)
 }
 
-// everywhere returns ctx with a call that has no project. The methods that list
-// faults, holds and signing keys use this ctx, because these resources belong
-// to no project.
+// The function everywhere returns ctx with a call that has no project. The
+// methods that list faults, holds and signing keys use this ctx, because these
+// resources belong to no project.
 func everywhere(ctx context.Context) (context.Context, error) {
 	call, err := callOf(ctx)
 	call.Project = ""

@@ -46,9 +46,9 @@ func stuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return err == nil && f.OpenAt(tx.Now), err
 }
 
-// begins adds work items to the due list for the begin and the end of a fault's
-// time window. If the window is already open, begins also starts the zone
-// outage of the fault.
+// The function begins adds work items to the due list for the begin and the end
+// of a fault's time window. If the window is already open, the function also
+// starts the zone outage of the fault.
 func begins(tx *store.Tx, f cloudsim.Fault) error {
 	from, until := f.Window()
 	for _, at := range []*time.Time{&from, until} {

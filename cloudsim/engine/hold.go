@@ -34,9 +34,10 @@ func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 }
 
 // The function held reports whether a hold or a fault prevents an operation
-// from settling. If a hold blocks the operation, held records the id of the
-// hold in the operation. The engine calls held when the work is due. A hold
-// therefore also applies to operations that began before the hold was created.
+// from settling. If a hold blocks the operation, the function records the id of
+// the hold in the operation. The engine calls this function when the work is
+// due. A hold therefore also applies to operations that began before the hold
+// was created.
 func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if is, err := stuck(tx, op); is || err != nil {
 		return is, err
@@ -53,12 +54,12 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return false, nil
 }
 
-// release ends the hold of an operation. If the operation is due, release settles
-// the operation in the same transaction, so that the same calls always write the
-// same journal. If the operation is not due yet, release puts the operation on
-// the due list again. The due list may no longer contain the operation: the loop
-// removes an operation at its due time, and a user may set the clock back
-// afterwards.
+// release ends the hold of an operation. If the operation is due, the method
+// settles the operation in the same transaction, so that the same calls always
+// write the same journal. If the operation is not due yet, the method puts the
+// operation on the due list again. The due list may no longer contain the
+// operation: the loop removes an operation at its due time, and a user may set
+// the clock back afterwards.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
@@ -178,14 +179,15 @@ func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 	return op, err
 }
 
-// durations stores the work durations that override the durations of the
-// profile. A change applies to work that begins after the change.
+// The variable durations stores the work durations that override the durations
+// of the profile. A change applies to work that begins after the change.
 var durations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 
 const allDurations = "all"
 
 // The function takes returns the stored duration of work of a kind and verb. If
-// no duration is stored, takes returns the duration in the parameter profile.
+// no duration is stored, the function returns the duration in the parameter
+// profile.
 func takes(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile time.Duration) (time.Duration, error) {
 	said, ok, err := durations.Get(tx, allDurations)
 	if err != nil || !ok {

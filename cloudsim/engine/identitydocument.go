@@ -54,7 +54,7 @@ func (h *instanceTokens) last(id cloudsim.InstanceID) string {
 	return h.secrets[id]
 }
 
-// keep stores a secret. If secret is "", keep deletes the stored secret.
+// keep stores a secret. If secret is "", the method deletes the stored secret.
 func (h *instanceTokens) keep(id cloudsim.InstanceID, secret string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -134,8 +134,8 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 	return l, e.workOnLoadBalancer(tx, call, &l, cloudsim.Create)
 }
 
-// listed replaces a nil list by an empty list, so that the API always shows a
-// list of listeners.
+// The function listed replaces a nil list by an empty list, so that the API
+// always shows a list of listeners.
 func listed(all []cloudsim.Listener) []cloudsim.Listener {
 	if all == nil {
 		return []cloudsim.Listener{}
@@ -194,8 +194,8 @@ func checkTargetList(tx *store.Tx, project cloudsim.ProjectID, region, list stri
 	return bad, nil
 }
 
-// behind reports whether ip is an address of instance i, or is in a pod range
-// of i.
+// The function behind reports whether ip is an address of instance i, or is in
+// a pod range of i.
 func behind(i cloudsim.Instance, ip string) bool {
 	a, err := netip.ParseAddr(ip)
 	return err == nil && i.Has(a)

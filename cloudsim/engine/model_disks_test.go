@@ -32,8 +32,8 @@ type shot struct {
 	until             time.Time
 }
 
-// copied reports whether the cloud is making a disk or a snapshot from the
-// resource with the given id.
+// The method copied reports whether the cloud is making a disk or a snapshot
+// from the resource with the given id.
 func (w *world) copied(id string) bool {
 	for _, d := range w.disks {
 		if d.Source == id && (d.State == "creating" || d.State == "copying") {
@@ -52,7 +52,7 @@ func (d *vol) hasData() bool {
 	return !slices.Contains([]string{"creating", "copying", "deleting"}, d.State)
 }
 
-// settled completes the work on disk d in the model.
+// The method settled completes the work on disk d in the model.
 func (d *vol) settled() {
 	maps.DeleteFunc(d.At, func(_, state string) bool { return state == "detaching" })
 	for i := range d.At {

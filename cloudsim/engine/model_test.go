@@ -48,8 +48,9 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// verbs returns the calls of a theme. A run uses only the calls of one theme.
-// With all calls, a run would rarely reach states that need several resources.
+// The method verbs returns the calls of a theme. A run uses only the calls of
+// one theme. With all calls, a run would rarely reach states that need several
+// resources.
 func (w *world) verbs(theme string) map[string]func(*rapid.T) {
 	all := map[string]func(*rapid.T){"": w.same, "pass time": w.passTime, "createInstance": w.createInstance, "moveInstance": w.moveInstance}
 	add := func(of string, verbs map[string]func(*rapid.T)) {
@@ -74,8 +75,8 @@ func (w *world) verbs(theme string) map[string]func(*rapid.T) {
 	return all
 }
 
-// undated hides the deadline of the test. The deadline is in real time, but the
-// test runs in virtual time.
+// The type undated hides the deadline of the test. The deadline is in real
+// time, but the test runs in virtual time.
 type undated struct{ testing.TB }
 
 // These ranges are so small that random calls sometimes exhaust them.
@@ -156,8 +157,8 @@ func (w *world) freeAddress() string {
 	return free(fewAddresses, held)
 }
 
-// named returns the id of the resource with that name. It returns "" if there
-// is no such resource.
+// The function named returns the id of the resource with that name. It returns
+// "" if there is no such resource.
 func named[T any](all map[string]*T, name string, of func(*T) string) string {
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		if of(all[id]) == name {

@@ -173,8 +173,8 @@ func (w *world) createBalancer(t *rapid.T) {
 	}
 }
 
-// change checks the result of an update of a load balancer and applies the
-// update to the model.
+// The method change checks the result of an update of a load balancer and
+// applies the update to the model.
 func (w *world) change(t *rapid.T, l *lb, port int, targets []string, known bool, got cloudsim.LoadBalancer, err error) {
 	switch {
 	case l.State != "deleting" && l.Port == port && slices.Equal(l.Targets, targets):

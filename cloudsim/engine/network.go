@@ -129,8 +129,9 @@ func (e *Engine) checkReserved(n cloudsim.Network) error {
 	return nil
 }
 
-// spans returns the address ranges and the pod ranges of network n. The field
-// Bits of each result is the prefix length of the part that one instance gets.
+// The function spans returns the address ranges and the pod ranges of network
+// n. The field Bits of each result is the prefix length of the part that one
+// instance gets.
 func spans(n cloudsim.Network) []cloudsim.PodRange {
 	return append(whole(n.Ranges()...), n.PodRanges.Families()...)
 }
@@ -279,9 +280,9 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 }
 
 // The function unused returns Conflict if a resource in the table users refers
-// to the resource with the given kind and id. unused looks up the references in
-// the index that the parameter index names. The error names the first resource
-// that it finds.
+// to the resource with the given kind and id. The function unused looks up the
+// references in the index that the parameter index names. The error names the
+// first resource that it finds.
 func unused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

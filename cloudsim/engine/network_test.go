@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// denied fails the test unless err has the given kind and contains each string
-// in words.
+// The function denied fails the test unless err has the given kind and contains
+// each string in words.
 func denied(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -341,9 +341,9 @@ func TestNearestSubnet(t *testing.T) {
 	}
 }
 
-// TestNetworkLife proves that work on a network or subnet takes time, even across
-// a restart. During this work a caller cannot create resources in the network or
-// subnet.
+// TestNetworkLife proves that the creation and the deletion of a network or
+// subnet take time. A restart of the engine does not end this work early.
+// During this work, a caller cannot create resources in the network or subnet.
 func TestNetworkLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())

@@ -25,12 +25,12 @@ var operations = store.Table[cloudsim.Operation]{
 
 const byHold = "hold"
 
-// begin records an operation for work on a resource, and ends the resource's
-// earlier operation. If the work takes time, begin puts the work on the due
-// list. The parameter m is the metadata of the resource, which the caller
-// stores afterwards. The result waits is true if the work settles later,
-// because it takes time or is held. If waits is false, the caller must settle
-// the work at once.
+// The method begin records an operation for work on a resource, and ends the
+// resource's earlier operation. If the work takes time, the method puts the
+// work on the due list. The parameter m is the metadata of the resource. The
+// caller stores this metadata afterwards. The result waits is true if the work
+// settles later, because it takes time or is held. If waits is false, the
+// caller must settle the work at once.
 func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, profile time.Duration) (waits bool, err error) {
 	if err := e.supersede(tx, m.Operation, verb); err != nil {
 		return false, err

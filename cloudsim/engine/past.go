@@ -14,8 +14,8 @@ import (
 // past is the content of a table at an earlier time. pastOf computes the past
 // content from the present content and the whole journal. The computation is
 // slow, but the engine uses it only for calls that a stale-read fault has hit.
-// If the journal begins after the earlier time, past is the content at the
-// begin of the journal.
+// If the journal begins after the earlier time, it is the content at the begin
+// of the journal.
 type past[T any] struct {
 	rev uint64        // last revision at that time
 	was map[string]*T // resources that have changed since that time, with their values at that time; nil for a resource that did not exist
@@ -53,9 +53,9 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 // take adds one event of the journal to p. The parameter named at is the
 // earlier time, and the map before has the last values up to this time. The
 // first event of a resource in the journal may be later than this time. If the
-// creation time of the resource is also later, take records that the resource
-// did not exist at this time. Otherwise take uses the value in this first
-// event.
+// creation time of the resource is also later, the method records that the
+// resource did not exist at this time. Otherwise take uses the value in this
+// first event.
 func (p *past[T]) take(t store.Table[T], before map[string]*T, ev cloudsim.Event, at time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {
@@ -87,8 +87,9 @@ func (p past[T]) get(tx *store.Tx, t store.Table[T], id string) (v T, err error)
 	}
 }
 
-// rows yields the resources as they were at the earlier time, sorted by id. It
-// yields only ids greater than o.After. It holds the whole table in memory.
+// The method rows yields the resources as they were at the earlier time, sorted
+// by id. It yields only ids greater than o.After. It holds the whole table in
+// memory.
 func (p past[T]) rows(tx *store.Tx, t store.Table[T], o cloudsim.ListOptions) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var all []T

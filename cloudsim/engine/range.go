@@ -30,10 +30,10 @@ func newRanges(n, before cloudsim.Network) []wantedRange {
 	return all
 }
 
-// permitted checks that projects may use all wanted ranges. It returns Invalid if
-// a range is not inside a configured range. It returns Conflict if a range
-// overlaps a route of the cloud's machine. A range inside the configured pod
-// ranges is always permitted.
+// The method permitted checks that projects may use all wanted ranges. It
+// returns Invalid if a range is not inside a configured range. It returns
+// Conflict if a range overlaps a route of the cloud's machine. A range inside
+// the configured pod ranges is always permitted.
 func (e *Engine) permitted(wanted []wantedRange) error {
 	if len(wanted) == 0 {
 		return nil
@@ -109,10 +109,10 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) err
 	return err
 }
 
-// routable returns Conflict if a new route in network n would redirect traffic
-// of load balancers, of other networks, or of the pods of other instances. The
-// parameter hop is the next hop of the route. The parameter named to is the
-// destination of the route.
+// The method routable returns Conflict if a new route in network n would
+// redirect traffic of load balancers, of other networks, or of the pods of
+// other instances. The parameter hop is the next hop of the route. The
+// parameter named to is the destination of the route.
 func (e *Engine) routable(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
 	if _, b, ok := clash(whole(to), whole(e.cfg.LoadBalancerRanges()...), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, where load balancers get their addresses", to, b)

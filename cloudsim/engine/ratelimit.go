@@ -84,9 +84,9 @@ type RateLimit struct {
 }
 
 // throttle returns Exhausted with RetryAfter for a call that exceeds its
-// caller's rate. For the caller's rate, throttle uses the cloud's clock. While
-// this clock is stopped, an empty bucket stays empty. In c.RateLimit it stores
-// the rate limit with the fewest remaining calls.
+// caller's rate. For the caller's rate, the method uses the cloud's clock.
+// While this clock is stopped, an empty bucket stays empty. In c.RateLimit it
+// stores the rate limit with the fewest remaining calls.
 func (ac *access) throttle(c *Call, class Access) error {
 	if err := ac.throttleProject(c); err != nil {
 		return err
@@ -146,9 +146,9 @@ func (c Call) tokenOrAccount() cloudsim.TokenID {
 	return c.Token
 }
 
-// take takes a token from a bucket and returns 0. If the bucket is empty, take
-// returns the time until the bucket has a token again. It stores the state of
-// the bucket in c.RateLimit, unless another bucket has fewer tokens.
+// take takes a token from a bucket and returns 0. If the bucket is empty, the
+// method returns the time until the bucket has a token again. It stores the
+// state of the bucket in c.RateLimit, unless another bucket has fewer tokens.
 func (r *rates) take(c *Call, key bucketKey, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

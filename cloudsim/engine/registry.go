@@ -343,7 +343,7 @@ func (im *images) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	}
 }
 
-// decided writes an audit entry for a decision about a request of caller c.
+// The method decided writes an audit entry for a decision about a request of caller c.
 func (im *images) decided(c RegistryCaller, requestID, operation, resource string, refused error) {
 	im.AuditRegistry(cloudsim.RegistryDecision{Caller: c.call.Caller, Operation: operation, Resource: resource, RequestID: requestID}, refused)
 }

@@ -142,7 +142,7 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 	return l, err
 }
 
-// indexed returns the values by which an index of the table finds resource v. It
+// The function indexed returns the values by which an index of the table finds resource v. It
 // returns nil if the table does not have this index.
 func indexed[T any](t store.Table[T], index string, v *T) []string {
 	if of := t.Index[index]; of != nil {
@@ -151,8 +151,8 @@ func indexed[T any](t store.Table[T], index string, v *T) []string {
 	return nil
 }
 
-// rows yields the resources that may match the options o. It reads an index if
-// o selects a name, a source, an instance, or a kind of records.
+// The function rows yields the resources that may match the options o. It reads
+// an index if o selects a name, a source, an instance, or a kind of records.
 func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
 	project := call.Project
 	if t.Prefix == "" {

@@ -39,8 +39,8 @@ func ofRole(name cloudsim.RoleName) []string {
 	return []string{string(name)}
 }
 
-// predefined holds the predefined roles by name, so that findRole need not read
-// these roles from the store.
+// The variable predefined holds the predefined roles by name, so that findRole
+// need not read these roles from the store.
 var predefined = func() map[cloudsim.RoleName]cloudsim.Role {
 	all := map[cloudsim.RoleName]cloudsim.Role{}
 	for _, r := range cloudsim.PredefinedRoles() {
@@ -98,8 +98,8 @@ func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
 	return all, nil
 }
 
-// permits reports whether a list of permissions includes an operation with the
-// given class.
+// The function permits reports whether a list of permissions includes an
+// operation with the given class.
 func permits(all []cloudsim.Permission, operation string, class Access) bool {
 	for _, p := range all {
 		switch {
@@ -112,7 +112,7 @@ func permits(all []cloudsim.Permission, operation string, class Access) bool {
 	return false
 }
 
-// everywhere reports whether the call has a role in all projects.
+// The method everywhere reports whether the call has a role in all projects.
 func (c Call) everywhere() bool {
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool { return g.Project == "" })
 }
@@ -132,7 +132,7 @@ func (c Call) where(g cloudsim.Grant, class Access) bool {
 }
 
 // authorize returns Denied if no grant permits the operation. If grants permit
-// it only for some resources, authorize stores the patterns of these resources
+// it only for some resources, the method stores the patterns of these resources
 // in c.limited and returns nil. MayTouch later checks the resource.
 func (c *Call) authorize(operation string, class Access) error {
 	if class == Enter {
@@ -177,8 +177,9 @@ var suggestion = map[Access]cloudsim.RoleName{
 	Read: cloudsim.RoleReader, Write: cloudsim.RoleWriter, Manage: cloudsim.RoleAdmin, Admin: cloudsim.RoleAdmin,
 }
 
-// denied returns the Denied error of a call. The error names the caller, the
-// missing permission, the caller's roles, and a way to get the permission.
+// The method denied returns the Denied error of a call. The error names the
+// caller, the missing permission, the caller's roles, and a way to get the
+// permission.
 func (c Call) denied(operation string, class Access) error {
 	have := make([]string, 0, len(c.grants))
 	for _, g := range c.grants {

@@ -261,8 +261,8 @@ func keySet(t *testing.T) string {
 	return string(must(json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "k", Algorithm: "ES256", Use: "sig"}}}))(t))
 }
 
-// trusting creates a workload trust. With this trust, a workload of a cluster
-// can call the cloud as the service account.
+// The function trusting creates a workload trust. With this trust, a workload
+// of a cluster can call the cloud as the service account.
 func trusting(t *testing.T, e *engine.Engine, ctx context.Context, account string) cloudsim.WorkloadTrust {
 	t.Helper()
 	return must(e.CreateWorkloadTrust(ctx, cloudsim.CreateWorkloadTrust{Name: "trust", Account: account, WorkloadTrustSpec: cloudsim.WorkloadTrustSpec{

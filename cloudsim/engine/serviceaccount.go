@@ -69,8 +69,8 @@ func mayBe(tx *store.Tx, call Call, a cloudsim.ServiceAccount) error {
 	return err
 }
 
-// carries reports whether the service account of instance i has the id or name
-// idOrName.
+// The function carries reports whether the service account of instance i has
+// the id or name idOrName.
 func carries(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) bool {
 	call.Project = i.Project
 	a, err := findAccount(tx, call, idOrName)
@@ -211,7 +211,7 @@ func (ac *access) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
 	return errors.Join(deleteAll(tx, roleBindings, bound), deleteAll(tx, tokens, its), deleteAll(tx, workloadTrusts, trusts))
 }
 
-// owned returns the resources of a project.
+// The function owned returns the resources of a project.
 func owned[T any](tx *store.Tx, t store.Table[T], id cloudsim.ProjectID) (all []T, err error) {
 	for v, err := range t.Scan(tx, id, "") {
 		if err != nil {

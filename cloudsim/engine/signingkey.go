@@ -87,7 +87,7 @@ func newKey(tx *store.Tx, use cloudsim.KeyUse) (k cloudsim.SigningKey, err error
 	return k, signingKeys.Put(tx, &k)
 }
 
-// private decodes the private key of k.
+// The function private decodes the private key of k.
 func private(k cloudsim.SigningKey) (*ecdsa.PrivateKey, error) {
 	key, err := x509.ParsePKCS8PrivateKey(k.Private)
 	if err != nil {

@@ -81,7 +81,7 @@ func (e *Engine) newGroup(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	return g, work(e, tx, call, snapshotGroups, &g, cloudsim.Create, e.cfg.Profile.Disk, e.settledSnapshotGroup)
 }
 
-// members returns the snapshots of a group.
+// The function members returns the snapshots of a group.
 func members(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, error) {
 	all := make([]cloudsim.Snapshot, len(g.Snapshots))
 	for i, id := range g.Snapshots {

@@ -288,8 +288,8 @@ func (ss *states) ResetState(ctx context.Context) error {
 // replace replaces the records and the disk data of the cloud. The function fn
 // replaces the records. The parameter named from is the store that has the new
 // records. The parameter data is a reader of the new disk data (see stage). No
-// work settles while fn runs. At the end, replace updates the engine's copies
-// of records in memory.
+// work settles while fn runs. At the end, the method replace updates the
+// engine's copies of records in memory.
 func (ss *states) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()

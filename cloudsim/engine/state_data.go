@@ -25,9 +25,9 @@ type DiskFiles interface {
 	Swap(commit func() (cloudsim.StagedData, error)) error
 }
 
-// staged stores the name of the staged disk data. The transaction that replaces
-// the records of the cloud also stores this name in the note staged. After a
-// crash the note decides which data belongs to the records.
+// The variable staged stores the name of the staged disk data. The transaction
+// that replaces the records of the cloud also stores this name in the note
+// staged. After a crash the note decides which data belongs to the records.
 var staged = store.Notes[cloudsim.StagedData]{Name: "stagedDisks"}
 
 const stagedKey = "disks"
@@ -75,8 +75,8 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 
 // stage prepares the disk data that belongs to the records of the store in the
 // parameter from. The parameter r is a reader of this disk data. If r is nil,
-// stage prepares the running cloud's present data for the disks and snapshots
-// in that store. If r and from are nil, stage prepares no data.
+// the method prepares the running cloud's present data for the disks and
+// snapshots in that store. If r and from are nil, the method prepares no data.
 func (ss *states) stage(ctx context.Context, from *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if ss.cfg.DiskFiles == nil {
 		return s, nil
@@ -117,7 +117,7 @@ func (ss *states) recoverData() error {
 	})
 }
 
-// unattached returns Conflict if a disk is attached.
+// The function unattached returns Conflict if a disk is attached.
 func unattached(tx *store.Tx) error {
 	for d, err := range disks.Scan(tx, "", "") {
 		if err != nil {

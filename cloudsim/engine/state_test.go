@@ -123,9 +123,10 @@ func TestLoadKeepsSecrets(t *testing.T) {
 // and account may belong to other resources.
 func TestLoadMovesNoToken(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// side is the content of a cloud. The last of the projects has the account
-	// and a token "ci". The role belongs to the account, or to the token if
-	// there is no account.
+	// side describes the content of a cloud. The account and a token "ci"
+	// belong to the last project in the list. If account is not empty, the
+	// account has the role. Otherwise the token has the role. If role is empty,
+	// there is no token.
 	type side struct {
 		projects []string
 		account  string
@@ -509,9 +510,9 @@ func TestResetIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestDiffStates proves that a diff lists added, removed and changed resources,
-// with the fields that differ. The diff omits fields that differ between any
-// two saved states, such as revisions.
+// TestDiffStates proves that a diff lists added, removed and changed resources.
+// For a changed resource, it also lists the fields that differ. The diff omits
+// fields that differ between any two saved states, such as revisions.
 func TestDiffStates(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

@@ -8,9 +8,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// owner identifies the project and the account of a token by name. owner does
-// not contain ids, because an id in the saved state can belong to a different
-// object in the running cloud.
+// owner identifies the project and the account of a token by name. The type
+// owner does not contain ids, because an id in the saved state can belong to a
+// different object in the running cloud.
 type owner struct {
 	project, account string
 	home             cloudsim.ProjectID // project of the account

@@ -235,8 +235,8 @@ func (e *Engine) place(tx *store.Tx, project cloudsim.ProjectID, region string, 
 	return n, s, err
 }
 
-// nearest returns the subnet of n that serves zone and the fewest other zones.
-// If several subnets fit equally well, it returns the oldest.
+// The function nearest returns the subnet of n that serves zone and the fewest
+// other zones. If several subnets fit equally well, it returns the oldest.
 func nearest(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Subnet, error) {
 	all, err := subnets.Lookup(tx, byNetwork, string(n.ID))
 	if err != nil {

@@ -117,7 +117,7 @@ func checkDisk(t *testing.T, e *engine.Engine) {
 	}
 }
 
-// instances checks the names and the states of all instances.
+// The function instances checks the names and the states of all instances.
 func instances(t *testing.T, e *engine.Engine, want map[string]cloudsim.InstanceState) {
 	t.Helper()
 	l := must(e.ListInstances(engine.AsCloud(t.Context()), cloudsim.ListOptions{}))(t)

@@ -34,12 +34,12 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// watch yields the items that the function read returns, until ctx ends or read
-// returns an error. It yields this error as the last item. If the result more of
-// read is true, watch calls read again at once. Otherwise watch waits until the
-// channel of the function changed closes. Before its first wait, watch yields a
-// bookmark: the result of the function mark. Later watch yields a bookmark once
-// in each period, after a call of read. A period of 0 means no bookmarks.
+// watch yields the items that the function read returns, until ctx ends or read returns an error.
+// It yields this error as the last item. If the result more of read is true, the function watch
+// calls read again at once. Otherwise watch waits until the channel of the function changed closes.
+// Before its first wait, the function watch yields a bookmark: the result of the function mark.
+// Later watch yields a bookmark once in each period, after a call of read. A period of 0 means no
+// bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changed func() <-chan struct{}, read func() (items []T, more bool, err error), mark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -163,10 +163,10 @@ func (e *Engine) ListNewestEvents(ctx context.Context, o cloudsim.EventOptions) 
 	return l, err
 }
 
-// events returns a page of events after revision rev. The result next is the
-// last revision that events has read. The result end is the newest revision in
-// the journal. events checks the epoch (see sameEpoch) and the caller's
-// permissions in the same transaction.
+// The method events returns a page of events after revision rev. The result
+// next is the last revision that the method has read. The result end is the
+// newest revision in the journal. It checks the epoch (see sameEpoch) and the
+// caller's permissions in the same transaction.
 func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, o cloudsim.WatchOptions) (evs []cloudsim.Event, next, end uint64, err error) {
 	call, err := callOf(ctx)
 	if err != nil {

@@ -49,7 +49,7 @@ func workload(t *testing.T, e *engine.Engine, admin context.Context, name string
 	}).Serialize())(t)
 }
 
-// unbind deletes the role binding with that name.
+// The function unbind deletes the role binding with that name.
 func unbind(e *engine.Engine, admin context.Context, name string) error {
 	l, err := e.ListRoleBindings(admin, cloudsim.ListOptions{Name: name})
 	if err != nil || len(l.Items) != 1 {
@@ -58,9 +58,9 @@ func unbind(e *engine.Engine, admin context.Context, name string) error {
 	return e.DeleteRoleBinding(admin, l.Items[0].ID)
 }
 
-// watch starts a watch of all events and returns a channel. The channel gets
-// all events except bookmarks, and then the error. At the end watch closes the
-// channel.
+// The function watch starts a watch of all events and returns a channel. The
+// channel gets all events except bookmarks, and then the error. At the end, the
+// function closes the channel.
 func watch(e *engine.Engine, ctx context.Context) <-chan any {
 	said := make(chan any, 1000)
 	go func() {
@@ -148,9 +148,9 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 	}
 }
 
-// TestWatchFollowsPermissions proves that a watch yields only the events that
-// the caller may read at the time of the event's delivery. A watch of the cloud
-// itself yields all events.
+// TestWatchFollowsPermissions proves that a watch yields an event only if the
+// caller has the permission to read the event at the moment of its delivery. If
+// the caller is the cloud itself (AsCloud), a watch yields all events.
 func TestWatchFollowsPermissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

@@ -74,9 +74,9 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 	return w, nil
 }
 
-// effects adds the steps of a request to w, and the reasons for which its
-// operations wait. The steps are the events that the request caused, and the
-// events at the end of its operations.
+// The function effects adds the steps of a request to w, and the reasons for
+// which its operations wait. The steps are the events that the request caused,
+// and the events at the end of its operations.
 func effects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) error {
 	type object struct {
 		kind cloudsim.ResourceKind
@@ -230,8 +230,8 @@ func (s *whyReader) add(ev cloudsim.Event, text string) {
 	})
 }
 
-// changed adds a step for an event of the object. The step describes the
-// differences from the previous event of the object.
+// The method changed adds a step for an event of the object. The step describes
+// the differences from the previous event of the object.
 func (s *whyReader) changed(ev cloudsim.Event) error {
 	now := map[string]any{}
 	if err := json.Unmarshal(ev.Object, &now); err != nil {
@@ -261,8 +261,8 @@ func (s *whyReader) changed(ev cloudsim.Event) error {
 	return nil
 }
 
-// differences describes the changed fields in order, except the fields that
-// change in every event.
+// The function differences describes the changed fields in order, except the
+// fields that change in every event.
 func differences(was, is map[string]any) (text []string) {
 	for _, k := range slices.Sorted(maps.Keys(is)) {
 		if k == "revision" || k == "updatedAt" || k == "state" || reflect.DeepEqual(was[k], is[k]) {
@@ -278,7 +278,7 @@ func differences(was, is map[string]any) (text []string) {
 	return text
 }
 
-// operated adds a step for an operation on the object.
+// The method operated adds a step for an operation on the object.
 func (s *whyReader) operated(ev cloudsim.Event) error {
 	var op cloudsim.Operation
 	if err := json.Unmarshal(ev.Object, &op); err != nil {
@@ -311,7 +311,7 @@ func (s *whyReader) addFault(ev cloudsim.Event) {
 	}
 }
 
-// waits adds the reasons for which the object waits at present.
+// The method waits adds the reasons for which the object waits at present.
 func (s *whyReader) waits(tx *store.Tx) error {
 	if s.why.Gone {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// admitted returns an authorized ctx for a request with that id and operation.
+// The function admitted returns an authorized ctx for a request with that id
+// and operation.
 func admitted(t *testing.T, e *engine.Engine, id, operation string) context.Context {
 	t.Helper()
 	ctx, err := e.Authorize(t.Context(), engine.Request{ID: id, Secret: "secret", Operation: operation, Access: engine.Write, Project: engine.DefaultProject})

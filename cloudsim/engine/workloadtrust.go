@@ -47,7 +47,7 @@ type workloadClaims struct {
 	} `json:"kubernetes.io"`
 }
 
-// bound is a Kubernetes object to which a token is bound.
+// The type bound is a Kubernetes object to which a token is bound.
 type bound struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`
@@ -116,9 +116,9 @@ func refuseWorkload(w cloudsim.WorkloadTrust, format string, args ...any) error 
 	return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
 }
 
-// trusted verifies a token with the keys and rules of one trust. The parameter
-// now is the cloud's time. The result until is the time at which the token
-// expires.
+// The function trusted verifies a token with the keys and rules of one trust.
+// The parameter now is the cloud's time. The result until is the time at which
+// the token expires.
 func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (until time.Time, err error) {
 	refuse := func(format string, args ...any) (time.Time, error) { return until, refuseWorkload(w, format, args...) }
 	var set jose.JSONWebKeySet
