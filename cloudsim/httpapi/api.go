@@ -25,8 +25,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// maxBody is the largest request body in bytes. The largest valid load balancer has five
-// thousand targets, which is about 200 KiB.
+// maxBody is the largest request body in bytes. A request for the largest valid load balancer has
+// five thousand targets, and its body has about 200 KiB.
 const maxBody = 1 << 20
 
 // Config configures the API.
@@ -168,7 +168,7 @@ const maxTarget = 128
 // it.
 const dialectCallHeader = "Dialect-Call"
 
-// conditional reports whether an operation supports If-Match.
+// The function conditional reports whether an operation supports If-Match.
 func conditional(o *huma.Operation) bool {
 	return slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool { return p.In == "header" && p.Name == "If-Match" })
 }
@@ -227,8 +227,8 @@ func setRateLimit(hc huma.Context, l engine.RateLimit) {
 	hc.SetHeader("RateLimit-Reset", strconv.FormatInt(reset, 10))
 }
 
-// limited returns a function that calls fn only if the caller's permission covers the resource of
-// the call.
+// The function limited returns a function that calls fn only if the caller's permission covers the
+// resource of the call.
 func limited[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	return func(ctx context.Context, in *I) (*O, error) {
 		if err := a.engine.MayTouch(ctx, subjectOf(o.id, in)); err != nil {
@@ -254,7 +254,7 @@ func answer[T any](v T, rev uint64, err error) (*body[T], error) {
 
 func etag(rev uint64) string { return strconv.Quote(strconv.FormatUint(rev, 10)) }
 
-// listed is an answer with a page of a list.
+// The type listed is an answer with a page of a list.
 type listed[T any] struct{ Body cloudsim.List[T] }
 
 // none is an answer without a body, or a request without parameters.

@@ -81,14 +81,14 @@ func (a *api) watchAudit(ctx context.Context, in *struct {
 	return stream(ctx, a, a.engine.WatchAudit(ctx, o, bookmarkEvery)), nil
 }
 
-// audit writes calls to a file, one at a time.
+// The type audit writes calls to a file, one at a time.
 type audit struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// record adds an ended call to the audit in memory and to the audit file. record ignores calls
-// that read the bill or the audit. Reading the bill therefore does not change the bill.
+// record adds an ended call to the audit in memory and to the audit file. The method record ignores
+// calls that read the bill or the audit. Reading the bill therefore does not change the bill.
 func (a *api) record(x *exchange, rec *recorder, dropped bool, took time.Duration) {
 	if noun := tagOf(x.operation); x.operation == "" || noun == "bill" || noun == "audit" {
 		return

@@ -35,8 +35,8 @@ type askInput[R any] struct {
 	Body R
 }
 
-// asks registers a route for a verb with a request body. For a verb without a
-// body, use acts.
+// The function asks registers a route for a verb with a request body. For a
+// verb without a body, use acts.
 func asks[T cloudsim.Resource, ID ~string, R any](a *api, id, path, summary string, act func(context.Context, ID, R) (T, error)) {
 	handle(a, op{id: id, method: post, path: path, summary: summary, status: http.StatusAccepted, access: engine.Write},
 		func(ctx context.Context, in *askInput[R]) (*body[T], error) {

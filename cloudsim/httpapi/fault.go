@@ -14,12 +14,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// whole contains nouns of operation ids, such as the noun faults of faults.create. Faults
-// cannot affect the operations with these nouns. A user needs these operations to control and
-// repair the cloud.
+// The variable whole contains nouns of operation ids, such as the noun faults of faults.create.
+// Faults cannot affect the operations with these nouns. A user needs these operations to control
+// and repair the cloud.
 var whole = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
-// breakable applies the fault rules before and after fn.
+// The function breakable applies the fault rules before and after fn.
 func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	if slices.Contains(whole, tagOf(o.id)) {
 		return fn
@@ -51,8 +51,8 @@ func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error))
 	}
 }
 
-// does reports whether the parameter hit contains a fault with the given effect. It returns
-// false if hit contains no fault.
+// The function does reports whether the parameter hit contains a fault with the given effect. It
+// returns false if hit contains no fault.
 func does(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
 	return hit.Fault != nil && hit.Fault.Effect.Type == effect
 }
@@ -152,8 +152,9 @@ func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	return p
 }
 
-// words returns the first part of the error message for a fault that imitates a shortage or an
-// outage. This part names the quota, the type or the zone. For other faults words returns "".
+// The function words returns the first part of the error message for a fault that imitates a
+// shortage or an outage. This part names the quota, the type or the zone. For other faults, the
+// function returns "".
 func words(ctx context.Context, f *cloudsim.Fault) string {
 	m := f.Match
 	switch f.Effect.Type {

@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// breaks creates a fault and deletes the fault when the test ends.
+// The function breaks creates a fault and deletes the fault when the test ends.
 func breaks(t *testing.T, c *client.Client, operation string, effect cloudsim.FaultEffect, when cloudsim.FaultWhen) cloudsim.Fault {
 	t.Helper()
 	f, err := c.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{

@@ -145,7 +145,8 @@ func (d document) example(s schema, depth int) any {
 	return 1
 }
 
-// open returns the HTTP handler of a new cloud. A test calls the handler without a network.
+// The function open returns the HTTP handler of a new cloud. A test calls the handler without a
+// network.
 func open(f *testing.F) http.Handler {
 	log := slog.New(slog.DiscardHandler)
 	st, err := store.Open(filepath.Join(f.TempDir(), "cloud.db"))

@@ -26,8 +26,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// observed is a cloud whose HTTP handler a test calls without a network. The loop of the engine
-// runs only after the test has called the method run.
+// The type observed is a cloud whose HTTP handler a test calls without a network. The loop of the
+// engine runs only after the test has called the method run.
 type observed struct {
 	http.Handler
 	engine *engine.Engine

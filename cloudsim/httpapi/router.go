@@ -9,10 +9,10 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// routers has one router for each noun. A noun is the first path segment after /v1, such as disks
-// in /v1/disks. A router compares a path with the pattern of one route after the other, and the
-// API has about 150 routes. With a single router, this search would take longer than the work of
-// most requests.
+// The type routers has one router for each noun. A noun is the first path segment after /v1, such
+// as disks in /v1/disks. A router compares a path with the pattern of one route after the other,
+// and the API has about 150 routes. With a single router, this search would take longer than the
+// work of most requests.
 type routers struct {
 	routers map[string]*mux.Router // by noun; "" is the router for paths outside the API
 	make    func() *mux.Router

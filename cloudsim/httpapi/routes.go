@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// routes registers all routes of the API. The handlers of the routes for a noun, such as
+// The method routes registers all routes of the API. The handlers of the routes for a noun, such as
 // disks, are in the Go file of this noun.
 func (a *api) routes() {
 	e := a.engine

@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
 
-// beside contains additional members for the test of a limit. Validate accepts the tested
-// member only together with these members. The additional members are necessary because a
+// The variable beside contains additional members for the test of a limit. Validate accepts the
+// tested member only together with these members. The additional members are necessary because a
 // generated request body has only the required members.
 var beside = map[string]string{
 	"affinityTimeoutSeconds/maximum":                   `{"affinity":"clientIP"}`,
@@ -33,8 +33,8 @@ var beside = map[string]string{
 	"podRanges.ipv6Mask/maximum":                       `{"podRanges":{"ipv6":"fd11::/56"}}`,
 }
 
-// texts contains the members whose values need a special form. For each of these members, the map
-// has a function that returns a valid value of the given length.
+// The variable texts contains the members whose values need a special form. For each of these
+// members, the map has a function that returns a valid value of the given length.
 var texts = map[string]func(length int) string{
 	"healthCheck.expectedCodes":              statuses,
 	"healthCheck.path":                       path,
@@ -209,8 +209,8 @@ func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []b
 	return raw
 }
 
-// put sets the value at a path inside the JSON value in the parameter have, and returns the
-// changed JSON value. It creates missing objects and lists.
+// The function put sets the value at a path inside the JSON value in the parameter have, and
+// returns the changed JSON value. It creates missing objects and lists.
 func put(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any) any {
 	if len(path) == 0 {
 		return value

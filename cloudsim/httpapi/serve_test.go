@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// served serves the API until the test ends. It returns the address of the server.
+// The method served serves the API until the test ends. It returns the address of the server.
 func (o *observed) served(t *testing.T, limits run.Limits) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -31,7 +31,8 @@ const (
 	auditWatchPath = "/v1/audit/watch"
 )
 
-// endless reports whether the path is that of a watch. The answer to a watch has no end.
+// The function endless reports whether the path is that of a watch. The answer to a watch has no
+// end.
 func endless(path string) bool { return slices.Contains([]string{watchPath, auditWatchPath}, path) }
 
 // These constants limit the number of open watches. The first limit is for the whole cloud. The
@@ -44,15 +45,15 @@ const (
 	maxWatchesProject = 64
 )
 
-// watches counts the open watches.
+// The type watches counts the open watches.
 type watches struct {
 	mu   sync.Mutex
 	open int
 	by   map[string]int // by project, or by the caller's id
 }
 
-// enter counts a new watch. It returns Exhausted if too many watches are open. Call the function
-// leave at the end of the watch.
+// The method enter counts a new watch. It returns Exhausted if too many watches are open. Call the
+// function leave at the end of the watch.
 func (w *watches) enter(ctx context.Context) (leave func(), err error) {
 	id, who := engine.Principal(ctx)
 	most := maxWatchesEach
@@ -116,8 +117,8 @@ func (a *api) listEvents(ctx context.Context, in *eventsInput) (*listed[cloudsim
 	return &listed[cloudsim.Event]{l}, nil
 }
 
-// watch streams events. An error before the first event is an error reply. For a later error, see
-// stream.
+// The method watch streams events. An error before the first event is an error reply. For a later
+// error, see stream.
 func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
 	o := in.options()
 	if _, err := a.engine.ListEvents(ctx, o); err != nil {
@@ -127,8 +128,8 @@ func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse,
 	return stream(ctx, a, a.engine.Watch(ctx, o)), nil
 }
 
-// stream writes the items of a watch, one line of JSON each. An error is the last line of the
-// stream: {"problem": …}.
+// The function stream writes the items of a watch, one line of JSON each. An error is the last line
+// of the stream: {"problem": …}.
 func stream[T any](ctx context.Context, a *api, items iter.Seq2[T, error]) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		leave, err := a.watches.enter(ctx)

@@ -73,8 +73,8 @@ func init() {
 	}
 }
 
-// decoding returns the problem for a request that huma could not read. It replaces 422 with 400, so
-// that an invalid field and invalid JSON get the same status.
+// The function decoding returns the problem for a request that huma could not read. It replaces 422
+// with 400, so that an invalid field and invalid JSON get the same status.
 func decoding(requestID string, code int, msg string, errs []error) *problem {
 	if code == http.StatusUnprocessableEntity {
 		code = http.StatusBadRequest
@@ -106,8 +106,8 @@ func decoding(requestID string, code int, msg string, errs []error) *problem {
 	return p
 }
 
-// required extracts the name of a missing field from huma's message. Huma reports the error
-// for the parent object, and names the field only in the message.
+// The function required extracts the name of a missing field from huma's message. Huma reports the
+// error for the parent object, and names the field only in the message.
 func required(msg string) (name string, ok bool) {
 	before, after, _ := strings.Cut(validation.MsgExpectedRequiredProperty, "%s")
 	if name, ok = strings.CutPrefix(msg, before); !ok {
