@@ -133,7 +133,8 @@ func (l *line) cut(dead bool) {
 	l.watch = nil
 }
 
-// followed starts a cloud with one instance, and an informer that updates a Handler of type names.
+// The function followed starts a cloud with one instance, and an informer that updates a Handler of
+// type names.
 func followed(t *testing.T) (*client.Client, *names, *line) {
 	t.Helper()
 	cloud := cloudtest.Start(t)
@@ -224,7 +225,7 @@ func TestEventThatCannotBeTaken(t *testing.T) {
 	n.until(t, "it knows the second all the same", func() bool { return n.there["two"] && n.lists >= 2 })
 }
 
-// scripted is a Handler for a cloud with scripted failures.
+// The type scripted is a Handler for a cloud with scripted failures.
 type scripted struct {
 	list  func() (informer.Listed, error)
 	taken []cloudsim.Event
