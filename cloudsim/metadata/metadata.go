@@ -153,8 +153,8 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return i.ID, write(w, v)
 }
 
-// direct refuses a request that came through a proxy. Because of DNS rebinding, it also refuses a
-// request with an unknown host name in the Host header.
+// The method direct refuses a request that came through a proxy. Because of DNS rebinding, it also
+// refuses a request with an unknown host name in the Host header.
 func (s *service) direct(r *http.Request) error {
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
 		if r.Header.Get(name) != "" {

@@ -270,8 +270,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// verified verifies a document in the same way as an external verifier. It uses discovery, the
-// key set and the key id.
+// The function verified verifies a document in the same way as an external verifier. It uses
+// discovery, the key set and the key id.
 func verified(t *testing.T, cl *client.Client, doc string, claims any) error {
 	t.Helper()
 	_, raw := send(t, http.DefaultClient, "GET", cl.URL+"/.well-known/openid-configuration")

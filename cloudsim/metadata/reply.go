@@ -53,8 +53,8 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.Ins
 	http.Error(w, msg, code)
 }
 
-// write writes a string as plain text, unless the reply has another content type already. It writes
-// any other value as JSON.
+// The function write writes a string as plain text, unless the reply has another content type
+// already. It writes any other value as JSON.
 func write(w http.ResponseWriter, v any) error {
 	if s, ok := v.(string); ok {
 		if w.Header().Get("Content-Type") == "" {

@@ -26,9 +26,9 @@ const (
 // ownSession describes the sessions of the paths below /v1.
 var ownSession = cloudsim.MetadataSession{Path: tokenPath, TTLHeader: ttlHeader, TokenHeader: tokenHeader}
 
-// sessions makes and checks session tokens. A token consists of its expiry time and a MAC over the
-// expiry time and the instance. The key of the MAC exists only in memory, so the service stores no
-// tokens. After a restart every instance needs a new token.
+// The type sessions makes and checks session tokens. A token consists of its expiry time and a MAC
+// over the expiry time and the instance. The key of the MAC exists only in memory, so the service
+// stores no tokens. After a restart every instance needs a new token.
 type sessions struct {
 	key [32]byte
 	now func() time.Time

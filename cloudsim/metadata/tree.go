@@ -67,7 +67,7 @@ type leaf struct {
 	value func(Document) any // string: sent as plain text; other types: sent as JSON; "" and nil: not found
 }
 
-// leaves contains all leaves, in the order in which GET /v1/ lists them.
+// The variable leaves contains all leaves, in the order in which GET /v1/ lists them.
 var leaves = []leaf{
 	{"", func(d Document) any { return d }},
 	{"/id", func(d Document) any { return string(d.ID) }},
@@ -106,7 +106,8 @@ const (
 	tokenOfPath  = prefix + "/service-account/token"
 )
 
-// secret reports whether the answer to path must be hidden from other users of the machine.
+// The function secret reports whether the answer to path must be hidden from other users of the
+// machine.
 func secret(path string) bool {
 	switch strings.TrimSuffix(path, "/") {
 	case userDataPath, identityPath, tokenOfPath:
