@@ -259,9 +259,10 @@ func one[T any](err error) iter.Seq2[T, error] {
 	}
 }
 
-// following returns an iterator. The iterator calls the function list, and
-// yields those names of the result that sort after the given name, in the same
-// order. The iterator yields no names if the request asks for zero names.
+// The function following returns an iterator. The iterator calls the function
+// list, and yields those names of the result that sort after the given name, in
+// the same order. The iterator yields no names if the request asks for zero
+// names.
 func following(ctx context.Context, after string, list func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		all, err := list()

@@ -22,9 +22,9 @@ import (
 // repository has. Manifests stay until a caller deletes them, because a client
 // may use an untagged manifest by its digest.
 //
-// Pushes wait during a collection. Pulls do not wait. collect reads the
-// repository records only after it has blocked the pushes, so that the records
-// are current. It returns the number of removed files and folders.
+// Pushes wait during a collection. Pulls do not wait. The method collect reads
+// the repository records only after it has blocked the pushes, so that the
+// records are current. It returns the number of removed files and folders.
 func (f *files) collect(ctx context.Context, grace time.Duration, records func() (map[string]cloudsim.Repository, error)) (removed int, err error) {
 	f.collecting.Lock()
 	defer f.collecting.Unlock()

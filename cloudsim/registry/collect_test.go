@@ -100,7 +100,7 @@ func (d *disk) collects(want int) {
 
 func (d *disk) records() (map[string]cloudsim.Repository, error) { return d.ids, nil }
 
-// bytes returns the total size of all files.
+// The method bytes returns the total size of all files.
 func (d *disk) bytes() (n int64) {
 	d.t.Helper()
 	d.ok(filepath.WalkDir(d.dir, func(_ string, e fs.DirEntry, err error) error {

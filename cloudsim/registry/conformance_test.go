@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// conformance tests the endpoints end-1 to end-13 of the OCI distribution
-// specification 1.1 with plain HTTP requests.
+// The type conformance tests the endpoints end-1 to end-13 of the OCI
+// distribution specification 1.1 with plain HTTP requests.
 type conformance struct {
 	*world
 	bearer string

@@ -19,10 +19,10 @@ const decisionsFile = "decisions.jsonl"
 // about ten thousand decisions.
 const maxDecisionsFile = 4 << 20
 
-// decisions writes the audit trail. It writes each line to the file before the
-// registry answers the request, so the line survives a crash of the process.
-// The registry does not sync the file, because a sync would add the latency of
-// the disk to each pull.
+// The type decisions writes the audit trail. It writes each line to the file
+// before the registry answers the request, so the line survives a crash of the
+// process. The registry does not sync the file, because a sync would add the
+// latency of the disk to each pull.
 type decisions struct {
 	path string
 	mu   sync.Mutex

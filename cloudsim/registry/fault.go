@@ -22,7 +22,7 @@ func (e *injectedFault) Error() string {
 	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) changed this call", e.fault.ID, e.fault.Name))
 }
 
-// write answers the request in the error format of the specification.
+// The method write answers the request in the error format of the specification.
 func (e *injectedFault) write(w http.ResponseWriter) {
 	effect := e.fault.Effect
 	code, name := http.StatusServiceUnavailable, "UNAVAILABLE"
@@ -91,7 +91,7 @@ type faultyResponse struct {
 	stall time.Duration
 }
 
-// lives sets the write deadline for the next part of the reply.
+// The method lives sets the write deadline for the next part of the reply.
 func (w *faultyResponse) lives() { _ = w.conn.SetWriteDeadline(time.Now().Add(w.stall)) }
 
 func (w *faultyResponse) WriteHeader(code int) {

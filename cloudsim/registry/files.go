@@ -38,8 +38,8 @@ import (
 type files struct {
 	dir     string
 	reserve int64 // bytes of the disk that pushes must leave free
-	// collecting prevents a collection from removing a blob while a request
-	// links the blob.
+	// The field collecting prevents a collection from removing a blob while a
+	// request links the blob.
 	collecting sync.RWMutex
 	owning     sync.Mutex
 
@@ -47,7 +47,7 @@ type files struct {
 	uploads   map[string]bool // by id; true while a request has the upload open
 }
 
-// stored is the content of the file manifests/HEX of a repository.
+// The type stored is the content of the file manifests/HEX of a repository.
 type stored struct {
 	MediaType string `json:"mediaType"`
 }
@@ -201,10 +201,10 @@ type reader struct {
 
 func (r *reader) Descriptor() oci.Descriptor { return r.desc }
 
-// open returns a reader for a part of a blob or manifest. The parameter named
-// from is the offset of the first byte. The parameter named to is the offset
-// after the last byte. If this second offset is negative or too large, the part
-// ends at the end of the content.
+// The method open returns a reader for a part of a blob or manifest. The
+// parameter named from is the offset of the first byte. The parameter named to
+// is the offset after the last byte. If this second offset is negative or too
+// large, the part ends at the end of the content.
 func (f *files) open(desc oci.Descriptor, from, to int64) (oci.BlobReader, error) {
 	file, err := os.Open(f.blob(desc.Digest))
 	if err != nil {
@@ -246,9 +246,9 @@ func (f *files) mount(from, to string, d digest.Digest) (oci.Descriptor, error) 
 	return desc, f.link(to, d)
 }
 
-// put checks and stores a manifest. If tag is not empty, put moves the tag to
-// the manifest. The repository must have all blobs and manifests to which the
-// manifest refers.
+// The method put checks and stores a manifest. If tag is not empty, the method
+// moves the tag to the manifest. The repository must have all blobs and
+// manifests to which the manifest refers.
 func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -345,8 +345,8 @@ func (f *files) names(repo, part string) ([]string, error) {
 	return names, nil
 }
 
-// owned lists the repositories whose folder belongs to one of the records. The
-// names are sorted.
+// The method owned lists the repositories whose folder belongs to one of the
+// records. The names are sorted.
 func (f *files) owned(records map[string]cloudsim.Repository) ([]string, error) {
 	names, err := f.repositories()
 	if err != nil {
@@ -366,7 +366,7 @@ func (f *files) belongs(name string, records map[string]cloudsim.Repository) (bo
 	return known && id == identity(r), err
 }
 
-// repositories lists the names that have a folder, sorted.
+// The method repositories lists the names that have a folder, sorted.
 func (f *files) repositories() ([]string, error) {
 	all, err := os.ReadDir(filepath.Join(f.dir, "repositories"))
 	if err != nil {

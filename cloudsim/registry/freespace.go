@@ -37,8 +37,8 @@ func (f *files) checkFreeSpace(more int64) error {
 	return nil
 }
 
-// full replaces the system's error for a full disk by an error with status 507.
-// It returns other errors unchanged.
+// The function full replaces the system's error for a full disk by an error
+// with status 507. It returns other errors unchanged.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return noRoom("the registry's disk is full")

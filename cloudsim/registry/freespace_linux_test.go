@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// small starts a registry that has its own disk of 64 MiB. The function free
-// returns the number of free bytes of this disk.
+// The function small starts a registry that has its own disk of 64 MiB. The
+// function free returns the number of free bytes of this disk.
 func small(t *testing.T, reserve int64) (c *conformance, free func() int64) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -82,8 +82,8 @@ func TestPushWithoutEnd(t *testing.T) {
 	c.call(t, 200, "GET", "/v2/team-a/web/manifests/v1", "", "Accept", ociImage)
 }
 
-// TestPushToAFullDisk proves that a push fails with the reason after other
-// programs have filled the disk.
+// TestPushToAFullDisk proves that a push fails if other programs have filled
+// the disk. The error says that the disk is full.
 func TestPushToAFullDisk(t *testing.T) {
 	c, free := small(t, -1)
 	blob := func(size int) (int, string) {

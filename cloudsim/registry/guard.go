@@ -82,9 +82,9 @@ func requestID(r *http.Request) string {
 }
 
 // allow returns an error if the request may not do the given action on a
-// repository. After a permitted access, allow does not ask the engine again for
-// the same request, repository and action. The audit trail therefore has only
-// one entry for this access.
+// repository. After a permitted access, the method does not ask the engine
+// again for the same request, repository and action. The audit trail therefore
+// has only one entry for this access.
 func (g *guard) allow(ctx context.Context, repo, action string) error {
 	s := sessionOf(ctx)
 	if slices.Contains(s.allowed, access{repo, action}) {
@@ -139,8 +139,8 @@ func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repo
 	return r, err
 }
 
-// coded returns an error with the error code of the parameter as, and with the
-// message in the parameter words.
+// The function coded returns an error with the error code of the parameter as,
+// and with the message in the parameter words.
 func coded(as oci.Error, words string) error {
 	return oci.NewError(words, as.Code(), json.RawMessage(nil))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// quotas limits the storage of a project's repositories. The limit is not
-// exact: the last measurement may be up to usageAge old, so it may lack new
+// The type quotas limits the storage of a project's repositories. The limit is
+// not exact: the last measurement may be up to usageAge old, so it may lack new
 // data. A nil pointer means that the storage has no limit.
 type quotas struct {
 	engine *engine.Engine

@@ -30,7 +30,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// get calls the token endpoint with GET, as docker does.
+// The method get calls the token endpoint with GET, as docker does.
 func (w *world) get(t *testing.T, password, query string) (*http.Response, string) {
 	t.Helper()
 	basic := base64.StdEncoding.EncodeToString([]byte("cloud:" + password))
@@ -44,7 +44,7 @@ func (w *world) advance(t *testing.T, d time.Duration) {
 	}
 }
 
-// decisions returns the entries of the audit trail after the first n.
+// The method decisions returns the entries of the audit trail after the first n.
 func (w *world) decisions(t *testing.T, n int) []cloudsim.RegistryDecision {
 	t.Helper()
 	l, err := w.ListRegistryDecisions(t.Context())
@@ -323,7 +323,7 @@ func TestDeletedAccount(t *testing.T) {
 	}
 }
 
-// said is a log buffer that is safe for concurrent use.
+// The type said is a log buffer that is safe for concurrent use.
 type said struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -167,7 +167,7 @@ func (s *server) collect(ctx context.Context) {
 
 // ServeHTTP answers requests of the token endpoint, the health check and the
 // OCI protocol. The version check of the protocol, /v2/, requires a valid
-// bearer token, which may have any scope.
+// bearer token. The token may have any scope.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	conn := http.NewResponseController(w)
 	_ = conn.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout)) // some connections do not support deadlines
@@ -357,7 +357,7 @@ func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // realm returns the URL of the token endpoint for a challenge. If a fault of
-// the type corruptToken applies, realm returns a wrong URL.
+// the type corruptToken applies, the method returns a wrong URL.
 func (s *server) realm(r *http.Request) string {
 	hit, err := s.engine.Decide((engine.RegistryCaller{}).Context(r.Context(), requestID(r)), engine.Subject{Operation: cloudsim.RegistryChallenge})
 	if err == nil && hit.Fault != nil && hit.Fault.Effect.Type == cloudsim.FaultCorruptToken {

@@ -32,9 +32,9 @@ type tokenRequest struct {
 	scopes            []string
 }
 
-// token answers token requests with the methods GET and POST. If token refuses a
-// POST, the client repeats the request with GET. A client with a wrong password
-// therefore sends two requests.
+// The method token answers token requests with the methods GET and POST. If this method refuses a
+// POST, the client repeats the request with GET. A client with a wrong password therefore sends two
+// requests.
 func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	about := cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: requestID(r)}
@@ -152,7 +152,7 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 	s.grant(w, b)
 }
 
-// corrupt changes a character of a token's signature.
+// The function corrupt changes a character of a token's signature.
 func corrupt(token string) string {
 	i := strings.LastIndexByte(token, '.') + 1
 	c := byte('A')
@@ -192,8 +192,8 @@ func readTokenRequest(w http.ResponseWriter, r *http.Request) (t tokenRequest, c
 	return t, 0, nil
 }
 
-// fields returns the scopes in the values of a parameter. A client may send one
-// parameter per scope, or all scopes in one parameter.
+// The function fields returns the scopes in the values of a parameter. A client
+// may send one parameter per scope, or all scopes in one parameter.
 func fields(values []string) (all []string) {
 	for _, v := range values {
 		all = append(all, strings.Fields(v)...)
@@ -226,8 +226,8 @@ func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision,
 	return true
 }
 
-// limits holds the rate limiters of token requests, one per address and one per
-// caller. The limiters use the cloud's clock.
+// The type limits holds the rate limiters of token requests, one per address
+// and one per caller. The limiters use the cloud's clock.
 type limits struct {
 	perSecond rate.Limit
 	burst     int
