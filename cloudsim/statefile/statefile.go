@@ -235,8 +235,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// limited reads the uncompressed content of a file. It returns an error if the content exceeds
-// the limit that the constants slack and ratio define.
+// The type limited reads the uncompressed content of a file. It returns an error if the content
+// exceeds the limit that the constants slack and ratio define.
 type limited struct {
 	zip  *gzip.Reader
 	sent *counter

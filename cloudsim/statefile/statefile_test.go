@@ -45,7 +45,7 @@ func read(t *testing.T, file []byte) (all []statefile.Record, err error) {
 	return all, nil
 }
 
-// written returns a file with two sections of n keys each.
+// The function written returns a file with two sections of n keys each.
 func written(t *testing.T, n uint64) []byte {
 	t.Helper()
 	rng := rand.NewChaCha8([32]byte{1})
