@@ -17,7 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// archived returns the archive of a store with n projects and due work.
+// The function archived returns the archive of a store with n projects and due work.
 func archived(t testing.TB, n int) []byte {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "cloud.db"))

@@ -2,10 +2,10 @@ package store
 
 import "os"
 
-// preallocation writes zeros beyond the last page of the file. A later commit to this part of the
-// file needs no new block from the filesystem. The sync of this commit therefore waits only for the
-// pages of the commit, and not for the filesystem's journal. The cost is that the program writes
-// each new page twice.
+// The type preallocation writes zeros beyond the last page of the file. A later commit to this part
+// of the file needs no new block from the filesystem. The sync of this commit therefore waits only
+// for the pages of the commit, and not for the filesystem's journal. The cost is that the program
+// writes each new page twice.
 type preallocation struct {
 	file *os.File
 	end  int64 // offset before which all bytes are written
@@ -23,8 +23,8 @@ var zeros [maxPreallocation]byte // the program never writes to it, so it uses n
 
 // extend writes zeros after the last page when half of the last extension is
 // used. The parameter end is the end of the last page. Only the leader calls
-// extend. extend ignores a write error. On a full disk the commit works without
-// the zeros, or the commit itself returns the error.
+// extend. The method extend ignores a write error. On a full disk the commit
+// works without the zeros, or the commit itself returns the error.
 func (p *preallocation) extend(end int64) {
 	if p.end-end > p.size/2 {
 		return

@@ -135,8 +135,8 @@ func (t *Tx) Epoch() uint64 {
 	return 0
 }
 
-// gaps returns the revisions without events, as pairs of the first and the last
-// revision.
+// The method gaps returns the revisions without events, as pairs of the first
+// and the last revision.
 func (t *Tx) gaps() (gaps [][2]uint64, err error) {
 	if raw := t.read(bucketMeta).Get(keyGaps); raw != nil {
 		err = json.Unmarshal(raw, &gaps)

@@ -73,8 +73,8 @@ type write struct {
 // more commits until the next Open.
 type failure struct {
 	err error
-	// visible is true if bbolt shows the failed transaction to readers. The
-	// disk may not contain this transaction.
+	// The field visible is true if bbolt shows the failed transaction to
+	// readers. The disk may not contain this transaction.
 	visible bool
 }
 
@@ -145,8 +145,8 @@ func open(path string) (db *bolt.DB, err error) {
 	return bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType})
 }
 
-// stamp writes the schema into a new file. It returns an error if the file has
-// another schema.
+// The method stamp writes the schema into a new file. It returns an error if
+// the file has another schema.
 func (s *Store) stamp(path string) (err error) {
 	defer panicOnFault()()
 	defer recoverTo(&err)
@@ -197,9 +197,9 @@ type Tx struct {
 	tx        *bolt.Tx
 	requestID string
 	dirty     bool
-	// traces contains the trace of each resource that Put has stored in this
-	// transaction. The keys consist of kind and id. So a second Put of the same
-	// resource does not decode the stored value.
+	// The field traces contains the trace of each resource that Put has stored
+	// in this transaction. The keys consist of kind and id. So a second Put of
+	// the same resource does not decode the stored value.
 	traces map[string]trace
 }
 
@@ -269,9 +269,9 @@ func (s *Store) commitBatch() {
 	s.writers.Unlock()
 }
 
-// commit runs the batch in one transaction. If a function wrote and then failed, commit discards
-// the transaction, and runs the other functions again in a new transaction. Most functions fail
-// before they write. Such a failure needs no new transaction.
+// commit runs the batch in one transaction. If a function wrote and then failed, the method commit
+// discards the transaction, and runs the other functions again in a new transaction. Most functions
+// fail before they write. Such a failure needs no new transaction.
 func (s *Store) commit(batch []*write) {
 	for len(batch) > 0 {
 		spoiler, err := s.try(batch)
@@ -290,7 +290,8 @@ func (s *Store) commit(batch []*write) {
 	}
 }
 
-// try runs the batch once. It returns the index of the function that wrote and then failed, or -1.
+// The method try runs the batch once. It returns the index of the function that wrote and then
+// failed, or -1.
 func (s *Store) try(batch []*write) (spoiler int, err error) {
 	if f := s.failed.Load(); f != nil {
 		return -1, f.err
@@ -345,9 +346,9 @@ func diskFull(err error) bool {
 	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))
 }
 
-// fail stops all commits because the commit of the transaction with the given id failed. If bbolt
-// shows the transaction to readers, fail also stops all reads. Readers must not see this
-// transaction, because its caller got an error, and a power cut may remove the transaction.
+// The method fail stops all commits because the commit of the transaction with the given id failed.
+// If bbolt shows the transaction to readers, the method also stops all reads. Readers must not see
+// this transaction, because its caller got an error, and a power cut may remove the transaction.
 func (s *Store) fail(id int, cause error) error {
 	f := &failure{
 		err:     fmt.Errorf("a commit failed, so the store is read-only: check the disk, then restart the cloud: %w", cause),

@@ -506,7 +506,7 @@ func TestOpenRefusesOtherSchema(t *testing.T) {
 	}
 }
 
-// written returns the bytes of the file of a store that has n projects.
+// The function written returns the bytes of the file of a store that has n projects.
 func written(t *testing.T, n int) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cloud.db")

@@ -47,9 +47,9 @@ func (t Table[T]) index(name string) []byte {
 	return []byte("index/" + string(t.Kind) + "/" + name)
 }
 
-// keys returns the index entries of v. Each entry is the name of an index
-// bucket and a key. A key ends with the id, so that many resources can have the
-// same value.
+// The method keys returns the index entries of v. Each entry is the name of an
+// index bucket and a key. A key ends with the id, so that many resources can
+// have the same value.
 func (t Table[T]) keys(v *T) [][2][]byte {
 	id, m := t.ID(v), t.Meta(v)
 	entry := func(index, value string) [2][]byte {
@@ -192,8 +192,8 @@ func (t Table[T]) Any(tx *Tx) bool {
 	return k != nil
 }
 
-// ids yields the ids of the resources with the given value in an index. If the parameter after is
-// not empty, the function yields only ids that are greater than after.
+// The method ids yields the ids of the resources with the given value in an index. If the parameter
+// after is not empty, the function yields only ids that are greater than after.
 func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		b := tx.read(t.index(index))
