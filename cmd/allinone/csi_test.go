@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects returns the objects of a manifest as JSON. The keys of the map are the kind and the
-// name of each object.
+// The function objects returns the objects of a manifest as JSON. The keys of the map are the kind
+// and the name of each object.
 func objects(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -51,8 +51,8 @@ func objects(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// strictly decodes the object with the given name from the map in the parameter all. It fails
-// the test if the object has an unknown field.
+// The function strictly decodes the object with the given name from the map in the parameter all.
+// It fails the test if the object has an unknown field.
 func strictly[T any](t *testing.T, all map[string][]byte, name string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(all[name]))
@@ -123,8 +123,9 @@ func TestShippedSocket(t *testing.T) {
 	}
 }
 
-// shares returns the path of a mount that contains m and has bidirectional propagation, or "" if
-// there is no such mount. With bidirectional propagation, the mount m also appears on the node.
+// The function shares returns the path of a mount that contains m and has bidirectional
+// propagation, or "" if there is no such mount. With bidirectional propagation, the mount m also
+// appears on the node.
 func shares(c corev1.Container, m corev1.VolumeMount) string {
 	for _, above := range c.VolumeMounts {
 		if p := above.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional && strings.HasPrefix(m.MountPath, above.MountPath+"/") {

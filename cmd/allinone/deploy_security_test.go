@@ -134,8 +134,8 @@ func TestDeployListeners(t *testing.T) {
 	}
 }
 
-// tagged matches the names of images with a tag in manifests, in the Dockerfile and in Compose
-// files.
+// The variable tagged matches the names of images with a tag in manifests, in the Dockerfile and in
+// Compose files.
 var tagged = regexp.MustCompile(`(?m)(?:image: |_IMAGE=|_IMAGE:-)((?:[a-z0-9.-]+/)*[a-z0-9-]+:[A-Za-z0-9][\w.-]*)(@sha256:[0-9a-f]{64})?`)
 
 // TestDeployImagesArePinned checks the images that the project does not build. It proves that

@@ -28,8 +28,8 @@ type manifest struct {
 	}
 }
 
-// shipped returns the objects in deploy. The keys of the map are the file and the name of each
-// object.
+// The function shipped returns the objects in deploy. The keys of the map are the file and the name
+// of each object.
 func shipped(t *testing.T) map[string]manifest {
 	t.Helper()
 	all := map[string]manifest{}

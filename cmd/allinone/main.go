@@ -30,8 +30,8 @@ type constructor struct {
 	make  func(cli.Env) *cobra.Command
 }
 
-// commands contains the constructors of all commands after labCommands, in the order of the help. To
-// add a command, write its constructor and add a line here.
+// The variable commands contains the constructors of all commands after labCommands, in the order
+// of the help. To add a command, write its constructor and add a line here.
 var commands = []constructor{
 	{groupCloud, servecli.NewCloudsimCommand},
 	{groupCloud, servecli.NewCertificatesCommand},
@@ -57,8 +57,8 @@ func main() {
 	os.Exit(supervise(signals, func(ctx context.Context) int { return start(ctx, e, os.Args[1:]) }))
 }
 
-// supervise calls the function work and returns its exit code. The first signal ends the context
-// of work. After the second signal, supervise returns at once, even if work still runs.
+// supervise calls the function work and returns its exit code. The first signal ends the context of
+// work. After the second signal, the function supervise returns at once, even if work still runs.
 func supervise(signals <-chan os.Signal, work func(context.Context) int) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

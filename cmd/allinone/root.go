@@ -93,7 +93,7 @@ func start(ctx context.Context, e cli.Env, args []string) int {
 
 // prepare changes a command and its subcommands. When a changed command begins to run, it sets
 // *began to true. An error before this point is a mistake in the command line. If a command only
-// groups subcommands, prepare makes the command return an error for an unknown subcommand.
+// groups subcommands, the function makes the command return an error for an unknown subcommand.
 func prepare(cmd *cobra.Command, began *bool) {
 	cmd.SuggestionsMinimumDistance = 2
 	switch run, plain := cmd.RunE, cmd.Run; {

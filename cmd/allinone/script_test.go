@@ -80,8 +80,8 @@ func address(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], fmt.Sprintf("127.0.0.1:%d", ports[0]))
 }
 
-// exits implements the script command "exits CODE COMMAND...". It runs COMMAND and fails the
-// script if the exit code is not CODE.
+// The function exits implements the script command "exits CODE COMMAND...". It runs COMMAND and
+// fails the script if the exit code is not CODE.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND...")

@@ -29,7 +29,8 @@ const DefaultCloudURL = "http://127.0.0.1:8180"
 // answers after at most ten seconds.
 const callTimeout = 30 * time.Second
 
-// concurrent is the number of idle connections to the cloud that the client keeps open.
+// The constant concurrent is the number of idle connections to the cloud that the client keeps
+// open.
 const concurrent = 64
 
 // Connection contains the environment, and the flags of all commands that call the cloud.
@@ -157,7 +158,7 @@ func (c *Connection) Client() (*client.Client, error) {
 	return cl, nil
 }
 
-// redacted returns the URL without its password, so that an error can contain the URL.
+// The function redacted returns the URL without its password, so that an error can contain the URL.
 func redacted(at string) string {
 	u, err := url.Parse(at)
 	if err != nil || u.User == nil {

@@ -71,8 +71,9 @@ func newInstanceTypesCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// theOnly returns the parameter given. If given is empty, theOnly returns the name of the only
-// resource of this kind.
+// theOnly returns the value of the parameter named given. If this value is empty, theOnly returns
+// the name of the only resource of this kind. If the cloud has no such resource or several, it
+// returns an error.
 func (k kind[T, ID]) theOnly(ctx context.Context, cl *client.Client, flag, given string) (string, error) {
 	if given != "" {
 		return given, nil

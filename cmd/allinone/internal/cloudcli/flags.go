@@ -109,7 +109,7 @@ func parseHealth(s string, h *cloudsim.HealthCheck) error {
 	return nil
 }
 
-// millis converts a duration to milliseconds, the unit of the API.
+// The function millis converts a duration to milliseconds, the unit of the API.
 func millis(flag string, d time.Duration) (int, error) {
 	if d < time.Millisecond {
 		return 0, cli.BadFlag(flag, d.String(), "at least 1ms")

@@ -230,8 +230,8 @@ keeps forwarding.
 	return cmd
 }
 
-// update changes the load balancer l according to the flags. If another caller has changed l in
-// the cloud, update reads l again and repeats the change.
+// update changes the load balancer l according to the flags. If another caller has changed l in the
+// cloud, the method reads l again and repeats the change.
 func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(string) bool, l cloudsim.LoadBalancer, remove []string) (cloudsim.LoadBalancer, error) {
 	ips, err := findIPs(ctx, cl, s.addresses)
 	if err != nil {

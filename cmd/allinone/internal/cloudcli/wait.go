@@ -16,7 +16,7 @@ import (
 // progressEvery is the time between two progress messages while a command waits.
 const progressEvery = 5 * time.Second
 
-// waiting contains the flags of commands that can wait for operations of the cloud.
+// The type waiting contains the flags of commands that can wait for operations of the cloud.
 type waiting struct {
 	wait    bool
 	timeout time.Duration
@@ -47,8 +47,8 @@ func (p *waitTime) Set(s string) error {
 	return nil
 }
 
-// await waits for operations and prints their progress to stderr. It returns the operations, and
-// an error for every operation that failed. After the timeout, await returns an error, but the
+// await waits for operations and prints their progress to stderr. It returns the operations, and an
+// error for every operation that failed. After the timeout, the method returns an error, but the
 // cloud continues the operations.
 func (w waiting) await(ctx context.Context, c *cli.Connection, cl *client.Client, ids []cloudsim.OperationID) ([]cloudsim.Operation, error) {
 	if w.timeout > 0 {
@@ -130,8 +130,8 @@ func printDone(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
 }
 
 // The function settle waits for the operations on the resources in the parameter things, and
-// returns the new state of these resources. Without --wait, settle returns the parameter things
-// unchanged.
+// returns the new state of these resources. Without --wait, the function returns the parameter
+// things unchanged.
 func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, w waiting, k kind[T, ID], things []T) ([]T, error) {
 	if !w.wait {
 		return things, nil

@@ -77,10 +77,10 @@ type listWatch[T cloudsim.Resource, ID ~string] struct {
 	kind  kind[T, ID]
 	where cloudsim.ListOptions
 	print func([]change[T]) error
-	// seen contains the resources that listWatch has printed, by id. listWatch omits an event if
-	// seen contains the event's revision or a later revision of the resource. If a resource in the
-	// map seen no longer matches the filters, listWatch prints this change and removes the resource
-	// from the map.
+	// The field seen contains the resources that listWatch has printed, by id. listWatch omits an
+	// event if the map seen contains the event's revision or a later revision of the resource. If a
+	// resource in the map seen no longer matches the filters, listWatch prints this change and
+	// removes the resource from the map.
 	seen map[string]T
 }
 
@@ -168,8 +168,8 @@ func (w *listWatch[T, ID]) handle(ev cloudsim.Event) error {
 	return w.print([]change[T]{{ev, t}})
 }
 
-// selected reports whether the resource of an event matches the filters of the list. It uses the
-// same rules as the cloud.
+// The method selected reports whether the resource of an event matches the filters of the list. It
+// uses the same rules as the cloud.
 func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 	for key, want := range w.where.Labels {
 		if have, ok := m.Labels[key]; !ok || have != want {
@@ -205,7 +205,7 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 	return inZone && ofSource && inNetwork && ofInstance && ofKind && onTarget && inState
 }
 
-// stream prints objects one after the other, as the command gets them.
+// The type stream prints objects one after the other, as the command gets them.
 type stream[T any] struct {
 	cli.Printer[T]
 	rowsSoFar *cli.Table

@@ -100,7 +100,8 @@ has no permission, the plugin does not try the node's identity instead.`,
 	return cmd
 }
 
-// write writes the files into the folder and returns the paths of the files.
+// The method write writes the files into the folder and returns the paths of
+// the files.
 func (f credproviderConfig) write() (names []string, err error) {
 	dir, err := filepath.Abs(f.to)
 	if err != nil {

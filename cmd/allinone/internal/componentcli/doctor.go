@@ -147,7 +147,7 @@ func writableByOthers(paths ...string) (problems []string) {
 	return problems
 }
 
-// try runs a plugin as the kubelet does.
+// The method try runs a plugin as the kubelet does.
 func (d credproviderDoctor) try(ctx context.Context, e cli.Env, p doctor.Provider, image string, annotations map[string]string) error {
 	path := p.Binary(d.binDir)
 	if bad := writableByOthers(filepath.Clean(d.binDir), path); len(bad) > 0 {

@@ -36,7 +36,7 @@ type driverFlags struct {
 	driver, account, clusterCIDR string
 }
 
-// flags adds the flags to a command.
+// The method flags adds the flags to a command.
 func (f *driverFlags) flags(cmd *cobra.Command) {
 	f.ConnectionFlags(cmd)
 	fl := cmd.Flags()
@@ -67,7 +67,8 @@ func (f *driverFlags) check() error {
 	return nil
 }
 
-// open returns the driver that the flag --driver names. The flag must not name the driver fake.
+// The method open returns the driver that the flag --driver names. The flag must not name the
+// driver fake.
 func (f *driverFlags) open() (conform.Driver, error) {
 	switch {
 	case f.driver == driverCloudsim:

@@ -70,7 +70,7 @@ func printResult(out io.Writer, r conform.Result) {
 	}
 }
 
-// write writes the reports.
+// The method write writes the reports.
 func (f *reportFlags) write(r conform.Report) error {
 	if f.writeBaseline != "" && len(r.Budgets) > 0 {
 		only := conform.Report{Run: r.Run, Provider: r.Provider, Kubernetes: r.Kubernetes, Began: r.Began, Results: []conform.Result{}, Budgets: r.Budgets}

@@ -55,7 +55,7 @@ changes nothing. It fails if the kind of nodes in --nodes lacks a requirement.`,
 	return cmd
 }
 
-// diagnosis returns an error if a lab with the given nodes cannot run on this machine.
+// The function diagnosis returns an error if a lab with the given nodes cannot run on this machine.
 func diagnosis(nodes lab.Nodes, checks []process.Check) error {
 	missing := 0
 	for _, c := range checks {

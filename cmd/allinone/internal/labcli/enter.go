@@ -41,13 +41,14 @@ from util-linux.`,
 	return cmd
 }
 
-// entered is a lab or a composed lab. The function enter uses it to find the machine of a node.
+// The type entered is a lab or a composed lab. The function enter uses it to find the machine of a
+// node.
 type entered interface {
 	MachinePID(node string) (int, error)
 }
 
 // enter replaces this process by a command in all namespaces of a node's machine. If command is
-// empty, enter runs a shell.
+// empty, the function runs a shell.
 func enter(machines entered, node string, command []string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root can enter the namespaces of a machine: run the command with sudo")

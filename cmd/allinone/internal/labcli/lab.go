@@ -96,8 +96,8 @@ func (p *courseState) here() error {
 	return nil
 }
 
-// current returns the current lab of the course and the current step of the user. If the user has
-// done all steps of this lab, the result over is true.
+// The method current returns the current lab of the course and the current step of the user. If the
+// user has done all steps of this lab, the result over is true.
 func (p *courseState) current() (l course.Lab, step course.Step, over bool, err error) {
 	if err := p.here(); err != nil {
 		return l, step, false, err
@@ -303,8 +303,8 @@ the result and the expected result.`,
 	return cmd
 }
 
-// look verifies a step and prints the results of its checks. If a check fails, look returns an
-// error.
+// look verifies a step and prints the results of its checks. If a check fails, the method returns
+// an error.
 func (p *courseState) look(ctx context.Context, s course.Step, timeout time.Duration) error {
 	if len(s.Checks) == 0 {
 		fmt.Fprintln(p.Stdout, "This step has nothing to verify. It only shows something.")

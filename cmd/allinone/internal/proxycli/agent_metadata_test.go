@@ -88,8 +88,8 @@ func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, of cloudsim.Ins
 	})
 }
 
-// awaited is a writer for a log. When a line contains the text in the field words, awaited sends
-// a value to the channel in the field heard.
+// The type awaited is a writer for a log. When a line contains the text in the field words, the
+// writer sends a value to the channel in the field heard.
 type awaited struct {
 	words string
 	heard chan struct{}

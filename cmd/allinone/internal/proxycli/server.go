@@ -192,7 +192,7 @@ func (f *proxyServerFlags) complete() error {
 	return errors.Join(errs[:]...)
 }
 
-// places returns the frontends that the flags request. Each frontend has the form
+// The method places returns the frontends that the flags request. Each frontend has the form
 // MODE@unix:PATH or MODE@HOST:PORT.
 func (f *proxyServerFlags) places() []string {
 	all := f.frontends
@@ -247,8 +247,8 @@ func (f *proxyServerFlags) run(ctx context.Context, log *slog.Logger) (err error
 	return runWith(ctx, s.Run, append(parts, watchers...))
 }
 
-// kubernetes connects to the Kubernetes API if a flag needs this API. It returns the functions
-// that must run while the server runs.
+// The method kubernetes connects to the Kubernetes API if a flag needs this API. It returns the
+// functions that must run while the server runs.
 func (f *proxyServerFlags) kubernetes(log *slog.Logger) ([]func(context.Context) error, error) {
 	if f.agentNamespace == "" && !f.publishLease {
 		return nil, nil

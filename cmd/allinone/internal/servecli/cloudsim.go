@@ -467,8 +467,8 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	return run.All(ctx, parts...)
 }
 
-// unready removes the ready file, which contains the cloud's URL. The caller must hold the lock
-// of the data directory, so that no other cloud with this data directory runs.
+// The method unready removes the ready file, which contains the cloud's URL. The caller must hold
+// the lock of the data directory, so that no other cloud with this data directory runs.
 func (f *cloudsimFlags) unready() error {
 	if f.readyFile == "" {
 		return nil

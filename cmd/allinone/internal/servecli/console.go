@@ -38,9 +38,9 @@ func (f *cloudsimFlags) withConsole(log *slog.Logger, api http.Handler, secret s
 	}), c
 }
 
-// streamed is an HTTP transport that calls a handler in this process, without a network. It returns
-// the response as soon as the handler begins to write, so it can carry a watch. An inProcess
-// transport returns the response only after the handler has ended.
+// The type streamed is an HTTP transport that calls a handler in this process, without a network.
+// It returns the response as soon as the handler begins to write, so it can carry a watch. An
+// inProcess transport returns the response only after the handler has ended.
 type streamed struct{ http.Handler }
 
 func (s streamed) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -41,7 +41,7 @@ func (p inProcess) call(w http.ResponseWriter, r *http.Request) (dropped bool) {
 	return false
 }
 
-// answered is an http.ResponseWriter that stores the answer of a handler.
+// The type answered is an http.ResponseWriter that stores the answer of a handler.
 type answered struct {
 	header http.Header
 	status int
