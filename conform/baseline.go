@@ -20,8 +20,8 @@ const (
 	minGrowth = 2
 )
 
-// budgets counts the calls of the CCM for some actions. No check may run at the same time. During
-// the action "idle", nothing changes for the time Config.Observe.
+// The method budgets counts the calls of the CCM for some actions. No check may run at the same
+// time. During the action "idle", nothing changes for the time Config.Observe.
 func (s *suite) budgets(ctx context.Context) {
 	counted := map[string]int{}
 	r := s.check(ctx, Check{ID: "budgets", run: func(ctx context.Context, e *env) error { return e.countActions(ctx, counted) }})

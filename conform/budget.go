@@ -37,7 +37,7 @@ func (e *env) callsDuring(ctx context.Context, during func(context.Context) erro
 // The method wait waits for the observation time.
 func (e *env) wait(ctx context.Context) error { return sleep(ctx, e.observe) }
 
-// sleep waits for a time. It returns an error if ctx ends first.
+// The function sleep waits for a time. It returns an error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -96,7 +96,7 @@ func checkBudget(ctx context.Context, e *env, m Machine) error {
 	return nil
 }
 
-// excluded lets all load balancers omit a Node.
+// The function excluded lets all load balancers omit a Node.
 func excluded(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }
 
 // checkThrottle lets the cloud refuse all calls, and counts the calls of the CCM. A CCM that repeats

@@ -22,14 +22,14 @@ type Check struct {
 	Level Level  `json:"level"`
 	// Title is a statement that is true for a CCM that passes.
 	Title string `json:"title"`
-	// missing returns the reason if the run must skip the check, else "".
+	// The function missing returns the reason if the run must skip the check, else "".
 	missing func(Capabilities) string
-	// exclusive is true if no other check may run at the same time, because the check disturbs all
-	// calls or restarts the CCM.
+	// The field exclusive is true if no other check may run at the same time, because the check
+	// disturbs all calls or restarts the CCM.
 	exclusive bool
-	// restarts is true if the check needs a CCM that this package starts.
+	// The field restarts is true if the check needs a CCM that this package starts.
 	restarts bool
-	// limits is the factor for Config.Limit, the time limit of a check. 0 means 1.
+	// The field limits is the factor for Config.Limit, the time limit of a check. 0 means 1.
 	limits int
 	// run returns nil if the CCM passes. If run returns a missingError, the verdict is Skip.
 	run func(context.Context, *env) error
@@ -45,8 +45,8 @@ type missingError string
 
 func (m missingError) Error() string { return string(m) }
 
-// The function needs returns a function for Check.missing, which returns the text of the first
-// requirement that is not fulfilled.
+// The function needs returns a function for Check.missing. The returned function returns the text
+// of the first requirement that is not fulfilled.
 func needs(all ...func(Capabilities) string) func(Capabilities) string {
 	return func(c Capabilities) string {
 		for _, missing := range all {

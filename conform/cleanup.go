@@ -60,8 +60,8 @@ func (c CleanupConfig) selector() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: LabelRun + "=" + c.Run}
 }
 
-// services deletes the Services of the run, and waits until the CCM has removed their finalizers. It
-// waits at most for the time c.Timeout.
+// The method services deletes the Services of the run, and waits until the CCM has removed their
+// finalizers. It waits at most for the time c.Timeout.
 func (c CleanupConfig) services(ctx context.Context, kube kubernetes.Interface) error {
 	deadline := time.NewTimer(c.Timeout)
 	defer deadline.Stop()
@@ -158,7 +158,7 @@ func (c CleanupConfig) cluster(ctx context.Context, kube kubernetes.Interface) e
 }
 
 // The method done reports an object as deleted if err, the result of its deletion, is nil. If the
-// object did not exist, done reports nothing and returns nil.
+// object did not exist, the method reports nothing and returns nil.
 func (c CleanupConfig) done(kind, name string, err error) error {
 	switch {
 	case apierrors.IsNotFound(err), errors.Is(err, ErrNotFound):

@@ -80,7 +80,7 @@ func TestFake(t *testing.T) {
 	}
 }
 
-// bugs maps each bug to the IDs of the checks that must fail for a CCM with this bug.
+// The variable bugs maps each bug to the IDs of the checks that must fail for a CCM with this bug.
 var bugs = map[fake.Bug][]string{
 	fake.NoZone:              {"node.init", "node.labels"},
 	fake.OtherProviderID:     {"node.providerid"},
@@ -154,7 +154,8 @@ func TestEachBugIsFound(t *testing.T) {
 	running.Wait()
 }
 
-// findBug runs the checks red, which must fail, and one other check, which must pass.
+// findBug runs the checks in the parameter red, and one other check. The checks in red must fail,
+// and the other check must pass.
 func findBug(t *testing.T, admin *rest.Config, bug fake.Bug, red []string) {
 	green := "node.unknown"
 	if slices.Contains(red, green) {

@@ -21,8 +21,8 @@ type Machines interface {
 	// CreateMachine starts a machine. It returns when the machine runs and GetMachine finds it. An
 	// empty zone or type means any zone or type.
 	CreateMachine(context.Context, Machine) (Machine, error)
-	// ListMachines returns all machines that CreateMachine has created, with the field Run. A
-	// machine that is being deleted may be in the result.
+	// ListMachines returns all machines that CreateMachine has created. It sets the field Run of
+	// each machine. The result may contain machines that the cloud is still deleting.
 	ListMachines(context.Context) ([]Machine, error)
 	// GetMachine returns the machine with this name.
 	GetMachine(ctx context.Context, name string) (Machine, error)

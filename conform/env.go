@@ -276,7 +276,8 @@ func onNode(check func(context.Context, *env, Machine) error) func(context.Conte
 	}
 }
 
-// joined creates a machine and its Node, and waits until the CCM has initialised the Node.
+// The method joined creates a machine and its Node, and waits until the CCM has initialised the
+// Node.
 func (e *env) joined(ctx context.Context, suffix string, change ...func(*v1.Node)) (Machine, error) {
 	m, err := e.machine(ctx, suffix)
 	if err != nil {
@@ -288,7 +289,7 @@ func (e *env) joined(ctx context.Context, suffix string, change ...func(*v1.Node
 	return m, e.nodeBecomes(ctx, m.Name, "initialised", initialised)
 }
 
-// initialised returns an error if the Node still has the taint taintUninitialized.
+// The function initialised returns an error if the Node still has the taint taintUninitialized.
 func initialised(n *v1.Node) error {
 	if hasTaint(n, taintUninitialized) {
 		return fmt.Errorf("the Node still has the taint %s", taintUninitialized)
@@ -317,7 +318,7 @@ func present[T any](ok func(*T) error) func(*T) error {
 	}
 }
 
-// absent is the condition that an object does not exist.
+// The function absent returns nil if the object o does not exist.
 func absent[T any](o *T) error {
 	if o != nil {
 		return errExists
@@ -356,7 +357,7 @@ func (e *env) serviceDisappears(ctx context.Context, s *v1.Service) error {
 	return becomes(ctx, e, serviceKey(s), "deleted", absent[v1.Service])
 }
 
-// observed returns the last version of a Service, or errDeleted.
+// The method observed returns the last version of a Service, or errDeleted.
 func (e *env) observed(s *v1.Service) (*v1.Service, error) {
 	all, _ := e.seen.versions(serviceKey(s))
 	if now := latest[v1.Service](all); now != nil {
@@ -365,8 +366,8 @@ func (e *env) observed(s *v1.Service) (*v1.Service, error) {
 	return nil, errDeleted
 }
 
-// becomes waits until an object fulfils the condition ok. The argument of ok is nil if the object
-// is deleted.
+// The function becomes waits until an object fulfils the condition ok. The argument of ok is nil if
+// the object is deleted.
 func becomes[T any](ctx context.Context, e *env, key, what string, ok func(*T) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -387,8 +388,8 @@ func becomes[T any](ctx context.Context, e *env, key, what string, ok func(*T) e
 	}
 }
 
-// stays waits for the observation time. It returns an error as soon as an object does not fulfil
-// the condition ok. It does not call ok before the watch has reported the object.
+// The function stays waits for the observation time. It returns an error as soon as an object does
+// not fulfil the condition ok. It does not call ok before the watch has reported the object.
 func stays[T any](ctx context.Context, e *env, key, what string, ok func(*T) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
@@ -409,7 +410,7 @@ func stays[T any](ctx context.Context, e *env, key, what string, ok func(*T) err
 	}
 }
 
-// eventually calls ok until ok returns nil, but not longer than the time e.timeout.
+// The method eventually calls ok until ok returns nil, but not longer than the time e.timeout.
 func (e *env) eventually(ctx context.Context, what string, ok func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -426,7 +427,8 @@ func (e *env) eventually(ctx context.Context, what string, ok func(context.Conte
 	}
 }
 
-// always calls ok repeatedly during the observation time. It returns the first error of ok.
+// The method always calls ok repeatedly during the observation time. It returns the first error of
+// ok.
 func (e *env) always(ctx context.Context, what string, ok func(context.Context) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()

@@ -252,7 +252,7 @@ func checkDualStack(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// annotated returns a change that sets the annotations of a Service.
+// The function annotated returns a change that sets the annotations of a Service.
 func annotated(annotations map[string]string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Annotations = annotations }
 }

@@ -50,8 +50,8 @@ func (e *env) excludedNode(ctx context.Context) error {
 	return err
 }
 
-// holders maps the namespace and name of each Lease to the Lease's holder. It omits expired Leases,
-// and the Leases of Nodes and API servers.
+// The method holders maps the namespace and name of each Lease to the Lease's holder. It omits
+// expired Leases, and the Leases of Nodes and API servers.
 func (e *env) holders(ctx context.Context) (map[string]string, error) {
 	all, err := e.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {

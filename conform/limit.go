@@ -27,7 +27,7 @@ type boundDriver struct {
 
 var _ Driver = (*boundDriver)(nil)
 
-// call runs one call of the driver.
+// The function call runs one call of the driver.
 func call[T any](ctx context.Context, d *boundDriver, name string, do func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T

@@ -37,8 +37,8 @@ var loadBalancerChecks = []Check{
 		Title: "After the loss of a reply, a Service has one load balancer, and none after its deletion"},
 }
 
-// balanced creates a Service, and waits until the Service has an address. It also returns the load
-// balancer with this address.
+// The method balanced creates a Service, and waits until the Service has an address. It also
+// returns the load balancer with this address.
 func (e *env) balanced(ctx context.Context, suffix string, change ...func(*v1.Service)) (*v1.Service, LoadBalancer, error) {
 	s, err := e.service(ctx, suffix, change...)
 	if err != nil {
@@ -114,8 +114,8 @@ func (e *env) leavesNone(ctx context.Context, s *v1.Service, added func(context.
 	return nil
 }
 
-// balances waits until the load balancer of the Service fulfils the condition ok. The load balancer
-// must keep its ID.
+// The method balances waits until the load balancer of the Service fulfils the condition ok. The
+// load balancer must keep its ID.
 func (e *env) balances(ctx context.Context, s *v1.Service, id, what string, ok func(*v1.Service, LoadBalancer) error) error {
 	return e.eventually(ctx, "load balancer of "+s.Name+" "+what, func(ctx context.Context) error {
 		now, err := e.observed(s)

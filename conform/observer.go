@@ -20,7 +20,8 @@ type observer struct {
 	history map[string][]version
 }
 
-// version is an object at one moment. Its object is nil after the deletion.
+// version is the state of a Node or Service at one moment. The field object is nil if the object
+// did not exist at this moment.
 type version struct {
 	at     time.Time
 	object any // *v1.Node, *v1.Service or nil
@@ -77,15 +78,15 @@ func objectKey(obj any) (string, error) {
 	return "", fmt.Errorf("%T is neither a Node nor a Service", obj)
 }
 
-// versions returns the recorded versions of an object. It also returns a channel that record closes
-// when it records the next version of any object.
+// The method versions returns the recorded versions of an object. It also returns a channel that
+// record closes when it records the next version of any object.
 func (o *observer) versions(key string) ([]version, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.history[key]), o.changed
 }
 
-// latest returns the last version of an object, or nil if the object does not exist.
+// The function latest returns the last version of an object, or nil if the object does not exist.
 func latest[T any](all []version) *T {
 	if len(all) == 0 {
 		return nil

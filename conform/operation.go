@@ -169,8 +169,9 @@ func (e *env) crashAfter(ctx context.Context, suffix, call string, skip int, add
 	return e.finishes(ctx, s, added)
 }
 
-// finishes waits until a CCM has finished the work of a killed CCM: the Service has one load
-// balancer. Then it deletes the Service, and the cloud must have no load balancer of the Service.
+// The method finishes waits until a CCM has finished the work of a killed CCM: the Service has one
+// load balancer. Then it deletes the Service, and the cloud must have no load balancer of the
+// Service.
 func (e *env) finishes(ctx context.Context, s *v1.Service, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.serviceBecomes(ctx, s, "ready after the crash", hasAddress); err != nil {
 		return err

@@ -44,7 +44,7 @@ func assertPartial(t *testing.T, r conform.Report, err error, reason string, clo
 	}
 }
 
-// mortal is a driver that does not answer any more after it has created some machines.
+// The type mortal is a driver that does not answer any more after it has created some machines.
 type mortal struct {
 	*fake.Cloud
 	left atomic.Int32

@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// permissions maps resources to the verbs that the controllers in k8s.io/cloud-provider need.
+// The variable permissions maps resources to the verbs that the controllers in
+// k8s.io/cloud-provider need.
 var permissions = map[string]string{
 	"nodes":           "get list watch update patch delete",
 	"nodes/status":    "patch",

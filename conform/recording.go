@@ -66,8 +66,8 @@ func recordingOf(ctx context.Context, driver any, after time.Time) ([]Call, erro
 
 const redacted = "REDACTED"
 
-// secrets finds secrets in headers, queries, JSON and log lines. The text before the secret is the
-// first group.
+// The variable secrets finds secrets in headers, queries, JSON and log lines. The text before the
+// secret is the first group.
 var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(\b(?:authorization|proxy-authorization|(?:set-)?cookie|x-auth-token|x-subject-token|x-amz-security-token)["']?\s*[:=]\s*["'\[]*)[^"'\]\r\n]+`),
 	regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}`),

@@ -35,7 +35,7 @@ func (e *env) podRange(n int) (string, error) {
 	return netip.PrefixFrom(netip.AddrFrom4(first), 28).String(), nil
 }
 
-// routed creates a machine and a Node with the pod range n, and waits for the route.
+// The method routed creates a machine and a Node with the pod range n, and waits for the route.
 func (e *env) routed(ctx context.Context, n int) (Machine, Route, error) {
 	cidr, err := e.podRange(n)
 	if err != nil {
@@ -49,7 +49,7 @@ func (e *env) routed(ctx context.Context, n int) (Machine, Route, error) {
 	return m, r, err
 }
 
-// routes returns the routes with the given destination.
+// The method routes returns the routes with the given destination.
 func (e *env) routes(ctx context.Context, cidr string) ([]Route, error) {
 	all, err := e.driver.ListRoutes(ctx)
 	if err != nil {

@@ -194,8 +194,8 @@ func known(id string) bool {
 	return slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
 }
 
-// watch starts the observer, which runs until watching ends. watch returns after the first list of
-// each kind, or with an error if ctx ends first.
+// The method watch starts the observer, which runs until watching ends. The method watch returns
+// after the first list of each kind, or with an error if ctx ends first.
 func (s *suite) watch(watching, ctx context.Context) error {
 	f := informers.NewSharedInformerFactory(s.kube, 0)
 	if err := s.seen.follow(f); err != nil {
@@ -245,7 +245,7 @@ func (s *suite) runAll(ctx context.Context) {
 	}
 }
 
-// ended returns an error with the end of the log if the CCM has ended by itself.
+// The method ended returns an error with the end of the log if the CCM has ended by itself.
 func (s *suite) ended() error {
 	if s.Subject == nil {
 		return nil
@@ -276,7 +276,8 @@ func (s *suite) watchSubject(ctx context.Context) {
 	}
 }
 
-// dead returns an error if the CCM has ended by itself, or if the driver does not answer.
+// The method dead returns an error if the CCM has ended by itself, or if the driver does not
+// answer.
 func (s *suite) dead(ctx context.Context) error {
 	if err := s.ended(); err != nil {
 		return err
@@ -297,8 +298,8 @@ func reasonOf(ctx context.Context) string {
 	return "the run was interrupted"
 }
 
-// selects reports whether the report contains the check. If the run skips the check, selects also
-// returns the reason.
+// The method selects reports whether the report contains the check. If the run skips the check, the
+// method also returns the reason.
 func (s *suite) selects(c Check) (reason string, selected bool) {
 	switch {
 	case s.Focus != nil && !s.Focus.MatchString(c.ID), s.Level == Must && c.Level != Must:

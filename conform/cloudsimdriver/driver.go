@@ -70,7 +70,8 @@ func (d *Driver) CreateMachine(ctx context.Context, m conform.Machine) (conform.
 	return d.machine(i), nil
 }
 
-// settled waits until the last operation on the instance has ended, and returns the instance.
+// The method settled waits until the last operation on the instance has ended, and returns the
+// instance.
 func (d *Driver) settled(ctx context.Context, i cloudsim.Instance) (cloudsim.Instance, error) {
 	op, err := d.Cloud.WaitOperation(ctx, i.Operation)
 	if err != nil {
@@ -126,7 +127,8 @@ func (d *Driver) GetMachine(ctx context.Context, name string) (conform.Machine, 
 	return d.machine(i), err
 }
 
-// change calls verb with the instance of the given name, and waits for the end of the operation.
+// The method change calls verb with the instance of the given name, and waits for the end of the
+// operation.
 func (d *Driver) change(ctx context.Context, name string, verb func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) error {
 	i, err := d.instance(ctx, name)
 	if err != nil {
@@ -257,7 +259,7 @@ func (d *Driver) DeleteRoute(ctx context.Context, id string) error {
 	return notFound(err)
 }
 
-// effects contains the cloud's effect for each kind of fault.
+// The variable effects contains the cloud's effect for each kind of fault.
 var effects = map[conform.FaultKind]cloudsim.FaultEffect{
 	conform.FaultError:        {Type: cloudsim.FaultError, Kind: "internal"},
 	conform.FaultUnauthorized: {Type: cloudsim.FaultError, Kind: "unauthenticated"},

@@ -35,14 +35,15 @@ const (
 // Modes returns all modes.
 func Modes() []Mode { return []Mode{Sanity, LostReply, Crash} }
 
-// titles contains the statement of each mode.
+// The variable titles contains the statement of each mode.
 var titles = map[Mode]string{
 	Sanity:    "The driver passes csi-sanity",
 	LostReply: "The driver passes csi-sanity while replies of the cloud are lost",
 	Crash:     "The driver passes csi-sanity while it is killed at each call to the cloud",
 }
 
-// leaks is the ID of the check that finds the volumes and snapshots that remain after all modes.
+// The constant leaks is the ID of a check. This check finds volumes and snapshots that still exist
+// after csi-sanity has run in a mode.
 const leaks = "csi.leaks"
 
 // Default values of Config.
@@ -237,8 +238,8 @@ func (s *suite) runSanity(ctx context.Context, m Mode, fw *forwarder, path strin
 // maxFailures is the maximum number of lines that failures returns.
 const maxFailures = 40
 
-// failures returns the lines of csi-sanity's output that name failed tests, or the end of the output if
-// no line does.
+// The function failures returns the lines of csi-sanity's output that name failed tests, or the end
+// of the output if no line does.
 func failures(path string) string {
 	raw, _ := os.ReadFile(path) // csi-sanity may have failed before its first output
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")

@@ -61,7 +61,7 @@ func (d *driver) dial(ctx context.Context, _ string) (net.Conn, error) {
 // close kills the process.
 func (d *driver) close() error { return errors.Join(d.process.Kill(), d.conn.Close()) }
 
-// start starts the process. It returns when the driver answers.
+// The method start starts the process. It returns when the driver answers.
 func (d *driver) start(ctx context.Context) error {
 	// A driver that was killed leaves its socket, and some drivers do not replace it.
 	if err := os.Remove(d.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -133,7 +133,7 @@ func (d *driver) list(ctx context.Context) (all []string, err error) {
 	return all, nil
 }
 
-// sleep waits for a time. It returns an error if ctx ends first.
+// The function sleep waits for a time. It returns an error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

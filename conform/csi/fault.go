@@ -12,8 +12,9 @@ import (
 // any number of calls.
 const maxCrashes = 20
 
-// faults selects the calls to the cloud that the proxy disturbs. An RPC consists of attempts. After each
-// attempt that the faults have disturbed, the forwarder begins another attempt.
+// The type faults selects the calls to the cloud that the proxy disturbs. An RPC consists of
+// attempts. After each attempt that the faults have disturbed, the forwarder begins another
+// attempt.
 type faults struct {
 	mode Mode
 	kill func() error
@@ -88,8 +89,8 @@ func (f *faults) choose(name string, writes bool) conform.Fault {
 	return conform.Fault{Kind: conform.FaultLoseReply}
 }
 
-// lost kills the driver in the mode Crash. The cloud has then executed the call, and the driver has not
-// seen the loss of the reply.
+// The method lost kills the driver in the mode Crash. The cloud has then executed the call, and the
+// driver has not seen the loss of the reply.
 func (f *faults) lost() {
 	defer f.pending.Done()
 	if f.mode != Crash {
@@ -101,7 +102,7 @@ func (f *faults) lost() {
 	f.err = errors.Join(f.err, err)
 }
 
-// disturbed returns the number of disturbed calls.
+// The method disturbed returns the number of disturbed calls.
 func (f *faults) disturbed() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -25,7 +25,7 @@ const (
 	maxPause   = time.Second
 )
 
-// raw is a codec that does not decode messages.
+// The type raw is a codec that does not decode messages.
 type raw struct{}
 
 // Marshal implements encoding.CodecV2.
@@ -134,13 +134,13 @@ func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, 
 	}
 }
 
-// transient reports whether an error means that the same RPC can succeed later. A driver may return such
-// an error while the cloud finishes the work of a disturbed attempt.
+// The function transient reports whether an error means that the same RPC can succeed later. A
+// driver may return such an error while the cloud finishes the work of a disturbed attempt.
 func transient(err error) bool {
 	return slices.Contains([]codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded}, status.Code(err))
 }
 
-// calls returns the number of all calls to the cloud.
+// The method calls returns the number of all calls to the cloud.
 func (f *forwarder) calls(ctx context.Context) (n int) {
 	all, _ := f.proxy.Calls(ctx) // the proxy in this process always answers
 	for _, c := range all {
@@ -156,7 +156,7 @@ func (f *forwarder) add(calls int) {
 	f.made += calls
 }
 
-// succeeded counts a successful RPC and its calls to the cloud.
+// The method succeeded counts a successful RPC and its calls to the cloud.
 func (f *forwarder) succeeded(name string, calls int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -174,14 +174,14 @@ func (f *forwarder) fail(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// broken returns the reason why the run cannot continue, or nil.
+// The method broken returns the reason why the run cannot continue, or nil.
 func (f *forwarder) broken() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
 }
 
-// unused returns the reason why a run has proved nothing, or "".
+// The method unused returns the reason why a run has proved nothing, or "".
 func (f *forwarder) unused(m Mode) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -196,8 +196,8 @@ func (f *forwarder) unused(m Mode) string {
 	return ""
 }
 
-// budgets returns the number of calls to the cloud for 100 successful RPCs of each name. It omits RPCs
-// without calls.
+// The method budgets returns the number of calls to the cloud for 100 successful RPCs of each name.
+// It omits RPCs without calls.
 func (f *forwarder) budgets() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

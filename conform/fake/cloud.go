@@ -189,7 +189,8 @@ func (c *Cloud) Calls(context.Context) (map[string]conform.Count, error) {
 // timeout is the time after which a caller of the cloud stops waiting for an answer.
 const timeout = time.Second
 
-// call counts a call of the CCM, and applies the fault to the call. The function do executes the call.
+// The method call counts a call of the CCM, and applies the fault to the call. The function do
+// executes the call.
 func (c *Cloud) call(ctx context.Context, name string, write bool, do func() error) error {
 	c.mu.Lock()
 	n := c.calls[name]

@@ -341,7 +341,7 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 	return p.statusOf(s, want), nil
 }
 
-// slow is the duration of slow calls, for the bugs SlowCreation and SlowMetadata.
+// The constant slow is the duration of slow calls, for the bugs SlowCreation and SlowMetadata.
 const slow = 2 * time.Second
 
 func namesOf(nodes []*v1.Node) (all []string) {
@@ -388,7 +388,7 @@ func (p *provider) EnsureLoadBalancerDeleted(ctx context.Context, cluster string
 	return p.cloud.removeLoadBalancer(ctx, name)
 }
 
-// routes implements cloudprovider.Routes.
+// The type routes implements cloudprovider.Routes.
 type routes struct{ *provider }
 
 // ListRoutes implements cloudprovider.Routes.

@@ -157,7 +157,8 @@ func (d *Driver) GetMachine(ctx context.Context, name string) (conform.Machine, 
 	return d.machine(s), nil
 }
 
-// change calls verb with the server of the given name, and waits for the end of the action.
+// The method change calls verb with the server of the given name, and waits for the end of the
+// action.
 func (d *Driver) change(ctx context.Context, name string, verb func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response, error)) error {
 	s, err := d.server(ctx, name)
 	if err != nil {

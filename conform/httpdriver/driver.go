@@ -47,7 +47,7 @@ type problem struct {
 }
 
 // call sends in as JSON, and decodes the answer into out. If in is nil, the request has no body. If
-// out is nil, call ignores the answer's body.
+// out is nil, the method ignores the answer's body.
 func (d *driver) call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -99,7 +99,7 @@ func failure(call string, status int, raw []byte) error {
 	return fmt.Errorf("%s: status %d: %s", call, status, p.Error)
 }
 
-// get calls a path with GET and returns the answer.
+// The function get calls a path with GET and returns the answer.
 func get[T any](ctx context.Context, d *driver, path string) (out T, err error) {
 	err = d.call(ctx, http.MethodGet, path, nil, &out)
 	return out, err

@@ -82,7 +82,7 @@ func TestSameAnswers(t *testing.T) {
 	}
 }
 
-// unsupported is a driver without routes.
+// The type unsupported is a driver without routes.
 type unsupported struct{ *fake.Cloud }
 
 func (unsupported) ListRoutes(context.Context) ([]conform.Route, error) {

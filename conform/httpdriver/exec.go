@@ -73,7 +73,7 @@ func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// limited is a buffer that keeps one byte more than the longest body.
+// The type limited is a buffer that keeps one byte more than the longest body.
 type limited struct{ bytes.Buffer }
 
 // Write implements io.Writer. It discards bytes beyond the limit without an error, so that the program

@@ -68,7 +68,7 @@ func (m mux) serve(pattern string, call func(*http.Request) (any, error)) {
 	})
 }
 
-// named serves a call that has the last variable of the path as its only argument.
+// The method named serves a call that has the last variable of the path as its only argument.
 func (m mux) named(pattern, variable string, call func(context.Context, string) error) {
 	m.serve(pattern, func(r *http.Request) (any, error) { return nil, call(r.Context(), r.PathValue(variable)) })
 }

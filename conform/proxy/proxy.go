@@ -203,8 +203,8 @@ func emptyLists(resp *http.Response) error {
 	return nil
 }
 
-// fail answers a call that the proxy could not forward. It closes the connection if the fault loses
-// the reply.
+// The function fail answers a call that the proxy could not forward. It closes the connection if
+// the fault loses the reply.
 func fail(w http.ResponseWriter, _ *http.Request, err error) {
 	if errors.Is(err, errLost) {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // closes the connection without an answer
@@ -212,8 +212,8 @@ func fail(w http.ResponseWriter, _ *http.Request, err error) {
 	refuse(w, http.StatusBadGateway, "upstream_unreachable")
 }
 
-// begin counts and records a call. It returns the fault that disturbs the call, and a channel that
-// replace closes when another fault replaces this fault.
+// The method begin counts and records a call. It returns the fault that disturbs the call, and a
+// channel that replace closes when another fault replaces this fault.
 func (p *Proxy) begin(name string, writes bool, r *http.Request, body []byte) (*conform.Call, conform.Fault, <-chan struct{}) {
 	call := &conform.Call{At: time.Now(), Name: name, Request: conform.Redact(r.URL.RequestURI())}
 	if writes {
@@ -271,12 +271,12 @@ func (p *Proxy) Intercept(choose func(name string, writes bool) conform.Fault, l
 	p.choose, p.lost = choose, lost
 }
 
-// sensitive matches a path if the proxy must not record the bodies of its calls, such as the path of
-// OpenStack's tokens.
+// The variable sensitive matches a path if the proxy must not record the bodies of its calls, such
+// as the path of OpenStack's tokens.
 var sensitive = regexp.MustCompile(`(?i)token|auth|login|session|secret|key|credential|certificate`)
 
-// recorded returns the body of a call without secrets, for the recording. If the body is large,
-// sensitive or not JSON, it returns the body's length instead.
+// The function recorded returns the body of a call without secrets, for the recording. If the body
+// is large, sensitive or not JSON, it returns the body's length instead.
 func recorded(path string, body []byte) string {
 	switch {
 	case len(body) == 0:

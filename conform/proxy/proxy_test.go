@@ -327,7 +327,8 @@ func ExampleProxy() {
 		fmt.Println(err)
 		return
 	}
-	// The CCM calls this server. The driver d is then conform.WithFaults(d, p, proxy.Kinds()...).
+	// The CCM calls the cloud through this server. A run needs a driver that can inject faults. If
+	// d is the driver of the cloud, this driver is conform.WithFaults(d, p, proxy.Kinds()...).
 	srv := &http.Server{Addr: "127.0.0.1:8190", Handler: p, ReadHeaderTimeout: time.Minute}
 	fmt.Println(srv.Addr, slices.Contains(proxy.Kinds(), conform.FaultLoseReply))
 	// Output: 127.0.0.1:8190 true
