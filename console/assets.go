@@ -39,8 +39,8 @@ type asset struct {
 	plain, zipped     []byte
 }
 
-// assets returns the embedded files by their paths below /console/. The first call compresses the
-// files. So a cloud does not do this work before its console has a visitor.
+// The variable assets returns the embedded files by their paths below /console/. The first call
+// compresses the files. So a cloud does not do this work before its console has a visitor.
 var assets = sync.OnceValues(func() (map[string]asset, error) {
 	all := map[string]asset{}
 	err := fs.WalkDir(embedded, "assets", func(name string, d fs.DirEntry, err error) error {

@@ -125,7 +125,7 @@ func accessOf(me cloudsim.Identity) access {
 	return a
 }
 
-// sees reports whether a viewer may see an object of the kind in the project.
+// The method sees reports whether a viewer may see an object of the kind in the project.
 func (a access) sees(kind string, project cloudsim.ProjectID) bool {
 	switch cloudsim.ResourceKind(kind) {
 	case cloudsim.KindFault:

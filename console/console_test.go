@@ -168,7 +168,7 @@ func (v *viewer) has(kind, part string) bool {
 	return false
 }
 
-// rules returns the ids of the rules with a difference.
+// The method rules returns the ids of the rules with a difference.
 func (v *viewer) rules() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()

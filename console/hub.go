@@ -29,7 +29,8 @@ const (
 	linger     = 30 * time.Second // time without viewers after which the hub stops its watches
 )
 
-// listed contains the kinds that the hub watches, with the paths of their lists.
+// The variable listed contains each kind that the hub watches, and the path of the list of this
+// kind.
 var listed = []struct {
 	kind cloudsim.ResourceKind
 	path string

@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 )
 
-// get calls the console and decodes the answer.
+// The function get calls the console and decodes the answer.
 func get[T any](t *testing.T, url, secret string) (status int, answer T) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)

@@ -65,7 +65,8 @@ type frame struct {
 	encoded map[encoding][]byte
 }
 
-// encoding selects a form of a frame's line: the viewer's access, and plain or compressed text.
+// The type encoding selects a form of a frame's line: the viewer's access, and plain or compressed
+// text.
 type encoding struct {
 	access access
 	zip    bool
@@ -136,7 +137,7 @@ func (f *frame) marshal(a access) ([]byte, error) {
 }
 
 // viewer returns a client with the token of a request, and the rights of the token. If the token
-// does not permit the console, viewer refuses the request and returns false.
+// does not permit the console, the method refuses the request and returns false.
 func (c *Console) viewer(w http.ResponseWriter, r *http.Request) (*client.Client, access, bool) {
 	as := c.as(r)
 	if as == nil {
@@ -249,7 +250,7 @@ func (s stream) write(line []byte) error {
 	return s.rc.Flush()
 }
 
-// enter counts a viewer. It returns false if there are too many viewers.
+// The method enter counts a viewer. It returns false if there are too many viewers.
 func (h *hub) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

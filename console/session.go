@@ -47,8 +47,8 @@ type Session struct {
 	Token string `json:"token"`
 }
 
-// codes contains the sessions of unused codes, by the SHA-256 of the code. It does not store the
-// codes.
+// The type codes contains the sessions of unused codes, by the SHA-256 of the code. It does not
+// store the codes.
 type codes struct {
 	mu    sync.Mutex
 	open  map[[32]byte]pending
@@ -217,7 +217,8 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // an error means that the caller has closed the connection
 }
 
-// statuses maps error kinds to HTTP statuses. For all other kinds, the console answers with 502.
+// The variable statuses maps error kinds to HTTP statuses. For all other kinds, the console answers
+// with 502.
 var statuses = map[cloudsim.Kind]int{
 	cloudsim.Unauthenticated: http.StatusUnauthorized,
 	cloudsim.Denied:          http.StatusForbidden,
@@ -227,7 +228,7 @@ var statuses = map[cloudsim.Kind]int{
 	cloudsim.Unavailable:     http.StatusServiceUnavailable,
 }
 
-// refuse answers with a problem document, like the cloud's API.
+// The function refuse answers with a problem document, like the cloud's API.
 func refuse(w http.ResponseWriter, kind cloudsim.Kind, detail string) {
 	status, ok := statuses[kind]
 	if !ok {
