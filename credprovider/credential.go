@@ -47,8 +47,8 @@ const (
 
 // fetch gets a credential from the cloud. If the parameter token is not empty,
 // it is the token of the pod's service account, and fetch sends it to the
-// cloud. If token is empty, fetch sends the token of the node. If the cloud
-// refuses the service account, fetch does not try the node's token.
+// cloud. If token is empty, the method sends the token of the node. If the
+// cloud refuses the service account, the method does not try the node's token.
 func (c Config) fetch(ctx context.Context, host, repo, token string) (cred credential, err error) {
 	hc, err := c.cloudHTTP()
 	if err != nil {

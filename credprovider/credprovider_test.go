@@ -251,7 +251,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// nobody returns a URL with a free port of this machine. No server listens on this port.
+// The function nobody returns a URL with a free port of this machine. No server listens on this
+// port.
 func nobody(t *testing.T) string {
 	t.Helper()
 	ports, err := freeport.Choose(1)

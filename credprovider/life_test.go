@@ -40,8 +40,8 @@ func TestAuthKeys(t *testing.T) {
 	}
 }
 
-// gives starts a server that simulates the cloud. The server returns passwords
-// with the given remaining life.
+// The function gives starts a server that simulates the cloud. The server
+// returns passwords with the given remaining life.
 func gives(t *testing.T, seconds int64) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,8 +79,8 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// payload returns the header and the claims of a password, which is a signed
-// token.
+// payload returns the header and the claims of a password. Each password is a
+// signed token.
 func payload(t *testing.T, password string) (header struct{ Kid string }, claims struct {
 	Iss, Sub, Aud, Use string
 	PullOnly           bool

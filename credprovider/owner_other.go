@@ -4,6 +4,6 @@ package credprovider
 
 import "io/fs"
 
-// owned returns false, so the plugin uses no cache. On this operating system no
-// kubelet runs the plugin.
+// The function owned returns false, so the plugin uses no cache. On this
+// operating system no kubelet runs the plugin.
 func owned(fs.FileInfo) bool { return false }

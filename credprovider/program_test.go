@@ -27,7 +27,8 @@ import (
 // limit is the longest duration of a run in all tests.
 const limit = 15 * time.Second
 
-// program returns the path of the plugin's program, which make build creates.
+// program returns the path of the plugin's program. The command make build
+// creates this program.
 func program(tb testing.TB) string {
 	tb.Helper()
 	if testing.Short() {
@@ -43,7 +44,8 @@ func program(tb testing.TB) string {
 	return path
 }
 
-// configured writes a configuration to a file and returns its path.
+// The function configured writes a configuration to a file and returns its
+// path.
 func configured(tb testing.TB, cfg credprovider.Config) string {
 	tb.Helper()
 	raw, err := json.Marshal(cfg)
@@ -57,7 +59,7 @@ func configured(tb testing.TB, cfg credprovider.Config) string {
 	return path
 }
 
-// exited is the result of a run of the program.
+// The type exited is the result of a run of the program.
 type exited struct {
 	code           int
 	stdout, stderr string
@@ -88,9 +90,9 @@ func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...f
 	return exited{cmd.ProcessState.ExitCode(), out.String(), said.String(), time.Since(begin)}
 }
 
-// failed fails the test if the exit code of the run is not 1, or if the run
-// took longer than the limit. It also fails the test if standard error is not
-// one line with one of the codes, or if standard output is not empty.
+// The method failed fails the test if the exit code of the run is not 1, or if
+// the run took longer than the limit. It also fails the test if standard error
+// is not one line with one of the codes, or if standard output is not empty.
 func (e exited) failed(t *testing.T, codes ...credprovider.Code) {
 	t.Helper()
 	is := false
@@ -109,7 +111,7 @@ func (e exited) failed(t *testing.T, codes ...credprovider.Code) {
 // secrets in the output.
 const sentinel = "s3nt1nel"
 
-// endless is a reader that returns blanks without end.
+// The type endless is a reader that returns blanks without end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -186,8 +188,8 @@ func blackHole(t *testing.T) string {
 	return ""
 }
 
-// endpoints returns the URLs of servers with faults. The key of each URL is the
-// name of the fault.
+// The function endpoints returns the URLs of servers with faults. The key of
+// each URL is the name of the fault.
 func endpoints(t *testing.T) map[string]string {
 	t.Helper()
 	ended := make(chan struct{})
@@ -310,8 +312,9 @@ func TestProgramIsKilled(t *testing.T) {
 	}
 }
 
-// forwards starts a proxy that passes every received request to the cloud.
-// Before the proxy sends a request, it calls the function see with the request.
+// The function forwards starts a proxy that passes every received request to
+// the cloud. Before the proxy sends a request, it calls the function see with
+// the request.
 func forwards(t *testing.T, cl *client.Client, see func(*http.Request)) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -160,8 +160,8 @@ func pattern(m string) string {
 	return ""
 }
 
-// odd returns a warning about a pattern that may match other images than the
-// user expects. It returns "" if it finds no problem.
+// The function odd returns a warning about a pattern that may match other
+// images than the user expects. It returns "" if it finds no problem.
 func odd(m string) string {
 	u, err := parse(m)
 	host, _ := split(m)
@@ -180,8 +180,8 @@ func split(s string) (host, rest string) {
 	return host, rest
 }
 
-// parse parses an image name or a pattern as a URL, as the kubelet does. If s has
-// no scheme, parse adds https.
+// parse parses an image name or a pattern as a URL, as the kubelet does. If s
+// has no scheme, the function adds https.
 func parse(s string) (*url.URL, error) {
 	if !strings.HasPrefix(s, "https://") && !strings.HasPrefix(s, "http://") {
 		s = "https://" + s
