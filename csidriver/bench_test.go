@@ -31,7 +31,7 @@ type contender struct {
 	took      []time.Duration
 }
 
-// turn runs n cycles. At any time, atOnce cycles run in parallel.
+// The method turn runs n cycles. At any time, atOnce cycles run in parallel.
 func (c *contender) turn(b *testing.B, n, atOnce int) {
 	b.Helper()
 	var next atomic.Int64
@@ -264,8 +264,8 @@ func BenchmarkVolumeRecords(b *testing.B) {
 	b.ReportMetric(among.of(empty), "of-empty")
 }
 
-// forgetful returns a driver with a cloud that answers each call at once and
-// stores nothing. No cloud behind HTTP can be faster.
+// The function forgetful returns a driver with a cloud that answers each call
+// at once and stores nothing. No cloud behind HTTP can be faster.
 func forgetful(b *testing.B) *bench {
 	d := &bench{t: b, dir: b.TempDir(), vm: cloudsim.Instance{ID: "i-000001"}}
 	reply := func(state cloudsim.DiskState, has ...cloudsim.Attachment) http.HandlerFunc {

@@ -19,9 +19,10 @@ import (
 )
 
 // codeOf maps each kind of failure to a CSI error code. ABORTED and UNAVAILABLE
-// mean that the work may still continue, as do DEADLINE_EXCEEDED and CANCELED,
-// which statusOf returns. After one of these four codes, the caller must repeat
-// or undo the call. All other codes are final: no work continues.
+// mean that the work may still continue. DEADLINE_EXCEEDED and CANCELED have
+// the same meaning. They are not in this map, but statusOf can return them.
+// After one of these four codes, the caller must repeat or undo the call. All
+// other codes are final: no work continues.
 var codeOf = map[cloudsim.Kind]codes.Code{
 	cloudsim.Internal:        codes.Internal,
 	cloudsim.Invalid:         codes.InvalidArgument,
@@ -61,7 +62,8 @@ func statusOf(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// throttled reports whether the cloud refused the call because of a rate limit.
+// The function throttled reports whether the cloud refused the call because of
+// a rate limit.
 func throttled(err error) bool {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	return ok && e.Kind == cloudsim.Exhausted && e.RetryAfter > 0
@@ -115,8 +117,8 @@ func invalid(field, format string, args ...any) error {
 	return cloudsim.InvalidField(field, fmt.Sprintf(format, args...))
 }
 
-// required returns an error for the first field without a value. The arguments
-// are pairs of a field's name and its value.
+// The function required returns an error for the first field without a value.
+// The arguments are pairs of a field's name and its value.
 func required(nameAndValue ...string) error {
 	for i := 0; i < len(nameAndValue); i += 2 {
 		if nameAndValue[i+1] == "" { //nolint:gosec // the arguments are pairs

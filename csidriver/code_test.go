@@ -15,8 +15,8 @@ import (
 )
 
 // TestEveryKindHasACode proves that every error kind of the cloud has a CSI
-// code. The codes of final failures do not mean that the work may still be
-// running.
+// code. The codes Aborted, Unavailable and DeadlineExceeded mean that the work
+// may still run. No final failure has one of these codes.
 func TestEveryKindHasACode(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		code, ok := codeOf[k]

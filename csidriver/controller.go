@@ -94,8 +94,8 @@ func (c *controller) busyOr(ctx context.Context, id cloudsim.DiskID, err error) 
 	return err
 }
 
-// settled waits until the cloud has finished its work on d. If the work failed,
-// settled returns the error of the operation.
+// The method settled waits until the cloud has finished its work on d. If the
+// work failed, the method returns the error of the operation.
 func (c *controller) settled(ctx context.Context, d cloudsim.Disk) (cloudsim.Disk, error) {
 	for working(d) {
 		if err := c.wait(ctx, d.Operation); err != nil {
@@ -110,8 +110,8 @@ func (c *controller) settled(ctx context.Context, d cloudsim.Disk) (cloudsim.Dis
 }
 
 // wait returns the error of an operation after the operation has ended. If the
-// cloud does not return the state of the operation, wait returns Unavailable,
-// because the operation may still be running.
+// cloud does not return the state of the operation, the method returns
+// Unavailable, because the operation may still be running.
 func (c *controller) wait(ctx context.Context, id cloudsim.OperationID) error {
 	op, err := c.cloud.WaitOperation(ctx, id)
 	if err != nil && ctx.Err() == nil {

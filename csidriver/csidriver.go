@@ -94,7 +94,8 @@ type NodeConfig struct {
 func (c NodeConfig) hasDevices() bool { return filepath.Clean(c.DisksDir) == cloudsim.DiskLinks }
 
 // owner returns the instance's id, or its name if the id is not known. The
-// result is unique among the nodes on one host. owner does not call the cloud.
+// result is unique among the nodes on one host. The method owner does not call
+// the cloud.
 func (c NodeConfig) owner() string { return cmp.Or(string(c.Instance), c.InstanceName) }
 
 // Default returns a Config with all defaults.
@@ -208,7 +209,7 @@ func (c Config) socket(name string) string {
 // driver treats the disk as hung.
 const lookWithin = 10 * time.Second
 
-// halves holds the services of a process. All driver names share these
+// The type halves holds the services of a process. All driver names share these
 // services. Two calls for one volume therefore never run at once, even if they
 // use different driver names.
 type halves struct {

@@ -78,9 +78,9 @@ func (b *bench) serve(node NodeConfig, serveAs ...string) {
 	b.ControllerClient, b.NodeClient = csi.NewControllerClient(conn), csi.NewNodeClient(conn)
 }
 
-// newNodeBench returns a bench on a machine that can have volumes. When the
-// test ends, newNodeBench fails the test if a device or a mount of the bench
-// still exists.
+// newNodeBench returns the result of newBench. It skips the test if this
+// machine cannot mount volumes. At the end of the test, it fails the test if a
+// loop device or a mount of the test's driver still exists.
 func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	t.Helper()
 	if testing.Short() {
@@ -106,8 +106,8 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	return b
 }
 
-// another returns a bench with a second driver for the same cloud. The second
-// driver serves another instance on the same machine.
+// The method another returns a bench with a second driver for the same cloud.
+// The second driver serves another instance on the same machine.
 func (b *bench) another(name, size string) *bench {
 	b.t.Helper()
 	o := &bench{t: b.t, cloud: b.cloud, dir: b.path(name), size: size}
@@ -122,7 +122,7 @@ func (b *bench) another(name, size string) *bench {
 	return o
 }
 
-// loops lists the files of this bench that have a loop device.
+// The method loops lists the files of this bench that have a loop device.
 func (b *bench) loops() (files []string) {
 	b.t.Helper()
 	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")

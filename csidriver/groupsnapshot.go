@@ -59,7 +59,7 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 }
 
 // The method ready waits until a group is ready to use. If the group failed,
-// ready deletes the group. See controller.ready for a single snapshot.
+// the method deletes the group. See controller.ready for a single snapshot.
 func (g *groupController) ready(ctx context.Context, group cloudsim.SnapshotGroup) error {
 	var why error
 	if !group.ReadyToUse && group.State != cloudsim.SnapshotFailed {
@@ -123,8 +123,8 @@ func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.G
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
-// named returns the group with the given id. It returns an error if a snapshot
-// in members is not in the group.
+// The method named returns the group with the given id. It returns an error if
+// a snapshot in members is not in the group.
 func (g *groupController) named(ctx context.Context, id string, members []string) (group cloudsim.SnapshotGroup, err error) {
 	if err := required("group_snapshot_id", id); err != nil {
 		return group, err

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// unwell makes the data plane report a disk as unhealthy. It removes the disk's
-// file, or replaces the file by a folder.
+// The method unwell makes the data plane report a disk as unhealthy. It removes
+// the disk's file, or replaces the file by a folder.
 func (b *bench) unwell(v string, lost bool) {
 	b.t.Helper()
 	b.until(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.SizeGiB > 0 }) // wait, because the data plane would otherwise make the file again

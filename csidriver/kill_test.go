@@ -208,8 +208,8 @@ func (v *victim) insist(call func(context.Context, *string) error, id *string) e
 	return errors.Join(errors.New("the call did not succeed within a minute"), err)
 }
 
-// counts checks that a volume has one attachment, one device and the given
-// number of mounts.
+// The method counts checks that a volume has one attachment, one device and the
+// given number of mounts.
 func (v *victim) counts(id string, mounts int) {
 	v.t.Helper()
 	d := must(v.t)(v.cloud.GetDisk(v.t.Context(), cloudsim.DiskID(id))).(cloudsim.Disk)

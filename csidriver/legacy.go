@@ -41,18 +41,18 @@ type legacy struct {
 	// context returns the volume context that the legacy driver would return
 	// for a volume. If the function is nil, volumes have no context.
 	context func(volume string) map[string]string
-	// types maps the legacy driver's disk types to the nearest types of this
-	// cloud.
+	// The field types maps the legacy driver's disk types to the nearest types
+	// of this cloud.
 	types map[string]string
-	// drops lists the parameters that this driver ignores.
+	// The field drops lists the parameters that this driver ignores.
 	drops []string
 }
 
 func same(id string) string { return id }
 
-// legacies holds the CSI drivers that csi-translation-lib uses for in-tree
-// volumes. The table contains only drivers with disks as volumes, so azure-file
-// and portworx are missing.
+// The variable legacies holds the CSI drivers that csi-translation-lib uses for
+// in-tree volumes. The table contains only drivers with disks as volumes, so
+// azure-file and portworx are missing.
 var legacies = map[string]legacy{
 	"cinder.csi.openstack.org": {
 		zoneKey: "topology.cinder.csi.openstack.org/zone", volume: same, node: same,
@@ -115,10 +115,10 @@ var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 // the handle.
 //
 // A user can give a disk a name that looks like another disk's id. If the
-// handle is exactly the id of a disk that the driver made, disk returns this
-// id. A handle such as vol-000001 only resembles an id. It can mean the disk
-// disk-000001, if the driver made that disk, or the disk with the name
-// vol-000001. If both disks exist, disk returns FAILED_PRECONDITION.
+// handle is exactly the id of a disk that the driver made, the method returns
+// this id. A handle such as vol-000001 only resembles an id. It can mean the
+// disk disk-000001, if the driver made that disk, or the disk with the name
+// vol-000001. If both disks exist, the method returns FAILED_PRECONDITION.
 func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
 	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
 	made := ""
@@ -155,7 +155,8 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 // The function shown returns the id of the disk that is mounted at a path. It
 // reads the id from the mount and does not ask the cloud. The cloud may be
 // down, or may have deleted the disk, or may have another disk with the name in
-// the handle. If the path has no disk of this driver, shown returns the handle.
+// the handle. If the path has no disk of this driver, the function returns the
+// handle.
 func shown(at, handle string) (string, error) {
 	file, err := machine.FileAt(at)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {
@@ -243,7 +244,7 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 	}
 }
 
-// words holds the translation functions and tables.
+// The type words holds the translation functions and tables.
 type words struct {
 	volume, node func(string) (string, error)
 	keys         map[string]string // topology keys
@@ -352,8 +353,8 @@ func filesystem(r *csi.CreateVolumeRequest) error {
 	return nil
 }
 
-// parameters translates the parameters of an old StorageClass. An unknown disk
-// type stays unchanged, so that the error message contains it.
+// The method parameters translates the parameters of an old StorageClass. An
+// unknown disk type stays unchanged, so that the error message contains it.
 func (l legacy) parameters(old map[string]string) map[string]string {
 	own := map[string]string{}
 	for k, v := range old {

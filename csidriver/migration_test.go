@@ -71,7 +71,7 @@ func volumeDoc(meta, mode, source string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolume\nmetadata: %s\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [%s]\n  %s\n", meta, mode, source)
 }
 
-// translated returns the library's translation of a document.
+// The method translated returns the library's translation of a document.
 func (l *legacyBench) translated(doc string) any {
 	l.t.Helper()
 	all, err := translate.Read(strings.NewReader(doc))

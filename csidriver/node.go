@@ -36,7 +36,8 @@ type node struct {
 	cloud *client.Client
 	busy  *volumeLocks
 	looks singleflight.Group
-	// known holds the instance id after the cloud has returned it for the name.
+	// The field known holds the id of this machine's instance. It is nil until the cloud has
+	// returned the id for the configured name.
 	known atomic.Pointer[cloudsim.InstanceID]
 	// checkTimeout is the time limit for a check of a volume.
 	checkTimeout time.Duration
@@ -96,12 +97,12 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	}, nil
 }
 
-// counted reports whether the orchestrator counts an attached disk among the
-// volumes of the driver name that it called. A disk that the driver made counts
-// for the driver name that made it. A disk that a user made counts if a
-// PersistentVolume uses it. A disk that a PersistentVolume uses has a loop
+// The method counted reports whether the orchestrator counts an attached disk
+// among the volumes of the driver name that it called. A disk that the driver
+// made counts for the driver name that made it. A disk that a user made counts
+// if a PersistentVolume uses it. A disk that a PersistentVolume uses has a loop
 // device with a mount. Only this driver makes loop devices for disks. For a
-// filesystem, counted finds the driver name in the kubelet's staging path.
+// filesystem, the method finds the driver name in the kubelet's staging path.
 //
 // If the disk hangs, it counts, because a hung disk is in use. If counted
 // cannot read the mounts for another reason, the disk does not count. The node
@@ -145,8 +146,8 @@ func namesOther(path, own, as string) bool {
 }
 
 // instance returns the id of this machine's instance. If the configuration has
-// only a name, instance asks the cloud once and keeps the id. A later instance
-// with the same name is a different machine.
+// only a name, the method asks the cloud once and keeps the id. A later
+// instance with the same name is a different machine.
 func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	if n.cfg.Instance != "" {
 		return n.cfg.Instance, nil
@@ -199,9 +200,9 @@ type volumeLocks struct {
 
 func newBusy() *volumeLocks { return &volumeLocks{volumes: map[string]chan struct{}{}} }
 
-// take reserves a volume for one call. If another call has the volume, take
-// waits until the other call has finished or ctx ends. The caller must call
-// done to release the volume.
+// take reserves a volume for one call. If another call has the volume, the
+// method waits until the other call has finished or ctx ends. The caller must
+// call done to release the volume.
 func (b *volumeLocks) take(ctx context.Context, volume string) (done func(), err error) {
 	for {
 		b.mu.Lock()
@@ -254,9 +255,8 @@ func (n *node) file(volume string) (string, error) {
 	return filepath.Join(n.cfg.DisksDir, volume+".img"), nil
 }
 
-// arrived waits until a disk's file or device exists on this machine with its full size.
-// The cloud can report a disk or a new size before the data plane has changed
-// the file.
+// The function arrived waits until a disk's file or device exists on this machine with its full
+// size. The cloud can report a disk or a new size before the data plane has changed the file.
 func arrived(ctx context.Context, path string, bytes int64) error {
 	between := backoff.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // the data plane often makes the file before the cloud's answer arrives
 	for {

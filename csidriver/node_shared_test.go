@@ -43,7 +43,8 @@ func (b *bench) own(volume string) int {
 	return l.Number
 }
 
-// begins returns the first bytes of the device that is published at a path.
+// The method begins returns the first bytes of the device that is published at
+// a path.
 func (b *bench) begins(at string) string {
 	b.t.Helper()
 	f, err := os.Open(b.path(at))
@@ -58,7 +59,8 @@ func (b *bench) begins(at string) string {
 	return string(got)
 }
 
-// write writes data to the device at a path and syncs the data to the disk.
+// The method write writes data to the device at a path and syncs the data to
+// the disk.
 func (b *bench) write(at, what string) error {
 	f, err := os.OpenFile(b.path(at), os.O_WRONLY, 0)
 	if err != nil {

@@ -115,10 +115,10 @@ func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string,
 	return l.Close()
 }
 
-// writable returns an error if the device is read-only and the attachment is
-// writable, or if the device is writable and the attachment is read-only. A
-// device with the wrong mode belongs to an earlier attachment or to another
-// node on this machine.
+// The function writable returns an error if the device is read-only and the
+// attachment is writable, or if the device is writable and the attachment is
+// read-only. A device with the wrong mode belongs to an earlier attachment or
+// to another node on this machine.
 func writable(l *machine.Loop, want bool) error {
 	readOnly, err := l.IsReadOnly()
 	if err == nil && readOnly == want {
@@ -395,8 +395,8 @@ func unmountDevice(at string) error {
 	return machine.UnmountAll(at)
 }
 
-// unpublished returns an error if the volume is mounted at a path other than
-// its staging path.
+// The function unpublished returns an error if the volume is mounted at a path
+// other than its staging path.
 func unpublished(l *machine.Loop, volume, staged string) error {
 	there, err := l.Of()
 	if err != nil {

@@ -34,8 +34,8 @@ func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
 	return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not mounted at %s", volume, path)
 }
 
-// look returns the usage of a volume at a path. If the disk hangs, look returns
-// DEADLINE_EXCEEDED after the time limit of a check.
+// look returns the usage of a volume at a path. If the disk hangs, the method
+// returns DEADLINE_EXCEEDED after the time limit of a check.
 func (n *node) look(ctx context.Context, volume, path string) ([]*csi.VolumeUsage, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.checkTimeout)
 	defer cancel()
@@ -138,8 +138,9 @@ func (n *node) awaitSize(ctx context.Context, volume, path string, least int) er
 }
 
 // grow enlarges the filesystem to the size of its device. For this change, the
-// kernel needs a writable mount. If m is read-only, grow uses a writable mount
-// of this device. If all mounts are read-only, the filesystem does not grow.
+// kernel needs a writable mount. If m is read-only, the function uses a
+// writable mount of this device. If all mounts are read-only, the filesystem
+// does not grow.
 func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) error {
 	at := m.Path
 	if m.ReadOnly() {

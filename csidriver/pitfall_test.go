@@ -178,8 +178,8 @@ func TestExpandWhileItIsCopied(t *testing.T) {
 	wantCode(t, "expand a failed disk", err, codes.FailedPrecondition)
 }
 
-// failed returns a failed disk: the cloud lost the disk's source before the
-// copy.
+// The method failed returns a failed disk: the cloud lost the disk's source
+// before the copy.
 func (b *bench) failed(name string) string {
 	b.t.Helper()
 	s := must(b.t)(b.CreateSnapshot(b.t.Context(), &csi.CreateSnapshotRequest{Name: "lost", SourceVolumeId: b.volume("lost")})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()

@@ -38,8 +38,8 @@ func zonesIn(driver string, all ...*csi.Topology) (zones []string) {
 // place is a possible location of a disk: one zone, or two for a regional disk.
 type place []string
 
-// permitted lists the zones that a requirement allows, best first. Without a
-// requirement it lists all zones.
+// The method permitted lists the zones that a requirement allows, best first.
+// Without a requirement it lists all zones.
 func (c *controller) permitted(ctx context.Context, r *csi.TopologyRequirement) ([]string, error) {
 	if len(r.GetRequisite()) == 0 && len(r.GetPreferred()) == 0 {
 		known, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
@@ -59,7 +59,7 @@ func (c *controller) permitted(ctx context.Context, r *csi.TopologyRequirement) 
 	return asked, nil
 }
 
-// places lists the possible places of a disk, best first.
+// The function places lists the possible places of a disk, best first.
 func places(zones []string, regional bool) (all []place) {
 	if !regional {
 		for _, z := range zones {

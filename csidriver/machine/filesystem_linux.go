@@ -21,10 +21,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// formatting is the extended attribute that marks a file while mkfs writes to
-// it. A file with the mark holds no user data, and mkfs may run again. The
-// value of the attribute is the name of the file, so that a copy with another
-// name does not count as marked.
+// The constant formatting is the extended attribute that marks a file while
+// mkfs writes to it. A file with the mark holds no user data, and mkfs may run
+// again. The value of the attribute is the name of the file, so that a copy
+// with another name does not count as marked.
 const formatting = "trusted.cloudsim.mkfs"
 
 // EnsureFilesystem makes a filesystem on the disk of the loop device l. The
@@ -123,10 +123,10 @@ func zeroAtEnds(f *os.File) error {
 	return nil
 }
 
-// unfinished is the content of the first sector of a device while mkfs writes
-// to it. Ext4 does not use this sector. XFS replaces it with its superblock,
-// which shows whether mkfs has finished. See the constant named formatting for
-// the mark of a file.
+// The constant unfinished is the content of the first sector of a device while
+// mkfs writes to it. Ext4 does not use this sector. XFS replaces it with its
+// superblock, which shows whether mkfs has finished. See the constant named
+// formatting for the mark of a file.
 const unfinished = "cloudsim: mkfs has not finished\n"
 
 // isMarked reports whether an earlier mkfs did not finish.
@@ -164,7 +164,7 @@ func (l *Loop) unmark(f *os.File, fsType string) error {
 	return l.write(strings.Repeat("\x00", len(unfinished)))
 }
 
-// write writes to the first bytes of the device.
+// The method write writes to the first bytes of the device.
 func (l *Loop) write(s string) error {
 	dev, err := os.OpenFile(l.Device(), os.O_WRONLY, 0)
 	if err != nil {
@@ -195,9 +195,9 @@ func probe(f *os.File) (fsType string, bytes int64, err error) {
 	return Ext4, int64(blocks << (10 + binary.LittleEndian.Uint32(super[0x18:]))), nil
 }
 
-// makes maps each filesystem to the command that makes it. The commands do not
-// discard blocks, because the file of a new disk is sparse and has no blocks to
-// discard.
+// The variable makes maps each filesystem to the command that makes it. The
+// commands do not discard blocks, because the file of a new disk is sparse and
+// has no blocks to discard.
 var makes = map[string][]string{
 	Ext4: {"mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"},
 	XFS:  {"mkfs.xfs", "-q", "-f", "-K"},

@@ -18,9 +18,9 @@ import (
 // Loop is an open loop device with a method that lists its mounts.
 type Loop struct {
 	*loop.Loop
-	// managed is true if the hypervisor of this machine made the device. This
-	// process then does not detach the device, and does not change the device's
-	// lapse flag (see loop.Lapse).
+	// The field managed is true if the hypervisor of this machine made the
+	// device. This process then does not detach the device, and does not change
+	// the device's lapse flag (see loop.Lapse).
 	managed bool
 }
 
@@ -52,7 +52,7 @@ func (l *Loop) Detach() error {
 
 // data returns the path from which this process reads the content of the disk.
 // The argument path is the path of the disk's file. If the hypervisor manages
-// the device, data returns the path of the device instead.
+// the device, the method returns the path of the device instead.
 func (l *Loop) data(path string) string {
 	if l.managed {
 		return l.Device()

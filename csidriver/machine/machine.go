@@ -64,9 +64,9 @@ func (m Mount) IsDevice() bool {
 
 var loopNode = regexp.MustCompile(`^/loop[0-9]+$`)
 
-// shown lists the options that the kernel shows for every mount, so that
-// MountedWith can compare them with the requested options. It omits relatime,
-// which is the kernel's default.
+// The variable shown lists the options that the kernel shows for every mount,
+// so that MountedWith can compare them with the requested options. It omits
+// relatime, which is the kernel's default.
 var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
 
 // shownAsGiven lists filesystem options that the kernel shows in the requested

@@ -16,7 +16,7 @@ type Usage struct {
 	Inodes, InodesFree, InodesIn int64
 }
 
-// canonical returns a label in the format in which Linux shows it.
+// The function canonical returns a label in the format in which Linux shows it.
 func canonical(label string) string { return ordered(label) }
 
 // CanGrowMounted returns false, because this system has no mounts of volumes.

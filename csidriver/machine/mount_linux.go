@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// flags maps mount options to the kernel's flag bits. If the field clear is
-// true, the mount option clears these bits.
+// The variable flags maps mount options to the kernel's flag bits. If the field
+// clear is true, the mount option clears these bits.
 var flags = map[string]struct {
 	bits  uintptr
 	clear bool
@@ -78,7 +78,7 @@ func MountDevice(l *Loop, path, fsType string, options []string) error {
 	return err
 }
 
-// attributes maps flag bits to the attributes of mount_setattr(2).
+// The variable attributes maps flag bits to the attributes of mount_setattr(2).
 var attributes = map[uintptr]uint64{
 	unix.MS_RDONLY: unix.MOUNT_ATTR_RDONLY, unix.MS_NOSUID: unix.MOUNT_ATTR_NOSUID, unix.MS_NODEV: unix.MOUNT_ATTR_NODEV,
 	unix.MS_NOEXEC: unix.MOUNT_ATTR_NOEXEC, unix.MS_NODIRATIME: unix.MOUNT_ATTR_NODIRATIME,

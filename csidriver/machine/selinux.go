@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// ordered returns an SELinux label with its categories in the kernel's format;
-// see mls_sid_to_context in the kernel source. Categories are sorted and
-// unique. Three or more consecutive categories become a range, and two equal
-// levels become a single level. If label has fewer than four parts or an
-// invalid list of categories, ordered returns label unchanged.
+// The function ordered returns an SELinux label with its categories in the
+// kernel's format; see mls_sid_to_context in the kernel source. Categories are
+// sorted and unique. Three or more consecutive categories become a range, and
+// two equal levels become a single level. If label has fewer than four parts or
+// an invalid list of categories, the function returns label unchanged.
 func ordered(label string) string {
 	parts := strings.SplitN(label, ":", 4) // user:role:type:low-high
 	if len(parts) < 4 {
@@ -37,7 +37,8 @@ func ordered(label string) string {
 // maxCategory bounds a category number. Policies have at most 1024 categories.
 const maxCategory = 1 << 16
 
-// categories parses a list such as "c5,c0.c3" and returns the numbers in order.
+// The function categories parses a list such as "c5,c0.c3" and returns the
+// numbers in order.
 func categories(list string) (all []int, ok bool) {
 	for item := range strings.SplitSeq(list, ",") {
 		first, last, isRange := strings.Cut(item, ".")

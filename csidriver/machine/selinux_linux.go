@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canonical returns an SELinux label in the kernel's format. It asks the kernel
-// if possible. In a container, even a privileged one, selinuxfs may be
-// invisible. In this case canonical computes the format itself.
+// The function canonical returns an SELinux label in the kernel's format. It
+// asks the kernel if possible. In a container, even a privileged one, selinuxfs
+// may be invisible. In this case canonical computes the format itself.
 func canonical(label string) string {
 	if label == "" {
 		return ""

@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// failures is true if a spec failed. It implements ginkgo.GinkgoTestingT.
+// The type failures is true if a spec failed. It implements ginkgo.GinkgoTestingT.
 type failures bool
 
 func (f *failures) Fail() { *f = true }
@@ -104,7 +104,7 @@ const (
 	bugTwice   = "twice"   // the driver makes each call that reads twice
 )
 
-// buggy changes the calls of the driver to the cloud, as the bug requires.
+// The type buggy changes the calls of the driver to the cloud, as the bug requires.
 type buggy struct {
 	bug     string
 	process string // identifies the process

@@ -25,7 +25,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// numbers generates unused ids of resources in Hetzner's API.
+// The type numbers generates unused ids of resources in Hetzner's API.
 type numbers struct{ n *atomic.Int64 }
 
 func (i numbers) GenerateUniqueValidVolumeID() string { return fmt.Sprint(1_000_000 + i.n.Add(1)) }
@@ -33,7 +33,7 @@ func (i numbers) GenerateInvalidVolumeID() string     { return "not-a-number" }
 func (i numbers) GenerateUniqueValidNodeID() string   { return fmt.Sprint(1_000_000 + i.n.Add(1)) }
 func (i numbers) GenerateInvalidNodeID() string       { return "not-a-number" }
 
-// noted is an http.ResponseWriter that counts the answers with the status 501.
+// The type noted is an http.ResponseWriter that counts the answers with the status 501.
 type noted struct {
 	http.ResponseWriter
 	unsupported *atomic.Int64
@@ -54,9 +54,9 @@ const inNamespace = "HCLOUD_SANITY_IN_NAMESPACE"
 // through the dialect. The driver reads the metadata service at the fixed address
 // 169.254.169.254, so the test runs in a network namespace in which this address is local.
 //
-// A script replaces the program cryptsetup, which needs the kernel's device mapper. The
-// driver calls cryptsetup to find out whether a volume is encrypted. The script answers
-// that no volume is encrypted.
+// A script replaces the program cryptsetup, because cryptsetup needs the kernel's device mapper.
+// The driver calls cryptsetup to find out whether a volume is encrypted. The script answers that no
+// volume is encrypted.
 func TestHetznerCSI(t *testing.T) {
 	driver := os.Getenv("FOREIGN_BIN_DIR")
 	if driver == "" {

@@ -26,8 +26,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// ids generates ids of objects that do not exist. The ids have a valid format,
-// so that the requests pass the format check.
+// The type ids generates ids of objects that do not exist. The ids have a valid
+// format, so that the requests pass the format check.
 type ids struct{ n *atomic.Int64 }
 
 func (i ids) GenerateUniqueValidVolumeID() string { return fmt.Sprintf("disk-f%07x", i.n.Add(1)) }
@@ -106,7 +106,8 @@ func instance(t *testing.T, cloud *client.Client) cloudsim.Instance {
 	return vm
 }
 
-// loops lists each file that has a loop device and is in a folder of this test.
+// The function loops lists each file that has a loop device and is in a folder
+// of this test.
 func loops(t *testing.T) (files []string) {
 	t.Helper()
 	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")

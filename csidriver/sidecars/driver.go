@@ -24,9 +24,9 @@ type driver struct {
 }
 
 // dial waits until a driver answers and is ready. If the connection fails
-// later, gRPC connects again, and the controllers repeat failed calls. dial
-// reads the driver's capabilities only once. New capabilities therefore need a
-// restart of this process.
+// later, gRPC connects again, and the controllers repeat failed calls. The
+// method dial reads the driver's capabilities only once. New capabilities
+// therefore need a restart of this process.
 func (k *cluster) dial(ctx context.Context, socket string, s *status) (*driver, error) {
 	count := metrics.NewCSIMetricsManagerWithOptions("", metrics.WithProcessStartTime(false), metrics.WithSubsystem(metrics.SubsystemSidecar))
 	klog.InfoS("Waiting for the driver", "socket", socket)
@@ -70,7 +70,7 @@ func (d *driver) close() { _ = d.conn.Close() } // no calls are left
 
 func (d *driver) can(c csi.ControllerServiceCapability_RPC_Type) bool { return d.controller[c] }
 
-// loops returns the controllers for the capabilities of the driver.
+// The method loops returns the controllers for the capabilities of the driver.
 func (d *driver) loops(ctx context.Context) (all []loop, err error) {
 	provision, err := d.provision(ctx)
 	if err != nil {

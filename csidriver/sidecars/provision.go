@@ -87,7 +87,7 @@ func (d *driver) provision(ctx context.Context) ([]loop, error) {
 	return all, nil
 }
 
-// synced waits until every informer has its first complete list.
+// The method synced waits until every informer has its first complete list.
 func (k *cluster) synced(ctx context.Context) bool {
 	for _, ok := range k.core.WaitForCacheSync(ctx.Done()) {
 		if !ok {

@@ -129,8 +129,8 @@ func (c config) connect() (*cluster, error) {
 	return k.watching(), snapshotscheme.AddToScheme(scheme.Scheme) // so that events can refer to snapshots
 }
 
-// watching returns a copy of k with its own informers. The caller must start
-// these informers.
+// The method watching returns a copy of k with its own informers. The caller
+// must start these informers.
 func (k *cluster) watching() *cluster {
 	own := *k
 	own.core = informers.NewSharedInformerFactory(k.kube, resync)
@@ -138,8 +138,8 @@ func (k *cluster) watching() *cluster {
 	return &own
 }
 
-// work runs every controller of every driver until ctx ends, and waits until
-// all started tasks have finished.
+// The method work runs every controller of every driver until ctx ends, and
+// waits until all started tasks have finished.
 func (k *cluster) work(ctx context.Context, s *status) error {
 	if err := k.findSnapshotKinds(ctx); err != nil {
 		return err
