@@ -100,7 +100,7 @@ func build(program, arch, version string, created time.Time) (v1.Image, error) {
 	return mutate.ConfigFile(img, c)
 }
 
-// files returns a tar archive with the files of the image.
+// The function files returns a tar archive with the files of the image.
 func files(program string, created time.Time) ([]byte, error) {
 	code, err := os.ReadFile(program)
 	if err != nil {

@@ -27,7 +27,7 @@ const own = "github.com/cloudsim-dev/allinone"
 
 var (
 	licence = regexp.MustCompile(`(?i)^(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
-	// skipped lists folders with licences of code that no program links.
+	// The variable skipped lists folders with licences of code that no program links.
 	skipped = []string{"testdata", "vendor", "LICENSES", "node_modules"}
 )
 
