@@ -22,9 +22,9 @@ func Addresses() ([]netip.Prefix, error) {
 	return routes(func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
 }
 
-// routes returns the destinations of the routes for which keep returns true. It omits
-// default routes. It also omits a route to half of all addresses, because VPN clients
-// split a default route into two such routes.
+// The function routes returns the destinations of the routes for which keep returns true. It omits
+// default routes. It also omits a route to half of all addresses, because VPN clients split a
+// default route into two such routes.
 func routes(keep func(netlink.Route) bool) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
