@@ -116,7 +116,7 @@ func Find(node, path string, near ...string) (*Loop, error) {
 	return nil, nil
 }
 
-// backing is a file for which Find looks for a loop device.
+// The type backing is a file for which Find looks for a loop device.
 type backing struct {
 	name string // the kernel's name for the file
 	gone bool   // the file no longer exists
@@ -163,11 +163,12 @@ func backingOf(path string) (b backing, err error) {
 	return b, nil
 }
 
-// maybe compares names, and reports whether the file of device n may be b. Find
-// calls maybe first, so that Find opens only few devices of other files. The
-// kernel cannot always show the folder of a file, for example if the container
-// that attached the file no longer exists. If inAnyFolder is true, the function
-// therefore ignores the folder. Callers pass true if they can compare inodes.
+// The method maybe compares names, and reports whether the file of device n may
+// be b. Find calls this method first, so that Find opens only few devices of
+// other files. The kernel cannot always show the folder of a file, for example
+// if the container that attached the file no longer exists. If inAnyFolder is
+// true, the function therefore ignores the folder. Callers pass true if they
+// can compare inodes.
 func (b backing) maybe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
@@ -181,9 +182,9 @@ func BackingFile(n int) (string, error) {
 	return strings.TrimSuffix(string(raw), "\n"), err
 }
 
-// behind returns device n if its file is b, and nil for any other device. If the
-// file no longer exists, behind cannot compare inodes. The caller must then
-// compare the names with maybe first.
+// The method behind returns device n if its file is b, and nil for any other
+// device. If the file no longer exists, the method cannot compare inodes. The
+// caller must then compare the names with the method maybe first.
 func (b backing) behind(n int) (*Loop, error) {
 	d, err := Open(n)
 	if err != nil || d == nil {
@@ -222,7 +223,7 @@ func At(path string) (n int, ok bool) {
 	return 0, false
 }
 
-// numbers returns the numbers of all loop devices, in use or not.
+// The function numbers returns the numbers of all loop devices, in use or not.
 func numbers() (numbers []int, err error) {
 	dir, err := os.Open("/sys/block")
 	if err != nil {
