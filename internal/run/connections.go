@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// connections tracks the open connections of a server. The list in the field
-// waiting contains the connections that have not authenticated. The connection
-// at the front has waited longest.
+// The type connections tracks the open connections of a server. The list in the
+// field waiting contains the connections that have not authenticated. The
+// connection at the front has waited longest.
 type connections struct {
 	limits Limits
 
@@ -109,9 +109,9 @@ func (c *connection) expire() {
 	}
 }
 
-// close ends c at once. The server then reports StateClosed. If c uses TLS, close
-// ends only the TCP connection below TLS, because TLS would first send a last
-// record and could wait for the client.
+// close ends c at once. The server then reports StateClosed. If c uses TLS, the method ends only
+// the TCP connection below TLS, because TLS would first send a last record and could wait for the
+// client.
 func (c *connection) close() {
 	c.enter(closing)
 	conn := c.conn

@@ -54,8 +54,8 @@ func start(t *testing.T, secure bool, limits run.Limits) string {
 	return address
 }
 
-// serverTLS returns a TLS configuration with a self-signed certificate, which the
-// clients of these tests accept.
+// serverTLS returns a TLS configuration with a self-signed certificate. The clients of these tests
+// accept this certificate.
 func serverTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	srv := httptest.NewTLSServer(nil)
@@ -85,8 +85,7 @@ func send(t *testing.T, c net.Conn, lines ...string) {
 	}
 }
 
-// ended waits until the server closes c. It returns the data that the server has
-// sent.
+// The function ended waits until the server closes c. It returns the data that the server has sent.
 func ended(t *testing.T, c net.Conn) string {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -194,8 +193,8 @@ func wait(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// stays opens the given number of connections. It reports whether an
-// authenticated connection stays open meanwhile.
+// The function stays opens the given number of connections. It reports whether
+// an authenticated connection stays open meanwhile.
 func stays(t *testing.T, address string, others int) bool {
 	t.Helper()
 	c := dial(t, address, false)

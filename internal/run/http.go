@@ -72,7 +72,7 @@ func HTTP(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Dur
 	return err
 }
 
-// limit sets the timeouts of srv and tracks its connections.
+// The function limit sets the timeouts of srv and tracks its connections.
 func limit(srv *http.Server, limits Limits) {
 	if srv.ReadHeaderTimeout == 0 {
 		srv.ReadHeaderTimeout = 5 * time.Second
