@@ -36,8 +36,8 @@ import (
 	kwoksignals "sigs.k8s.io/kwok/pkg/utils/signals"
 )
 
-// programs maps each program's name to its upstream main function. The
-// functions read os.Args and return the exit code.
+// The variable programs maps each program's name to its upstream main function.
+// The functions read os.Args and return the exit code.
 var programs = map[string]func() int{
 	"etcd":                    func() int { etcdmain.Main(os.Args); return 0 },
 	"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },

@@ -68,7 +68,7 @@ func start(t *testing.T) *cloud {
 
 func (c *cloud) file(name string) string { return filepath.Join(c.dir, name) }
 
-// background runs a program until the test ends.
+// The method background runs a program until the test ends.
 func (c *cloud) background(args ...string) {
 	c.t.Helper()
 	cmd := exec.Command(c.bin, args...)

@@ -26,9 +26,9 @@ var _ = ginkgo.ReportAfterSuite("results", func(r ginkgo.Report) {
 	}
 })
 
-// noise matches the parts of a test's name that the table of results omits.
-// These parts are labels that only select tests, and the prefix "External
-// Storage".
+// The variable noise matches the parts of a test's name that the table of
+// results omits. These parts are labels that only select tests, and the prefix
+// "External Storage".
 var noise = regexp.MustCompile(`\[(Driver: [^]]*|Feature[^]]*|LinuxOnly|Beta)\] ?|External Storage `)
 
 // tableOf lists the tests that ran, and the tests that skipped themselves with

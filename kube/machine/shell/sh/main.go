@@ -87,7 +87,8 @@ func parse(args []string) (options []string, hasCommand bool, rest []string) {
 	return options, hasCommand, args
 }
 
-// interactive runs commands from the terminal until the user types exit or ends the input.
+// The function interactive runs commands from the terminal until the user types exit or ends the
+// input.
 func interactive(r *interp.Runner) error {
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // Ctrl-C ends a command, not the shell
 	for {
