@@ -23,7 +23,7 @@ type Account struct {
 // service gives these machines the account's identity.
 const nodeAccount = "node"
 
-// accounts returns the accounts of a lab's components.
+// The method accounts returns the accounts of a lab's components.
 func (n Nodes) accounts() []Account {
 	all := []Account{
 		{Name: "ccm", Role: cloudsim.RoleCCM}, {Name: "hypervisor", Role: cloudsim.RoleHypervisor},
@@ -77,7 +77,8 @@ func EnsureToken(ctx context.Context, c *client.Client, want Account, file strin
 	return WriteFile(file, []byte(t.Secret+"\n"))
 }
 
-// authenticates reports whether a credential is valid, and belongs to a service account.
+// The function authenticates reports whether a credential is valid, and belongs to a service
+// account.
 func authenticates(ctx context.Context, c *client.Client, credential func() (string, error), account cloudsim.ServiceAccountID) (bool, error) {
 	as := *c
 	as.Token, as.Project = credential, ""

@@ -162,7 +162,7 @@ func ClaimRealNetworks(ctx context.Context, last Networks) (n Networks, release 
 // or until the process ends. The reservation is an abstract Unix socket
 // (unix(7)), so it is valid only in this network namespace. The reservation is
 // atomic: two labs that start concurrently get different networks. If another
-// process has the reservation, claim returns errClaimed.
+// process has the reservation, the method returns errClaimed.
 func (n Networks) claim() (release func(), err error) {
 	l, err := net.Listen("unix", "@cloudsim/networks/"+n.Instances)
 	if errors.Is(err, unix.EADDRINUSE) {

@@ -58,9 +58,9 @@ const (
 	userConsole    = "cloudsim:console"
 )
 
-// leaves returns all certificates of a lab. A component that is a server and a client
-// uses one certificate for both roles. The server certificates include the component's
-// name, because in a composed lab each component has its own host name (see package compose).
+// The method leaves returns all certificates of a lab. A component that is a server and a client
+// uses one certificate for both roles. The server certificates include the component's name,
+// because in a composed lab each component has its own host name (see package compose).
 func (p PKI) leaves() []leaf {
 	called := func(name string) []string { return []string{"localhost", name} }
 	return []leaf{

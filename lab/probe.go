@@ -86,7 +86,7 @@ func ProbeURL(ctx context.Context, url, ca, client string) error {
 	return HTTPProbe(url, conf)(ctx)
 }
 
-// authorities reads a PEM file of certificates into a pool.
+// The function authorities reads a PEM file of certificates into a pool.
 func authorities(file string) (*x509.CertPool, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
