@@ -23,9 +23,9 @@ import (
 // keys and no others.
 type Dir string
 
-// services lists the services that read files from Dir, and the keys that each
-// service gets. The container of a service mounts the service's subfolder at
-// the path at which Init writes the files.
+// The variable services lists the services that read files from Dir, and the
+// keys that each service gets. The container of a service mounts the service's
+// subfolder at the path at which Init writes the files.
 var services = []struct {
 	name  string
 	files []string
@@ -69,7 +69,7 @@ func (c Dir) file(service, name string) string {
 	return filepath.Join(string(c), service, name)
 }
 
-// keys returns the folder with all keys. Init copies keys from here to the folders of
+// The method keys returns the folder with all keys. Init copies keys from here to the folders of
 // the services. Only the service init mounts this folder.
 func (c Dir) keys() string { return c.file("init", "pki") }
 

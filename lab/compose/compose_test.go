@@ -51,7 +51,7 @@ func readCompose(t *testing.T) composeFile {
 	return f
 }
 
-// mounts returns the volumes of a service by mount path.
+// The method mounts returns the volumes of a service by mount path.
 func (s composeService) mounts(t *testing.T) map[string]string {
 	t.Helper()
 	m := map[string]string{}

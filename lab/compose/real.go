@@ -62,9 +62,9 @@ type Pulls struct {
 	Proxy      lab.Proxy     // HTTP proxy for pulls
 }
 
-// connected returns the VPC with the internet access of machines. Machines do
-// not reach the networks of this container, because these networks contain the
-// control plane.
+// The function connected returns the VPC with the internet access of machines.
+// Machines do not reach the networks of this container, because these networks
+// contain the control plane.
 func connected(noInternet bool) (real.Network, lab.Internet, error) {
 	n := vpc()
 	found, err := lab.FindInternet(noInternet)
@@ -215,10 +215,10 @@ func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p P
 	}))
 }
 
-// tokens returns a function that names the token file for an account. A token goes to
-// the service with the account's name. With real nodes, the token of the metadata
-// service goes to the service router. The tokens of the hypervisor and of the CSI
-// node driver go to the service machines.
+// The method tokens returns a function that names the token file for an account. A token goes to
+// the service with the account's name. With real nodes, the token of the metadata service goes to
+// the service router. The tokens of the hypervisor and of the CSI node driver go to the service
+// machines.
 func (c Dir) tokens(nodes lab.Nodes) func(account string) string {
 	return func(account string) string {
 		switch {
