@@ -188,7 +188,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// saying returns a shell that prints one line for each call. After the last line, the
+// The function saying returns a shell that prints one line for each call. After the last line, the
 // shell repeats the last line.
 func saying(lines ...string) course.Shell {
 	return func(context.Context, string) (string, int, error) {

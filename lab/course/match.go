@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// examples lists patterns for values that differ between runs. The function canonical applies
-// the patterns in this order. Before a comparison, the word in the second field replaces each
-// value that matches the pattern.
+// The variable examples lists patterns for values that differ between runs. The function canonical
+// applies the patterns in this order. Before a comparison, the word in the second field replaces
+// each value that matches the pattern.
 var examples = []struct {
 	like *regexp.Regexp
 	as   string
@@ -47,7 +47,7 @@ func matches(want, printed string, likely bool) bool {
 	return regexp.MustCompile(b.String()).MatchString(all)
 }
 
-// canonical returns the non-empty lines of s with single spaces. If likely is true, it
+// The function canonical returns the non-empty lines of s with single spaces. If likely is true, it
 // replaces ages and similar values by the words in the table examples.
 func canonical(s string, likely bool) []string {
 	var lines []string

@@ -122,8 +122,8 @@ func (p *parser) endSection(to int) {
 	p.step, p.hidden, p.begin = nil, nil, to
 }
 
-// visible returns the text of the current section up to an offset, which is the argument
-// named to. It leaves out the parts in <details>.
+// The method visible returns the text of the current section up to the offset in the argument named
+// to. It leaves out the parts in <details>.
 func (p *parser) visible(to int) string {
 	var b strings.Builder
 	at := p.begin
@@ -220,7 +220,7 @@ func (p *parser) use(use string, at int, checks []Check) {
 	p.step.Checks = append(p.step.Checks, checks...)
 }
 
-// said reports an error for each check without a statement.
+// The method said reports an error for each check that has no description.
 func (p *parser) said(use string, at int, checks []Check) {
 	for _, c := range checks {
 		if c.Says == "" {
@@ -237,13 +237,13 @@ func plain(checks []Check) []Command {
 	return commands
 }
 
-// here matches the beginning of a here-document and captures the word that ends the
+// The variable here matches the beginning of a here-document and captures the word that ends the
 // here-document.
 var here = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
 
-// commands reads the text of a terminal. "# " begins the statement about the next command and
-// "$ " begins a command. All other lines are output. A command continues on the next line if
-// its line ends with a backslash. A command with a here-document continues until the end of
+// The method commands reads the text of a terminal. "# " begins the statement about the next
+// command and "$ " begins a command. All other lines are output. A command continues on the next
+// line if its line ends with a backslash. A command with a here-document continues until the end of
 // the here-document.
 func (p *parser) commands(at int, terminal string) []Check {
 	var all []Check

@@ -13,7 +13,7 @@ import (
 // returns an error only if the shell cannot run, the time limit has passed, or ctx has ended.
 type Shell func(ctx context.Context, line string) (printed string, code int, err error)
 
-// between is the pause between two attempts.
+// The constant between is the pause between two attempts.
 const between = 250 * time.Millisecond
 
 // Finding is the result of a check.
