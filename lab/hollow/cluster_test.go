@@ -44,7 +44,7 @@ import (
 // kubernetesProgram is Kubernetes' multi-call binary, as the Makefile builds it.
 const kubernetesProgram = "../../bin/kube"
 
-// shared holds one API server and one kwok for all tests of the package.
+// The variable shared holds one API server and one kwok for all tests of the package.
 var shared struct {
 	once       sync.Once
 	kubeconfig string
@@ -260,7 +260,7 @@ func (b *bench) create(name, zone string) cloudsim.Instance {
 	return i
 }
 
-// do calls a method of the cloud's client for an instance.
+// The method do calls a method of the cloud's client for an instance.
 func (b *bench) do(verb func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error), i cloudsim.Instance) {
 	b.Helper()
 	if _, err := verb(b.Context(), i.ID); err != nil {

@@ -16,11 +16,11 @@ import (
 // machine holds an instance, and the state of the instance's machine since the last boot.
 type machine struct {
 	cloudsim.Instance
-	// registered is true if the machine has had a Node since its last boot. It stays true if a
-	// client deletes this Node.
+	// The field registered is true if the machine has had a Node since its last boot. It stays true
+	// if a client deletes this Node.
 	registered bool
-	// said identifies the last logged message about the machine. The hypervisor does not log
-	// this message a second time.
+	// The field said identifies the last logged message about the machine. The hypervisor does not
+	// log this message a second time.
 	said string
 }
 
@@ -54,8 +54,8 @@ func (f *fleet) get(name string) machine {
 	return machine{}
 }
 
-// unreachable reports whether the cloud shows a machine as running although the machine has
-// crashed or is in a dark (unreachable) zone.
+// The method unreachable reports whether the cloud shows a machine as running although the machine
+// has crashed or is in a dark (unreachable) zone.
 func (f *fleet) unreachable(m machine) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,7 +81,7 @@ func (f *fleet) putZone(z cloudsim.Zone) {
 	}
 }
 
-// powered returns the machines that are on and reachable.
+// The method powered returns the machines that are on and reachable.
 func (f *fleet) powered() []machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,8 +95,8 @@ func (f *fleet) powered() []machine {
 }
 
 // change applies fn to a machine. The parameter seen is an earlier copy of this
-// machine. change does not call fn if the instance has booted, stopped or
-// disappeared since the time of this copy.
+// machine. The method change does not call fn if the instance has booted,
+// stopped or disappeared since the time of this copy.
 func (f *fleet) change(seen machine, fn func(*machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -152,7 +152,7 @@ func (f *fleet) tell(name string) {
 	}
 }
 
-// run watches the cloud until ctx ends. While the cloud does not answer, run retries at
+// run watches the cloud until ctx ends. While the cloud does not answer, the method retries at
 // least every two seconds.
 func (f *fleet) run(ctx context.Context) {
 	informer.Run(ctx, f.cloud.Watch, f, retry())

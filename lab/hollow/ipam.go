@@ -88,8 +88,8 @@ func nodeOfPod(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// heard queues the node of a pod that changed. The pod may need an address, or may have freed
-// its addresses.
+// The method heard queues the node of a pod that changed. The pod may need an address, or may have
+// freed its addresses.
 func (a *ipam) heard(obj any) {
 	gone, deleted := obj.(cache.DeletedFinalStateUnknown)
 	if deleted {
@@ -100,7 +100,7 @@ func (a *ipam) heard(obj any) {
 	}
 }
 
-// forget deletes the book of a deleted Node.
+// forget deletes the recent assignments of a deleted Node.
 func (a *ipam) forget(obj any) {
 	if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 		a.mu.Lock()
@@ -109,8 +109,8 @@ func (a *ipam) forget(obj any) {
 	}
 }
 
-// takesPods reports whether a Node is hollow, has pod ranges, and has kwok's label, which means
-// that its machine is on.
+// takesPods reports whether a Node is hollow, has pod ranges, and has kwok's label. This label
+// means that the machine of the Node is on.
 func takesPods(n *corev1.Node) bool { return hollow(n) && handed(n) && len(n.Spec.PodCIDRs) != 0 }
 
 // run assigns addresses until ctx ends.

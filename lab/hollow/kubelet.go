@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// kubelets acts as the kubelet of every machine of a fleet.
+// The type kubelets acts as the kubelet of every machine of a fleet.
 type kubelets struct {
 	log    *slog.Logger
 	cloud  *client.Client
@@ -167,7 +167,7 @@ func (k *kubelets) powerOn(ctx context.Context, m machine, n *corev1.Node) error
 	return nil
 }
 
-// labels adds kwok's label and the labels that a kubelet sets, if they are missing.
+// The method labels adds kwok's label and the labels that a kubelet sets, if they are missing.
 func (k *kubelets) labels(ctx context.Context, n *corev1.Node) error {
 	want := kubeletLabels(n.Name)
 	want[fakeKey] = fakeValue

@@ -34,10 +34,11 @@ const (
 	evictionMiB = 100
 )
 
-// hollow reports whether this package made the Node.
+// The function hollow reports whether this package made the Node.
 func hollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue }
 
-// handed reports whether a Node has kwok's label, so that kwok renews the Node's lease.
+// The function handed reports whether a Node has kwok's label, so that kwok renews the Node's
+// lease.
 func handed(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
 // The function belongs reports whether a Node may belong to a machine. A Node
@@ -75,8 +76,8 @@ func newNode(m machine, typ cloudsim.InstanceType, version string, now metav1.Ti
 	return n
 }
 
-// booted updates a Node's status with the facts that a kubelet determines at its start, such as
-// the capacity and the boot id.
+// The function booted updates a Node's status with the facts that a kubelet determines at its
+// start, such as the capacity and the boot id.
 func booted(n *corev1.Node, m machine, typ cloudsim.InstanceType, version string) {
 	n.Status.NodeInfo = corev1.NodeSystemInfo{
 		SystemUUID:              systemUUID(m.Instance),

@@ -81,7 +81,7 @@ func (p *proxy) ring() {
 	}
 }
 
-// facts holds the fields of a Node that the proxy uses.
+// The type facts holds the fields of a Node that the proxy uses.
 type facts struct {
 	hollow     bool
 	providerID string
@@ -171,8 +171,8 @@ func (p *proxy) sync(ctx context.Context) (complete bool) {
 	return complete
 }
 
-// proxied reports whether a machine runs a kube-proxy. A kube-proxy needs the Node of its
-// own machine and exits without it.
+// The method proxied reports whether a machine runs a kube-proxy. A kube-proxy needs the Node of
+// its own machine and exits without it.
 func (p *proxy) proxied(m machine) (facts, bool) {
 	n, err := p.nodes.Get(m.Name)
 	if err != nil {
@@ -184,7 +184,7 @@ func (p *proxy) proxied(m machine) (facts, bool) {
 	return factsOf(n), hollow(n) && belongs(n, m) && m.InternalIP() != ""
 }
 
-// views returns the views of a machine's sockets. A node port without usable endpoints
+// The method views returns the views of a machine's sockets. A node port without usable endpoints
 // has no view.
 func (t *table) views(m machine, f facts, kubelet bool) map[socketKey]*view {
 	base := view{node: m.Name, zone: m.Zone, eligible: f.eligible}

@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// nodes creates two initialised machines in two zones.
+// The method nodes creates two initialised machines in two zones.
 func (b *bench) nodes() (one, two cloudsim.Instance) {
 	b.Helper()
 	one, two = b.create("one", "sim-1a"), b.create("two", "sim-1b")
@@ -63,7 +63,7 @@ func pod(name, ip, node string) discoveryv1.Endpoint {
 	}
 }
 
-// endpoints replaces the endpoints of a Service.
+// The method endpoints replaces the endpoints of a Service.
 func (b *bench) endpoints(svc *corev1.Service, pods ...discoveryv1.Endpoint) {
 	b.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -88,7 +88,7 @@ func url(i cloudsim.Instance, port int32, path string) string {
 	return "http://" + net.JoinHostPort(i.InternalIP(), strconv.Itoa(int(port))) + path
 }
 
-// fresh is a client that opens a new connection for each request.
+// The variable fresh is a client that opens a new connection for each request.
 var fresh = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func get(c *http.Client, url string) (*http.Response, string, error) {
@@ -128,7 +128,7 @@ func (b *bench) spread(url string, n int) map[any]int {
 	return pods
 }
 
-// reaches waits until exactly the given pods answer, each equally often.
+// The method reaches waits until exactly the given pods answer, each equally often.
 func (b *bench) reaches(url string, pods ...any) {
 	b.Helper()
 	want := map[any]int{}
@@ -151,7 +151,7 @@ func (b *bench) reaches(url string, pods ...any) {
 	})
 }
 
-// refuses waits until the kernel refuses connections to url.
+// The method refuses waits until the kernel refuses connections to url.
 func (b *bench) refuses(url string) {
 	b.Helper()
 	b.await(url+" refuses connections", func() error {
@@ -244,7 +244,7 @@ func TestLocalTraffic(t *testing.T) {
 	b.health(url(two, check, "/healthz"), http.StatusOK, "1")
 }
 
-// health waits until a health endpoint answers with the given code and weight.
+// The method health waits until a health endpoint answers with the given code and weight.
 func (b *bench) health(url string, code int, weight string) {
 	b.Helper()
 	b.await(fmt.Sprintf("%s says %d", url, code), func() error {
@@ -314,7 +314,7 @@ func TestPowerOffCloses(t *testing.T) {
 	b.refuses(url(two, 10256, "/healthz"))
 }
 
-// reused sends a request and reports whether it used an existing connection.
+// The method reused sends a request and reports whether it used an existing connection.
 func (b *bench) reused(c *http.Client, url string) (reused bool) {
 	b.Helper()
 	trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}

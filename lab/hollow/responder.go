@@ -69,8 +69,8 @@ func (s *socket) shut() {
 
 // sync opens and closes ports until the open ports equal the keys of the map
 // named want. It gives each socket its view from this map. A port that is
-// already open keeps its socket. sync reports whether all ports are open. It
-// logs a failure only if the reason is new.
+// already open keeps its socket. The method sync reports whether all ports are
+// open. It logs a failure only if the reason is new.
 func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complete bool) {
 	for key, s := range r.open {
 		if want[key] == nil || s.dead.Load() {
@@ -175,7 +175,7 @@ func (r *responder) server(role role, now func() *view) *http.Server {
 	return srv
 }
 
-// ended marks a socket that failed, so that the next sync opens the port again.
+// The method ended marks a socket that failed, so that the next sync opens the port again.
 func (r *responder) ended(key socketKey, s *socket, err error) {
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return

@@ -19,8 +19,8 @@ type endpoint struct {
 	pod   string // "" if the endpoint is not a pod
 	node  string
 	ready bool
-	// lingers is true for an endpoint that terminates and still serves. The
-	// responder uses such an endpoint only if no endpoint is ready.
+	// The field lingers is true for an endpoint that terminates and still
+	// serves. The responder uses such an endpoint only if no endpoint is ready.
 	lingers   bool
 	terminate bool
 	zoneHints []string
@@ -117,7 +117,7 @@ func (t *table) add(svc *corev1.Service, behind []*discoveryv1.EndpointSlice) {
 
 // fill reads the endpoints of s from the EndpointSlices of the Service. It
 // takes each address only once. If a running pod and a terminating pod share an
-// address, fill stores only the running pod.
+// address, the method stores only the running pod.
 func (s *service) fill(behind []*discoveryv1.EndpointSlice) {
 	byAddr := map[netip.AddrPort]endpoint{}
 	for _, slice := range behind {
@@ -187,7 +187,7 @@ func readEndpoint(e discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 	return out, true
 }
 
-// usable returns the ready endpoints. If there are none, it returns the endpoints that
+// The function usable returns the ready endpoints. If there are none, it returns the endpoints that
 // still serve while they terminate (KEP-1669).
 func usable(all []endpoint) []endpoint {
 	only := func(keep func(endpoint) bool) []endpoint {
@@ -226,8 +226,8 @@ func (s *service) from(node, zone string) []endpoint {
 	return near
 }
 
-// hinted returns the endpoints with hints that contain the node or zone named in the argument
-// us. If any endpoint has no hints, it returns nil.
+// The function hinted returns the endpoints with hints that contain the node or zone named in the
+// argument us. If any endpoint has no hints, it returns nil.
 func hinted(all []endpoint, hints func(endpoint) []string, us string) []endpoint {
 	var near []endpoint
 	for _, e := range all {
