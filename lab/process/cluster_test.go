@@ -112,8 +112,8 @@ func startCluster(t *testing.T) *cluster {
 	return cl
 }
 
-// await waits until the function ok returns nil. After a timeout, await fails the test with
-// the last error of this function.
+// await waits until the function ok returns nil. After a timeout, the function await fails the test
+// with the last error of this function.
 func await(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()
@@ -188,9 +188,9 @@ func (c *cluster) node(t *testing.T) (*corev1.Node, error) {
 	return n, fmt.Errorf("not Ready: %v", n.Status.Conditions)
 }
 
-// anywhere returns the spec of a pod that tolerates all taints, including the taint
-// of an uninitialised node. The pod uses the host's network, because the hypervisor,
-// which gives pods their addresses, does not run in this test.
+// The function anywhere returns the spec of a pod that tolerates all taints, including the taint of
+// an uninitialised node. The pod uses the host's network, because the hypervisor, which gives pods
+// their addresses, does not run in this test.
 func anywhere() corev1.PodSpec {
 	return corev1.PodSpec{
 		HostNetwork: true,

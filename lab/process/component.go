@@ -31,9 +31,8 @@ type program struct {
 	name string
 }
 
-// programs finds Kubernetes' programs. It prefers a separate binary in binDir, then the
-// multi-call binary in binDir, then the multi-call binary at the path in the field
-// kube.
+// The type programs finds Kubernetes' programs. It prefers a separate binary in binDir, then the
+// multi-call binary in binDir, then the multi-call binary at the path in the field kube.
 type programs struct {
 	kube   string
 	binDir string // "" means none

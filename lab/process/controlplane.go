@@ -126,7 +126,7 @@ func (p plan) scheduler(conf *tls.Config) component {
 	}
 }
 
-// secure returns the flags for a Kubernetes component that serves on loopback. The
+// The method secure returns the flags for a Kubernetes component that serves on loopback. The
 // component asks the API server to authenticate and authorize its callers.
 func (p plan) secure(name string) []string {
 	kubeconfig := p.dir.configFile(name + ".kubeconfig")

@@ -70,7 +70,7 @@ func Doctor(c Config) []Check {
 	return all
 }
 
-// existing returns d, or its nearest parent folder that exists.
+// The function existing returns d, or its nearest parent folder that exists.
 func existing(d Dir) Dir {
 	for {
 		var fs unix.Statfs_t

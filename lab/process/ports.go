@@ -30,7 +30,7 @@ func dialectPort(dialect string) string { return "dialect-" + dialect }
 // machines cannot reach a lab.
 const host = "127.0.0.1"
 
-// ports holds the port of each component by name.
+// The type ports holds the port of each component by name.
 type ports map[string]int
 
 func (p ports) addr(name string) string { return net.JoinHostPort(host, strconv.Itoa(p[name])) }

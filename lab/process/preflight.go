@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// upstream lists the Kubernetes programs that every lab runs.
+// The variable upstream lists the Kubernetes programs that every lab runs.
 var upstream = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 
 // minFiles is the number of files that a process of the lab may need to have open. The

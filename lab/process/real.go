@@ -32,7 +32,7 @@ func (p *plan) findInternet() (err error) {
 	return err
 }
 
-// pulls returns the mirrors and the environment for the container runtime of machines.
+// The method pulls returns the mirrors and the environment for the container runtime of machines.
 func (p *plan) pulls() (mirrors []real.Mirror, env []string, err error) {
 	if p.internet.Off != "" {
 		return nil, nil, nil

@@ -72,7 +72,7 @@ func (c Config) progressLogger(log *slog.Logger, began time.Time) func(format st
 // kernel releases the lock when the last thread of the process has ended.
 const lockRelease = time.Second
 
-// open claims the folder and takes its lock. It waits up to lockRelease for the lock.
+// The function open claims the folder and takes its lock. It waits up to lockRelease for the lock.
 func open(ctx context.Context, d Dir) (unlock func(), err error) {
 	if err := d.claim(); err != nil {
 		return nil, err
@@ -127,8 +127,8 @@ func prepare(ctx context.Context, c Config, say func(string, ...any)) (*plan, er
 	return p, nil
 }
 
-// write records the ports and networks in lab.json. It creates missing keys and
-// certificates, and writes the files of the components.
+// The method write records the ports and networks in lab.json. It creates
+// missing keys and certificates, and writes the files of the components.
 func (p *plan) write(m memory) error {
 	m.Ports, m.Networks = p.ports, p.networks
 	if err := p.DataDir.remember(m); err != nil {

@@ -21,9 +21,9 @@ const maxLog = 16 << 20
 // With the user's variables, etcd would read ETCD_* variables as settings, and
 // kwok would read a file in the user's home.
 //
-// The kernel kills the program when the thread that called start ends. The
-// caller must lock its goroutine to this thread and stay on it until the
-// program has exited.
+// The kernel kills the program when the caller's thread ends. So the caller
+// must lock its goroutine to its thread, and must not end this goroutine before
+// the program has exited.
 func (d Dir) start(c component) (*exec.Cmd, error) {
 	log, err := d.openLog(c.name)
 	if err != nil {

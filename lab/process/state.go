@@ -57,8 +57,8 @@ type process struct {
 	Boot  string `json:"boot"`  // id of the boot
 }
 
-// identify returns the process that has this pid now. If no process has it, identify
-// returns the zero value.
+// identify returns the process that has this pid now. If no process has it, the function returns
+// the zero value.
 func identify(pid int) process {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -103,7 +103,7 @@ func (p process) signal(sig unix.Signal, group bool) error {
 	return nil
 }
 
-// running is the entry of a component in run.json.
+// The type running is the entry of a component in run.json.
 type running struct {
 	Name     string    `json:"name"`
 	Address  string    `json:"address,omitempty"`
@@ -160,7 +160,7 @@ type recordFile struct {
 	now record
 }
 
-// note changes the record and writes it to run.json.
+// The method note changes the record and writes it to run.json.
 func (d *recordFile) note(change func(*record)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,8 +187,8 @@ func (d *recordFile) close() error { return os.Remove(d.dir.path("run.json")) }
 
 // sweep kills the processes that a killed supervisor left, and returns their
 // names. Normally the kernel kills these processes together with their
-// supervisor. sweep handles a process that the supervisor was just starting,
-// and a kernel that failed to kill a process.
+// supervisor. The method sweep handles a process that the supervisor was just
+// starting, and a kernel that failed to kill a process.
 func (d Dir) sweep(ctx context.Context) (swept []string, err error) {
 	r, err := d.record()
 	if err != nil {

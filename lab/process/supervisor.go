@@ -14,8 +14,8 @@ import (
 const (
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 10 * time.Second
-	// calm is the run time after which a component counts as stable. If a component
-	// has run longer than calm, its next restart waits only firstBackoff.
+	// The constant calm is the run time after which a component counts as stable. If a component
+	// has run longer, its next restart waits only firstBackoff.
 	calm = time.Minute
 	// maxFalseStarts is the number of deaths after which the supervisor does not
 	// restart a component that was never ready. More attempts would not help.
@@ -63,7 +63,7 @@ func newUnits(table []component) ([]*unit, error) {
 	return units, nil
 }
 
-// run starts the units and returns when all have stopped. It returns nil if ctx ended
+// The method run starts the units and returns when all have stopped. It returns nil if ctx ended
 // the run, or else the errors of the units that cannot run.
 func (s *supervisor) run(ctx context.Context, units []*unit) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -82,7 +82,7 @@ func (s *supervisor) run(ctx context.Context, units []*unit) error {
 	return errors.Join(failed...)
 }
 
-// keep runs a unit and restarts it with a backoff until ctx ends. It returns an error if
+// The method keep runs a unit and restarts it with a backoff until ctx ends. It returns an error if
 // the unit never becomes ready.
 func (s *supervisor) keep(ctx context.Context, u *unit) error {
 	// The kernel kills the unit's programs when this thread ends (Dir.start).
@@ -249,8 +249,8 @@ func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
 	return l, err
 }
 
-// end stops a unit and waits for its exit. It kills the unit if the unit still runs after the
-// grace period.
+// The method end stops a unit and waits for its exit. It kills the unit if the unit still runs
+// after the grace period.
 func (s *supervisor) end(u *unit, l *life) {
 	if err := l.stop(); err != nil {
 		s.say("%s: stop signal not sent: %v", u.name, err)

@@ -83,7 +83,7 @@ func superviseFor(t *testing.T, grace time.Duration, make func(r *rig) []compone
 	return r
 }
 
-// result waits for the supervisor to end and returns its error.
+// The method result waits for the supervisor to end and returns its error.
 func (r *rig) result(t *testing.T) error {
 	t.Helper()
 	select {
@@ -366,8 +366,8 @@ func TestNothingOutlivesTheSupervisor(t *testing.T) {
 	unlock()
 }
 
-// open waits for the lock of a lab that was just killed, and then returns
-// without an error.
+// The function open waits for the lock of a lab that was just killed, and then
+// returns without an error.
 func TestOpenWaitsForAnEndingLab(t *testing.T) {
 	dir := Dir(t.TempDir())
 	unlock, err := open(t.Context(), dir)

@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
-// components returns the table of components. Each component is below the
-// components that must start before it. The command 'allinone status' keeps
-// this order.
+// The method components returns the table of components. Each component is
+// below the components that must start before it. The command 'allinone status'
+// keeps this order.
 func (p *plan) components(log *slog.Logger) ([]component, error) {
 	etcdTLS, err := p.pki.ClientTLS(lab.EtcdCA, "kube-apiserver-etcd-client")
 	if err != nil {
@@ -149,8 +149,8 @@ func (p *plan) componentClient(name string) *client.Client {
 	return lab.ComponentClient(name, p.ports.url("http", "cloudsim"), p.dir.tokenFile(name))
 }
 
-// kubernetes returns a client that has the credentials of the cluster's administrator. It
-// connects on the first request.
+// The method kubernetes returns a client that has the credentials of the cluster's administrator.
+// It connects on the first request.
 func (p *plan) kubernetes() (*kubernetes.Clientset, error) {
 	return lab.Connect(p.dir.Kubeconfig(), "")
 }
