@@ -6,7 +6,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// attachments holds the disks of the cloud that are attached to at least one instance.
+// The type attachments holds the disks of the cloud that are attached to at least one instance.
 type attachments struct {
 	mu     sync.Mutex
 	listed bool // whether replace has stored a list from the cloud

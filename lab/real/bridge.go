@@ -118,7 +118,7 @@ func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	return errors.Join(errs...)
 }
 
-// cables returns the names of all links in the bridge's namespace.
+// The method cables returns the names of all links in the bridge's namespace.
 func (b *bridge) cables() (map[string]bool, error) {
 	links, err := b.link.LinkList()
 	if err != nil {

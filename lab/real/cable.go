@@ -7,8 +7,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// cables holds the zone of each machine and the dark (unreachable) zones. The veth pair of a
-// machine must be down while the machine's zone is dark.
+// The type cables holds the zone of each machine and the dark (unreachable) zones. The veth pair of
+// a machine must be down while the machine's zone is dark.
 type cables struct {
 	news notification
 

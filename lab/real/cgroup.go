@@ -35,8 +35,8 @@ type hierarchy struct {
 
 func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
 
-// hierarchies returns the hierarchies of this mount namespace. If a hierarchy has several
-// mounts, the result contains only the first mount.
+// The function hierarchies returns the hierarchies of this mount namespace. If a hierarchy has
+// several mounts, the result contains only the first mount.
 func hierarchies() ([]hierarchy, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
@@ -61,7 +61,7 @@ func hierarchies() ([]hierarchy, error) {
 	return all, nil
 }
 
-// below returns a child cgroup.
+// The method below returns a child cgroup.
 func (c cgroup) below(name string) cgroup {
 	return cgroup{c.hierarchies, filepath.Join(c.name, name)}
 }
@@ -146,8 +146,8 @@ func delegate(dir string) error {
 	return nil
 }
 
-// limit sets the limits of memory and CPUs. Each limit applies to the sum over all processes in
-// the cgroup.
+// The method limit sets the limits of memory and CPUs. Each limit applies to the sum over all
+// processes in the cgroup.
 func (c cgroup) limit(s size) error {
 	const period = 100_000 // microseconds
 	set := func(h hierarchy, file, value string) error {
@@ -187,7 +187,8 @@ func (c cgroup) join(pid int) error {
 	return nil
 }
 
-// processes returns the pids in the cgroup and its children. A missing cgroup is no error.
+// The method processes returns the pids in the cgroup and its children. A missing cgroup is no
+// error.
 func (c cgroup) processes() ([]int, error) {
 	var pids []int
 	for _, h := range c.hierarchies {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usual lists devices of the host that each machine also has.
+// The variable usual lists devices of the host that each machine also has.
 var usual = []string{"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun"}
 
 // mountDev mounts a new /dev for a machine at a path of the host.

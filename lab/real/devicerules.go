@@ -15,8 +15,8 @@ import (
 )
 
 // restrict lets the processes of a machine open only the usual devices and the devices of the
-// machine's disks. It attaches a BPF program to the machine's cgroup in the v2 hierarchy. The
-// host may use cgroup v1 for its controllers. restrict does not use the devices controller of
+// machine's disks. It attaches a BPF program to the machine's cgroup in the v2 hierarchy. The host
+// may use cgroup v1 for its controllers. The method restrict does not use the devices controller of
 // cgroup v1, because privileged containers cannot start below a v1 cgroup with a device list.
 //
 // A process can still make any device node, as in a container. But it can open only the nodes of

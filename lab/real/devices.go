@@ -31,8 +31,8 @@ type Disks struct {
 	Links func(cloudsim.DiskID) []string
 }
 
-// devices manages the folder /dev of one machine, and the block devices of the machine's disks.
-// It works even while the goroutine of the machine waits for the end of the machine.
+// The type devices manages the folder /dev of one machine, and the block devices of the machine's
+// disks. It works even while the goroutine of the machine waits for the end of the machine.
 //
 // The folder /dev is in memory, and is mounted in the machine's folder on the host. A disk is a
 // loop device of the host. The machine has device nodes only for its own disks and for usual
@@ -59,8 +59,8 @@ type devices struct {
 // A device is the block device of a disk.
 type device struct {
 	number int
-	// spare is the number of a second loop device. The kubelet attaches the first device to
-	// the second device as a lock, if the disk is a raw block volume.
+	// The field spare is the number of a second loop device. The kubelet attaches the first device
+	// to the second device as a lock, if the disk is a raw block volume.
 	spare    int
 	readOnly bool
 	shown    bool // whether the machine has the device nodes and links
@@ -163,8 +163,8 @@ func (d *devices) state() (now cloudsim.ReportDevices, known bool) {
 	return now, known
 }
 
-// clip returns the first n bytes of s. If the last of these bytes is within a character, clip
-// omits this character.
+// clip returns the first n bytes of s. If the last of these bytes is within a character, the
+// function omits this character.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -308,7 +308,7 @@ func (d *devices) show(id cloudsim.DiskID, have device) error {
 // byID is the folder of links to disks, relative to /dev.
 const byID = "disk/by-id"
 
-// links returns the paths of the links to a disk, relative to /dev.
+// The method links returns the paths of the links to a disk, relative to /dev.
 func (d *devices) links(id cloudsim.DiskID) []string {
 	all := []string{filepath.Base(id.Link())}
 	if d.disks.Links != nil {
@@ -337,8 +337,9 @@ func (d *devices) remove(id cloudsim.DiskID, have device) error {
 	return nil
 }
 
-// spares is a folder in the machine's folder. It contains a file for each disk, with the number
-// of the disk's second loop device. A later hypervisor needs this number to remove the device.
+// The constant spares is the name of a folder in the machine's folder. The folder has a file for each
+// disk, with the number of the disk's second loop device. A later hypervisor needs this number to
+// remove the device.
 const spares = "spares"
 
 // reserve returns the number of a disk's second loop device, and makes the device.
@@ -421,7 +422,7 @@ func (d *devices) powerOff() error {
 
 // adopt finds the devices of a machine that an earlier hypervisor has started. A machine of an
 // earlier version has the host's /dev, and its CSI driver makes the devices of disks. For such a
-// machine, adopt does nothing.
+// machine, the method does nothing.
 func (d *devices) adopt() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

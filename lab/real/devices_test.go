@@ -91,7 +91,7 @@ func attachedTo(id cloudsim.InstanceID) cloudsim.Attachment {
 	return cloudsim.Attachment{Instance: id, State: cloudsim.AttachmentAttached}
 }
 
-// nodes returns the loop devices and the links to disks in the /dev of a machine.
+// The method nodes returns the loop devices and the links to disks in the /dev of a machine.
 func (d *devices) nodes() (all []string) {
 	for _, pattern := range []string{"loop*", "disk/by-id/*"} {
 		found, _ := filepath.Glob(d.folder.path("dev", pattern))
@@ -102,8 +102,8 @@ func (d *devices) nodes() (all []string) {
 	return all
 }
 
-// inside returns a command that runs a shell script in the cgroup of the machine. The working
-// folder of the script is the machine's /dev.
+// The method inside returns a command that runs a shell script in the cgroup of the machine. The
+// working folder of the script is the machine's /dev.
 func (d *devices) inside(script string) *exec.Cmd {
 	var join []string
 	for _, h := range d.cgroup.hierarchies {
@@ -172,8 +172,8 @@ func TestDevicesOfMachine(t *testing.T) {
 	}
 }
 
-// released waits until a loop device has no file. A program of the host, such as udev, may still
-// read the device. Then the kernel removes the file when this program closes the device.
+// The function released waits until a loop device has no file. A program of the host, such as udev,
+// may still read the device. Then the kernel removes the file when this program closes the device.
 func released(t *testing.T, number int) {
 	t.Helper()
 	eventually.True(t, "the loop device has no file", func() bool {

@@ -38,7 +38,8 @@ func checkRoot() Finding {
 	return f
 }
 
-// capabilities lists the Linux capabilities that the hypervisor or programs in machines use.
+// The variable capabilities lists the Linux capabilities that the hypervisor or programs in
+// machines use.
 var capabilities = []struct {
 	name   string
 	bit    int
@@ -141,8 +142,8 @@ func checkOverlay(dir string) Finding {
 	return f
 }
 
-// loadable reports whether the kernel can load a module. The kernel loads such a module when a
-// program first uses it.
+// The function loadable reports whether the kernel can load a module. The kernel loads such a
+// module when a program first uses it.
 func loadable(module string) bool {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

@@ -87,8 +87,8 @@ func carry(ctx context.Context, from net.Conn, to string) {
 	both.Wait()
 }
 
-// pump copies data between two connections in one direction. At the end of the data it closes
-// the write side of the receiving connection. After an error it closes both connections.
+// The function pump copies data between two connections in one direction. At the end of the data it
+// closes the write side of the receiving connection. After an error it closes both connections.
 func pump(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if c, ok := to.(*net.TCPConn); ok && err == nil {

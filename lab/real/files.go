@@ -44,7 +44,7 @@ const shutdownGrace = 3 * time.Second
 //go:embed files
 var fileTemplates embed.FS
 
-// values holds the inputs of the templates for a machine's files.
+// The type values holds the inputs of the templates for a machine's files.
 type values struct {
 	Host           string
 	Address        netip.Addr
@@ -137,7 +137,7 @@ func (f folder) prepare(images string) error {
 	return clone(images, f.path("disk/containerd"))
 }
 
-// write writes the files that the machine reads at boot.
+// The method write writes the files that the machine reads at boot.
 func (f folder) write(i cloudsim.Instance, v values) error {
 	files := map[string]string{
 		"kubelet.yaml": "etc/kubernetes/kubelet.yaml", "proxy.yaml": "etc/kubernetes/proxy.yaml",
@@ -163,7 +163,7 @@ func (f folder) write(i cloudsim.Instance, v values) error {
 		f.text("etc/resolv.conf", resolvers(v.NameServer)))
 }
 
-// resolvers returns the content of a machine's resolv.conf.
+// The function resolvers returns the content of a machine's resolv.conf.
 func resolvers(nameServer netip.Addr) string {
 	if !nameServer.IsValid() {
 		return "# Machines have no internet access, so there is no name server.\n"
@@ -204,8 +204,8 @@ func machineID(i cloudsim.Instance) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// tunables returns values that the kubelet requires for kernel settings of the whole host.
-// Machines read these values, but the settings of the host do not change.
+// The function tunables returns values that the kubelet requires for kernel settings of the whole
+// host. Machines read these values, but the settings of the host do not change.
 func tunables() map[string]string {
 	return map[string]string{
 		"/proc/sys/vm/overcommit_memory":      "1",
@@ -256,8 +256,8 @@ func (f folder) spec(i cloudsim.Instance, p Programs, runtimeEnv []string) boot.
 	return s
 }
 
-// services returns the programs of a machine. The kubelet starts when containerd's socket accepts
-// connections.
+// The function services returns the programs of a machine. The kubelet starts when containerd's
+// socket accepts connections.
 func services(runtimeEnv []string) []boot.Program {
 	program := func(dir, name string, args ...string) boot.Program {
 		return boot.Program{Name: name, Path: filepath.Join(dir, name), Args: args, Log: filepath.Join(logDir, name+".log")}

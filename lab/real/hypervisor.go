@@ -26,7 +26,7 @@ type hypervisor struct {
 	stored sync.Mutex // held while a goroutine creates or copies the template of new disks
 	cgroup cgroup     // parent cgroup of all machines
 	cables *cables
-	// attached holds the disks that machines must have as devices.
+	// The field attached holds the disks that machines must have as devices.
 	attached attachments
 	wg       sync.WaitGroup
 
@@ -107,7 +107,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	return nil
 }
 
-// open creates the resources that all machines share.
+// The method open creates the resources that all machines share.
 func (h *hypervisor) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(filepath.Join(h.cfg.Dir, "machines"), 0o700); err != nil {
 		return err
@@ -163,8 +163,8 @@ func (h *hypervisor) closeHandles() error {
 	return nil
 }
 
-// The method clean ends all remaining machines. If this process is also the router, clean deletes
-// the network, too. All goroutines that manage machines must have ended before the call.
+// The method clean ends all remaining machines. If this process is also the router, the method
+// deletes the network, too. All goroutines that manage machines must have ended before the call.
 func (h *hypervisor) clean(ctx context.Context) error {
 	if h.cfg.Router == nil {
 		return cleanMachines(ctx, h.cfg.Dir, h.cfg.Name)
@@ -172,7 +172,7 @@ func (h *hypervisor) clean(ctx context.Context) error {
 	return Clean(ctx, h.cfg.Dir, h.cfg.Name, h.cfg.Network.Link)
 }
 
-// serves reports whether this hypervisor runs the machines of a zone.
+// The method serves reports whether this hypervisor runs the machines of a zone.
 func (h *hypervisor) serves(zone string) bool {
 	return len(h.cfg.Zones) == 0 || slices.Contains(h.cfg.Zones, zone)
 }
@@ -212,9 +212,9 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *machineInput {
 	return k
 }
 
-// update sends a new version of an instance to the goroutine that manages the instance's
-// machine. If there is no such goroutine, update starts it. It starts none if the instance is
-// gone or in another hypervisor's zone.
+// update sends a new version of an instance to the goroutine that manages the instance's machine.
+// If there is no such goroutine, the method starts it. It starts none if the instance is gone or in
+// another hypervisor's zone.
 func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, gone bool) {
 	if h.serves(i.Zone) {
 		h.cables.locate(i)
@@ -260,7 +260,7 @@ func (h *hypervisor) prune(list []cloudsim.Instance) {
 	}
 }
 
-// manage manages one machine until it has deleted the machine. If ctx ends first, manage
+// manage manages one machine until it has deleted the machine. If ctx ends first, the method
 // switches the machine off and returns.
 func (h *hypervisor) manage(ctx context.Context, m *machine, k *machineInput) {
 	again := retry()

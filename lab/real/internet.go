@@ -61,8 +61,9 @@ func defaultLinks(family int) (links []int, err error) {
 	return slices.DeleteFunc(links, func(i int) bool { return i == 0 }), nil
 }
 
-// vpc6 returns the IPv6 range of the VPC and its pods, which is a unique local range (RFC 4193).
-// It contains the second byte of the VPC's IPv4 range, so labs on one host have different ranges.
+// vpc6 returns the IPv6 range of the VPC and its pods. The range is a unique local range (RFC
+// 4193). It contains the second byte of the VPC's IPv4 range, so labs on one host have different
+// ranges.
 func (n Network) vpc6() netip.Prefix {
 	a := netip.MustParseAddr("fd63:7369:6d00::").As16() // "csim" in ASCII
 	a[5] = n.VPC.Addr().As4()[1]
@@ -160,9 +161,9 @@ type guard struct {
 	Original map[string]string
 }
 
-// denied lists ranges outside the host that machines never reach: addresses that are valid only
-// on the host's own links, and metadata services of clouds. If the host is a virtual machine, its
-// cloud's metadata service would give the host's credentials to every pod.
+// The variable denied lists ranges outside the host that machines never reach: addresses that are
+// valid only on the host's own links, and metadata services of clouds. If the host is a virtual
+// machine, its cloud's metadata service would give the host's credentials to every pod.
 var denied = prefixes(
 	"127.0.0.0/8", "169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 	"::1/128", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128",
@@ -225,13 +226,13 @@ func (v *vpc) openHost() error {
 	return passDocker(v.Link)
 }
 
-// setting is a kernel setting: a path below /proc/sys and its value.
+// The type setting is a kernel setting: a path below /proc/sys and its value.
 type setting struct{ path, value string }
 
-// settings returns the host's settings that forwarding needs, in the order in which openHost
-// changes them. A host that forwards IPv6 accepts router advertisements only if accept_ra is 2:
-// see the kernel's ip-sysctl documentation. Without these advertisements, the host would lose its
-// default route.
+// The method settings returns the host's settings that forwarding needs, in the order in which
+// openHost changes them. A host that forwards IPv6 accepts router advertisements only if accept_ra
+// is 2: see the kernel's ip-sysctl documentation. Without these advertisements, the host would lose
+// its default route.
 func (i Internet) settings() (all []setting, err error) {
 	if i.IPv4 {
 		all = append(all, setting{forward4, "1"})
@@ -272,7 +273,8 @@ func writeSetting(path, value string) error {
 	return nil
 }
 
-// neighbours returns the networks to which the host is directly connected, except the VPC.
+// The method neighbours returns the networks to which the host is directly connected, except the
+// VPC.
 func (v *vpc) neighbours() (all []netip.Prefix, err error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -300,8 +302,8 @@ func (v *vpc) neighbours() (all []netip.Prefix, err error) {
 // resolvers.
 const hostResolvers = "/etc/resolv.conf"
 
-// NameServer returns the address of the name server for machines and pods, which is the router's
-// address. It returns the zero value if machines have no internet access.
+// NameServer returns the address of the name server for machines and pods. It is the address of the
+// router. It returns the zero value if machines have no internet access.
 func (n Network) NameServer() netip.Addr {
 	if !n.Internet.On() {
 		return netip.Addr{}
@@ -341,7 +343,7 @@ const tablePrefix = "cloudsim-"
 
 func tableOf(link string) string { return tablePrefix + link }
 
-// tables returns the names of all labs' tables in this network namespace.
+// The function tables returns the names of all labs' tables in this network namespace.
 func tables() (all []string, err error) {
 	out, err := nft("", "list", "tables", "inet")
 	for line := range strings.Lines(out) {
@@ -352,7 +354,7 @@ func tables() (all []string, err error) {
 	return all, err
 }
 
-// remembered finds the original value of a setting in the rules of internet.nft.
+// The variable remembered finds the original value of a setting in the rules of internet.nft.
 var remembered = regexp.MustCompile(`comment "(net/[^"=]+)=([^"]*)"`)
 
 // remember returns the original values of settings from the comments in a lab's table.
@@ -365,10 +367,11 @@ func remember(table string) (map[string]string, error) {
 	return all, err
 }
 
-// originals returns the values that the wanted settings had before a lab changed them. Labs on one
-// host share the settings, so the table of another lab may contain an original value. The table of
-// this lab contains original values if a user killed an earlier run. If no lab has changed a
-// setting, and the setting already has the wanted value, the result does not contain the setting.
+// The function originals returns the values that the wanted settings had before a lab changed them.
+// Labs on one host share the settings, so the table of another lab may contain an original value.
+// The table of this lab contains original values if a user killed an earlier run. If no lab has
+// changed a setting, and the setting already has the wanted value, the result does not contain the
+// setting.
 func originals(table string, wanted []setting) (map[string]string, error) {
 	labs, err := tables()
 	if err != nil {

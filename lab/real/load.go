@@ -39,7 +39,7 @@ type OnMachines struct {
 	Nodes  []string `json:"nodes"`
 }
 
-// prepared is a checked image in a separate OCI archive.
+// The type prepared is a checked image in a separate OCI archive.
 type prepared struct {
 	name, file string
 	size       int64 // bytes that the image needs on the disk of a machine
@@ -97,7 +97,7 @@ type runningMachine struct {
 	ctr  ctr // client of its containerd
 }
 
-// machines returns the running machines of m.Nodes, sorted by node, and the names of
+// The method machines returns the running machines of m.Nodes, sorted by node, and the names of
 // machines that are off. It returns an error for a name in m.Nodes that has no running machine.
 func (m Images) machines() (on []runningMachine, off []string, err error) {
 	all, err := hierarchies()
@@ -195,7 +195,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 	return names, off, nil
 }
 
-// loaded returns the path of the archive for a loaded image.
+// The method loaded returns the path of the archive for a loaded image.
 func (m Images) loaded(name string) string {
 	return filepath.Join(m.Dir, loadedDir, fmt.Sprintf("%x.tar", sha256.Sum256([]byte(name))))
 }
@@ -212,7 +212,7 @@ func (m Images) checkFreeSpace(object string, need int64) error {
 	return nil
 }
 
-// listed is a line of `ctr images list`.
+// The type listed is a line of `ctr images list`.
 type listed struct{ name, digest, size string }
 
 // parseList parses the output of `ctr images list`: REF TYPE DIGEST SIZE UNIT PLATFORMS LABELS.

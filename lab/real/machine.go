@@ -35,18 +35,18 @@ type machine struct {
 
 	// init is the first process; nil while the machine is off.
 	init *process
-	// booted is the cloud operation that started the machine. It is "" while the machine is
-	// off.
+	// The field booted is the cloud operation that started the machine. It is "" while the machine
+	// is off.
 	booted cloudsim.OperationID
-	// crashed is the instance's last cloud operation at the time of a crash; "" means no
-	// crash. The machine stays off until the instance has another operation. Like real
-	// clouds, the cloud shows the instance as running until a user reboots it.
+	// The field crashed is the instance's last cloud operation at the time of a crash; "" means no
+	// crash. The machine stays off until the instance has another operation. Like real clouds, the
+	// cloud shows the instance as running until a user reboots it.
 	crashed cloudsim.OperationID
-	// left is true if an earlier hypervisor may have left the machine running, and
-	// this hypervisor has not taken the machine over yet.
+	// The field left is true if an earlier hypervisor may have left the machine running, and this
+	// hypervisor has not taken the machine over yet.
 	left bool
-	// unreported is true from the beginning of a shutdown until the hypervisor sets the machine's
-	// Node to NotReady.
+	// The field unreported is true from the beginning of a shutdown until the hypervisor sets the
+	// machine's Node to NotReady.
 	unreported bool
 }
 
@@ -111,8 +111,8 @@ func (m *machine) on() bool {
 	}
 }
 
-// ended returns a channel that closes when the first process ends. While the machine is off,
-// ended returns nil.
+// The method ended returns a channel that closes when the first process ends. While the machine is
+// off, the method returns nil.
 func (m *machine) ended() <-chan struct{} {
 	if m.init == nil {
 		return nil
@@ -121,7 +121,7 @@ func (m *machine) ended() <-chan struct{} {
 }
 
 // adopt takes over a machine that an earlier hypervisor left running. If the machine is off, or if
-// its start was interrupted, adopt removes its processes, cgroups and devices.
+// its start was interrupted, the method removes its processes, cgroups and devices.
 func (m *machine) adopt(ctx context.Context) (err error) {
 	defer func() { m.left = err != nil }()
 	pid, err := m.cgroup.first()

@@ -120,8 +120,8 @@ func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error)
 	return work, nil
 }
 
-// routed applies the cloud's events to the router. While the cloud is unavailable, the routes
-// do not change.
+// The type routed applies the cloud's events to the router. While the cloud is unavailable, the
+// routes do not change.
 type routed struct {
 	*router
 	informer.OutageLogger
@@ -166,8 +166,8 @@ const (
 	missingAfter = time.Minute
 )
 
-// watch logs a warning once if a running instance has no machine, and a second message when
-// the instance has a machine again. A hypervisor cannot detect a machine that is missing
+// The method watch logs a warning once if a running instance has no machine, and a second message
+// when the instance has a machine again. A hypervisor cannot detect a machine that is missing
 // because no hypervisor serves its zone.
 func (r *router) watch(ctx context.Context) {
 	look := time.NewTicker(missingEvery)
@@ -195,7 +195,7 @@ func (r *router) watch(ctx context.Context) {
 	}
 }
 
-// missing holds the running instances without a machine.
+// The type missing holds the running instances without a machine.
 type missing map[cloudsim.InstanceID]*absence
 
 type absence struct {

@@ -219,7 +219,7 @@ func listenIn(t *testing.T, p *place, address string) {
 	}
 }
 
-// reaches waits until a connection to an address succeeds, or until it fails if the
+// The function reaches waits until a connection to an address succeeds, or until it fails if the
 // parameter want is false.
 func reaches(t *testing.T, what string, from *place, to string, want bool) {
 	t.Helper()

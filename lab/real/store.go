@@ -34,9 +34,9 @@ type imageStore struct {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// archives returns the paths of the image archives in the folders s.images, s.more and s.loaded.
-// If two archives contain an image with the same name, the store gets the image of the later
-// archive.
+// The method archives returns the paths of the image archives in the folders s.images, s.more and
+// s.loaded. If two archives contain an image with the same name, the store gets the image of the
+// later archive.
 func (s imageStore) archives() ([]string, error) {
 	var all []string
 	for _, dir := range []string{s.images, s.more, s.loaded} {
@@ -74,9 +74,9 @@ func (s imageStore) key() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil))[:12], nil
 }
 
-// ensure returns the store's folder. If the folder does not exist, ensure creates the store.
-// The creation takes some seconds. After the creation, ensure calls the function say to
-// report the duration of the creation to the user.
+// ensure returns the store's folder. If the folder does not exist, the method ensure creates the
+// store. The creation takes some seconds. After the creation, the method ensure calls the function
+// say to report the duration of the creation to the user.
 func (s imageStore) ensure(ctx context.Context, say func(string, ...any)) (string, error) {
 	key, err := s.key()
 	if err != nil {
@@ -249,7 +249,7 @@ func (c ctr) importFrom(ctx context.Context, r io.Reader) error {
 	return err
 }
 
-// images runs `ctr images` and returns its output.
+// The method images runs `ctr images` and returns its output.
 func (c ctr) images(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
 	all := slices.Concat(c[1:], []string{"--namespace", "k8s.io", "images"}, args)
 	cmd := exec.CommandContext(ctx, c[0], all...) //nolint:gosec // the lab's own program
@@ -274,8 +274,8 @@ func firstLines(s string, n int) string {
 	return strings.Join(lines[:min(n, len(lines))], "\n")
 }
 
-// clone copies a store to a machine's disk. It creates folders, and makes hard links to files.
-// It copies databases, because containerd writes into them. The final rename makes the
+// The function clone copies a store to a machine's disk. It creates folders, and makes hard links
+// to files. It copies databases, because containerd writes into them. The final rename makes the
 // complete copy appear in one step.
 func clone(from, to string) error {
 	if _, err := os.Stat(to); err == nil {

@@ -124,7 +124,7 @@ func (h *hypervisor) detachDisks() error {
 	})
 }
 
-// volumes adds the CSI driver's node part to the boot settings of a machine.
+// The method volumes adds the CSI driver's node part to the boot settings of a machine.
 func (f folder) volumes(s *boot.Spec, i cloudsim.Instance, v *Volumes) error {
 	if v == nil {
 		return nil

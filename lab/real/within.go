@@ -35,11 +35,11 @@ func away(leave, fn func() error) error {
 	return <-done
 }
 
-// leaving locks the goroutine to its thread and moves the thread out of its network
-// namespace. The caller must call the returned function, which moves the thread into its
-// original namespace again. The thread may be the first thread of the process, which ends
-// only with the process. If this thread stayed in the other namespace, /proc/self would show
-// the other namespace for the whole process.
+// The function leaving locks the goroutine to its thread and moves the thread out of its network
+// namespace. The caller must call the returned function. This function moves the thread into its
+// original namespace again. The thread may be the first thread of the process. The first thread
+// ends only with the process. If the first thread stayed in the other namespace, /proc/self would
+// show the other namespace for the whole process.
 func leaving(leave func() error) (back func(), err error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()

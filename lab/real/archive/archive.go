@@ -319,8 +319,9 @@ func fromLayout(dir string) ([]Image, error) {
 	return all, nil
 }
 
-// find returns the image that d describes. If d describes an index, find returns the index's
-// image for this host. If d describes neither an image nor an index, find returns nil.
+// find returns the image that d describes. If d describes an index, the function returns the
+// index's image for this host. If d describes neither an image nor an index, the function returns
+// nil.
 func find(index v1.ImageIndex, d v1.Descriptor, depth int) (v1.Image, error) {
 	switch {
 	case d.MediaType.IsImage():
@@ -364,8 +365,8 @@ func missing(err error) error {
 	return explain(err)
 }
 
-// checked returns the image with its full name. It returns an error if the name is invalid or
-// the image is for another platform.
+// The function checked returns the image with its full name. It returns an error if the name is
+// invalid or the image is for another platform.
 func checked(said string, image v1.Image) (Image, error) {
 	one := Image{image: image}
 	if said != "" {

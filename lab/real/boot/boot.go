@@ -76,7 +76,8 @@ type machine struct {
 	waiting map[int]chan unix.WaitStatus // receivers of exit statuses, by pid
 }
 
-// keep runs a program until ctx ends. It restarts the program each time that the program ends.
+// The method keep runs a program until ctx ends. It restarts the program each time that the program
+// ends.
 func (m *machine) keep(ctx context.Context, p Program) {
 	pause := firstPause
 	for awaitSocket(ctx, p.Await) {
@@ -157,9 +158,9 @@ func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	return end, nil
 }
 
-// reap collects the exit statuses of all child processes, including orphans. It returns
-// when the context in the parameter done ends. When the context in the parameter stopping
-// has ended and no child process remains, reap closes the channel in the parameter empty.
+// reap collects the exit statuses of all child processes, including orphans. It returns when the
+// context in the parameter done ends. When the context in the parameter stopping has ended and no
+// child process remains, the method closes the channel in the parameter empty.
 func (m *machine) reap(done, stopping context.Context, empty chan<- struct{}) {
 	children := make(chan os.Signal, 1)
 	stop := notifyChild(children)

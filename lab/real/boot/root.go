@@ -67,9 +67,9 @@ func mount(kind, at string, flags uintptr, data string) error {
 	return nil
 }
 
-// mount creates the path in the parameter at and binds b.From to it. If b.From is a symbolic
-// link and b.To is equal to b.From, mount copies the link instead. An example is /bin on
-// modern distributions.
+// mount creates the path in the parameter at and binds b.From to it. If b.From is a symbolic link
+// and b.To is equal to b.From, the method copies the link instead. An example is /bin on modern
+// distributions.
 func (b Bind) mount(at string) error {
 	info, err := os.Lstat(b.From)
 	if b.Optional && errors.Is(err, fs.ErrNotExist) {
@@ -124,8 +124,8 @@ func makeTarget(at string, dir bool) error {
 	return f.Close()
 }
 
-// tunables mounts a file over each kernel setting in Spec.Tunables. The machine reads and
-// writes this file instead of the setting in /proc/sys.
+// The function tunables mounts a file over each kernel setting in Spec.Tunables. The machine reads
+// and writes this file instead of the setting in /proc/sys.
 func tunables(s Spec) error {
 	dir := filepath.Join(s.Root, "run", "tunables")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

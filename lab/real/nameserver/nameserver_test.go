@@ -35,7 +35,7 @@ func resolver(t *testing.T, address string, answer func(network string, q *dns.M
 	}
 }
 
-// named returns an answer with one text record.
+// The function named returns an answer with one text record.
 func named(q *dns.Msg, text string) *dns.Msg {
 	a := new(dns.Msg).SetReply(q)
 	a.Answer = []dns.RR{&dns.TXT{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeTXT, Class: dns.ClassINET, Ttl: 1}, Txt: []string{text}}}
