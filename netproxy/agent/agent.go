@@ -78,8 +78,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// rest waits for a random time around d, so that agents do not all call at one moment. After the
-// end of a session, rest waits only for a short random time, because the server may be busy.
+// The method rest waits for a random time around d, so that agents do not all call at one moment.
+// After the end of a session, the method waits only for a short random time, because the server may
+// be busy.
 func (a *Agent) rest(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // no secret
 	defer t.Stop()
@@ -130,8 +131,8 @@ type place struct {
 	host string // host as configured, for TLS
 }
 
-// places resolves the names of the servers. It returns all addresses that it has found, and an
-// error for each name without an address.
+// The method places resolves the names of the servers. It returns all addresses that it has found,
+// and an error for each name without an address.
 func (a *Agent) places(ctx context.Context) ([]place, error) {
 	var all []place
 	var errs []error
@@ -160,7 +161,7 @@ func (a *Agent) places(ctx context.Context) ([]place, error) {
 	return all, errors.Join(errs...)
 }
 
-// uncalled returns the places without a session.
+// The method uncalled returns the places without a session.
 func (a *Agent) uncalled(places []place) []place {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -180,10 +181,10 @@ func (a *Agent) connected() int {
 	return len(a.sessions)
 }
 
-// The method wanted returns the number of servers. If the Counter returns a number, wanted uses
-// this number. With CountMax, wanted uses the larger of this number and the number from the
-// servers. If there is no Counter, or if the Counter returns an error or 0, wanted uses the number
-// from the servers.
+// The method wanted returns the number of servers. If the Counter returns a number, the method uses
+// this number. With CountMax, the method uses the larger of this number and the number from the
+// servers. If there is no Counter, or if the Counter returns an error or 0, the method uses the
+// number from the servers.
 func (a *Agent) wanted(ctx context.Context) int {
 	a.mu.Lock()
 	n := a.count
@@ -205,8 +206,8 @@ func (a *Agent) wanted(ctx context.Context) int {
 	return n
 }
 
-// call opens a session with the server at p. If the agent has a session with this server
-// already, call closes the new session.
+// The method call opens a session with the server at p. If the agent has a session with this server
+// already, the method closes the new session.
 func (a *Agent) call(ctx, live context.Context, p place, running *sync.WaitGroup) error {
 	s, err := a.connect(ctx, live, p)
 	if err != nil {

@@ -20,8 +20,8 @@ var segments = [...]string{fromServer: "from_server", toServer: "to_server"}
 // packetTypes is the number of upstream's packet types.
 const packetTypes = 7
 
-// metrics holds the metrics of an agent. The names are upstream's. Upstream has no counters of
-// bytes.
+// The type metrics holds the metrics of an agent. The names are upstream's. Upstream has no
+// counters of bytes.
 type metrics struct {
 	dialSeconds prometheus.Histogram
 	dialFailed  *prometheus.CounterVec

@@ -62,7 +62,7 @@ func (p *plainConns) closeAll(why error) {
 	}
 }
 
-// deliver queues a packet for its target. If the connection is unknown, deliver answers with an
+// deliver queues a packet for its target. If the connection is unknown, the method answers with an
 // error.
 func (p *plainConns) deliver(s *session, pkt *wire.Packet) {
 	if pkt.ID == 0 {

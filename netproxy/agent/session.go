@@ -142,8 +142,8 @@ func (s *session) hangUp() {
 	_ = s.cc.Close() // an error means that it is closed already
 }
 
-// because returns the cause of the session's end. If the session has not ended, the result is
-// err.
+// The method because returns the cause of the session's end. If the session has not ended, the
+// result is err.
 func (s *session) because(err error) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
@@ -276,7 +276,7 @@ func (s *session) showAgain() error {
 	return wire.EndOf(stream.RecvMsg(&wire.Chunk{}))
 }
 
-// dials holds the running dials that the server has requested.
+// The type dials holds the running dials that the server has requested.
 type dials struct {
 	mu      sync.Mutex
 	pending map[int64]context.CancelFunc

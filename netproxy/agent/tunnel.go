@@ -83,7 +83,7 @@ func refuseLocal(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// refuse reports a failed dial. An upstream server gets the error without the cause.
+// The method refuse reports a failed dial. An upstream server gets the error without the cause.
 func (s *session) refuse(random int64, cause wire.Cause, err error) {
 	text := err.Error()
 	if s.secret != "" {
