@@ -93,8 +93,8 @@ type reloader struct {
 	conf  *tls.Config
 }
 
-// current returns the present configuration, and reads the files again if they have changed. The
-// check takes a few microseconds. A handshake takes hundreds of microseconds.
+// The method current returns the present configuration, and reads the files again if they have
+// changed. The check takes a few microseconds. A handshake takes hundreds of microseconds.
 func (r *reloader) current() (*tls.Config, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

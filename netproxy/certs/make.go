@@ -56,7 +56,7 @@ func Make(dir string, hosts []string, now time.Time) error {
 	return nil
 }
 
-// issue makes a certificate and signs it with the authority ca. If ca is nil, issue makes a
+// issue makes a certificate and signs it with the authority ca. If ca is nil, the function makes a
 // self-signed certificate. It writes the key and the certificate to dir.
 func issue(dir, name string, template *x509.Certificate, ca *cert.Pair, now time.Time) (*cert.Pair, error) {
 	template.Subject = pkix.Name{CommonName: "network-proxy-" + name}
