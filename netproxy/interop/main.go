@@ -74,7 +74,7 @@ func klogFlags() *flag.FlagSet {
 	return fl
 }
 
-// carry copies bytes until the connection ends.
+// The function carry copies bytes until the connection ends.
 func carry(how, from, address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
