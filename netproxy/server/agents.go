@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// agents holds the open sessions with agents.
+// The type agents holds the open sessions with agents.
 type agents struct {
 	mu       sync.RWMutex
 	all      []*session
@@ -15,7 +15,7 @@ type agents struct {
 	shut     error // error for new sessions after endAll; nil before
 }
 
-// hosts returns the names and addresses by which the strategy destHost finds the agent.
+// The method hosts returns the names and addresses by which the strategy destHost finds the agent.
 func (s *session) hosts() []string {
 	names := slices.Clone(s.identifiers.Host)
 	for _, ip := range slices.Concat(s.identifiers.IPv4, s.identifiers.IPv6) {
@@ -68,7 +68,7 @@ func (a *agents) list() []*session {
 	return slices.Clone(a.all)
 }
 
-// suits reports whether a target exists for which the strategy can choose the agent.
+// The method suits reports whether a target exists for which the strategy can choose the agent.
 func (s *session) suits(by Strategy, zone string) bool {
 	switch by {
 	case ByHost:

@@ -40,8 +40,8 @@ func newCable(t *testing.T, to string) *cable {
 	return w
 }
 
-// carry copies until one side closes its connection. After the close of the channel silent, carry
-// discards the bytes, as a broken network does.
+// The method carry copies until one side closes its connection. After the close of the channel
+// silent, the method discards the bytes, as a broken network does.
 func (w *cable) carry(to, from net.Conn) {
 	for buf := make([]byte, 32<<10); ; {
 		n, err := from.Read(buf)
@@ -68,15 +68,16 @@ func (w *cable) cut() {
 	}
 }
 
-// flooded returns the address of a target that calls flood. When a connection has ended, the
-// target sends a value to the channel in the result gone.
+// The function flooded starts a target that calls flood for each connection. The first result is
+// the target's address. The second result is a channel. The target sends a value to this channel
+// when a connection has ended.
 func flooded(t *testing.T) (addr string, gone <-chan struct{}) {
 	left := make(chan struct{}, 4)
 	return target(t, func(c *net.TCPConn) { flood(c); left <- struct{}{} }), left
 }
 
-// flood writes until the connection ends. flood begins after it has received the first byte
-// from the client. konnectivity-client drops data that arrives before it has registered the
+// flood writes until the connection ends. The function flood begins after it has received the first
+// byte from the client. konnectivity-client drops data that arrives before it has registered the
 // connection, and then ends the connection.
 func flood(c *net.TCPConn) {
 	buf := make([]byte, 64<<10)

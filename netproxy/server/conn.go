@@ -28,12 +28,13 @@ type destination struct {
 }
 
 const (
-	// maxDestinations limits the number of hosts with their own counters.
+	// maxDestinations is the maximum number of hosts with separate counters. All further hosts
+	// share the counters of otherHosts.
 	maxDestinations = 500
 	otherHosts      = "other"
 )
 
-// conns holds the open connections.
+// The type conns holds the open connections.
 type conns struct {
 	mu     sync.Mutex
 	last   int64
@@ -88,12 +89,12 @@ func (c *conns) list() (open []*conn, places []*destination) {
 	return open, places
 }
 
-// began counts a new connection. The caller calls it just before it answers the client.
+// The method began counts a new connection. The caller calls it just before it answers the client.
 func (s *Server) began(mode Mode, t target, ses *session) *conn {
 	return s.conns.add(mode, t, ses)
 }
 
-// ended removes a connection from the counters of open connections.
+// The method ended removes a connection from the counters of open connections.
 func (s *Server) ended(c *conn) {
 	c.session.load.Add(-1)
 	s.conns.remove(c)

@@ -55,7 +55,7 @@ var (
 )
 
 // dial connects to the target t through the agent that the strategies choose. If a dial fails and
-// another agent may succeed, dial tries the next agent, up to maxAttempts agents. It returns
+// another agent may succeed, the method tries the next agent, up to maxAttempts agents. It returns
 // within the dial timeout.
 func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
 	began := time.Now()
@@ -179,8 +179,8 @@ func (s *session) claim(random int64) *pendingDial {
 	return d
 }
 
-// forget removes a pending dial and cancels it at the agent. If the agent has already answered,
-// forget drops the link from this answer.
+// forget removes a pending dial and cancels it at the agent. If the agent has already answered, the
+// method drops the link from this answer.
 func (s *session) forget(random int64, d *pendingDial) {
 	if s.claim(random) != nil {
 		s.out.Post(wire.DialClose(random))
@@ -191,8 +191,8 @@ func (s *session) forget(random int64, d *pendingDial) {
 	}
 }
 
-// dialled handles an agent's DIAL_RSP packet. The packet reports an error. In
-// upstream's protocol, the packet can also report a new connection.
+// The method dialled handles an agent's DIAL_RSP packet. The packet reports an
+// error. In upstream's protocol, the packet can also report a new connection.
 func (s *session) dialled(p *wire.Packet) {
 	d := s.claim(p.Random)
 	switch {

@@ -70,7 +70,7 @@ func readConnect(r *bufio.Reader) (*http.Request, error) {
 	return req, nil
 }
 
-// tunnelled is a connection of an HTTP CONNECT client.
+// The type tunnelled is a connection of an HTTP CONNECT client.
 type tunnelled struct {
 	server *Server
 	client net.Conn
@@ -129,8 +129,8 @@ func (t *tunnelled) accept(ctx context.Context) (link, error) {
 	return l, nil
 }
 
-// heads holds readers for requests. A connection needs such a reader only until its request is
-// complete.
+// The variable heads holds readers for requests. A connection needs such a reader only until its
+// request is complete.
 var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
 
 // head reads the request within the header timeout.
@@ -181,7 +181,7 @@ func (t *tunnelled) dial(ctx context.Context, to target) (link, *session, error)
 	return l, ses, t.client.SetReadDeadline(time.Time{})
 }
 
-// refuse answers with a status and the reason. The reason is in the status line, because
+// The method refuse answers with a status and the reason. The reason is in the status line, because
 // kube-apiserver logs only the first line of an answer other than 200.
 func (t *tunnelled) refuse(err error) {
 	var code int

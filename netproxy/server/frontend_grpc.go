@@ -30,7 +30,7 @@ type caller struct {
 	mu sync.Mutex // SendMsg allows one message at a time
 }
 
-// open connects to the target that the client asks for.
+// The method open connects to the target that the client asks for.
 func (c *caller) open(ctx context.Context, ask *wire.Packet) (link, error) {
 	to, err := parseTarget(ask.Protocol, ask.Address)
 	if err != nil {

@@ -117,7 +117,7 @@ func TestDialIsRetried(t *testing.T) {
 	}
 }
 
-// counted is a Counter with a fixed result.
+// The type counted is a Counter with a fixed result.
 type counted struct {
 	n   int
 	err error

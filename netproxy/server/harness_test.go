@@ -101,8 +101,8 @@ func (w *testWriter) close() {
 	w.done = true
 }
 
-// background runs f until the test ends or the caller calls stop. The function stop returns the
-// result of f.
+// The function background runs f until the test ends or the caller calls stop. The function stop
+// returns the result of f.
 func background(t testing.TB, f func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -210,7 +210,7 @@ func connectOver(conn net.Conn, addr string) (net.Conn, error) {
 	return &buffered{conn, r}, nil
 }
 
-// buffered first returns the bytes that arrived together with the answer.
+// The type buffered first returns the bytes that arrived together with the answer.
 type buffered struct {
 	net.Conn
 	r *bufio.Reader

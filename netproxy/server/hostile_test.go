@@ -207,7 +207,7 @@ func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 	}
 }
 
-// full reports whether the only connection has moved many bytes and now moves none.
+// The function full reports whether the only connection has moved many bytes and now moves none.
 func full(b *bench, n int64) bool {
 	before := b.server.Status().Connections
 	time.Sleep(50 * time.Millisecond)

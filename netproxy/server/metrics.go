@@ -22,7 +22,8 @@ const packetTypes = 7
 
 const prefix = "konnectivity_network_proxy_server_"
 
-// metrics holds the metrics of a server. A metric that upstream also has gets upstream's name.
+// The type metrics holds the metrics of a server. A metric that upstream also has gets upstream's
+// name.
 type metrics struct {
 	dialSeconds     prometheus.Histogram
 	lifetime        prometheus.Histogram

@@ -111,8 +111,8 @@ func (l *plainLink) send(c *wire.Chunk) error {
 	return l.session.out.Send(l.session.ctx, wire.DataPacket(l.id, c.Data))
 }
 
-// drop asks the agent to close the connection. If the agent has closed the connection already,
-// drop does nothing. The request can arrive before data that Send has queued.
+// drop asks the agent to close the connection. If the agent has closed the connection already, the
+// method does nothing. The request can arrive before data that Send has queued.
 func (l *plainLink) drop() {
 	if l.session.removePlain(l.id) != nil {
 		l.session.out.Post(wire.CloseRequest(l.id))

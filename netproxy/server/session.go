@@ -134,8 +134,8 @@ func peerOf(ctx context.Context) string {
 	return ""
 }
 
-// certified returns the identifiers that the agent's certificate grants. If the agent has
-// no verified certificate, certified returns no identifiers.
+// The function certified returns the identifiers that the agent's certificate grants. If the agent
+// has no verified certificate, the function returns no identifiers.
 func certified(ctx context.Context) (wire.Identifiers, error) {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {
@@ -242,8 +242,8 @@ func (s *session) handle(p *wire.Packet) {
 	}
 }
 
-// review checks the agent's token at each ReviewInterval and ends the session when the token is
-// no longer valid. Between two checks the agent can send a new token.
+// The method review checks the agent's token at each ReviewInterval and ends the session when the
+// token is no longer valid. Between two checks the agent can send a new token.
 func (s *session) review() {
 	tick := time.NewTicker(s.server.cfg.ReviewInterval)
 	defer tick.Stop()

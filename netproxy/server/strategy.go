@@ -142,7 +142,8 @@ func (a *agents) narrowest(t target, usable func(*session) bool) *session {
 	return anyOf(a.all, func(s *session) bool { return s.around(t.ip) == best && usable(s) })
 }
 
-// around returns the prefix length of the agent's narrowest range that contains ip, or -1.
+// The method around returns the prefix length of the agent's narrowest range that contains ip, or
+// -1.
 func (s *session) around(ip netip.Addr) int {
 	best := -1
 	for _, p := range s.identifiers.CIDR {

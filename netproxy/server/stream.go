@@ -19,8 +19,8 @@ type streamLink struct {
 	carrier chan func(func(*wire.Chunk) error) error // capacity 1; closed by drop
 }
 
-// open implements the method Open. An agent calls this method after it has connected to a target.
-// The goroutine of the call sends the client's data to the target.
+// The method open implements the method Open. An agent calls this method after it has connected to
+// a target. The goroutine of the call sends the client's data to the target.
 func (s *Server) open(_ any, stream grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	ses := s.agents.withSecret(strings.Join(md.Get(wire.KeySession), ""))

@@ -14,7 +14,7 @@ import (
 // propagator reads a client's trace in the format W3C Trace Context.
 var propagator = propagation.TraceContext{}
 
-// trace starts the span of a dial.
+// The method trace starts the span of a dial.
 func (s *Server) trace(ctx context.Context, mode Mode, address string) (context.Context, trace.Span) {
 	if s.tracer == nil {
 		return ctx, nil
