@@ -42,7 +42,8 @@ func (r records) Clone() credentials.TransportCredentials {
 	return records{r.TransportCredentials.Clone()}
 }
 
-// gathering is a TLS connection on a gathered socket. Only one goroutine at a time may write.
+// The type gathering is a TLS connection on a gathered socket. Only one goroutine at a time may
+// write.
 type gathering struct {
 	net.Conn
 	below *gathered
@@ -82,8 +83,8 @@ var gathers = sync.Pool{New: func() any {
 	return &b
 }}
 
-// gathered is the socket below TLS. Between the calls of gather and release, it collects TLS
-// records in the field buf.
+// The type gathered is the socket below TLS. Between the calls of gather and release, it collects
+// TLS records in the field buf.
 type gathered struct {
 	net.Conn
 
@@ -98,7 +99,7 @@ func (g *gathered) gather() {
 	g.buf = gathers.Get().(*[]byte)
 }
 
-// release writes the collected records.
+// The method release writes the collected records.
 func (g *gathered) release() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

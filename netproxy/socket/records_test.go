@@ -22,7 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/socket"
 )
 
-// counted is a socket that counts the writes to it.
+// The type counted is a socket that counts the writes to it.
 type counted struct {
 	net.Conn
 	writes atomic.Int64
