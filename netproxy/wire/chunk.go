@@ -26,8 +26,8 @@ type Chunk struct {
 	Data mem.BufferSlice
 }
 
-// kinds contains the first byte of each kind. All chunks share these slices, so no code may
-// change them.
+// The variable kinds contains the first byte of each kind. All chunks share these slices, so no
+// code may change them.
 var kinds = [...]mem.SliceBuffer{Data: {byte(Data)}, EOF: {byte(EOF)}, Reset: {byte(Reset)}}
 
 func (c *Chunk) marshal() mem.BufferSlice {

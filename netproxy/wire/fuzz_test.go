@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// pieces splits raw into buffers of n bytes, because gRPC delivers a message in several buffers.
+// The function pieces splits raw into buffers of n bytes, because gRPC delivers a message in
+// several buffers.
 func pieces(raw []byte, n int) (out mem.BufferSlice) {
 	for len(raw) > n {
 		out = append(out, mem.SliceBuffer(raw[:n]))

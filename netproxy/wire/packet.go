@@ -105,8 +105,8 @@ func (p *Packet) message() *client.Packet {
 	return m
 }
 
-// unmarshal decodes a packet from raw, which belongs to gRPC. The packet keeps references to
-// the parts of raw that it needs. unmarshal does not copy the bytes of a DATA packet if the
+// unmarshal decodes a packet from raw, which belongs to gRPC. The packet keeps references to the
+// parts of raw that it needs. The method unmarshal does not copy the bytes of a DATA packet if the
 // packet has the usual encoding.
 func (p *Packet) unmarshal(raw mem.BufferSlice) error {
 	if id, data, ok := cutData(raw); ok {
@@ -123,7 +123,8 @@ func (p *Packet) unmarshal(raw mem.BufferSlice) error {
 	return nil
 }
 
-// flat reads the payload that belongs to the type. Any other payload counts as missing.
+// The function flat reads the payload that belongs to the type. Any other payload counts as
+// missing.
 func flat(m *client.Packet) Packet {
 	p := Packet{Type: m.GetType()}
 	switch p.Type {
