@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// built returns the path of a binary in the folder of `make build`.
+// The function built returns the path of a binary in the folder of `make build`.
 func built(b *testing.B, name string) string {
 	b.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
@@ -33,7 +33,7 @@ func built(b *testing.B, name string) string {
 	return path
 }
 
-// background starts a program in the background and returns a function that kills it.
+// The function background starts a program in the background and returns a function that kills it.
 func background(b *testing.B, path string, args ...string) (pid int, stop func()) {
 	b.Helper()
 	cmd := exec.Command(path, args...)

@@ -152,7 +152,7 @@ func benchHAProxy(b *testing.B, path, target string) (address string) {
 	return address
 }
 
-// answering waits until connections to an address get an answer.
+// The function answering waits until connections to an address get an answer.
 func answering(b *testing.B, address string) {
 	b.Helper()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -173,7 +173,7 @@ func answering(b *testing.B, address string) {
 	}
 }
 
-// streamed returns the bytes per second that a client can send over one connection.
+// The function streamed returns the bytes per second that a client can send over one connection.
 func streamed(b *testing.B, address string) float64 {
 	b.Helper()
 	c, err := net.Dial("tcp", address)
@@ -196,7 +196,8 @@ func streamed(b *testing.B, address string) float64 {
 	return float64(n) / time.Since(began).Seconds()
 }
 
-// connected returns the connections per second that eight clients open, use once and close.
+// The function connected returns the connections per second that eight clients open, use once and
+// close.
 func connected(b *testing.B, address string) float64 {
 	b.Helper()
 	var total int

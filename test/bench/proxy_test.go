@@ -195,7 +195,8 @@ func cpuOf(b *testing.B, pids []int) (sum float64) {
 	return sum
 }
 
-// dials returns the number of connections per second that four goroutines open and close.
+// The method dials returns the number of connections per second that four goroutines open and
+// close.
 func (w way) dials(b *testing.B, addr string) float64 {
 	b.Helper()
 	var n atomic.Int64
@@ -286,9 +287,9 @@ func residentOf(b *testing.B, pids []int) (kib float64) {
 	return kib
 }
 
-// stalled measures the throughput of four connections without and with a fifth connection. The
-// client of the fifth connection does not read its data. stalled alternates between the two
-// measurements, so a change of the machine's load affects both of them.
+// The method stalled measures the throughput of four connections without and with a fifth
+// connection. The client of the fifth connection does not read its data. The method stalled
+// alternates between the two measurements, so a change of the machine's load affects both of them.
 func (w way) stalled(b *testing.B, addr string, f figures) {
 	b.Helper()
 	others := func(name string) {
@@ -316,7 +317,7 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// figures contains the results of all rounds, by measurement.
+// The type figures contains the results of all rounds, by measurement.
 type figures map[string][]float64
 
 func (f figures) add(name string, v float64) { f[name] = append(f[name], v) }
