@@ -58,8 +58,8 @@ func TestAccessibility(t *testing.T) {
 	p.accessible("dialog")
 }
 
-// accessible checks the present view in light and dark, with a width of 320 pixels, and with text of twice
-// the size. Then it restores the first look.
+// The method accessible checks the present view in light and dark, with a width of 320 pixels, and
+// with text of twice the size. Then it restores the first look.
 func (p *page) accessible(view string) {
 	p.t.Helper()
 	look := func(scheme string, width, factor int64) {
@@ -93,7 +93,7 @@ func (p *page) axe(view string) {
 	}
 }
 
-// typed sends keys to the element with the focus.
+// The method typed sends keys to the element with the focus.
 func (p *page) typed(keys string) {
 	p.t.Helper()
 	p.do(chromedp.KeyEvent(keys))
@@ -102,7 +102,7 @@ func (p *page) typed(keys string) {
 // focus is an expression for the label of the element with the focus.
 const focus = "(document.activeElement.getAttribute('aria-label') || document.activeElement.labels?.[0]?.innerText || document.activeElement.innerText || document.activeElement.tagName).trim()"
 
-// visible checks that an element has the focus and a visible outline.
+// The method visible checks that an element has the focus and a visible outline.
 func (p *page) visible() {
 	p.t.Helper()
 	if at := p.eval(`(() => {

@@ -23,7 +23,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// runs is the number of measurements of a benchmark. It reports their median.
+// The constant runs is the number of measurements of a benchmark. The benchmark reports the median
+// of the measurements.
 const runs = 5
 
 // The budgets of the console.
@@ -118,7 +119,8 @@ func BenchmarkFirstLoad(b *testing.B) {
 	}
 }
 
-// With 5,000 instances the page is usable within twice the time with 3 instances, and one second.
+// The time until the page is usable has a limit. With 5,000 instances it is at most twice the time
+// with 3 instances, plus one second.
 func BenchmarkUsable(b *testing.B) {
 	once(b)
 	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -258,8 +260,8 @@ func BenchmarkChangeToScreen(b *testing.B) {
 	}
 }
 
-// busy returns the processor time of the page's main thread, relative to a duration. Other programs do not
-// affect it, unlike the time on the clock.
+// The method busy returns the processor time of the page's main thread, relative to a duration.
+// Other programs do not affect it, unlike the time on the clock.
 func (p *page) busy(d time.Duration) float64 {
 	p.t.Helper()
 	seconds := func() (v float64) {
@@ -302,8 +304,8 @@ func BenchmarkMainThread(b *testing.B) {
 	})
 }
 
-// viewers opens streams of the console and reads them until the returned function is called. It counts the
-// reads of each stream.
+// The method viewers opens streams of the console and reads them until the returned function is
+// called. It counts the reads of each stream.
 func (c *cloud) viewers(b testing.TB, n int) (reads []atomic.Int64, stop func()) {
 	b.Helper()
 	secret := c.secret()

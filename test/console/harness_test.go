@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// run starts the browser, runs the tests and stops the browser.
+// The function run starts the browser, runs the tests and stops the browser.
 func run(m *testing.M) int {
 	if s := os.Getenv("CONSOLE_SLACK"); s != "" {
 		n, err := strconv.Atoi(s)
@@ -120,7 +120,7 @@ func startCloud(t testing.TB, args ...string) *cloud {
 	return c
 }
 
-// run starts the process and waits until the cloud serves.
+// The method run starts the process and waits until the cloud serves.
 func (c *cloud) run() {
 	c.t.Helper()
 	ready := filepath.Join(c.dir, "ready")
@@ -154,7 +154,7 @@ func (c *cloud) until(what string, ok func() bool) {
 	}
 }
 
-// try runs a command of the cloud's CLI and returns its output.
+// The method try runs a command of the cloud's CLI and returns its output.
 func (c *cloud) try(args ...string) (string, error) {
 	cmd := exec.Command(c.bin, args...)
 	cmd.Env = append(os.Environ(), "CLOUDSIM_URL="+c.url, "CLOUDSIM_TOKEN_FILE="+filepath.Join(c.dir, "admin.token"))
@@ -162,7 +162,7 @@ func (c *cloud) try(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// do runs a command of the cloud's CLI, which must succeed, and returns its output.
+// The method do runs a command of the cloud's CLI, which must succeed, and returns its output.
 func (c *cloud) do(args ...string) string {
 	c.t.Helper()
 	out, err := c.try(args...)
@@ -182,7 +182,8 @@ func (c *cloud) instance(name, zone string) {
 	c.do("cloud", "instances", "create", name, "--zone", zone, "--type", "small", "--wait")
 }
 
-// instances creates the instances n-1 to n-COUNT that do not exist. The id of n-1 is the smallest.
+// The method instances creates the instances n-1 to n-COUNT that do not exist. The id of n-1 is the
+// smallest.
 func (c *cloud) instances(count int) {
 	c.t.Helper()
 	secret := c.secret()
@@ -291,9 +292,9 @@ addEventListener('error', (e) => reports.push(e.message));
 addEventListener('unhandledrejection', (e) => reports.push(String(e.reason)));
 addEventListener('securitypolicyviolation', (e) => reports.push('policy ' + e.violatedDirective + ' ' + e.blockedURI));`
 
-// The function open opens a URL in the tab of ctx. If the URL is a link that signs in, open waits
-// for the end of the sign-in, which loads the page a second time. At the end of the test, open
-// checks that the page has had no error and sent requests only to its own origin.
+// The function open opens a URL in the tab of ctx. If the URL is a link that signs in, the function
+// waits for the end of the sign-in, which loads the page a second time. At the end of the test, the
+// function checks that the page has had no error and sent requests only to its own origin.
 func open(t testing.TB, ctx context.Context, url string) *page {
 	t.Helper()
 	p := &page{t: t, ctx: ctx, url: url}
@@ -367,11 +368,11 @@ func (p *page) media(nameAndValue ...string) {
 	command(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: all})
 }
 
-// loading matches the errors of Chromium for a tab that loads another document.
+// The variable loading matches the errors of Chromium for a tab that loads another document.
 var loading = regexp.MustCompile("navigated|context was destroyed|Cannot find context")
 
-// eval returns the value of a JavaScript expression as text. If the tab is just loading another document,
-// eval waits for it.
+// eval returns the value of a JavaScript expression as text. If the tab is just loading another
+// document, the method waits for it.
 func (p *page) eval(expression string) string {
 	p.t.Helper()
 	for end := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
@@ -419,7 +420,7 @@ func has(text string) string {
 	return "(document.body?.innerText ?? '').toLowerCase().includes(" + quote(strings.ToLower(text)) + ")"
 }
 
-// shows waits until the page contains a text.
+// The method shows waits until the page contains a text.
 func (p *page) shows(text string) { p.t.Helper(); p.until(has(text)) }
 
 // button returns an expression for the first button or link with a label.

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// hostile is a text that would run a script if the page took it as HTML.
+// The constant hostile is a text that would run a script if the page took it as HTML.
 const hostile = `<img src=x onerror=window.owned=1><script>window.owned=1</script>"'`
 
 // A hostile text in each field that accepts any text is shown as text, in each view.

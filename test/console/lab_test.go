@@ -297,7 +297,7 @@ func differencesInLab(t *testing.T, l *lab, p *page) {
 	}
 	l.do("cloud", "disks", "create", "data", "--zone", "sim-1a", "--size", "1")
 	disk := l.idOf("disk", "data")
-	// denied prevents the registration of new Nodes.
+	// The function denied prevents the registration of new Nodes.
 	denied := func() {
 		l.create(`apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy

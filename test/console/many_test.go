@@ -109,7 +109,7 @@ func TestManyInstances(t *testing.T) {
 	p.until("document.querySelector('footer').innerText.includes('301 viewers')")
 }
 
-// counts returns the present values of counters.
+// The function counts returns the present values of counters.
 func counts(counters []atomic.Int64) []int64 {
 	all := make([]int64, len(counters))
 	for i := range counters {
