@@ -19,7 +19,7 @@ import (
 // podRange is the value of the CCM's flag --cluster-cidr in the conformance tests.
 const podRange = "10.244.0.0/16"
 
-// conformed is a cloud for conformance checks. The checks start the CCM.
+// The type conformed is a cloud for conformance checks. The checks start the CCM.
 type conformed struct {
 	*labRun
 	url, hcloud  string // URLs of the cloud's API and of the API of Hetzner Cloud

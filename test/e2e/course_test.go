@@ -64,7 +64,7 @@ func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, cour
 	}
 }
 
-// refuses checks that the command verify fails before the user has done the step.
+// The method refuses checks that the command verify fails before the user has done the step.
 func (l *labRun) refuses(s course.Step) {
 	l.t.Helper()
 	if len(s.Checks) == 0 {

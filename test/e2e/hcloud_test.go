@@ -19,8 +19,8 @@ import (
 
 var updateGolden = flag.Bool("update", false, "write the golden files of this package")
 
-// foreign returns the path of another provider's program in the folder FOREIGN_BIN_DIR. It skips
-// the test if the environment has no FOREIGN_BIN_DIR.
+// The function foreign returns the path of another provider's program in the folder
+// FOREIGN_BIN_DIR. It skips the test if the environment has no FOREIGN_BIN_DIR.
 func foreign(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("FOREIGN_BIN_DIR")
@@ -177,9 +177,10 @@ func (h *hetzner) audit(t *testing.T) (all []auditEntry) {
 	return all
 }
 
-// calls returns the sorted names of all calls that the cloud controller manager made. It omits
-// calls that depend on the time, which are polls of actions and reads of a single server. It also
-// omits removals of targets, because the cloud itself may be the first to remove a deleted server.
+// The method calls returns the sorted names of all calls that the cloud controller manager made. It
+// omits calls that depend on the time, which are polls of actions and reads of a single server. It
+// also omits removals of targets, because the cloud itself may be the first to remove a deleted
+// server.
 func (h *hetzner) calls(t *testing.T) string {
 	t.Helper()
 	names := map[string]bool{}

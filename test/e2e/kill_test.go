@@ -125,7 +125,7 @@ func (v *victim) stillborn() {
 	v.kill()
 }
 
-// live kills the cloud while the cloud serves four writers and a watcher.
+// The method live kills the cloud while the cloud serves four writers and a watcher.
 func (v *victim) live() {
 	v.start()
 	c := v.client()
@@ -144,8 +144,8 @@ func (v *victim) live() {
 	c.HTTP.CloseIdleConnections()
 }
 
-// calm waits until the cloud has finished all operations, and fails if an operation stays open or
-// if the watcher misses an event. Then it kills the idle cloud.
+// The method calm waits until the cloud has finished all operations, and fails if an operation
+// stays open or if the watcher misses an event. Then it kills the idle cloud.
 func (v *victim) calm() {
 	v.start()
 	c := v.client()
@@ -173,8 +173,9 @@ func (v *victim) calm() {
 	}
 }
 
-// watch reads events, beginning after the last received event. It ends when the test kills the
-// cloud. If the parameter until is not 0, watch also ends after the event with this revision.
+// The method watch reads events, beginning after the last received event. It ends when the test
+// kills the cloud. If the parameter until is not 0, the method also ends after the event with this
+// revision.
 func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	if until != 0 && v.ledger.lastRev >= until {
 		return
@@ -196,8 +197,8 @@ func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	}
 }
 
-// signed reads a request id from the context of a request, and adds this id to the request's
-// headers. With this id, the test finds the request's events in the journal.
+// The type signed reads a request id from the context of a request, and adds this id to the
+// request's headers. With this id, the test finds the request's events in the journal.
 type signed struct{ next *http.Transport }
 
 type signKey struct{}

@@ -30,8 +30,8 @@ type writer struct {
 	way       cloudsim.RouteID
 }
 
-// work makes calls until the test kills the cloud. If a call fails because of a fault, work makes
-// the next call. The failed call may still have created its resource.
+// work makes calls until the test kills the cloud. If a call fails because of a fault, the method
+// makes the next call. The failed call may still have created its resource.
 func (w *writer) work(ctx context.Context, c *client.Client) {
 	for ctx.Err() == nil {
 		var err error
@@ -59,7 +59,7 @@ func (w *writer) work(ctx context.Context, c *client.Client) {
 	}
 }
 
-// lives reports whether the cloud still answers.
+// The function lives reports whether the cloud still answers.
 func lives(ctx context.Context, c *client.Client) bool {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/healthz", nil)
 	if err != nil {
@@ -73,8 +73,8 @@ func lives(ctx context.Context, c *client.Client) bool {
 	return true
 }
 
-// forget reports whether err is NotFound. If err is NotFound and the writer has sent no delete
-// request for the resource, forget fails the test.
+// The method forget reports whether err is NotFound. If err is NotFound and the writer has sent no
+// delete request for the resource, the method fails the test.
 func (w *writer) forget(err error, id string) bool {
 	if !errors.Is(err, cloudsim.NotFound) {
 		return false

@@ -73,7 +73,7 @@ func newLab(t *testing.T) *labRun {
 	return l
 }
 
-// down stops the lab at the end of a test.
+// The method down stops the lab at the end of a test.
 func (l *labRun) down() {
 	_ = l.command(context.Background(), l.allinone, "down").Run()
 }
@@ -86,7 +86,7 @@ func (l *labRun) command(ctx context.Context, name string, args ...string) *exec
 	return cmd
 }
 
-// dump copies the logs of the lab after a failed test, and prints the end of each log.
+// The method dump copies the logs of the lab after a failed test, and prints the end of each log.
 func (l *labRun) dump() {
 	kept := filepath.Join(filepath.Dir(l.allinone), "failed", l.t.Name())
 	if err := errors.Join(os.RemoveAll(kept), os.CopyFS(kept, os.DirFS(filepath.Join(l.dir, "logs")))); err != nil {
@@ -103,7 +103,7 @@ func (l *labRun) env() []string {
 	return append(os.Environ(), "CLOUDSIM_DATA_DIR="+l.dir, "KUBECONFIG="+filepath.Join(l.dir, "kubeconfig"))
 }
 
-// try runs a program and returns its output.
+// The method try runs a program and returns its output.
 func (l *labRun) try(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(l.t.Context(), scaled(2*time.Minute))
 	defer cancel()
@@ -192,7 +192,7 @@ func (l *labRun) component(name string) labComponent {
 	return labComponent{}
 }
 
-// pids returns the process ids of the lab, by component.
+// The method pids returns the process ids of the lab, by component.
 func (l *labRun) pids() map[string]int {
 	l.t.Helper()
 	m := map[string]int{}

@@ -65,8 +65,8 @@ func (l *ledger) hear(e cloudsim.Event) error {
 	return nil
 }
 
-// audit reads the data file of a killed cloud. It returns an error for each contradiction between
-// the file and the recorded answers and events.
+// The method audit reads the data file of a killed cloud. It returns an error for each
+// contradiction between the file and the recorded answers and events.
 func (l *ledger) audit(dir string) (err error) {
 	st, err := store.Open(filepath.Join(dir, "cloud.db"))
 	if err != nil {

@@ -30,8 +30,8 @@ func (w *wholeness) hold(what, id string) {
 	w.holder[what] = id
 }
 
-// work records an error if an object has no operation. It also records an error if only the
-// operation is finished, or if only the object is in one of the settled states.
+// The method work records an error if an object has no operation. It also records an error if only
+// the operation is finished, or if only the object is in one of the settled states.
 func (w *wholeness) work(m cloudsim.Meta, id, state string, settled ...string) {
 	op, err := w.e.GetOperation(w.ctx, m.Operation)
 	if err != nil || op.Target != id || op.Over() != slices.Contains(settled, state) {

@@ -34,8 +34,8 @@ func TestRealTunnelOfMany(t *testing.T) {
 	}
 }
 
-// tunnelled describes a lab for the test, and the targets behind the network proxy: a pod, a
-// webhook and an aggregated API.
+// The type tunnelled describes a lab for the test, and the targets behind the network proxy: a pod,
+// a webhook and an aggregated API.
 type tunnelled struct {
 	up      []string // additional flags of 'allinone up'
 	pod     []string // kubectl arguments that create the pod web
@@ -156,7 +156,7 @@ func (l *labRun) throughMany(what tunnelled) {
 	l.carries("with a new agent", what)
 }
 
-// carries checks that kube-apiserver reaches all targets through the network proxy.
+// The method carries checks that kube-apiserver reaches all targets through the network proxy.
 func (l *labRun) carries(when string, what tunnelled) {
 	l.t.Helper()
 	l.t.Log(when)

@@ -95,8 +95,8 @@ func (w *internet) enter() []string {
 	return []string{"nsenter", "-t", strconv.Itoa(w.host), "-n", "-m", "--"}
 }
 
-// The method run runs a program on the host or in the world. If the parameter where is "", run uses
-// the test's own namespaces.
+// The method run runs a program on the host or in the world. If the parameter where is "", the
+// method run uses the test's own namespaces.
 func (w *internet) run(where string, args ...string) {
 	w.t.Helper()
 	switch where {

@@ -85,7 +85,7 @@ func (l *labRun) push(id string, names ...string) (registry string) {
 	return registry
 }
 
-// pulls waits until a pod runs, and checks that the kubelet pulled the pod's image.
+// The method pulls waits until a pod runs, and checks that the kubelet pulled the pod's image.
 func (l *labRun) pulls(pod string) {
 	l.t.Helper()
 	l.kubectl("wait", "pod", pod, "--for=condition=Ready", "--timeout=90s")

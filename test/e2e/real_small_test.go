@@ -30,7 +30,7 @@ func TestRealSmall(t *testing.T) {
 	})
 }
 
-// limited is a pod with a memory and a CPU limit.
+// The constant limited is a pod with a memory and a CPU limit.
 const limited = `
 apiVersion: v1
 kind: Pod

@@ -101,7 +101,7 @@ func (l *labRun) hash() string {
 	return ""
 }
 
-// processes returns the pid and the name of each process in the lab's cgroups.
+// The method processes returns the pid and the name of each process in the lab's cgroups.
 func (l *labRun) processes() []string {
 	var all []string
 	group := "/cloudsim-" + l.hash()
@@ -205,9 +205,9 @@ func (l *labRun) testRealPods(t *testing.T) {
 	}
 }
 
-// connects waits until a pod can connect to an address. A pod may be Ready before its program
-// listens, and before every kube-proxy has rules for the pod. A node may be Ready before the route
-// controller has created the route to the node's pods.
+// The method connects waits until a pod can connect to an address. A pod may be Ready before its
+// program listens, and before every kube-proxy has rules for the pod. A node may be Ready before
+// the route controller has created the route to the node's pods.
 func (l *labRun) connects(what, pod, to string) {
 	l.t.Helper()
 	l.until(what, func() string {

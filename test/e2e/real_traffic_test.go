@@ -190,8 +190,8 @@ type watch struct {
 	why         error     // error of the last failure
 }
 
-// watchful sends requests to a load balancer until the test calls the function stop. The
-// function stop returns the results.
+// The function watchful sends requests to a load balancer until the test calls the function stop.
+// The function stop returns the results.
 func watchful(url string) (stop func() watch) {
 	var w watch
 	var asking sync.WaitGroup
@@ -237,8 +237,8 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	}
 }
 
-// testRealZoneOutage proves that a load balancer stops sending traffic to a dark zone, which has no
-// network. After the outage, the machines of this zone are reachable again.
+// testRealZoneOutage proves that a load balancer stops sending traffic to a dark zone. A dark zone
+// has no network. After the outage, the machines of this zone are reachable again.
 func (l *labRun) testRealZoneOutage(t *testing.T) {
 	kubelet := l.kubeletOf("node-3")
 	reached := func() error {

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// forwards waits until a pod answers with its name through kubectl port-forward. It repeats the
-// request, because a restarted container runs before its program listens.
+// The method forwards waits until a pod answers with its name through kubectl port-forward. It
+// repeats the request, because a restarted container runs before its program listens.
 func (l *labRun) forwards(pod string) {
 	l.t.Helper()
 	l.until("port-forward to "+pod, func() string {

@@ -159,7 +159,7 @@ spec:
   volumes: [{name: data, persistentVolumeClaim: {claimName: raw}}]
 `
 
-// handle returns the volume handle of a claim's volume, which is the id of the disk.
+// handle returns the volume handle of a claim's volume. The handle is the id of the disk.
 func (l *labRun) handle(claim string) string {
 	l.t.Helper()
 	return l.kubectl("get", "pv", l.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"), "-o", "jsonpath={.spec.csi.volumeHandle}")
@@ -410,7 +410,7 @@ func (l *labRun) testVolumesDelete(*testing.T) {
 	l.until("all loop devices are detached", func() string { return strings.Join(l.loops(), "\n") })
 }
 
-// loops returns the files of the lab's cloud for which the host has loop devices.
+// The method loops returns the files of the lab's cloud for which the host has loop devices.
 func (l *labRun) loops() (files []string) {
 	there, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, f := range there {
