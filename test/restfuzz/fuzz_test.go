@@ -60,8 +60,8 @@ func TestREST(t *testing.T) {
 	r.report(before)
 }
 
-// random sends random requests from all workers. It sends deletes and resets less often than
-// other requests, so that the number of objects grows.
+// The method random sends random requests from all workers. It sends deletes and resets less often
+// than other requests, so that the number of objects grows.
 func (r *run) random(seed, requests uint64) {
 	var sent atomic.Uint64
 	var all sync.WaitGroup
@@ -190,7 +190,7 @@ func (r *run) hold(g *generator) {
 	r.send(g, r.operation("operations.list"), false)
 }
 
-// notices announces both types of notices for one instance, and withdraws each notice.
+// The method notices announces both types of notices for one instance, and withdraws each notice.
 func (r *run) notices(g *generator) {
 	path := "/v1/instances/" + g.id("instances") + "/notices"
 	for _, kind := range []string{"maintenance", "preemption"} {

@@ -14,7 +14,7 @@ import (
 type world struct {
 	mu  sync.Mutex
 	ids map[string][]string
-	// ranges maps the ids of networks to their IPv4 ranges.
+	// The field ranges maps the ids of networks to their IPv4 ranges.
 	ranges map[string]string
 	// state is an exported state, for imports.
 	state []byte
@@ -66,7 +66,8 @@ func (g *generator) id(collection string) string {
 
 func (g *generator) name() string { return fmt.Sprintf("%c%d", 'a'+g.IntN(26), g.IntN(100_000)) }
 
-// references maps each property that refers to an object to the collection of this object.
+// The variable references maps each property that refers to an object to the collection of this
+// object.
 var references = map[string]string{
 	"zone": "zones", "region": "regions", "network": "networks", "subnet": "subnets", "instance": "instances", "nextHop": "instances",
 	"sourceDisk": "disks", "sourceSnapshot": "snapshots", "disk": "disks", "disks": "disks", "addresses": "addresses",
@@ -74,9 +75,9 @@ var references = map[string]string{
 	"replicaZones": "zones", "repositories": "repositories",
 }
 
-// special returns values for properties with rules that the schema does not contain. It first looks
-// for a rule for the text "Schema.property". Then it looks for a rule for the name of the property
-// alone.
+// The method special returns values for properties with rules that the schema does not contain. It
+// first looks for a rule for the text "Schema.property". Then it looks for a rule for the name of
+// the property alone.
 func (g *generator) special(in, property string) (any, bool) {
 	private := func(bits int) string {
 		return fmt.Sprintf("10.%d.%d.0/%d", g.IntN(256), g.IntN(256)&^(1<<max(0, 24-bits)-1), bits)
@@ -250,15 +251,15 @@ func (g *generator) object(s *schema, in string) map[string]any {
 	return o
 }
 
-// always holds the optional properties that the generator never leaves out, because a useful
-// object needs these properties.
+// The variable always holds the optional properties that the generator never leaves out, because a
+// useful object needs these properties.
 var always = map[string]bool{
 	"FaultMatch.caller": true, "CreateDisk.sizeGiB": true, "CreateDisk.zone": true, "CreateSubnet.zone": true,
 	"ModifyDisk.type": true, "RateLimits.read": true, "RateLimits.write": true, "CreateToken.role": true,
 }
 
-// alternatives removes properties that exclude other properties of the same object. For some
-// schemas, it sometimes keeps such properties.
+// The function alternatives removes properties that exclude other properties of the same object.
+// For some schemas, it sometimes keeps such properties.
 func alternatives(g *generator, in string, o map[string]any) {
 	drop := func(names ...string) {
 		for _, name := range names {
