@@ -14,8 +14,8 @@ import (
 // before the program listens on the port, even if the program restarts.
 const first, last = 10000, 29999
 
-// tries is the number of attempts to find free ports. If so many attempts fail,
-// the range probably has no free ports.
+// The constant tries is the number of attempts to find free ports. If so many
+// attempts fail, the range probably has no free ports.
 const tries = 1000
 
 // Choose returns n different ports of 127.0.0.1 without a listener.
