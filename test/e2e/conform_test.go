@@ -185,4 +185,4 @@ func TestConformanceOfHetzner(t *testing.T) {
 }
 
 // failuresOfHetzner are the checks that Hetzner's CCM fails. docs/conformance.md explains each of them.
-var failuresOfHetzner = []string{"node.create-race", "node.outage", "lb.lostreply", "lb.unsupported", "ops.restart"}
+var failuresOfHetzner = []string{"node.create-race", "node.outage", "lb.unsupported", "ops.restart"}
