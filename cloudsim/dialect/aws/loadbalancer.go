@@ -3,7 +3,6 @@ package aws
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -82,42 +81,44 @@ func findLoadBalancer(q *query, name string) (cloudsim.LoadBalancer, error) {
 	if n := slices.IndexFunc(l.Items, classic(q.region())); n >= 0 {
 		return l.Items[n], nil
 	}
-	return cloudsim.LoadBalancer{}, coded(http.StatusBadRequest, "LoadBalancerNotFound", "the load balancer "+clip(name)+" does not exist")
+	return cloudsim.LoadBalancer{}, noLoadBalancer(name)
 }
 
-// The function change changes the load balancer with a name. If another caller changes the load
-// balancer at the same time, the function reads the load balancer again and calls fn again.
-func change(q *query, name string, fn func(*cloudsim.LoadBalancer) error) (l cloudsim.LoadBalancer, err error) {
-	for range attempts {
-		if l, err = findLoadBalancer(q, name); err != nil {
-			return l, err
+func noLoadBalancer(name string) error {
+	return coded(http.StatusBadRequest, "LoadBalancerNotFound", "the load balancer "+clip(name)+" does not exist")
+}
+
+// The function change changes the load balancer with a name.
+func change(q *query, name string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
+	l, err := findLoadBalancer(q, name)
+	if err != nil {
+		return l, err
+	}
+	l, err = update(q, l, nil, func(l *cloudsim.LoadBalancer) error {
+		if l.State == cloudsim.LoadBalancerDeleting {
+			return noLoadBalancer(name)
 		}
-		if l, err = update(q, l, nil, fn); !errors.Is(err, cloudsim.Stale) {
-			return l, err
-		}
+		return fn(l)
+	})
+	if errors.Is(err, cloudsim.NotFound) {
+		err = noLoadBalancer(name) // another caller has deleted the load balancer
 	}
 	return l, err
 }
 
-// update changes a load balancer with the function fn, and applies its security groups. The
-// parameter g is a group whose rules are not stored yet, or nil. If no value changes, the function
-// update does not call the cloud.
+// update changes a load balancer with the function fn, and applies its security groups, except
+// during its deletion. The parameter g is a group whose rules are not stored yet, or nil.
 func update(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
-	changed := l
-	changed.Labels = maps.Clone(l.Labels)
-	changed.Listeners, changed.Targets = slices.Clone(l.Listeners), slices.Clone(l.Targets)
-	if err := fn(&changed); err != nil {
-		return l, err
-	}
-	rules, err := rulesOf(q, idsIn(changed, labelGroups), g)
-	if err != nil {
-		return l, err
-	}
-	permit(&changed.LoadBalancerSpec, rules)
-	if changed.Same(l.LoadBalancerSpec) && maps.Equal(changed.Labels, l.Labels) {
-		return l, nil
-	}
-	return q.Cloud.UpdateLoadBalancer(q.Context(), l.ID, cloudsim.UpdateLoadBalancer{Labels: changed.Labels, LoadBalancerSpec: changed.LoadBalancerSpec}, l.Revision)
+	return dialect.ChangeLoadBalancer(q.Request, l, func(l *cloudsim.LoadBalancer) error {
+		if err := fn(l); err != nil || l.State == cloudsim.LoadBalancerDeleting {
+			return err
+		}
+		rules, err := rulesOf(q, idsIn(*l, labelGroups), g)
+		if err == nil {
+			permit(&l.LoadBalancerSpec, rules)
+		}
+		return err
+	})
 }
 
 // loadBalancerNameRE is the format of the names of classic load balancers in AWS.
@@ -396,29 +397,11 @@ func applyGroup(q *query, g group) error {
 		return err
 	}
 	for _, l := range users {
-		if err := applyTo(q, l, g); err != nil && !errors.Is(err, cloudsim.NotFound) {
+		if _, err := update(q, l, &g, func(*cloudsim.LoadBalancer) error { return nil }); err != nil && !errors.Is(err, cloudsim.NotFound) {
 			return err
 		}
 	}
 	return nil
-}
-
-// applyTo applies the rules of a group to a load balancer, except during its deletion.
-func applyTo(q *query, l cloudsim.LoadBalancer, g group) (err error) {
-	for range attempts {
-		if l.State == cloudsim.LoadBalancerDeleting {
-			return nil
-		}
-		if _, err = update(q, l, &g, func(*cloudsim.LoadBalancer) error { return nil }); !errors.Is(err, cloudsim.Stale) {
-			return err
-		}
-		latest, err := q.Cloud.GetLoadBalancer(q.Context(), l.ID)
-		if err != nil {
-			return err
-		}
-		l = latest
-	}
-	return err
 }
 
 // loadBalancersWith returns the load balancers with a security group, also during their deletion.

@@ -499,7 +499,7 @@ func changeRules(q *query, change func(*group, []rule) error) (any, error) {
 			return nil, err
 		}
 	}
-	for range attempts {
+	for range dialect.Attempts {
 		found, err := byIDs(q, groups, []string{id}, nil)
 		if err != nil {
 			return nil, err

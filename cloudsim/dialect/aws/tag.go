@@ -64,8 +64,10 @@ type returnAnswer struct {
 	Return bool `xml:"return"`
 }
 
+func addTags(labels map[string]string, all []tagParameter) { maps.Copy(labels, labelsOf(all)) }
+
 func createTags(q *query) (any, error) {
-	return changeTags(q, func(labels map[string]string, all []tagParameter) { maps.Copy(labels, labelsOf(all)) })
+	return changeTags(q, addTags)
 }
 
 // deleteTags removes tags. If the request contains a value for a tag, deleteTags removes the tag
@@ -103,14 +105,10 @@ func changeTags(q *query, change func(labels map[string]string, all []tagParamet
 	return &returnAnswer{Return: true}, nil
 }
 
-// attempts is the number of attempts to change a resource that other callers change at the
-// same time.
-const attempts = 10
-
 // tagResource changes the tags of one resource. If dry is true, it only reads the resource.
 func tagResource(q *query, id string, dry bool, change func(labels map[string]string)) (err error) {
 	prefix, _, _ := strings.Cut(id, "-")
-	for range attempts {
+	for range dialect.Attempts {
 		switch prefix {
 		case prefixInstance:
 			err = tagOne(q, instances, id, dry, change, func(i cloudsim.Instance, labels map[string]string) error {
@@ -201,7 +199,7 @@ func describeLoadBalancerTags(q *query) (any, error) {
 }
 
 func addLoadBalancerTags(q *query) (any, error) {
-	return changeLoadBalancerTags(q, func(labels map[string]string, all []tagParameter) { maps.Copy(labels, labelsOf(all)) })
+	return changeLoadBalancerTags(q, addTags)
 }
 
 func removeLoadBalancerTags(q *query) (any, error) {

@@ -3,7 +3,6 @@ package hcloud
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 
@@ -249,7 +248,7 @@ func (a *api) updateLoadBalancer(r *dialect.Request) (int, any, error) {
 	if err := r.Decode(&u); err != nil {
 		return 0, nil, err
 	}
-	return showLoadBalancer(change(r, l, func(l *cloudsim.LoadBalancer) (err error) {
+	return showLoadBalancer(dialect.ChangeLoadBalancer(r, l, func(l *cloudsim.LoadBalancer) (err error) {
 		l.Labels, err = u.labels(l.Meta)
 		return err
 	}))
@@ -270,31 +269,6 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	return http.StatusNoContent, nil, nil
-}
-
-// The function change changes a load balancer with the function fn. If fn changes no value, the
-// function change does not call the cloud. If another caller changes the load balancer at the same
-// time, the function change reads the load balancer again and calls fn again.
-func change(r *dialect.Request, l cloudsim.LoadBalancer, fn func(*cloudsim.LoadBalancer) error) (out cloudsim.LoadBalancer, err error) {
-	for range attempts {
-		changed := l
-		changed.Labels = cloneLabels(l.Labels)
-		changed.Listeners, changed.Targets = slices.Clone(l.Listeners), slices.Clone(l.Targets)
-		if err := fn(&changed); err != nil {
-			return l, err
-		}
-		if changed.Same(l.LoadBalancerSpec) && maps.Equal(changed.Labels, l.Labels) {
-			return l, nil // Hetzner's cloud controller manager often sends the present values
-		}
-		out, err = r.Cloud.UpdateLoadBalancer(r.Context(), l.ID, cloudsim.UpdateLoadBalancer{Labels: changed.Labels, LoadBalancerSpec: changed.LoadBalancerSpec}, l.Revision)
-		if !errors.Is(err, cloudsim.Stale) {
-			return out, err
-		}
-		if l, err = r.Cloud.GetLoadBalancer(r.Context(), l.ID); err != nil {
-			return l, err
-		}
-	}
-	return out, err
 }
 
 func cloneLabels(labels map[string]string) map[string]string {
@@ -322,7 +296,7 @@ func loadBalancerCall[T any](command string, fn func(*dialect.Request, *cloudsim
 		if err := r.Decode(&in); err != nil {
 			return 0, nil, err
 		}
-		l, err = change(r, l, func(l *cloudsim.LoadBalancer) error {
+		l, err = dialect.ChangeLoadBalancer(r, l, func(l *cloudsim.LoadBalancer) error {
 			if loadBalancerBusy(*l) {
 				return locked("load balancer", string(l.State))
 			}

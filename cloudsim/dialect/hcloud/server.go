@@ -274,10 +274,6 @@ func findLocation(in []cloudsim.Zone, place string) (zone, region string, err er
 	return "", "", errUnknown("location", place)
 }
 
-// attempts is the number of attempts to change a resource that other callers change at
-// the same time.
-const attempts = 10
-
 func (a *api) updateServer(r *dialect.Request) (int, any, error) {
 	i, err := getInstance(r)
 	if err != nil {

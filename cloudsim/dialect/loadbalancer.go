@@ -1,0 +1,42 @@
+package dialect
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Attempts is the number of attempts to change a resource that other callers change at the same
+// time.
+const Attempts = 10
+
+// ChangeLoadBalancer changes a load balancer with the function fn. If fn changes no value,
+// ChangeLoadBalancer does not call the cloud. If another caller changes the load balancer at the
+// same time, ChangeLoadBalancer reads the load balancer again and calls fn again. After the last of
+// Attempts attempts, it returns Stale.
+func ChangeLoadBalancer(r *Request, l cloudsim.LoadBalancer, fn func(*cloudsim.LoadBalancer) error) (out cloudsim.LoadBalancer, err error) {
+	for range Attempts {
+		changed := l
+		changed.Labels = make(map[string]string, len(l.Labels)+1)
+		maps.Copy(changed.Labels, l.Labels)
+		changed.Listeners, changed.Targets = slices.Clone(l.Listeners), slices.Clone(l.Targets)
+		if err := fn(&changed); err != nil {
+			return l, err
+		}
+		if changed.Same(l.LoadBalancerSpec) && maps.Equal(changed.Labels, l.Labels) {
+			return l, nil // cloud controller managers often send the present values
+		}
+		out, err = r.Cloud.UpdateLoadBalancer(r.Context(), l.ID, cloudsim.UpdateLoadBalancer{Labels: changed.Labels, LoadBalancerSpec: changed.LoadBalancerSpec}, l.Revision)
+		if !errors.Is(err, cloudsim.Stale) {
+			return out, err
+		}
+		latest, getErr := r.Cloud.GetLoadBalancer(r.Context(), l.ID)
+		if getErr != nil {
+			return l, getErr
+		}
+		l = latest
+	}
+	return out, err
+}
