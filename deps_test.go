@@ -83,13 +83,13 @@ var mayImport = map[string][]string{
 	"internal/queue":      {},
 
 	// Package conform depends on no cloud and on no CCM, so that every provider can import it.
-	"conform":                {"internal/freeport"},
+	"conform":                {"internal/backoff", "internal/freeport"},
 	"conform/fake":           {"conform"},
 	"conform/httpdriver":     {"conform"},
 	"conform/cloudsimdriver": {"cloudsim", "cloudsim/client", "conform"},
 	"conform/hclouddriver":   {"conform"},
 	"conform/proxy":          {"conform"},
-	"conform/csi":            {"conform", "conform/proxy"},
+	"conform/csi":            {"conform", "conform/proxy", "internal/backoff"},
 
 	"console":      {"cloudsim", "cloudsim/client", "cloudsim/informer", "internal/backoff", "internal/providerid", "internal/run"},
 	"console/kube": {"console", "internal/backoff"},

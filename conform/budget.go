@@ -10,6 +10,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // callsDuring calls the function during, and returns the calls that the CCM makes meanwhile.
@@ -39,12 +41,8 @@ func (e *env) wait(ctx context.Context) error { return sleep(ctx, e.observe) }
 
 // The function sleep waits for a time. It returns an error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	backoff.Sleep(ctx, d)
+	return context.Cause(ctx)
 }
 
 // total returns the number of all calls.

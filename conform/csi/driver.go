@@ -11,12 +11,13 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
+	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/conform"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 const (
@@ -43,7 +44,7 @@ func newDriver(process *conform.Command, endpoint string, timeout time.Duration)
 	d.conn, err = grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"), // as csi-sanity: some servers refuse the path of a socket
 		grpc.WithContextDialer(d.dial),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: reconnect, Multiplier: 2, MaxDelay: 10 * reconnect}, MinConnectTimeout: timeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.Config{BaseDelay: reconnect, Multiplier: 2, MaxDelay: 10 * reconnect}, MinConnectTimeout: timeout}),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	return d, err
 }
@@ -135,10 +136,6 @@ func (d *driver) list(ctx context.Context) (all []string, err error) {
 
 // The function sleep waits for a time. It returns an error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	backoff.Sleep(ctx, d)
+	return context.Cause(ctx)
 }
