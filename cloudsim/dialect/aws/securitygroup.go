@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,7 +22,6 @@ import (
 const (
 	groupRecords = "aws-security-group" // kind of the records
 	groupPrefix  = "rec"                // of the ids of records
-	maxRules     = 60                   // of a group, as in EC2
 	// defaultGroup is the name of the group that each VPC has. EC2 reserves this name.
 	defaultGroup = "default"
 	// defaultGroups is added to the number of a VPC. The result is the number in the id of the
@@ -44,22 +42,6 @@ type groupDocument struct {
 	Description string             `json:"description"`
 	Network     cloudsim.NetworkID `json:"network"`
 	Rules       []rule             `json:"rules"`
-}
-
-// rule permits connections from one source. Exactly one of CIDR and Group is not empty.
-type rule struct {
-	Protocol    string `json:"protocol"` // tcp, udp, icmp, icmpv6, or -1 for all
-	From        int    `json:"from"`     // first port, or type of ICMP
-	To          int    `json:"to"`       // last port, or code of ICMP
-	CIDR        string `json:"cidr,omitempty"`
-	Group       string `json:"group,omitempty"` // AWS's id
-	Description string `json:"description,omitempty"`
-}
-
-// The method same reports whether two rules permit the same connections.
-func (r rule) same(other rule) bool {
-	r.Description = other.Description
-	return r == other
 }
 
 func (g group) id() string { return fmt.Sprintf("%s-%017x", prefixGroup, g.number) }
@@ -193,63 +175,10 @@ type securityGroup struct {
 	Tags        items[tag]        `xml:"tagSet"`
 }
 
-// permission contains the rules with the same protocol and ports.
-type permission struct {
-	Protocol string           `xml:"ipProtocol"`
-	From     *int             `xml:"fromPort,omitempty"`
-	To       *int             `xml:"toPort,omitempty"`
-	Groups   items[groupPair] `xml:"groups"`
-	IPv4     items[ipv4Range] `xml:"ipRanges"`
-	IPv6     items[ipv6Range] `xml:"ipv6Ranges"`
-}
-
-type groupPair struct {
-	User        string `xml:"userId"`
-	Group       string `xml:"groupId"`
-	Description string `xml:"description,omitempty"`
-}
-
-type ipv4Range struct {
-	CIDR        string `xml:"cidrIp"`
-	Description string `xml:"description,omitempty"`
-}
-
-type ipv6Range struct {
-	CIDR        string `xml:"cidrIpv6"`
-	Description string `xml:"description,omitempty"`
-}
-
 // groupIdentifier is a security group of an instance.
 type groupIdentifier struct {
 	ID   string `xml:"groupId"`
 	Name string `xml:"groupName"`
-}
-
-// permissionsOf groups rules as EC2 does.
-func permissionsOf(p cloudsim.ProjectID, rules []rule) (out items[permission]) {
-	for _, r := range rules {
-		at := slices.IndexFunc(out.Items, func(have permission) bool {
-			return have.Protocol == r.Protocol && (have.From == nil || *have.From == r.From && *have.To == r.To)
-		})
-		if at < 0 {
-			at = len(out.Items)
-			one := permission{Protocol: r.Protocol}
-			if r.Protocol != "-1" {
-				one.From, one.To = new(r.From), new(r.To)
-			}
-			out.Items = append(out.Items, one)
-		}
-		to := &out.Items[at]
-		switch {
-		case r.Group != "":
-			to.Groups.Items = append(to.Groups.Items, groupPair{account(p), r.Group, r.Description})
-		case strings.Contains(r.CIDR, ":"):
-			to.IPv6.Items = append(to.IPv6.Items, ipv6Range{r.CIDR, r.Description})
-		default:
-			to.IPv4.Items = append(to.IPv4.Items, ipv4Range{r.CIDR, r.Description})
-		}
-	}
-	return out
 }
 
 type describeGroupsAnswer struct {
@@ -393,135 +322,4 @@ func deleteGroup(q *query) (any, error) {
 		return nil, coded(http.StatusBadRequest, "DependencyViolation", "the load balancer "+dialect.OtherName(users[0].Meta)+" uses the security group "+id+": delete the load balancer first")
 	}
 	return &returnAnswer{Return: true}, q.Cloud.DeleteRecord(q.Context(), g.ID, g.Revision)
-}
-
-// The variable protocols maps the values of the parameter IpProtocol to the names of protocols in
-// rules.
-var protocols = map[string]string{
-	"-1": "-1", "tcp": "tcp", "6": "tcp", "udp": "udp", "17": "udp", "icmp": "icmp", "1": "icmp", "icmpv6": "icmpv6", "58": "icmpv6",
-}
-
-// The method rules returns the rules in the list IpPermissions.
-func (q *query) rules() (all []rule) {
-	const list = "IpPermissions"
-	q.each(list, func(prefix string) {
-		r := rule{Protocol: protocols[strings.ToLower(q.left[prefix+"IpProtocol"])]}
-		if v := q.text(prefix + "IpProtocol"); r.Protocol == "" {
-			q.fail(invalid(prefix+"IpProtocol", v, "tcp, udp, icmp, icmpv6 or -1"))
-		}
-		switch r.Protocol {
-		case "-1": // EC2 ignores the ports
-			_, _ = q.text(prefix+"FromPort"), q.text(prefix+"ToPort")
-		case "tcp", "udp":
-			r.From = q.requiredInteger(prefix+"FromPort", 0, 65535)
-			r.To = q.requiredInteger(prefix+"ToPort", r.From, 65535)
-		default:
-			r.From, r.To = q.integer(prefix+"FromPort", -1, 255, -1), q.integer(prefix+"ToPort", -1, 255, -1)
-		}
-		before := len(all)
-		add := func(source rule) {
-			r.CIDR, r.Group, r.Description = source.CIDR, source.Group, source.Description
-			all = append(all, r)
-		}
-		for _, family := range []struct{ list, field string }{{"IpRanges", "CidrIp"}, {"Ipv6Ranges", "CidrIpv6"}} {
-			q.each(prefix+family.list, func(at string) {
-				add(rule{CIDR: q.cidr(at+family.field, family.field == "CidrIpv6"), Description: q.text(at + "Description")})
-			})
-		}
-		q.each(prefix+"Groups", func(at string) {
-			_ = q.text(at + "UserId") // the dialect knows only groups of the caller's project
-			add(rule{Group: q.required(at + "GroupId"), Description: q.text(at + "Description")})
-		})
-		if len(all) == before {
-			q.fail(coded(http.StatusBadRequest, "MissingParameter", "the permission "+strings.TrimSuffix(prefix, ".")+" must have a source in IpRanges, Ipv6Ranges or Groups"))
-		}
-	})
-	if len(all) == 0 {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter "+list+" is required"))
-	}
-	return all
-}
-
-// cidr returns a required range of addresses in its canonical form.
-func (q *query) cidr(name string, ipv6 bool) string {
-	v := q.text(name)
-	p, err := netip.ParsePrefix(v)
-	if err != nil || p.Addr().Is6() != ipv6 || p.Addr().Is4In6() {
-		family := "IPv4"
-		if ipv6 {
-			family = "IPv6"
-		}
-		q.fail(invalid(name, v, "a range of "+family+" addresses in CIDR notation"))
-		return ""
-	}
-	return p.Masked().String()
-}
-
-func authorizeIngress(q *query) (any, error) {
-	return changeRules(q, func(g *group, given []rule) error {
-		for _, r := range given {
-			if slices.ContainsFunc(g.Rules, r.same) {
-				return coded(http.StatusBadRequest, "InvalidPermission.Duplicate", fmt.Sprintf("the security group %s has this rule already: protocol %s, ports %d to %d, source %s", g.id(), r.Protocol, r.From, r.To, r.CIDR+r.Group))
-			}
-			g.Rules = append(g.Rules, r)
-		}
-		if len(g.Rules) > maxRules {
-			return coded(http.StatusBadRequest, "RulesPerSecurityGroupLimitExceeded", fmt.Sprintf("a security group has at most %d rules", maxRules))
-		}
-		return nil
-	})
-}
-
-func revokeIngress(q *query) (any, error) {
-	return changeRules(q, func(g *group, given []rule) error {
-		for _, r := range given {
-			at := slices.IndexFunc(g.Rules, r.same)
-			if at < 0 {
-				return coded(http.StatusBadRequest, "InvalidPermission.NotFound", fmt.Sprintf("the security group %s has no such rule: protocol %s, ports %d to %d, source %s", g.id(), r.Protocol, r.From, r.To, r.CIDR+r.Group))
-			}
-			g.Rules = slices.Delete(g.Rules, at, at+1)
-		}
-		return nil
-	})
-}
-
-// changeRules changes the rules of the group GroupId with the rules of the request.
-func changeRules(q *query, change func(*group, []rule) error) (any, error) {
-	id, given := q.required("GroupId"), q.rules()
-	if err := q.end(); err != nil {
-		return nil, err
-	}
-	for _, r := range given {
-		if r.Group == "" {
-			continue
-		}
-		if _, err := byIDs(q, groups, []string{r.Group}, nil); err != nil {
-			return nil, err
-		}
-	}
-	for range dialect.Attempts {
-		found, err := byIDs(q, groups, []string{id}, nil)
-		if err != nil {
-			return nil, err
-		}
-		g := found[0]
-		if err := change(&g, given); err != nil {
-			return nil, err
-		}
-		// The load balancers change before the record. So if a call fails, the rules in the record
-		// are old, and the next attempt of the caller changes the load balancers again. They also
-		// change after the record, because another caller may change another group of the same
-		// load balancer at the same time.
-		if err = applyGroup(q, g); err != nil {
-			return nil, err
-		}
-		if _, err = storeGroup(q, g, g.Labels); errors.Is(err, cloudsim.Stale) {
-			continue
-		}
-		if err == nil {
-			err = applyGroup(q, g)
-		}
-		return &returnAnswer{Return: true}, err
-	}
-	return nil, cloudsim.Errorf(cloudsim.Conflict, "other callers change the security group %s at the same time: repeat the request", id)
 }
