@@ -71,9 +71,12 @@ func TestHetznerCCM(t *testing.T) {
 	ip := h.kubectl("get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}")
 	url := "http://" + ip + ":8080/"
 	h.answers(url)
-	if nodes := h.spread(url); len(nodes) != 3 {
-		t.Errorf("got answers of the nodes %v, want three nodes", nodes)
-	}
+	h.until("all three nodes receive connections", func() string {
+		if seen := h.spread(url); len(seen) != 3 {
+			return fmt.Sprint(seen)
+		}
+		return ""
+	})
 
 	// A restart of the cloud controller manager changes nothing in the cloud.
 	stop()
