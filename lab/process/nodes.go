@@ -117,9 +117,10 @@ func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport
 	}
 }
 
-// reportNodes reads the cloud and the cluster once. It ignores a node if no
-// kubelet or kwok has renewed its Lease after the time in the argument began.
-// The condition Ready of such a node is from an earlier run.
+// reportNodes reads the cloud and the cluster once. It ignores a node if no kubelet or
+// kwok has written the node's condition Ready or its Lease after the time in the argument
+// began. The state of such a node is from an earlier run. A kubelet writes the condition
+// first, and its Lease up to ten seconds later.
 func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, began time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -147,7 +148,8 @@ func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, 
 	}
 	nodes := map[string]corev1.Node{}
 	for _, n := range list.Items {
-		if alive[n.Name] {
+		ready := readyCondition(n)
+		if alive[n.Name] || ready != nil && ready.LastHeartbeatTime.After(began) {
 			nodes[n.Name] = n
 		}
 	}
@@ -170,19 +172,28 @@ func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, 
 	return r, nil
 }
 
+// readyCondition returns the condition Ready of a node, or nil if the node has none.
+func readyCondition(n corev1.Node) *corev1.NodeCondition {
+	at := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	if at < 0 {
+		return nil
+	}
+	return &n.Status.Conditions[at]
+}
+
 // notServing returns the reason why the scheduler places no pods on an instance's node.
 // It returns "" if the scheduler places pods on the node.
 func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	n, ok := nodes[i.Name]
 	if !ok || !providerid.Same(n.Spec.ProviderID, i.ProviderID) {
-		return "no Node has its provider id and a new Lease"
+		return "no Node has its provider id and a new condition Ready or Lease"
 	}
-	at := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	ready := readyCondition(n)
 	switch {
-	case at < 0:
+	case ready == nil:
 		return "no kubelet has reported yet"
-	case n.Status.Conditions[at].Status != corev1.ConditionTrue:
-		return fmt.Sprintf("the condition Ready is %s: %s", n.Status.Conditions[at].Status, n.Status.Conditions[at].Reason)
+	case ready.Status != corev1.ConditionTrue:
+		return fmt.Sprintf("the condition Ready is %s: %s", ready.Status, ready.Reason)
 	}
 	for _, t := range n.Spec.Taints {
 		switch {

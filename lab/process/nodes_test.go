@@ -49,11 +49,11 @@ func TestReportNodes(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	ctx, began := t.Context(), time.Now()
 	kube := fake.NewClientset()
-	register := func(i cloudsim.Instance, ready corev1.ConditionStatus, reason string, renewed time.Time) {
+	register := func(i cloudsim.Instance, ready corev1.ConditionStatus, reason string, renewed, heartbeat time.Time) {
 		t.Helper()
 		_, err1 := kube.CoreV1().Nodes().Create(ctx, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: i.Name}, Spec: corev1.NodeSpec{ProviderID: i.ProviderID},
-			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, Reason: reason}}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, Reason: reason, LastHeartbeatTime: metav1.NewTime(heartbeat)}}},
 		}, metav1.CreateOptions{})
 		_, err2 := kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: i.Name}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: renewed}},
@@ -63,6 +63,7 @@ func TestReportNodes(t *testing.T) {
 		}
 	}
 	const unknown = 5
+	before, after := began.Add(-time.Second), began.Add(time.Second)
 	for n := range 10 {
 		i, err := cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: fmt.Sprint("node-", n), Zone: "sim-1a", Type: "small"})
 		if err != nil {
@@ -70,23 +71,25 @@ func TestReportNodes(t *testing.T) {
 		}
 		switch {
 		case n < unknown:
-			register(i, corev1.ConditionUnknown, "NodeStatusUnknown", began.Add(time.Second))
+			register(i, corev1.ConditionUnknown, "NodeStatusUnknown", after, before)
 		case n == 5:
-			register(i, corev1.ConditionTrue, "KubeletReady", began.Add(-time.Second))
+			register(i, corev1.ConditionTrue, "KubeletReady", before, before)
 		case n == 6: // no Node
 		case n == 7:
 			if _, err := cloud.StopInstance(ctx, i.ID); err != nil {
 				t.Fatal(err)
 			}
-		default:
-			register(i, corev1.ConditionTrue, "KubeletReady", began.Add(time.Second))
+		case n == 8: // a kwok has renewed the Lease
+			register(i, corev1.ConditionTrue, "KubeletReady", after, before)
+		default: // a kubelet has written the condition, but not yet its Lease
+			register(i, corev1.ConditionTrue, "KubeletReady", before, after)
 		}
 	}
 	got, err := reportNodes(ctx, kube, cloud, began)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "2 of 9 nodes are Ready; not Ready: 5 × the condition Ready is Unknown: NodeStatusUnknown (node-0, node-1, node-2, …), 2 × no Node has its provider id and a new Lease (node-5, node-6)"
+	want := "2 of 9 nodes are Ready; not Ready: 5 × the condition Ready is Unknown: NodeStatusUnknown (node-0, node-1, node-2, …), 2 × no Node has its provider id and a new condition Ready or Lease (node-5, node-6)"
 	if got.String() != want || got.AllReady() {
 		t.Errorf("%s, all ready %t; want %s", got, got.AllReady(), want)
 	}
