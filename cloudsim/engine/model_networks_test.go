@@ -285,6 +285,10 @@ func (w *world) createRoute(t *rapid.T) {
 		switch {
 		case inside(req.Destination, w.networks[network].Range):
 			agree(t, err, cloudsim.Invalid)
+		case has(w.networks, func(n *vnet) bool {
+			return n.Range != w.networks[network].Range && overlap(req.Destination, n.Range)
+		}):
+			agree(t, err, cloudsim.Conflict)
 		case has(w.routes, func(r *way) bool { return r.Network == network && r.To == req.Destination }):
 			agree(t, err, cloudsim.Exists)
 		case w.routesOf(network) >= w.networks[network].Routes:
