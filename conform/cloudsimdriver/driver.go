@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -24,11 +25,9 @@ type Driver struct {
 	Cloud *client.Client
 	// Caller is the name of the CCM's service account. Faults disturb only the calls of this account.
 	Caller string
-	// ProviderID returns the provider ID that the CCM writes into the Node of an instance. Nil means
-	// the instance's own provider ID.
-	ProviderID func(cloudsim.Instance) string
-	// Claims contains the capabilities of the CCM.
-	Claims conform.Capabilities
+	// Dialect contains the rules of a CCM that reaches the cloud through a dialect. The zero value
+	// means a CCM that uses the cloud's own API. In this case, Claims contains its capabilities.
+	Dialect
 }
 
 var (
@@ -60,7 +59,9 @@ func (d *Driver) CreateMachine(ctx context.Context, m conform.Machine) (conform.
 		}
 		m.Type = types.Items[0].Name
 	}
-	i, err := d.Cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: m.Name, Zone: m.Zone, Type: m.Type, Labels: map[string]string{conform.LabelRun: m.Run}})
+	labels := map[string]string{conform.LabelRun: m.Run}
+	maps.Copy(labels, d.Labels)
+	i, err := d.Cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: m.Name, Zone: m.Zone, Type: m.Type, Labels: labels})
 	if err == nil {
 		i, err = d.settled(ctx, i)
 	}
@@ -189,6 +190,9 @@ func (d *Driver) ListLoadBalancers(ctx context.Context) ([]conform.LoadBalancer,
 		}
 		for _, a := range lb.Addresses {
 			c.Addresses = append(c.Addresses, a.IP)
+		}
+		if d.HostName != nil {
+			c.Addresses = append(c.Addresses, d.HostName(lb))
 		}
 		for _, l := range lb.Listeners {
 			c.Ports = append(c.Ports, conform.Port{Protocol: strings.ToUpper(string(l.Protocol)), Port: int32(l.Port), NodePort: int32(l.TargetPort)}) //nolint:gosec // the cloud limits ports to 65535

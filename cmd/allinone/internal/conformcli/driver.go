@@ -26,6 +26,9 @@ const (
 	driverExec     = "exec:"
 )
 
+// dialectAWS is the value of the flag --dialect for AWS's CCM.
+const dialectAWS = "aws"
+
 // annotationPrefix is the first part of the annotations with which Services configure this
 // project's CCM.
 const annotationPrefix = "cloudsim.dev/load-balancer-"
@@ -33,7 +36,7 @@ const annotationPrefix = "cloudsim.dev/load-balancer-"
 // driverFlags contains the flags that choose a driver.
 type driverFlags struct {
 	cli.Connection
-	driver, account, clusterCIDR string
+	driver, dialect, account, clusterCIDR string
 }
 
 // The method flags adds the flags to a command.
@@ -41,6 +44,7 @@ func (f *driverFlags) flags(cmd *cobra.Command) {
 	f.ConnectionFlags(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.driver, "driver", driverCloudsim, "cloud of the CCM: cloudsim for the cloud at --cloud-url, hcloud for Hetzner Cloud (HCLOUD_TOKEN, HCLOUD_ENDPOINT, HCLOUD_NETWORK), fake for a cloud and a CCM in this process, the URL of a driver, or exec:COMMAND")
+	fl.StringVar(&f.dialect, "dialect", "", "dialect through which the CCM uses the cloud at --cloud-url: aws for AWS's CCM with KubernetesClusterID = conform; empty if the CCM uses the cloud's own API")
 	fl.StringVar(&f.account, "ccm-account", "ccm", "service account or token (name) that the CCM uses in the cloud cloudsim, for faults and for counted calls")
 	fl.StringVar(&f.clusterCIDR, "routes-cidr", "", "IPv4 range for pods (--cluster-cidr of the CCM); absent if the CCM creates no routes")
 }
@@ -48,6 +52,10 @@ func (f *driverFlags) flags(cmd *cobra.Command) {
 // check returns an error if --driver is wrong.
 func (f *driverFlags) check() error {
 	switch {
+	case f.dialect != "" && f.driver != driverCloudsim:
+		return cloudsim.Misuse(fmt.Errorf("--dialect: the flag needs --driver %s", driverCloudsim))
+	case f.dialect != "" && f.dialect != dialectAWS:
+		return cloudsim.Misuse(fmt.Errorf("--dialect: want %s, got %q", dialectAWS, f.dialect))
 	case f.driver == driverCloudsim:
 		return nil
 	case f.driver == driverHcloud:
@@ -76,14 +84,20 @@ func (f *driverFlags) open() (conform.Driver, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &cloudsimdriver.Driver{Cloud: cl, Caller: f.account, Claims: conform.Capabilities{
+		d := &cloudsimdriver.Driver{Cloud: cl, Caller: f.account}
+		if f.dialect == dialectAWS {
+			d.Dialect = cloudsimdriver.AWS
+			return d, nil
+		}
+		d.Claims = conform.Capabilities{
 			Provider: providerid.Scheme, ProviderIDPrefix: providerid.Scheme + "://", Zones: true, Shutdown: true, LoadBalancers: true, SourceRanges: true, UDP: true,
 			MixedProtocols: true, SessionAffinity: true, DualStack: true, LocalTraffic: true,
 			InternalAnnotations: map[string]string{annotationPrefix + "scheme": "internal"},
 			ProxyAnnotations:    map[string]string{annotationPrefix + "proxy-protocol": "v2"},
 			SharedAnnotations:   map[string]string{annotationPrefix + "shared": "conform"},
 			Routes:              f.clusterCIDR != "", ClusterCIDR: f.clusterCIDR,
-		}}, nil
+		}
+		return d, nil
 	case f.driver == driverHcloud:
 		return &hclouddriver.Driver{
 			Client: hcloud.NewClient(hcloud.WithToken(f.Getenv("HCLOUD_TOKEN")), hcloud.WithEndpoint(cmp.Or(f.Getenv("HCLOUD_ENDPOINT"), hcloud.Endpoint)),

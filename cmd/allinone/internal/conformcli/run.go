@@ -252,6 +252,8 @@ func (f *runFlags) checkDriver() error {
 		return cloudsim.Misuse(errors.New("--upstream needs --ccm-command, because the CCM must call the proxy: use --proxy for a CCM that already runs"))
 	case f.bug != "" && !slices.Contains(fake.Bugs(), fake.Bug(f.bug)):
 		return cloudsim.Misuse(fmt.Errorf("--bug: there is no bug %q: want one of %v", f.bug, fake.Bugs()))
+	case f.driver == driverFake && f.dialect != "":
+		return cloudsim.Misuse(errors.New("--dialect: the driver fake has no API"))
 	case f.driver == driverFake:
 		return nil
 	}
