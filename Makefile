@@ -12,7 +12,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone cloudconform kube konnectivity aws machine csi up down reset test e2e e2e-upstream e2e-storage fuzz console-test screenshots nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench check clean
+.PHONY: help build allinone cloudconform kube konnectivity aws machine csi up down reset test e2e e2e-upstream e2e-storage fuzz console-test screenshots nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench bench-volumes check clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,9 +60,11 @@ reset: allinone ## stop the cluster and delete its data
 test: ## run the quick tests with the race detector (five minutes on two cores, more the first time)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short -timeout 20m ./...
 
+# Most of these tests wait for a program, so more of them run at once than the machine has processors.
 e2e: build konnectivity aws csi $(if $(filter 0,$(shell id -u)),machine) ## run the long tests, with real clusters and killed processes
 	@rm -rf bin/figures
-	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./conform/... ./cloudsim/engine ./cloudsim/client ./cloudsim/dialect/... ./credprovider ./cmd/allinone ./test/...
+	$(GO) test -count=1 -p 3 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./conform/... ./cloudsim/engine ./cloudsim/client ./cloudsim/dialect/... ./credprovider ./cmd/allinone ./test/restfuzz
+	$(GO) test -count=1 -parallel 4 -timeout 40m ./test/e2e
 	@tail -n +1 bin/figures/*
 	$(GO) test -count=1 -short -tags portable ./cloudsim/dataplane
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
@@ -71,7 +73,7 @@ e2e: build konnectivity aws csi $(if $(filter 0,$(shell id -u)),machine) ## run 
 	$(GO) -C kube/machine/shell test -count=1 ./...
 
 fuzz: ## run each fuzz target for a few seconds
-	hack/fuzz 5s
+	hack/fuzz 2s
 
 console-test: build ## test the web console in a real Chromium, also with a cluster (see CONTRIBUTING.md)
 	$(GO) -C test/console test -count=1 -timeout 20m .
@@ -79,7 +81,7 @@ console-test: build ## test the web console in a real Chromium, also with a clus
 screenshots: build ## write the pictures of the console in docs/howto (needs chromium)
 	CONSOLE_SCREENSHOTS=$(abspath docs/howto) $(GO) -C test/console test -count=1 -timeout 10m -run TestScreenshots .
 
-nightly: build machine csi ## run the tests that take hours and print a table of results (as root)
+nightly: build aws machine csi vm ## run the tests that take hours and print a table of results (as root)
 	hack/nightly
 
 compose: ## build bin/compose: Docker Compose, for make compose-test COMPOSE=bin/compose

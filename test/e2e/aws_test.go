@@ -18,13 +18,7 @@ import (
 // testdata/aws-ccm.golden contains its calls.
 func TestAWSCCM(t *testing.T) {
 	h := newLab(t)
-	ccm, err := filepath.Abs("../../bin/aws-cloud-controller-manager")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(ccm); err != nil {
-		t.Fatalf("%v: run make aws", err)
-	}
+	ccm := awsCCM(t)
 	t.Parallel() // this test needs little CPU time
 	h.must(h.allinone, "up", "--detach", "--port-base", "0", "--ccm", "none", "--dialect", "aws", "--profile", "instant")
 	for i := range 3 {
@@ -95,6 +89,24 @@ func TestAWSCCM(t *testing.T) {
 	}
 }
 
+// awsCCM returns the path of AWS's cloud controller manager.
+func awsCCM(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../bin/aws-cloud-controller-manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: run make aws", err)
+	}
+	return path
+}
+
+// awsConf returns the configuration of AWS's cloud controller manager for a cluster with the given ID.
+func awsConf(cluster string) string {
+	return "[Global]\nRegion = sim-1\nZone = sim-1a\nVPC = vpc-00000000000000001\nSubnetID = subnet-00000000000000001\nKubernetesClusterID = " + cluster + "\n"
+}
+
 // awsCalls returns the sorted names of all calls that the cloud controller manager made.
 func (l *labRun) awsCalls(t *testing.T) (out string) {
 	t.Helper()
@@ -122,7 +134,7 @@ func (l *labRun) startAWS(t *testing.T, ccm string) {
 		t.Fatal(err)
 	}
 	conf := filepath.Join(l.dir, "aws.conf")
-	if err := os.WriteFile(conf, []byte("[Global]\nRegion = sim-1\nZone = sim-1a\nVPC = vpc-00000000000000001\nSubnetID = subnet-00000000000000001\nKubernetesClusterID = lab\n"), 0o600); err != nil {
+	if err := os.WriteFile(conf, []byte(awsConf("lab")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(l.dir, "config", "ccm.kubeconfig")

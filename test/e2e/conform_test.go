@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,8 +23,8 @@ const podRange = "10.244.0.0/16"
 // The type conformed is a cloud for conformance checks. The checks start the CCM.
 type conformed struct {
 	*labRun
-	url, hcloud  string // URLs of the cloud's API and of the API of Hetzner Cloud
-	admin, token string // files with the tokens of the driver and of the CCM
+	url, hcloud, aws string // URLs of the cloud's API and of the APIs of Hetzner Cloud and AWS
+	admin, token     string // files with the tokens of the driver and of the CCM
 }
 
 // newConformed starts a cloud with the given profile, and creates the service account ccm with the
@@ -31,14 +32,14 @@ type conformed struct {
 func newConformed(t *testing.T, profile, role string) *conformed {
 	t.Helper()
 	c := &conformed{labRun: newLab(t)}
-	ports, err := freeport.Choose(2)
+	ports, err := freeport.Choose(3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, dialect := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
+	address, hcloud, aws := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1]), fmt.Sprintf("127.0.0.1:%d", ports[2])
 	data := filepath.Join(c.dir, "cloud")
-	c.url, c.hcloud, c.admin, c.token = "http://"+address, "http://"+dialect+"/v1", filepath.Join(data, "admin.token"), filepath.Join(c.dir, "ccm.token")
-	cloud := exec.Command(c.allinone, "cloudsim", "--data-dir", data, "--listen", address, "--dialect", "hcloud="+dialect, "--profile", profile)
+	c.url, c.hcloud, c.aws, c.admin, c.token = "http://"+address, "http://"+hcloud+"/v1", "http://"+aws, filepath.Join(data, "admin.token"), filepath.Join(c.dir, "ccm.token")
+	cloud := exec.Command(c.allinone, "cloudsim", "--data-dir", data, "--listen", address, "--dialect", "hcloud="+hcloud, "--dialect", "aws="+aws, "--profile", profile)
 	if err := cloud.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +158,7 @@ func TestConformanceThroughProxy(t *testing.T) {
 // TestConformanceOfHetzner runs the checks for Hetzner's unmodified CCM, with the driver hcloud and
 // the recording proxy. docs/conformance.md has the table of the results.
 func TestConformanceOfHetzner(t *testing.T) {
+	onlyNightly(t)
 	program := foreign(t, "hcloud-cloud-controller-manager")
 	t.Parallel()                              // this test mostly waits
 	c := newConformed(t, "instant", "writer") // Hetzner deletes load balancers at once
@@ -169,20 +171,55 @@ func TestConformanceOfHetzner(t *testing.T) {
 		"HCLOUD_METRICS_ENABLED=false", "HCLOUD_LOAD_BALANCERS_LOCATION=sim-1a", "HCLOUD_LOAD_BALANCERS_TYPE=lb11",
 		"HCLOUD_LOAD_BALANCERS_DISABLE_IPV6=true", "HCLOUD_LOAD_BALANCERS_DISABLE_PRIVATE_INGRESS=true",
 	}
-	results, _ := c.run(t, env, "--driver", "hcloud", "--upstream", c.hcloud, "--ccm-command", "HCLOUD_ENDPOINT=$CONFORM_API_URL exec "+program+
+	c.expectFailures(t, env, failuresOfHetzner, "--driver", "hcloud", "--upstream", c.hcloud, "--ccm-command", "HCLOUD_ENDPOINT=$CONFORM_API_URL exec "+program+
 		" --cloud-provider=hcloud --leader-elect=false --allow-untagged-cloud --secure-port=0 --node-monitor-period=1s --node-status-update-frequency=2s"+
 		" --route-reconciliation-period=2s --kubeconfig=$KUBECONFIG --authentication-kubeconfig=$KUBECONFIG --authorization-kubeconfig=$KUBECONFIG"+
 		" --allocate-node-cidrs --cluster-cidr="+podRange)
+}
+
+// failuresOfHetzner are the checks that Hetzner's CCM fails. docs/conformance.md explains each of them.
+var failuresOfHetzner = []string{"node.create-race", "node.outage", "lb.unsupported", "ops.restart"}
+
+// The flag nightly adds the tests that find errors of other providers' programs. hack/nightly sets it.
+var nightly = flag.Bool("nightly", false, "also run the conformance checks of other providers' programs")
+
+func onlyNightly(t *testing.T) {
+	t.Helper()
+	if !*nightly {
+		t.Skip("make nightly runs this test")
+	}
+}
+
+// TestConformanceOfAWS runs the checks for AWS's unmodified CCM, which uses the cloud through the
+// dialect aws. docs/conformance.md has the results.
+func TestConformanceOfAWS(t *testing.T) {
+	onlyNightly(t)
+	program := awsCCM(t)
+	t.Parallel()                              // this test mostly waits
+	c := newConformed(t, "instant", "writer") // AWS deletes load balancers at once
+	credentials, conf := filepath.Join(c.dir, "aws.credentials"), filepath.Join(c.dir, "aws.conf")
+	c.must(c.allinone, "cloud", "--cloud-url", c.url, "--token-file", c.admin, "access-keys", "create", "--service-account", "ccm", "--credentials-file", credentials)
+	if err := os.WriteFile(conf, []byte(awsConf("conform")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"AWS_ENDPOINT_URL=" + c.aws, "AWS_REGION=sim-1", "AWS_EC2_METADATA_DISABLED=true", "AWS_SHARED_CREDENTIALS_FILE=" + credentials}
+	c.expectFailures(t, env, nil, "--cloud-url", c.url, "--token-file", c.admin, "--dialect", "aws", "--ccm-command", "exec "+program+
+		" --cloud-provider=aws --cloud-config="+conf+" --leader-elect=false --secure-port=0 --node-monitor-period=1s --node-status-update-frequency=2s"+
+		" --configure-cloud-routes=false --kubeconfig=$KUBECONFIG --authentication-kubeconfig=$KUBECONFIG --authorization-kubeconfig=$KUBECONFIG")
+}
+
+// The method expectFailures runs all checks. It fails the test if other checks fail than the checks
+// in the argument want.
+func (c *conformed) expectFailures(t *testing.T, env, want []string, args ...string) {
+	t.Helper()
+	results, _ := c.run(t, env, args...)
 	var failed []string
 	for _, x := range results {
 		if x.Verdict == conform.Fail {
 			failed = append(failed, x.ID)
 		}
 	}
-	if len(results) != len(conform.Checks()) || !slices.Equal(failed, failuresOfHetzner) {
-		t.Errorf("got %d results, and the failures %v, want %v: also change docs/conformance.md", len(results), failed, failuresOfHetzner)
+	if len(results) != len(conform.Checks()) || !slices.Equal(failed, want) {
+		t.Errorf("got %d results, and the failures %v, want %v: also change docs/conformance.md", len(results), failed, want)
 	}
 }
-
-// failuresOfHetzner are the checks that Hetzner's CCM fails. docs/conformance.md explains each of them.
-var failuresOfHetzner = []string{"node.create-race", "node.outage", "lb.unsupported", "ops.restart"}
