@@ -24,16 +24,27 @@ const (
 // across kinds and projects. A watcher stores the last Rev that it handled and
 // resumes after this revision.
 type Event struct {
-	Rev       uint64          `json:"rev" doc:"Position in the cloud's journal"`
-	Time      time.Time       `json:"time" doc:"RFC 3339, on the cloud's clock"`
-	Type      EventType       `json:"type" enum:"put,delete,bookmark"`
-	Kind      ResourceKind    `json:"kind" doc:"Kind of resource"`
-	ID        string          `json:"id" doc:"Id of the resource"`
-	Project   ProjectID       `json:"project,omitempty"`
-	RequestID string          `json:"requestId,omitempty" doc:"Id of the request that caused the event; absent if the cloud itself acted"`
-	Caller    string          `json:"caller,omitempty" doc:"Caller that caused the event; cloud if the cloud itself acted"`
-	Cause     string          `json:"cause,omitempty" doc:"Cause of the event: the API operation and its target, or the due work" example:"instances.stop i-000001"`
-	Object    json.RawMessage `json:"object,omitempty" doc:"The resource after the change, or its last value if it was deleted"`
+	Rev  uint64    `json:"rev" doc:"Position in the cloud's journal"`
+	Time time.Time `json:"time" doc:"RFC 3339, on the cloud's clock"`
+	// MachineTime is the same instant on the machine's clock, for comparisons with other programs'
+	// logs. It is zero if the cloud's clock showed the machine's time.
+	MachineTime time.Time       `json:"machineTime,omitzero" doc:"RFC 3339, on the machine's clock; absent if the cloud's clock shows the machine's time"`
+	Type        EventType       `json:"type" enum:"put,delete,bookmark"`
+	Kind        ResourceKind    `json:"kind" doc:"Kind of resource"`
+	ID          string          `json:"id" doc:"Id of the resource"`
+	Project     ProjectID       `json:"project,omitempty"`
+	RequestID   string          `json:"requestId,omitempty" doc:"Id of the request that caused the event; absent if the cloud itself acted"`
+	Caller      string          `json:"caller,omitempty" doc:"Caller that caused the event; cloud if the cloud itself acted"`
+	Cause       string          `json:"cause,omitempty" doc:"Cause of the event: the API operation and its target, or the due work" example:"instances.stop i-000001"`
+	Object      json.RawMessage `json:"object,omitempty" doc:"The resource after the change, or its last value if it was deleted"`
+}
+
+// OnMachine returns the time of the event on the machine's clock.
+func (e Event) OnMachine() time.Time {
+	if e.MachineTime.IsZero() {
+		return e.Time
+	}
+	return e.MachineTime
 }
 
 // ResourceKind names a kind of resource in events and operations.

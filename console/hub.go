@@ -99,7 +99,8 @@ type scene struct {
 // Event is an event of the cloud's journal, without the object.
 type Event struct {
 	Rev       uint64                `json:"rev"`
-	Time      time.Time             `json:"time"`
+	Time      time.Time             `json:"time"`    // on the cloud's clock
+	Machine   time.Time             `json:"machine"` // on the machine's clock
 	Kind      cloudsim.ResourceKind `json:"kind"`
 	ID        string                `json:"id"`
 	Name      string                `json:"name,omitempty"`
@@ -313,7 +314,7 @@ func decodeAs[T any](raw json.RawMessage) (any, error) {
 // Take implements informer.Handler.
 func (c *cloudHandler) Take(_ context.Context, e cloudsim.Event) error {
 	h := (*hub)(c)
-	ev := Event{Rev: e.Rev, Time: e.Time, Kind: e.Kind, ID: e.ID, Deleted: e.Type == cloudsim.EventDelete, Caller: e.Caller, Cause: e.Cause, RequestID: e.RequestID, project: e.Project}
+	ev := Event{Rev: e.Rev, Time: e.Time, Machine: e.OnMachine(), Kind: e.Kind, ID: e.ID, Deleted: e.Type == cloudsim.EventDelete, Caller: e.Caller, Cause: e.Cause, RequestID: e.RequestID, project: e.Project}
 	var head struct {
 		Name  string `json:"name"`
 		State string `json:"state"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"time"
 
 	json "github.com/go-json-experiment/json/v1"
 
@@ -23,8 +24,12 @@ func (t *Tx) nextRevision() (uint64, error) {
 // journal writes an event. The parameter object is JSON, or nil for an event
 // without an object.
 func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, object []byte) error {
+	var machine time.Time
+	if !t.Machine.Equal(t.Now) {
+		machine = t.Machine
+	}
 	raw, err := json.Marshal(cloudsim.Event{
-		Rev: m.Revision, Time: t.Now, Type: typ, Kind: kind, ID: id,
+		Rev: m.Revision, Time: t.Now, MachineTime: machine, Type: typ, Kind: kind, ID: id,
 		Project: m.Project, RequestID: t.requestID, Caller: t.Caller, Cause: t.Cause, Object: object,
 	})
 	if err != nil {

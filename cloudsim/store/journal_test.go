@@ -22,7 +22,8 @@ var hosts = Table[cloudsim.Project]{
 }
 
 // TestEventIsReadAsWritten proves that Since returns events exactly as the store has written them,
-// with all kinds of characters.
+// with all kinds of characters. An event has the machine's time if the cloud's clock shows another
+// time.
 func TestEventIsReadAsWritten(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {
@@ -33,7 +34,14 @@ func TestEventIsReadAsWritten(t *testing.T) {
 	s.Now = func() time.Time { return now }
 	const odd = "a\"b\\c<d>&e\n\u2028é"
 	var want []cloudsim.Event
-	for _, text := range []string{"", "plain", odd} {
+	for _, text := range []string{"", "plain", odd, "ahead"} {
+		at, machine := now, time.Time{}
+		if text == "ahead" {
+			at, machine = now.Add(time.Hour), now
+			if err := s.Update("", func(tx *Tx) error { return tx.SetClock(Clock{Machine: now, Cloud: at, Rate: 1}) }); err != nil {
+				t.Fatal(err)
+			}
+		}
 		p := cloudsim.Project{ID: cloudsim.ProjectID(text + "id"), Meta: cloudsim.Meta{Name: text, Project: cloudsim.ProjectID(text)}}
 		if err := s.Update(text, func(tx *Tx) error {
 			tx.Caller, tx.Cause = text, text
@@ -43,7 +51,7 @@ func TestEventIsReadAsWritten(t *testing.T) {
 		}
 		for _, typ := range []cloudsim.EventType{cloudsim.EventPut, cloudsim.EventDelete} {
 			want = append(want, cloudsim.Event{
-				Rev: uint64(len(want)) + 1, Time: now, Type: typ, Kind: hosts.Kind, ID: text + "id",
+				Rev: uint64(len(want)) + 1, Time: at, MachineTime: machine, Type: typ, Kind: hosts.Kind, ID: text + "id",
 				Project: cloudsim.ProjectID(text), RequestID: text, Caller: text, Cause: text,
 			})
 		}

@@ -108,5 +108,6 @@ export function Events() {
       { head: 'Kind', text: (e) => e.kind },
       { head: 'State', text: (e) => (e.deleted ? 'deleted' : e.state ?? ''), show: (e) => html`<${State} is=${e.deleted ? 'deleted' : e.state} />` },
       { head: 'Caller', text: (e) => e.caller ?? '' }, { head: 'Cause', text: (e) => e.cause ?? '', mono: true }, { head: 'Request', text: (e) => e.requestId ?? '', mono: true }, { head: 'Revision', text: (e) => e.rev },
+      { head: 'Machine time', mono: true, text: (e) => clockTime(e.machine, true) },
     ]} />` : html`<${Empty} title="Nothing has happened since the console started">New events appear here at once.</${Empty}>`}`;
 }

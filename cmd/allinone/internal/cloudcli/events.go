@@ -24,6 +24,7 @@ var eventColumns = []cli.Column[cloudsim.Event]{
 	{Head: "STATE", Cell: func(e cloudsim.Event) string { return objectOf(e).State }},
 	{Head: "PROJECT", Wide: true, Cell: func(e cloudsim.Event) string { return string(e.Project) }},
 	{Head: "REQUEST", Wide: true, Cell: func(e cloudsim.Event) string { return e.RequestID }},
+	{Head: "MACHINE-TIME", Wide: true, Cell: func(e cloudsim.Event) string { return e.OnMachine().Local().Format(time.DateTime) }},
 }
 
 // eventObject contains the fields of an event's resource that a table shows.
