@@ -39,7 +39,7 @@ type runFlags struct {
 	level, focus, skip   string
 	timeout, observe     time.Duration
 	parallel             int
-	existing             bool
+	existing, envtest    bool
 	claims               []string
 	rbac                 string
 	limit                time.Duration
@@ -76,6 +76,7 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	fl := cmd.Flags()
 	fl.StringVar(&f.bug, "bug", "", "bug of the CCM of the driver fake, such as Leak")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; absent for an API server that the command starts")
+	fl.BoolVar(&f.envtest, "envtest", false, "start etcd and kube-apiserver; this is also the default without --kubeconfig")
 	fl.StringVar(&f.programs, "kube-bin-dir", "", "folder with kube, or with etcd and kube-apiserver (default $KUBEBUILDER_ASSETS, or the folder of allinone)")
 	fl.StringVar(&f.ccm, "ccm-command", "", "shell command that starts the CCM; begin it with exec")
 	fl.StringVar(&f.capabilities, "capabilities", "", "YAML file with the capabilities of the CCM, which replace the capabilities from the driver")
@@ -238,6 +239,8 @@ func (f *runFlags) checkDriver() error {
 	switch {
 	case f.capabilities != "" && len(f.claims) > 0:
 		return cloudsim.Misuse(errors.New("--claim and --capabilities exclude each other: add the claim to the file"))
+	case f.envtest && f.kubeconfig != "":
+		return cloudsim.Misuse(errors.New("--envtest and --kubeconfig exclude each other"))
 	case f.rbac != "" && f.ccm == "":
 		return cloudsim.Misuse(errors.New("--ccm-rbac needs --ccm-command"))
 	case f.bug != "" && f.driver != driverFake:
