@@ -9,8 +9,10 @@ import (
 )
 
 const (
-	elbAction = "Version=2012-06-01&Action="
-	elbCreate = elbAction + "CreateLoadBalancer&Listeners.member.1.Protocol=TCP&Listeners.member.1.LoadBalancerPort=80&Listeners.member.1.InstancePort=30080"
+	elbAction    = "Version=2012-06-01&Action="
+	runInstances = "Action=RunInstances&ImageId=ami-12345678&InstanceType=small"
+	runOne       = runInstances + "&MinCount=1&MaxCount=1"
+	elbCreate    = elbAction + "CreateLoadBalancer&Listeners.member.1.Protocol=TCP&Listeners.member.1.LoadBalancerPort=80&Listeners.member.1.InstancePort=30080"
 )
 
 // TestErrors proves that each wrong request gets AWS's error. The error names the wrong
@@ -22,7 +24,7 @@ func TestErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct{ query, code, message string }{
-		{"Action=RunInstances", "UnsupportedOperation", "ec2.RunInstances"},
+		{"Action=CreateVpc", "UnsupportedOperation", "ec2.CreateVpc"},
 		{"Action=CreateLoadBalancerPolicy&Version=2012-06-01", "UnsupportedOperation", "elb.CreateLoadBalancerPolicy"},
 		{"Action=", "MissingAction", "Action"},
 		{"Action=Describe%20Instances", "MissingAction", "Action"},
@@ -46,6 +48,34 @@ func TestErrors(t *testing.T) {
 		{"Action=DescribeInstances&DryRun=yes", "InvalidParameterValue", "DryRun"},
 		{"Action=DescribeInstances&DryRun=true", "DryRunOperation", "would have succeeded"},
 		{"Action=DescribeInstances&Action=DescribeVpcs", "InvalidParameterCombination", "twice"},
+		{"Action=DescribeInstanceTypes&InstanceType.1=m5.large", "InvalidInstanceType", "m5.large"},
+		{"Action=DescribeNetworkInterfaces&NetworkInterfaceId.1=eni-00000000000000099", "InvalidNetworkInterfaceID.NotFound", "eni-00000000000000099"},
+		{runInstances + "&MinCount=1", "MissingParameter", "MaxCount"},
+		{runInstances + "&MinCount=2&MaxCount=1", "InvalidParameterValue", "MaxCount"},
+		{runInstances + "&MinCount=0&MaxCount=1", "InvalidParameterValue", "MinCount"},
+		{"Action=RunInstances&InstanceType=small&MinCount=1&MaxCount=1", "MissingParameter", "ImageId"},
+		{"Action=RunInstances&InstanceType=small&MinCount=1&MaxCount=1&ImageId=debian-13", "InvalidAMIID.Malformed", "ImageId"},
+		{"Action=RunInstances&ImageId=ami-12345678&MinCount=1&MaxCount=1", "MissingParameter", "InstanceType"},
+		{"Action=RunInstances&ImageId=ami-12345678&MinCount=1&MaxCount=1&InstanceType=m5.large", "InvalidParameterValue", "InstanceType"},
+		{runOne + "&UserData=*", "InvalidUserData.Malformed", "UserData"},
+		{runOne + "&ClientToken=" + strings.Repeat("x", 65), "InvalidParameterValue", "ClientToken"},
+		{runOne + "&KeyName=me", "UnknownParameter", "KeyName"},
+		{runOne + "&Monitoring.Enabled=true", "UnsupportedOperation", "Monitoring.Enabled"},
+		{runOne + "&Placement.Tenancy=dedicated", "UnsupportedOperation", "dedicated"},
+		{runOne + "&Placement.AvailabilityZone=us-east-1a", "InvalidZone.NotFound", "Placement.AvailabilityZone"},
+		{runOne + "&SubnetId=subnet-00000000000000099", "InvalidSubnetID.NotFound", "subnet-00000000000000099"},
+		{runOne + "&SecurityGroupId.1=sg-00000000000000099", "InvalidGroup.NotFound", "sg-00000000000000099"},
+		{runOne + "&IamInstanceProfile.Name=unknown", "InvalidParameterValue", "unknown"},
+		{runOne + "&TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=a", "InvalidParameterValue", "TagSpecification.1.ResourceType"},
+		{runInstances + "&MinCount=1&MaxCount=2&PrivateIpAddress=127.64.0.9", "InvalidParameterCombination", "PrivateIpAddress"},
+		{"Action=StartInstances", "MissingParameter", "InstanceId"},
+		{"Action=StopInstances&InstanceId.1=i-00000000000000099", "InvalidInstanceID.NotFound", "i-00000000000000099"},
+		{"Action=StopInstances&InstanceId.1=i-00000000000000001&InstanceId.2=i-1", "InvalidInstanceID.Malformed", "i-1"},
+		{"Action=StopInstances&InstanceId.1=i-00000000000000001&Force=true", "UnsupportedOperation", "Force"},
+		{"Action=ModifyInstanceAttribute&InstanceId=i-00000000000000001", "InvalidParameterCombination", "exactly one"},
+		{"Action=ModifyInstanceAttribute&InstanceId=i-00000000000000001&GroupId.1=sg-00000000000000099", "InvalidGroup.NotFound", "sg-00000000000000099"},
+		{"Action=ModifyInstanceAttribute&InstanceId=i-00000000000000001&InstanceType.Value=large&SourceDestCheck.Value=false", "UnknownParameter", "InstanceType.Value"},
+		{"Action=TerminateInstances&InstanceId.1=i-00000000000000001&DryRun=true", "DryRunOperation", "would have succeeded"},
 		{"Action=DescribeVolumes&VolumeId.1=vol-00000000000000001", "InvalidVolume.NotFound", "vol-00000000000000001"},
 		{"Action=DescribeVpcs&VpcId.1=vpc-00000000000000099", "InvalidVpcID.NotFound", "vpc-00000000000000099"},
 		{"Action=DescribeSubnets&SubnetId.1=subnet-00000000000000099", "InvalidSubnetID.NotFound", "subnet-00000000000000099"},
@@ -124,6 +154,9 @@ func TestErrors(t *testing.T) {
 	if err != nil || got.Revision != i.Revision {
 		t.Errorf("instance after wrong requests: got %+v, error %v; want revision %d", got, err, i.Revision)
 	}
+	if all, err := w.cloud.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil || len(all.Items) != 1 {
+		t.Errorf("instances after wrong requests: got %d, error %v; want 1", len(all.Items), err)
+	}
 }
 
 // TestProjects proves that a caller does not see the instances of another project.
@@ -138,8 +171,16 @@ func TestProjects(t *testing.T) {
 	if _, err := shop.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"}); err != nil {
 		t.Fatal(err)
 	}
+	for _, action := range []string{"DescribeInstances", "StartInstances", "StopInstances", "RebootInstances", "TerminateInstances"} {
+		if _, code, _ := w.call(t, url.Values{"Action": {action}, "InstanceId.1": {"i-00000000000000001"}}); code != "InvalidInstanceID.NotFound" {
+			t.Errorf("%s for an instance of another project: got code %q, want InvalidInstanceID.NotFound", action, code)
+		}
+	}
+	if i, err := shop.DeleteInstance(t.Context(), "i-000001"); err != nil || i.State != cloudsim.InstanceTerminated {
+		t.Fatalf("deletion: got %+v, error %v", i, err)
+	}
 	if _, code, _ := w.call(t, url.Values{"Action": {"DescribeInstances"}, "InstanceId.1": {"i-00000000000000001"}}); code != "InvalidInstanceID.NotFound" {
-		t.Errorf("instance of another project: got code %q, want InvalidInstanceID.NotFound", code)
+		t.Errorf("terminated instance of another project: got code %q, want InvalidInstanceID.NotFound", code)
 	}
 	if _, _, body := w.call(t, url.Values{"Action": {"DescribeInstances"}}); strings.Contains(body, "i-0") {
 		t.Errorf("list: got an instance of another project: %s", body)

@@ -1,10 +1,14 @@
 package aws
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -18,6 +22,7 @@ const (
 	prefixInstance   = "i"
 	prefixInterface  = "eni"
 	prefixRouteTable = "rtb"
+	prefixSnapshot   = "snap"
 	prefixSubnet     = "subnet"
 	prefixVolume     = "vol"
 	prefixVPC        = "vpc"
@@ -55,6 +60,7 @@ func tagsOf(m cloudsim.Meta) items[tag] {
 
 type instance struct {
 	ID              string                  `xml:"instanceId"`
+	ImageID         string                  `xml:"imageId,omitempty"`
 	State           instanceState           `xml:"instanceState"`
 	PrivateDNSName  string                  `xml:"privateDnsName"`
 	PublicDNSName   string                  `xml:"dnsName"`
@@ -72,6 +78,17 @@ type instance struct {
 	Tags            items[tag]              `xml:"tagSet"`
 	Interfaces      items[networkInterface] `xml:"networkInterfaceSet"`
 	Groups          items[groupIdentifier]  `xml:"groupSet"`
+	BlockDevices    items[blockDevice]      `xml:"blockDeviceMapping"`
+	ProfileARN      string                  `xml:"iamInstanceProfile>arn,omitempty"`
+	ProfileID       string                  `xml:"iamInstanceProfile>id,omitempty"`
+}
+
+// blockDevice is a volume of an instance.
+type blockDevice struct {
+	Name                string `xml:"deviceName"`
+	Volume              string `xml:"ebs>volumeId"`
+	State               string `xml:"ebs>status"`
+	DeleteOnTermination bool   `xml:"ebs>deleteOnTermination"`
 }
 
 type placement struct {
@@ -94,6 +111,9 @@ type networkInterface struct {
 }
 
 type attachment struct {
+	ID          string `xml:"attachmentId"`
+	Instance    string `xml:"instanceId,omitempty"`      // only in answers about network interfaces
+	Owner       string `xml:"instanceOwnerId,omitempty"` // only in answers about network interfaces
 	DeviceIndex int    `xml:"deviceIndex"`
 	Status      string `xml:"status"`
 }
@@ -110,43 +130,116 @@ type ipv6 struct {
 // timestamp returns a time in EC2's format.
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// instanceOf returns the instance in EC2's format. The private DNS name is the name of the
-// instance, because this name is also its host name. So the nodes of a lab have the private DNS
-// names of their instances, as AWS's cloud controller manager demands. Each instance has one
-// network interface, which has the internal addresses. Its security group is the default group of
-// its VPC.
-func instanceOf(i cloudsim.Instance) instance {
-	out := instance{
-		ID: idOf(prefixInstance, i.ID), State: instanceStates[i.State], PrivateDNSName: i.Name, Type: i.Type, LaunchTime: timestamp(i.CreatedAt),
-		Placement: placement{Zone: i.Zone, Tenancy: "default"}, Monitoring: "disabled", SourceDestCheck: true, Architecture: "x86_64", Tags: tagsOf(i.Meta),
+// related contains the resources that belong to a page of instances.
+type related struct {
+	disks  map[cloudsim.InstanceID][]cloudsim.Disk
+	groups map[string]string // names of security groups by AWS's id
+}
+
+// relatedTo returns the disks and the security groups of instances.
+func relatedTo(q *query, all []cloudsim.Instance) (related, error) {
+	r := related{disks: map[cloudsim.InstanceID][]cloudsim.Disk{}, groups: map[string]string{}}
+	if len(all) == 0 {
+		return r, nil
 	}
-	eni := networkInterface{ID: idOf(prefixInterface, i.ID), Status: "in-use", SourceDestCheck: true, Attachment: attachment{Status: "attached"}}
-	if i.Network != "" {
-		out.VPCID = idOf(prefixVPC, i.Network)
-		out.Groups.Items = []groupIdentifier{{ID: defaultGroupID(i.Network), Name: defaultGroup}}
+	o := cloudsim.ListOptions{Limit: cloudsim.MaxPageSize}
+	needGroups := false
+	for _, i := range all {
+		if len(all) <= cloudsim.MaxInstancesInFilter {
+			o.Instances = append(o.Instances, i.ID)
+		}
+		r.groups[defaultGroupID(i.Network)] = defaultGroup
+		needGroups = needGroups || i.Labels[labelGroups] != ""
 	}
-	if i.Subnet != "" {
-		out.SubnetID = idOf(prefixSubnet, i.Subnet)
+	disks, _, err := cloudsim.All(q.Context(), q.Cloud.ListDisks, o)
+	if err != nil {
+		return r, err
 	}
-	eni.VPCID, eni.SubnetID, eni.Groups = out.VPCID, out.SubnetID, out.Groups
-	for _, a := range i.Addresses {
-		ip, err := netip.ParseAddr(a.Address)
-		switch {
-		case err != nil: // a host name
-		case a.Type == cloudsim.AddressExternal && ip.Is4() && out.PublicIP == "":
-			out.PublicIP = a.Address
-		case a.Type == cloudsim.AddressInternal && ip.Is4():
-			eni.PrivateIPs.Items = append(eni.PrivateIPs.Items, privateIP{a.Address, eni.PrivateIP == ""})
-			if eni.PrivateIP == "" {
-				eni.PrivateIP = a.Address
-			}
-		case a.Type == cloudsim.AddressInternal:
-			eni.IPv6.Items = append(eni.IPv6.Items, ipv6{a.Address})
+	for _, d := range disks {
+		for _, a := range d.Attachments {
+			r.disks[a.Instance] = append(r.disks[a.Instance], d)
 		}
 	}
-	out.PrivateIP = eni.PrivateIP
-	out.Interfaces.Items = append(out.Interfaces.Items, eni)
+	if !needGroups {
+		return r, nil
+	}
+	named, err := every(q, groups)
+	for _, g := range named {
+		r.groups[g.id()] = g.Name
+	}
+	return r, err
+}
+
+// groupIDs returns the security groups of an instance: the groups that a caller has chosen, or the
+// default group of its VPC.
+func groupIDs(i cloudsim.Instance) []string {
+	switch {
+	case i.Network == "": // the instance is terminated
+		return nil
+	case i.Labels[labelGroups] != "":
+		return strings.Split(i.Labels[labelGroups], ",")
+	}
+	return []string{defaultGroupID(i.Network)}
+}
+
+// instanceOf returns the instance in EC2's format. The private DNS name is the name of the
+// instance, because this name is also its host name. So the nodes of a lab have the private DNS
+// names of their instances, as AWS's cloud controller manager demands.
+func instanceOf(i cloudsim.Instance, r related) instance {
+	eni := interfaceOf(i, r)
+	out := instance{
+		ID: idOf(prefixInstance, i.ID), ImageID: i.Labels[labelImage], State: instanceStates[i.State], PrivateDNSName: i.Name, Type: i.Type, LaunchTime: timestamp(i.CreatedAt),
+		Placement: placement{Zone: i.Zone, Tenancy: "default"}, Monitoring: "disabled", Architecture: "x86_64", Tags: tagsOf(i.Meta),
+		VPCID: eni.VPCID, SubnetID: eni.SubnetID, PrivateIP: eni.PrivateIP, SourceDestCheck: eni.SourceDestCheck, Groups: eni.Groups,
+	}
+	if i.ServiceAccount != "" {
+		out.ProfileID, out.ProfileARN = string(i.ServiceAccount), "arn:aws:iam::"+account(i.Project)+":instance-profile/"+string(i.ServiceAccount)
+	}
+	if i.State != cloudsim.InstanceTerminated {
+		out.Interfaces.Items = []networkInterface{eni}
+	}
+	for _, a := range i.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == cloudsim.AddressExternal && ip.Is4() {
+			out.PublicIP = a.Address
+			break
+		}
+	}
+	for _, d := range r.disks[i.ID] {
+		a, _ := d.Attachment(i.ID)
+		out.BlockDevices.Items = append(out.BlockDevices.Items, blockDevice{Name: deviceOf(d, a), Volume: idOf(prefixVolume, d.ID), State: string(a.State)})
+	}
 	return out
+}
+
+// interfaceOf returns the network interface of an instance, which has all internal addresses.
+func interfaceOf(i cloudsim.Instance, r related) networkInterface {
+	eni := networkInterface{
+		ID: idOf(prefixInterface, i.ID), Status: "in-use", SourceDestCheck: i.Labels[labelSourceDestCheck] != "false",
+		Attachment: attachment{ID: idOf("eni-attach", i.ID), Status: "attached"},
+	}
+	if i.Network != "" {
+		eni.VPCID = idOf(prefixVPC, i.Network)
+	}
+	if i.Subnet != "" {
+		eni.SubnetID = idOf(prefixSubnet, i.Subnet)
+	}
+	for _, id := range groupIDs(i) {
+		eni.Groups.Items = append(eni.Groups.Items, groupIdentifier{ID: id, Name: r.groups[id]})
+	}
+	for _, address := range internalAddresses(i) {
+		ip, err := netip.ParseAddr(address)
+		switch {
+		case err != nil: // not possible, because the cloud chooses the address
+		case ip.Is4():
+			eni.PrivateIPs.Items = append(eni.PrivateIPs.Items, privateIP{address, eni.PrivateIP == ""})
+			if eni.PrivateIP == "" {
+				eni.PrivateIP = address
+			}
+		default:
+			eni.IPv6.Items = append(eni.IPv6.Items, ipv6{address})
+		}
+	}
+	return eni
 }
 
 var instances = kind[cloudsim.Instance, cloudsim.InstanceID]{
@@ -156,6 +249,8 @@ var instances = kind[cloudsim.Instance, cloudsim.InstanceID]{
 	id:   func(i cloudsim.Instance) string { return string(i.ID) },
 	values: map[string]func(cloudsim.Instance) []string{
 		"availability-zone":   func(i cloudsim.Instance) []string { return []string{i.Zone} },
+		"image-id":            func(i cloudsim.Instance) []string { return []string{i.Labels[labelImage]} },
+		"instance.group-id":   groupIDs,
 		"instance-id":         func(i cloudsim.Instance) []string { return []string{idOf(prefixInstance, i.ID)} },
 		"instance-state-code": func(i cloudsim.Instance) []string { return []string{strconv.Itoa(instanceStates[i.State].Code)} },
 		"instance-state-name": func(i cloudsim.Instance) []string { return []string{instanceStates[i.State].Name} },
@@ -181,7 +276,7 @@ type describeInstancesAnswer struct {
 	Next         string             `xml:"nextToken,omitempty"`
 }
 
-// reservation is the result of one request for instances in EC2. In this dialect, each
+// reservation is the result of one request for instances in EC2. In lists of this dialect, each
 // reservation contains one instance.
 type reservation struct {
 	ID        string          `xml:"reservationId"`
@@ -189,17 +284,61 @@ type reservation struct {
 	Instances items[instance] `xml:"instancesSet"`
 }
 
-func describeInstances(q *query) (any, error) {
+// inRegionOf returns a function that reports whether an instance belongs to the region of a request.
+func inRegionOf(q *query) func(cloudsim.Instance) bool {
 	region := q.region()
-	found, next, err := list(q, instances, func(i cloudsim.Instance) bool { return i.Region == region })
+	return func(i cloudsim.Instance) bool { return i.Region == region }
+}
+
+// The function withTerminated returns the kind of instances, in which a caller also finds terminated
+// instances by their ids. EC2 shows such instances for about an hour. This cloud shows them as
+// long as its journal contains their last value. Lists without ids do not contain them.
+func withTerminated() kind[cloudsim.Instance, cloudsim.InstanceID] {
+	k := instances
+	k.get = func(c *client.Client, ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) { //nolint:revive // the order of a method expression
+		i, err := instances.get(c, ctx, id)
+		if !errors.Is(err, cloudsim.NotFound) {
+			return i, err
+		}
+		l, listErr := c.ListNewestEvents(ctx, cloudsim.EventOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}, ID: string(id), Limit: 1})
+		if listErr != nil && !errors.Is(listErr, cloudsim.Denied) {
+			return i, listErr
+		}
+		if len(l.Items) == 0 || l.Items[0].Type != cloudsim.EventDelete {
+			return i, err
+		}
+		if err := json.Unmarshal(l.Items[0].Object, &i); err != nil {
+			return i, cloudsim.Errorf(cloudsim.Internal, "decode the last event of instance %s: %w", id, err)
+		}
+		i.State, i.Network, i.Subnet, i.Addresses = cloudsim.InstanceTerminated, "", "", nil
+		return i, nil
+	}
+	return k
+}
+
+func describeInstances(q *query) (any, error) {
+	found, next, err := list(q, withTerminated(), inRegionOf(q))
+	if err != nil {
+		return nil, err
+	}
+	r, err := relatedTo(q, found)
 	if err != nil {
 		return nil, err
 	}
 	out := &describeInstancesAnswer{Next: next, Reservations: items[reservation]{Items: make([]reservation, len(found))}}
 	for n, i := range found {
-		out.Reservations.Items[n] = reservation{ID: idOf("r", i.ID), Owner: account(i.Project), Instances: items[instance]{Items: []instance{instanceOf(i)}}}
+		out.Reservations.Items[n] = reservationOf([]cloudsim.Instance{i}, r)
 	}
 	return out, nil
+}
+
+// reservationOf returns the reservation of at least one instance.
+func reservationOf(all []cloudsim.Instance, r related) reservation {
+	out := reservation{ID: idOf("r", all[0].ID), Owner: account(all[0].Project), Instances: items[instance]{Items: make([]instance, len(all))}}
+	for n, i := range all {
+		out.Instances.Items[n] = instanceOf(i, r)
+	}
+	return out
 }
 
 type topologyAnswer struct {

@@ -285,7 +285,7 @@ func (q *query) region() string {
 type kind[T any, I ~string] struct {
 	one    string // name in errors, e.g. "instance"
 	param  string // list parameter with AWS's ids, e.g. "InstanceId"
-	prefix string // prefix of AWS's ids
+	prefix string // prefix of AWS's ids; "" if the ids are names of this cloud
 	code   string // first part of the codes of errors about ids, e.g. "InvalidInstanceID"
 	// The field malformed is the code of the error about an id of another form. If it is "", the
 	// code is the field code with the suffix ".Malformed".
@@ -304,6 +304,9 @@ type kind[T any, I ~string] struct {
 // ownID returns this cloud's id for an id of AWS. For an id of another form, it returns an error
 // with the code k.code and the suffix .Malformed.
 func (k kind[T, I]) ownID(id string) (I, error) {
+	if k.prefix == "" {
+		return I(id), nil
+	}
 	n, ok := number(k.prefix, id)
 	if !ok {
 		return "", coded(http.StatusBadRequest, cmp.Or(k.malformed, k.code+".Malformed"), fmt.Sprintf("the id %.80q of the %s must be %s- and 17 hex digits", id, k.one, k.prefix))

@@ -321,5 +321,10 @@ func deleteGroup(q *query) (any, error) {
 	if len(users) > 0 {
 		return nil, coded(http.StatusBadRequest, "DependencyViolation", "the load balancer "+dialect.OtherName(users[0].Meta)+" uses the security group "+id+": delete the load balancer first")
 	}
+	if user, err := instanceWith(q, id); err != nil {
+		return nil, err
+	} else if user != "" {
+		return nil, coded(http.StatusBadRequest, "DependencyViolation", "the instance "+idOf(prefixInstance, user)+" uses the security group "+id+": change its groups first")
+	}
 	return &returnAnswer{Return: true}, q.Cloud.DeleteRecord(q.Context(), g.ID, g.Revision)
 }

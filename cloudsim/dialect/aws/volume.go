@@ -1,10 +1,12 @@
 package aws
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
 type volume struct {
@@ -91,3 +93,13 @@ func describeVolumes(q *query) (any, error) {
 	}
 	return out, nil
 }
+
+// deviceOf returns the device name of an attachment: the name in the request for the attachment, or
+// the name of this cloud if another client attached the disk.
+func deviceOf(d cloudsim.Disk, a cloudsim.Attachment) string {
+	return cmp.Or(d.Labels[labelDevice+string(a.Instance)], "/dev/"+a.Device)
+}
+
+// labelDevice is followed by the id of an instance. The value is the device name of the attachment
+// to this instance.
+const labelDevice = dialect.LabelPrefix + "device."

@@ -162,7 +162,7 @@ func TestEachCall(t *testing.T) {
 	}
 	_, err := w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{"i-00000000000000009"}})
 	fails(t, err, "InvalidInstanceID.NotFound")
-	_, err = w.RunInstances(ctx, &ec2.RunInstancesInput{MinCount: sdk.Int32(1), MaxCount: sdk.Int32(1)})
+	_, err = w.CreateVpc(ctx, &ec2.CreateVpcInput{})
 	fails(t, err, "UnsupportedOperation")
 
 	if top := must(w.DescribeInstanceTopology(ctx, &ec2.DescribeInstanceTopologyInput{InstanceIds: []string{*i.InstanceId}}))(t); len(top.Instances) != 0 {
@@ -208,6 +208,7 @@ func TestEachCall(t *testing.T) {
 
 	testSecurityGroups(t, w)
 	testLoadBalancer(t, w)
+	testInstances(t, w)
 	for _, c := range aws.New().Calls {
 		if w.seen[c.Name] == 0 {
 			t.Errorf("no test makes the call %s with AWS's SDK", c.Name)

@@ -1,0 +1,72 @@
+package aws
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// modifyInstance changes one attribute of an instance: SourceDestCheck or the security groups. Both
+// attributes have no effect on traffic.
+func modifyInstance(q *query) (any, error) {
+	id, groupIDs := q.required("InstanceId"), q.list("GroupId")
+	_, hasCheck := q.left["SourceDestCheck.Value"]
+	check := q.flag("SourceDestCheck.Value")
+	switch {
+	case hasCheck == (len(groupIDs) > 0):
+		q.fail(coded(http.StatusBadRequest, "InvalidParameterCombination", "the request must change exactly one attribute: SourceDestCheck.Value or GroupId"))
+	case len(groupIDs) > maxInstanceGroups:
+		q.fail(invalid("GroupId", strconv.Itoa(len(groupIDs)), "a list of at most 5 groups"))
+	}
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	return &returnAnswer{Return: true}, changeInstance(q, id, func(i cloudsim.Instance, labels map[string]string) error {
+		if hasCheck {
+			labels[labelSourceDestCheck] = strconv.FormatBool(check)
+			return nil
+		}
+		labels[labelGroups] = strings.Join(groupIDs, ",")
+		_, err := byIDs(q, groups, groupIDs, func(g group) bool { return g.Network == i.Network })
+		return err
+	})
+}
+
+// changeInstance changes the labels of an instance with the function fn. If fn changes no label,
+// changeInstance does not call the cloud. AWS's cloud controller manager often sends the present
+// values.
+func changeInstance(q *query, id string, fn func(i cloudsim.Instance, labels map[string]string) error) (err error) {
+	for range dialect.Attempts {
+		found, err := byIDs(q, instances, []string{id}, inRegionOf(q))
+		if err != nil {
+			return err
+		}
+		labels := map[string]string{}
+		maps.Copy(labels, found[0].Labels)
+		if err := fn(found[0], labels); err != nil || maps.Equal(labels, found[0].Labels) {
+			return err
+		}
+		_, err = q.Cloud.UpdateInstance(q.Context(), found[0].ID, cloudsim.UpdateInstance{Labels: labels}, found[0].Revision)
+		if !errors.Is(err, cloudsim.Stale) {
+			return err
+		}
+	}
+	return err
+}
+
+// instanceWith returns the id of an instance with a security group, or "" for none.
+func instanceWith(q *query, group string) (cloudsim.InstanceID, error) {
+	all, err := every(q, instances)
+	for _, i := range all {
+		if slices.Contains(groupIDs(i), group) {
+			return i.ID, err
+		}
+	}
+	return "", err
+}

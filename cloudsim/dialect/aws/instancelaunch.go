@@ -1,0 +1,254 @@
+package aws
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// Labels for values of EC2 that this cloud does not have.
+const (
+	labelImage           = dialect.LabelPrefix + "image"             // AWS's id
+	labelParameters      = dialect.LabelPrefix + "parameters"        // hash of the request that created the resource
+	labelSourceDestCheck = dialect.LabelPrefix + "source-dest-check" // "false", or absent for true; without effect
+)
+
+const maxInstanceGroups = 5 // of an instance, as in EC2
+
+var (
+	imageRE = regexp.MustCompile(`^ami-([0-9a-f]{8}|[0-9a-f]{17})$`)
+	tokenRX = regexp.MustCompile(`^[!-~]{1,64}$`)
+)
+
+// clientToken returns the parameter ClientToken. Without this parameter, it returns the id of the
+// request, so that the requests of a client differ.
+func (q *query) clientToken() string {
+	v := q.text("ClientToken")
+	if v != "" && !tokenRX.MatchString(v) {
+		q.fail(invalid("ClientToken", v, "1 to 64 printable ASCII characters"))
+	}
+	return cmp.Or(v, q.ID)
+}
+
+// parameters returns a hash of all parameters of the request.
+func (q *query) parameters() string {
+	sum := sha256.Sum256([]byte(q.Form.Encode()))
+	return hex.EncodeToString(sum[:16])
+}
+
+// The method refuseTrue returns boolean parameters of features that this cloud does not have. It
+// accepts only the value false.
+func (q *query) refuseTrue(why string, names ...string) {
+	for _, name := range names {
+		if q.flag(name) {
+			q.fail(dialect.Unsupported{What: "the parameter " + name + " with the value true", Why: why})
+		}
+	}
+}
+
+// alreadyMade returns the resource that an earlier request with the same ClientToken created. The
+// parameter name is the name of the resource. If the earlier request had other parameters,
+// alreadyMade returns IdempotentParameterMismatch, as EC2 does.
+func alreadyMade[T any, I ~string](q *query, k kind[T, I], name string) (v T, found bool, err error) {
+	l, err := k.all(q.Cloud, q.Context(), cloudsim.ListOptions{Name: name})
+	if err != nil || len(l.Items) == 0 {
+		return v, false, err
+	}
+	if v = l.Items[0]; k.meta(v).Labels[labelParameters] != q.parameters() {
+		return v, false, coded(http.StatusBadRequest, "IdempotentParameterMismatch", "the "+k.one+" "+idOf(k.prefix, k.id(v))+" was created with the same ClientToken and other parameters: use a new ClientToken")
+	}
+	return v, true, nil
+}
+
+// withCodes returns an error of this cloud with the code of EC2 for its kind. It returns other
+// errors, and errors about a rate limit, unchanged.
+func withCodes(err error, codes map[cloudsim.Kind]string) error {
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	if !ok || e.RetryAfter > 0 || codes[e.Kind] == "" {
+		return err
+	}
+	return coded(http.StatusBadRequest, codes[e.Kind], e.Msg)
+}
+
+// launch is a request for instances.
+type launch struct {
+	cloudsim.CreateInstance // without a name
+	subnet, token           string
+	groups                  []string
+	least, most             int // number of instances
+}
+
+// launch decodes the parameters of RunInstances.
+func (q *query) launch() launch {
+	image := q.required("ImageId")
+	l := launch{
+		subnet: q.text("SubnetId"), token: q.clientToken(), groups: q.list("SecurityGroupId"),
+		least: q.requiredInteger("MinCount", 1, maxList), most: q.requiredInteger("MaxCount", 1, maxList),
+	}
+	l.Type, l.Zone = q.required("InstanceType"), q.text("Placement.AvailabilityZone")
+	l.Address, l.ServiceAccount, l.Labels = q.text("PrivateIpAddress"), q.text("IamInstanceProfile.Name"), q.tagsFor("instance")
+	encoded := q.text("UserData")
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	l.UserData = string(data)
+	if v := q.text("Placement.Tenancy"); v != "" && v != "default" {
+		q.fail(dialect.Unsupported{What: "the tenancy " + clip(v), Why: "use the tenancy default"})
+	}
+	q.refuseTrue("omit the parameter", "Monitoring.Enabled", "EbsOptimized", "DisableApiTermination", "DisableApiStop", "HibernationOptions.Configured", "EnclaveOptions.Enabled")
+	switch {
+	case err != nil:
+		q.fail(coded(http.StatusBadRequest, "InvalidUserData.Malformed", "the parameter UserData must be in base64: "+err.Error()))
+	case image != "" && !imageRE.MatchString(image):
+		q.fail(coded(http.StatusBadRequest, "InvalidAMIID.Malformed", "the parameter ImageId must be ami- and 8 or 17 hex digits, got "+clip(image)))
+	case l.most < l.least:
+		q.fail(invalid("MaxCount", strconv.Itoa(l.most), "at least MinCount"))
+	case l.Address != "" && l.most > 1:
+		q.fail(coded(http.StatusBadRequest, "InvalidParameterCombination", "the parameter PrivateIpAddress needs MaxCount 1"))
+	case len(l.groups) > maxInstanceGroups:
+		q.fail(invalid("SecurityGroupId", strconv.Itoa(len(l.groups)), "a list of at most 5 groups"))
+	}
+	l.Labels, err = dialect.WithLabels(l.Labels, map[string]string{labelImage: image, labelParameters: q.parameters()})
+	if err != nil {
+		q.fail(err)
+	}
+	return l
+}
+
+// runInstances creates instances. Their names are hashes of the ClientToken, because instances of
+// EC2 have no names. So a repeated request finds the instances of the first request.
+func runInstances(q *query) (any, error) {
+	l := q.launch()
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	if _, err := q.Cloud.GetInstanceType(q.Context(), l.Type); errors.Is(err, cloudsim.NotFound) {
+		return nil, invalid("InstanceType", l.Type, "the name of an instance type; see DescribeInstanceTypes")
+	} else if err != nil {
+		return nil, err
+	}
+	network, err := l.place(q)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.join(q, network); err != nil {
+		return nil, err
+	}
+	var made []cloudsim.Instance
+	for n := range l.most {
+		i, err := l.create(q, n)
+		if err != nil && (n < l.least || failureOf(err).Code != "InstanceLimitExceeded") {
+			return nil, takeBack(q, made, err)
+		}
+		if err != nil {
+			break // as in EC2, the result has fewer instances than MaxCount
+		}
+		made = append(made, i)
+	}
+	r, err := relatedTo(q, made)
+	return &runInstancesAnswer{reservation: reservationOf(made, r)}, err
+}
+
+type runInstancesAnswer struct {
+	ec2Answer
+	reservation
+}
+
+// place sets the zone and the subnet. It returns the network of the instances. Without a zone and
+// a subnet, it chooses the first zone of the region.
+func (l *launch) place(q *query) (cloudsim.NetworkID, error) {
+	k, err := zoned(q)
+	if err != nil {
+		return "", err
+	}
+	if l.subnet != "" {
+		found, err := byIDs(q, k, []string{l.subnet}, inRegion(q.region()))
+		if err != nil {
+			return "", err
+		}
+		l.Zone, l.Subnet = cmp.Or(l.Zone, found[0].Zone), found[0].ID
+		return found[0].Network, checkZone(q, "Placement.AvailabilityZone", l.Zone)
+	}
+	if l.Zone == "" {
+		if l.Zone, err = firstZone(q); err != nil {
+			return "", err
+		}
+	}
+	n, err := groupNetwork(q, "")
+	if err != nil {
+		return "", err
+	}
+	return n.ID, checkZone(q, "Placement.AvailabilityZone", l.Zone)
+}
+
+// The method join sets the security groups of the instances.
+func (l *launch) join(q *query, network cloudsim.NetworkID) error {
+	if len(l.groups) == 0 {
+		return nil
+	}
+	_, err := byIDs(q, groups, l.groups, func(g group) bool { return g.Network == network })
+	l.Labels[labelGroups] = strings.Join(l.groups, ",")
+	return err
+}
+
+// create creates the instance with a number, or returns the instance that an earlier request
+// created.
+func (l *launch) create(q *query, n int) (cloudsim.Instance, error) {
+	req := l.CreateInstance
+	req.Name = dialect.Name("instance/" + l.token + "/" + strconv.Itoa(n))
+	if i, found, err := alreadyMade(q, instances, req.Name); found || err != nil {
+		return i, err
+	}
+	i, err := q.Cloud.CreateInstance(q.Context(), req)
+	return i, withCodes(err, map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded"})
+}
+
+// takeBack terminates the instances of a failed request, and returns the error of the request. If
+// the same request can succeed later, it keeps the instances, because the client repeats the
+// request.
+func takeBack(q *query, made []cloudsim.Instance, cause error) error {
+	if failureOf(cause).Status >= http.StatusInternalServerError {
+		return cause
+	}
+	for _, i := range made {
+		if _, err := q.Cloud.DeleteInstance(q.Context(), i.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
+			return err
+		}
+	}
+	return cause
+}
+
+// firstZone returns the name of the first zone of the region.
+func firstZone(q *query) (first string, err error) {
+	all, err := every(q, zones)
+	for _, z := range all {
+		if z.Region == q.region() && (first == "" || z.Name < first) {
+			first = z.Name
+		}
+	}
+	if err == nil && first == "" {
+		err = coded(http.StatusBadRequest, "InvalidParameterValue", "the region "+clip(q.region())+" has no zones: see DescribeRegions")
+	}
+	return first, err
+}
+
+// checkZone returns an error if a parameter is not the name of a zone in the region of the request.
+func checkZone(q *query, parameter, zone string) error {
+	all, err := every(q, zones)
+	if err != nil {
+		return err
+	}
+	for _, z := range all {
+		if z.Name == zone && z.Region == q.region() {
+			return nil
+		}
+	}
+	return coded(http.StatusBadRequest, "InvalidZone.NotFound", "the parameter "+parameter+" must be a zone of the region, got "+clip(zone)+": see DescribeAvailabilityZones")
+}

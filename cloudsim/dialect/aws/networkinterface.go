@@ -1,0 +1,71 @@
+package aws
+
+import (
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// describedInterface is a network interface in the answer about network interfaces. This answer has
+// more values than the answer about instances.
+type describedInterface struct {
+	networkInterface
+	Zone           string     `xml:"availabilityZone"`
+	Owner          string     `xml:"ownerId"`
+	PrivateDNSName string     `xml:"privateDnsName"`
+	Type           string     `xml:"interfaceType"`
+	Requester      bool       `xml:"requesterManaged"`
+	Tags           items[tag] `xml:"tagSet"`
+}
+
+type describeInterfacesAnswer struct {
+	ec2Answer
+	Interfaces items[describedInterface] `xml:"networkInterfaceSet"`
+	Next       string                    `xml:"nextToken,omitempty"`
+}
+
+// interfaces describes network interfaces. Each instance has one. The number of an interface is the
+// number of its instance.
+var interfaces = kind[cloudsim.Instance, cloudsim.InstanceID]{
+	one: "network interface", param: "NetworkInterfaceId", prefix: prefixInterface, code: "InvalidNetworkInterfaceID", own: instances.own,
+	get: instances.get, all: instances.all,
+	meta: func(cloudsim.Instance) cloudsim.Meta { return cloudsim.Meta{} }, // the labels of an instance are the tags of the instance
+	id:   instances.id,
+	values: map[string]func(cloudsim.Instance) []string{
+		"addresses.private-ip-address": internalAddresses,
+		"attachment.instance-id":       instances.values["instance-id"],
+		"availability-zone":            instances.values["availability-zone"],
+		"group-id":                     groupIDs,
+		"network-interface-id":         func(i cloudsim.Instance) []string { return []string{idOf(prefixInterface, i.ID)} },
+		"private-dns-name":             instances.values["private-dns-name"],
+		"private-ip-address":           instances.values["private-ip-address"],
+		"status":                       func(cloudsim.Instance) []string { return []string{"in-use"} },
+		"subnet-id":                    instances.values["subnet-id"],
+		"vpc-id":                       instances.values["vpc-id"],
+	},
+}
+
+func internalAddresses(i cloudsim.Instance) (all []string) {
+	for _, a := range i.Addresses {
+		if a.Type == cloudsim.AddressInternal {
+			all = append(all, a.Address)
+		}
+	}
+	return all
+}
+
+func describeInterfaces(q *query) (any, error) {
+	found, next, err := list(q, interfaces, inRegionOf(q))
+	if err != nil {
+		return nil, err
+	}
+	r, err := relatedTo(q, found)
+	if err != nil {
+		return nil, err
+	}
+	out := &describeInterfacesAnswer{Next: next}
+	for _, i := range found {
+		eni := describedInterface{networkInterface: interfaceOf(i, r), Zone: i.Zone, Owner: account(i.Project), PrivateDNSName: i.Name, Type: "interface"}
+		eni.Attachment.Instance, eni.Attachment.Owner = idOf(prefixInstance, i.ID), eni.Owner
+		out.Interfaces.Items = append(out.Interfaces.Items, eni)
+	}
+	return out, nil
+}
