@@ -35,6 +35,7 @@ func New() dialect.Dialect {
 				{Name: "AWS_EC2_METADATA_DISABLED", Value: "true"},
 			}
 		},
+		DiskLink:            diskLink,
 		CredentialsVariable: "AWS_SHARED_CREDENTIALS_FILE",
 	}
 }
@@ -76,11 +77,16 @@ func calls() []dialect.Call {
 			return http.StatusOK, body, err
 		}})
 	}
+	add("ec2.AttachVolume", "Attach a volume to an instance", attachVolume)
 	add("ec2.AuthorizeSecurityGroupIngress", "Add rules to a security group", authorizeIngress)
 	add("ec2.CreateSecurityGroup", "Create a security group", createGroup)
+	add("ec2.CreateSnapshot", "Create a snapshot of a volume", createSnapshot)
 	add("ec2.CreateTags", "Set tags of instances, volumes and security groups", createTags)
+	add("ec2.CreateVolume", "Create a volume", createVolume)
 	add("ec2.DeleteSecurityGroup", "Delete a security group", deleteGroup)
+	add("ec2.DeleteSnapshot", "Delete a snapshot", deleteSnapshot)
 	add("ec2.DeleteTags", "Remove tags of instances, volumes and security groups", deleteTags)
+	add("ec2.DeleteVolume", "Delete a volume", deleteVolume)
 	add("ec2.DescribeAvailabilityZones", "List the zones of the region", describeZones)
 	add("ec2.DescribeInstanceStatus", "List the states and status checks of instances", describeStatus)
 	add("ec2.DescribeInstanceTopology", "Return an empty list, because the cloud has no network topology", describeTopology)
@@ -90,10 +96,15 @@ func calls() []dialect.Call {
 	add("ec2.DescribeRegions", "List regions", describeRegions)
 	add("ec2.DescribeRouteTables", "List the main route tables of networks", describeRouteTables)
 	add("ec2.DescribeSecurityGroups", "List security groups", describeGroups)
+	add("ec2.DescribeSnapshots", "List snapshots", describeSnapshots)
 	add("ec2.DescribeSubnets", "List subnets", describeSubnets)
+	add("ec2.DescribeVolumeStatus", "List the status checks of volumes", describeVolumeStatus)
 	add("ec2.DescribeVolumes", "List volumes", describeVolumes)
+	add("ec2.DescribeVolumesModifications", "List the last modification of volumes", describeModifications)
 	add("ec2.DescribeVpcs", "List networks", describeVPCs)
+	add("ec2.DetachVolume", "Detach a volume from an instance", detachVolume)
 	add("ec2.ModifyInstanceAttribute", "Set the source/destination check or the security groups of an instance", modifyInstance)
+	add("ec2.ModifyVolume", "Change the size, type or performance of a volume", modifyVolume)
 	add("ec2.RebootInstances", "Reboot instances", rebootInstances)
 	add("ec2.RevokeSecurityGroupIngress", "Remove rules from a security group", revokeIngress)
 	add("ec2.RunInstances", "Create instances", runInstances)

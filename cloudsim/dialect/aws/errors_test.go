@@ -12,6 +12,7 @@ const (
 	elbAction    = "Version=2012-06-01&Action="
 	runInstances = "Action=RunInstances&ImageId=ami-12345678&InstanceType=small"
 	runOne       = runInstances + "&MinCount=1&MaxCount=1"
+	createVolume = "Action=CreateVolume&AvailabilityZone=sim-1a"
 	elbCreate    = elbAction + "CreateLoadBalancer&Listeners.member.1.Protocol=TCP&Listeners.member.1.LoadBalancerPort=80&Listeners.member.1.InstancePort=30080"
 )
 
@@ -76,6 +77,37 @@ func TestErrors(t *testing.T) {
 		{"Action=ModifyInstanceAttribute&InstanceId=i-00000000000000001&GroupId.1=sg-00000000000000099", "InvalidGroup.NotFound", "sg-00000000000000099"},
 		{"Action=ModifyInstanceAttribute&InstanceId=i-00000000000000001&InstanceType.Value=large&SourceDestCheck.Value=false", "UnknownParameter", "InstanceType.Value"},
 		{"Action=TerminateInstances&InstanceId.1=i-00000000000000001&DryRun=true", "DryRunOperation", "would have succeeded"},
+		{"Action=DescribeVolumes&VolumeId.1=vol-1", "InvalidVolumeID.Malformed", "vol-1"},
+		{createVolume, "MissingParameter", "Size"},
+		{createVolume + "&Size=0", "InvalidParameterValue", "Size"},
+		{createVolume + "&Size=20000&VolumeType=gp3", "InvalidParameterValue", "Size"},
+		{"Action=CreateVolume&Size=1", "MissingParameter", "AvailabilityZone"},
+		{"Action=CreateVolume&Size=1&AvailabilityZone=us-east-1a", "InvalidZone.NotFound", "AvailabilityZone"},
+		{createVolume + "&AvailabilityZoneId=sim-1a&Size=1", "UnknownParameter", "AvailabilityZoneId"},
+		{createVolume + "&Size=1&VolumeType=st1", "UnsupportedOperation", "st1"},
+		{createVolume + "&Size=1&VolumeType=gp9", "InvalidParameterValue", "VolumeType"},
+		{createVolume + "&Size=1&VolumeType=gp2&Iops=3000", "InvalidParameterCombination", "Iops"},
+		{createVolume + "&Size=1&VolumeType=io2&Iops=3000&Throughput=200", "InvalidParameterCombination", "Throughput"},
+		{createVolume + "&Size=10&VolumeType=io2", "MissingParameter", "Iops"},
+		{createVolume + "&Size=10&VolumeType=gp3&Iops=20000", "InvalidParameterValue", "Iops"},
+		{createVolume + "&Size=10&VolumeType=gp3&MultiAttachEnabled=true", "InvalidParameterValue", "MultiAttachEnabled"},
+		{createVolume + "&Size=10&Encrypted=true", "UnsupportedOperation", "Encrypted"},
+		{createVolume + "&Size=10&KmsKeyId=x", "UnknownParameter", "KmsKeyId"},
+		{createVolume + "&SnapshotId=snap-1", "InvalidSnapshotID.Malformed", "snap-1"},
+		{createVolume + "&SnapshotId=snap-00000000000000099", "InvalidSnapshot.NotFound", "snap-00000000000000099"},
+		{"Action=AttachVolume&VolumeId=vol-00000000000000099&InstanceId=i-00000000000000001&Device=/dev/xvdba", "InvalidVolume.NotFound", "vol-00000000000000099"},
+		{"Action=AttachVolume&VolumeId=vol-00000000000000099&InstanceId=i-00000000000000099&Device=/dev/xvdba", "InvalidInstanceID.NotFound", "i-00000000000000099"},
+		{"Action=AttachVolume&VolumeId=vol-00000000000000099&InstanceId=i-00000000000000001&Device=xvdba", "InvalidParameterValue", "Device"},
+		{"Action=AttachVolume&VolumeId=vol-00000000000000099&InstanceId=i-00000000000000001", "MissingParameter", "Device"},
+		{"Action=DetachVolume&VolumeId=vol-00000000000000099", "InvalidVolume.NotFound", "vol-00000000000000099"},
+		{"Action=DeleteVolume&VolumeId=vol-00000000000000099", "InvalidVolume.NotFound", "vol-00000000000000099"},
+		{"Action=ModifyVolume&VolumeId=vol-00000000000000099", "MissingParameter", "Size"},
+		{"Action=ModifyVolume&VolumeId=vol-00000000000000099&Size=10", "InvalidVolume.NotFound", "vol-00000000000000099"},
+		{"Action=DescribeVolumesModifications&VolumeId.1=vol-00000000000000099", "InvalidVolume.NotFound", "vol-00000000000000099"},
+		{"Action=CreateSnapshot&VolumeId=vol-00000000000000099", "InvalidVolume.NotFound", "vol-00000000000000099"},
+		{"Action=CreateSnapshot&VolumeId=vol-00000000000000099&Description=" + strings.Repeat("x", 257), "InvalidParameterValue", "Description"},
+		{"Action=DeleteSnapshot&SnapshotId=snap-00000000000000099", "InvalidSnapshot.NotFound", "snap-00000000000000099"},
+		{"Action=CreateTags&ResourceId.1=snap-00000000000000099&Tag.1.Key=a", "InvalidSnapshot.NotFound", "snap-00000000000000099"},
 		{"Action=DescribeVolumes&VolumeId.1=vol-00000000000000001", "InvalidVolume.NotFound", "vol-00000000000000001"},
 		{"Action=DescribeVpcs&VpcId.1=vpc-00000000000000099", "InvalidVpcID.NotFound", "vpc-00000000000000099"},
 		{"Action=DescribeSubnets&SubnetId.1=subnet-00000000000000099", "InvalidSubnetID.NotFound", "subnet-00000000000000099"},

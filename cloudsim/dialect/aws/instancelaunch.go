@@ -69,6 +69,23 @@ func alreadyMade[T any, I ~string](q *query, k kind[T, I], name string) (v T, fo
 	return v, true, nil
 }
 
+// The method need fails with MissingParameter if a request does not have a parameter.
+func (q *query) need(has bool, name string) {
+	if !has {
+		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter "+name+" is required"))
+	}
+}
+
+// withParameters returns an error about a field of this cloud's request with the name of EC2's
+// parameter. It returns other errors unchanged.
+func withParameters(err error, names map[string]string) error {
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	if !ok || e.Kind != cloudsim.Invalid || names[field(e)] == "" {
+		return err
+	}
+	return coded(http.StatusBadRequest, "InvalidParameterValue", "the parameter "+names[field(e)]+" "+e.Fields[0].Reason)
+}
+
 // withCodes returns an error of this cloud with the code of EC2 for its kind. It returns other
 // errors, and errors about a rate limit, unchanged.
 func withCodes(err error, codes map[cloudsim.Kind]string) error {
@@ -77,6 +94,11 @@ func withCodes(err error, codes map[cloudsim.Kind]string) error {
 		return err
 	}
 	return coded(http.StatusBadRequest, codes[e.Kind], e.Msg)
+}
+
+// launchParameters maps the fields of this cloud's requests to the parameters of EC2.
+var launchParameters = map[string]string{
+	"address": "PrivateIpAddress", "labels": "TagSpecification", "serviceAccount": "IamInstanceProfile.Name", "subnet": "SubnetId", "type": "InstanceType", "userData": "UserData", "zone": "Placement.AvailabilityZone",
 }
 
 // launch is a request for instances.
@@ -207,7 +229,7 @@ func (l *launch) create(q *query, n int) (cloudsim.Instance, error) {
 		return i, err
 	}
 	i, err := q.Cloud.CreateInstance(q.Context(), req)
-	return i, withCodes(err, map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded"})
+	return i, withCodes(withParameters(err, launchParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded"})
 }
 
 // takeBack terminates the instances of a failed request, and returns the error of the request. If

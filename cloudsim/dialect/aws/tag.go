@@ -125,6 +125,10 @@ func tagResource(q *query, id string, dry bool, change func(labels map[string]st
 				_, err := storeGroup(q, g, labels)
 				return err
 			})
+		case prefixSnapshot:
+			if _, err = byIDs(q, snapshots, []string{id}, snapshotIn(q)); err == nil {
+				err = noSnapshotTags(id)
+			}
 		default:
 			return coded(http.StatusBadRequest, "InvalidID", "the id "+clip(id)+" must be the id of an instance, a volume or a security group, because other resources have no tags in this dialect")
 		}

@@ -2,7 +2,11 @@ package aws
 
 import (
 	"cmp"
+	"errors"
+	"maps"
+	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
@@ -12,6 +16,7 @@ import (
 type volume struct {
 	ID          string                  `xml:"volumeId"`
 	Size        int                     `xml:"size"`
+	Snapshot    string                  `xml:"snapshotId,omitempty"`
 	Zone        string                  `xml:"availabilityZone"`
 	State       string                  `xml:"status"`
 	Created     string                  `xml:"createTime"`
@@ -22,13 +27,6 @@ type volume struct {
 	Throughput  int                     `xml:"throughput"`
 	Encrypted   bool                    `xml:"encrypted"`
 	MultiAttach bool                    `xml:"multiAttachEnabled"`
-}
-
-type volumeAttachment struct {
-	Volume              string `xml:"volumeId"`
-	Instance            string `xml:"instanceId"`
-	State               string `xml:"status"`
-	DeleteOnTermination bool   `xml:"deleteOnTermination"`
 }
 
 type describeVolumesAnswer struct {
@@ -55,7 +53,7 @@ func stateOfVolume(d cloudsim.Disk) string {
 }
 
 var volumes = kind[cloudsim.Disk, cloudsim.DiskID]{
-	one: "volume", param: "VolumeId", prefix: prefixVolume, code: "InvalidVolume", own: "disk",
+	one: "volume", param: "VolumeId", prefix: prefixVolume, code: "InvalidVolume", malformed: "InvalidVolumeID.Malformed", own: "disk",
 	get: (*client.Client).GetDisk, all: (*client.Client).ListDisks,
 	meta: func(d cloudsim.Disk) cloudsim.Meta { return d.Meta },
 	id:   func(d cloudsim.Disk) string { return string(d.ID) },
@@ -67,39 +65,194 @@ var volumes = kind[cloudsim.Disk, cloudsim.DiskID]{
 			return all
 		},
 		"availability-zone": func(d cloudsim.Disk) []string { return d.Zones() },
-		"size":              func(d cloudsim.Disk) []string { return []string{strconv.Itoa(d.SizeGiB)} },
-		"status":            func(d cloudsim.Disk) []string { return []string{stateOfVolume(d)} },
-		"volume-id":         func(d cloudsim.Disk) []string { return []string{idOf(prefixVolume, d.ID)} },
-		"volume-type":       func(d cloudsim.Disk) []string { return []string{d.Type} },
+		"attachment.device": func(d cloudsim.Disk) (all []string) {
+			for _, a := range d.Attachments {
+				all = append(all, deviceOf(d, a))
+			}
+			return all
+		},
+		"attachment.status": func(d cloudsim.Disk) (all []string) {
+			for _, a := range d.Attachments {
+				all = append(all, string(a.State))
+			}
+			return all
+		},
+		"size":        func(d cloudsim.Disk) []string { return []string{strconv.Itoa(d.SizeGiB)} },
+		"status":      func(d cloudsim.Disk) []string { return []string{stateOfVolume(d)} },
+		"volume-id":   func(d cloudsim.Disk) []string { return []string{idOf(prefixVolume, d.ID)} },
+		"snapshot-id": func(d cloudsim.Disk) []string { return optionalID(prefixSnapshot, d.SourceSnapshot) },
+		"volume-type": func(d cloudsim.Disk) []string { return []string{typeOf(d)} },
 	},
 }
 
-func describeVolumes(q *query) (any, error) {
+// diskIn returns a function that reports whether a disk belongs to the region of a request.
+func diskIn(q *query) func(cloudsim.Disk) bool {
 	region := q.region()
-	found, next, err := list(q, volumes, func(d cloudsim.Disk) bool { return d.Region == region })
+	return func(d cloudsim.Disk) bool { return d.Region == region }
+}
+
+func describeVolumes(q *query) (any, error) {
+	found, next, err := list(q, volumes, diskIn(q))
 	if err != nil {
 		return nil, err
 	}
-	out := &describeVolumesAnswer{Next: next}
-	for _, d := range found {
-		v := volume{
-			ID: idOf(prefixVolume, d.ID), Size: d.SizeGiB, Zone: d.Zones()[0], State: stateOfVolume(d), Created: timestamp(d.CreatedAt),
-			Type: d.Type, IOPS: d.IOPS, Throughput: d.ThroughputMiBps, MultiAttach: d.MultiAttach, Tags: tagsOf(d.Meta),
-		}
-		for _, a := range d.Attachments {
-			v.Attachments.Items = append(v.Attachments.Items, volumeAttachment{Volume: v.ID, Instance: idOf(prefixInstance, a.Instance), State: string(a.State)})
-		}
-		out.Volumes.Items = append(out.Volumes.Items, v)
+	out := &describeVolumesAnswer{Next: next, Volumes: items[volume]{Items: make([]volume, len(found))}}
+	for n, d := range found {
+		out.Volumes.Items[n] = volumeOf(d)
 	}
 	return out, nil
 }
 
-// deviceOf returns the device name of an attachment: the name in the request for the attachment, or
-// the name of this cloud if another client attached the disk.
-func deviceOf(d cloudsim.Disk, a cloudsim.Attachment) string {
-	return cmp.Or(d.Labels[labelDevice+string(a.Instance)], "/dev/"+a.Device)
+// volumeOf returns the volume of a disk in EC2's format. A regional disk has the zone that is first
+// in the alphabet.
+func volumeOf(d cloudsim.Disk) volume {
+	v := volume{
+		ID: idOf(prefixVolume, d.ID), Size: d.SizeGiB, Zone: d.Zones()[0], State: stateOfVolume(d), Created: timestamp(d.CreatedAt),
+		Type: typeOf(d), IOPS: d.IOPS, Throughput: d.ThroughputMiBps, MultiAttach: d.MultiAttach, Tags: tagsOf(d.Meta),
+	}
+	if d.SourceSnapshot != "" {
+		v.Snapshot = idOf(prefixSnapshot, d.SourceSnapshot)
+	}
+	for _, a := range d.Attachments {
+		v.Attachments.Items = append(v.Attachments.Items, attachmentOf(d, a))
+	}
+	return v
 }
 
-// labelDevice is followed by the id of an instance. The value is the device name of the attachment
-// to this instance.
-const labelDevice = dialect.LabelPrefix + "device."
+// diskLink returns the path of a volume's device on an instance. The path contains the id of the
+// volume without its hyphen, as the serial number of an NVMe device in EC2.
+func diskLink(id cloudsim.DiskID) string {
+	return cloudsim.DiskLinks + "/nvme-Amazon_Elastic_Block_Store_" + strings.Replace(idOf(prefixVolume, id), "-", "", 1)
+}
+
+// volumeParameters maps the fields of this cloud's requests to the parameters of EC2.
+var volumeParameters = map[string]string{
+	"iops": "Iops", "multiAttach": "MultiAttachEnabled", "sizeGiB": "Size", "sourceSnapshot": "SnapshotId", "throughputMiBps": "Throughput", "type": "VolumeType", "zone": "AvailabilityZone",
+}
+
+type createVolumeAnswer struct {
+	ec2Answer
+	volume
+}
+
+// createVolume creates a disk. Its name is a hash of the ClientToken, because volumes have no names.
+// So a repeated request finds the disk of the first request.
+func createVolume(q *query) (any, error) {
+	snapshotID, token := q.text("SnapshotId"), q.clientToken()
+	p := performance{Type: cmp.Or(q.text("VolumeType"), defaultVolumeType), IOPS: q.integer("Iops", 1, maxIOPS, 0), Throughput: q.integer("Throughput", 1, maxIOPS, 0)}
+	req := cloudsim.CreateDisk{
+		Name: dialect.Name("volume/" + token), Zone: q.text("AvailabilityZone"), IOPS: p.IOPS, ThroughputMiBps: p.Throughput,
+		SizeGiB: q.integer("Size", 1, cloudsim.MaxDiskGiB, 0), MultiAttach: q.flag("MultiAttachEnabled"),
+	}
+	q.refuseTrue("this cloud does not encrypt disks", "Encrypted")
+	if req.Zone == "" {
+		req.Zone = q.text("AvailabilityZoneId") // the id of a zone is its name
+	}
+	q.need(req.Zone != "", "AvailabilityZone")
+	q.need(req.SizeGiB > 0 || snapshotID != "", "Size, or the parameter SnapshotId,")
+	var err error
+	if req.Labels, err = dialect.WithLabels(q.tagsFor("volume"), map[string]string{labelVolumeType: p.Type, labelParameters: q.parameters()}); err != nil {
+		q.fail(err)
+	}
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	if err := checkZone(q, "AvailabilityZone", req.Zone); err != nil {
+		return nil, err
+	}
+	if req.Type, err = p.diskType(q); err != nil {
+		return nil, err
+	}
+	if volumeTypes[p.Type].needsIOPS && p.IOPS == 0 {
+		return nil, coded(http.StatusBadRequest, "MissingParameter", "the parameter Iops is required for the volume type "+p.Type)
+	}
+	if snapshotID != "" {
+		found, err := byIDs(q, snapshots, []string{snapshotID}, snapshotIn(q))
+		if err != nil {
+			return nil, err
+		}
+		req.SourceSnapshot = found[0].ID
+	}
+	d, found, err := alreadyMade(q, volumes, req.Name)
+	if err == nil && !found {
+		d, err = q.Cloud.CreateDisk(q.Context(), req)
+	}
+	return &createVolumeAnswer{volume: volumeOf(d)}, withParameters(err, volumeParameters)
+}
+
+// findVolume returns the disk with the id in the required parameter VolumeId.
+func findVolume(q *query, id string) (cloudsim.Disk, error) {
+	found, err := byIDs(q, volumes, []string{id}, diskIn(q))
+	if err != nil {
+		return cloudsim.Disk{}, err
+	}
+	return found[0], nil
+}
+
+func deleteVolume(q *query) (any, error) {
+	id := q.required("VolumeId")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	d, err := findVolume(q, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(d.Attachments) > 0 {
+		return nil, volumeInUse(d)
+	}
+	_, err = q.Cloud.DeleteDisk(q.Context(), d.ID)
+	return &returnAnswer{Return: true}, volumeError(err, id)
+}
+
+func volumeInUse(d cloudsim.Disk) error {
+	return coded(http.StatusBadRequest, "VolumeInUse", "the volume "+idOf(prefixVolume, d.ID)+" is attached to "+idOf(prefixInstance, d.Attachments[0].Instance)+": detach it first")
+}
+
+// volumeError returns an error of a call for a volume with a code of EC2.
+func volumeError(err error, id string) error {
+	if errors.Is(err, cloudsim.NotFound) {
+		return volumes.notFound(id) // another caller has deleted it
+	}
+	return withCodes(withParameters(err, volumeParameters), map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState"})
+}
+
+type volumeStatus struct {
+	ID     string        `xml:"volumeId"`
+	Zone   string        `xml:"availabilityZone"`
+	Status statusSummary `xml:"volumeStatus"`
+}
+
+type describeVolumeStatusAnswer struct {
+	ec2Answer
+	Statuses items[volumeStatus] `xml:"volumeStatusSet"`
+	Next     string              `xml:"nextToken,omitempty"`
+}
+
+// describeVolumeStatus lists the states of the data of volumes.
+func describeVolumeStatus(q *query) (any, error) {
+	k := volumes
+	k.values = maps.Clone(volumes.values)
+	k.values["volume-status.status"] = func(d cloudsim.Disk) []string { return []string{dataStatus(d).Status} }
+	found, next, err := list(q, k, diskIn(q))
+	if err != nil {
+		return nil, err
+	}
+	out := &describeVolumeStatusAnswer{Next: next}
+	for _, d := range found {
+		out.Statuses.Items = append(out.Statuses.Items, volumeStatus{ID: idOf(prefixVolume, d.ID), Zone: d.Zones()[0], Status: dataStatus(d)})
+	}
+	return out, nil
+}
+
+// dataStatus returns the result of the status check of a volume: whether its data are complete.
+func dataStatus(d cloudsim.Disk) statusSummary {
+	status, detail := "ok", "passed"
+	switch {
+	case d.Status.Error != "" || d.Status.Lost:
+		status, detail = "impaired", "failed"
+	case !d.HasData():
+		status, detail = "insufficient-data", "insufficient-data"
+	}
+	return statusSummary{Status: status, Details: items[statusDetail]{Items: []statusDetail{{Name: "io-enabled", Status: detail}}}}
+}

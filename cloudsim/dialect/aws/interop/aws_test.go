@@ -209,6 +209,7 @@ func TestEachCall(t *testing.T) {
 	testSecurityGroups(t, w)
 	testLoadBalancer(t, w)
 	testInstances(t, w)
+	testVolumes(t, w)
 	for _, c := range aws.New().Calls {
 		if w.seen[c.Name] == 0 {
 			t.Errorf("no test makes the call %s with AWS's SDK", c.Name)

@@ -1,0 +1,144 @@
+package aws
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// labelDescription stores the description of a snapshot.
+const labelDescription = dialect.LabelPrefix + "description"
+
+type snapshot struct {
+	ID          string     `xml:"snapshotId"`
+	Volume      string     `xml:"volumeId"`
+	Status      string     `xml:"status"`
+	Start       string     `xml:"startTime"`
+	Progress    string     `xml:"progress"`
+	Owner       string     `xml:"ownerId"`
+	Size        int        `xml:"volumeSize"`
+	Description string     `xml:"description"`
+	Encrypted   bool       `xml:"encrypted"`
+	Tier        string     `xml:"storageTier"`
+	Message     string     `xml:"statusMessage,omitempty"`
+	Tags        items[tag] `xml:"tagSet"`
+}
+
+// snapshotStates maps the states of a snapshot to EC2's states. EC2 does not show snapshots during
+// their deletion.
+var snapshotStates = map[cloudsim.SnapshotState]string{
+	cloudsim.SnapshotCreating: "pending", cloudsim.SnapshotCopying: "pending", cloudsim.SnapshotReady: "completed", cloudsim.SnapshotFailed: "error",
+}
+
+func snapshotOf(s cloudsim.Snapshot) snapshot {
+	out := snapshot{
+		ID: idOf(prefixSnapshot, s.ID), Volume: idOf(prefixVolume, s.Disk), Status: snapshotStates[s.State], Start: timestamp(s.CreatedAt), Progress: "0%",
+		Owner: account(s.Project), Size: s.SizeGiB, Description: s.Labels[labelDescription], Tier: "standard", Message: s.Status.Error, Tags: tagsOf(s.Meta),
+	}
+	if s.ReadyToUse {
+		out.Progress = "100%"
+	}
+	return out
+}
+
+var snapshots = kind[cloudsim.Snapshot, cloudsim.SnapshotID]{
+	one: "snapshot", param: "SnapshotId", prefix: prefixSnapshot, code: "InvalidSnapshot", malformed: "InvalidSnapshotID.Malformed", own: "snap",
+	get: (*client.Client).GetSnapshot, all: (*client.Client).ListSnapshots,
+	meta: func(s cloudsim.Snapshot) cloudsim.Meta { return s.Meta },
+	id:   func(s cloudsim.Snapshot) string { return string(s.ID) },
+	values: map[string]func(cloudsim.Snapshot) []string{
+		"description": func(s cloudsim.Snapshot) []string { return []string{s.Labels[labelDescription]} },
+		"owner-id":    func(s cloudsim.Snapshot) []string { return []string{account(s.Project)} },
+		"progress":    func(s cloudsim.Snapshot) []string { return []string{snapshotOf(s).Progress} },
+		"snapshot-id": func(s cloudsim.Snapshot) []string { return []string{idOf(prefixSnapshot, s.ID)} },
+		"status":      func(s cloudsim.Snapshot) []string { return []string{snapshotStates[s.State]} },
+		"volume-id":   func(s cloudsim.Snapshot) []string { return []string{idOf(prefixVolume, s.Disk)} },
+		"volume-size": func(s cloudsim.Snapshot) []string { return []string{strconv.Itoa(s.SizeGiB)} },
+	},
+}
+
+// snapshotIn returns a function that reports whether EC2 shows a snapshot in the region of a
+// request.
+func snapshotIn(q *query) func(cloudsim.Snapshot) bool {
+	region := q.region()
+	return func(s cloudsim.Snapshot) bool { return s.Region == region && snapshotStates[s.State] != "" }
+}
+
+type createSnapshotAnswer struct {
+	ec2Answer
+	snapshot
+}
+
+// createSnapshot creates a snapshot. As in EC2, the call has no ClientToken, so a repeated request
+// creates another snapshot.
+func createSnapshot(q *query) (any, error) {
+	id, description := q.required("VolumeId"), q.text("Description")
+	if len(description) > cloudsim.MaxLabelValue {
+		q.fail(invalid("Description", strconv.Itoa(len(description))+" bytes", "at most "+strconv.Itoa(cloudsim.MaxLabelValue)+" bytes"))
+	}
+	labels, err := dialect.WithLabels(q.tagsFor("snapshot"), map[string]string{labelDescription: description})
+	if err != nil {
+		q.fail(err)
+	}
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	d, err := findVolume(q, id)
+	if err != nil {
+		return nil, err
+	}
+	s, err := q.Cloud.CreateSnapshot(q.Context(), cloudsim.CreateSnapshot{Name: dialect.Name("snapshot/" + q.ID), Disk: d.ID, Labels: labels})
+	return &createSnapshotAnswer{snapshot: snapshotOf(s)}, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState", cloudsim.Exhausted: "SnapshotLimitExceeded"})
+}
+
+func deleteSnapshot(q *query) (any, error) {
+	id := q.required("SnapshotId")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	found, err := byIDs(q, snapshots, []string{id}, snapshotIn(q))
+	if err != nil {
+		return nil, err
+	}
+	_, err = q.Cloud.DeleteSnapshot(q.Context(), found[0].ID)
+	if errors.Is(err, cloudsim.NotFound) {
+		err = snapshots.notFound(id) // another caller has deleted it
+	}
+	return &returnAnswer{Return: true}, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "InvalidSnapshot.InUse"})
+}
+
+type describeSnapshotsAnswer struct {
+	ec2Answer
+	Snapshots items[snapshot] `xml:"snapshotSet"`
+	Next      string          `xml:"nextToken,omitempty"`
+}
+
+// describeSnapshots lists the snapshots of the caller's project. There are no public snapshots, and
+// no snapshots of other owners.
+func describeSnapshots(q *query) (any, error) {
+	owners, users := q.list("Owner"), q.list("RestorableBy")
+	in := snapshotIn(q)
+	found, next, err := list(q, snapshots, func(s cloudsim.Snapshot) bool {
+		own := func(all []string) bool {
+			return len(all) == 0 || slices.Contains(all, "self") || slices.Contains(all, account(s.Project))
+		}
+		return in(s) && own(owners) && own(users)
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &describeSnapshotsAnswer{Next: next}
+	for _, s := range found {
+		out.Snapshots.Items = append(out.Snapshots.Items, snapshotOf(s))
+	}
+	return out, nil
+}
+
+// noSnapshotTags is the error of a request for other tags of a snapshot.
+func noSnapshotTags(id string) error {
+	return dialect.Unsupported{What: "a change of the tags of the snapshot " + clip(id), Why: "set the tags in CreateSnapshot"}
+}

@@ -1,0 +1,173 @@
+package aws
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// labelDevice is followed by the id of an instance. The value is the device name of the attachment
+// to this instance.
+const labelDevice = dialect.LabelPrefix + "device."
+
+// deviceRE is the format of device names.
+var deviceRE = regexp.MustCompile(`^/dev/[a-z][a-z0-9]{1,30}$`)
+
+type volumeAttachment struct {
+	Volume              string `xml:"volumeId"`
+	Instance            string `xml:"instanceId"`
+	Device              string `xml:"device"`
+	State               string `xml:"status"`
+	DeleteOnTermination bool   `xml:"deleteOnTermination"`
+}
+
+// attachmentOf returns an attachment of a disk in EC2's format.
+func attachmentOf(d cloudsim.Disk, a cloudsim.Attachment) volumeAttachment {
+	return volumeAttachment{Volume: idOf(prefixVolume, d.ID), Instance: idOf(prefixInstance, a.Instance), Device: deviceOf(d, a), State: string(a.State)}
+}
+
+// deviceOf returns the device name of an attachment: the name in the request for the attachment, or
+// the name of this cloud if another client attached the disk.
+func deviceOf(d cloudsim.Disk, a cloudsim.Attachment) string {
+	return cmp.Or(d.Labels[labelDevice+string(a.Instance)], "/dev/"+a.Device)
+}
+
+type attachmentAnswer struct {
+	ec2Answer
+	volumeAttachment
+}
+
+// attachVolume attaches a disk. The device name has no effect on the instance: programs on the
+// instance find the device at the path that diskLink returns.
+func attachVolume(q *query) (any, error) {
+	id, instanceID, device := q.required("VolumeId"), q.required("InstanceId"), q.required("Device")
+	if device != "" && !deviceRE.MatchString(device) {
+		q.fail(invalid("Device", device, "a device name such as /dev/xvdba"))
+	}
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	found, err := byIDs(q, instances, []string{instanceID}, inRegionOf(q))
+	if err != nil {
+		return nil, err
+	}
+	i := found[0]
+	var d cloudsim.Disk
+	for range dialect.Attempts {
+		if d, err = findVolume(q, id); err != nil {
+			return nil, err
+		}
+		if err = attachable(q, d, i, device); err != nil {
+			return nil, err
+		}
+		if d, err = q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: withDevice(d, i.ID, device)}, d.Revision); !errors.Is(err, cloudsim.Stale) {
+			break
+		}
+	}
+	if err == nil {
+		d, err = q.Cloud.AttachDisk(q.Context(), d.ID, cloudsim.AttachDisk{Instance: i.ID})
+		err = withCodes(err, map[cloudsim.Kind]string{cloudsim.Exhausted: "AttachmentLimitExceeded"})
+	}
+	if err != nil {
+		return nil, volumeError(err, id)
+	}
+	a, _ := d.Attachment(i.ID)
+	return &attachmentAnswer{volumeAttachment: attachmentOf(d, a)}, nil
+}
+
+// withDevice returns the labels of a disk with the device name of a new attachment. It removes the
+// device names of former attachments.
+func withDevice(d cloudsim.Disk, to cloudsim.InstanceID, device string) map[string]string {
+	labels := map[string]string{}
+	for k, v := range d.Labels {
+		of, isDevice := strings.CutPrefix(k, labelDevice)
+		if _, attached := d.Attachment(cloudsim.InstanceID(of)); !isDevice || attached {
+			labels[k] = v
+		}
+	}
+	labels[labelDevice+string(to)] = device
+	return labels
+}
+
+// attachable returns an error of EC2 if the disk d cannot be attached to the instance i with a
+// device name.
+func attachable(q *query, d cloudsim.Disk, i cloudsim.Instance, device string) error {
+	volumeID, instanceID := idOf(prefixVolume, d.ID), idOf(prefixInstance, i.ID)
+	_, attached := d.Attachment(i.ID)
+	switch {
+	case len(d.Attachments) > 0 && (attached || !d.MultiAttach):
+		return volumeInUse(d)
+	case d.State != cloudsim.DiskAvailable && d.State != cloudsim.DiskInUse:
+		return coded(http.StatusBadRequest, "IncorrectState", "cannot attach the volume "+volumeID+": it is "+string(d.State))
+	case !slices.Contains(d.Zones(), i.Zone):
+		return coded(http.StatusBadRequest, "InvalidVolume.ZoneMismatch", "the volume "+volumeID+" is in "+strings.Join(d.Zones(), " and ")+", and the instance "+instanceID+" is in "+i.Zone)
+	case i.State != cloudsim.InstanceRunning && i.State != cloudsim.InstanceRebooting && i.State != cloudsim.InstanceStopped:
+		return coded(http.StatusBadRequest, "IncorrectState", "cannot attach a volume to the instance "+instanceID+": it is "+instanceStates[i.State].Name)
+	}
+	r, err := relatedTo(q, []cloudsim.Instance{i})
+	if err != nil {
+		return err
+	}
+	for _, other := range r.disks[i.ID] {
+		if a, _ := other.Attachment(i.ID); deviceOf(other, a) == device {
+			// The EBS CSI driver looks for the words "already in use", and then chooses another name.
+			return coded(http.StatusBadRequest, "InvalidParameterValue", "the parameter Device must be a free name: "+device+" of the instance "+instanceID+" is already in use")
+		}
+	}
+	return nil
+}
+
+// detachVolume detaches a disk. Without the parameter InstanceId, the disk must have exactly one
+// attachment.
+func detachVolume(q *query) (any, error) {
+	id, instanceID, device, force := q.required("VolumeId"), q.text("InstanceId"), q.text("Device"), q.flag("Force")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	d, err := findVolume(q, id)
+	if err != nil {
+		return nil, err
+	}
+	a, err := chosen(d, instanceID, device)
+	if err != nil {
+		return nil, err
+	}
+	out := attachmentOf(d, a)
+	if d, err = q.Cloud.DetachDisk(q.Context(), d.ID, cloudsim.DetachDisk{Instance: a.Instance, Force: force}); err != nil {
+		return nil, volumeError(err, id)
+	}
+	out.State = "detached"
+	if now, ok := d.Attachment(a.Instance); ok {
+		out.State = string(now.State)
+	}
+	return &attachmentAnswer{volumeAttachment: out}, nil
+}
+
+// The function chosen returns the attachment that a request for a detachment selects.
+func chosen(d cloudsim.Disk, instanceID, device string) (a cloudsim.Attachment, err error) {
+	id := idOf(prefixVolume, d.ID)
+	switch {
+	case len(d.Attachments) == 0:
+		return a, coded(http.StatusBadRequest, "IncorrectState", "the volume "+id+" is in the state "+stateOfVolume(d)+" and not attached")
+	case instanceID == "" && len(d.Attachments) > 1:
+		return a, coded(http.StatusBadRequest, "MissingParameter", "the parameter InstanceId is required, because the volume "+id+" has several attachments")
+	}
+	a = d.Attachments[0]
+	if instanceID != "" {
+		own, err := instances.ownID(instanceID)
+		if err != nil {
+			return a, err
+		}
+		a, _ = d.Attachment(own)
+	}
+	if a.Instance == "" || device != "" && device != deviceOf(d, a) {
+		return a, coded(http.StatusBadRequest, "InvalidAttachment.NotFound", "the volume "+id+" has no such attachment to the instance "+clip(instanceID)+" and the device "+clip(device))
+	}
+	return a, nil
+}

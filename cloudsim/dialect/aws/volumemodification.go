@@ -1,0 +1,216 @@
+package aws
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// labelModification stores the last modification of a volume.
+const labelModification = dialect.LabelPrefix + "modification"
+
+// modification is the last modification of a volume. The JSON names are short, because a label is
+// short.
+type modification struct {
+	Start  time.Time `json:"s"`
+	Before settings  `json:"b"`
+	After  settings  `json:"a"`
+}
+
+// settings are the values of a volume that a modification can change.
+type settings struct {
+	Size       int    `json:"g"` // GiB
+	Type       string `json:"t"`
+	IOPS       int    `json:"i"`
+	Throughput int    `json:"m"` // MiB per second
+}
+
+func settingsOf(d cloudsim.Disk) settings {
+	return settings{Size: d.SizeGiB, Type: typeOf(d), IOPS: d.IOPS, Throughput: d.ThroughputMiBps}
+}
+
+type volumeModification struct {
+	ID                 string `xml:"volumeId"`
+	State              string `xml:"modificationState"`
+	Progress           int    `xml:"progress"`
+	Start              string `xml:"startTime"`
+	OriginalSize       int    `xml:"originalSize"`
+	OriginalType       string `xml:"originalVolumeType"`
+	OriginalIOPS       int    `xml:"originalIops"`
+	OriginalThroughput int    `xml:"originalThroughput"`
+	TargetSize         int    `xml:"targetSize"`
+	TargetType         string `xml:"targetVolumeType"`
+	TargetIOPS         int    `xml:"targetIops"`
+	TargetThroughput   int    `xml:"targetThroughput"`
+}
+
+// modificationOf returns the last modification of a disk in EC2's format.
+func modificationOf(d cloudsim.Disk) (out volumeModification, err error) {
+	var m modification
+	if err := json.Unmarshal([]byte(d.Labels[labelModification]), &m); err != nil {
+		return out, cloudsim.Errorf(cloudsim.Internal, "decode the label %s of disk %s: %w", labelModification, d.ID, err)
+	}
+	out = volumeModification{
+		ID: idOf(prefixVolume, d.ID), State: modificationState(d), Start: timestamp(m.Start), Progress: 100,
+		OriginalSize: m.Before.Size, OriginalType: m.Before.Type, OriginalIOPS: m.Before.IOPS, OriginalThroughput: m.Before.Throughput,
+		TargetSize: m.After.Size, TargetType: m.After.Type, TargetIOPS: m.After.IOPS, TargetThroughput: m.After.Throughput,
+	}
+	if out.State == "modifying" {
+		out.Progress = 0
+	}
+	return out, nil
+}
+
+// modificationState returns the state of the last modification of a disk.
+func modificationState(d cloudsim.Disk) string {
+	if d.State == cloudsim.DiskResizing || d.State == cloudsim.DiskModifying {
+		return "modifying"
+	}
+	return "completed"
+}
+
+type modifyVolumeAnswer struct {
+	ec2Answer
+	Modification volumeModification `xml:"volumeModification"`
+}
+
+// modifyVolume changes the size, the type and the performance of a volume. These are two operations
+// of this cloud. If a request needs both, modifyVolume waits for the end of the first one. It checks
+// the whole request before the first operation.
+func modifyVolume(q *query) (any, error) {
+	id, size := q.required("VolumeId"), q.integer("Size", 1, cloudsim.MaxDiskGiB, 0)
+	p := performance{Type: q.text("VolumeType"), IOPS: q.integer("Iops", 1, maxIOPS, 0), Throughput: q.integer("Throughput", 1, maxIOPS, 0)}
+	q.refuseTrue("create another volume with MultiAttachEnabled", "MultiAttachEnabled")
+	q.need(size > 0 || p != performance{}, "Size, VolumeType, Iops or Throughput")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	d, err := findVolume(q, id)
+	if err != nil {
+		return nil, err
+	}
+	before := settingsOf(d)
+	p.Type = cmp.Or(p.Type, before.Type)
+	change, err := p.changeOf(q, d, size)
+	if err != nil {
+		return nil, volumeError(err, id)
+	}
+	if size > d.SizeGiB {
+		if d, err = q.Cloud.ResizeDisk(q.Context(), d.ID, cloudsim.ResizeDisk{SizeGiB: size}); err != nil {
+			return nil, volumeError(err, id)
+		}
+	}
+	if change != (cloudsim.ModifyDisk{}) {
+		if size > before.Size {
+			if _, err := q.Cloud.WaitOperation(q.Context(), d.Operation); err != nil {
+				return nil, err
+			}
+		}
+		if d, err = q.Cloud.ModifyDisk(q.Context(), d.ID, change); err != nil {
+			return nil, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "VolumeModificationRateExceeded"})
+		}
+	}
+	m := modification{Start: d.UpdatedAt, Before: before, After: settingsOf(d)}
+	m.After.Type = p.Type
+	if d, err = storeModification(q, d, m); err != nil {
+		return nil, volumeError(err, id)
+	}
+	out, err := modificationOf(d)
+	return &modifyVolumeAnswer{Modification: out}, err
+}
+
+// changeOf returns the request that changes the type and the performance of the disk d, or the zero
+// value for no change. It returns an error if the disk cannot have the requested values.
+func (p performance) changeOf(q *query, d cloudsim.Disk, size int) (change cloudsim.ModifyDisk, err error) {
+	own, err := p.diskType(q)
+	if err != nil {
+		return change, err
+	}
+	switch {
+	case modificationState(d) == "modifying":
+		return change, coded(http.StatusBadRequest, "IncorrectModificationState", "another modification of the volume "+idOf(prefixVolume, d.ID)+" is running: try again later")
+	case d.State != cloudsim.DiskAvailable && d.State != cloudsim.DiskInUse:
+		return change, cloudsim.Errorf(cloudsim.Conflict, "cannot modify the volume %s: it is %s", idOf(prefixVolume, d.ID), d.State)
+	case size > 0 && size < d.SizeGiB:
+		return change, invalid("Size", strconv.Itoa(size), "at least the present size of "+strconv.Itoa(d.SizeGiB)+" GiB")
+	}
+	t, err := q.Cloud.GetDiskType(q.Context(), own)
+	if err != nil {
+		return change, err
+	}
+	change = cloudsim.ModifyDisk{Type: own, IOPS: p.IOPS, ThroughputMiBps: p.Throughput}
+	resized := d
+	resized.SizeGiB = max(size, d.SizeGiB)
+	changed, err := change.Apply(&resized, t)
+	if !changed {
+		change = cloudsim.ModifyDisk{}
+	}
+	return change, err
+}
+
+// storeModification stores the last modification and EC2's type of a disk in its labels.
+func storeModification(q *query, d cloudsim.Disk, m modification) (out cloudsim.Disk, err error) {
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return d, err
+	}
+	for range dialect.Attempts {
+		labels := map[string]string{}
+		maps.Copy(labels, d.Labels)
+		labels[labelModification], labels[labelVolumeType] = string(raw), m.After.Type
+		if out, err = q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: labels}, d.Revision); !errors.Is(err, cloudsim.Stale) {
+			return out, err
+		}
+		if d, err = q.Cloud.GetDisk(q.Context(), d.ID); err != nil {
+			return d, err
+		}
+	}
+	return d, cloudsim.Errorf(cloudsim.Stale, "other callers change disk %s too often", d.ID)
+}
+
+type describeModificationsAnswer struct {
+	ec2Answer
+	Modifications items[volumeModification] `xml:"volumeModificationSet"`
+	Next          string                    `xml:"nextToken,omitempty"`
+}
+
+// describeModifications lists the last modification of each volume. A volume that no request has
+// modified is not in the list.
+func describeModifications(q *query) (any, error) {
+	k := volumes
+	k.code = "InvalidVolumeModification"
+	k.get = func(c *client.Client, ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) { //nolint:revive // the order of a method expression
+		d, err := volumes.get(c, ctx, id)
+		if errors.Is(err, cloudsim.NotFound) {
+			err = volumes.notFound(idOf(prefixVolume, id))
+		}
+		return d, err
+	}
+	k.values = map[string]func(cloudsim.Disk) []string{
+		"modification-state": func(d cloudsim.Disk) []string { return []string{modificationState(d)} },
+		"volume-id":          volumes.values["volume-id"],
+	}
+	in := diskIn(q)
+	found, next, err := list(q, k, func(d cloudsim.Disk) bool { return in(d) && d.Labels[labelModification] != "" })
+	if err != nil {
+		return nil, err
+	}
+	out := &describeModificationsAnswer{Next: next}
+	for _, d := range found {
+		m, err := modificationOf(d)
+		if err != nil {
+			return nil, err
+		}
+		out.Modifications.Items = append(out.Modifications.Items, m)
+	}
+	return out, nil
+}
