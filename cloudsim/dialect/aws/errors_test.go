@@ -13,6 +13,7 @@ const (
 	runInstances = "Action=RunInstances&ImageId=ami-12345678&InstanceType=small"
 	runOne       = runInstances + "&MinCount=1&MaxCount=1"
 	createVolume = "Action=CreateVolume&AvailabilityZone=sim-1a"
+	createRoute  = "Action=CreateRoute&RouteTableId=rtb-00000000000000001&DestinationCidrBlock=10.244.1.0/24"
 	elbCreate    = elbAction + "CreateLoadBalancer&Listeners.member.1.Protocol=TCP&Listeners.member.1.LoadBalancerPort=80&Listeners.member.1.InstancePort=30080"
 )
 
@@ -108,6 +109,19 @@ func TestErrors(t *testing.T) {
 		{"Action=CreateSnapshot&VolumeId=vol-00000000000000099&Description=" + strings.Repeat("x", 257), "InvalidParameterValue", "Description"},
 		{"Action=DeleteSnapshot&SnapshotId=snap-00000000000000099", "InvalidSnapshot.NotFound", "snap-00000000000000099"},
 		{"Action=CreateTags&ResourceId.1=snap-00000000000000099&Tag.1.Key=a", "InvalidSnapshot.NotFound", "snap-00000000000000099"},
+		{createRoute, "MissingParameter", "InstanceId"},
+		{createRoute + "&InstanceId=i-00000000000000001&NetworkInterfaceId=eni-00000000000000001", "InvalidParameterCombination", "InstanceId"},
+		{createRoute + "&GatewayId=igw-00000000000000001", "MissingParameter", "InstanceId"},
+		{createRoute + "&InstanceId=i-00000000000000099", "InvalidInstanceID.NotFound", "i-00000000000000099"},
+		{"Action=CreateRoute&RouteTableId=rtb-00000000000000001&InstanceId=i-00000000000000001", "MissingParameter", "DestinationCidrBlock"},
+		{"Action=CreateRoute&RouteTableId=rtb-00000000000000001&InstanceId=i-00000000000000001&DestinationCidrBlock=10.244.1.1/24", "InvalidParameterValue", "DestinationCidrBlock"},
+		{"Action=CreateRoute&RouteTableId=rtb-00000000000000001&InstanceId=i-00000000000000001&DestinationIpv6CidrBlock=10.244.1.0/24", "InvalidParameterValue", "DestinationIpv6CidrBlock"},
+		{"Action=CreateRoute&RouteTableId=rtb-00000000000000001&InstanceId=i-00000000000000001&DestinationCidrBlock=0.0.0.0/0", "RouteAlreadyExists", "0.0.0.0/0"},
+		{"Action=CreateRoute&RouteTableId=rtb-00000000000000001&InstanceId=i-00000000000000001&DestinationCidrBlock=127.64.0.0/24", "InvalidParameterValue", "DestinationCidrBlock"},
+		{"Action=CreateRoute&RouteTableId=rtb-00000000000000099&InstanceId=i-00000000000000001&DestinationCidrBlock=10.244.1.0/24", "InvalidRouteTableID.NotFound", "rtb-00000000000000099"},
+		{"Action=DeleteRoute&RouteTableId=rtb-00000000000000001&DestinationCidrBlock=10.244.1.0/24", "InvalidRoute.NotFound", "10.244.1.0/24"},
+		{"Action=DeleteRoute&RouteTableId=rtb-00000000000000001&DestinationCidrBlock=0.0.0.0/0", "InvalidParameterValue", "DestinationCidrBlock"},
+		{"Action=ReplaceRoute&RouteTableId=rtb-00000000000000001&DestinationCidrBlock=10.244.1.0/24&InstanceId=i-00000000000000001", "InvalidParameterValue", "10.244.1.0/24"},
 		{"Action=DescribeVolumes&VolumeId.1=vol-00000000000000001", "InvalidVolume.NotFound", "vol-00000000000000001"},
 		{"Action=DescribeVpcs&VpcId.1=vpc-00000000000000099", "InvalidVpcID.NotFound", "vpc-00000000000000099"},
 		{"Action=DescribeSubnets&SubnetId.1=subnet-00000000000000099", "InvalidSubnetID.NotFound", "subnet-00000000000000099"},

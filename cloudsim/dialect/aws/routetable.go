@@ -1,6 +1,24 @@
 package aws
 
-import "github.com/cloudsim-dev/allinone/cloudsim"
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// tableRecords is the kind of the records that store the tags of route tables. The labels of a
+// record are the tags. The name of a record is the id of the network.
+const tableRecords = "aws-route-table"
+
+// mainTable is the main route table of a network. If the table has no tags, its record has no id.
+type mainTable struct {
+	cloudsim.Network
+	tags cloudsim.Record
+}
 
 type routeTable struct {
 	ID           string                       `xml:"routeTableId"`
@@ -12,11 +30,24 @@ type routeTable struct {
 }
 
 type route struct {
-	Destination string `xml:"destinationCidrBlock"`
-	Gateway     string `xml:"gatewayId,omitempty"`
-	Instance    string `xml:"instanceId,omitempty"`
-	State       string `xml:"state"`
-	Origin      string `xml:"origin"`
+	IPv4      string `xml:"destinationCidrBlock,omitempty"`
+	IPv6      string `xml:"destinationIpv6CidrBlock,omitempty"`
+	Gateway   string `xml:"gatewayId,omitempty"`
+	Instance  string `xml:"instanceId,omitempty"`
+	Owner     string `xml:"instanceOwnerId,omitempty"`
+	Interface string `xml:"networkInterfaceId,omitempty"`
+	State     string `xml:"state"`
+	Origin    string `xml:"origin"`
+}
+
+// destined returns the route r with a destination.
+func (r route) destined(to string) route {
+	if strings.Contains(to, ":") {
+		r.IPv6 = to
+	} else {
+		r.IPv4 = to
+	}
+	return r
 }
 
 type routeTableAssociation struct {
@@ -34,21 +65,68 @@ type describeRouteTablesAnswer struct {
 
 // routeTables describes the main route table of each VPC. A VPC has no other route tables. The
 // number of a route table is the number of its VPC.
-var routeTables = kind[cloudsim.Network, cloudsim.NetworkID]{
+var routeTables = kind[mainTable, cloudsim.NetworkID]{
 	one: "route table", param: "RouteTableId", prefix: prefixRouteTable, code: "InvalidRouteTableID", own: vpcs.own,
-	get: vpcs.get, all: vpcs.all,
-	meta: func(cloudsim.Network) cloudsim.Meta { return cloudsim.Meta{} }, // the labels of a network are the tags of its VPC
-	id:   vpcs.id,
-	values: map[string]func(cloudsim.Network) []string{
-		"association.main": func(cloudsim.Network) []string { return []string{"true"} },
-		"route-table-id":   func(n cloudsim.Network) []string { return []string{idOf(prefixRouteTable, n.ID)} },
-		"vpc-id":           func(n cloudsim.Network) []string { return []string{idOf(prefixVPC, n.ID)} },
+	get: getTable, all: listTables,
+	meta: func(t mainTable) cloudsim.Meta { return t.tags.Meta }, // the labels of the network are the tags of the VPC
+	id:   func(t mainTable) string { return string(t.Network.ID) },
+	values: map[string]func(mainTable) []string{
+		"association.main": func(mainTable) []string { return []string{"true"} },
+		"route-table-id":   func(t mainTable) []string { return []string{idOf(prefixRouteTable, t.Network.ID)} },
+		"vpc-id":           func(t mainTable) []string { return []string{idOf(prefixVPC, t.Network.ID)} },
 	},
 }
 
-// describeRouteTables lists the main route tables. Each table has a local route, and a route to
-// an internet gateway, because all subnets of this cloud can have public load balancers. The
-// routes of the network follow.
+func getTable(c *client.Client, ctx context.Context, id cloudsim.NetworkID) (t mainTable, err error) { //nolint:revive // the order of a method expression
+	if t.Network, err = c.GetNetwork(ctx, id); err != nil {
+		return t, err
+	}
+	l, err := c.ListRecords(ctx, cloudsim.ListOptions{Kind: tableRecords, Name: string(id)})
+	if err == nil && len(l.Items) > 0 {
+		t.tags = l.Items[0]
+	}
+	return t, err
+}
+
+func listTables(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (out cloudsim.List[mainTable], err error) { //nolint:revive // the order of a method expression
+	networks, err := c.ListNetworks(ctx, o)
+	if err != nil {
+		return out, err
+	}
+	records, _, err := cloudsim.All(ctx, c.ListRecords, cloudsim.ListOptions{Kind: tableRecords})
+	if err != nil {
+		return out, err
+	}
+	tags := map[string]cloudsim.Record{}
+	for _, r := range records {
+		tags[r.Name] = r
+	}
+	out = cloudsim.List[mainTable]{Revision: networks.Revision, Next: networks.Next}
+	for _, n := range networks.Items {
+		out.Items = append(out.Items, mainTable{n, tags[string(n.ID)]})
+	}
+	return out, nil
+}
+
+// storeTags stores the tags of a route table. It returns Stale if another caller has changed them
+// since they were read.
+func (t mainTable) storeTags(q *query, tags map[string]string) error {
+	if t.tags.ID != "" {
+		_, err := q.Cloud.UpdateRecord(q.Context(), t.tags.ID, cloudsim.UpdateRecord{Labels: tags, Document: t.tags.Document}, t.tags.Revision)
+		return err
+	}
+	_, err := q.Cloud.CreateRecord(q.Context(), cloudsim.CreateRecord{Kind: tableRecords, Name: string(t.Network.ID), Labels: tags, Document: json.RawMessage("{}")})
+	if errors.Is(err, cloudsim.Exists) {
+		return cloudsim.Errorf(cloudsim.Stale, "another caller has set the tags of the route table")
+	}
+	return err
+}
+
+const internet = "0.0.0.0/0" // destination of the route to the internet gateway
+
+// describeRouteTables lists the main route tables. Each table has local routes, and a route to an
+// internet gateway, because all subnets of this cloud can have public load balancers. The routes of
+// the network follow.
 func describeRouteTables(q *query) (any, error) {
 	found, next, err := list(q, routeTables, nil)
 	if err != nil {
@@ -56,27 +134,49 @@ func describeRouteTables(q *query) (any, error) {
 	}
 	out := &describeRouteTablesAnswer{Next: next}
 	for _, n := range found {
-		id := idOf(prefixRouteTable, n.ID)
+		id := idOf(prefixRouteTable, n.Network.ID)
 		t := routeTable{
-			ID: id, VPCID: idOf(prefixVPC, n.ID), Owner: account(n.Project),
-			Associations: items[routeTableAssociation]{Items: []routeTableAssociation{{ID: idOf("rtbassoc", n.ID), Table: id, Main: true, State: "associated"}}},
-			Routes: items[route]{Items: []route{
-				{Destination: n.IPv4, Gateway: "local", State: "active", Origin: "CreateRouteTable"},
-				{Destination: "0.0.0.0/0", Gateway: idOf("igw", n.ID), State: "active", Origin: "CreateRoute"},
-			}},
+			ID: id, VPCID: idOf(prefixVPC, n.Network.ID), Owner: account(n.Network.Project), Tags: tagsOf(n.tags.Meta),
+			Associations: items[routeTableAssociation]{Items: []routeTableAssociation{{ID: idOf("rtbassoc", n.Network.ID), Table: id, Main: true, State: "associated"}}},
 		}
-		routes, err := routesOf(q, n.ID)
+		for _, p := range n.Ranges() {
+			t.Routes.Items = append(t.Routes.Items, route{Gateway: "local", State: "active", Origin: "CreateRouteTable"}.destined(p.String()))
+		}
+		t.Routes.Items = append(t.Routes.Items, route{IPv4: internet, Gateway: idOf("igw", n.Network.ID), State: "active", Origin: "CreateRoute"})
+		routes, err := routesOf(q, n.Network.ID)
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range routes {
-			state := "active"
-			if r.State == cloudsim.RouteBlackhole {
-				state = "blackhole"
+			if r.State == cloudsim.RouteDeleting {
+				continue // EC2 deletes a route at once
 			}
-			t.Routes.Items = append(t.Routes.Items, route{Destination: r.Destination, Instance: idOf(prefixInstance, r.NextHop), State: state, Origin: "CreateRoute"})
+			shown, err := routeOf(q, r)
+			if err != nil {
+				return nil, err
+			}
+			t.Routes.Items = append(t.Routes.Items, shown)
 		}
 		out.Tables.Items = append(out.Tables.Items, t)
+	}
+	return out, nil
+}
+
+// routeOf returns a route in EC2's format. If the next hop is terminated, the route contains only
+// its network interface. If the route contained the instance, AWS's cloud controller manager could
+// not list the routes, because it reads all instances of the routes.
+func routeOf(q *query, r cloudsim.Route) (route, error) {
+	out := route{Interface: idOf(prefixInterface, r.NextHop), State: "active", Origin: "CreateRoute"}.destined(r.Destination)
+	exists := true
+	if r.State == cloudsim.RouteBlackhole {
+		out.State = "blackhole"
+		_, err := q.Cloud.GetInstance(q.Context(), r.NextHop)
+		if exists = !errors.Is(err, cloudsim.NotFound); exists && err != nil {
+			return out, err
+		}
+	}
+	if exists {
+		out.Instance, out.Owner = idOf(prefixInstance, r.NextHop), account(r.Project)
 	}
 	return out, nil
 }

@@ -125,12 +125,14 @@ func tagResource(q *query, id string, dry bool, change func(labels map[string]st
 				_, err := storeGroup(q, g, labels)
 				return err
 			})
+		case prefixRouteTable:
+			err = tagOne(q, routeTables, id, dry, change, func(t mainTable, labels map[string]string) error { return t.storeTags(q, labels) })
 		case prefixSnapshot:
 			if _, err = byIDs(q, snapshots, []string{id}, snapshotIn(q)); err == nil {
 				err = noSnapshotTags(id)
 			}
 		default:
-			return coded(http.StatusBadRequest, "InvalidID", "the id "+clip(id)+" must be the id of an instance, a volume or a security group, because other resources have no tags in this dialect")
+			return coded(http.StatusBadRequest, "InvalidID", "the id "+clip(id)+" must be the id of an instance, a volume, a route table or a security group, because other resources have no tags in this dialect")
 		}
 		if !errors.Is(err, cloudsim.Stale) {
 			break

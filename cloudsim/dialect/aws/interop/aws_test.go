@@ -210,6 +210,7 @@ func TestEachCall(t *testing.T) {
 	testLoadBalancer(t, w)
 	testInstances(t, w)
 	testVolumes(t, w)
+	testRoutes(t, w)
 	for _, c := range aws.New().Calls {
 		if w.seen[c.Name] == 0 {
 			t.Errorf("no test makes the call %s with AWS's SDK", c.Name)

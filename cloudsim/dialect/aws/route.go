@@ -1,0 +1,170 @@
+package aws
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// routeRequest is a request for a change of a route table.
+type routeRequest struct {
+	table       string
+	destination string
+	parameter   string // the parameter with the destination
+	instance    string // the next hop, or ""
+	eni         string // the network interface of the next hop, or ""
+}
+
+// routeRequest decodes a request. If needsTarget is true, the request must have a next hop.
+func (q *query) routeRequest(needsTarget bool) routeRequest {
+	r := routeRequest{table: q.required("RouteTableId"), parameter: "DestinationCidrBlock"}
+	if r.destination = q.text(r.parameter); r.destination == "" {
+		if v := q.text("DestinationIpv6CidrBlock"); v != "" {
+			r.destination, r.parameter = v, "DestinationIpv6CidrBlock"
+		}
+	}
+	q.need(r.destination != "", r.parameter)
+	p, err := netip.ParsePrefix(r.destination)
+	if r.destination != "" && (err != nil || p.Masked().String() != r.destination || p.Addr().Is6() != strings.Contains(r.parameter, "Ipv6")) {
+		q.fail(invalid(r.parameter, r.destination, "the canonical form of a range of addresses, such as 10.244.1.0/24"))
+	}
+	if needsTarget {
+		r.instance, r.eni = q.text("InstanceId"), q.text("NetworkInterfaceId")
+		q.need(r.instance != "" || r.eni != "", "InstanceId or NetworkInterfaceId")
+		if r.instance != "" && r.eni != "" {
+			q.fail(coded(http.StatusBadRequest, "InvalidParameterCombination", "the request must have either InstanceId or NetworkInterfaceId"))
+		}
+	}
+	return r
+}
+
+// find returns the network of the request, and the route to its destination or nil. The route can be
+// in the state deleting.
+func (r routeRequest) find(q *query) (n cloudsim.Network, found *cloudsim.Route, err error) {
+	tables, err := byIDs(q, routeTables, []string{r.table}, nil)
+	if err != nil {
+		return n, nil, err
+	}
+	n = tables[0].Network
+	all, err := routesOf(q, n.ID)
+	if i := slices.IndexFunc(all, func(x cloudsim.Route) bool { return x.Destination == r.destination }); i >= 0 {
+		found = &all[i]
+	}
+	return n, found, err
+}
+
+// hop returns the next hop of the request.
+func (r routeRequest) hop(q *query) (cloudsim.InstanceID, error) {
+	k, id := instances, r.instance
+	if r.eni != "" {
+		k, id = interfaces, r.eni
+	}
+	found, err := byIDs(q, k, []string{id}, inRegionOf(q))
+	if err != nil {
+		return "", err
+	}
+	return found[0].ID, nil
+}
+
+// fixed reports whether the destination belongs to a route that each table has.
+func (r routeRequest) fixed(n cloudsim.Network) bool {
+	return r.destination == internet || slices.ContainsFunc(n.Ranges(), func(p netip.Prefix) bool { return p.String() == r.destination })
+}
+
+// create creates a route. If the cloud still deletes the earlier route old to the same destination,
+// create waits until this route is deleted.
+func (r routeRequest) create(q *query, n cloudsim.Network, old *cloudsim.Route, hop cloudsim.InstanceID) error {
+	if old != nil {
+		if _, err := q.Cloud.WaitOperation(q.Context(), old.Operation); err != nil && !errors.Is(err, cloudsim.NotFound) {
+			return err
+		}
+	}
+	_, err := q.Cloud.CreateRoute(q.Context(), cloudsim.CreateRoute{
+		Name: dialect.Name("route/" + string(n.ID) + "/" + r.destination), Network: n.ID, Destination: r.destination, NextHop: hop,
+	})
+	err = withParameters(err, map[string]string{"destination": r.parameter, "nextHop": "InstanceId"})
+	return withCodes(err, map[cloudsim.Kind]string{cloudsim.Exists: "RouteAlreadyExists", cloudsim.Exhausted: "RouteLimitExceeded"})
+}
+
+// createRoute creates a route. If the same route exists, it changes nothing.
+func createRoute(q *query) (any, error) {
+	r := q.routeRequest(true)
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	n, old, err := r.find(q)
+	if err != nil {
+		return nil, err
+	}
+	hop, err := r.hop(q)
+	if err != nil {
+		return nil, err
+	}
+	exists := old != nil && old.State != cloudsim.RouteDeleting
+	switch {
+	case exists && old.NextHop == hop:
+		return &returnAnswer{Return: true}, nil
+	case exists || r.fixed(n):
+		return nil, coded(http.StatusBadRequest, "RouteAlreadyExists", "the route table "+r.table+" already has a route to "+r.destination+": replace or delete it first")
+	}
+	return &returnAnswer{Return: true}, r.create(q, n, old, hop)
+}
+
+func deleteRoute(q *query) (any, error) {
+	r := q.routeRequest(false)
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	_, err := r.delete(q, "InvalidRoute.NotFound")
+	return &returnAnswer{Return: true}, err
+}
+
+// The method delete deletes the route to the destination, and returns it in the state deleting. The
+// parameter code is the code of the error if there is no route.
+func (r routeRequest) delete(q *query, code string) (*cloudsim.Route, error) {
+	n, old, err := r.find(q)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.fixed(n):
+		return nil, invalid(r.parameter, r.destination, "the destination of a route to an instance; each table keeps its other routes")
+	case old == nil || old.State == cloudsim.RouteDeleting:
+		return nil, coded(http.StatusBadRequest, code, fmt.Sprintf("the route table %s has no route to %s", r.table, r.destination))
+	}
+	gone, err := q.Cloud.DeleteRoute(q.Context(), old.ID)
+	if errors.Is(err, cloudsim.NotFound) {
+		err = coded(http.StatusBadRequest, code, fmt.Sprintf("another caller has deleted the route to %s", r.destination))
+	}
+	return &gone, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState"})
+}
+
+// replaceRoute replaces the next hop of a route. It deletes the route and creates another one, so
+// the destination is unreachable for a short time.
+func replaceRoute(q *query) (any, error) {
+	r := q.routeRequest(true)
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	n, old, err := r.find(q)
+	if err != nil {
+		return nil, err
+	}
+	hop, err := r.hop(q)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil && old.State != cloudsim.RouteDeleting && old.NextHop == hop {
+		return &returnAnswer{Return: true}, nil
+	}
+	gone, err := r.delete(q, "InvalidParameterValue")
+	if err != nil {
+		return nil, err
+	}
+	return &returnAnswer{Return: true}, r.create(q, n, gone, hop)
+}
