@@ -39,6 +39,19 @@ func TestAWSCCM(t *testing.T) {
 		}
 	}
 
+	// The cloud has a route for the pods of each node.
+	h.untilRoutes(3)
+	var routes []struct{ Destination, NextHop string }
+	if err := json.Unmarshal([]byte(h.cloud("routes", "list", "-o", "json")), &routes); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		pods := h.kubectl("get", "node", fmt.Sprintf("node-%d", i+1), "-o", "jsonpath={.spec.podCIDR}")
+		if id := fmt.Sprintf("i-%06x", i+1); !slices.ContainsFunc(routes, func(r struct{ Destination, NextHop string }) bool { return r.Destination == pods && r.NextHop == id }) {
+			t.Errorf("routes: got %v, want one to %s over %s", routes, pods, id)
+		}
+	}
+
 	// A Service has a classic load balancer. Its host name contains the address.
 	h.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
 	h.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=8080")
@@ -77,6 +90,7 @@ func TestAWSCCM(t *testing.T) {
 	h.kubectl("wait", "node", "node-1", "--for=condition=Ready", "--timeout=60s")
 	h.cloud("instances", "delete", "node-2", "--wait")
 	h.untilPrints("a deleted instance's Node is gone", "", "get", "node", "node-2", "--ignore-not-found", "-o", "name")
+	h.untilRoutes(2)
 	checkGolden(t, "testdata/aws-ccm.golden", h.awsCalls(t))
 
 	// The dialect supports all calls of the cloud controller manager.
@@ -104,7 +118,7 @@ func awsCCM(t *testing.T) string {
 
 // awsConf returns the configuration of AWS's cloud controller manager for a cluster with the given ID.
 func awsConf(cluster string) string {
-	return "[Global]\nRegion = sim-1\nZone = sim-1a\nVPC = vpc-00000000000000001\nSubnetID = subnet-00000000000000001\nKubernetesClusterID = " + cluster + "\n"
+	return "[Global]\nRegion = sim-1\nZone = sim-1a\nVPC = vpc-00000000000000001\nSubnetID = subnet-00000000000000001\nRouteTableID = rtb-00000000000000001\nKubernetesClusterID = " + cluster + "\n"
 }
 
 // awsCalls returns the sorted names of all calls that the cloud controller manager made.
@@ -142,7 +156,8 @@ func (l *labRun) startAWS(t *testing.T, ccm string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(ccm, "--cloud-provider=aws", "--cloud-config="+conf, "--leader-elect=false", "--secure-port=0", "--node-monitor-period=1s", "--configure-cloud-routes=false",
+	cmd := exec.Command(ccm, "--cloud-provider=aws", "--cloud-config="+conf, "--leader-elect=false", "--secure-port=0", "--node-monitor-period=1s",
+		"--configure-cloud-routes=true", "--allocate-node-cidrs", "--cluster-cidr=10.128.0.0/10", "--route-reconciliation-period=5s",
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
 	cmd.Env = strings.Split(strings.TrimSpace(string(env)), "\n")
 	cmd.Stdout, cmd.Stderr = log, log

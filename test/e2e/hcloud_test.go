@@ -154,7 +154,7 @@ func checkGolden(t *testing.T, path, got string) {
 }
 
 // untilRoutes waits until the cloud has n routes.
-func (h *hetzner) untilRoutes(n int) {
+func (h *labRun) untilRoutes(n int) {
 	h.t.Helper()
 	h.until(fmt.Sprintf("the cloud has %d routes", n), func() string {
 		all := strings.Fields(h.cloud("routes", "list", "-o", "name"))
