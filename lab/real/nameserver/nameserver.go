@@ -1,6 +1,6 @@
 // Package nameserver is a name server for the machines of a lab. It forwards each query to the
 // resolvers of the host and returns their answer. It has no cache and no records of its own. It
-// answers only queries in Domain itself.
+// answers only queries for load balancers in Domain itself.
 package nameserver
 
 import (
@@ -28,9 +28,9 @@ const (
 )
 
 // Domain is the domain of the host names that the dialect for AWS gives to load balancers. Such a
-// name contains an IPv4 address. For example, the name shop-1.127-65-0-1.elb.amazonaws.com has the
-// address 127.65.0.1.
-const Domain = "elb.amazonaws.com."
+// name contains an IPv4 address. For example, the names shop-1.127-65-0-1.elb.amazonaws.com and
+// shop-1.elb.127-65-0-1.amazonaws.com have the address 127.65.0.1.
+const Domain = "amazonaws.com."
 
 // Server forwards queries to the resolvers in a file with the format of resolv.conf(5).
 type Server struct {
@@ -92,18 +92,27 @@ func (s Server) answer(ctx context.Context, slots chan struct{}, network string,
 	return new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
 }
 
-// fromName returns the answer to a query for a name with an address in the label before Domain. It
-// returns nil for all other queries, because real load balancers of AWS are in the same domain.
+// fromName returns the answer to a query for the host name of a load balancer. The last two labels
+// before Domain are an address and elb, in any order. It returns nil for all other queries, because
+// real load balancers of AWS are in the same domain.
 func fromName(query *dns.Msg) *dns.Msg {
 	if len(query.Question) != 1 {
 		return nil
 	}
 	q := query.Question[0]
 	name, ok := strings.CutSuffix(strings.ToLower(q.Name), "."+Domain)
-	if !ok {
+	labels := strings.Split(name, ".")
+	if !ok || len(labels) < 2 {
 		return nil
 	}
-	ip, err := netip.ParseAddr(strings.ReplaceAll(name[strings.LastIndex(name, ".")+1:], "-", "."))
+	address, last := labels[len(labels)-2], labels[len(labels)-1]
+	if address == "elb" { // a network load balancer
+		address, last = last, address
+	}
+	if last != "elb" {
+		return nil
+	}
+	ip, err := netip.ParseAddr(strings.ReplaceAll(address, "-", "."))
 	if err != nil || !ip.Is4() {
 		return nil
 	}

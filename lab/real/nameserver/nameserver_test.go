@@ -183,10 +183,16 @@ func TestLoadBalancers(t *testing.T) {
 		{"internal-Shop-1.10-0-0-9.ELB.amazonaws.com.", dns.TypeA, dns.RcodeSuccess, "10.0.0.9"},
 		{"10-0-0-9.elb.amazonaws.com.", dns.TypeA, dns.RcodeSuccess, "10.0.0.9"},
 		{"shop-1.127-65-0-1.elb.amazonaws.com.", dns.TypeAAAA, dns.RcodeSuccess, ""},
+		{"shop-1.elb.127-65-0-1.amazonaws.com.", dns.TypeA, dns.RcodeSuccess, "127.65.0.1"},
+		{"shop-1.elb.127-65-0-1.amazonaws.com.", dns.TypeAAAA, dns.RcodeSuccess, ""},
 		// The server forwards queries for other names, but this test has no resolver.
 		{"shop-1.127-65-0-256.elb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
 		{"127-65-0-1.shop-1.elb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
 		{"shop-1.us-east-1.elb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
+		{"shop-1.elb.us-east-1.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
+		{"elb.127-65-0-1.shop-1.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
+		{"shop-1.127-65-0-1.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
+		{"elb.elb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
 		{"elb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
 		{"127-65-0-1.belb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
 	} {
