@@ -1,7 +1,7 @@
 // Package aws translates a part of the API of Amazon Web Services, so that AWS's cloud
 // controller manager and SDKs run unmodified against this cloud. The formats follow the API
 // references of Amazon EC2 (version 2016-11-15), Elastic Load Balancing (version 2012-06-01, classic
-// load balancers) and AWS STS (version 2011-06-15).
+// load balancers, and version 2015-12-01, network load balancers) and AWS STS (version 2011-06-15).
 //
 // Each request must have a signature of AWS Signature Version 4 in the header Authorization.
 // The cloud verifies the signature, because the package does not have the secrets of access
@@ -131,6 +131,28 @@ func calls() []dialect.Call {
 	add("elb.ModifyLoadBalancerAttributes", "Set attributes of a load balancer", modifyAttributes)
 	add("elb.RegisterInstancesWithLoadBalancer", "Add targets to a load balancer", registerInstances)
 	add("elb.RemoveTags", "Remove tags of a load balancer", removeLoadBalancerTags)
+	add("elbv2.AddTags", "Set tags of network load balancers, target groups and listeners", addResourceTags)
+	add("elbv2.CreateListener", "Add a listener to a network load balancer", createNetworkListener)
+	add("elbv2.CreateLoadBalancer", "Create a network load balancer", createNetworkLoadBalancer)
+	add("elbv2.CreateTargetGroup", "Create a target group", createTargetGroup)
+	add("elbv2.DeleteListener", "Remove a listener from a network load balancer", deleteListener)
+	add("elbv2.DeleteLoadBalancer", "Delete a network load balancer and its listeners", deleteNetworkLoadBalancer)
+	add("elbv2.DeleteTargetGroup", "Delete a target group", deleteTargetGroup)
+	add("elbv2.DeregisterTargets", "Remove targets from a target group", deregisterTargets)
+	add("elbv2.DescribeListeners", "List the listeners of a network load balancer", describeListeners)
+	add("elbv2.DescribeLoadBalancerAttributes", "Get the attributes of a network load balancer", describeNetworkAttributes)
+	add("elbv2.DescribeLoadBalancers", "List network load balancers", describeNetworkLoadBalancers)
+	add("elbv2.DescribeTags", "List the tags of network load balancers, target groups and listeners", describeResourceTags)
+	add("elbv2.DescribeTargetGroupAttributes", "Get the attributes of a target group", describeGroupAttributes)
+	add("elbv2.DescribeTargetGroups", "List target groups", describeTargetGroups)
+	add("elbv2.DescribeTargetHealth", "Get the health of the targets of a target group", describeTargetHealth)
+	add("elbv2.ModifyListener", "Change the port, the protocol or the target group of a listener", modifyListener)
+	add("elbv2.ModifyLoadBalancerAttributes", "Set attributes of a network load balancer", modifyNetworkAttributes)
+	add("elbv2.ModifyTargetGroup", "Change the health check of a target group", modifyTargetGroup)
+	add("elbv2.ModifyTargetGroupAttributes", "Set attributes of a target group", modifyGroupAttributes)
+	add("elbv2.RegisterTargets", "Add targets to a target group", registerTargets)
+	add("elbv2.RemoveTags", "Remove tags of network load balancers, target groups and listeners", removeResourceTags)
+	add("elbv2.SetSecurityGroups", "Replace the security groups of a network load balancer", setGroups)
 	add("sts.GetCallerIdentity", "Get the service account of the caller", getCallerIdentity)
 	return all
 }

@@ -1,6 +1,9 @@
 package aws_test
 
 import (
+	"errors"
+	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -16,6 +19,195 @@ const (
 	createRoute  = "Action=CreateRoute&RouteTableId=rtb-00000000000000001&DestinationCidrBlock=10.244.1.0/24"
 	elbCreate    = elbAction + "CreateLoadBalancer&Listeners.member.1.Protocol=TCP&Listeners.member.1.LoadBalancerPort=80&Listeners.member.1.InstancePort=30080"
 )
+
+const (
+	nlbAction = "Version=2015-12-01&Action="
+	nlbCreate = nlbAction + "CreateLoadBalancer&Name=a&Subnets.member.1=subnet-00000000000000001"
+	nlbGroup  = nlbAction + "CreateTargetGroup&Name=b&Port=80&VpcId=vpc-00000000000000001"
+	nlbARN    = "arn:aws:elasticloadbalancing:sim-1:000000000001:"
+	nlbLB     = "LoadBalancerArn=" + nlbARN + "loadbalancer/net/net/0000000000000001"
+	nlbTG     = "TargetGroupArn=" + nlbARN + "targetgroup/web/0000000000000001"
+	nlbListen = nlbAction + "CreateListener&Protocol=TCP&Port=80&" + nlbLB
+)
+
+// startNetwork starts a cloud with a network load balancer, a target group and a listener for the port
+// 443. Their ids have the numbers 1, 1 and 2.
+func startNetwork(t *testing.T) *world {
+	t.Helper()
+	w := start(t)
+	for _, query := range []string{
+		strings.Replace(nlbCreate, "Name=a", "Name=net", 1) + "&Type=network",
+		strings.Replace(nlbGroup, "Name=b", "Name=web", 1) + "&Protocol=TCP",
+		strings.Replace(nlbListen, "Port=80", "Port=443", 1) + "&DefaultActions.member.1.Type=forward&DefaultActions.member.1." + nlbTG,
+	} {
+		form, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, _, body := w.call(t, form); status != http.StatusOK {
+			t.Fatalf("%s: got %d %s", query, status, body)
+		}
+	}
+	return w
+}
+
+// TestNetworkErrors proves that each wrong request about network load balancers gets AWS's error. The
+// error names the wrong parameter, and nothing changes.
+func TestNetworkErrors(t *testing.T) {
+	w := startNetwork(t)
+	revision := func() (all string) {
+		l, err := w.cloud.GetLoadBalancer(t.Context(), "lb-000001")
+		r, err2 := w.cloud.ListRecords(t.Context(), cloudsim.ListOptions{})
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(l.Revision, r.Items)
+	}
+	before := revision()
+	action := "&DefaultActions.member.1.Type=forward&DefaultActions.member.1."
+	for _, tc := range []struct{ query, code, message string }{
+		{nlbAction + "CreateRule", "UnsupportedOperation", "elbv2.CreateRule"},
+		{nlbAction + "CreateLoadBalancer&Type=network", "MissingParameter", "Name"},
+		{nlbCreate, "UnsupportedOperation", "type application"},
+		{nlbCreate + "&Type=gateway", "UnsupportedOperation", "gateway"},
+		{nlbCreate + "&Type=classic", "InvalidParameterValue", "Type"},
+		{nlbCreate + "&Type=network&Scheme=private", "InvalidParameterValue", "Scheme"},
+		{nlbCreate + "&Type=network&IpAddressType=dualstack", "UnsupportedOperation", "dualstack"},
+		{nlbCreate + "&Type=network&CustomerOwnedIpv4Pool=x", "UnknownParameter", "CustomerOwnedIpv4Pool"},
+		{nlbCreate + "&Type=network&SubnetMappings.member.1.SubnetId=x&SubnetMappings.member.1.AllocationId=eipalloc-1", "UnsupportedOperation", "AllocationId"},
+		{nlbCreate + "&Type=network&SecurityGroups.member.1=sg-00000000000000099", "InvalidSecurityGroup", "sg-00000000000000099"},
+		{nlbAction + "CreateLoadBalancer&Name=a&Type=network", "InvalidConfigurationRequest", "Subnets"},
+		{nlbAction + "CreateLoadBalancer&Name=internal-a&Type=network", "InvalidParameterValue", "internal-"},
+		{nlbAction + "CreateLoadBalancer&Name=a&Type=network&Subnets.member.1=subnet-00000000000000099", "SubnetNotFound", "subnet-00000000000000099"},
+		{strings.Replace(nlbCreate, "Name=a", "Name=net", 1) + "&Type=network&Scheme=internal", "DuplicateLoadBalancerName", "net"},
+		{strings.Replace(nlbCreate, "Name=a", "Name=net", 1) + "&Type=network&Tags.member.1.Key=a&Tags.member.1.Value=b", "DuplicateLoadBalancerName", "net"},
+		{nlbAction + "DescribeLoadBalancers&Names.member.1=none", "LoadBalancerNotFound", "none"},
+		{nlbAction + "DescribeLoadBalancers&Names.member.1=net&LoadBalancerArns.member.1=x", "ValidationError", "only one"},
+		{nlbAction + "DescribeLoadBalancers&LoadBalancerArns.member.1=x", "ValidationError", "a load balancer"},
+		{nlbAction + "DescribeLoadBalancers&LoadBalancerArns.member.1=" + nlbARN + "targetgroup/web/0000000000000001", "ValidationError", "a load balancer"},
+		{nlbAction + "DescribeLoadBalancers&LoadBalancerArns.member.1=" + nlbARN + "loadbalancer/net/net/0000000000000002", "LoadBalancerNotFound", "0000000000000002"},
+		{nlbAction + "DescribeLoadBalancers&LoadBalancerArns.member.1=" + nlbARN + "loadbalancer/net/net/ffffffffffffffff", "LoadBalancerNotFound", "ffffffffffffffff"},
+		{nlbAction + "DescribeLoadBalancers&LoadBalancerArns.member.1=" + nlbARN + "loadbalancer/net/other/0000000000000001", "LoadBalancerNotFound", "other"},
+		{nlbAction + "DescribeLoadBalancers&LoadBalancerArns.member.1=" + nlbARN + "loadbalancer/app/net/0000000000000001", "LoadBalancerNotFound", "app"},
+		{nlbAction + "DescribeLoadBalancers&LoadBalancerArns.member.1=arn:aws:elasticloadbalancing:sim-1:000000000002:loadbalancer/net/net/0000000000000001", "LoadBalancerNotFound", "000000000002"},
+		{nlbAction + "DescribeLoadBalancers&LoadBalancerArns.member.1=arn:aws:elasticloadbalancing:sim-2:000000000001:loadbalancer/net/net/0000000000000001", "LoadBalancerNotFound", "sim-2"},
+		{nlbAction + "DescribeLoadBalancers&PageSize=401", "InvalidParameterValue", "PageSize"},
+		{nlbAction + "DescribeTargetGroups&Marker=*", "InvalidParameterValue", "Marker"},
+		{nlbAction + "DescribeTargetGroups&Names.member.1=none", "TargetGroupNotFound", "none"},
+		{nlbAction + "DescribeTargetGroups&Names.member.1=web&" + nlbLB, "ValidationError", "only one"},
+		{nlbAction + "DescribeTargetGroups&TargetGroupArns.member.1=" + nlbARN + "targetgroup/none/0000000000000001", "TargetGroupNotFound", "none"},
+		{nlbAction + "DescribeTargetGroups&TargetGroupArns.member.1=" + nlbARN + "targetgroup/web/0000000000000002", "TargetGroupNotFound", "0000000000000002"}, // a listener
+		{nlbAction + "DescribeListeners", "ValidationError", "ListenerArns"},
+		{nlbAction + "DescribeListeners&ListenerArns.member.1=" + nlbARN + "listener/net/net/0000000000000001/0000000000000001", "ListenerNotFound", "listener"},
+		{nlbAction + "DescribeListeners&ListenerArns.member.1=" + nlbARN + "listener/net/net/0000000000000009/0000000000000002", "ListenerNotFound", "0000000000000009"},
+		{nlbAction + "DeleteListener&ListenerArn=" + nlbARN + "loadbalancer/net/net/0000000000000001", "ValidationError", "a listener"},
+		{nlbAction + "DeleteLoadBalancer", "MissingParameter", "LoadBalancerArn"},
+		{nlbAction + "DeleteTargetGroup&" + nlbTG, "ResourceInUse", "loadbalancer/net/net"},
+		{nlbAction + "SetSecurityGroups&SecurityGroups.member.1=sg-00100000000000001&" + nlbLB, "InvalidConfigurationRequest", "without security groups"},
+		{nlbGroup, "MissingParameter", "Protocol"},
+		{nlbGroup + "&Protocol=TLS", "UnsupportedOperation", "a target group with the protocol TLS"},
+		{nlbGroup + "&Protocol=X", "InvalidParameterValue", "Protocol"},
+		{nlbGroup + "&Protocol=TCP&TargetType=ip", "UnsupportedOperation", "target type ip"},
+		{nlbGroup + "&Protocol=TCP&IpAddressType=ipv6", "UnsupportedOperation", "ipv6"},
+		{nlbGroup + "&Protocol=TCP&HealthCheckEnabled=false", "InvalidParameterValue", "HealthCheckEnabled"},
+		{nlbGroup + "&Protocol=TCP&HealthCheckProtocol=UDP", "InvalidParameterValue", "HealthCheckProtocol"},
+		{nlbGroup + "&Protocol=TCP&HealthCheckPath=/x", "InvalidParameterValue", "HealthCheckPath"},
+		{nlbGroup + "&Protocol=TCP&HealthCheckProtocol=HTTP&HealthCheckPath=x", "InvalidParameterValue", "path"},
+		{nlbGroup + "&Protocol=TCP&HealthCheckProtocol=HTTP&Matcher.HttpCode=x", "InvalidParameterValue", "expectedCodes"},
+		{nlbGroup + "&Protocol=TCP&HealthCheckPort=0", "InvalidParameterValue", "HealthCheckPort"},
+		{nlbGroup + "&Protocol=TCP&HealthCheckIntervalSeconds=4", "InvalidParameterValue", "HealthCheckIntervalSeconds"},
+		{nlbGroup + "&Protocol=TCP&HealthCheckIntervalSeconds=5&HealthCheckTimeoutSeconds=6", "InvalidParameterValue", "HealthCheckTimeoutSeconds"},
+		{nlbGroup + "&Protocol=TCP&HealthyThresholdCount=11", "InvalidParameterValue", "HealthyThresholdCount"},
+		{nlbGroup + "&Protocol=TCP&VpcId=vpc-00000000000000001", "InvalidParameterCombination", "VpcId"},
+		{strings.Replace(nlbGroup, "Name=b", "Name=web", 1) + "&Protocol=UDP", "DuplicateTargetGroupName", "web"},
+		{strings.Replace(nlbGroup, "VpcId=vpc-00000000000000001", "VpcId=vpc-00000000000000099", 1) + "&Protocol=TCP", "InvalidVpcID.NotFound", "vpc-00000000000000099"},
+		{nlbAction + "ModifyTargetGroup&HealthyThresholdCount=2", "MissingParameter", "TargetGroupArn"},
+		{nlbAction + "ModifyTargetGroup&HealthyThresholdCount=1&" + nlbTG, "InvalidParameterValue", "HealthyThresholdCount"},
+		{nlbAction + "ModifyTargetGroup&Port=1&" + nlbTG, "UnknownParameter", "Port"},
+		{nlbListen, "MissingParameter", "DefaultActions"},
+		{nlbListen + action + "TargetGroupArn=x", "ValidationError", "a target group"},
+		{nlbListen + "&DefaultActions.member.1.Type=redirect", "UnsupportedOperation", "redirect"},
+		{nlbListen + action + nlbTG + "&DefaultActions.member.2.Type=forward&DefaultActions.member.2." + nlbTG, "TooManyActions", "DefaultActions"},
+		{nlbListen + action + nlbTG + "&DefaultActions.member.1.ForwardConfig.TargetGroups.member.1.Weight=1", "UnknownParameter", "ForwardConfig"},
+		{nlbListen + action + nlbTG + "&Certificates.member.1.CertificateArn=x", "UnknownParameter", "Certificates"},
+		{strings.Replace(nlbListen, "Protocol=TCP", "Protocol=TLS", 1) + action + nlbTG, "UnsupportedOperation", "a listener with the protocol TLS"},
+		{strings.Replace(nlbListen, "Protocol=TCP", "Protocol=UDP", 1) + action + nlbTG, "IncompatibleProtocols", "UDP"},
+		{nlbAction + "ModifyListener&Port=0&ListenerArn=" + nlbARN + "listener/net/net/0000000000000001/0000000000000002", "InvalidParameterValue", "Port"},
+		{nlbAction + "RegisterTargets&" + nlbTG, "MissingParameter", "Targets"},
+		{nlbAction + "RegisterTargets&Targets.member.1.Id=i-00000000000000099&" + nlbTG, "InvalidTarget", "i-00000000000000099"},
+		{nlbAction + "RegisterTargets&Targets.member.1.Id=127.0.0.1&" + nlbTG, "InvalidTarget", "17 hex digits"},
+		{nlbAction + "RegisterTargets&Targets.member.1.Id=i-00000000000000099&Targets.member.1.Port=81&" + nlbTG, "UnsupportedOperation", "port 81"},
+		{nlbAction + "RegisterTargets&Targets.member.1.Id=i-00000000000000099&Targets.member.1.AvailabilityZone=all&" + nlbTG, "UnknownParameter", "AvailabilityZone"},
+		{nlbAction + "DeregisterTargets&Targets.member.1.Id=x&" + nlbTG, "InvalidTarget", "17 hex digits"},
+		{nlbAction + "DescribeTargetHealth&Targets.member.1.Id=x&" + nlbTG, "InvalidTarget", "17 hex digits"},
+		{nlbAction + "ModifyLoadBalancerAttributes&" + nlbLB, "MissingParameter", "Attributes"},
+		{nlbAction + "ModifyLoadBalancerAttributes&Attributes.member.1.Key=x&Attributes.member.1.Value=y&" + nlbLB, "InvalidConfigurationRequest", "x"},
+		{nlbAction + "ModifyLoadBalancerAttributes&Attributes.member.1.Key=access_logs.s3.enabled&Attributes.member.1.Value=true&" + nlbLB, "UnsupportedOperation", "access_logs.s3.enabled"},
+		{nlbAction + "ModifyLoadBalancerAttributes&Attributes.member.1.Key=deletion_protection.enabled&Attributes.member.1.Value=yes&" + nlbLB, "InvalidConfigurationRequest", "true or false"},
+		{nlbAction + "ModifyTargetGroupAttributes&Attributes.member.1.Key=stickiness.enabled&Attributes.member.1.Value=true&" + nlbTG, "UnsupportedOperation", "stickiness.enabled"},
+		{nlbAction + "ModifyTargetGroupAttributes&Attributes.member.1.Key=deregistration_delay.timeout_seconds&Attributes.member.1.Value=3601&" + nlbTG, "InvalidConfigurationRequest", "3600"},
+		{nlbAction + "ModifyTargetGroupAttributes&Attributes.member.1.Key=slow_start.duration_seconds&Attributes.member.1.Value=30&" + nlbTG, "InvalidConfigurationRequest", "slow_start"},
+		{nlbAction + "AddTags&ResourceArns.member.1=" + nlbARN + "loadbalancer/net/net/0000000000000001", "MissingParameter", "Tags"},
+		{nlbAction + "AddTags&Tags.member.1.Key=a", "InvalidParameterValue", "ResourceArns"},
+		{nlbAction + "AddTags&Tags.member.1.Key=a&ResourceArns.member.1=" + nlbARN + "loadbalancer/net/net/0000000000000001&ResourceArns.member.2=" + nlbARN + "targetgroup/web/0000000000000009", "TargetGroupNotFound", "0000000000000009"},
+		{nlbAction + "AddTags&Tags.member.1.Key=dialect.cloudsim.dev/network&ResourceArns.member.1=" + nlbARN + "loadbalancer/net/net/0000000000000001", "InvalidParameterValue", "reserved"},
+		{nlbAction + "RemoveTags&ResourceArns.member.1=" + nlbARN + "loadbalancer/net/net/0000000000000001", "MissingParameter", "TagKeys"},
+		{nlbAction + "DescribeTags&ResourceArns.member.1=" + nlbARN + "truststore/web/0000000000000009", "ValidationError", "truststore"},
+	} {
+		form, err := url.ParseQuery(tc.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, code, body := w.call(t, form); status < 400 || code != tc.code || !strings.Contains(body, tc.message) {
+			t.Errorf("%s: got %d %s %s, want code %s with %q", tc.query, status, code, body, tc.code, tc.message)
+		}
+	}
+	if after := revision(); after != before {
+		t.Errorf("after wrong requests: got %s, want %s", after, before)
+	}
+}
+
+// TestNetworkProjects proves that the resources of another project do not exist for a caller, also by
+// their ARNs.
+func TestNetworkProjects(t *testing.T) {
+	w := start(t)
+	p, err := w.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shop := *w.cloud
+	shop.Project = p.ID
+	if _, err := shop.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{
+		Name: "net", Region: "sim-1", Labels: map[string]string{"dialect.cloudsim.dev/network": "net-000001"}, LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shop.CreateRecord(t.Context(), cloudsim.CreateRecord{Kind: "aws-target-group", Name: "sim-1/web", Document: []byte(`{"name":"web","region":"sim-1","network":"net-000001","protocol":"TCP","port":80}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, account := range []string{"000000000001", "000000000002"} {
+		arn := "arn:aws:elasticloadbalancing:sim-1:" + account + ":"
+		for _, tc := range []struct{ query, code string }{
+			{"DescribeLoadBalancers&LoadBalancerArns.member.1=" + arn + "loadbalancer/net/net/0000000000000001", "LoadBalancerNotFound"},
+			{"DescribeTargetGroups&TargetGroupArns.member.1=" + arn + "targetgroup/web/0000000000000001", "TargetGroupNotFound"},
+			{"AddTags&Tags.member.1.Key=a&ResourceArns.member.1=" + arn + "loadbalancer/net/net/0000000000000001", "LoadBalancerNotFound"},
+			{"RegisterTargets&Targets.member.1.Id=i-00000000000000001&TargetGroupArn=" + arn + "targetgroup/web/0000000000000001", "TargetGroupNotFound"},
+		} {
+			form, err := url.ParseQuery(nlbAction + tc.query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, code, body := w.call(t, form); code != tc.code {
+				t.Errorf("%s: got %s %s, want %s", tc.query, code, body, tc.code)
+			}
+		}
+	}
+	for _, call := range []string{"DescribeLoadBalancers", "DescribeTargetGroups"} {
+		if _, _, body := w.call(t, url.Values{"Version": {"2015-12-01"}, "Action": {call}}); strings.Contains(body, "arn:") {
+			t.Errorf("%s: got a resource of another project: %s", call, body)
+		}
+	}
+}
 
 // TestErrors proves that each wrong request gets AWS's error. The error names the wrong
 // parameter, and nothing changes.

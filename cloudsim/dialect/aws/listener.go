@@ -93,21 +93,29 @@ func deleteListeners(q *query) (any, error) {
 	return done(q), err
 }
 
-// permit applies the rules of security groups to a load balancer. Rules have ports, but this
-// cloud has one list of source ranges for all listeners. So permit does the following:
+// listenerPort returns the port of a listener. The rules of a load balancer's security groups apply to
+// this port.
+func listenerPort(l cloudsim.Listener) int { return l.Port }
+
+// targetPort returns the port of a listener's targets. The rules of the targets' security group apply
+// to this port.
+func targetPort(l cloudsim.Listener) int { return l.TargetPort }
+
+// permit applies the rules of security groups to a load balancer. The parameter port is listenerPort
+// or targetPort. Rules have ports, but this cloud has one list of source ranges for all listeners. So
+// permit does the following:
 //
 //   - If the rules permit no connections to the port of a listener, the listener gets an empty list
-//     of targets. Then it refuses all connections.
+//     of targets. Then it refuses all connections. All other listeners keep their targets.
 //   - The source ranges are the ranges that the rules permit for all other listeners. If there is
 //     no such range, all listeners refuse connections.
 //
 // So a client can connect only if AWS also permits this. A rule with a group as its source permits
 // no connection to a load balancer.
-func permit(l *cloudsim.LoadBalancerSpec, rules []rule) {
+func permit(l *cloudsim.LoadBalancerSpec, rules []rule, port func(cloudsim.Listener) int) {
 	var open [][]netip.Prefix // ranges for each listener with a range
 	for n := range l.Listeners {
-		l.Listeners[n].Targets = nil
-		if ranges := sources(rules, l.Listeners[n].Port); len(ranges) > 0 {
+		if ranges := sources(rules, string(l.Listeners[n].Protocol), port(l.Listeners[n])); len(ranges) > 0 {
 			open = append(open, ranges)
 		} else {
 			l.Listeners[n].Targets = []cloudsim.Target{}
@@ -130,10 +138,10 @@ func permit(l *cloudsim.LoadBalancerSpec, rules []rule) {
 	}
 }
 
-// The function sources returns the ranges of clients that may connect to a TCP port.
-func sources(rules []rule, port int) (all []netip.Prefix) {
+// The function sources returns the ranges of clients that may connect to a port of a protocol.
+func sources(rules []rule, protocol string, port int) (all []netip.Prefix) {
 	for _, r := range rules {
-		if r.Protocol != "-1" && (r.Protocol != "tcp" || port < r.From || port > r.To) {
+		if r.Protocol != "-1" && (r.Protocol != protocol || port < r.From || port > r.To) {
 			continue
 		}
 		if p, err := netip.ParsePrefix(r.CIDR); err == nil { // a rule with a group has no CIDR

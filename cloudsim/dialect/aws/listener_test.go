@@ -30,8 +30,8 @@ func TestPermit(t *testing.T) {
 		"IPv4 and IPv6":      {[]rule{tcp(80, 443, "::/0"), tcp(80, 443, "0.0.0.0/0")}, []string{"0.0.0.0/0", "::/0"}, nil},
 		"families of a port": {[]rule{tcp(80, 80, "::/0"), tcp(443, 443, "0.0.0.0/0")}, nil, []int{80, 443}},
 	} {
-		l := cloudsim.LoadBalancerSpec{Listeners: []cloudsim.Listener{{Port: 80}, {Port: 443, Targets: []cloudsim.Target{}}}, SourceRanges: []string{"192.0.2.0/24"}}
-		permit(&l, tc.rules)
+		l := cloudsim.LoadBalancerSpec{Listeners: []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80}, {Protocol: cloudsim.TCP, Port: 443}}, SourceRanges: []string{"192.0.2.0/24"}}
+		permit(&l, tc.rules, listenerPort)
 		var refused []int
 		for _, li := range l.Listeners {
 			if li.Targets != nil {
@@ -51,7 +51,7 @@ func TestPermitOnly(t *testing.T) {
 	for range 2000 {
 		l := cloudsim.LoadBalancerSpec{}
 		for port := range 1 + random.IntN(3) {
-			l.Listeners = append(l.Listeners, cloudsim.Listener{Port: port})
+			l.Listeners = append(l.Listeners, cloudsim.Listener{Protocol: []cloudsim.Protocol{cloudsim.TCP, cloudsim.UDP}[random.IntN(2)], Port: port})
 		}
 		var rules []rule
 		for range random.IntN(6) {
@@ -59,12 +59,12 @@ func TestPermitOnly(t *testing.T) {
 			ip := fmt.Sprintf("10.%d.%d.0/%d", random.IntN(2), random.IntN(2), []int{0, 8, 16, 24}[random.IntN(4)])
 			rules = append(rules, rule{Protocol: []string{"tcp", "udp", "-1"}[random.IntN(3)], From: from, To: from + random.IntN(2), CIDR: netip.MustParsePrefix(ip).Masked().String()})
 		}
-		permit(&l, rules)
+		permit(&l, rules, listenerPort)
 		client := netip.MustParseAddr(fmt.Sprintf("10.%d.%d.1", random.IntN(2), random.IntN(2)))
 		in := func(cidr string) bool { return netip.MustParsePrefix(cidr).Contains(client) }
 		for _, li := range l.Listeners {
 			want := slices.ContainsFunc(rules, func(r rule) bool {
-				return (r.Protocol == "-1" || r.Protocol == "tcp" && r.From <= li.Port && li.Port <= r.To) && in(r.CIDR)
+				return (r.Protocol == "-1" || r.Protocol == string(li.Protocol) && r.From <= li.Port && li.Port <= r.To) && in(r.CIDR)
 			})
 			got := li.Targets == nil && slices.ContainsFunc(l.SourceRanges, in)
 			if got && !want || want && !got && len(l.Listeners) == 1 {

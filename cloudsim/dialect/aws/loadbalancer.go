@@ -12,8 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A classic load balancer of AWS is a load balancer of this cloud with the label labelGroups.
-// The dialect does not show other load balancers, because they have no security groups.
+// A classic load balancer of AWS is a load balancer of this cloud with the label labelGroups and
+// without the label labelNetwork. The dialect does not show load balancers of other clients, because
+// they have no security groups.
 
 // Labels for values of classic load balancers that this cloud does not have.
 const (
@@ -51,24 +52,52 @@ type loadBalancer struct {
 // The variable schemes maps AWS's schemes to those of this cloud.
 var schemes = map[string]cloudsim.Scheme{"": cloudsim.SchemeExternal, "internet-facing": cloudsim.SchemeExternal, "internal": cloudsim.SchemeInternal}
 
+func schemeOf(l cloudsim.LoadBalancer) string {
+	if l.Scheme == cloudsim.SchemeInternal {
+		return "internal"
+	}
+	return "internet-facing"
+}
+
 func dnsName(l cloudsim.LoadBalancer) string {
-	name := fmt.Sprintf("%s-%d.%s.%s", strings.ToLower(dialect.OtherName(l.Meta)), dialect.Number(l.ID), strings.ReplaceAll(l.IP, ".", "-"), Domain)
+	name := hostLabel(l) + "." + addressLabel(l) + "." + Domain
 	if l.Scheme == cloudsim.SchemeInternal {
 		return "internal-" + name
 	}
 	return name
 }
 
-// idsIn returns the ids in a label.
+// hostLabel returns the first label of a load balancer's host name.
+func hostLabel(l cloudsim.LoadBalancer) string {
+	return fmt.Sprintf("%s-%d", strings.ToLower(dialect.OtherName(l.Meta)), dialect.Number(l.ID))
+}
+
+// addressLabel returns the label with the address in a load balancer's host name.
+func addressLabel(l cloudsim.LoadBalancer) string { return strings.ReplaceAll(l.IP, ".", "-") }
+
+// idsIn returns the ids in a label, or nil if the label is empty.
 func idsIn(l cloudsim.LoadBalancer, label string) []string {
+	if l.Labels[label] == "" {
+		return nil
+	}
 	return strings.Split(l.Labels[label], ",")
+}
+
+// groupsOf returns the ids of the security groups whose rules apply to the clients of a load
+// balancer. In AWS, a network load balancer without security groups keeps the addresses of its
+// clients, so the rules of its targets' group apply: the default group of the VPC.
+func groupsOf(l cloudsim.LoadBalancer) []string {
+	if vpcID := l.Labels[labelNetwork]; vpcID != "" && l.Labels[labelGroups] == "" {
+		return []string{defaultGroupID(cloudsim.NetworkID(vpcID))}
+	}
+	return idsIn(l, labelGroups)
 }
 
 // The function classic returns a function that reports whether a load balancer is a classic load
 // balancer of a region. AWS does not show load balancers during their deletion.
 func classic(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
-		return l.Labels[labelGroups] != "" && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
+		return l.Labels[labelGroups] != "" && l.Labels[labelNetwork] == "" && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
 	}
 }
 
@@ -84,8 +113,10 @@ func findLoadBalancer(q *query, name string) (cloudsim.LoadBalancer, error) {
 	return cloudsim.LoadBalancer{}, noLoadBalancer(name)
 }
 
+// noLoadBalancer returns the error about a load balancer that does not exist. The parameter is a name
+// or an ARN.
 func noLoadBalancer(name string) error {
-	return coded(http.StatusBadRequest, "LoadBalancerNotFound", "the load balancer "+clip(name)+" does not exist")
+	return coded(http.StatusBadRequest, "LoadBalancerNotFound", "the load balancer "+clipARN(name)+" does not exist")
 }
 
 // The function change changes the load balancer with a name.
@@ -107,17 +138,25 @@ func change(q *query, name string, fn func(*cloudsim.LoadBalancer) error) (cloud
 }
 
 // update changes a load balancer with the function fn, and applies its security groups, except
-// during its deletion. The parameter g is a group whose rules are not stored yet, or nil.
+// during its deletion. The parameter g is a group whose rules are not stored yet, or nil. For a
+// network load balancer, update also applies the records; see forward.
 func update(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return dialect.ChangeLoadBalancer(q.Request, l, func(l *cloudsim.LoadBalancer) error {
 		if err := fn(l); err != nil || l.State == cloudsim.LoadBalancerDeleting {
 			return err
 		}
-		rules, err := rulesOf(q, idsIn(*l, labelGroups), g)
-		if err == nil {
-			permit(&l.LoadBalancerSpec, rules)
+		if l.Labels[labelNetwork] != "" {
+			return forward(q, l, g, nil)
 		}
-		return err
+		rules, err := rulesOf(q, groupsOf(*l), g)
+		if err != nil {
+			return err
+		}
+		for n := range l.Listeners {
+			l.Listeners[n].Targets = nil // those of the load balancer
+		}
+		permit(&l.LoadBalancerSpec, rules, listenerPort)
+		return nil
 	})
 }
 
@@ -173,7 +212,7 @@ func createLoadBalancer(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	permit(&l.LoadBalancerSpec, rules)
+	permit(&l.LoadBalancerSpec, rules, listenerPort)
 	req.LoadBalancerSpec = l.LoadBalancerSpec
 	l, err = q.Cloud.CreateLoadBalancer(q.Context(), req)
 	if errors.Is(err, cloudsim.Exists) {
@@ -284,11 +323,8 @@ func describeLoadBalancers(q *query) (any, error) {
 // describe returns a load balancer in AWS's format. The parameter all contains all subnets.
 func describe(l cloudsim.LoadBalancer, all []cloudsim.Subnet) loadBalancer {
 	out := loadBalancer{
-		Name: dialect.OtherName(l.Meta), DNSName: dnsName(l), HealthCheck: healthCheckOf(l), Created: timestamp(l.CreatedAt), Scheme: "internet-facing",
+		Name: dialect.OtherName(l.Meta), DNSName: dnsName(l), HealthCheck: healthCheckOf(l), Created: timestamp(l.CreatedAt), Scheme: schemeOf(l),
 		Subnets: members[string]{idsIn(l, labelSubnets)}, Groups: members[string]{idsIn(l, labelGroups)}, Instances: instancesOf(l),
-	}
-	if l.Scheme == cloudsim.SchemeInternal {
-		out.Scheme = "internal"
 	}
 	for _, s := range all {
 		if slices.Contains(out.Subnets.Items, idOf(prefixSubnet, s.ID)) {
@@ -404,8 +440,9 @@ func applyGroup(q *query, g group) error {
 	return nil
 }
 
-// loadBalancersWith returns the load balancers with a security group, also during their deletion.
+// loadBalancersWith returns the load balancers to which the rules of a security group apply, also
+// during their deletion.
 func loadBalancersWith(q *query, g group) ([]cloudsim.LoadBalancer, error) {
 	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
-	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !slices.Contains(idsIn(l, labelGroups), g.id()) }), err
+	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !slices.Contains(groupsOf(l), g.id()) }), err
 }

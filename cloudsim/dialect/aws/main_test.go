@@ -66,7 +66,7 @@ func (w *world) request(tb testing.TB, at time.Time, form url.Values) *http.Requ
 	switch form.Get("Version") {
 	case "2011-06-15":
 		s.Service = "sts"
-	case "2012-06-01":
+	case "2012-06-01", "2015-12-01":
 		s.Service = "elasticloadbalancing"
 	}
 	date := s.Time.Format(cloudsim.SignatureTime)

@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
+	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 
@@ -34,6 +35,7 @@ import (
 type world struct {
 	*ec2.Client
 	elb   *elb.Client
+	elbv2 *elbv2.Client
 	sts   *sts.Client
 	cloud *client.Client
 
@@ -65,7 +67,7 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport}))
 	tb.Cleanup(srv.Close)
 	cfg := sdk.Config{Region: "sim-1", BaseEndpoint: sdk.String(srv.URL), Credentials: credentials.NewStaticCredentialsProvider(string(k.ID), k.Secret, "")}
-	w.Client, w.elb, w.sts = ec2.NewFromConfig(cfg), elb.NewFromConfig(cfg), sts.NewFromConfig(cfg)
+	w.Client, w.elb, w.elbv2, w.sts = ec2.NewFromConfig(cfg), elb.NewFromConfig(cfg), elbv2.NewFromConfig(cfg), sts.NewFromConfig(cfg)
 	return w
 }
 
@@ -211,6 +213,7 @@ func TestEachCall(t *testing.T) {
 	testInstances(t, w)
 	testVolumes(t, w)
 	testRoutes(t, w)
+	testNetworkLoadBalancer(t, w)
 	for _, c := range aws.New().Calls {
 		if w.seen[c.Name] == 0 {
 			t.Errorf("no test makes the call %s with AWS's SDK", c.Name)

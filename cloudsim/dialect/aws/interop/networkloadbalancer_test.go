@@ -1,0 +1,473 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
+	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
+	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	"github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+const (
+	defaultVPC    = "vpc-00000000000000001"
+	defaultSubnet = "subnet-00000000000000001"
+	arns          = "arn:aws:elasticloadbalancing:sim-1:000000000001:"
+)
+
+// createNetwork creates a network load balancer and returns its ARN.
+func (w *world) createNetwork(tb testing.TB, name string, groups ...string) string {
+	tb.Helper()
+	return *must(w.elbv2.CreateLoadBalancer(context.Background(), &elbv2.CreateLoadBalancerInput{
+		Name: &name, Type: types.LoadBalancerTypeEnumNetwork, SubnetMappings: []types.SubnetMapping{{SubnetId: sdk.String(defaultSubnet)}}, SecurityGroups: groups,
+	}))(tb).LoadBalancers[0].LoadBalancerArn
+}
+
+// createTargets creates a target group and returns its ARN.
+func (w *world) createTargets(tb testing.TB, name string, protocol types.ProtocolEnum, port int32) string {
+	tb.Helper()
+	return *must(w.elbv2.CreateTargetGroup(context.Background(), targetsInput(name, protocol, port)))(tb).TargetGroups[0].TargetGroupArn
+}
+
+func targetsInput(name string, protocol types.ProtocolEnum, port int32) *elbv2.CreateTargetGroupInput {
+	return &elbv2.CreateTargetGroupInput{Name: &name, Protocol: protocol, Port: &port, VpcId: sdk.String(defaultVPC), TargetType: types.TargetTypeEnumInstance}
+}
+
+func forwardTo(group string) []types.Action {
+	return []types.Action{{Type: types.ActionTypeEnumForward, TargetGroupArn: &group}}
+}
+
+func listenerInput(lb, group string, protocol types.ProtocolEnum, port int32) *elbv2.CreateListenerInput {
+	return &elbv2.CreateListenerInput{LoadBalancerArn: &lb, Protocol: protocol, Port: &port, DefaultActions: forwardTo(group)}
+}
+
+// listen creates a listener and returns its ARN.
+func (w *world) listen(tb testing.TB, lb, group string, protocol types.ProtocolEnum, port int32) string {
+	tb.Helper()
+	return *must(w.elbv2.CreateListener(context.Background(), listenerInput(lb, group, protocol, port)))(tb).Listeners[0].ListenerArn
+}
+
+func targetsOf(ids ...string) (all []types.TargetDescription) {
+	for _, id := range ids {
+		all = append(all, types.TargetDescription{Id: &id})
+	}
+	return all
+}
+
+func (w *world) register(tb testing.TB, group string, ids ...string) {
+	tb.Helper()
+	must(w.elbv2.RegisterTargets(context.Background(), &elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: targetsOf(ids...)}))(tb)
+}
+
+// The method health returns the targets of a target group with their states and reasons.
+func (w *world) health(tb testing.TB, group string, ids ...string) (all []string) {
+	tb.Helper()
+	for _, d := range must(w.elbv2.DescribeTargetHealth(context.Background(), &elbv2.DescribeTargetHealthInput{TargetGroupArn: &group, Targets: targetsOf(ids...)}))(tb).TargetHealthDescriptions {
+		all = append(all, strings.TrimSpace(fmt.Sprintf("%s:%d %s %s", *d.Target.Id, *d.Target.Port, d.TargetHealth.State, d.TargetHealth.Reason)))
+	}
+	return all
+}
+
+// spec returns the listeners of this cloud's load balancer as text.
+func (w *world) spec(t *testing.T, name string) (all []string) {
+	t.Helper()
+	for _, li := range w.own(t, name).Listeners {
+		all = append(all, listenerText(li))
+	}
+	return all
+}
+
+func listenerText(li cloudsim.Listener) string {
+	s := fmt.Sprintf("%s to %d check %s/%d", li.Key(), li.TargetPort, li.HealthCheck.Protocol, li.HealthCheck.Port)
+	for _, t := range li.Targets {
+		s += " " + string(t.Instance)
+	}
+	return s
+}
+
+// testNetworkLoadBalancer makes each call about network load balancers, in the order of AWS's cloud
+// controller manager.
+func testNetworkLoadBalancer(t *testing.T, w *world) {
+	ctx := t.Context()
+	_, err := w.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{Names: []string{"net"}})
+	fails(t, err, "LoadBalancerNotFound")
+	id := w.createGroup(t, "k8s-net")
+	tags := []types.Tag{{Key: sdk.String("kubernetes.io/service-name"), Value: sdk.String("default/net")}}
+	create := &elbv2.CreateLoadBalancerInput{
+		Name: sdk.String("net"), Type: types.LoadBalancerTypeEnumNetwork, SubnetMappings: []types.SubnetMapping{{SubnetId: sdk.String(defaultSubnet)}}, SecurityGroups: []string{id}, Tags: tags,
+	}
+	l := must(w.elbv2.CreateLoadBalancer(ctx, create))(t).LoadBalancers[0]
+	own := w.own(t, "net")
+	if want := arns + "loadbalancer/net/net/" + fmt.Sprintf("%016x", 2); *l.LoadBalancerArn != want || own.ID != "lb-000002" {
+		t.Errorf("ARN of %s: got %s, want %s", own.ID, *l.LoadBalancerArn, want)
+	}
+	if want := "net-2.elb." + strings.ReplaceAll(own.IP, ".", "-") + ".amazonaws.com"; *l.DNSName != want {
+		t.Errorf("host name: got %q, want %q", *l.DNSName, want)
+	}
+	if l.Type != types.LoadBalancerTypeEnumNetwork || l.Scheme != types.LoadBalancerSchemeEnumInternetFacing || *l.VpcId != defaultVPC || l.State.Code != types.LoadBalancerStateEnumActive ||
+		len(l.AvailabilityZones) != 1 || *l.AvailabilityZones[0].SubnetId != defaultSubnet || *l.AvailabilityZones[0].ZoneName != "sim-1a" || !slices.Equal(l.SecurityGroups, []string{id}) ||
+		l.CreatedTime.Sub(own.CreatedAt).Abs() > time.Second || l.IpAddressType != types.IpAddressTypeIpv4 {
+		t.Errorf("load balancer: got %+v", l)
+	}
+	lb := *l.LoadBalancerArn
+	if all := must(w.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{LoadBalancerArns: []string{lb}}))(t).LoadBalancers; len(all) != 1 || *all[0].DNSName != *l.DNSName {
+		t.Errorf("load balancer by its ARN: got %+v", all)
+	}
+
+	// Target groups, targets and listeners.
+	input := targetsInput("web", types.ProtocolEnumTcp, 30080)
+	input.HealthCheckProtocol, input.HealthCheckPort, input.HealthCheckPath, input.Tags = types.ProtocolEnumHttp, sdk.String("10256"), sdk.String("/healthz"), tags
+	input.HealthCheckIntervalSeconds, input.HealthyThresholdCount, input.UnhealthyThresholdCount = sdk.Int32(10), sdk.Int32(2), sdk.Int32(3)
+	g := must(w.elbv2.CreateTargetGroup(ctx, input))(t).TargetGroups[0]
+	web := *g.TargetGroupArn
+	if !strings.HasPrefix(web, arns+"targetgroup/web/") || *g.TargetGroupName != "web" || g.Protocol != types.ProtocolEnumTcp || *g.Port != 30080 || *g.VpcId != defaultVPC || g.TargetType != types.TargetTypeEnumInstance ||
+		g.HealthCheckProtocol != types.ProtocolEnumHttp || *g.HealthCheckPort != "10256" || *g.HealthCheckPath != "/healthz" || *g.HealthCheckIntervalSeconds != 10 || *g.HealthCheckTimeoutSeconds != 6 ||
+		*g.HealthyThresholdCount != 2 || *g.UnhealthyThresholdCount != 3 || *g.Matcher.HttpCode != "200-399" || !*g.HealthCheckEnabled || len(g.LoadBalancerArns) != 0 {
+		t.Errorf("target group: got %+v", g)
+	}
+	w.register(t, web, "i-00000000000000001")
+	if h := w.health(t, web); !slices.Equal(h, []string{"i-00000000000000001:30080 unused Target.NotInUse"}) {
+		t.Errorf("health without a listener: got %v", h)
+	}
+	listener := listenerInput(lb, web, types.ProtocolEnumTcp, 80)
+	listener.Tags = tags
+	li := must(w.elbv2.CreateListener(ctx, listener))(t).Listeners[0]
+	if !strings.HasPrefix(*li.ListenerArn, arns+"listener/net/net/0000000000000002/") || *li.LoadBalancerArn != lb || *li.Port != 80 || li.Protocol != types.ProtocolEnumTcp ||
+		len(li.DefaultActions) != 1 || *li.DefaultActions[0].TargetGroupArn != web || li.DefaultActions[0].Type != types.ActionTypeEnumForward {
+		t.Errorf("listener: got %+v", li)
+	}
+	if s := w.spec(t, "net"); !slices.Equal(s, []string{"tcp/80 to 30080 check http/10256"}) {
+		t.Errorf("listeners without a rule of the security group: got %v", s)
+	}
+	w.authorize(t, id, tcp(80, "10.0.0.0/8"))
+	own = w.own(t, "net")
+	if s := w.spec(t, "net"); !slices.Equal(s, []string{"tcp/80 to 30080 check http/10256 i-000001"}) || !slices.Equal(own.SourceRanges, []string{"10.0.0.0/8"}) || own.DrainTimeoutSeconds != 300 ||
+		own.Listeners[0].HealthCheck.Path != "/healthz" || own.Listeners[0].HealthCheck.ExpectedCodes != "200-399" || own.Listeners[0].HealthCheck.IntervalMillis != 10_000 {
+		t.Errorf("listeners: got %v with ranges %v and drain timeout %d", s, own.SourceRanges, own.DrainTimeoutSeconds)
+	}
+	if h := w.health(t, web); !slices.Equal(h, []string{"i-00000000000000001:30080 initial Elb.RegistrationInProgress"}) {
+		t.Errorf("health: got %v", h)
+	}
+	w.register(t, web, "i-00000000000000002", "i-00000000000000001")
+	must(w.elbv2.DeregisterTargets(ctx, &elbv2.DeregisterTargetsInput{TargetGroupArn: &web, Targets: targetsOf("i-00000000000000001", "i-00000000000000099")}))(t)
+	if s := w.spec(t, "net"); !slices.Equal(s, []string{"tcp/80 to 30080 check http/10256 i-000002"}) {
+		t.Errorf("listeners after other targets: got %v", s)
+	}
+	listed := must(w.elbv2.DescribeListeners(ctx, &elbv2.DescribeListenersInput{LoadBalancerArn: &lb}))(t).Listeners
+	if len(listed) != 1 || *listed[0].ListenerArn != *li.ListenerArn {
+		t.Errorf("listeners: got %+v", listed)
+	}
+	for name, in := range map[string]*elbv2.DescribeTargetGroupsInput{
+		"name": {Names: []string{"web"}}, "ARN": {TargetGroupArns: []string{web}}, "load balancer": {LoadBalancerArn: &lb}, "all": {},
+	} {
+		if all := must(w.elbv2.DescribeTargetGroups(ctx, in))(t).TargetGroups; len(all) != 1 || *all[0].TargetGroupArn != web || !slices.Equal(all[0].LoadBalancerArns, []string{lb}) {
+			t.Errorf("target groups by %s: got %+v", name, all)
+		}
+	}
+
+	// Changes. A listener keeps its ARN.
+	g = must(w.elbv2.ModifyTargetGroup(ctx, &elbv2.ModifyTargetGroupInput{TargetGroupArn: &web, HealthCheckProtocol: types.ProtocolEnumTcp, HealthCheckPort: sdk.String("traffic-port"), HealthyThresholdCount: sdk.Int32(4)}))(t).TargetGroups[0]
+	if g.HealthCheckProtocol != types.ProtocolEnumTcp || *g.HealthCheckPort != "traffic-port" || g.HealthCheckPath != nil || *g.HealthCheckTimeoutSeconds != 10 || *g.HealthyThresholdCount != 4 || *g.UnhealthyThresholdCount != 3 {
+		t.Errorf("changed target group: got %+v", g)
+	}
+	both := w.createTargets(t, "both", types.ProtocolEnumTcpUdp, 30053)
+	w.register(t, both, "i-00000000000000001")
+	changed := must(w.elbv2.ModifyListener(ctx, &elbv2.ModifyListenerInput{ListenerArn: li.ListenerArn, Port: sdk.Int32(53), Protocol: types.ProtocolEnumTcpUdp, DefaultActions: forwardTo(both)}))(t).Listeners[0]
+	w.authorize(t, id, tcp(53, "10.0.0.0/8"))
+	if s := w.spec(t, "net"); *changed.ListenerArn != *li.ListenerArn || *changed.Port != 53 || !slices.Equal(s, []string{"tcp/53 to 30053 check tcp/30053 i-000001", "udp/53 to 30053 check tcp/30053"}) {
+		t.Errorf("changed listener: got %+v and %v", changed, s)
+	}
+	w.listen(t, lb, web, types.ProtocolEnumTcp, 80)
+	if s := w.spec(t, "net"); !slices.Contains(s, "tcp/80 to 30080 check tcp/30080 i-000002") {
+		t.Errorf("a second listener: got %v", s)
+	}
+	attributes := func(all []types.LoadBalancerAttribute) (text string) {
+		for _, a := range all {
+			text += *a.Key + "=" + sdk.ToString(a.Value) + " "
+		}
+		return text
+	}
+	if a := attributes(must(w.elbv2.DescribeLoadBalancerAttributes(ctx, &elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: &lb}))(t).Attributes); a !=
+		"deletion_protection.enabled=false load_balancing.cross_zone.enabled=false access_logs.s3.enabled=false access_logs.s3.bucket= access_logs.s3.prefix= " {
+		t.Errorf("attributes: got %s", a)
+	}
+	set := func(key, value string) string {
+		return attributes(must(w.elbv2.ModifyLoadBalancerAttributes(ctx, &elbv2.ModifyLoadBalancerAttributesInput{LoadBalancerArn: &lb, Attributes: []types.LoadBalancerAttribute{{Key: &key, Value: &value}}}))(t).Attributes)
+	}
+	if a := set("load_balancing.cross_zone.enabled", "true"); !strings.Contains(a, "load_balancing.cross_zone.enabled=true") {
+		t.Errorf("changed attributes: got %s", a)
+	}
+	groupAttributes := func(all []types.TargetGroupAttribute) (text string) {
+		for _, a := range all {
+			text += *a.Key + "=" + *a.Value + " "
+		}
+		return text
+	}
+	if a := groupAttributes(must(w.elbv2.DescribeTargetGroupAttributes(ctx, &elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: &web}))(t).Attributes); a !=
+		"deregistration_delay.timeout_seconds=300 preserve_client_ip.enabled=true proxy_protocol_v2.enabled=false stickiness.enabled=false " {
+		t.Errorf("attributes of the target group: got %s", a)
+	}
+	if a := groupAttributes(must(w.elbv2.ModifyTargetGroupAttributes(ctx, &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: &web, Attributes: []types.TargetGroupAttribute{
+		{Key: sdk.String("deregistration_delay.timeout_seconds"), Value: sdk.String("400")}, {Key: sdk.String("proxy_protocol_v2.enabled"), Value: sdk.String("true")}, {Key: sdk.String("preserve_client_ip.enabled"), Value: sdk.String("false")},
+	}}))(t).Attributes); a != "deregistration_delay.timeout_seconds=400 preserve_client_ip.enabled=false proxy_protocol_v2.enabled=true stickiness.enabled=false " {
+		t.Errorf("changed attributes of the target group: got %s", a)
+	}
+	if own = w.own(t, "net"); own.DrainTimeoutSeconds != 400 || own.Listeners[2].ProxyProtocol != cloudsim.ProxyV2 || own.Listeners[0].ProxyProtocol != "" {
+		t.Errorf("load balancer with changed attributes: got %+v", own.LoadBalancerSpec)
+	}
+
+	// Security groups and tags.
+	other := w.createGroup(t, "k8s-other")
+	w.authorize(t, other, tcp(80, "192.0.2.0/24"))
+	if r := must(w.elbv2.SetSecurityGroups(ctx, &elbv2.SetSecurityGroupsInput{LoadBalancerArn: &lb, SecurityGroups: []string{other}}))(t); !slices.Equal(r.SecurityGroupIds, []string{other}) {
+		t.Errorf("security groups: got %v", r.SecurityGroupIds)
+	}
+	if own = w.own(t, "net"); !slices.Equal(own.SourceRanges, []string{"192.0.2.0/24"}) || len(own.Listeners[0].Targets) != 0 || len(own.Listeners[2].Targets) != 1 {
+		t.Errorf("with another security group: got %+v", own.LoadBalancerSpec)
+	}
+	_, err = w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &other})
+	fails(t, err, "DependencyViolation")
+	resources := []string{lb, web, *li.ListenerArn}
+	must(w.elbv2.AddTags(ctx, &elbv2.AddTagsInput{ResourceArns: resources, Tags: []types.Tag{{Key: sdk.String("team"), Value: sdk.String("web")}}}))(t)
+	must(w.elbv2.RemoveTags(ctx, &elbv2.RemoveTagsInput{ResourceArns: resources, TagKeys: []string{"kubernetes.io/service-name", "none"}}))(t)
+	for n, d := range must(w.elbv2.DescribeTags(ctx, &elbv2.DescribeTagsInput{ResourceArns: resources}))(t).TagDescriptions {
+		if *d.ResourceArn != resources[n] || len(d.Tags) != 1 || *d.Tags[0].Key != "team" || *d.Tags[0].Value != "web" {
+			t.Errorf("tags of %s: got %+v", resources[n], d.Tags)
+		}
+	}
+
+	// Deletion.
+	_, err = w.elbv2.DeleteTargetGroup(ctx, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &web})
+	fails(t, err, "ResourceInUse")
+	must(w.elbv2.DeleteListener(ctx, &elbv2.DeleteListenerInput{ListenerArn: li.ListenerArn}))(t)
+	if s := w.spec(t, "net"); len(s) != 1 {
+		t.Errorf("after the removal of a listener: got %v", s)
+	}
+	must(w.elbv2.DeleteTargetGroup(ctx, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &both}))(t)
+	set("deletion_protection.enabled", "true")
+	_, err = w.elbv2.DeleteLoadBalancer(ctx, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &lb})
+	fails(t, err, "OperationNotPermitted")
+	set("deletion_protection.enabled", "false")
+	for range 2 { // a repetition is no error
+		must(w.elbv2.DeleteLoadBalancer(ctx, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &lb}))(t)
+		must(w.elbv2.DeleteTargetGroup(ctx, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &web}))(t)
+	}
+	for _, kind := range []string{"aws-listener", "aws-target-group"} {
+		if left := must(w.cloud.ListRecords(ctx, cloudsim.ListOptions{Kind: kind}))(t).Items; len(left) != 0 {
+			t.Errorf("records of the kind %s after the deletion: got %+v", kind, left)
+		}
+	}
+}
+
+// TestNetworkKinds proves that the two versions of the API show only their own load balancers, and
+// that pages contain each resource once.
+func TestNetworkKinds(t *testing.T) {
+	w, ctx := start(t), t.Context()
+	must(w.cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "own", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}}))(t)
+	must(w.elb.CreateLoadBalancer(ctx, &elb.CreateLoadBalancerInput{LoadBalancerName: sdk.String("classic"), Listeners: []elbtypes.Listener{listen(80, 30080)}, Subnets: []string{defaultSubnet}}))(t)
+	group := w.createGroup(t, "net")
+	want := []string{"net-A", "net-a", "c", "d", "e"}
+	for n, name := range want {
+		lb := w.createNetwork(t, name, []string{group}[:n%2]...)
+		w.listen(t, lb, w.createTargets(t, name, types.ProtocolEnumUdp, 53), types.ProtocolEnumUdp, 53)
+	}
+	if all := must(w.elb.DescribeLoadBalancers(ctx, &elb.DescribeLoadBalancersInput{}))(t).LoadBalancerDescriptions; len(all) != 1 || *all[0].LoadBalancerName != "classic" {
+		t.Errorf("classic load balancers: got %+v", all)
+	}
+	for _, name := range []string{"net-A", "net-a"} {
+		_, err := w.elb.DescribeLoadBalancers(ctx, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{name}})
+		fails(t, err, "LoadBalancerNotFound")
+	}
+	for _, name := range []string{"classic", "own"} {
+		_, err := w.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{Names: []string{name}})
+		fails(t, err, "LoadBalancerNotFound")
+		arn := arns + "loadbalancer/net/" + name + fmt.Sprintf("/%016x", dialect.Number(w.own(t, name).ID))
+		_, err = w.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{LoadBalancerArns: []string{arn}})
+		fails(t, err, "LoadBalancerNotFound")
+		_, err = w.elbv2.CreateLoadBalancer(ctx, &elbv2.CreateLoadBalancerInput{Name: &name, Type: types.LoadBalancerTypeEnumNetwork, Subnets: []string{defaultSubnet}})
+		fails(t, err, "DuplicateLoadBalancerName")
+	}
+	_, err := w.elb.CreateLoadBalancer(ctx, &elb.CreateLoadBalancerInput{LoadBalancerName: sdk.String("c"), Listeners: []elbtypes.Listener{listen(80, 30080)}, Subnets: []string{defaultSubnet}})
+	fails(t, err, "DuplicateLoadBalancerName")
+
+	var got []string
+	for p := elbv2.NewDescribeLoadBalancersPaginator(w.elbv2, &elbv2.DescribeLoadBalancersInput{PageSize: sdk.Int32(2)}); p.HasMorePages(); {
+		l := must(p.NextPage(ctx))(t).LoadBalancers
+		if len(l) > 2 {
+			t.Errorf("page: got %d load balancers, want at most 2", len(l))
+		}
+		for _, d := range l {
+			got = append(got, *d.LoadBalancerName)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got load balancers %v, want %v", got, want)
+	}
+	got = nil
+	for p := elbv2.NewDescribeTargetGroupsPaginator(w.elbv2, &elbv2.DescribeTargetGroupsInput{PageSize: sdk.Int32(2)}); p.HasMorePages(); {
+		for _, g := range must(p.NextPage(ctx))(t).TargetGroups {
+			got = append(got, *g.TargetGroupName)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got target groups %v, want %v", got, want)
+	}
+	lb := w.createNetwork(t, "ports")
+	g := w.createTargets(t, "ports", types.ProtocolEnumTcp, 80)
+	var ports, wantPorts []int32
+	for port := int32(90); port > 80; port-- {
+		w.listen(t, lb, g, types.ProtocolEnumTcp, port)
+		wantPorts = append(wantPorts, port)
+	}
+	for p := elbv2.NewDescribeListenersPaginator(w.elbv2, &elbv2.DescribeListenersInput{LoadBalancerArn: &lb, PageSize: sdk.Int32(3)}); p.HasMorePages(); {
+		l := must(p.NextPage(ctx))(t).Listeners
+		if len(l) > 3 {
+			t.Errorf("page: got %d listeners, want at most 3", len(l))
+		}
+		for _, li := range l {
+			ports = append(ports, *li.Port)
+		}
+	}
+	if !slices.Equal(ports, wantPorts) {
+		t.Errorf("got listeners %v, want %v", ports, wantPorts)
+	}
+}
+
+// TestNetworkWithoutGroups proves that the rules of the VPC's default group apply to the clients of
+// a network load balancer without security groups. These rules contain the port of the targets.
+func TestNetworkWithoutGroups(t *testing.T) {
+	w := start(t)
+	w.instance(t, "node-1", "sim-1a", nil)
+	lb, web, dns := w.createNetwork(t, "net"), w.createTargets(t, "web", types.ProtocolEnumTcp, 30080), w.createTargets(t, "dns", types.ProtocolEnumUdp, 30053)
+	w.register(t, web, "i-00000000000000001")
+	w.register(t, dns, "i-00000000000000001")
+	w.listen(t, lb, web, types.ProtocolEnumTcp, 80)
+	w.listen(t, lb, dns, types.ProtocolEnumUdp, 53)
+	web, dns = "tcp/80 to 30080 check tcp/30080", "udp/53 to 30053 check tcp/30053"
+	check := func(step string, ranges []string, want ...string) {
+		t.Helper()
+		if got := w.spec(t, "net"); !slices.Equal(got, want) || !slices.Equal(w.own(t, "net").SourceRanges, ranges) {
+			t.Errorf("%s: got %v with ranges %v, want %v with ranges %v", step, got, w.own(t, "net").SourceRanges, want, ranges)
+		}
+	}
+	const group = "sg-00100000000000001"
+	check("without a rule", nil, web, dns)
+	w.authorize(t, group, tcp(80, "0.0.0.0/0"), tcp(53, "0.0.0.0/0"), tcp(30053, "0.0.0.0/0"))
+	check("with rules for other ports", nil, web, dns)
+	w.authorize(t, group, tcp(30080, "10.0.0.0/8"))
+	check("with a rule for TCP", []string{"10.0.0.0/8"}, web+" i-000001", dns)
+	udp := tcp(30053, "10.0.0.0/8")
+	udp.IpProtocol = sdk.String("udp")
+	w.authorize(t, group, udp)
+	check("with rules for both", []string{"10.0.0.0/8"}, web+" i-000001", dns+" i-000001")
+	w.revoke(t, group, tcp(30080, "10.0.0.0/8"))
+	check("with a rule for UDP", []string{"10.0.0.0/8"}, web, dns+" i-000001")
+	_, err := w.elbv2.SetSecurityGroups(t.Context(), &elbv2.SetSecurityGroupsInput{LoadBalancerArn: &lb, SecurityGroups: []string{group}})
+	fails(t, err, "InvalidConfigurationRequest")
+}
+
+// TestNetworkHealth proves that each state of a target has a state in AWS's format.
+func TestNetworkHealth(t *testing.T) {
+	engines := make(chan *engine.Engine, 1)
+	w := start(t, cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+		engines <- e
+		<-ctx.Done()
+		return nil
+	}))
+	e := <-engines
+	var ids []string
+	for n := range 4 {
+		w.instance(t, fmt.Sprintf("node-%d", n+1), "sim-1a", nil)
+		ids = append(ids, fmt.Sprintf("i-%017x", n+1))
+	}
+	w.authorize(t, "sg-00100000000000001", tcp(80, "0.0.0.0/0"))
+	lb, g := w.createNetwork(t, "net"), w.createTargets(t, "net", types.ProtocolEnumTcp, 80)
+	w.listen(t, lb, g, types.ProtocolEnumTcp, 80)
+	w.register(t, g, ids[:3]...)
+	status := cloudsim.LoadBalancerStatus{}
+	for n, health := range []cloudsim.TargetHealth{cloudsim.TargetHealthy, cloudsim.TargetUnhealthy, cloudsim.TargetInitial, cloudsim.TargetDraining} {
+		status.Targets = append(status.Targets, cloudsim.TargetStatus{Instance: cloudsim.InstanceID(fmt.Sprintf("i-%06x", n+1)), Listener: "tcp/80", Health: health})
+	}
+	if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), w.own(t, "net").ID, status); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		ids[0] + ":80 healthy", ids[1] + ":80 unhealthy Target.FailedHealthChecks", ids[2] + ":80 initial Elb.InitialHealthChecking", ids[3] + ":80 draining Target.DeregistrationInProgress",
+	}
+	if got := w.health(t, g); !slices.Equal(got, want) {
+		t.Errorf("got health %q, want %q", got, want)
+	}
+	if got := w.health(t, g, ids[1], "i-00000000000000099"); !slices.Equal(got, []string{want[1], "i-00000000000000099:80 unused Target.NotRegistered"}) {
+		t.Errorf("got health of two targets %q", got)
+	}
+	must(w.cloud.DeleteInstance(t.Context(), "i-000002"))(t)
+	if got := w.health(t, g); len(got) != 3 || got[1] != want[2] {
+		t.Errorf("got health after the deletion of an instance %q", got)
+	}
+}
+
+// TestNetworkCallers proves that changes of several callers at the same time have the same result as
+// one after the other. A caller repeats a call if too many others changed the same resource.
+func TestNetworkCallers(t *testing.T) {
+	w, ctx := start(t), t.Context()
+	const n = 2
+	lb, g := w.createNetwork(t, "net"), w.createTargets(t, "net", types.ProtocolEnumTcp, 30080)
+	for i := range 3 * n {
+		w.instance(t, fmt.Sprintf("node-%d", i+1), "sim-1a", nil)
+	}
+	var work sync.WaitGroup
+	run := func(call func() error) {
+		err := call()
+		for ; err != nil && strings.Contains(err.Error(), "IncorrectState"); err = call() {
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range n {
+		work.Go(func() {
+			run(func() error {
+				_, err := w.elbv2.CreateListener(ctx, listenerInput(lb, g, types.ProtocolEnumTcp, int32(81+i))) //nolint:gosec // small
+				return err
+			})
+		})
+		work.Go(func() {
+			for j := range 3 {
+				run(func() error {
+					_, err := w.elbv2.RegisterTargets(ctx, &elbv2.RegisterTargetsInput{TargetGroupArn: &g, Targets: targetsOf(fmt.Sprintf("i-%017x", 3*i+j+1))})
+					return err
+				})
+			}
+		})
+	}
+	work.Go(func() {
+		run(func() error {
+			_, err := w.AuthorizeSecurityGroupIngress(ctx, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: sdk.String("sg-00100000000000001"), IpPermissions: []ec2types.IpPermission{tcp(30080, "10.0.0.0/8")}})
+			return err
+		})
+	})
+	work.Wait()
+	own := w.own(t, "net")
+	if len(own.Listeners) != n || !slices.Equal(own.SourceRanges, []string{"10.0.0.0/8"}) {
+		t.Errorf("got %d listeners with ranges %v, want %d", len(own.Listeners), own.SourceRanges, n)
+	}
+	for _, li := range own.Listeners {
+		if len(li.Targets) != 3*n {
+			t.Errorf("listener %s: got %d targets, want %d", li.Key(), len(li.Targets), 3*n)
+		}
+	}
+}

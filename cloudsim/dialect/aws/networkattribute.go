@@ -1,0 +1,176 @@
+package aws
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// Names of the attributes of network load balancers and their target groups.
+const (
+	attributeProtection = "deletion_protection.enabled"
+	attributeCrossZone  = "load_balancing.cross_zone.enabled"
+	attributeLogs       = "access_logs.s3.enabled"
+	attributeLogBucket  = "access_logs.s3.bucket"
+	attributeLogPrefix  = "access_logs.s3.prefix"
+	attributeDelay      = "deregistration_delay.timeout_seconds"
+	attributePreserveIP = "preserve_client_ip.enabled"
+	attributeProxy      = "proxy_protocol_v2.enabled"
+	attributeSticky     = "stickiness.enabled"
+)
+
+// networkAttribute is an attribute of a network load balancer or a target group.
+type networkAttribute struct {
+	Key   string `xml:"Key"`
+	Value string `xml:"Value"`
+}
+
+// attributes returns the list Attributes. The list must not be empty.
+func (q *query) attributes() (all []networkAttribute) {
+	q.each("Attributes.member", func(prefix string) {
+		all = append(all, networkAttribute{q.required(prefix + "Key"), q.text(prefix + "Value")})
+	})
+	if len(all) == 0 {
+		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter Attributes is required"))
+	}
+	return all
+}
+
+// The method flag returns the value of an attribute that is true or false.
+func (a networkAttribute) flag() (bool, error) {
+	if a.Value != "true" && a.Value != "false" {
+		return false, a.invalid("true or false")
+	}
+	return a.Value == "true", nil
+}
+
+func (a networkAttribute) invalid(must string) error {
+	return coded(http.StatusBadRequest, "InvalidConfigurationRequest", "the attribute "+clip(a.Key)+" must be "+must+", got "+clip(a.Value))
+}
+
+func (a networkAttribute) unknown() error {
+	return coded(http.StatusBadRequest, "InvalidConfigurationRequest", "the attribute "+clip(a.Key)+" is not known to this dialect: remove it")
+}
+
+func attributeAnswer(q *query, all []networkAttribute) *queryAnswer {
+	return networkAnswer(q, networkResult{Attributes: &members[networkAttribute]{all}})
+}
+
+func networkAttributesOf(l cloudsim.LoadBalancer) []networkAttribute {
+	return []networkAttribute{
+		{attributeProtection, l.Labels[labelProtection]},
+		{attributeCrossZone, l.Labels[labelCrossZone]},
+		{attributeLogs, "false"}, {attributeLogBucket, ""}, {attributeLogPrefix, ""},
+	}
+}
+
+func describeNetworkAttributes(q *query) (any, error) {
+	wanted := q.required("LoadBalancerArn")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	l, err := findNetworkLoadBalancer(q, wanted)
+	return attributeAnswer(q, networkAttributesOf(l)), err
+}
+
+// modifyNetworkAttributes changes the attributes in the request. The attribute for other zones has
+// no effect, because a load balancer of this cloud always uses the targets of all zones.
+func modifyNetworkAttributes(q *query) (any, error) {
+	wanted, given := q.required("LoadBalancerArn"), q.attributes()
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	l, err := changeNetwork(q, wanted, func(l *cloudsim.LoadBalancer) error {
+		for _, a := range given {
+			if err := setNetworkAttribute(l, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return attributeAnswer(q, networkAttributesOf(l)), err
+}
+
+func setNetworkAttribute(l *cloudsim.LoadBalancer, a networkAttribute) error {
+	labels := map[string]string{attributeProtection: labelProtection, attributeCrossZone: labelCrossZone}
+	switch a.Key {
+	case attributeProtection, attributeCrossZone:
+		v, err := a.flag()
+		l.Labels[labels[a.Key]] = strconv.FormatBool(v)
+		return err
+	case attributeLogs, attributeLogBucket, attributeLogPrefix:
+		if a.Value != "" && a.Value != "false" {
+			return dialect.Unsupported{What: "the attribute " + a.Key, Why: "the cloud has no access logs of load balancers: set " + attributeLogs + " to false"}
+		}
+		return nil
+	}
+	return a.unknown()
+}
+
+func groupAttributesOf(g targetGroup) []networkAttribute {
+	return []networkAttribute{
+		{attributeDelay, strconv.Itoa(g.Doc.DrainSeconds)},
+		{attributePreserveIP, strconv.FormatBool(g.Doc.PreserveIP)},
+		{attributeProxy, strconv.FormatBool(g.Doc.ProxyProtocol)},
+		{attributeSticky, "false"},
+	}
+}
+
+func describeGroupAttributes(q *query) (any, error) {
+	wanted := q.required("TargetGroupArn")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	r, err := readRouting(q)
+	if err != nil {
+		return nil, err
+	}
+	g, err := r.find(q, wanted)
+	return attributeAnswer(q, groupAttributesOf(g)), err
+}
+
+// modifyGroupAttributes changes the attributes in the request. The attribute for the addresses of
+// clients has no effect: the targets see the address of the load balancer.
+func modifyGroupAttributes(q *query) (any, error) {
+	wanted, given := q.required("TargetGroupArn"), q.attributes()
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	_, g, err := changeTargetGroup(q, wanted, func(g *targetGroup) error {
+		for _, a := range given {
+			if err := setGroupAttribute(&g.Doc, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return attributeAnswer(q, groupAttributesOf(g)), err
+}
+
+func setGroupAttribute(d *targetGroupDocument, a networkAttribute) (err error) {
+	switch a.Key {
+	case attributeDelay:
+		if d.DrainSeconds, err = strconv.Atoi(a.Value); err != nil || d.DrainSeconds < 0 || d.DrainSeconds > 3600 {
+			return a.invalid("0 to 3600")
+		}
+	case attributePreserveIP:
+		if d.PreserveIP, err = a.flag(); err == nil && !d.PreserveIP && d.Protocol != "TCP" {
+			return a.invalid("true for a target group with the protocol " + d.Protocol)
+		}
+	case attributeProxy:
+		if d.ProxyProtocol, err = a.flag(); err == nil && d.ProxyProtocol && d.Protocol != "TCP" {
+			return dialect.Unsupported{What: "the attribute " + a.Key + " of a target group with the protocol " + d.Protocol, Why: "load balancers send PROXY headers only over TCP: set it to false"}
+		}
+	case attributeSticky:
+		on, err := a.flag()
+		if err == nil && on {
+			return dialect.Unsupported{What: "the attribute " + a.Key, Why: "set it to false"}
+		}
+		return err
+	default:
+		return a.unknown()
+	}
+	return err
+}

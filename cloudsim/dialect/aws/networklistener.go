@@ -1,0 +1,293 @@
+package aws
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// A listener of a network load balancer is a record, because it has an ARN and tags. A listener with
+// the protocol TCP_UDP is two listeners of this cloud.
+
+const listenerRecords = "aws-listener" // kind of the records
+
+type networkListener = stored[listenerDocument]
+
+// listenerDocument is the document of a record.
+type listenerDocument struct {
+	LoadBalancer cloudsim.LoadBalancerID `json:"loadBalancer"`
+	TargetGroup  cloudsim.RecordID       `json:"targetGroup"`
+	Protocol     string                  `json:"protocol"` // a key of transports
+	Port         int                     `json:"port"`
+}
+
+// The method name returns the name of the record. Two listeners of a load balancer with the same
+// protocol and port have the same name.
+func (d listenerDocument) name() string {
+	return fmt.Sprintf("%s/%s/%d", d.LoadBalancer, d.Protocol, d.Port)
+}
+
+// The method overlaps reports whether two listeners have a port and a protocol of this cloud in
+// common.
+func (d listenerDocument) overlaps(other listenerDocument) bool {
+	return d.LoadBalancer == other.LoadBalancer && d.Port == other.Port &&
+		slices.ContainsFunc(transports[d.Protocol], func(p cloudsim.Protocol) bool { return slices.Contains(transports[other.Protocol], p) })
+}
+
+type networkListenerDescription struct {
+	ARN          string                 `xml:"ListenerArn"`
+	LoadBalancer string                 `xml:"LoadBalancerArn"`
+	Port         int                    `xml:"Port"`
+	Protocol     string                 `xml:"Protocol"`
+	Actions      members[forwardAction] `xml:"DefaultActions"`
+}
+
+type forwardAction struct {
+	Type        string `xml:"Type"`
+	TargetGroup string `xml:"TargetGroupArn"`
+	Order       int    `xml:"Order"`
+}
+
+// networkListenerOf returns a listener in AWS's format. It has no action if another client has
+// deleted the record of its target group.
+func networkListenerOf(r routing, l cloudsim.LoadBalancer, li networkListener) networkListenerDescription {
+	d := networkListenerDescription{ARN: listenerARN(l, li), LoadBalancer: loadBalancerARN(l), Port: li.Doc.Port, Protocol: li.Doc.Protocol}
+	if g, ok := r.group(li.Doc.TargetGroup); ok {
+		d.Actions.Items = []forwardAction{{"forward", targetGroupARN(g), 1}}
+	}
+	return d
+}
+
+func listenerAnswer(q *query, next string, found ...networkListenerDescription) *queryAnswer {
+	return networkAnswer(q, networkResult{Listeners: &members[networkListenerDescription]{found}, Next: next})
+}
+
+// forwardTo returns the ARN of the target group in the list DefaultActions, or "" for an empty list.
+func (q *query) forwardTo() (wanted string) {
+	n := 0
+	q.each("DefaultActions.member", func(prefix string) {
+		if v := q.required(prefix + "Type"); v != "" && v != "forward" {
+			q.fail(dialect.Unsupported{What: "an action of the type " + v, Why: "a listener of a network load balancer forwards connections: use forward"})
+		}
+		wanted = q.required(prefix + "TargetGroupArn")
+		q.integer(prefix+"Order", 1, 50000, 1)
+		n++
+	})
+	if n > 1 {
+		q.fail(coded(http.StatusBadRequest, "TooManyActions", "a listener of a network load balancer has exactly one element in DefaultActions"))
+	}
+	return wanted
+}
+
+func createNetworkListener(q *query) (any, error) {
+	user, groupARN, given := q.required("LoadBalancerArn"), q.forwardTo(), labelsOf(q.tags("Tags.member"))
+	li := networkListener{Doc: listenerDocument{Protocol: q.transport("a listener", ""), Port: q.requiredInteger("Port", 1, 65535)}}
+	if groupARN == "" {
+		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter DefaultActions is required"))
+	}
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	l, err := findNetworkLoadBalancer(q, user)
+	if err != nil {
+		return nil, err
+	}
+	r, err := readRouting(q)
+	if err != nil {
+		return nil, err
+	}
+	g, err := r.find(q, groupARN)
+	if err != nil {
+		return nil, err
+	}
+	li.Doc.LoadBalancer, li.Doc.TargetGroup = l.ID, g.ID
+	if li.Labels, err = dialect.WithLabels(given, nil); err != nil {
+		return nil, err
+	}
+	if n := slices.IndexFunc(r.listeners, func(have networkListener) bool { return have.Doc == li.Doc }); n >= 0 {
+		return listenerAnswer(q, "", networkListenerOf(r, l, r.listeners[n])), nil // the same request returns the existing listener, as in AWS
+	}
+	return storeListener(q, l, r, li)
+}
+
+// modifyListener changes the port, the protocol and the target group of a listener.
+func modifyListener(q *query) (any, error) {
+	wanted, groupARN, port := q.required("ListenerArn"), q.forwardTo(), q.integer("Port", 1, 65535, 0)
+	protocol := ""
+	if q.left["Protocol"] != "" {
+		protocol = q.transport("a listener", "")
+	}
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	r, err := readRouting(q)
+	if err != nil {
+		return nil, err
+	}
+	l, li, err := r.findListener(q, wanted)
+	if err != nil {
+		return nil, err
+	}
+	li.Doc.Port, li.Doc.Protocol = cmp.Or(port, li.Doc.Port), cmp.Or(protocol, li.Doc.Protocol)
+	if groupARN != "" {
+		g, err := r.find(q, groupARN)
+		if err != nil {
+			return nil, err
+		}
+		li.Doc.TargetGroup = g.ID
+	}
+	return storeListener(q, l, r, li)
+}
+
+// findListener returns the listener with an ARN and its load balancer.
+func (r routing) findListener(q *query, wanted string) (l cloudsim.LoadBalancer, li networkListener, err error) {
+	id, err := ownIDInARN[cloudsim.RecordID](wanted, arnListener, groupPrefix, "a listener")
+	if err != nil {
+		return l, li, err
+	}
+	missing := coded(http.StatusBadRequest, "ListenerNotFound", "the listener "+clipARN(wanted)+" does not exist")
+	n := slices.IndexFunc(r.listeners, func(li networkListener) bool { return li.ID == id })
+	if n < 0 {
+		return l, li, missing
+	}
+	li = r.listeners[n]
+	l, err = q.Cloud.GetLoadBalancer(q.Context(), li.Doc.LoadBalancer)
+	if errors.Is(err, cloudsim.NotFound) || err == nil && (!network(q.region())(l) || listenerARN(l, li) != wanted) {
+		err = missing
+	}
+	return l, li, err
+}
+
+// storeListener creates or changes a listener, and changes its load balancer; see forwardAll.
+func storeListener(q *query, l cloudsim.LoadBalancer, r routing, li networkListener) (any, error) {
+	if err := r.checkListener(q, l, li); err != nil {
+		return nil, err
+	}
+	users := []cloudsim.LoadBalancerID{l.ID}
+	if err := forwardAll(q, users, func(r *routing) { r.listeners = put(r.listeners, li) }); err != nil {
+		return nil, err
+	}
+	li.Name = li.Doc.name()
+	li, err := store(q, listenerRecords, li)
+	switch {
+	case errors.Is(err, cloudsim.Exists):
+		return nil, duplicateListener(li)
+	case err != nil:
+		return nil, err
+	}
+	if err := forwardAll(q, users, nil); err != nil {
+		return nil, err
+	}
+	return listenerAnswer(q, "", networkListenerOf(r, l, li)), nil
+}
+
+func duplicateListener(li networkListener) error {
+	return coded(http.StatusBadRequest, "DuplicateListener", fmt.Sprintf("the load balancer has another listener at the port %d of the protocol %s", li.Doc.Port, li.Doc.Protocol))
+}
+
+// checkListener checks that the target group of a new or changed listener fits to the listener, and
+// that no other listener of the load balancer has the same port.
+func (r routing) checkListener(q *query, l cloudsim.LoadBalancer, li networkListener) error {
+	g, ok := r.group(li.Doc.TargetGroup)
+	if !ok {
+		return noTargetGroup(string(li.Doc.TargetGroup)) // another client has deleted the record
+	}
+	if g.Doc.Protocol != li.Doc.Protocol && g.Doc.Protocol != "TCP_UDP" {
+		return coded(http.StatusBadRequest, "IncompatibleProtocols", "a listener with the protocol "+li.Doc.Protocol+" cannot forward to a target group with the protocol "+g.Doc.Protocol)
+	}
+	if string(g.Doc.Network) != l.Labels[labelNetwork] {
+		return coded(http.StatusBadRequest, "InvalidConfigurationRequest", "the target group and the load balancer must belong to one VPC")
+	}
+	if slices.ContainsFunc(r.listeners, func(have networkListener) bool { return have.ID != li.ID && have.Doc.overlaps(li.Doc) }) {
+		return duplicateListener(li)
+	}
+	users := r.users(g.ID)
+	live, err := networkLoadBalancers(q)
+	if err != nil {
+		return err
+	}
+	for _, other := range live {
+		if other.ID != l.ID && slices.Contains(users, other.ID) {
+			return coded(http.StatusBadRequest, "TargetGroupAssociationLimit", "the load balancer "+loadBalancerARN(other)+" uses the target group already: create another target group")
+		}
+	}
+	return nil
+}
+
+// deleteListener deletes a listener. A listener that does not exist is an error, as in AWS.
+func deleteListener(q *query) (any, error) {
+	wanted := q.required("ListenerArn")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	r, err := readRouting(q)
+	if err != nil {
+		return nil, err
+	}
+	l, li, err := r.findListener(q, wanted)
+	if err != nil {
+		return nil, err
+	}
+	this := func(have networkListener) bool { return have.ID == li.ID }
+	users := []cloudsim.LoadBalancerID{l.ID}
+	if err := forwardAll(q, users, func(r *routing) { r.listeners = slices.DeleteFunc(r.listeners, this) }); err != nil {
+		return nil, err
+	}
+	if err := deleteListenerRecords(q, r.listeners, this); err != nil {
+		return nil, err
+	}
+	return done(q), forwardAll(q, users, nil)
+}
+
+// deleteListenerRecords deletes the records of the selected listeners.
+func deleteListenerRecords(q *query, all []networkListener, selected func(networkListener) bool) error {
+	for _, li := range all {
+		if !selected(li) {
+			continue
+		}
+		if err := q.Cloud.DeleteRecord(q.Context(), li.ID, 0); err != nil && !errors.Is(err, cloudsim.NotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+func describeListeners(q *query) (any, error) {
+	user, arns, p := q.text("LoadBalancerArn"), q.list("ListenerArns.member"), q.paging()
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	if (user == "") == (len(arns) == 0) {
+		return nil, coded(http.StatusBadRequest, "ValidationError", "the request must have either the parameter LoadBalancerArn or ListenerArns")
+	}
+	r, err := readRouting(q)
+	if err != nil {
+		return nil, err
+	}
+	var found []networkListenerDescription
+	for _, wanted := range arns {
+		l, li, err := r.findListener(q, wanted)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, networkListenerOf(r, l, li))
+	}
+	if user == "" {
+		return listenerAnswer(q, "", found...), nil
+	}
+	l, err := findNetworkLoadBalancer(q, user)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.DeleteFunc(slices.Clone(r.listeners), func(li networkListener) bool { return li.Doc.LoadBalancer != l.ID })
+	all, next := pageOf(p, all, func(li networkListener) string { return string(li.ID) })
+	for _, li := range all {
+		found = append(found, networkListenerOf(r, l, li))
+	}
+	return listenerAnswer(q, next, found...), nil
+}

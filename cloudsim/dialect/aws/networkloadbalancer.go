@@ -1,0 +1,349 @@
+package aws
+
+import (
+	"cmp"
+	"encoding/xml"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// A network load balancer of AWS is a load balancer of this cloud with the label labelNetwork. Its
+// listeners and target groups are records. The dialect derives the listeners of this cloud's load
+// balancer from these records; see forward.
+
+// Labels for values of network load balancers that this cloud does not have. The labels for
+// security groups, subnets and zones are those of classic load balancers.
+const (
+	labelNetwork    = dialect.LabelPrefix + "network"             // id of the VPC in this cloud
+	labelProtection = dialect.LabelPrefix + "deletion-protection" // "true" or "false"
+)
+
+// networkResult is the result of a call about network load balancers. Each call sets only the
+// fields of its answer.
+type networkResult struct {
+	XMLName       xml.Name
+	LoadBalancers *members[networkLoadBalancer]        `xml:"LoadBalancers"`
+	TargetGroups  *members[targetGroupDescription]     `xml:"TargetGroups"`
+	Listeners     *members[networkListenerDescription] `xml:"Listeners"`
+	Health        *members[targetHealthDescription]    `xml:"TargetHealthDescriptions"`
+	Attributes    *members[networkAttribute]           `xml:"Attributes"`
+	Tags          *members[resourceTags]               `xml:"TagDescriptions"`
+	Groups        *members[string]                     `xml:"SecurityGroupIds"`
+	Next          string                               `xml:"NextMarker,omitempty"`
+}
+
+// networkAnswer returns the answer of a call about network load balancers.
+func networkAnswer(q *query, r networkResult) *queryAnswer {
+	r.XMLName.Local = q.Form.Get("Action") + "Result"
+	return &queryAnswer{Result: r}
+}
+
+type networkLoadBalancer struct {
+	ARN         string                    `xml:"LoadBalancerArn"`
+	DNSName     string                    `xml:"DNSName"`
+	Created     string                    `xml:"CreatedTime"`
+	Name        string                    `xml:"LoadBalancerName"`
+	Scheme      string                    `xml:"Scheme"`
+	VPCID       string                    `xml:"VpcId"`
+	State       string                    `xml:"State>Code"`
+	Type        string                    `xml:"Type"`
+	Zones       members[availabilityZone] `xml:"AvailabilityZones"`
+	Groups      members[string]           `xml:"SecurityGroups"`
+	AddressType string                    `xml:"IpAddressType"`
+}
+
+type availabilityZone struct {
+	Name   string `xml:"ZoneName"`
+	Subnet string `xml:"SubnetId"`
+}
+
+// networkDNSName returns the host name of a network load balancer. Like in AWS, it has another form
+// than the host name of a classic load balancer. The address is in the place of AWS's region.
+func networkDNSName(l cloudsim.LoadBalancer) string {
+	return hostLabel(l) + ".elb." + addressLabel(l) + ".amazonaws.com"
+}
+
+// The function network returns a function that reports whether a load balancer is a network load
+// balancer of a region. AWS does not show load balancers during their deletion.
+func network(region string) func(cloudsim.LoadBalancer) bool {
+	return func(l cloudsim.LoadBalancer) bool {
+		return l.Labels[labelNetwork] != "" && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
+	}
+}
+
+// networkLoadBalancers returns all network load balancers of the region, sorted by their ids.
+func networkLoadBalancers(q *query) ([]cloudsim.LoadBalancer, error) {
+	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
+	in := network(q.region())
+	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !in(l) }), err
+}
+
+// findNetworkLoadBalancer returns the network load balancer with an ARN.
+func findNetworkLoadBalancer(q *query, wanted string) (cloudsim.LoadBalancer, error) {
+	id, err := ownIDInARN[cloudsim.LoadBalancerID](wanted, arnLoadBalancer, "lb", "a load balancer")
+	if err != nil {
+		return cloudsim.LoadBalancer{}, err
+	}
+	l, err := q.Cloud.GetLoadBalancer(q.Context(), id)
+	if errors.Is(err, cloudsim.NotFound) || err == nil && (!network(q.region())(l) || loadBalancerARN(l) != wanted) {
+		return l, noLoadBalancer(wanted)
+	}
+	return l, err
+}
+
+// networkByName returns the network load balancer with a name.
+func networkByName(q *query, name string) (cloudsim.LoadBalancer, error) {
+	l, err := q.Cloud.ListLoadBalancers(q.Context(), cloudsim.ListOptions{Name: dialect.Name(name)})
+	if err != nil {
+		return cloudsim.LoadBalancer{}, err
+	}
+	if n := slices.IndexFunc(l.Items, network(q.region())); n >= 0 {
+		return l.Items[n], nil
+	}
+	return cloudsim.LoadBalancer{}, noLoadBalancer(name)
+}
+
+// changeNetwork changes the network load balancer with an ARN, and applies its security groups and
+// its records.
+func changeNetwork(q *query, wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
+	l, err := findNetworkLoadBalancer(q, wanted)
+	if err != nil {
+		return l, err
+	}
+	l, err = update(q, l, nil, func(l *cloudsim.LoadBalancer) error {
+		if l.State == cloudsim.LoadBalancerDeleting {
+			return noLoadBalancer(wanted)
+		}
+		return fn(l)
+	})
+	if errors.Is(err, cloudsim.NotFound) {
+		err = noLoadBalancer(wanted) // another caller has deleted the load balancer
+	}
+	return l, err
+}
+
+// choice returns a parameter that must be one of the supported values. An absent parameter has the
+// value absent. For a value that only AWS supports, the error names the feature.
+func (q *query) choice(name, absent, feature string, supported, onlyAWS []string) string {
+	v := cmp.Or(q.text(name), absent)
+	switch {
+	case slices.Contains(supported, v):
+	case slices.Contains(onlyAWS, v):
+		q.fail(dialect.Unsupported{What: feature + " " + v, Why: "set the parameter " + name + " to " + strings.Join(supported, ", ")})
+	default:
+		q.fail(invalid(name, v, "one of "+strings.Join(supported, ", ")))
+	}
+	return v
+}
+
+// newName returns the required name of a new load balancer or target group.
+func (q *query) newName() string {
+	name := q.required("Name")
+	if name != "" && (!loadBalancerNameRE.MatchString(name) || strings.HasPrefix(name, "internal-")) {
+		q.fail(invalid("Name", name, "1 to 32 letters, digits and dashes, and not begin or end with a dash or begin with internal-"))
+	}
+	return name
+}
+
+// networkSubnets returns the ids in the list Subnets or SubnetMappings.
+func (q *query) networkSubnets() []string {
+	ids := q.list("Subnets.member")
+	q.each("SubnetMappings.member", func(prefix string) {
+		for _, name := range []string{"AllocationId", "PrivateIPv4Address", "IPv6Address"} {
+			if q.text(prefix+name) != "" {
+				q.fail(dialect.Unsupported{What: "the parameter " + prefix + name, Why: "the cloud chooses the address of a load balancer: remove the parameter"})
+			}
+		}
+		ids = append(ids, q.required(prefix+"SubnetId"))
+	})
+	return ids
+}
+
+// createNetworkLoadBalancer creates a network load balancer. The same request for the same name
+// returns the existing load balancer, as in AWS.
+func createNetworkLoadBalancer(q *query) (any, error) {
+	name, given, subnetIDs, groupIDs := q.newName(), labelsOf(q.tags("Tags.member")), q.networkSubnets(), q.list("SecurityGroups.member")
+	q.choice("Type", "application", "a load balancer of the type", []string{"network"}, []string{"application", "gateway"})
+	q.choice("IpAddressType", "ipv4", "a load balancer with the address type", []string{"ipv4"}, []string{"dualstack", "dualstack-without-public-ipv4"})
+	scheme := schemes[q.choice("Scheme", "internet-facing", "", []string{"internet-facing", "internal"}, nil)]
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	vpcID, err := subnetNetwork(q, subnetIDs)
+	if err != nil {
+		return nil, err
+	}
+	if len(groupIDs) > 0 {
+		if err := checkGroups(q, groupIDs, vpcID); err != nil {
+			return nil, err
+		}
+	}
+	own := map[string]string{labelNetwork: string(vpcID), labelGroups: strings.Join(groupIDs, ","), labelSubnets: strings.Join(subnetIDs, ","), labelCrossZone: "false", labelProtection: "false"}
+	if dialect.Name(name) != name {
+		own[dialect.NameLabel] = name
+	}
+	req := cloudsim.CreateLoadBalancer{Name: dialect.Name(name), Region: q.region(), Scheme: scheme, Families: []cloudsim.IPFamily{cloudsim.IPv4}}
+	if req.Labels, err = dialect.WithLabels(given, own); err != nil {
+		return nil, err
+	}
+	req.HealthCheck.Protocol, req.DrainTimeoutSeconds = cloudsim.HealthTCP, defaultDrain
+	l, err := q.Cloud.CreateLoadBalancer(q.Context(), req)
+	if errors.Is(err, cloudsim.Exists) {
+		// The existing load balancer can have listeners and attributes.
+		if l, err = networkByName(q, name); err != nil || !sameNetwork(l, req) {
+			err = coded(http.StatusBadRequest, "DuplicateLoadBalancerName", "a load balancer with the name "+clip(name)+" and other settings exists already")
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return describeNetworks(q, []cloudsim.LoadBalancer{l}, "")
+}
+
+// sameNetwork reports whether a network load balancer has the settings of a request.
+func sameNetwork(l cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) bool {
+	for _, label := range []string{labelNetwork, labelGroups, labelSubnets} {
+		if l.Labels[label] != req.Labels[label] {
+			return false
+		}
+	}
+	return l.Scheme == req.Scheme && maps.Equal(dialect.Visible(l.Labels), dialect.Visible(req.Labels))
+}
+
+// deleteNetworkLoadBalancer deletes a network load balancer and its listeners.
+func deleteNetworkLoadBalancer(q *query) (any, error) {
+	wanted := q.required("LoadBalancerArn")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	l, err := findNetworkLoadBalancer(q, wanted)
+	if failureOf(err).Code == "LoadBalancerNotFound" {
+		return done(q), nil // AWS deletes a load balancer that does not exist without an error
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l.Labels[labelProtection] == "true" {
+		return nil, coded(http.StatusBadRequest, "OperationNotPermitted", "the load balancer "+clipARN(wanted)+" has deletion protection: set its attribute "+attributeProtection+" to false first")
+	}
+	if _, err := q.Cloud.DeleteLoadBalancer(q.Context(), l.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
+		return nil, err
+	}
+	all, err := listStored[listenerDocument](q, listenerRecords)
+	if err != nil {
+		return nil, err
+	}
+	return done(q), deleteListenerRecords(q, all, func(li networkListener) bool { return li.Doc.LoadBalancer == l.ID })
+}
+
+// The method paging returns the parameters PageSize and Marker.
+func (q *query) paging() page {
+	return page{limit: q.integer("PageSize", 1, maxPageSize, maxPageSize), after: q.token("Marker")}
+}
+
+// pageOf returns a page of a list that is sorted by ids, and the marker of the next page.
+func pageOf[T any](p page, all []T, id func(T) string) ([]T, string) {
+	first := 0
+	for first < len(all) && dialect.Number(id(all[first])) <= dialect.Number(p.after) {
+		first++
+	}
+	if all = all[first:]; len(all) <= p.limit {
+		return all, ""
+	}
+	return all[:p.limit], nextToken(id(all[p.limit-1]))
+}
+
+// onlyOne returns an error if more than one of the lists has elements.
+func onlyOne(names string, lists ...[]string) error {
+	n := 0
+	for _, l := range lists {
+		if len(l) > 0 && l[0] != "" {
+			n++
+		}
+	}
+	if n > 1 {
+		return coded(http.StatusBadRequest, "ValidationError", "the request can have only one of the parameters "+names)
+	}
+	return nil
+}
+
+func describeNetworkLoadBalancers(q *query) (any, error) {
+	arns, names, p := q.list("LoadBalancerArns.member"), q.list("Names.member"), q.paging()
+	if err := cmp.Or(q.end(), onlyOne("LoadBalancerArns and Names", arns, names)); err != nil {
+		return nil, err
+	}
+	var found []cloudsim.LoadBalancer
+	next := ""
+	for n, wanted := range slices.Concat(arns, names) {
+		find := findNetworkLoadBalancer
+		if n >= len(arns) {
+			find = networkByName
+		}
+		l, err := find(q, wanted)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, l)
+	}
+	if len(found) == 0 {
+		all, err := networkLoadBalancers(q)
+		if err != nil {
+			return nil, err
+		}
+		found, next = pageOf(p, all, func(l cloudsim.LoadBalancer) string { return string(l.ID) })
+	}
+	return describeNetworks(q, found, next)
+}
+
+// describeNetworks returns an answer with network load balancers in AWS's format.
+func describeNetworks(q *query, found []cloudsim.LoadBalancer, next string) (any, error) {
+	k, err := zoned(q)
+	if err != nil {
+		return nil, err
+	}
+	all, err := every(q, k)
+	if err != nil {
+		return nil, err
+	}
+	out := &members[networkLoadBalancer]{}
+	for _, l := range found {
+		d := networkLoadBalancer{
+			ARN: loadBalancerARN(l), DNSName: networkDNSName(l), Created: timestamp(l.CreatedAt), Name: dialect.OtherName(l.Meta), Scheme: schemeOf(l),
+			VPCID: idOf(prefixVPC, l.Labels[labelNetwork]), State: "active", Type: "network", Groups: members[string]{idsIn(l, labelGroups)}, AddressType: "ipv4",
+		}
+		if l.State == cloudsim.LoadBalancerProvisioning {
+			d.State = "provisioning"
+		}
+		for _, id := range idsIn(l, labelSubnets) {
+			at := slices.IndexFunc(all, func(s cloudsim.Subnet) bool { return idOf(prefixSubnet, s.ID) == id })
+			if at >= 0 { // the subnet can be deleted
+				d.Zones.Items = append(d.Zones.Items, availabilityZone{all[at].Zone, id})
+			}
+		}
+		out.Items = append(out.Items, d)
+	}
+	return networkAnswer(q, networkResult{LoadBalancers: out, Next: next}), nil
+}
+
+// setGroups replaces the security groups of a network load balancer. As in AWS, a load balancer
+// either always has security groups or never.
+func setGroups(q *query) (any, error) {
+	wanted, ids := q.required("LoadBalancerArn"), q.list("SecurityGroups.member")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	_, err := changeNetwork(q, wanted, func(l *cloudsim.LoadBalancer) error {
+		if l.Labels[labelGroups] == "" {
+			return coded(http.StatusBadRequest, "InvalidConfigurationRequest", "the load balancer "+clipARN(wanted)+" was created without security groups: create another load balancer with security groups")
+		}
+		l.Labels[labelGroups] = strings.Join(ids, ",")
+		return checkGroups(q, ids, cloudsim.NetworkID(l.Labels[labelNetwork]))
+	})
+	return networkAnswer(q, networkResult{Groups: &members[string]{ids}}), err
+}

@@ -1,0 +1,134 @@
+package aws
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// resourceTags contains the tags of a network load balancer, a target group or a listener.
+type resourceTags struct {
+	ARN  string                   `xml:"ResourceArn"`
+	Tags members[loadBalancerTag] `xml:"Tags"`
+}
+
+// taggedARNs returns the list ResourceArns. The list must have 1 to 20 ARNs, as in AWS.
+func (q *query) taggedARNs() []string {
+	all := q.list("ResourceArns.member")
+	if len(all) < 1 || len(all) > maxTagged {
+		q.fail(invalid("ResourceArns", strconv.Itoa(len(all)), "a list of 1 to "+strconv.Itoa(maxTagged)+" ARNs"))
+	}
+	return all
+}
+
+// tagged returns the resource with an ARN, and a function that replaces its labels.
+func tagged(q *query, wanted string) (m cloudsim.Meta, set func(labels map[string]string) error, err error) {
+	resource, _, err := parseARN(wanted)
+	if err != nil {
+		return m, nil, err
+	}
+	if resource == arnLoadBalancer {
+		l, err := findNetworkLoadBalancer(q, wanted)
+		return l.Meta, func(labels map[string]string) error {
+			_, err := q.Cloud.UpdateLoadBalancer(q.Context(), l.ID, cloudsim.UpdateLoadBalancer{Labels: labels, LoadBalancerSpec: l.LoadBalancerSpec}, l.Revision)
+			return err
+		}, err
+	}
+	r, err := readRouting(q)
+	if err != nil {
+		return m, nil, err
+	}
+	var record cloudsim.Record
+	switch resource {
+	case arnTargetGroup:
+		g, findErr := r.find(q, wanted)
+		record, err = g.Record, findErr
+	case arnListener:
+		_, li, findErr := r.findListener(q, wanted)
+		record, err = li.Record, findErr
+	default:
+		err = notARN(wanted, "a load balancer, a target group or a listener")
+	}
+	return record.Meta, func(labels map[string]string) error {
+		_, err := q.Cloud.UpdateRecord(q.Context(), record.ID, cloudsim.UpdateRecord{Labels: labels, Document: record.Document}, record.Revision)
+		return err
+	}, err
+}
+
+func describeResourceTags(q *query) (any, error) {
+	arns := q.taggedARNs()
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	out := &members[resourceTags]{}
+	for _, wanted := range arns {
+		m, _, err := tagged(q, wanted)
+		if err != nil {
+			return nil, err
+		}
+		d := resourceTags{ARN: wanted}
+		for _, t := range tagsOf(m).Items {
+			d.Tags.Items = append(d.Tags.Items, loadBalancerTag(t))
+		}
+		out.Items = append(out.Items, d)
+	}
+	return networkAnswer(q, networkResult{Tags: out}), nil
+}
+
+func addResourceTags(q *query) (any, error) {
+	arns, given := q.taggedARNs(), q.tags("Tags.member")
+	if len(given) == 0 {
+		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter Tags is required"))
+	}
+	return changeResourceTags(q, arns, func(labels map[string]string) { addTags(labels, given) })
+}
+
+func removeResourceTags(q *query) (any, error) {
+	arns, keys := q.taggedARNs(), q.list("TagKeys.member")
+	if len(keys) == 0 {
+		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter TagKeys is required"))
+	}
+	return changeResourceTags(q, arns, func(labels map[string]string) {
+		for _, k := range keys {
+			delete(labels, k)
+		}
+	})
+}
+
+// changeResourceTags changes the tags of all resources with these ARNs. It reads all resources before
+// it changes the first one, so that a wrong ARN changes nothing.
+func changeResourceTags(q *query, arns []string, fn func(labels map[string]string)) (any, error) {
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	for _, dry := range []bool{true, false} {
+		for _, wanted := range arns {
+			if err := changeTagsOf(q, wanted, dry, fn); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return done(q), nil
+}
+
+// changeTagsOf changes the tags of one resource. If dry is true, it only reads the resource.
+func changeTagsOf(q *query, wanted string, dry bool, fn func(labels map[string]string)) error {
+	for range dialect.Attempts {
+		m, set, err := tagged(q, wanted)
+		if err != nil {
+			return err
+		}
+		labels := dialect.Visible(m.Labels)
+		fn(labels)
+		if labels, err = dialect.WithLabels(labels, m.Labels); err != nil || dry {
+			return err
+		}
+		if err = set(labels); !errors.Is(err, cloudsim.Stale) {
+			return err
+		}
+	}
+	return cloudsim.Errorf(cloudsim.Conflict, "other callers change %s at the same time: repeat the request", wanted)
+}

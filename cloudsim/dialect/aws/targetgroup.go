@@ -1,0 +1,352 @@
+package aws
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// This cloud has no target groups, so they are stored in records. The listeners of network load
+// balancers take over the targets and the health check of their target group; see forward.
+
+const targetGroupRecords = "aws-target-group" // kind of the records
+
+type targetGroup = stored[targetGroupDocument]
+
+// targetGroupDocument is the document of a record.
+type targetGroupDocument struct {
+	Name          string                `json:"name"`
+	Region        string                `json:"region"`
+	Network       cloudsim.NetworkID    `json:"network"`
+	Protocol      string                `json:"protocol"` // a key of transports
+	Port          int                   `json:"port"`
+	HealthCheck   cloudsim.HealthCheck  `json:"healthCheck"` // with port 0 for the port of the targets
+	Targets       []cloudsim.InstanceID `json:"targets"`
+	DrainSeconds  int                   `json:"drainSeconds"`
+	ProxyProtocol bool                  `json:"proxyProtocol"`
+	PreserveIP    bool                  `json:"preserveClientIP"` // without effect
+}
+
+// The method check returns the health check with its port.
+func (d targetGroupDocument) check() cloudsim.HealthCheck {
+	h := d.HealthCheck
+	if h.Port == 0 {
+		h.Port = d.Port
+	}
+	return h
+}
+
+// The method same reports whether a request for a new target group asks for the settings of d. Other
+// calls set the targets and the attributes.
+func (d targetGroupDocument) same(new targetGroupDocument) bool {
+	return d.Name == new.Name && d.Region == new.Region && d.Network == new.Network && d.Protocol == new.Protocol && d.Port == new.Port && d.HealthCheck == new.HealthCheck
+}
+
+// The variable transports maps the protocols of listeners and target groups to the protocols of this
+// cloud's listeners.
+var transports = map[string][]cloudsim.Protocol{
+	"TCP": {cloudsim.TCP}, "UDP": {cloudsim.UDP}, "TCP_UDP": {cloudsim.TCP, cloudsim.UDP},
+}
+
+// transport returns the parameter Protocol of a listener or a target group. If the parameter is
+// absent, it returns the argument absent.
+func (q *query) transport(one, absent string) string {
+	if absent == "" && q.left["Protocol"] == "" {
+		return q.required("Protocol")
+	}
+	return q.choice("Protocol", absent, one+" with the protocol", []string{"TCP", "UDP", "TCP_UDP"}, []string{"TLS", "HTTP", "HTTPS", "GENEVE", "QUIC", "TCP_QUIC"})
+}
+
+type targetGroupDescription struct {
+	ARN           string          `xml:"TargetGroupArn"`
+	Name          string          `xml:"TargetGroupName"`
+	Protocol      string          `xml:"Protocol"`
+	Port          int             `xml:"Port"`
+	VPCID         string          `xml:"VpcId"`
+	CheckProtocol string          `xml:"HealthCheckProtocol"`
+	CheckPort     string          `xml:"HealthCheckPort"`
+	CheckEnabled  bool            `xml:"HealthCheckEnabled"`
+	Interval      int             `xml:"HealthCheckIntervalSeconds"`
+	Timeout       int             `xml:"HealthCheckTimeoutSeconds"`
+	Healthy       int             `xml:"HealthyThresholdCount"`
+	Unhealthy     int             `xml:"UnhealthyThresholdCount"`
+	Path          string          `xml:"HealthCheckPath,omitempty"`
+	Codes         string          `xml:"Matcher>HttpCode,omitempty"`
+	LoadBalancers members[string] `xml:"LoadBalancerArns"`
+	TargetType    string          `xml:"TargetType"`
+	AddressType   string          `xml:"IpAddressType"`
+}
+
+const trafficPort = "traffic-port" // the port of the targets, in the parameter HealthCheckPort
+
+// checkPort returns the port of a health check in AWS's format.
+func checkPort(h cloudsim.HealthCheck) string {
+	if h.Port == 0 {
+		return trafficPort
+	}
+	return strconv.Itoa(h.Port)
+}
+
+// targetGroupsOf returns an answer with target groups in AWS's format.
+func targetGroupsOf(q *query, r routing, found []targetGroup, next string) (any, error) {
+	live, err := networkLoadBalancers(q)
+	if err != nil {
+		return nil, err
+	}
+	out := &members[targetGroupDescription]{}
+	for _, g := range found {
+		h := g.Doc.HealthCheck
+		d := targetGroupDescription{
+			ARN: targetGroupARN(g), Name: g.Doc.Name, Protocol: g.Doc.Protocol, Port: g.Doc.Port, VPCID: idOf(prefixVPC, g.Doc.Network),
+			CheckProtocol: strings.ToUpper(string(h.Protocol)), CheckPort: checkPort(h), CheckEnabled: true, Interval: h.IntervalMillis / 1000, Timeout: h.TimeoutMillis / 1000,
+			Healthy: h.HealthyThreshold, Unhealthy: h.UnhealthyThreshold, Path: h.Path, Codes: h.ExpectedCodes, TargetType: "instance", AddressType: "ipv4",
+		}
+		users := r.users(g.ID)
+		for _, l := range live {
+			if slices.Contains(users, l.ID) {
+				d.LoadBalancers.Items = append(d.LoadBalancers.Items, loadBalancerARN(l))
+			}
+		}
+		out.Items = append(out.Items, d)
+	}
+	return networkAnswer(q, networkResult{TargetGroups: out, Next: next}), nil
+}
+
+// find returns the target group with an ARN.
+func (r routing) find(q *query, wanted string) (targetGroup, error) {
+	id, err := ownIDInARN[cloudsim.RecordID](wanted, arnTargetGroup, groupPrefix, "a target group")
+	if err != nil {
+		return targetGroup{}, err
+	}
+	g, ok := r.group(id)
+	if !ok || g.Doc.Region != q.region() || targetGroupARN(g) != wanted {
+		return g, noTargetGroup(wanted)
+	}
+	return g, nil
+}
+
+func noTargetGroup(name string) error {
+	return coded(http.StatusBadRequest, "TargetGroupNotFound", "the target group "+clipARN(name)+" does not exist")
+}
+
+// changeCheck changes a health check with the parameters of a request. An absent parameter changes
+// nothing, except that a new protocol has a new timeout, path and codes.
+func (q *query) changeCheck(h *cloudsim.HealthCheck) {
+	before := h.Protocol
+	h.Protocol = cloudsim.HealthProtocol(strings.ToLower(q.choice("HealthCheckProtocol", strings.ToUpper(string(h.Protocol)), "", []string{"TCP", "HTTP", "HTTPS"}, nil)))
+	h.IntervalMillis = 1000 * q.integer("HealthCheckIntervalSeconds", 5, 300, h.IntervalMillis/1000)
+	if h.Protocol != before || h.TimeoutMillis == 0 {
+		h.Path, h.ExpectedCodes, h.TimeoutMillis = "", "", 10_000
+		if h.Protocol != cloudsim.HealthTCP {
+			h.Path, h.ExpectedCodes = "/", "200-399"
+		}
+		if h.Protocol == cloudsim.HealthHTTP {
+			h.TimeoutMillis = 6_000
+		}
+	}
+	const timeout = "HealthCheckTimeoutSeconds"
+	if v := q.left[timeout]; v == "" {
+		h.TimeoutMillis = min(h.TimeoutMillis, h.IntervalMillis)
+	} else if h.TimeoutMillis = 1000 * q.integer(timeout, 2, 60, 0); h.TimeoutMillis > h.IntervalMillis {
+		q.fail(invalid(timeout, v, "at most HealthCheckIntervalSeconds"))
+	}
+	h.HealthyThreshold = q.integer("HealthyThresholdCount", 2, 10, h.HealthyThreshold)
+	h.UnhealthyThreshold = q.integer("UnhealthyThresholdCount", 2, 10, h.UnhealthyThreshold)
+	const port = "HealthCheckPort"
+	if q.left[port] == trafficPort {
+		q.text(port)
+		h.Port = 0
+	} else {
+		h.Port = q.integer(port, 1, 65535, h.Port)
+	}
+	for name, field := range map[string]*string{"HealthCheckPath": &h.Path, "Matcher.HttpCode": &h.ExpectedCodes} {
+		if v := q.text(name); v != "" && h.Protocol == cloudsim.HealthTCP {
+			q.fail(invalid(name, v, "absent, because the health check has the protocol TCP"))
+		} else if v != "" {
+			*field = v
+		}
+	}
+	if _, ok := q.left["HealthCheckEnabled"]; ok && !q.flag("HealthCheckEnabled") {
+		q.fail(invalid("HealthCheckEnabled", "false", "true, because the targets are instances"))
+	}
+	if err := (cloudsim.UpdateLoadBalancer{LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: *h}}).Validate(); err != nil {
+		q.fail(err)
+	}
+}
+
+// createTargetGroup creates a target group. The same request for the same name returns the existing
+// target group, as in AWS.
+func createTargetGroup(q *query) (any, error) {
+	g := targetGroup{Doc: targetGroupDocument{
+		Name: q.newName(), Region: q.region(), Protocol: q.transport("a target group", ""), Port: q.requiredInteger("Port", 1, 65535),
+		HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 30_000, HealthyThreshold: 5, UnhealthyThreshold: 2}, DrainSeconds: defaultDrain, PreserveIP: true,
+	}}
+	q.changeCheck(&g.Doc.HealthCheck)
+	q.choice("TargetType", "instance", "a target group with the target type", []string{"instance"}, []string{"ip", "lambda", "alb"})
+	q.choice("IpAddressType", "ipv4", "a target group with the address type", []string{"ipv4"}, []string{"ipv6"})
+	vpcID, given := q.required("VpcId"), labelsOf(q.tags("Tags.member"))
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	found, err := byIDs(q, vpcs, []string{vpcID}, nil)
+	if err != nil {
+		return nil, err
+	}
+	g.Doc.Network, g.Name = found[0].ID, g.Doc.Region+"/"+g.Doc.Name
+	if g.Labels, err = dialect.WithLabels(given, nil); err != nil {
+		return nil, err
+	}
+	wanted := g.Doc
+	g, err = store(q, targetGroupRecords, g)
+	if err != nil && !errors.Is(err, cloudsim.Exists) {
+		return nil, err
+	}
+	r, readErr := readRouting(q)
+	if readErr != nil {
+		return nil, readErr
+	}
+	if err != nil { // the existing target group can have targets and attributes
+		at := slices.IndexFunc(r.groups, func(have targetGroup) bool { return have.Doc.same(wanted) })
+		if at < 0 {
+			return nil, coded(http.StatusBadRequest, "DuplicateTargetGroupName", "a target group with the name "+clip(wanted.Name)+" and other settings exists already")
+		}
+		g = r.groups[at]
+	}
+	return targetGroupsOf(q, r, []targetGroup{g}, "")
+}
+
+func describeTargetGroups(q *query) (any, error) {
+	arns, names, user, p := q.list("TargetGroupArns.member"), q.list("Names.member"), q.text("LoadBalancerArn"), q.paging()
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	if err := onlyOne("LoadBalancerArn, TargetGroupArns and Names", arns, names, []string{user}); err != nil {
+		return nil, err
+	}
+	r, err := readRouting(q)
+	if err != nil {
+		return nil, err
+	}
+	var found []targetGroup
+	for _, wanted := range arns {
+		g, err := r.find(q, wanted)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, g)
+	}
+	all := slices.DeleteFunc(slices.Clone(r.groups), func(g targetGroup) bool { return g.Doc.Region != q.region() })
+	for _, name := range names {
+		at := slices.IndexFunc(all, func(g targetGroup) bool { return g.Doc.Name == name })
+		if at < 0 {
+			return nil, noTargetGroup(name)
+		}
+		found = append(found, all[at])
+	}
+	if len(found) > 0 {
+		return targetGroupsOf(q, r, found, "")
+	}
+	if user != "" {
+		l, err := findNetworkLoadBalancer(q, user)
+		if err != nil {
+			return nil, err
+		}
+		all = slices.DeleteFunc(all, func(g targetGroup) bool { return !slices.Contains(r.users(g.ID), l.ID) })
+	}
+	found, next := pageOf(p, all, func(g targetGroup) string { return string(g.ID) })
+	return targetGroupsOf(q, r, found, next)
+}
+
+// changeTargetGroup changes the target group with an ARN, and the load balancers that use it.
+func changeTargetGroup(q *query, wanted string, fn func(*targetGroup) error) (r routing, g targetGroup, err error) {
+	for range dialect.Attempts {
+		if r, err = readRouting(q); err != nil {
+			return r, g, err
+		}
+		if g, err = r.find(q, wanted); err != nil {
+			return r, g, err
+		}
+		if err = fn(&g); err != nil {
+			return r, g, err
+		}
+		if err = forwardAll(q, r.users(g.ID), func(r *routing) { r.groups = put(r.groups, g) }); err != nil {
+			return r, g, err
+		}
+		g, err = store(q, targetGroupRecords, g)
+		switch {
+		case errors.Is(err, cloudsim.Stale):
+			continue
+		case errors.Is(err, cloudsim.NotFound):
+			err = noTargetGroup(wanted) // another caller has deleted the target group
+		}
+		if err != nil {
+			return r, g, err
+		}
+		if r, err = readRouting(q); err != nil {
+			return r, g, err
+		}
+		return r, g, forwardAll(q, r.users(g.ID), nil)
+	}
+	return r, g, cloudsim.Errorf(cloudsim.Conflict, "other callers change the target group %s at the same time: repeat the request", wanted)
+}
+
+// modifyTargetGroup changes the health check of a target group.
+func modifyTargetGroup(q *query) (any, error) {
+	wanted := q.required("TargetGroupArn")
+	if q.err != nil {
+		return nil, q.err
+	}
+	r, g, err := changeTargetGroup(q, wanted, func(g *targetGroup) error {
+		attempt := *q // the absent parameters depend on the latest health check
+		attempt.left = maps.Clone(q.left)
+		attempt.changeCheck(&g.Doc.HealthCheck)
+		return attempt.end()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return targetGroupsOf(q, r, []targetGroup{g}, "")
+}
+
+// deleteTargetGroup deletes a target group that no load balancer uses.
+func deleteTargetGroup(q *query) (any, error) {
+	wanted := q.required("TargetGroupArn")
+	if err := q.end(); err != nil {
+		return nil, err
+	}
+	r, err := readRouting(q)
+	if err != nil {
+		return nil, err
+	}
+	g, err := r.find(q, wanted)
+	if failureOf(err).Code == "TargetGroupNotFound" {
+		return done(q), nil // AWS deletes a target group that does not exist without an error
+	}
+	if err != nil {
+		return nil, err
+	}
+	live, err := networkLoadBalancers(q)
+	if err != nil {
+		return nil, err
+	}
+	users := r.users(g.ID)
+	for _, l := range live {
+		if slices.Contains(users, l.ID) {
+			return nil, coded(http.StatusBadRequest, "ResourceInUse", "a listener of the load balancer "+loadBalancerARN(l)+" uses the target group "+wanted+": delete the listener first")
+		}
+	}
+	// Another client can have deleted a load balancer, but not the records of its listeners.
+	if err := deleteListenerRecords(q, r.listeners, func(li networkListener) bool { return li.Doc.TargetGroup == g.ID }); err != nil {
+		return nil, err
+	}
+	if err := q.Cloud.DeleteRecord(q.Context(), g.ID, 0); err != nil && !errors.Is(err, cloudsim.NotFound) {
+		return nil, err
+	}
+	return done(q), nil
+}
