@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -24,7 +25,11 @@ func TestAWSCCM(t *testing.T) {
 	for i := range 3 {
 		h.cloud("instances", "label", fmt.Sprintf("node-%d", i+1), "kubernetes.io/cluster/lab=owned")
 	}
-	h.startAWS(t, ccm)
+	// AWS's program removes its rules only from security groups with the tag of the cluster. The record is
+	// the default group of the VPC, as the dialect stores it.
+	h.cloud("records", "create", "net-000001/default", "--kind", "aws-security-group", "--label", "kubernetes.io/cluster/lab=shared",
+		"--document", `{"name":"default","description":"default VPC security group","network":"net-000001","rules":[{"protocol":"-1","group":"sg-00100000000000001"}]}`)
+	stop := h.startAWS(t, ccm, "")
 	for i := range 3 {
 		name := fmt.Sprintf("node-%d", i+1)
 		zone := fmt.Sprintf("sim-1%c", 'a'+i)
@@ -83,6 +88,11 @@ func TestAWSCCM(t *testing.T) {
 		return ""
 	})
 
+	h.testNetworkLoadBalancer(t)
+	stop()
+	h.startAWS(t, ccm, "NLBSecurityGroupMode = Managed\n")
+	h.testNetworkGroups()
+
 	// A stopped instance has a taint, and a deleted instance has no Node.
 	h.cloud("instances", "stop", "node-1", "--wait")
 	h.untilPrints("a stopped instance's Node has the shutdown taint", "NoSchedule", "get", "node", "node-1", "-o", `jsonpath={.spec.taints[?(@.key=="node.cloudprovider.kubernetes.io/shutdown")].effect}`)
@@ -121,6 +131,118 @@ func awsConf(cluster string) string {
 	return "[Global]\nRegion = sim-1\nZone = sim-1a\nVPC = vpc-00000000000000001\nSubnetID = subnet-00000000000000001\nRouteTableID = rtb-00000000000000001\nKubernetesClusterID = " + cluster + "\n"
 }
 
+// testNetworkLoadBalancer creates, changes, uses and deletes a Service with a network load balancer of
+// AWS.
+func (l *labRun) testNetworkLoadBalancer(t *testing.T) {
+	const annotation = "service.beta.kubernetes.io/aws-load-balancer-"
+	l.exposeNetwork("net", "--port=8080")
+	host := l.kubectl("get", "service", "net", "-o", "jsonpath={.status.loadBalancer.ingress[*].hostname}")
+	parts := regexp.MustCompile(`^[a-z0-9]+-[0-9]+\.elb\.([0-9]+-[0-9]+-[0-9]+-[0-9]+)\.amazonaws\.com$`).FindStringSubmatch(host)
+	if parts == nil {
+		t.Fatalf("the Service has the host name %q", host)
+	}
+	url := "http://" + strings.ReplaceAll(parts[1], "-", ".")
+	l.answers(url + ":8080/")
+
+	// The source ranges are rules of the nodes' security group. They exclude this machine.
+	l.kubectl("patch", "service", "net", "-p", `{"spec":{"loadBalancerSourceRanges":["192.0.2.0/24"]}}`)
+	l.until("the network load balancer refuses clients outside the source ranges", func() string {
+		if _, err := page(url+":8080/", "service"); err == nil {
+			return "the Service answers"
+		}
+		return ""
+	})
+	l.kubectl("patch", "service", "net", "-p", `{"spec":{"loadBalancerSourceRanges":null}}`)
+	l.answers(url + ":8080/")
+
+	// Ports, health checks, attributes and targets.
+	l.kubectl("patch", "service", "net", "-p", `{"spec":{"ports":[{"name":"first","port":8080},{"name":"second","port":8081,"targetPort":8080}]}}`)
+	l.answers(url + ":8081/")
+	l.untilListeners("tcp/8080 3 targets, threshold 2; tcp/8081 3 targets, threshold 2")
+	l.kubectl("annotate", "service", "net", "--overwrite", annotation+"healthcheck-healthy-threshold=3", annotation+"cross-zone-load-balancing-enabled=true",
+		annotation+"target-group-attributes=preserve_client_ip.enabled=false")
+	l.kubectl("label", "node", "node-3", "node.kubernetes.io/exclude-from-external-load-balancers=")
+	l.untilListeners("tcp/8080 2 targets, threshold 3; tcp/8081 2 targets, threshold 3")
+	l.kubectl("label", "node", "node-3", "node.kubernetes.io/exclude-from-external-load-balancers-")
+	l.kubectl("patch", "service", "net", "--type=json", "-p", `[{"op":"remove","path":"/spec/ports/0"}]`)
+	l.untilListeners("tcp/8081 3 targets, threshold 3")
+	l.answers(url + ":8081/")
+	l.deleteNetwork("net")
+}
+
+// testNetworkGroups creates and deletes a Service whose network load balancer has its own security
+// group.
+func (l *labRun) testNetworkGroups() {
+	l.exposeNetwork("dns", "--port=53", "--protocol=UDP")
+	l.kubectl("patch", "service", "dns", "-p", `{"spec":{"loadBalancerSourceRanges":["10.0.0.0/8"]}}`)
+	l.untilListeners("udp/53 3 targets, threshold 2")
+	l.until("the source ranges of the Service are those of the load balancer", func() string {
+		if all := l.cloud("lb", "list", "-o", "json"); !strings.Contains(strings.Join(strings.Fields(all), ""), `"sourceRanges":["10.0.0.0/8"]`) {
+			return all
+		}
+		return ""
+	})
+	l.deleteNetwork("dns")
+}
+
+// exposeNetwork creates a Service with a network load balancer for the pods of web. It waits until the
+// Service has a host name.
+func (l *labRun) exposeNetwork(name string, args ...string) {
+	l.t.Helper()
+	const annotation = `"service.beta.kubernetes.io/aws-load-balancer-`
+	l.kubectl(append([]string{
+		"expose", "deployment", "web", "--type=LoadBalancer", "--name=" + name,
+		`--overrides={"metadata":{"annotations":{` + annotation + `type":"nlb",` + annotation + `healthcheck-interval":"5",` + annotation + `healthcheck-healthy-threshold":"2"}}}`,
+	}, args...)...)
+	l.kubectl("wait", "service", name, "--for=jsonpath={.status.loadBalancer.ingress[0].hostname}", "--timeout=60s")
+}
+
+// deleteNetwork deletes a Service. It waits until its load balancer, target groups, listeners and
+// security groups are gone, and its rules in the security group of the nodes.
+func (l *labRun) deleteNetwork(name string) {
+	l.t.Helper()
+	l.kubectl("delete", "service", name)
+	l.until("the network load balancer of the deleted Service is gone", func() string { return l.cloud("lb", "list", "-o", "name") })
+	l.until("the records of the deleted Service are gone", func() string {
+		all := l.cloud("records", "list", "-o", "json")
+		for _, part := range []string{"aws-target-group", "aws-listener", `"k8s-`, "kubernetes.io/rule/nlb"} {
+			if strings.Contains(all, part) {
+				return part + " is in " + all
+			}
+		}
+		return ""
+	})
+}
+
+// untilListeners waits until the only load balancer has these listeners.
+func (l *labRun) untilListeners(want string) {
+	l.t.Helper()
+	l.until("the listeners are "+want, func() string {
+		var all []struct {
+			Listeners []struct {
+				Protocol    string
+				Port        int
+				Targets     []any
+				HealthCheck struct{ HealthyThreshold int }
+			}
+		}
+		if err := json.Unmarshal([]byte(l.cloud("lb", "list", "-o", "json")), &all); err != nil {
+			return err.Error()
+		}
+		var got []string
+		for _, lb := range all {
+			for _, li := range lb.Listeners {
+				got = append(got, fmt.Sprintf("%s/%d %d targets, threshold %d", li.Protocol, li.Port, len(li.Targets), li.HealthCheck.HealthyThreshold))
+			}
+		}
+		slices.Sort(got)
+		if s := strings.Join(got, "; "); s != want {
+			return s
+		}
+		return ""
+	})
+}
+
 // awsCalls returns the sorted names of all calls that the cloud controller manager made.
 func (l *labRun) awsCalls(t *testing.T) (out string) {
 	t.Helper()
@@ -140,15 +262,16 @@ func (l *labRun) awsCalls(t *testing.T) (out string) {
 	return out
 }
 
-// startAWS starts AWS's cloud controller manager. It stops this program at the end of the test.
-func (l *labRun) startAWS(t *testing.T, ccm string) {
+// startAWS starts AWS's cloud controller manager. The parameter more is added to the configuration. The
+// program stops when the caller calls the returned function, and at the end of the test.
+func (l *labRun) startAWS(t *testing.T, ccm, more string) (stop func()) {
 	t.Helper()
 	env, err := exec.Command("sh", "-c", `eval "$("$0" dialect env aws --data-dir "$1")" && env`, l.allinone, l.dir).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	conf := filepath.Join(l.dir, "aws.conf")
-	if err := os.WriteFile(conf, []byte(awsConf("lab")), 0o600); err != nil {
+	if err := os.WriteFile(conf, []byte(awsConf("lab")+more), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(l.dir, "config", "ccm.kubeconfig")
@@ -164,11 +287,13 @@ func (l *labRun) startAWS(t *testing.T, ccm string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		err := cmd.Process.Kill()
 		_ = cmd.Wait() // the error says that the program was killed
 		if err := errors.Join(err, log.Close()); err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
