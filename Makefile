@@ -37,8 +37,8 @@ konnectivity: ## build Kubernetes' network proxy and its clients, for tests and 
 	@hack/with-progress bin/konnectivity $(GO) -C netproxy/interop build -o ../../bin/konnectivity .
 	@hack/with-progress bin/konnectivity-0.37 $(GO) -C netproxy/interop build -modfile=go37.mod -o ../../bin/konnectivity-0.37 .
 
-aws: ## build AWS's cloud controller manager, for tests
-	@hack/with-progress bin/aws-cloud-controller-manager $(GO) -C hack/aws build -trimpath -ldflags '-s -w' -o ../../bin/ k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager
+aws: ## build AWS's cloud controller manager and credential provider, for tests
+	@hack/with-progress "AWS's programs" $(GO) -C hack/aws build -trimpath -ldflags '-s -w' -o ../../bin/ tool
 
 machine: ## build bin/machine: the components of real nodes (see docs/real-nodes.md)
 	@hack/with-progress $(BIN)/machine hack/build-machine $(BIN)/machine
