@@ -1,7 +1,8 @@
 // Package aws translates a part of the API of Amazon Web Services, so that AWS's cloud
 // controller manager and SDKs run unmodified against this cloud. The formats follow the API
 // references of Amazon EC2 (version 2016-11-15), Elastic Load Balancing (version 2012-06-01, classic
-// load balancers, and version 2015-12-01, network load balancers) and AWS STS (version 2011-06-15).
+// load balancers, and version 2015-12-01, network load balancers), AWS STS (version 2011-06-15) and
+// Amazon ECR (version 2015-09-21).
 //
 // Each request must have a signature of AWS Signature Version 4 in the header Authorization.
 // The cloud verifies the signature, because the package does not have the secrets of access
@@ -43,15 +44,15 @@ func New() dialect.Dialect {
 // labelRequest stores the id of the request that created a resource.
 const labelRequest = dialect.LabelPrefix + "request"
 
-// A service is an AWS service with the query protocol.
+// A service is an AWS service with the query protocol or with the protocol JSON 1.1.
 type service struct {
 	name      string // name in the names of calls
 	signing   string // name in signatures
-	namespace string // XML namespace of answers
+	namespace string // XML namespace of answers; "" for the protocol JSON 1.1
 }
 
-// The variable services maps the parameter Version of a request to a service. The version is
-// different for each service.
+// The variable services maps the parameter Version of a request in the query protocol to a service.
+// The version is different for each service.
 var services = map[string]service{
 	"2016-11-15": {"ec2", "ec2", "http://ec2.amazonaws.com/doc/2016-11-15/"},
 	"2011-06-15": {"sts", "sts", "https://sts.amazonaws.com/doc/2011-06-15/"},
@@ -61,6 +62,9 @@ var services = map[string]service{
 
 // serviceOf returns the service of a request. If the parameter Version is unknown, it returns EC2.
 func serviceOf(r *dialect.Request) service {
+	if isJSON(r) {
+		return jsonService(r)
+	}
 	if s, ok := services[r.Form.Get("Version")]; ok {
 		return s
 	}
@@ -154,16 +158,19 @@ func calls() []dialect.Call {
 	add("elbv2.RemoveTags", "Remove tags of network load balancers, target groups and listeners", removeResourceTags)
 	add("elbv2.SetSecurityGroups", "Replace the security groups of a network load balancer", setGroups)
 	add("sts.GetCallerIdentity", "Get the service account of the caller", getCallerIdentity)
-	return all
+	return append(all, ecrCalls()...)
 }
 
 var actionRE = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
 
-// selectCall returns the name of the requested call, e.g. "ec2.DescribeInstances". It decodes
-// the body into the field Form of the request.
+// selectCall returns the name of the requested call, e.g. "ec2.DescribeInstances". In the query
+// protocol, it decodes the body into the field Form of the request.
 func selectCall(r *dialect.Request) (string, error) {
 	if r.Method != http.MethodPost || r.URL.Path != "/" || r.URL.RawQuery != "" {
 		return "", coded(http.StatusBadRequest, "InvalidAction", "the request must be POST / with the parameters in its body, got "+clip(r.Method+" "+r.URL.Path))
+	}
+	if isJSON(r) {
+		return selectJSON(r)
 	}
 	raw, err := r.ReadBody()
 	if err != nil {

@@ -83,6 +83,10 @@ func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	f := failureOf(err)
 	message := dialect.Message(r, err)
 	s := serviceOf(r)
+	if s.namespace == "" {
+		refuseJSON(w, f, err, message)
+		return
+	}
 	if s.name == "ec2" {
 		writeXML(w, f.Status, xml.Name{Local: "Response"}, ec2Error{Code: f.Code, Message: message, ID: r.ID})
 		return

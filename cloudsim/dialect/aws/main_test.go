@@ -5,9 +5,11 @@ import (
 	"encoding/xml"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,25 +59,39 @@ func (w *world) request(tb testing.TB, at time.Time, form url.Values) *http.Requ
 	if !form.Has("Version") {
 		form.Set("Version", "2016-11-15")
 	}
-	body := form.Encode()
+	service := "ec2"
+	switch form.Get("Version") {
+	case "2011-06-15":
+		service = "sts"
+	case "2012-06-01", "2015-12-01":
+		service = "elasticloadbalancing"
+	}
+	r := w.sign(tb, at, service, form.Encode(), nil)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
+	return r
+}
+
+// sign returns a signed request with a body. The signature covers the headers in the map amz.
+func (w *world) sign(tb testing.TB, at time.Time, service, body string, amz map[string]string) *http.Request {
+	tb.Helper()
 	r, err := http.NewRequest(http.MethodPost, w.url+"/", strings.NewReader(body))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := cloudsim.Signature{AccessKey: w.key.ID, Time: at.UTC().Truncate(time.Second), Region: "sim-1", Service: "ec2"}
-	switch form.Get("Version") {
-	case "2011-06-15":
-		s.Service = "sts"
-	case "2012-06-01", "2015-12-01":
-		s.Service = "elasticloadbalancing"
-	}
+	s := cloudsim.Signature{AccessKey: w.key.ID, Time: at.UTC().Truncate(time.Second), Region: "sim-1", Service: service}
 	date := s.Time.Format(cloudsim.SignatureTime)
+	signed := map[string]string{"host": r.Host, "x-amz-date": date}
+	maps.Copy(signed, amz)
+	names := slices.Sorted(maps.Keys(signed))
+	canonical := "POST\n/\n\n"
+	for _, name := range names {
+		canonical += name + ":" + signed[name] + "\n"
+		r.Header.Set(name, signed[name])
+	}
 	sum := sha256.Sum256([]byte(body))
-	sum = sha256.Sum256([]byte("POST\n/\n\nhost:" + r.Host + "\nx-amz-date:" + date + "\n\nhost;x-amz-date\n" + hex.EncodeToString(sum[:])))
+	sum = sha256.Sum256([]byte(canonical + "\n" + strings.Join(names, ";") + "\n" + hex.EncodeToString(sum[:])))
 	s.Hash = hex.EncodeToString(sum[:])
-	r.Header.Set("X-Amz-Date", date)
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
-	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+string(s.AccessKey)+"/"+date[:8]+"/"+s.Region+"/"+s.Service+"/aws4_request, SignedHeaders=host;x-amz-date, Signature="+s.Sign(w.key.Secret))
+	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+string(s.AccessKey)+"/"+date[:8]+"/"+s.Region+"/"+s.Service+"/aws4_request, SignedHeaders="+strings.Join(names, ";")+", Signature="+s.Sign(w.key.Secret))
 	return r
 }
 

@@ -235,19 +235,22 @@ func (q *query) page() (p page) {
 // token returns the id in the token of the next page, or "" if the parameter is absent.
 func (q *query) token(name string) string {
 	v := q.text(name)
-	if v == "" {
-		return ""
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(v)
-	if err != nil || !tokenRE.Match(raw) {
+	id, ok := parseNextToken(v)
+	if !ok {
 		q.fail(invalid(name, v, "the token of the page before"))
 	}
-	return string(raw)
+	return id
 }
 
 var tokenRE = regexp.MustCompile(`^[-a-z0-9]{1,128}$`)
 
 func nextToken(id string) string { return base64.RawURLEncoding.EncodeToString([]byte(id)) }
+
+// parseNextToken returns the id in a token of nextToken. It returns "" for an empty token.
+func parseNextToken(token string) (id string, ok bool) {
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	return string(raw), token == "" || err == nil && tokenRE.Match(raw)
+}
 
 // end returns the first error of a parameter. If all parameters are valid, it returns an error
 // for an unknown parameter, or the result of dryRun if the request is a dry run.
@@ -275,8 +278,10 @@ func (q *query) dryRun() error {
 }
 
 // region returns the region of the request's signature.
-func (q *query) region() string {
-	s, _, _ := parseAuthorization(q.Header) // the function token has checked the header
+func (q *query) region() string { return regionOf(q.Header) }
+
+func regionOf(h http.Header) string {
+	s, _, _ := parseAuthorization(h) // the function token has checked the header
 	return s.Region
 }
 

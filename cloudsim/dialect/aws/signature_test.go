@@ -35,7 +35,7 @@ func TestSignature(t *testing.T) {
 		"no signed headers":       {auth("host;x-amz-date", ""), 400, "IncompleteSignature"},
 		"host is not signed":      {auth("host;x-amz-date", "x-amz-date"), 400, "IncompleteSignature"},
 		"date is not signed":      {auth("host;x-amz-date", "host"), 400, "IncompleteSignature"},
-		"other header not signed": {set("X-Amz-Target", "x"), 400, "IncompleteSignature"},
+		"other header not signed": {set("X-Amz-Extra", "x"), 400, "IncompleteSignature"},
 		"two signatures":          {auth("Signature=", "Signature=00, Signature="), 400, "IncompleteSignature"},
 		"short signature":         {auth("Signature=", "Signature=0"), 400, "IncompleteSignature"},
 		"short scope":             {auth("/aws4_request", ""), 400, "IncompleteSignature"},

@@ -21,6 +21,10 @@ func (a *ec2Answer) identify(id string) { a.ID = id }
 // The function write writes an answer in the format of the requested service. If the body
 // implements identified, the answer contains the id of the request.
 func write(w http.ResponseWriter, r *dialect.Request, status int, body any) {
+	if serviceOf(r).namespace == "" {
+		writeJSON(w, status, body)
+		return
+	}
 	if i, ok := body.(identified); ok {
 		i.identify(r.ID)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"github.com/aws/aws-sdk-go-v2/service/ecr"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
@@ -29,15 +30,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/aws"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // world contains a cloud with a dialect, and AWS's clients for this dialect.
 type world struct {
 	*ec2.Client
-	elb   *elb.Client
-	elbv2 *elbv2.Client
-	sts   *sts.Client
-	cloud *client.Client
+	ecr    *ecr.Client
+	elb    *elb.Client
+	elbv2  *elbv2.Client
+	sts    *sts.Client
+	cloud  *client.Client
+	engine chan *engine.Engine
 
 	mu   sync.Mutex
 	seen map[string]int // number of successful calls by name
@@ -46,7 +50,14 @@ type world struct {
 // start runs a cloud and a dialect until the test ends.
 func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	tb.Helper()
-	w := &world{cloud: cloudtest.Start(tb, opts...), seen: map[string]int{}}
+	w := &world{engine: make(chan *engine.Engine, 1), seen: map[string]int{}}
+	w.cloud = cloudtest.Start(tb, append(opts,
+		cloudtest.WithConfig(func(c *engine.Config) { c.Registry = "registry.test:5000" }),
+		cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+			w.engine <- e
+			<-ctx.Done()
+			return nil
+		}))...)
 	ctx := context.Background()
 	must(w.cloud.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "aws"}))(tb)
 	must(w.cloud.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "aws", Role: cloudsim.RoleWriter, ServiceAccount: "aws"}))(tb)
@@ -67,7 +78,7 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport}))
 	tb.Cleanup(srv.Close)
 	cfg := sdk.Config{Region: "sim-1", BaseEndpoint: sdk.String(srv.URL), Credentials: credentials.NewStaticCredentialsProvider(string(k.ID), k.Secret, "")}
-	w.Client, w.elb, w.elbv2, w.sts = ec2.NewFromConfig(cfg), elb.NewFromConfig(cfg), elbv2.NewFromConfig(cfg), sts.NewFromConfig(cfg)
+	w.Client, w.ecr, w.elb, w.elbv2, w.sts = ec2.NewFromConfig(cfg), ecr.NewFromConfig(cfg), elb.NewFromConfig(cfg), elbv2.NewFromConfig(cfg), sts.NewFromConfig(cfg)
 	return w
 }
 
@@ -92,6 +103,15 @@ func fails(t *testing.T, err error, code string) {
 	e, ok := errors.AsType[smithy.APIError](err)
 	if !ok || e.ErrorCode() != code || !strings.Contains(err.Error(), "req-") {
 		t.Errorf("got error %v, want code %s and the id of the request", err, code)
+	}
+}
+
+// failsJSON checks the code of an error in the protocol JSON 1.1. The SDK does not show the id of the
+// request.
+func failsJSON(t *testing.T, err error, code string) {
+	t.Helper()
+	if e, ok := errors.AsType[smithy.APIError](err); !ok || e.ErrorCode() != code {
+		t.Errorf("got error %v, want code %s", err, code)
 	}
 }
 
@@ -214,6 +234,7 @@ func TestEachCall(t *testing.T) {
 	testVolumes(t, w)
 	testRoutes(t, w)
 	testNetworkLoadBalancer(t, w)
+	testECR(t, w)
 	for _, c := range aws.New().Calls {
 		if w.seen[c.Name] == 0 {
 			t.Errorf("no test makes the call %s with AWS's SDK", c.Name)

@@ -1,0 +1,229 @@
+package aws
+
+import (
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// ecr is Amazon Elastic Container Registry, API version 2015-09-21.
+var ecr = service{name: "ecr", signing: "ecr"}
+
+// ecrUser is the user name in authorization tokens of ECR.
+const ecrUser = "AWS"
+
+// RegistryHost returns the host name of a project's registry in ECR. In this cloud, all these names
+// belong to one registry.
+func RegistryHost(p cloudsim.ProjectID, region string) string {
+	return account(p) + ".dkr.ecr." + region + ".amazonaws.com"
+}
+
+func ecrCalls() []dialect.Call {
+	call := func(name, summary string, do func(*dialect.Request) (int, any, error)) dialect.Call {
+		return dialect.Call{Name: "ecr." + name, Method: http.MethodPost, Path: "/", Summary: summary, Do: do}
+	}
+	return []dialect.Call{
+		call("CreateRepository", "Create a repository of the registry", jsonCall(createRepository)),
+		call("DeleteRepository", "Delete a repository and its images", jsonCall(deleteRepository)),
+		call("DescribeRepositories", "List the repositories of the registry", jsonCall(describeRepositories)),
+		call("GetAuthorizationToken", "Create a password for the registry", jsonCall(getAuthorizationToken)),
+	}
+}
+
+// seconds is a time in the format of the protocol JSON 1.1: seconds since 1970.
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+
+// checkRegistry returns an error if id is not "" and is the account of another project.
+func checkRegistry(me cloudsim.Identity, id string) error {
+	if own := account(me.Project); id != "" && id != own {
+		return coded(http.StatusBadRequest, "InvalidParameterException", "the registry "+clip(id)+" is not the registry of this account: use "+own)
+	}
+	return nil
+}
+
+type getAuthorizationTokenInput struct {
+	RegistryIDs []string `json:"registryIds"`
+}
+
+type authorizationData struct {
+	Token     string  `json:"authorizationToken"`
+	ExpiresAt float64 `json:"expiresAt"`
+	Endpoint  string  `json:"proxyEndpoint"`
+}
+
+// getAuthorizationToken returns a password of the registry, in the form of Basic authentication.
+// The password has the roles of the caller.
+func getAuthorizationToken(r *dialect.Request, me cloudsim.Identity, in getAuthorizationTokenInput) (any, error) {
+	for _, id := range in.RegistryIDs {
+		if err := checkRegistry(me, id); err != nil {
+			return nil, err
+		}
+	}
+	c, err := r.Cloud.CreateRegistryCredential(r.Context(), cloudsim.CreateRegistryCredential{})
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		Data []authorizationData `json:"authorizationData"`
+	}{[]authorizationData{{
+		Token:     base64.StdEncoding.EncodeToString([]byte(ecrUser + ":" + c.Password)),
+		ExpiresAt: seconds(c.ExpiresAt),
+		Endpoint:  "https://" + RegistryHost(me.Project, regionOf(r.Header)),
+	}}}, nil
+}
+
+type repository struct {
+	ARN        string  `json:"repositoryArn"`
+	RegistryID string  `json:"registryId"`
+	Name       string  `json:"repositoryName"`
+	URI        string  `json:"repositoryUri"`
+	CreatedAt  float64 `json:"createdAt"`
+	Mutability string  `json:"imageTagMutability"`
+}
+
+func repositoryOf(r *dialect.Request, own cloudsim.Repository) repository {
+	region, id := regionOf(r.Header), account(own.Project)
+	return repository{
+		ARN: "arn:aws:ecr:" + region + ":" + id + ":repository/" + own.Name, RegistryID: id, Name: own.Name, URI: RegistryHost(own.Project, region) + "/" + own.Name,
+		CreatedAt: seconds(own.CreatedAt), Mutability: mutable,
+	}
+}
+
+// The value mutable means that a push can move a tag to another image. This cloud has no other
+// repositories.
+const mutable = "MUTABLE"
+
+type repositoryAnswer struct {
+	Repository repository `json:"repository"`
+}
+
+type createRepositoryInput struct {
+	Name       string `json:"repositoryName"`
+	RegistryID string `json:"registryId"`
+	Mutability string `json:"imageTagMutability"`
+	Tags       []struct {
+		Key   string
+		Value string
+	} `json:"tags"`
+}
+
+// createRepository creates a repository. The label of the request makes the cloud refuse a second
+// repository with the name.
+func createRepository(r *dialect.Request, me cloudsim.Identity, in createRepositoryInput) (any, error) {
+	if err := checkRegistry(me, in.RegistryID); err != nil {
+		return nil, err
+	}
+	if in.Mutability != "" && in.Mutability != mutable {
+		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field imageTagMutability must be "+mutable+", because tags of this cloud can always move, got "+clip(in.Mutability))
+	}
+	given := map[string]string{}
+	for _, t := range in.Tags {
+		given[t.Key] = t.Value
+	}
+	labels, err := dialect.WithLabels(given, map[string]string{labelRequest: r.ID})
+	if err != nil {
+		return nil, err
+	}
+	own, err := r.Cloud.CreateRepository(r.Context(), cloudsim.CreateRepository{Name: in.Name, Labels: labels})
+	if errors.Is(err, cloudsim.Exists) {
+		err = coded(http.StatusBadRequest, "RepositoryAlreadyExistsException", err.Error())
+	}
+	return repositoryAnswer{repositoryOf(r, own)}, err
+}
+
+// findRepository returns the repository with a name.
+func findRepository(r *dialect.Request, name string) (cloudsim.Repository, error) {
+	if name == "" {
+		return cloudsim.Repository{}, coded(http.StatusBadRequest, "InvalidParameterException", "the field repositoryName must not be empty")
+	}
+	l, err := r.Cloud.ListRepositories(r.Context(), cloudsim.ListOptions{Name: name})
+	if err != nil {
+		return cloudsim.Repository{}, err
+	}
+	if len(l.Items) == 0 {
+		return cloudsim.Repository{}, coded(http.StatusBadRequest, "RepositoryNotFoundException", "the repository "+clip(name)+" does not exist in the registry of this account")
+	}
+	return l.Items[0], nil
+}
+
+type deleteRepositoryInput struct {
+	Name       string `json:"repositoryName"`
+	RegistryID string `json:"registryId"`
+	Force      bool   `json:"force"`
+}
+
+// deleteRepository deletes a repository with its images. The cloud's API does not report whether a
+// repository contains images.
+func deleteRepository(r *dialect.Request, me cloudsim.Identity, in deleteRepositoryInput) (any, error) {
+	if err := checkRegistry(me, in.RegistryID); err != nil {
+		return nil, err
+	}
+	if !in.Force {
+		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field force must be true, because this cloud deletes a repository together with its images")
+	}
+	own, err := findRepository(r, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	return repositoryAnswer{repositoryOf(r, own)}, r.Cloud.DeleteRepository(r.Context(), own.ID)
+}
+
+type describeRepositoriesInput struct {
+	RegistryID string   `json:"registryId"`
+	Names      []string `json:"repositoryNames"`
+	MaxResults *int     `json:"maxResults"`
+	NextToken  string   `json:"nextToken"`
+}
+
+type describeRepositoriesAnswer struct {
+	Repositories []repository `json:"repositories"`
+	Next         string       `json:"nextToken,omitempty"`
+}
+
+// maxRepositoryNames is the largest number of names in a call. ECR has the same limit.
+const maxRepositoryNames = 100
+
+func describeRepositories(r *dialect.Request, me cloudsim.Identity, in describeRepositoriesInput) (any, error) {
+	if err := checkRegistry(me, in.RegistryID); err != nil {
+		return nil, err
+	}
+	out := describeRepositoriesAnswer{Repositories: []repository{}}
+	if len(in.Names) > 0 {
+		if in.MaxResults != nil || in.NextToken != "" || len(in.Names) > maxRepositoryNames {
+			return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field repositoryNames must have at most 100 names, and cannot be used with maxResults and nextToken")
+		}
+		for _, name := range in.Names {
+			own, err := findRepository(r, name)
+			if err != nil {
+				return nil, err
+			}
+			out.Repositories = append(out.Repositories, repositoryOf(r, own))
+		}
+		return out, nil
+	}
+	o := cloudsim.ListOptions{Limit: maxRepositoryNames}
+	if in.MaxResults != nil {
+		if o.Limit = *in.MaxResults; o.Limit < 1 || o.Limit > maxList {
+			return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field maxResults must be 1 to 1000")
+		}
+	}
+	var ok bool
+	if o.After, ok = parseNextToken(in.NextToken); !ok {
+		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field nextToken must be the token of the page before, got "+clip(in.NextToken))
+	}
+	l, err := r.Cloud.ListRepositories(r.Context(), o)
+	if err != nil {
+		return nil, err
+	}
+	for _, own := range l.Items {
+		out.Repositories = append(out.Repositories, repositoryOf(r, own))
+	}
+	if l.Next != "" {
+		out.Next = nextToken(l.Next)
+	}
+	return out, nil
+}
