@@ -30,6 +30,9 @@ type Signature struct {
 	Service   string
 	Hash      string // hex SHA-256 of the canonical request
 	Signature string // hex HMAC
+	// SessionToken is the secret of a token of the cloud, if the AccessKey is the one that
+	// Token.AccessKey returns for this token. It is "" for all other access keys.
+	SessionToken string
 }
 
 // Fields of errors about a signature. The errors have the kind Unauthenticated.
@@ -37,6 +40,9 @@ const (
 	SignatureKeyField   = "accessKey" // the access key does not exist
 	SignatureTimeField  = "time"      // the time differs too much from the cloud's time
 	SignatureValueField = "signature" // the signature is wrong
+
+	SignatureSessionField = "sessionToken" // the session token does not exist, or belongs to another access key
+	SignatureExpiryField  = "expiresAt"    // the session token has expired
 )
 
 // SignatureTime is the format of the time in a signature.
@@ -45,12 +51,16 @@ const SignatureTime = "20060102T150405Z"
 // The prefix of a signature's token. The other parts have no dots.
 const signaturePrefix = "sigv4."
 
-var signatureRE = regexp.MustCompile(`^sigv4\.([-a-z0-9]{1,64})\.([0-9]{8}T[0-9]{6}Z)\.([-a-z0-9]{1,64})\.([-a-z0-9]{1,64})\.([0-9a-f]{64})\.([0-9a-f]{64})$`)
+var signatureRE = regexp.MustCompile(`^sigv4\.([-a-z0-9]{1,64})\.([0-9]{8}T[0-9]{6}Z)\.([-a-z0-9]{1,64})\.([-a-z0-9]{1,64})\.([0-9a-f]{64})\.([0-9a-f]{64})(?:\.([A-Za-z0-9_]{1,128}))?$`)
 
 // Token returns the bearer token for calls to the cloud. It is inverse to
 // ParseSignature if ParseSignature accepts the token.
 func (s Signature) Token() string {
-	return signaturePrefix + strings.Join([]string{string(s.AccessKey), s.Time.UTC().Format(SignatureTime), s.Region, s.Service, s.Hash, s.Signature}, ".")
+	parts := []string{string(s.AccessKey), s.Time.UTC().Format(SignatureTime), s.Region, s.Service, s.Hash, s.Signature}
+	if s.SessionToken != "" {
+		parts = append(parts, s.SessionToken)
+	}
+	return signaturePrefix + strings.Join(parts, ".")
 }
 
 // IsSignature reports whether a bearer token looks like the token of a
@@ -68,7 +78,7 @@ func ParseSignature(token string) (s Signature, ok bool) {
 	if err != nil {
 		return s, false
 	}
-	return Signature{AccessKey: AccessKeyID(part[1]), Time: at, Region: part[3], Service: part[4], Hash: part[5], Signature: part[6]}, true
+	return Signature{AccessKey: AccessKeyID(part[1]), Time: at, Region: part[3], Service: part[4], Hash: part[5], Signature: part[6], SessionToken: part[7]}, true
 }
 
 // Sign returns the hex HMAC of the request with a secret. It ignores the field

@@ -1,6 +1,10 @@
 package cloudsim
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+)
 
 // TokenID names a token. The id is not the secret.
 type TokenID string
@@ -18,6 +22,14 @@ type Token struct {
 	ExpiresAt      *time.Time       `json:"expiresAt,omitempty" doc:"RFC 3339; absent if the token does not expire"`
 	Hash           string           `json:"hash,omitempty" hidden:"true"` // hex SHA-256 of the secret; never leaves the engine
 	Secret         string           `json:"secret,omitempty" doc:"Bearer token. Only the response to the creation contains it"`
+}
+
+// AccessKey returns the access key that signs requests with this token, as with the temporary
+// credentials of AWS. Its Secret is derived from the token's Secret. A signed request must contain
+// the token's Secret as its session token.
+func (t Token) AccessKey() AccessKey {
+	sum := sha256.Sum256([]byte("access key " + t.Secret))
+	return AccessKey{ID: AccessKeyID(t.ID), Secret: hex.EncodeToString(sum[:])}
 }
 
 // CreateToken requests a token of a service account, or an independent token

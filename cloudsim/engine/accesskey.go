@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"errors"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -85,22 +86,33 @@ func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) 
 }
 
 // verifySignature verifies the signature in a bearer token. It returns
-// Unauthenticated if the access key does not exist, if the signature is wrong,
-// or if its time differs from the cloud's time by more than SignatureSkew. The
-// error has a field of cloudsim.Signature, so that a dialect can answer with the
-// right code.
+// Unauthenticated if the access key or the session token does not exist, if the
+// session token has expired, or if the signature is wrong. It also returns
+// Unauthenticated if the signature's time differs from the cloud's time by more
+// than SignatureSkew. The error has a field of cloudsim.Signature, so that a
+// dialect can answer with the right code.
 func verifySignature(tx *store.Tx, token string) (credential, error) {
 	s, ok := cloudsim.ParseSignature(token)
 	if !ok {
 		return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is not a signature of AWS Signature Version 4")
 	}
 	shown := credential{key: s.AccessKey, until: s.Time.Add(cloudsim.SignatureSkew)}
-	k, err := shown.accessKey(tx)
+	var secret string
+	var err error
+	if s.SessionToken != "" {
+		shown.hash = hashSecret(s.SessionToken)
+		secret = cloudsim.Token{Secret: s.SessionToken}.AccessKey().Secret
+		_, err = shown.session(tx)
+	} else {
+		var k cloudsim.AccessKey
+		k, err = shown.accessKey(tx)
+		secret = k.StoredSecret
+	}
 	switch {
 	case err != nil:
 		return credential{}, err
-	case !hmac.Equal([]byte(s.Sign(k.StoredSecret)), []byte(s.Signature)):
-		return credential{}, refuseSignature(cloudsim.SignatureValueField, "the signature does not match the request and the secret of access key "+string(k.ID))
+	case !hmac.Equal([]byte(s.Sign(secret)), []byte(s.Signature)):
+		return credential{}, refuseSignature(cloudsim.SignatureValueField, "the signature does not match the request and the secret of access key "+string(s.AccessKey))
 	case s.Time.After(tx.Now.Add(cloudsim.SignatureSkew)):
 		return credential{}, refuseSignature(cloudsim.SignatureTimeField, "the time of the signature is more than 15 minutes after the cloud's time")
 	}
@@ -108,14 +120,35 @@ func verifySignature(tx *store.Tx, token string) (credential, error) {
 }
 
 // signer returns the token of a credential that verifySignature returned. It
-// returns Unauthenticated if the access key no longer exists, or if the
-// signature has expired.
-func (c credential) signer(tx *store.Tx) (cloudsim.Token, error) {
-	k, err := c.accessKey(tx)
+// returns Unauthenticated if the access key or the session token no longer
+// exists, or if the session token or the signature has expired.
+func (c credential) signer(tx *store.Tx) (t cloudsim.Token, err error) {
+	if c.hash != "" {
+		t, err = c.session(tx)
+	} else {
+		var k cloudsim.AccessKey
+		k, err = c.accessKey(tx)
+		t = cloudsim.Token{Meta: cloudsim.Meta{Name: k.Name, Project: k.Project}, ServiceAccount: k.ServiceAccount}
+	}
 	if err == nil && tx.Now.After(c.until) {
 		err = refuseSignature(cloudsim.SignatureTimeField, "the signature has expired: its time is more than 15 minutes before the cloud's time")
 	}
-	return cloudsim.Token{Meta: cloudsim.Meta{Name: k.Name, Project: k.Project}, ServiceAccount: k.ServiceAccount}, err
+	return t, err
+}
+
+// session returns the token of a signature with a session token.
+func (c credential) session(tx *store.Tx) (cloudsim.Token, error) {
+	found, err := tokens.Lookup(tx, byHash, c.hash)
+	if err != nil {
+		return cloudsim.Token{}, err
+	}
+	if len(found) == 0 || found[0].ID != cloudsim.TokenID(c.key) {
+		return cloudsim.Token{}, refuseSignature(cloudsim.SignatureSessionField, "the access key "+string(c.key)+" has no such session token: request new credentials")
+	}
+	if t := found[0]; t.ExpiresAt != nil && !tx.Now.Before(*t.ExpiresAt) {
+		return t, refuseSignature(cloudsim.SignatureExpiryField, "the session token of access key "+string(c.key)+" expired at "+t.ExpiresAt.Format(time.RFC3339)+": request new credentials")
+	}
+	return found[0], nil
 }
 
 func (c credential) accessKey(tx *store.Tx) (cloudsim.AccessKey, error) {

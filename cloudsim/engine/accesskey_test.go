@@ -109,3 +109,71 @@ func TestAccessKey(t *testing.T) {
 		}
 	})
 }
+
+// TestSessionToken proves that a signature with the session token of a token permits the calls of
+// this token. It also proves that the token's expiry and deletion end the signature, and that the
+// session token of another token does not work.
+func TestSessionToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, down := boot(t, file(t), instant)
+		defer down()
+		admin := enter(t, e, "secret", engine.DefaultProject)
+		account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader})
+		token := must(e.CreateToken(admin, cloudsim.CreateToken{ServiceAccount: "sa", TTLSeconds: 600}))(t)
+		other := must(e.CreateToken(admin, cloudsim.CreateToken{ServiceAccount: "sa"}))(t)
+		authorize := func(s cloudsim.Signature) (context.Context, error) {
+			return e.Authorize(t.Context(), engine.Request{Secret: s.Token(), Operation: "instances.list", Access: engine.Read})
+		}
+		session := func(of cloudsim.Token) cloudsim.Signature {
+			s := signatureAt(of.AccessKey(), time.Now())
+			s.SessionToken = of.Secret
+			return s
+		}
+		fails := func(name string, s cloudsim.Signature, field string) {
+			t.Helper()
+			_, err := authorize(s)
+			refused, ok := errors.AsType[*cloudsim.Error](err)
+			if !ok || refused.Kind != cloudsim.Unauthenticated || len(refused.Fields) != 1 || refused.Fields[0].Field != field {
+				t.Errorf("%s: got error %#v, want Unauthenticated with the field %s", name, err, field)
+			}
+		}
+		ctx, err := authorize(session(token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if me := must(e.WhoAmI(ctx))(t); me.Caller != "sa" || me.ServiceAccount != "sa-000001" || me.Project != "proj-000001" || me.Token != token.ID {
+			t.Errorf("caller: got %+v, want the account of the token", me)
+		}
+		valid := session(token)
+		for name, tc := range map[string]struct {
+			change func(*cloudsim.Signature)
+			field  string
+		}{
+			"no session token":           {func(s *cloudsim.Signature) { s.SessionToken = "" }, cloudsim.SignatureKeyField},
+			"altered session token":      {func(s *cloudsim.Signature) { s.SessionToken += "A" }, cloudsim.SignatureSessionField},
+			"session token of another":   {func(s *cloudsim.Signature) { s.SessionToken = other.Secret }, cloudsim.SignatureSessionField},
+			"access key of another":      {func(s *cloudsim.Signature) { s.AccessKey = other.AccessKey().ID }, cloudsim.SignatureSessionField},
+			"secret of another":          {func(s *cloudsim.Signature) { s.Signature = s.Sign(other.AccessKey().Secret) }, cloudsim.SignatureValueField},
+			"session token as secret":    {func(s *cloudsim.Signature) { s.Signature = s.Sign(token.Secret) }, cloudsim.SignatureValueField},
+			"other hash":                 {func(s *cloudsim.Signature) { s.Hash = strings.Repeat("0b", 32) }, cloudsim.SignatureValueField},
+			"hash of the token's secret": {func(s *cloudsim.Signature) { s.SessionToken = s.Hash }, cloudsim.SignatureSessionField},
+		} {
+			s := valid
+			tc.change(&s)
+			fails(name, s, tc.field)
+		}
+		long := session(other)
+		time.Sleep(600*time.Second - time.Nanosecond)
+		if _, err := authorize(session(token)); err != nil {
+			t.Errorf("before the expiry: %v", err)
+		}
+		time.Sleep(time.Nanosecond)
+		fails("expired session token", session(token), cloudsim.SignatureExpiryField)
+		time.Sleep(5*time.Minute + time.Second)
+		fails("expired signature", long, cloudsim.SignatureTimeField)
+		if err := e.DeleteToken(admin, other.ID); err != nil {
+			t.Fatal(err)
+		}
+		fails("deleted token", session(other), cloudsim.SignatureSessionField)
+	})
+}

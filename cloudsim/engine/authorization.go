@@ -63,7 +63,7 @@ type Call struct {
 // whether the secret is still valid. The zero value belongs to callers without
 // a secret, such as the cloud itself.
 type credential struct {
-	hash  string                   // hash of a token's secret
+	hash  string                   // hash of the secret of a token, which is a session token if the field key is set
 	trust cloudsim.WorkloadTrustID // trust that accepted a token signed by a cluster
 	key   cloudsim.AccessKeyID     // access key of a signature
 	until time.Time                // expiry of the token signed by a cluster, or of the signature

@@ -27,9 +27,11 @@ var failures = map[cloudsim.Kind]dialect.Failure{
 // signatureFailures maps the field of an error about a signature to the status and code in
 // AWS's API.
 var signatureFailures = map[string]dialect.Failure{
-	cloudsim.SignatureKeyField:   {Status: http.StatusForbidden, Code: "InvalidClientTokenId"},
-	cloudsim.SignatureTimeField:  {Status: http.StatusBadRequest, Code: "RequestExpired"},
-	cloudsim.SignatureValueField: {Status: http.StatusForbidden, Code: "SignatureDoesNotMatch"},
+	cloudsim.SignatureKeyField:     {Status: http.StatusForbidden, Code: "InvalidClientTokenId"},
+	cloudsim.SignatureTimeField:    {Status: http.StatusBadRequest, Code: "RequestExpired"},
+	cloudsim.SignatureValueField:   {Status: http.StatusForbidden, Code: "SignatureDoesNotMatch"},
+	cloudsim.SignatureSessionField: {Status: http.StatusForbidden, Code: "InvalidClientTokenId"},
+	cloudsim.SignatureExpiryField:  {Status: http.StatusBadRequest, Code: "ExpiredToken"},
 }
 
 func coded(status int, code, msg string) error {

@@ -82,6 +82,7 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 // in the map are equal.
 var jsonCodes = map[string]string{
 	"AuthFailure":                "UnrecognizedClientException",
+	"ExpiredToken":               "ExpiredTokenException",
 	"IncompleteSignature":        "IncompleteSignatureException",
 	"IncorrectState":             "InvalidParameterException",
 	"InternalError":              "ServerException",

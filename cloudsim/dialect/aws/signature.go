@@ -21,7 +21,8 @@ const algorithm = "AWS4-HMAC-SHA256"
 // AWS API request" in the user guide of AWS Identity and Access Management.
 //
 // The signature must be in the header Authorization, and must cover the headers Host and
-// X-Amz-Date, all other headers X-Amz-*, and the body.
+// X-Amz-Date, all other headers X-Amz-*, and the body. The header X-Amz-Security-Token contains the
+// session token of temporary credentials.
 func token(r *dialect.Request) (string, error) {
 	s, headers, err := parseAuthorization(r.Header)
 	if err != nil {
@@ -37,11 +38,14 @@ func token(r *dialect.Request) (string, error) {
 	if s.Hash, err = canonicalHash(r.Request, headers, raw); err != nil {
 		return "", err
 	}
-	bearer := s.Token()
-	if _, ok := cloudsim.ParseSignature(bearer); !ok {
+	if _, ok := cloudsim.ParseSignature(s.Token()); !ok {
 		return "", incomplete("the credential must be ACCESS-KEY/DATE/REGION/SERVICE/aws4_request in lower case, and the signature 64 hex digits")
 	}
-	return bearer, nil
+	s.SessionToken = r.Header.Get("X-Amz-Security-Token")
+	if _, ok := cloudsim.ParseSignature(s.Token()); !ok {
+		return "", coded(http.StatusForbidden, "InvalidClientTokenId", "the header X-Amz-Security-Token must be the session token of the access key "+string(s.AccessKey))
+	}
+	return s.Token(), nil
 }
 
 func incomplete(msg string) error {
@@ -49,7 +53,7 @@ func incomplete(msg string) error {
 }
 
 // parseAuthorization decodes the header Authorization. It returns the signature without its
-// hash, and the names of the signed headers.
+// hash and session token, and the names of the signed headers.
 func parseAuthorization(h http.Header) (s cloudsim.Signature, headers []string, err error) {
 	name, rest, _ := strings.Cut(h.Get("Authorization"), " ")
 	if name == "" {
@@ -57,9 +61,6 @@ func parseAuthorization(h http.Header) (s cloudsim.Signature, headers []string, 
 	}
 	if name != algorithm {
 		return s, nil, incomplete("the algorithm must be " + algorithm)
-	}
-	if h.Get("X-Amz-Security-Token") != "" {
-		return s, nil, coded(http.StatusForbidden, "InvalidClientTokenId", "this dialect has no session tokens: sign with an access key of the cloud")
 	}
 	parts := map[string]string{}
 	for p := range strings.SplitSeq(rest, ",") {

@@ -45,7 +45,7 @@ func TestSignature(t *testing.T) {
 		"other service":           {auth("/ec2/", "/sts/"), 403, "SignatureDoesNotMatch"},
 		"other key":               {auth("Credential=ak-000001", "Credential=ak-000009"), 403, "InvalidClientTokenId"},
 		"key of AWS":              {auth("Credential=ak-000001", "Credential=AKIAIOSFODNN7EXAMPLE"), 400, "IncompleteSignature"},
-		"session token":           {set("X-Amz-Security-Token", "x"), 403, "InvalidClientTokenId"},
+		"session token":           {set("X-Amz-Security-Token", "x"), 400, "IncompleteSignature"},
 		"other body": {func(r *http.Request) {
 			*r = *must(http.NewRequest(r.Method, r.URL.String(), strings.NewReader("Action=DescribeInstances&Version=2016-11-15&MaxResults=5")))(t, r.Header)
 		}, 403, "SignatureDoesNotMatch"},
