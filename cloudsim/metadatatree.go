@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -47,7 +50,7 @@ type MetadataSession struct {
 
 // MetadataLeaf is one path of a metadata tree.
 type MetadataLeaf struct {
-	Path string `json:"path" maxLength:"128" doc:"Path below the prefix; empty for the prefix itself" example:"/instance-id"`
+	Path string `json:"path" maxLength:"128" doc:"Path below the prefix; empty for the prefix itself. Variables in ${} stand for values of the instance" example:"/instance-id"`
 	Text string `json:"text" maxLength:"4096" doc:"Answer. Variables in ${} stand for values of the instance. If the answer is empty, the service answers 404" example:"${id.number}"`
 	JSON bool   `json:"json,omitempty" doc:"Whether the answer is JSON. The service then escapes the values of variables for JSON strings"`
 }
@@ -74,11 +77,45 @@ var metadataVariables = map[string]func(Instance) string{
 	"subnet":          func(i Instance) string { return string(i.Subnet) },
 	"internal-ip":     func(i Instance) string { return i.firstAddress(AddressInternal) },
 	"external-ip":     func(i Instance) string { return i.firstAddress(AddressExternal) },
+	"mac":             Instance.mac,
+}
+
+// accessKeyVariables contains the variables with the temporary credentials of
+// the instance's service account. They are secret, so a tree that contains them
+// must have a session.
+var accessKeyVariables = map[string]func(Token) string{
+	"access-key.id":            func(t Token) string { return string(t.AccessKey().ID) },
+	"access-key.secret":        func(t Token) string { return t.AccessKey().Secret },
+	"access-key.session-token": func(t Token) string { return t.Secret },
+	"access-key.expires-at": func(t Token) string {
+		if t.ExpiresAt == nil {
+			return ""
+		}
+		return t.ExpiresAt.UTC().Format(time.RFC3339)
+	},
+}
+
+// MAC returns the hardware address of a network interface in the cloud. It
+// depends only on the interface's IPv4 address. So the ARP caches of other
+// machines stay valid when a machine restarts. MAC returns nil for other
+// addresses.
+func MAC(ip netip.Addr) net.HardwareAddr {
+	if !ip.Is4() {
+		return nil
+	}
+	a := ip.As4()
+	return net.HardwareAddr{2, 0, a[0], a[1], a[2], a[3]}
+}
+
+func (i Instance) mac() string {
+	ip, _ := netip.ParseAddr(i.firstAddress(AddressInternal)) // without an address there is no MAC
+	return MAC(ip).String()
 }
 
 // numberedVariables lists the variables with an id as value. With the suffix
 // .number, the value is the number in the id as decimal text. With the suffix
-// .hexN, the value is this number as hexadecimal text with at least N digits.
+// .decN or .hexN, the value is this number as decimal or hexadecimal text with
+// at least N digits.
 var numberedVariables = []string{"id", "network", "subnet", "project", "service-account"}
 
 func (i Instance) firstAddress(t InstanceAddressType) string {
@@ -92,7 +129,7 @@ func (i Instance) firstAddress(t InstanceAddressType) string {
 
 var (
 	variableRE = regexp.MustCompile(`\$\{([^{}$]*)\}`)
-	hexRE      = regexp.MustCompile(`^hex([1-9][0-9]?)$`)
+	digitsRE   = regexp.MustCompile(`^(dec|hex)([1-9][0-9]?)$`)
 	headerRE   = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$`)
 	pathRE     = regexp.MustCompile(`^(/[-._~A-Za-z0-9]+)+$`)
 )
@@ -110,8 +147,8 @@ func metadataVariable(name string, i Instance) (string, bool) {
 	if !slices.Contains(numberedVariables, base) {
 		return "", false
 	}
-	hex := hexRE.FindStringSubmatch(suffix)
-	if suffix != "number" && hex == nil {
+	digits := digitsRE.FindStringSubmatch(suffix)
+	if suffix != "number" && digits == nil {
 		return "", false
 	}
 	id := metadataVariables[base](i)
@@ -119,16 +156,39 @@ func metadataVariable(name string, i Instance) (string, bool) {
 	switch {
 	case err != nil:
 		return "", true // the instance has no such id
-	case hex == nil:
+	case digits == nil:
 		return strconv.FormatUint(n, 10), true
+	case digits[1] == "dec":
+		return fmt.Sprintf("%0"+digits[2]+"d", n), true
 	}
-	return fmt.Sprintf("%0"+hex[1]+"x", n), true
+	return fmt.Sprintf("%0"+digits[2]+"x", n), true
 }
 
-// Render returns the answer of the leaf for an instance.
-func (l MetadataLeaf) Render(i Instance) string {
+// Credentials reports whether the answer of the leaf contains the temporary
+// credentials of the instance's service account.
+func (l MetadataLeaf) Credentials() bool {
+	for _, found := range variableRE.FindAllStringSubmatch(l.Text, -1) {
+		if accessKeyVariables[found[1]] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// PathOf returns the path of the leaf for an instance.
+func (l MetadataLeaf) PathOf(i Instance) string {
+	return MetadataLeaf{Text: l.Path}.Render(i, Token{})
+}
+
+// Render returns the answer of the leaf for an instance. The variables of
+// credentials have the values of the token t, which must contain its Secret.
+func (l MetadataLeaf) Render(i Instance, t Token) string {
 	return variableRE.ReplaceAllStringFunc(l.Text, func(s string) string {
-		v, _ := metadataVariable(s[len("${"):len(s)-len("}")], i)
+		name := s[len("${") : len(s)-len("}")]
+		v, _ := metadataVariable(name, i)
+		if of, ok := accessKeyVariables[name]; ok {
+			v = of(t)
+		}
 		if !l.JSON {
 			return v
 		}
@@ -169,14 +229,18 @@ func (r SetMetadataTree) Validate() error {
 	for n, l := range r.Leaves {
 		at := fmt.Sprintf("leaves[%d].", n)
 		if l.Path != "" {
-			c.metadataPath(at+"path", l.Path)
+			c.metadataPath(at+"path", variableRE.ReplaceAllString(l.Path, "x"))
+			c.metadataText(at+"path", l.Path, nil)
 		}
 		if first, dup := seen[l.Path]; dup {
 			c.addf(at+"path", "is %q, the same path as that of leaves[%d]", clip(l.Path), first)
 		} else {
 			seen[l.Path] = n
 		}
-		c.metadataText(at+"text", l.Text)
+		c.metadataText(at+"text", l.Text, accessKeyVariables)
+		if l.Credentials() && r.Session == nil {
+			c.addf(at+"text", "has credentials, so the tree must have a session")
+		}
 	}
 	return c.err()
 }
@@ -199,16 +263,18 @@ func (c *checks) header(field, s string) {
 	}
 }
 
-// metadataText checks that the text contains only known variables.
-func (c *checks) metadataText(field, s string) {
+// metadataText checks that the text contains only known variables, or variables in
+// the map more.
+func (c *checks) metadataText(field, s string, more map[string]func(Token) string) {
 	if len(s) > MaxMetadataText || !utf8.ValidString(s) {
 		c.addf(field, "must be UTF-8 text of at most %d bytes, got %d", MaxMetadataText, len(s))
 		return
 	}
 	for _, found := range variableRE.FindAllStringSubmatch(s, -1) {
-		if _, ok := metadataVariable(found[1], Instance{}); !ok {
-			c.addf(field, "has the unknown variable %q: use labels.KEY or one of %s; the suffixes .number and .hexN are allowed for %s",
-				clip(found[1]), strings.Join(slices.Sorted(maps.Keys(metadataVariables)), ", "), strings.Join(numberedVariables, ", "))
+		if _, ok := metadataVariable(found[1], Instance{}); !ok && more[found[1]] == nil {
+			all := slices.Concat(slices.Sorted(maps.Keys(metadataVariables)), slices.Sorted(maps.Keys(more)))
+			c.addf(field, "has the unknown variable %q: use labels.KEY or one of %s; the suffixes .number, .decN and .hexN are allowed for %s",
+				clip(found[1]), strings.Join(all, ", "), strings.Join(numberedVariables, ", "))
 		}
 	}
 	if strings.Contains(variableRE.ReplaceAllString(s, ""), "${") {

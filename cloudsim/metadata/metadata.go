@@ -142,8 +142,10 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err := s.sessions.check(r, i.ID, ownSession); err != nil {
 		return i.ID, err
 	}
-	if err := s.mayHaveSecrets(r); err != nil {
-		return i.ID, err
+	if secret(r.URL.Path) {
+		if err := s.mayHaveSecrets(r); err != nil {
+			return i.ID, err
+		}
 	}
 	run.Authenticated(ctx)
 	v, err := s.document(ctx, i, r)
@@ -179,7 +181,7 @@ func (s *service) direct(r *http.Request) error {
 // mayHaveSecrets refuses secrets to a caller from a loopback address, unless the
 // listener belongs to one instance or TrustLoopback is set.
 func (s *service) mayHaveSecrets(r *http.Request) error {
-	if s.cfg.Instance != "" || s.cfg.TrustLoopback || !secret(r.URL.Path) {
+	if s.cfg.Instance != "" || s.cfg.TrustLoopback {
 		return nil
 	}
 	at, err := netip.ParseAddrPort(r.RemoteAddr)

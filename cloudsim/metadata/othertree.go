@@ -49,10 +49,20 @@ func (s *service) answerLeaf(ctx context.Context, w http.ResponseWriter, r *http
 		run.Authenticated(ctx)
 	}
 	for _, l := range t.Leaves {
-		if l.Path != path {
+		if l.PathOf(i) != path {
 			continue
 		}
-		text, err := found(l.Render(i), r.URL.Path, nil)
+		var t cloudsim.Token
+		if l.Credentials() {
+			if err := s.mayHaveSecrets(r); err != nil {
+				return err
+			}
+			var err error
+			if t, err = s.cloud.CreateInstanceToken(ctx, i.ID); err != nil {
+				return err
+			}
+		}
+		text, err := found(l.Render(i, t), r.URL.Path, nil)
 		if err != nil {
 			return err
 		}

@@ -1,13 +1,17 @@
 package metadata_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
@@ -23,6 +27,7 @@ func TestMetadataTree(t *testing.T) {
 		last = instance(t, cl, fmt.Sprint("a", n))
 	}
 	url := serve(t, cl, metadata.Config{Instance: last.ID})
+	mac := cloudsim.MAC(netip.MustParseAddr(last.InternalIP())).String()
 	get := func(path string) (int, string) { return send(t, http.DefaultClient, "GET", url+path) }
 	if code, text := get("/hetzner/v1/metadata/instance-id"); code != 404 {
 		t.Errorf("path of a missing tree: got %d %q, want 404", code, text)
@@ -34,6 +39,10 @@ func TestMetadataTree(t *testing.T) {
 			{Path: "/instance-id", Text: "${id.number}"},
 			{Path: "/availability-zone", Text: "${zone}-dc1"},
 			{Path: "/uuid", Text: "${id.hex8}-0100-8000-8000-736f696d6f00"},
+			{Path: "/account", Text: "${project.dec12}"},
+			{Path: "/cards", Text: "${mac}/"},
+			{Path: "/cards/${mac}/address", Text: "${internal-ip}"},
+			{Path: "/accounts/${service-account}", Text: "x"},
 			{Path: "/private-networks", Text: "- ip: ${internal-ip}\n  network_id: ${network.number}\n"},
 			{Path: "/public-ipv4", Text: "${external-ip}"},
 			{Path: "/deep/path", Text: "${labels.app.io/tier}"},
@@ -47,25 +56,30 @@ func TestMetadataTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"/hetzner/v1/metadata":                   "instance-id: 12\nregion: sim-1\n",
-		"/hetzner/v1/metadata/":                  "instance-id: 12\nregion: sim-1\n",
-		"/hetzner/v1/metadata/instance-id":       "12",
-		"/hetzner/v1/metadata/availability-zone": "sim-1a-dc1",
-		"/hetzner/v1/metadata/uuid":              "0000000c-0100-8000-8000-736f696d6f00",
-		"/hetzner/v1/metadata/private-networks":  "- ip: " + last.InternalIP() + "\n  network_id: 1\n",
-		"/hetzner/v1/metadata/deep/path":         "web",
-		"/hetzner/v1/metadata/doc":               `{"cost":"$5","tier":"a\"b"}`,
+		"/hetzner/v1/metadata":                           "instance-id: 12\nregion: sim-1\n",
+		"/hetzner/v1/metadata/":                          "instance-id: 12\nregion: sim-1\n",
+		"/hetzner/v1/metadata/instance-id":               "12",
+		"/hetzner/v1/metadata/availability-zone":         "sim-1a-dc1",
+		"/hetzner/v1/metadata/uuid":                      "0000000c-0100-8000-8000-736f696d6f00",
+		"/hetzner/v1/metadata/private-networks":          "- ip: " + last.InternalIP() + "\n  network_id: 1\n",
+		"/hetzner/v1/metadata/deep/path":                 "web",
+		"/hetzner/v1/metadata/account":                   "000000000001",
+		"/hetzner/v1/metadata/cards/":                    mac + "/",
+		"/hetzner/v1/metadata/cards/" + mac + "/address": last.InternalIP(),
+		"/hetzner/v1/metadata/doc":                       `{"cost":"$5","tier":"a\"b"}`,
 	} {
 		if code, got := get(path); code != 200 || got != want {
 			t.Errorf("%s: got %d %q, want %q", path, code, got, want)
 		}
 	}
 	for path, want := range map[string]int{
-		"/hetzner/v1/metadata/public-ipv4": 404, // the instance has no external address
-		"/hetzner/v1/metadata/other":       404,
-		"/hetzner/v1/metadataX":            404,
-		"/hetzner":                         404,
-		"/v1/instance/id":                  401, // the service's own paths still need a session
+		"/hetzner/v1/metadata/public-ipv4":     404, // the instance has no external address
+		"/hetzner/v1/metadata/other":           404,
+		"/hetzner/v1/metadata/accounts/":       404, // the instance has no service account
+		"/hetzner/v1/metadata/cards/x/address": 404,
+		"/hetzner/v1/metadataX":                404,
+		"/hetzner":                             404,
+		"/v1/instance/id":                      401, // the service's own paths still need a session
 	} {
 		if code, got := get(path); code != want {
 			t.Errorf("%s: got %d %q, want %d", path, code, got, want)
@@ -122,6 +136,70 @@ func TestMetadataTreeSession(t *testing.T) {
 	}
 }
 
+// TestMetadataTreeCredentials proves that a tree with a session gives an instance the temporary
+// credentials of its service account. A caller from a shared loopback address does not get them.
+func TestMetadataTreeCredentials(t *testing.T) {
+	cl, ctx := cloudtest.Start(t), t.Context()
+	admin := *cl
+	admin.Project = ""
+	if _, err := cl.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "node"}); err != nil {
+		t.Fatal(err)
+	}
+	with, err := cl.CreateInstance(ctx, cloudsim.CreateInstance{Name: "with", Zone: "sim-1a", Type: "small", ServiceAccount: "node"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	without := instance(t, cl, "without")
+	if _, err := admin.SetMetadataTree(ctx, "aws", cloudsim.SetMetadataTree{MetadataTreeSpec: cloudsim.MetadataTreeSpec{
+		Prefix:  "/latest",
+		Session: &cloudsim.MetadataSession{Path: "/latest/token", TTLHeader: "TTL", TokenHeader: "Token"},
+		Leaves: []cloudsim.MetadataLeaf{
+			{Path: "/roles/${service-account}", JSON: true, Text: `{"id":"${access-key.id}","secret":"${access-key.secret}","session":"${access-key.session-token}","until":"${access-key.expires-at}"}`},
+		},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	get := func(c metadata.Config, path string) (int, string) {
+		url, hc := serve(t, cl, c), from(t, with.InternalIP())
+		_, token := send(t, hc, "PUT", url+"/latest/token", "TTL", "60")
+		return send(t, hc, "GET", url+path, "Token", token)
+	}
+	code, text := get(metadata.Config{Instance: with.ID}, "/latest/roles/sa-000001")
+	var got struct {
+		ID, Secret, Session string
+		Until               time.Time
+	}
+	if err := json.Unmarshal([]byte(text), &got); err != nil || code != 200 {
+		t.Fatalf("credentials: got %d %q, error %v", code, text, err)
+	}
+	now, err := cl.GetClock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := got.Until.Sub(now.Now); left < cloudsim.InstanceTokenLife/2-time.Second || left > cloudsim.InstanceTokenLife {
+		t.Errorf("the credentials expire in %s", left)
+	}
+	s := cloudsim.Signature{AccessKey: cloudsim.AccessKeyID(got.ID), Time: now.Now, Region: "r", Service: "s", Hash: strings.Repeat("0", 64), SessionToken: got.Session}
+	s.Signature = s.Sign(got.Secret)
+	signer := *cl
+	signer.Token, signer.Project = client.StaticToken(s.Token()), ""
+	if me, err := signer.WhoAmI(ctx); err != nil || me.Caller != "node" {
+		t.Errorf("caller with the credentials: got %+v, error %v", me, err)
+	}
+	if code, text := get(metadata.Config{Instance: without.ID}, "/latest/roles/sa-000001"); code != 404 {
+		t.Errorf("instance without a service account: got %d %q, want 404", code, text)
+	}
+	if code, text := get(metadata.Config{Instance: with.ID}, "/latest/roles/sa-000002"); code != 404 {
+		t.Errorf("another service account: got %d %q, want 404", code, text)
+	}
+	if code, text := get(metadata.Config{}, "/latest/roles/sa-000001"); code != 403 || !strings.Contains(text, "--trust-loopback") {
+		t.Errorf("caller from a loopback address: got %d %q, want 403", code, text)
+	}
+	if code, text := get(metadata.Config{TrustLoopback: true}, "/latest/roles/sa-000001"); code != 200 {
+		t.Errorf("trusted caller from a loopback address: got %d %q, want 200", code, text)
+	}
+}
+
 // TestMetadataTreesDoNotOverlap proves that the cloud refuses a tree if its paths overlap the paths
 // of another tree.
 func TestMetadataTreesDoNotOverlap(t *testing.T) {
@@ -159,11 +237,18 @@ func TestMetadataTreesDoNotOverlap(t *testing.T) {
 			t.Errorf("%+v: got error %v, want Invalid", bad.MetadataTreeSpec, err)
 		}
 	}
-	for _, text := range []string{"${secret}", "${id.hex0}", "${name.number}", "${id", "${labels.}"} {
+	for _, text := range []string{"${secret}", "${id.hex0}", "${id.oct3}", "${name.number}", "${id", "${labels.}", "${access-key.id}"} {
 		bad := tree("/x", "")
 		bad.Leaves[0].Text = text
 		if _, err := admin.SetMetadataTree(ctx, "third", bad); !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), "leaves[0].text") {
 			t.Errorf("text %q: got error %v, want Invalid with the field leaves[0].text", text, err)
+		}
+	}
+	for _, path := range []string{"/${secret}", "/${id", "/a${id}/", "/${access-key.id}", "/a/../${id}"} {
+		bad := tree("/x", "/y")
+		bad.Leaves[0].Path = path
+		if _, err := admin.SetMetadataTree(ctx, "third", bad); !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), "leaves[0].path") {
+			t.Errorf("path %q: got error %v, want Invalid with the field leaves[0].path", path, err)
 		}
 	}
 }

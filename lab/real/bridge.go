@@ -37,7 +37,7 @@ func (b *bridge) attach(name string, pid int, address netip.Addr) error {
 		return err
 	}
 	cable := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsPid(pid), PeerHardwareAddr: card(address),
+		LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsPid(pid), PeerHardwareAddr: cloudsim.MAC(address),
 	}
 	if err := b.link.LinkAdd(cable); err != nil {
 		return fmt.Errorf("link %s: %w", name, err)
@@ -129,13 +129,6 @@ func (b *bridge) cables() (map[string]bool, error) {
 		there[l.Attrs().Name] = true
 	}
 	return there, nil
-}
-
-// card derives a hardware address from an address in the VPC. The result depends only on
-// this address. So the ARP caches of other machines stay valid when a machine restarts.
-func card(a netip.Addr) net.HardwareAddr {
-	a4 := a.As4()
-	return net.HardwareAddr{2, 0, a4[0], a4[1], a4[2], a4[3]}
 }
 
 func up(h *netlink.Handle, name string) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
@@ -177,17 +178,17 @@ func (v *vpc) wire() error {
 	}
 	defer host.Close()
 	on := v.Router
-	cable := netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: v.Link, HardwareAddr: card(v.Host)}, PeerName: hostPort}
+	cable := netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: v.Link, HardwareAddr: cloudsim.MAC(v.Host)}, PeerName: hostPort}
 	port := hostPort
 	if v.BridgeOnHost {
 		on = v.Host
-		cable = netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: routerPort}, PeerName: bridgeName, PeerHardwareAddr: card(v.Router)}
+		cable = netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: routerPort}, PeerName: bridgeName, PeerHardwareAddr: cloudsim.MAC(v.Router)}
 		port = routerPort
 	}
 	// A bridge without its own hardware address takes the lowest address of its ports. This
 	// address would change when a machine starts or ends. Then other machines would send
 	// packets to the old address for some seconds.
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: v.bridge.name, HardwareAddr: card(on)}}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: v.bridge.name, HardwareAddr: cloudsim.MAC(on)}}
 	if err := v.bridge.link.LinkAdd(bridge); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("bridge: %w", err)
 	}
