@@ -47,6 +47,12 @@ type Dialect struct {
 	// http://127.0.0.1:8190, for programs of the other cloud. The result does not contain
 	// the token.
 	Variables func(url string) []Variable
+	// Metadata describes the metadata service of the other cloud. It is nil if programs of the other
+	// cloud need no metadata.
+	Metadata *cloudsim.MetadataTreeSpec
+	// RegistryHost returns the host name of a project's image registry in the other cloud. It is nil
+	// if the dialect does not translate the registry.
+	RegistryHost func(project cloudsim.ProjectID, region string) string
 	// DiskLink returns the path of a disk's device on a server of the other cloud.
 	DiskLink func(cloudsim.DiskID) string
 	// TokenVariable is the name of the environment variable for the token.

@@ -36,7 +36,7 @@ func New() dialect.Dialect {
 				{Name: "AWS_EC2_METADATA_DISABLED", Value: "true"},
 			}
 		},
-		DiskLink:            diskLink,
+		DiskLink: diskLink, Metadata: metadataTree(), RegistryHost: RegistryHost,
 		CredentialsVariable: "AWS_SHARED_CREDENTIALS_FILE",
 	}
 }

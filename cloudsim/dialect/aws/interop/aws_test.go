@@ -42,6 +42,7 @@ type world struct {
 	sts    *sts.Client
 	cloud  *client.Client
 	engine chan *engine.Engine
+	cfg    sdk.Config
 
 	mu   sync.Mutex
 	seen map[string]int // number of successful calls by name
@@ -77,8 +78,8 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	}
 	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport}))
 	tb.Cleanup(srv.Close)
-	cfg := sdk.Config{Region: "sim-1", BaseEndpoint: sdk.String(srv.URL), Credentials: credentials.NewStaticCredentialsProvider(string(k.ID), k.Secret, "")}
-	w.Client, w.ecr, w.elb, w.elbv2, w.sts = ec2.NewFromConfig(cfg), ecr.NewFromConfig(cfg), elb.NewFromConfig(cfg), elbv2.NewFromConfig(cfg), sts.NewFromConfig(cfg)
+	w.cfg = sdk.Config{Region: "sim-1", BaseEndpoint: sdk.String(srv.URL), Credentials: credentials.NewStaticCredentialsProvider(string(k.ID), k.Secret, "")}
+	w.Client, w.ecr, w.elb, w.elbv2, w.sts = ec2.NewFromConfig(w.cfg), ecr.NewFromConfig(w.cfg), elb.NewFromConfig(w.cfg), elbv2.NewFromConfig(w.cfg), sts.NewFromConfig(w.cfg)
 	return w
 }
 

@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
@@ -43,7 +45,7 @@ A dialect can also run in the process of the cloud: 'allinone cloudsim --dialect
 	for _, d := range cli.Dialects() {
 		cmd.AddCommand(newServeCommand(e, d))
 	}
-	cmd.AddCommand(newEnvCommand(e), newCallsCommand(e))
+	cmd.AddCommand(newEnvCommand(e), newCallsCommand(e), newMetadataCommand(e))
 	return cmd
 }
 
@@ -208,4 +210,31 @@ A fault rule can match a call as DIALECT.CALL, e.g. hcloud.servers.list.`,
 	}
 	o.Flags(cmd)
 	return cmd
+}
+
+func newMetadataCommand(e cli.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "metadata NAME",
+		Short: "Print the metadata tree of another cloud",
+		Long: `Print a metadata tree in YAML. With this tree, the metadata service of this cloud serves the
+paths of the other cloud's metadata service. A lab that was started with --dialect already has
+the tree.`,
+		Example: `  allinone dialect metadata aws | allinone cloud metadata-trees set aws --file -`,
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.FixedCompletions(cli.DialectNames(), cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := cli.FindDialect(args[0])
+			if err != nil {
+				return cloudsim.Misuse(err)
+			}
+			if d.Metadata == nil {
+				return cloudsim.Errorf(cloudsim.Invalid, "the dialect %s has no metadata tree: write one, and set it with 'allinone cloud metadata-trees set'", d.Name)
+			}
+			raw, err := yaml.Marshal(d.Metadata)
+			if err != nil {
+				return err
+			}
+			_, err = e.Stdout.Write(raw)
+			return err
+		},
+	}
 }
