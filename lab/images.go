@@ -20,14 +20,15 @@ const (
 
 // PullFiles returns the files that a machine's kubelet needs to pull from the registry, by
 // name, and the RBAC objects for the cluster as the file node.RBACFile. The argument cloud
-// is the URL of the cloud, and registry is the host:port of its registry.
-func PullFiles(cloud, registry string) (map[string][]byte, error) {
+// is the URL of the cloud, and registry is the host:port of its registry. The argument ecr
+// describes AWS's credential provider; nil means that machines do not run it.
+func PullFiles(cloud, registry string, ecr *node.ECR) (map[string][]byte, error) {
 	return node.Config{
 		Config: credprovider.Config{
 			CloudURL: cloud, MetadataURL: client.DefaultMetadataURL, Registries: []string{registry},
 			CacheDir: "/var/lib/cloudsim/credprovider", OptInAnnotation: PullAnnotation,
 		},
-		Dir: real.CredentialDir, Audience: pullAudience, Optional: true,
+		Dir: real.CredentialDir, Audience: pullAudience, Optional: true, ECR: ecr,
 	}.Files()
 }
 

@@ -23,9 +23,9 @@ import (
 type PullAdvice struct {
 	Kube kubernetes.Interface
 	Log  *slog.Logger
-	// Registry is the name of the cloud's registry. Its images get no event, because the
+	// Registries lists the names of the cloud's registry. Its images get no event, because the
 	// registry explains its errors itself.
-	Registry string
+	Registries []string
 	// Internet and Mirrors are the settings of machines for pulls. The event names the reason if
 	// machines have no internet access, and the mirrors of the image.
 	Internet Internet
@@ -59,7 +59,8 @@ var notPulled = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull"
 
 func (a PullAdvice) check(ctx context.Context, pod *corev1.Pod) {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if c.State.Waiting == nil || !slices.Contains(notPulled, c.State.Waiting.Reason) || strings.HasPrefix(c.Image, a.Registry+"/") {
+		host, _, _ := strings.Cut(c.Image, "/")
+		if c.State.Waiting == nil || !slices.Contains(notPulled, c.State.Waiting.Reason) || slices.Contains(a.Registries, host) {
 			continue
 		}
 		_, err := a.Kube.CoreV1().Events(pod.Namespace).Create(ctx, a.event(pod, c), metav1.CreateOptions{})

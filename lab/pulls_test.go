@@ -33,9 +33,10 @@ func TestPullAdvice(t *testing.T) {
 		waiting("missing", "web:v2", "ErrImagePull", corev1.PullIfNotPresent),
 		waiting("mirrored", "ghcr.io/web:v1", "ErrImagePull", corev1.PullIfNotPresent),
 		waiting("private", "10.100.255.2:5000/team-a/web:v1", "ErrImagePull", corev1.PullIfNotPresent),
+		waiting("alias", "000000000001.dkr.ecr.sim-1.amazonaws.com/web:v1", "ErrImagePull", corev1.PullIfNotPresent),
 		waiting("starting", "web:v1", "ContainerCreating", corev1.PullAlways),
 	)
-	a := PullAdvice{Kube: kube, Log: slog.New(slog.DiscardHandler), Registry: "10.100.255.2:5000",
+	a := PullAdvice{Kube: kube, Log: slog.New(slog.DiscardHandler), Registries: []string{"10.100.255.2:5000", "000000000001.dkr.ecr.sim-1.amazonaws.com"},
 		Mirrors: []real.Mirror{{Host: "ghcr.io", URL: "http://mirror"}},
 		Load:    func(image string) string { return "load " + image }}
 	stop, err := a.Start(t.Context())

@@ -21,6 +21,9 @@ import (
 // Plugin is the file name of the program that the kubelet runs.
 const Plugin = "allinone-credprovider"
 
+// ECRPlugin is the file name of AWS's credential provider for ECR.
+const ECRPlugin = "ecr-credential-provider"
+
 // These are the names of the files.
 const (
 	KubeletFile = "kubelet.yaml"      // file of the kubelet's flag --image-credential-provider-config
@@ -43,6 +46,26 @@ type Config struct {
 	// Optional allows pods without a service account, for example static pods,
 	// to pull with the identity of their node.
 	Optional bool
+	// ECR describes AWS's credential provider, which the kubelet runs for the
+	// images of ECR. It is nil if the kubelet does not run this provider.
+	ECR *ECR
+}
+
+// ECR describes AWS's credential provider. The provider gets its credentials
+// from the metadata service of the node.
+type ECR struct {
+	URL   string   // URL of the dialect aws
+	Hosts []string // host names of the registry in image names
+}
+
+// provider returns the configuration of AWS's credential provider for the
+// kubelet. Its answers contain the duration for which the kubelet may cache
+// them.
+func (e ECR) provider() kubeletv1.CredentialProvider {
+	return kubeletv1.CredentialProvider{
+		Name: ECRPlugin, APIVersion: credprovider.APIVersion, MatchImages: e.Hosts, DefaultCacheDuration: &metav1.Duration{},
+		Env: []kubeletv1.ExecEnvVar{{Name: "AWS_ENDPOINT_URL", Value: e.URL}},
+	}
 }
 
 // Files returns the content of each file by file name. If Audience is empty,
@@ -74,9 +97,13 @@ func (c Config) Files() (map[string][]byte, error) {
 			p.TokenAttributes.OptionalServiceAccountAnnotationKeys = []string{c.OptInAnnotation}
 		}
 	}
+	providers := []kubeletv1.CredentialProvider{p}
+	if c.ECR != nil {
+		providers = append(providers, c.ECR.provider())
+	}
 	kubelet, err := yaml.Marshal(kubeletv1.CredentialProviderConfig{
 		TypeMeta:  metav1.TypeMeta{APIVersion: doctor.ConfigVersion, Kind: "CredentialProviderConfig"},
-		Providers: []kubeletv1.CredentialProvider{p},
+		Providers: providers,
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ func TestFiles(t *testing.T) {
 			CloudURL: "http://cloud:8180", MetadataURL: client.DefaultMetadataURL, Registries: []string{"registry.sim:5000"}, OptInAnnotation: "cloudsim.dev/own",
 		},
 		Dir: "/etc/cloudsim", Audience: "registry.cloudsim",
+		ECR: &node.ECR{URL: "http://cloud:8197", Hosts: []string{"000000000001.dkr.ecr.sim-1.amazonaws.com"}},
 	}
 	files, err := c.Files()
 	if err != nil {
@@ -33,6 +35,10 @@ func TestFiles(t *testing.T) {
 	p := kubelet.Providers[0]
 	if p.Name != node.Plugin || p.Args[0] != "--config=/etc/cloudsim/credprovider.json" || p.TokenAttributes.OptionalServiceAccountAnnotationKeys[0] != c.OptInAnnotation {
 		t.Errorf("%+v", p)
+	}
+	ecr := kubelet.Providers[1]
+	if ecr.Name != "ecr-credential-provider" || !slices.Equal(ecr.MatchImages, c.ECR.Hosts) || len(ecr.Env) != 1 || ecr.Env[0].Value != c.ECR.URL {
+		t.Errorf("provider for ECR: got %+v", ecr)
 	}
 	c.Audience = ""
 	if _, err := c.Files(); err == nil || !strings.Contains(err.Error(), "need an audience") {

@@ -187,12 +187,12 @@ func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p P
 	if err := lab.WriteFile(nameFile, []byte(name)); err != nil {
 		return err
 	}
-	pulls, err := lab.PullFiles(machinesCloudURL(), hostAt(registryPort))
+	pulls, err := lab.PullFiles(machinesCloudURL(), hostAt(registryPort), nil)
 	if err != nil {
 		return err
 	}
 	stop, err := lab.PullAdvice{
-		Kube: k, Log: log, Registry: hostAt(registryPort), Internet: found, Mirrors: p.Mirrors, Load: loadCommand,
+		Kube: k, Log: log, Registries: []string{hostAt(registryPort)}, Internet: found, Mirrors: p.Mirrors, Load: loadCommand,
 	}.Start(ctx)
 	if err != nil {
 		return err
@@ -278,7 +278,7 @@ func (c Dir) InstallAddons(ctx context.Context, noInternet bool) error {
 	if err != nil {
 		return err
 	}
-	pulls, err := lab.PullFiles(machinesCloudURL(), hostAt(registryPort))
+	pulls, err := lab.PullFiles(machinesCloudURL(), hostAt(registryPort), nil)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (p *plan) installAddons(ctx context.Context) error {
 	if err := lab.InstallRoles(ctx, k); err != nil || p.Nodes != lab.Real {
 		return err
 	}
-	pulls, err := p.registryFiles()
+	pulls, err := p.registryFiles(nil)
 	if err != nil {
 		return err
 	}

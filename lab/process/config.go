@@ -48,6 +48,15 @@ type Config struct {
 	// DiskLinks returns the paths at which the programs of a dialect's cloud
 	// expect a disk's device. It may be nil.
 	DiskLinks func(cloudsim.DiskID) []string
+	// RegistryHosts returns the host names of a project's registry in a region of
+	// the dialects' clouds. It may be nil.
+	RegistryHosts func(cloudsim.ProjectID, string) []string
+	// MetadataTrees holds the metadata of the dialects' clouds, by the names of
+	// the dialects.
+	MetadataTrees map[string]cloudsim.MetadataTreeSpec
+	// ECRPlugin is the absolute path of AWS's image credential provider, for real
+	// machines with the dialect aws. "" means none.
+	ECRPlugin string
 	Instances int    // number of instances that the first start of a data dir creates
 	Profile   string // speed of the cloud's hardware: realistic or instant
 	Catalogue string // absolute path of a file with regions, zones and instance types, "" means the default catalogue
@@ -113,6 +122,12 @@ func (c Config) Validate() error {
 		if !slices.Contains(portNames, dialectPort(d)) {
 			bad("no dialect is named %q", d)
 		}
+	}
+	if c.ECRPlugin != "" && (c.Nodes != lab.Real || !slices.Contains(c.Dialects, "aws")) {
+		bad("--ecr-credential-provider needs --nodes real and --dialect aws: other nodes pull no images of ECR")
+	}
+	if c.ECRPlugin != "" && !filepath.IsAbs(c.ECRPlugin) {
+		bad("ecr credential provider must be an absolute path, got %q", c.ECRPlugin)
 	}
 	if c.Instances < 0 || c.Instances > maxInstances {
 		bad("instances must be between 0 and %d, got %d", maxInstances, c.Instances)

@@ -79,6 +79,11 @@ func checkMachines(c Config) error {
 	if info, err := os.Stat(c.Archives); c.Archives != "" && (err != nil || !info.IsDir()) {
 		errs = append(errs, fmt.Errorf("--image-archives %s is not a folder", c.Archives))
 	}
+	if c.ECRPlugin != "" {
+		if err := isExecutable(c.ECRPlugin); err != nil {
+			errs = append(errs, fmt.Errorf("--ecr-credential-provider: %w; `make aws` builds this program", err))
+		}
+	}
 	missing := map[string]error{}
 	for name, path := range c.realPrograms().Required() {
 		if err := isExecutable(path); err != nil {

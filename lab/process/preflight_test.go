@@ -140,12 +140,12 @@ func TestConfigSaysAllThatIsWrong(t *testing.T) {
 	if err := good.Validate(); err != nil {
 		t.Errorf("default ports: %v", err)
 	}
-	bad := Config{DataDir: "relative", Nodes: "virtual", Instances: -1, Profile: "slow", PortBase: new(65530), Grace: -1}
+	bad := Config{DataDir: "relative", Nodes: "virtual", Instances: -1, Profile: "slow", PortBase: new(65530), Grace: -1, ECRPlugin: "relative"}
 	err := bad.Validate()
 	if err == nil {
 		t.Fatal("got no error")
 	}
-	for _, want := range []string{"data dir", "allinone executable", "kube executable", `nodes must be hollow, real or none, got "virtual"`, "instances", "profile", fmt.Sprintf("port base must be 0 or between 1024 and %d", maxPort+1-len(portNames)), "timeout", "grace"} {
+	for _, want := range []string{"data dir", "allinone executable", "kube executable", `nodes must be hollow, real or none, got "virtual"`, "instances", "profile", fmt.Sprintf("port base must be 0 or between 1024 and %d", maxPort+1-len(portNames)), "timeout", "grace", "--ecr-credential-provider needs --nodes real and --dialect aws", "ecr credential provider must be an absolute path"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in the error %v", want, err)
 		}

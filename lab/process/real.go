@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/credprovider/node"
 	"github.com/cloudsim-dev/allinone/lab"
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
@@ -155,12 +156,12 @@ func (p *plan) realHypervisor(log *slog.Logger) component {
 			if err != nil {
 				return err
 			}
-			c, err := p.realConfig(k)
+			c, err := p.realConfig(ctx, k)
 			if err != nil {
 				return err
 			}
 			stop, err := lab.PullAdvice{
-				Kube: k, Log: log, Registry: c.Registry.Name, Internet: p.internet, Mirrors: c.Mirrors, Load: p.loadCommand,
+				Kube: k, Log: log, Registries: append([]string{c.Registry.Name}, c.Registry.Aliases...), Internet: p.internet, Mirrors: c.Mirrors, Load: p.loadCommand,
 			}.Start(ctx)
 			if err != nil {
 				return err
@@ -177,22 +178,30 @@ func (p *plan) loadCommand(image string) string {
 	return fmt.Sprintf("sudo allinone images load %s --data-dir %s", image, p.dir.path())
 }
 
-func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {
+func (p *plan) realConfig(ctx context.Context, k kubernetes.Interface) (real.Config, error) {
 	n := p.vpc()
-	files, err := p.registryFiles()
+	aliases, err := p.registryAliases(ctx)
+	if err != nil {
+		return real.Config{}, fmt.Errorf("names of the registry: %w", err)
+	}
+	files, err := p.registryFiles(aliases)
 	if err != nil {
 		return real.Config{}, err
 	}
 	mirrors, env, err := p.pulls()
 	api, cloud := p.ports["kube-apiserver"], p.ports["cloudsim"]
+	endpoints := map[int]string{api: p.ports.addr("kube-apiserver"), cloud: p.ports.addr("cloudsim")}
+	for _, d := range p.Dialects {
+		endpoints[p.ports[dialectPort(d)]] = p.ports.addr(dialectPort(d))
+	}
 	return lab.InCluster(k, p.pki, api, real.Config{
 		Cloud: p.hypervisorClient(), Dir: p.dir.machines(), Name: p.dir.machineName(), Network: n,
-		Registry: real.Registry{Name: p.registryName(), CA: p.dir.path("cloud", "registry", "ca.crt"), Kubelet: files},
+		Registry: real.Registry{Name: p.registryName(), Aliases: aliases, CA: p.dir.path("cloud", "registry", "ca.crt"), Kubelet: files},
 		Mirrors:  mirrors, RuntimeEnv: env,
 		Programs: p.realPrograms(), ClusterDNS: lab.ClusterDNS.String(),
 		Router: &real.Services{
 			Metadata:  p.componentClient("metadata"),
-			Endpoints: map[int]string{api: p.ports.addr("kube-apiserver"), cloud: p.ports.addr("cloudsim")},
+			Endpoints: endpoints,
 		},
 		Say: p.say, Disks: real.Disks{Dir: p.dir.path("cloud", "disks"), Links: p.DiskLinks},
 		Volumes: p.realVolumes(), NetworkProxy: p.realNetworkProxy(),
@@ -204,5 +213,8 @@ func (c Config) realPrograms() real.Programs {
 	all := programs{c.Kube, c.KubeBinDir}
 	found := lab.RealPrograms(c.MachineDir, c.Self, func(name string) string { return all.find(name).path })
 	found.Archives = c.Archives
+	if c.ECRPlugin != "" {
+		found.Plugins = map[string]string{node.ECRPlugin: c.ECRPlugin}
+	}
 	return found
 }

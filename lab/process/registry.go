@@ -1,9 +1,13 @@
 package process
 
 import (
+	"context"
 	"fmt"
-	"github.com/cloudsim-dev/allinone/lab"
 	"net"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/credprovider/node"
+	"github.com/cloudsim-dev/allinone/lab"
 )
 
 // registryName returns host:port of the cloud's registry. With real nodes, the address is
@@ -17,11 +21,38 @@ func (p *plan) registryName() string {
 	return net.JoinHostPort(at, fmt.Sprint(p.ports["registry"]))
 }
 
+// registryAliases returns the host names that the registry has in the clouds of the lab's dialects.
+// There is one name for each region.
+func (p *plan) registryAliases(ctx context.Context) (all []string, err error) {
+	if p.RegistryHosts == nil {
+		return nil, nil
+	}
+	me, err := p.hypervisorClient().WhoAmI(ctx)
+	if err != nil {
+		return nil, err
+	}
+	regions, _, err := cloudsim.All(ctx, p.cloudClient().ListRegions, cloudsim.ListOptions{})
+	for _, r := range regions {
+		all = append(all, p.RegistryHosts(me.Project, r.Name)...)
+	}
+	return all, err
+}
+
 // registryFlags returns the flag that makes the cloud serve its registry.
 func (p *plan) registryFlags() []string { return []string{"--registry-listen=" + p.registryName()} }
 
 // registryFiles returns the files that a machine's kubelet needs to pull from the
-// registry, and the RBAC objects for the cluster.
-func (p *plan) registryFiles() (map[string][]byte, error) {
-	return lab.PullFiles("http://"+net.JoinHostPort(p.vpc().Host.String(), fmt.Sprint(p.ports["cloudsim"])), p.registryName())
+// registry, and the RBAC objects for the cluster. The argument aliases contains further names of the
+// registry.
+func (p *plan) registryFiles(aliases []string) (map[string][]byte, error) {
+	var ecr *node.ECR
+	if p.ECRPlugin != "" {
+		ecr = &node.ECR{URL: p.inVPC(dialectPort("aws")), Hosts: aliases}
+	}
+	return lab.PullFiles(p.inVPC("cloudsim"), p.registryName(), ecr)
+}
+
+// inVPC returns the URL at which machines call a component with this port.
+func (p *plan) inVPC(port string) string {
+	return "http://" + net.JoinHostPort(p.vpc().Host.String(), fmt.Sprint(p.ports[port]))
 }

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -27,6 +28,12 @@ func (p *plan) seed(ctx context.Context) error {
 		}
 		if err := ensure(ctx, p.cloudClient(), lab.Account{Name: d, Role: cloudsim.RoleWriter}, p.dir.tokenFile(d)); err != nil {
 			return fmt.Errorf("service account of the dialect %s: %w", d, err)
+		}
+		if tree, ok := p.MetadataTrees[d]; ok {
+			_, err := p.cloudClient().SetMetadataTree(ctx, d, cloudsim.SetMetadataTree{MetadataTreeSpec: tree})
+			if err != nil && !errors.Is(err, cloudsim.Conflict) { // after a conflict, the user's own tree keeps its paths
+				return fmt.Errorf("metadata of the dialect %s: %w", d, err)
+			}
 		}
 	}
 	m, err := p.dir.memory()

@@ -70,6 +70,9 @@ type Config struct {
 type Registry struct {
 	// Name is host:port, as in image names.
 	Name string
+	// Aliases lists further host names in image names. Machines pull these images from the
+	// registry, too.
+	Aliases []string
 	// CA is the path of the registry's certificate authority on the host.
 	CA string
 	// Kubelet maps file names to contents. The kubelet and the kubelet's image
@@ -90,6 +93,9 @@ type Programs struct {
 	Proxy    string
 	Kubectl  string
 	Plugin   string // the kubelet's image credential provider
+	// Plugins maps the names of further image credential providers on a machine to their paths on
+	// the host.
+	Plugins  map[string]string
 	Allinone string // contains the CSI driver's node part and the network proxy's agent
 }
 

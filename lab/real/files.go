@@ -171,17 +171,18 @@ func resolvers(nameServer netip.Addr) string {
 	return "nameserver " + nameServer.String() + "\n"
 }
 
-// registry writes the settings for pulls from the cloud's registry: the authority that
-// the container runtime trusts, and the kubelet's credential provider.
+// registry writes the settings for pulls from the cloud's registry. For the container runtime, these
+// are the address of the registry for each of its names, and its authority. For the kubelet, these
+// are the files of the credential provider.
 func (f folder) registry(r Registry) error {
 	ca, err := os.ReadFile(r.CA)
 	if err != nil {
 		return fmt.Errorf("the registry's authority: %w", err)
 	}
-	at := filepath.Join(registriesDir, r.Name)
-	files := map[string][]byte{
-		filepath.Join(at, "ca.crt"):     ca,
-		filepath.Join(at, "hosts.toml"): fmt.Appendf(nil, "server = %q\n[host.%q]\n  ca = %q\n", "https://"+r.Name, "https://"+r.Name, filepath.Join(at, "ca.crt")),
+	caFile := filepath.Join(registriesDir, r.Name, "ca.crt")
+	files := map[string][]byte{caFile: ca}
+	for _, name := range append([]string{r.Name}, r.Aliases...) {
+		files[filepath.Join(registriesDir, name, "hosts.toml")] = fmt.Appendf(nil, "server = %q\n[host.%q]\n  ca = %q\n", "https://"+r.Name, "https://"+r.Name, caFile)
 	}
 	for name, content := range r.Kubelet {
 		files[filepath.Join(CredentialDir, name)] = content
@@ -249,6 +250,9 @@ func (f folder) spec(i cloudsim.Instance, p Programs, runtimeEnv []string) boot.
 		boot.Bind{From: filepath.Join(p.Machine, "cni"), To: cniDir, ReadOnly: true},
 		boot.Bind{From: p.Plugin, To: filepath.Join(pluginDir, filepath.Base(p.Plugin)), ReadOnly: true},
 		boot.Bind{From: p.Allinone, To: filepath.Join(ownDir, "allinone"), ReadOnly: true})
+	for name, file := range p.Plugins {
+		s.Binds = append(s.Binds, boot.Bind{From: file, To: filepath.Join(pluginDir, name), ReadOnly: true})
+	}
 	for name, file := range p.kube() {
 		s.Binds = append(s.Binds, boot.Bind{From: file, To: filepath.Join(kubeDir, name), ReadOnly: true})
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -66,5 +67,29 @@ func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
 	}
 	if names, err := os.ReadDir(outside); err != nil || len(names) != 1 {
 		t.Errorf("the directory outside the machine has the files %v, %v", names, err)
+	}
+}
+
+// Images with an alias of the registry come from the registry itself. The machine has the further
+// credential providers.
+func TestAliasesOfTheRegistry(t *testing.T) {
+	f := folder(t.TempDir())
+	ca := filepath.Join(t.TempDir(), "ca")
+	if err := os.WriteFile(ca, []byte("authority"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.registry(Registry{Name: "10.0.0.2:5000", Aliases: []string{"a.example", "b.example"}, CA: ca}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"10.0.0.2:5000", "a.example", "b.example"} {
+		raw, err := os.ReadFile(f.path(registriesDir, name, "hosts.toml"))
+		const want = "server = \"https://10.0.0.2:5000\"\n[host.\"https://10.0.0.2:5000\"]\n  ca = \"/etc/kubernetes/registries/10.0.0.2:5000/ca.crt\"\n"
+		if err != nil || string(raw) != want {
+			t.Errorf("%s: got %q, error %v; want %q", name, raw, err, want)
+		}
+	}
+	s := f.spec(cloudsim.Instance{}, Programs{Plugins: map[string]string{"other": "/host/provider"}}, nil)
+	if !slices.Contains(s.Binds, boot.Bind{From: "/host/provider", To: "/opt/credprovider/other", ReadOnly: true}) {
+		t.Errorf("the machine has no further credential provider: %+v", s.Binds)
 	}
 }

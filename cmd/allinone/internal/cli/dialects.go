@@ -48,6 +48,31 @@ func DiskLinks(dialects []string) func(cloudsim.DiskID) []string {
 	}
 }
 
+// RegistryHosts returns a function that returns the host names of a project's registry in a region of
+// these dialects' clouds. It ignores unknown names.
+func RegistryHosts(dialects []string) func(cloudsim.ProjectID, string) []string {
+	return func(project cloudsim.ProjectID, region string) (all []string) {
+		for _, name := range dialects {
+			if d, err := FindDialect(name); err == nil && d.RegistryHost != nil {
+				all = append(all, d.RegistryHost(project, region))
+			}
+		}
+		return all
+	}
+}
+
+// MetadataTrees returns the metadata of these dialects' clouds, by the names of the dialects. It
+// ignores unknown names.
+func MetadataTrees(dialects []string) map[string]cloudsim.MetadataTreeSpec {
+	all := map[string]cloudsim.MetadataTreeSpec{}
+	for _, name := range dialects {
+		if d, err := FindDialect(name); err == nil && d.Metadata != nil {
+			all[name] = *d.Metadata
+		}
+	}
+	return all
+}
+
 // DialectAt is a dialect and the address at which it listens.
 type DialectAt struct {
 	dialect.Dialect

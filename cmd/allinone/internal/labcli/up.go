@@ -81,6 +81,7 @@ The data dir holds the cluster and the cloud. The next 'up' continues with both.
 	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "kind of nodes: hollow (kwok keeps the Node alive), real (a machine with a kubelet; needs Linux and root) or none (only a record in the cloud)")
 	fl.StringVar((*string)(&f.CCM), "ccm", string(f.CCM), "cloud controller manager: own, or none, so that you can start another one; with none, 'up' does not wait for nodes")
 	fl.StringSliceVar(&f.Dialects, "dialect", nil, "`NAME` of another cloud's API to serve, for the programs of that cloud: "+cli.Join(cli.DialectNames())+"; may be repeated; see 'allinone dialect env'")
+	fl.StringVar(&f.ECRPlugin, "ecr-credential-provider", "", "`FILE` of AWS's image credential provider for real nodes; needs --dialect aws")
 	fl.IntVar(&f.Instances, "instances", f.Instances, "number of instances that the first start of a data dir creates")
 	fl.StringVar(&f.Profile, "profile", f.Profile, "durations of the cloud's operations: instant or realistic")
 	fl.StringVar(&f.Catalogue, "catalogue", "", "`FILE` with the regions, zones and types of the cloud; see 'allinone cloudsim'")
@@ -132,7 +133,7 @@ func (f *upFlags) complete(fl *pflag.FlagSet, e cli.Env) (err error) {
 	f.Kube = filepath.Join(filepath.Dir(f.Self), "kube")
 	f.MachineDir = filepath.Join(filepath.Dir(f.Self), "machine")
 	f.CSIDir = filepath.Join(filepath.Dir(f.Self), "csi")
-	for _, path := range []*string{&f.KubeBinDir, &f.Archives, &f.EgressConfig, &f.Catalogue} {
+	for _, path := range []*string{&f.KubeBinDir, &f.Archives, &f.EgressConfig, &f.Catalogue, &f.ECRPlugin} {
 		if *path != "" {
 			if *path, err = filepath.Abs(*path); err != nil {
 				return err
@@ -151,7 +152,7 @@ func (f *upFlags) complete(fl *pflag.FlagSet, e cli.Env) (err error) {
 	if len(f.ServeAs) > 0 && f.Nodes != lab.Real {
 		return cli.BadFlag("serve-as", strings.Join(f.ServeAs, ","), "--nodes real with it: other nodes mount nothing")
 	}
-	f.DiskLinks = cli.DiskLinks(f.Dialects)
+	f.DiskLinks, f.RegistryHosts, f.MetadataTrees = cli.DiskLinks(f.Dialects), cli.RegistryHosts(f.Dialects), cli.MetadataTrees(f.Dialects)
 	return cloudsim.Misuse(f.Validate())
 }
 
