@@ -102,6 +102,7 @@ type networkInterface struct {
 	SubnetID        string                 `xml:"subnetId"`
 	VPCID           string                 `xml:"vpcId"`
 	Status          string                 `xml:"status"`
+	MAC             string                 `xml:"macAddress,omitempty"`
 	PrivateIP       string                 `xml:"privateIpAddress"`
 	SourceDestCheck bool                   `xml:"sourceDestCheck"`
 	Attachment      attachment             `xml:"attachment"`
@@ -233,7 +234,7 @@ func interfaceOf(i cloudsim.Instance, r related) networkInterface {
 		case ip.Is4():
 			eni.PrivateIPs.Items = append(eni.PrivateIPs.Items, privateIP{address, eni.PrivateIP == ""})
 			if eni.PrivateIP == "" {
-				eni.PrivateIP = address
+				eni.PrivateIP, eni.MAC = address, cloudsim.MAC(ip).String()
 			}
 		default:
 			eni.IPv6.Items = append(eni.IPv6.Items, ipv6{address})

@@ -13,8 +13,9 @@ import (
 // of the paths follow "Instance metadata categories" in the user guide of Amazon EC2. The role in
 // the path of the credentials is the service account of the instance.
 func metadataTree() *cloudsim.MetadataTreeSpec {
-	const eni = "/meta-data/network/interfaces/macs/${mac}"
+	const eni, image = "/meta-data/network/interfaces/macs/${mac}", "${labels." + labelImage + "}"
 	texts := map[string]string{
+		"/meta-data/ami-id":                         image,
 		"/meta-data/hostname":                       "${name}",
 		"/meta-data/instance-id":                    prefixInstance + "-${id.hex17}",
 		"/meta-data/instance-type":                  "${type}",
@@ -36,7 +37,7 @@ func metadataTree() *cloudsim.MetadataTreeSpec {
 		eni + "/vpc-id":                             prefixVPC + "-${network.hex17}",
 	}
 	documents := map[string]string{
-		"/dynamic/instance-identity/document": `{"accountId":"${project.dec12}","architecture":"x86_64","availabilityZone":"${zone}","instanceId":"` + prefixInstance + `-${id.hex17}",` +
+		"/dynamic/instance-identity/document": `{"accountId":"${project.dec12}","architecture":"x86_64","availabilityZone":"${zone}","imageId":"` + image + `","instanceId":"` + prefixInstance + `-${id.hex17}",` +
 			`"instanceType":"${type}","privateIp":"${internal-ip}","region":"${region}","version":"2017-09-30"}`,
 		"/meta-data/iam/security-credentials/${service-account}": `{"Code":"Success","Type":"AWS-HMAC","AccessKeyId":"${access-key.id}",` +
 			`"SecretAccessKey":"${access-key.secret}","Token":"${access-key.session-token}","Expiration":"${access-key.expires-at}"}`,

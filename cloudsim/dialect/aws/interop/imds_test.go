@@ -14,6 +14,7 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials/ec2rolecreds"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -49,7 +50,7 @@ func TestMetadata(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	w.instance(t, "node-0", "sim-1a", nil)
 	must(w.cloud.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "node"}))(t)
-	i := must(w.cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1b", Type: "small", ServiceAccount: "node"}))(t)
+	i := must(w.cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1b", Type: "small", ServiceAccount: "node", Labels: map[string]string{"dialect.cloudsim.dev/image": "ami-0"}}))(t)
 	url := w.metadataOf(t, i.ID)
 	c := imds.New(imds.Options{Endpoint: url, EnableFallback: sdk.FalseTernary})
 	get := func(path string) string {
@@ -59,7 +60,7 @@ func TestMetadata(t *testing.T) {
 	}
 	mac := cloudsim.MAC(netip.MustParseAddr(i.InternalIP())).String()
 	for path, want := range map[string]string{
-		"instance-id": "i-00000000000000002", "instance-type": "small", "local-ipv4": i.InternalIP(), "local-hostname": "node-1", "hostname": "node-1", "mac": mac,
+		"ami-id": "ami-0", "instance-id": "i-00000000000000002", "instance-type": "small", "local-ipv4": i.InternalIP(), "local-hostname": "node-1", "hostname": "node-1", "mac": mac,
 		"placement/availability-zone": "sim-1b", "placement/region": "sim-1", "placement/": "availability-zone\navailability-zone-id\nregion",
 		"network/interfaces/macs/": mac + "/", "network/interfaces/macs/" + mac + "/vpc-id": "vpc-00000000000000001",
 		"network/interfaces/macs/" + mac + "/owner-id": "000000000001", "iam/security-credentials/": string(i.ServiceAccount),
@@ -80,14 +81,18 @@ func TestMetadata(t *testing.T) {
 	}
 	walk("")
 	doc := must(c.GetInstanceIdentityDocument(ctx, &imds.GetInstanceIdentityDocumentInput{}))(t)
-	if doc.InstanceID != "i-00000000000000002" || doc.AccountID != "000000000001" || doc.AvailabilityZone != "sim-1b" || doc.Region != "sim-1" || doc.PrivateIP != i.InternalIP() || doc.InstanceType != "small" {
+	if doc.InstanceID != "i-00000000000000002" || doc.AccountID != "000000000001" || doc.AvailabilityZone != "sim-1b" || doc.Region != "sim-1" || doc.PrivateIP != i.InternalIP() || doc.InstanceType != "small" || doc.ImageID != "ami-0" {
 		t.Errorf("identity document: got %+v", doc)
+	}
+	same := must(w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{doc.InstanceID}}))(t).Reservations[0].Instances[0]
+	if *same.NetworkInterfaces[0].MacAddress != mac || *same.ImageId != doc.ImageID || *same.PrivateIpAddress != doc.PrivateIP {
+		t.Errorf("the same instance in EC2: got %+v", same)
 	}
 	if got := must(c.GetRegion(ctx, &imds.GetRegionInput{}))(t); got.Region != "sim-1" {
 		t.Errorf("region: got %+v", got)
 	}
 	var status interface{ HTTPStatusCode() int }
-	if _, err := c.GetMetadata(ctx, &imds.GetMetadataInput{Path: "ami-id"}); !errors.As(err, &status) || status.HTTPStatusCode() != http.StatusNotFound {
+	if _, err := c.GetMetadata(ctx, &imds.GetMetadataInput{Path: "kernel-id"}); !errors.As(err, &status) || status.HTTPStatusCode() != http.StatusNotFound {
 		t.Errorf("unknown path: got error %v, want 404", err)
 	}
 	resp := must(http.Get(url + "/latest/meta-data/instance-id"))(t)
