@@ -1,8 +1,11 @@
 // Package aws translates a part of the API of Amazon Web Services, so that AWS's cloud
-// controller manager and SDKs run unmodified against this cloud. The formats follow the API
-// references of Amazon EC2 (version 2016-11-15), Elastic Load Balancing (version 2012-06-01, classic
-// load balancers, and version 2015-12-01, network load balancers), AWS STS (version 2011-06-15) and
-// Amazon ECR (version 2015-09-21).
+// controller manager and SDKs run unmodified against this cloud. The formats follow these API
+// references:
+//   - Amazon EC2, version 2016-11-15
+//   - Elastic Load Balancing, version 2012-06-01 for classic load balancers, and version 2015-12-01
+//     for network load balancers
+//   - AWS STS, version 2011-06-15
+//   - Amazon ECR, version 2015-09-21
 //
 // Each request must have a signature of AWS Signature Version 4 in the header Authorization.
 // The cloud verifies the signature, because the package does not have the secrets of access
