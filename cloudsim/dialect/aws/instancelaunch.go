@@ -2,9 +2,7 @@ package aws
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"regexp"
@@ -18,83 +16,13 @@ import (
 // Labels for values of EC2 that this cloud does not have.
 const (
 	labelImage           = dialect.LabelPrefix + "image"             // AWS's id
-	labelParameters      = dialect.LabelPrefix + "parameters"        // hash of the request that created the resource
 	labelSourceDestCheck = dialect.LabelPrefix + "source-dest-check" // "false", or absent for true; without effect
 )
 
 const maxInstanceGroups = 5 // of an instance, as in EC2
 
-var (
-	imageRE = regexp.MustCompile(`^ami-([0-9a-f]{8}|[0-9a-f]{17})$`)
-	tokenRX = regexp.MustCompile(`^[!-~]{1,64}$`)
-)
-
-// clientToken returns the parameter ClientToken. Without this parameter, it returns the id of the
-// request, so that the requests of a client differ.
-func (q *query) clientToken() string {
-	v := q.text("ClientToken")
-	if v != "" && !tokenRX.MatchString(v) {
-		q.fail(invalid("ClientToken", v, "1 to 64 printable ASCII characters"))
-	}
-	return cmp.Or(v, q.ID)
-}
-
-// parameters returns a hash of all parameters of the request.
-func (q *query) parameters() string {
-	sum := sha256.Sum256([]byte(q.Form.Encode()))
-	return hex.EncodeToString(sum[:16])
-}
-
-// The method refuseTrue returns boolean parameters of features that this cloud does not have. It
-// accepts only the value false.
-func (q *query) refuseTrue(why string, names ...string) {
-	for _, name := range names {
-		if q.flag(name) {
-			q.fail(dialect.Unsupported{What: "the parameter " + name + " with the value true", Why: why})
-		}
-	}
-}
-
-// alreadyMade returns the resource that an earlier request with the same ClientToken created. The
-// parameter name is the name of the resource. If the earlier request had other parameters,
-// alreadyMade returns IdempotentParameterMismatch, as EC2 does.
-func alreadyMade[T any, I ~string](q *query, k kind[T, I], name string) (v T, found bool, err error) {
-	l, err := k.all(q.Cloud, q.Context(), cloudsim.ListOptions{Name: name})
-	if err != nil || len(l.Items) == 0 {
-		return v, false, err
-	}
-	if v = l.Items[0]; k.meta(v).Labels[labelParameters] != q.parameters() {
-		return v, false, coded(http.StatusBadRequest, "IdempotentParameterMismatch", "the "+k.one+" "+idOf(k.prefix, k.id(v))+" was created with the same ClientToken and other parameters: use a new ClientToken")
-	}
-	return v, true, nil
-}
-
-// The method need fails with MissingParameter if a request does not have a parameter.
-func (q *query) need(has bool, name string) {
-	if !has {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter "+name+" is required"))
-	}
-}
-
-// withParameters returns an error about a field of this cloud's request with the name of EC2's
-// parameter. It returns other errors unchanged.
-func withParameters(err error, names map[string]string) error {
-	e, ok := errors.AsType[*cloudsim.Error](err)
-	if !ok || e.Kind != cloudsim.Invalid || names[field(e)] == "" {
-		return err
-	}
-	return coded(http.StatusBadRequest, "InvalidParameterValue", "the parameter "+names[field(e)]+" "+e.Fields[0].Reason)
-}
-
-// withCodes returns an error of this cloud with the code of EC2 for its kind. It returns other
-// errors, and errors about a rate limit, unchanged.
-func withCodes(err error, codes map[cloudsim.Kind]string) error {
-	e, ok := errors.AsType[*cloudsim.Error](err)
-	if !ok || e.RetryAfter > 0 || codes[e.Kind] == "" {
-		return err
-	}
-	return coded(http.StatusBadRequest, codes[e.Kind], e.Msg)
-}
+// imageRE is the format of the ids of images.
+var imageRE = regexp.MustCompile(`^ami-([0-9a-f]{8}|[0-9a-f]{17})$`)
 
 // launchParameters maps the fields of this cloud's requests to the parameters of EC2.
 var launchParameters = map[string]string{
@@ -229,7 +157,7 @@ func (l *launch) create(q *query, n int) (cloudsim.Instance, error) {
 		return i, err
 	}
 	i, err := q.Cloud.CreateInstance(q.Context(), req)
-	return i, withCodes(withParameters(err, launchParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded"})
+	return i, withCodes(withParameters(err, launchParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded", cloudsim.Exists: mismatch})
 }
 
 // takeBack terminates the instances of a failed request, and returns the error of the request. If

@@ -137,8 +137,3 @@ func describeSnapshots(q *query) (any, error) {
 	}
 	return out, nil
 }
-
-// noSnapshotTags is the error of a request for other tags of a snapshot.
-func noSnapshotTags(id string) error {
-	return dialect.Unsupported{What: "a change of the tags of the snapshot " + clip(id), Why: "set the tags in CreateSnapshot"}
-}

@@ -129,7 +129,7 @@ func tagResource(q *query, id string, dry bool, change func(labels map[string]st
 			err = tagOne(q, routeTables, id, dry, change, func(t mainTable, labels map[string]string) error { return t.storeTags(q, labels) })
 		case prefixSnapshot:
 			if _, err = byIDs(q, snapshots, []string{id}, snapshotIn(q)); err == nil {
-				err = noSnapshotTags(id)
+				err = dialect.Unsupported{What: "a change of the tags of the snapshot " + clip(id), Why: "set the tags in CreateSnapshot"}
 			}
 		default:
 			return coded(http.StatusBadRequest, "InvalidID", "the id "+clip(id)+" must be the id of an instance, a volume, a route table or a security group, because other resources have no tags in this dialect")

@@ -139,7 +139,7 @@ type createVolumeAnswer struct {
 // So a repeated request finds the disk of the first request.
 func createVolume(q *query) (any, error) {
 	snapshotID, token := q.text("SnapshotId"), q.clientToken()
-	p := performance{Type: cmp.Or(q.text("VolumeType"), defaultVolumeType), IOPS: q.integer("Iops", 1, maxIOPS, 0), Throughput: q.integer("Throughput", 1, maxIOPS, 0)}
+	p := performance{Type: cmp.Or(q.text("VolumeType"), defaultVolumeType), IOPS: q.integer("Iops", 1, maxPerformance, 0), Throughput: q.integer("Throughput", 1, maxPerformance, 0)}
 	req := cloudsim.CreateDisk{
 		Name: dialect.Name("volume/" + token), Zone: q.text("AvailabilityZone"), IOPS: p.IOPS, ThroughputMiBps: p.Throughput,
 		SizeGiB: q.integer("Size", 1, cloudsim.MaxDiskGiB, 0), MultiAttach: q.flag("MultiAttachEnabled"),
@@ -177,7 +177,7 @@ func createVolume(q *query) (any, error) {
 	if err == nil && !found {
 		d, err = q.Cloud.CreateDisk(q.Context(), req)
 	}
-	return &createVolumeAnswer{volume: volumeOf(d)}, withParameters(err, volumeParameters)
+	return &createVolumeAnswer{volume: volumeOf(d)}, withCodes(withParameters(err, volumeParameters), map[cloudsim.Kind]string{cloudsim.Exists: mismatch})
 }
 
 // findVolume returns the disk with the id in the required parameter VolumeId.

@@ -88,7 +88,7 @@ type modifyVolumeAnswer struct {
 // the whole request before the first operation.
 func modifyVolume(q *query) (any, error) {
 	id, size := q.required("VolumeId"), q.integer("Size", 1, cloudsim.MaxDiskGiB, 0)
-	p := performance{Type: q.text("VolumeType"), IOPS: q.integer("Iops", 1, maxIOPS, 0), Throughput: q.integer("Throughput", 1, maxIOPS, 0)}
+	p := performance{Type: q.text("VolumeType"), IOPS: q.integer("Iops", 1, maxPerformance, 0), Throughput: q.integer("Throughput", 1, maxPerformance, 0)}
 	q.refuseTrue("create another volume with MultiAttachEnabled", "MultiAttachEnabled")
 	q.need(size > 0 || p != performance{}, "Size, VolumeType, Iops or Throughput")
 	if err := q.end(); err != nil {

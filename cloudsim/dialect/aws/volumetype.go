@@ -14,7 +14,7 @@ const labelVolumeType = dialect.LabelPrefix + "volume-type"
 
 const (
 	defaultVolumeType = "gp2"     // as in EC2
-	maxIOPS           = 1_000_000 // more than any disk type allows
+	maxPerformance    = 1_000_000 // of IOPS and throughput; more than any disk type allows
 )
 
 // volumeType describes a type of EC2.

@@ -1,0 +1,56 @@
+package aws
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"regexp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// This file makes requests idempotent. The name of a new resource depends on the parameter
+// ClientToken, and a label contains the hash of the request. So a repeated request finds the
+// resource of the first request, also after another client has changed its tags.
+
+// labelParameters stores the hash of the request that created the resource.
+const labelParameters = dialect.LabelPrefix + "parameters"
+
+// mismatch is the code of a request with the ClientToken of an earlier request and with other
+// parameters. If both requests come at the same time, the cloud returns Exists.
+const mismatch = "IdempotentParameterMismatch"
+
+// clientTokenRE is the format of the parameter ClientToken.
+var clientTokenRE = regexp.MustCompile(`^[!-~]{1,64}$`)
+
+// clientToken returns the parameter ClientToken. Without this parameter, it returns the id of the
+// request, so that the requests of a client differ.
+func (q *query) clientToken() string {
+	v := q.text("ClientToken")
+	if v != "" && !clientTokenRE.MatchString(v) {
+		q.fail(invalid("ClientToken", v, "1 to 64 printable ASCII characters"))
+	}
+	return cmp.Or(v, q.ID)
+}
+
+// parameters returns a hash of all parameters of the request.
+func (q *query) parameters() string {
+	sum := sha256.Sum256([]byte(q.Form.Encode()))
+	return hex.EncodeToString(sum[:16])
+}
+
+// alreadyMade returns the resource that an earlier request with the same ClientToken created. The
+// parameter name is the name of the resource. If the earlier request had other parameters,
+// alreadyMade returns an error with the code mismatch, as EC2 does.
+func alreadyMade[T any, I ~string](q *query, k kind[T, I], name string) (v T, found bool, err error) {
+	l, err := k.all(q.Cloud, q.Context(), cloudsim.ListOptions{Name: name})
+	if err != nil || len(l.Items) == 0 {
+		return v, false, err
+	}
+	if v = l.Items[0]; k.meta(v).Labels[labelParameters] != q.parameters() {
+		return v, false, coded(http.StatusBadRequest, mismatch, "the "+k.one+" "+idOf(k.prefix, k.id(v))+" was created with the same ClientToken and other parameters: use a new ClientToken")
+	}
+	return v, true, nil
+}
