@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/smithy-go"
-
-	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
 // codeOf returns the code of an error, or "" for no error.
@@ -259,15 +256,6 @@ func (p *volumeProgram) compare(t *testing.T, step int) {
 			if devices[*v.VolumeId+" on "+*a.InstanceId] != *a.Device {
 				t.Fatalf("step %d: got attachment %+v, want one of %v", step, a, devices)
 			}
-		}
-		names := 0
-		for key := range must(p.cloud.GetDisk(t.Context(), ownDisk(*v.VolumeId)))(t).Labels {
-			if strings.HasPrefix(key, dialect.LabelPrefix+"device.") {
-				names++
-			}
-		}
-		if names > 1 {
-			t.Fatalf("step %d: the disk has %d device names, want at most 1", step, names)
 		}
 	}
 	for _, r := range must(p.DescribeInstances(t.Context(), &ec2.DescribeInstancesInput{}))(t).Reservations {

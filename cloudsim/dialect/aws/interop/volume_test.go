@@ -139,6 +139,15 @@ func testVolumes(t *testing.T, w *world) {
 	_, err = w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id})
 	fails(t, err, "IncorrectState")
 
+	// A disk keeps only the device names of its present attachments, because it can have few labels.
+	must(w.AttachVolume(ctx, &ec2.AttachVolumeInput{VolumeId: &id, InstanceId: &other, Device: sdk.String("/dev/xvdab")}))(t)
+	labels := must(w.cloud.GetDisk(ctx, ownDisk(id)))(t).Labels
+	device := dialect.LabelPrefix + "device."
+	if labels[device+string(ownInstance(other))] != "/dev/xvdab" || labels[device+string(ownInstance(node))] != "" {
+		t.Errorf("labels of a volume that moved to another instance: got %v", labels)
+	}
+	must(w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id}))(t)
+
 	// Two instances can attach an io2 volume, with different device names.
 	shared := newVolume(10, types.VolumeTypeIo2)
 	shared.Iops, shared.MultiAttachEnabled = sdk.Int32(2000), sdk.Bool(true)
