@@ -51,7 +51,7 @@ func TestNetworkProgram(t *testing.T) {
 				m.newInstance(t, w)
 			}
 			rng := rand.New(rand.NewPCG(seed, 5)) //nolint:gosec // a repeatable test
-			for step := range 80 {
+			for step := range 100 {
 				call, want, err := m.step(t, w, rng)
 				if want == "" && err != nil || want != "" && err == nil {
 					t.Errorf("got error %v, want code %q", err, want)
@@ -73,9 +73,13 @@ func (m *networkModel) newInstance(t *testing.T, w *world) {
 	m.instances = append(m.instances, fmt.Sprintf("i-%017x", m.next))
 }
 
-// pick returns a random ARN, or an ARN that no resource has.
-func pick(rng *rand.Rand, all []string, kind string) string {
-	if len(all) == 0 || rng.IntN(20) == 0 {
+// pick returns the random ARN of a resource. Some results are ARNs of deleted resources, or ARNs that no
+// resource ever had.
+func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) string {
+	if rng.IntN(5) > 0 {
+		all = slices.DeleteFunc(slices.Clone(all), func(arn string) bool { _, ok := live[arn]; return !ok })
+	}
+	if len(all) == 0 {
 		return arns + kind + "/none/00000000000000ff"
 	}
 	return all[rng.IntN(len(all))]
@@ -83,17 +87,25 @@ func pick(rng *rand.Rand, all []string, kind string) string {
 
 var protocols = []types.ProtocolEnum{types.ProtocolEnumTcp, types.ProtocolEnumUdp, types.ProtocolEnumTcpUdp}
 
+// The variable weights contains the numbers of the calls in step. A call with more elements is more
+// frequent.
+var weights = []int{0, 0, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 6, 7, 7, 7, 8, 9, 10}
+
 // step makes a random call. It returns a description of the call, the code of the expected error, and
 // the error.
 func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want string, err error) {
 	ctx := t.Context()
-	lb, group, listener := pick(rng, m.lbs, "loadbalancer/net"), pick(rng, m.groups, "targetgroup"), pick(rng, m.listeners, "listener/net/none")
+	lb, group, listener := pick(rng, m.lbs, m.lb, "loadbalancer/net"), pick(rng, m.groups, m.group, "targetgroup"), pick(rng, m.listeners, m.listener, "listener/net/none")
 	protocol, port := protocols[rng.IntN(len(protocols))], int32(80+rng.IntN(3)) //nolint:gosec // small
-	name := string("abc"[rng.IntN(3)])
+	name := string("abcd"[rng.IntN(4)])
 	instance := m.instances[rng.IntN(len(m.instances))]
 	g, li := m.group[group], m.listener[listener]
-	switch rng.IntN(14) {
-	case 0, 1:
+	if g != nil && rng.IntN(2) == 0 {
+		protocol = g.protocol
+	}
+	switch weights[rng.IntN(len(weights))] {
+	case 0:
+		name = string("ab"[rng.IntN(2)])
 		call = "create load balancer " + name
 		r, err := w.elbv2.CreateLoadBalancer(ctx, &elbv2.CreateLoadBalancerInput{Name: &name, Type: types.LoadBalancerTypeEnumNetwork, Subnets: []string{defaultSubnet}})
 		if err == nil {
@@ -101,7 +113,7 @@ func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want 
 			m.lb[*r.LoadBalancers[0].LoadBalancerArn] = name
 		}
 		return call, "", err
-	case 2:
+	case 1:
 		call = "delete load balancer " + lb
 		delete(m.lb, lb)
 		for arn, li := range m.listener {
@@ -110,7 +122,7 @@ func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want 
 			}
 		}
 		_, err = w.elbv2.DeleteLoadBalancer(ctx, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &lb})
-	case 3, 4:
+	case 2:
 		call = fmt.Sprintf("create target group %s %s %d", name, protocol, port)
 		for _, have := range m.group {
 			if have.name == name && (have.protocol != protocol || have.port != port || have.interval != 30) {
@@ -126,7 +138,7 @@ func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want 
 			}
 		}
 		return call, want, err
-	case 5:
+	case 3:
 		call = "delete target group " + group
 		if m.used(group, "") {
 			want = "ResourceInUse"
@@ -134,7 +146,7 @@ func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want 
 			delete(m.group, group)
 		}
 		_, err = w.elbv2.DeleteTargetGroup(ctx, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &group})
-	case 6, 7:
+	case 4:
 		call = fmt.Sprintf("create listener %s %d of %s to %s", protocol, port, lb, group)
 		wanted := &modelListener{lb, group, protocol, port}
 		same := ""
@@ -155,7 +167,7 @@ func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want 
 			m.listeners, m.listener[arn] = add(m.listeners, arn), wanted
 		}
 		return call, want, err
-	case 8:
+	case 5:
 		call = fmt.Sprintf("modify listener %s: %s %d to %s", listener, protocol, port, group)
 		if want = "ListenerNotFound"; li != nil {
 			wanted := &modelListener{li.lb, group, protocol, port}
@@ -164,33 +176,33 @@ func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want 
 			}
 		}
 		_, err = w.elbv2.ModifyListener(ctx, &elbv2.ModifyListenerInput{ListenerArn: &listener, Port: &port, Protocol: protocol, DefaultActions: forwardTo(group)})
-	case 9:
+	case 6:
 		call = "delete listener " + listener
 		if want = "ListenerNotFound"; li != nil {
 			want = ""
 			delete(m.listener, listener)
 		}
 		_, err = w.elbv2.DeleteListener(ctx, &elbv2.DeleteListenerInput{ListenerArn: &listener})
-	case 10:
+	case 7:
 		call = "register " + instance + " with " + group
 		if want = "TargetGroupNotFound"; g != nil {
 			want, g.targets = "", add(g.targets, instance)
 		}
 		_, err = w.elbv2.RegisterTargets(ctx, &elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: targetsOf(instance)})
-	case 11:
+	case 8:
 		call = "deregister " + instance + " from " + group
 		if want = "TargetGroupNotFound"; g != nil {
 			want, g.targets = "", slices.DeleteFunc(g.targets, func(id string) bool { return id == instance })
 		}
 		_, err = w.elbv2.DeregisterTargets(ctx, &elbv2.DeregisterTargetsInput{TargetGroupArn: &group, Targets: targetsOf(instance)})
-	case 12:
+	case 9:
 		call = "set the interval of " + group
 		interval := int32(30 + rng.IntN(2)) //nolint:gosec // small
 		if want = "TargetGroupNotFound"; g != nil {
 			want, g.interval = "", interval
 		}
 		_, err = w.elbv2.ModifyTargetGroup(ctx, &elbv2.ModifyTargetGroupInput{TargetGroupArn: &group, HealthCheckIntervalSeconds: &interval})
-	case 13:
+	case 10:
 		if rng.IntN(2) == 0 {
 			call = "replace " + instance
 			must(w.cloud.DeleteInstance(ctx, cloudsim.InstanceID("i-"+instance[len(instance)-6:])))(t)
