@@ -10,8 +10,9 @@ import (
 
 // routing contains the records of network load balancers.
 type routing struct {
-	listeners []networkListener // sorted by their ids
-	groups    []targetGroup     // sorted by their ids, without the targets of deleted instances
+	listeners []networkListener                         // sorted by their ids
+	groups    []targetGroup                             // sorted by their ids, without the targets of deleted instances
+	instances map[cloudsim.InstanceID]cloudsim.Instance // nil if no target group has targets
 }
 
 // readRouting reads all records of network load balancers.
@@ -26,12 +27,12 @@ func readRouting(q *query) (r routing, err error) {
 		return r, nil
 	}
 	all, err := every(q, instances)
-	exists := map[cloudsim.InstanceID]bool{}
+	r.instances = map[cloudsim.InstanceID]cloudsim.Instance{}
 	for _, i := range all {
-		exists[i.ID] = true
+		r.instances[i.ID] = i
 	}
 	for n := range r.groups {
-		r.groups[n].Doc.Targets = slices.DeleteFunc(r.groups[n].Doc.Targets, func(id cloudsim.InstanceID) bool { return !exists[id] })
+		r.groups[n].Doc.Targets = slices.DeleteFunc(r.groups[n].Doc.Targets, func(id cloudsim.InstanceID) bool { return r.instances[id].ID == "" })
 	}
 	return r, err
 }
@@ -80,7 +81,11 @@ func forward(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)
 	if change != nil {
 		change(&r)
 	}
-	rules, err := rulesOf(q, groupsOf(*l), g)
+	groupIDs, port := idsIn(*l, labelGroups), listenerPort
+	if len(groupIDs) == 0 {
+		groupIDs, port = r.inherited(l.ID), targetPort
+	}
+	rules, err := rulesOf(q, groupIDs, g)
 	if err != nil {
 		return err
 	}
@@ -110,12 +115,50 @@ func forward(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)
 	} else if len(l.Listeners) == 0 {
 		l.DrainTimeoutSeconds = defaultDrain
 	}
-	port := targetPort
-	if l.Labels[labelGroups] != "" {
-		port = listenerPort
-	}
 	permit(&l.LoadBalancerSpec, rules, port)
 	return nil
+}
+
+// inherited returns the security groups of all targets of a load balancer. In AWS, a network load
+// balancer without security groups keeps the addresses of its clients, so the rules of these groups
+// apply to the clients.
+func (r routing) inherited(id cloudsim.LoadBalancerID) (all []string) {
+	for _, li := range r.listeners {
+		if li.Doc.LoadBalancer != id {
+			continue
+		}
+		g, _ := r.group(li.Doc.TargetGroup)
+		for _, target := range g.Doc.Targets {
+			for _, id := range groupIDs(r.instances[target]) {
+				if !slices.Contains(all, id) {
+					all = append(all, id)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// inheriting returns the network load balancers of a VPC without security groups.
+func inheriting(q *query, network cloudsim.NetworkID) ([]cloudsim.LoadBalancer, error) {
+	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
+	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool {
+		return l.Labels[labelNetwork] != string(network) || l.Labels[labelGroups] != ""
+	}), err
+}
+
+// forwardInheriting applies the groups of targets to the network load balancers of a VPC without
+// security groups.
+func forwardInheriting(q *query, network cloudsim.NetworkID) error {
+	all, err := inheriting(q, network)
+	if err != nil {
+		return err
+	}
+	var ids []cloudsim.LoadBalancerID
+	for _, l := range all {
+		ids = append(ids, l.ID)
+	}
+	return forwardAll(q, ids, nil)
 }
 
 // forwardAll applies the records to network load balancers, with a change that is not stored yet.

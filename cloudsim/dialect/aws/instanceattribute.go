@@ -12,8 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// modifyInstance changes one attribute of an instance: SourceDestCheck or the security groups. Both
-// attributes have no effect on traffic.
+// modifyInstance changes one attribute of an instance: SourceDestCheck or the security groups. The first
+// attribute has no effect on traffic. The second attribute affects only network load balancers without
+// security groups.
 func modifyInstance(q *query) (any, error) {
 	id, groupIDs := q.required("InstanceId"), q.list("GroupId")
 	_, hasCheck := q.left["SourceDestCheck.Value"]
@@ -27,7 +28,9 @@ func modifyInstance(q *query) (any, error) {
 	if err := q.end(); err != nil {
 		return nil, err
 	}
-	return &returnAnswer{Return: true}, changeInstance(q, id, func(i cloudsim.Instance, labels map[string]string) error {
+	var network cloudsim.NetworkID
+	err := changeInstance(q, id, func(i cloudsim.Instance, labels map[string]string) error {
+		network = i.Network
 		if hasCheck {
 			labels[labelSourceDestCheck] = strconv.FormatBool(check)
 			return nil
@@ -36,6 +39,10 @@ func modifyInstance(q *query) (any, error) {
 		_, err := byIDs(q, groups, groupIDs, func(g group) bool { return g.Network == i.Network })
 		return err
 	})
+	if err == nil && !hasCheck {
+		err = forwardInheriting(q, network)
+	}
+	return &returnAnswer{Return: true}, err
 }
 
 // changeInstance changes the labels of an instance with the function fn. If fn changes no label,

@@ -83,16 +83,6 @@ func idsIn(l cloudsim.LoadBalancer, label string) []string {
 	return strings.Split(l.Labels[label], ",")
 }
 
-// groupsOf returns the ids of the security groups whose rules apply to the clients of a load
-// balancer. In AWS, a network load balancer without security groups keeps the addresses of its
-// clients, so the rules of its targets' group apply: the default group of the VPC.
-func groupsOf(l cloudsim.LoadBalancer) []string {
-	if vpcID := l.Labels[labelNetwork]; vpcID != "" && l.Labels[labelGroups] == "" {
-		return []string{defaultGroupID(cloudsim.NetworkID(vpcID))}
-	}
-	return idsIn(l, labelGroups)
-}
-
 // The function classic returns a function that reports whether a load balancer is a classic load
 // balancer of a region. AWS does not show load balancers during their deletion.
 func classic(region string) func(cloudsim.LoadBalancer) bool {
@@ -148,7 +138,7 @@ func update(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadB
 		if l.Labels[labelNetwork] != "" {
 			return forward(q, l, g, nil)
 		}
-		rules, err := rulesOf(q, groupsOf(*l), g)
+		rules, err := rulesOf(q, idsIn(*l, labelGroups), g)
 		if err != nil {
 			return err
 		}
@@ -425,14 +415,18 @@ func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 	return all, nil
 }
 
-// applyGroup applies the rules of the group g to all load balancers with this group. The cloud may
-// not have stored these rules yet.
+// applyGroup applies the rules of the group g to all load balancers with this group, and to network
+// load balancers whose targets may have this group. The cloud may not have stored these rules yet.
 func applyGroup(q *query, g group) error {
 	users, err := loadBalancersWith(q, g)
 	if err != nil {
 		return err
 	}
-	for _, l := range users {
+	others, err := inheriting(q, g.Network)
+	if err != nil {
+		return err
+	}
+	for _, l := range slices.Concat(users, others) {
 		if _, err := update(q, l, &g, func(*cloudsim.LoadBalancer) error { return nil }); err != nil && !errors.Is(err, cloudsim.NotFound) {
 			return err
 		}
@@ -440,9 +434,8 @@ func applyGroup(q *query, g group) error {
 	return nil
 }
 
-// loadBalancersWith returns the load balancers to which the rules of a security group apply, also
-// during their deletion.
+// loadBalancersWith returns the load balancers with a security group, also during their deletion.
 func loadBalancersWith(q *query, g group) ([]cloudsim.LoadBalancer, error) {
 	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
-	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !slices.Contains(groupsOf(l), g.id()) }), err
+	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !slices.Contains(idsIn(l, labelGroups), g.id()) }), err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
@@ -21,6 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 const (
@@ -347,7 +349,7 @@ func TestNetworkKinds(t *testing.T) {
 	}
 }
 
-// TestNetworkWithoutGroups proves that the rules of the VPC's default group apply to the clients of
+// TestNetworkWithoutGroups proves that the rules of the targets' security groups apply to the clients of
 // a network load balancer without security groups. These rules contain the port of the targets.
 func TestNetworkWithoutGroups(t *testing.T) {
 	w := start(t)
@@ -376,6 +378,11 @@ func TestNetworkWithoutGroups(t *testing.T) {
 	check("with rules for both", []string{"10.0.0.0/8"}, web+" i-000001", dns+" i-000001")
 	w.revoke(t, group, tcp(30080, "10.0.0.0/8"))
 	check("with a rule for UDP", []string{"10.0.0.0/8"}, web, dns+" i-000001")
+	other := w.createGroup(t, "other")
+	must(w.ModifyInstanceAttribute(t.Context(), &ec2.ModifyInstanceAttributeInput{InstanceId: sdk.String("i-00000000000000001"), Groups: []string{other}}))(t)
+	check("with another group of the target", nil, web, dns)
+	w.authorize(t, other, tcp(30080, "192.0.2.0/24"))
+	check("with a rule of the other group", []string{"192.0.2.0/24"}, web+" i-000001", dns)
 	_, err := w.elbv2.SetSecurityGroups(t.Context(), &elbv2.SetSecurityGroupsInput{LoadBalancerArn: &lb, SecurityGroups: []string{group}})
 	fails(t, err, "InvalidConfigurationRequest")
 }
@@ -420,11 +427,85 @@ func TestNetworkHealth(t *testing.T) {
 	}
 }
 
+// TestNetworkFaults proves that a repetition of a call completes the work of a call that failed between
+// its changes. The SDK repeats calls that fail with a status of 500 or more.
+func TestNetworkFaults(t *testing.T) {
+	w, ctx := start(t), t.Context()
+	w.elbv2 = elbv2.New(w.elbv2.Options(), func(o *elbv2.Options) {
+		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) { o.MaxBackoff = time.Millisecond })
+	})
+	w.instance(t, "node-1", "sim-1a", nil)
+	w.instance(t, "node-2", "sim-1a", nil)
+	w.authorize(t, "sg-00100000000000001", tcp(30080, "0.0.0.0/0"))
+	n := 0
+	for _, operation := range []string{"records.create", "records.update", "records.delete", "loadBalancers.update"} {
+		for _, effect := range []cloudsim.FaultEffectType{cloudsim.FaultError, cloudsim.FaultErrorAfterCommit} {
+			for skip := range uint64(3) {
+				n++
+				name := fmt.Sprintf("net-%d", n)
+				run := fmt.Sprintf("%s of the call %d of %s", effect, skip+1, operation)
+				lb := w.createNetwork(t, name)
+				f := must(w.cloud.CreateFault(ctx, cloudsim.CreateFault{Name: name, FaultSpec: cloudsim.FaultSpec{
+					Match: cloudsim.FaultMatch{Operation: operation, DialectCall: "aws.elbv2.*"}, When: cloudsim.FaultWhen{Skip: skip, Max: 1}, Effect: cloudsim.FaultEffect{Type: effect},
+				}}))(t)
+				web, other := w.createTargets(t, name, types.ProtocolEnumTcp, 30080), w.createTargets(t, name+"-b", types.ProtocolEnumTcp, 30080)
+				w.register(t, web, "i-00000000000000001")
+				first, second := w.listen(t, lb, web, types.ProtocolEnumTcp, 80), w.listen(t, lb, web, types.ProtocolEnumTcp, 81)
+				w.register(t, web, "i-00000000000000002")
+				w.register(t, other, "i-00000000000000002")
+				must(w.elbv2.ModifyListener(ctx, &elbv2.ModifyListenerInput{ListenerArn: &first, Port: sdk.Int32(82), DefaultActions: forwardTo(other)}))(t)
+				if _, err := w.elbv2.DeleteListener(ctx, &elbv2.DeleteListenerInput{ListenerArn: &second}); err != nil && !strings.Contains(err.Error(), "ListenerNotFound") {
+					t.Errorf("%s: delete a listener: %v", run, err) // ListenerNotFound: the first attempt has deleted it
+				}
+				if s := w.spec(t, name); !slices.Equal(s, []string{"tcp/82 to 30080 check tcp/30080 i-000002"}) {
+					t.Errorf("%s: got %v", run, s)
+				}
+				if all := must(w.elbv2.DescribeListeners(ctx, &elbv2.DescribeListenersInput{LoadBalancerArn: &lb}))(t).Listeners; len(all) != 1 || *all[0].ListenerArn != first {
+					t.Errorf("%s: got listeners %+v", run, all)
+				}
+				if err := w.cloud.DeleteFault(ctx, f.ID); err != nil {
+					t.Fatal(err)
+				}
+				must(w.elbv2.DeleteLoadBalancer(ctx, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &lb}))(t)
+			}
+		}
+	}
+}
+
+// TestNetworkLateRecord proves that a listener forwards to a target that another caller registers at the
+// same time: the cloud stores the target after the listener.
+func TestNetworkLateRecord(t *testing.T) {
+	w, ctx := start(t), t.Context()
+	w.instance(t, "node-1", "sim-1a", nil)
+	w.authorize(t, "sg-00100000000000001", tcp(80, "0.0.0.0/0"))
+	lb, g := w.createNetwork(t, "net"), w.createTargets(t, "net", types.ProtocolEnumTcp, 80)
+	f := must(w.cloud.CreateFault(ctx, cloudsim.CreateFault{Name: "late", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "records.update", DialectCall: "aws.elbv2.RegisterTargets"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: 2000},
+	}}))(t)
+	var work sync.WaitGroup
+	work.Go(func() {
+		if _, err := w.elbv2.RegisterTargets(ctx, &elbv2.RegisterTargetsInput{TargetGroupArn: &g, Targets: targetsOf("i-00000000000000001")}); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually.Empty(t, func() string {
+		if f = must(w.cloud.GetFault(ctx, f.ID))(t); f.Hits == 0 {
+			return "the cloud has not received the target"
+		}
+		return ""
+	})
+	w.listen(t, lb, g, types.ProtocolEnumTcp, 80)
+	work.Wait()
+	if s := w.spec(t, "net"); !slices.Equal(s, []string{"tcp/80 to 80 check tcp/80 i-000001"}) {
+		t.Errorf("got %v", s)
+	}
+}
+
 // TestNetworkCallers proves that changes of several callers at the same time have the same result as
 // one after the other. A caller repeats a call if too many others changed the same resource.
 func TestNetworkCallers(t *testing.T) {
 	w, ctx := start(t), t.Context()
-	const n = 2
+	const n = 3
 	lb, g := w.createNetwork(t, "net"), w.createTargets(t, "net", types.ProtocolEnumTcp, 30080)
 	for i := range 3 * n {
 		w.instance(t, fmt.Sprintf("node-%d", i+1), "sim-1a", nil)
