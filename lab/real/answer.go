@@ -55,7 +55,7 @@ func (v *vpc) leadAnswers(host *netlink.Handle) error {
 			return fmt.Errorf("route of answers to clients: %w", err)
 		}
 		for _, protocol := range []int{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-			r := answers(side.from, protocol, side.route.Table, side.order)
+			r := answerRule(side.from, protocol, side.route.Table, side.order)
 			if err := side.handle.RuleAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
 				return fmt.Errorf("rule for answers to clients, which needs a kernel with policy routing: %w", err)
 			}
@@ -64,7 +64,7 @@ func (v *vpc) leadAnswers(host *netlink.Handle) error {
 	return nil
 }
 
-func answers(from string, protocol, table, order int) *netlink.Rule {
+func answerRule(from string, protocol, table, order int) *netlink.Rule {
 	r := netlink.NewRule()
 	r.Family, r.IifName, r.IPProto, r.Table, r.Priority = netlink.FAMILY_V4, from, protocol, table, order
 	r.Sport = netlink.NewRulePortRange(firstServerPort, lastServerPort)

@@ -6,7 +6,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The type attachments holds the disks of the cloud that are attached to at least one instance.
+// attachments holds the disks of the cloud that are attached to at least one instance.
 type attachments struct {
 	mu     sync.Mutex
 	listed bool // whether replace has stored a list from the cloud
@@ -40,23 +40,23 @@ func (a *attachments) take(d cloudsim.Disk, gone bool) (changed []cloudsim.Insta
 	return changed
 }
 
-// The method named of returns the disks that an instance's machine must have as devices. It returns
+// wantedDisks returns the disks that an instance's machine must have as devices. It returns
 // false until replace has stored a list.
-func (a *attachments) of(id cloudsim.InstanceID) (wanted map[cloudsim.DiskID]cloudsim.Disk, known bool) {
+func (a *attachments) wantedDisks(id cloudsim.InstanceID) (wanted map[cloudsim.DiskID]cloudsim.Disk, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	wanted = map[cloudsim.DiskID]cloudsim.Disk{}
 	for _, d := range a.disks {
-		if holds(d, id) {
+		if isAttached(d, id) {
 			wanted[d.ID] = d
 		}
 	}
 	return wanted, a.listed
 }
 
-// The function holds reports whether a disk is attached to an instance, and the cloud is not
-// detaching it.
-func holds(d cloudsim.Disk, id cloudsim.InstanceID) bool {
+// isAttached returns true if a disk is attached to an instance, unless the cloud is detaching the
+// disk.
+func isAttached(d cloudsim.Disk, id cloudsim.InstanceID) bool {
 	a, ok := d.Attachment(id)
 	return ok && a.State != cloudsim.AttachmentDetaching
 }

@@ -55,7 +55,7 @@ func (b *bridge) attach(name string, pid int, address netip.Addr) error {
 		return err
 	}
 	defer inside.Close()
-	if err := errors.Join(up(inside, "lo"), configure(inside, "eth0", b.network.in(address))); err != nil {
+	if err := errors.Join(setLinkUp(inside, "lo"), configure(inside, "eth0", b.network.withLength(address))); err != nil {
 		return err
 	}
 	eth0, err := inside.LinkByName("eth0")
@@ -118,8 +118,8 @@ func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	return errors.Join(errs...)
 }
 
-// The method cables returns the names of all links in the bridge's namespace.
-func (b *bridge) cables() (map[string]bool, error) {
+// linkNames returns the names of all links in the bridge's namespace.
+func (b *bridge) linkNames() (map[string]bool, error) {
 	links, err := b.link.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("cables: %w", err)
@@ -131,7 +131,7 @@ func (b *bridge) cables() (map[string]bool, error) {
 	return there, nil
 }
 
-func up(h *netlink.Handle, name string) error {
+func setLinkUp(h *netlink.Handle, name string) error {
 	l, err := h.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("link %s: %w", name, err)

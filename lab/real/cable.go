@@ -7,9 +7,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The type cables holds the zone of each machine and the dark (unreachable) zones. The veth pair of
+// cableSet holds the zone of each machine and the dark (unreachable) zones. The veth pair of
 // a machine must be down while the machine's zone is dark.
-type cables struct {
+type cableSet struct {
 	news notification
 
 	mu    sync.Mutex
@@ -17,11 +17,11 @@ type cables struct {
 	dark  map[string]bool
 }
 
-func newCables() *cables {
-	return &cables{news: newNotification(), zones: map[cloudsim.InstanceID]string{}, dark: map[string]bool{}}
+func newCables() *cableSet {
+	return &cableSet{news: newNotification(), zones: map[cloudsim.InstanceID]string{}, dark: map[string]bool{}}
 }
 
-func (c *cables) change(fn func()) {
+func (c *cableSet) change(fn func()) {
 	c.mu.Lock()
 	fn()
 	c.mu.Unlock()
@@ -29,13 +29,13 @@ func (c *cables) change(fn func()) {
 }
 
 // locate stores the zone of an instance.
-func (c *cables) locate(i cloudsim.Instance) { c.change(func() { c.zones[i.ID] = i.Zone }) }
+func (c *cableSet) locate(i cloudsim.Instance) { c.change(func() { c.zones[i.ID] = i.Zone }) }
 
 // darken stores whether a zone is dark, which means unreachable.
-func (c *cables) darken(z cloudsim.Zone) { c.change(func() { c.dark[z.Name] = z.Dark() }) }
+func (c *cableSet) darken(z cloudsim.Zone) { c.change(func() { c.dark[z.Name] = z.Dark() }) }
 
 // cut returns true for each instance in a dark zone, and false for each other instance.
-func (c *cables) cut() map[cloudsim.InstanceID]bool {
+func (c *cableSet) cut() map[cloudsim.InstanceID]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := map[cloudsim.InstanceID]bool{}
@@ -45,10 +45,10 @@ func (c *cables) cut() map[cloudsim.InstanceID]bool {
 	return all
 }
 
-// keepCables sets the veth pairs of machines in dark zones down, and the veth pairs of other
-// machines up, until ctx ends.
+// keepCables runs until ctx ends. It sets down the veth pairs of machines in dark zones, and sets up
+// the veth pairs of all other machines. A zone is dark while its network fails.
 func (h *hypervisor) keepCables(ctx context.Context) {
-	h.cables.news.each(ctx, func() error { return h.bridge.setCables(h.cables.cut()) }, func(err error) {
+	h.cables.news.forEach(ctx, func() error { return h.bridge.setCables(h.cables.cut()) }, func(err error) {
 		h.log.Warn("links of dark zones not updated; retrying", "err", err)
 	})
 }

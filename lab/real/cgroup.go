@@ -33,11 +33,13 @@ type hierarchy struct {
 	controllers []string // only for v1
 }
 
-func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
+func (h hierarchy) hasController(controller string) bool {
+	return slices.Contains(h.controllers, controller)
+}
 
-// The function hierarchies returns the hierarchies of this mount namespace. If a hierarchy has
+// listHierarchies returns the hierarchies of this mount namespace. If a hierarchy has
 // several mounts, the result contains only the first mount.
-func hierarchies() ([]hierarchy, error) {
+func listHierarchies() ([]hierarchy, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
 		return nil, err
@@ -61,20 +63,20 @@ func hierarchies() ([]hierarchy, error) {
 	return all, nil
 }
 
-// The method below returns a child cgroup.
-func (c cgroup) below(name string) cgroup {
+// child returns a child cgroup.
+func (c cgroup) child(name string) cgroup {
 	return cgroup{c.hierarchies, filepath.Join(c.name, name)}
 }
 
 // The method exists reports whether the cgroup exists in any hierarchy, even if it is empty.
 func (c cgroup) exists() bool {
 	return slices.ContainsFunc(c.hierarchies, func(h hierarchy) bool {
-		_, err := os.Stat(c.in(h))
+		_, err := os.Stat(c.pathIn(h))
 		return err == nil
 	})
 }
 
-func (c cgroup) in(h hierarchy) string { return filepath.Join(h.path, c.name) }
+func (c cgroup) pathIn(h hierarchy) string { return filepath.Join(h.path, c.name) }
 
 // size is the limit of a machine's memory and CPUs.
 type size struct {
@@ -91,11 +93,11 @@ func (c cgroup) create() error {
 		}
 	}
 	for _, h := range c.hierarchies {
-		dir := c.in(h)
+		dir := c.pathIn(h)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		if h.has("cpuset") {
+		if h.hasController("cpuset") {
 			if err := inheritCPUs(dir); err != nil {
 				return err
 			}
@@ -146,53 +148,53 @@ func delegate(dir string) error {
 	return nil
 }
 
-// The method limit sets the limits of memory and CPUs. Each limit applies to the sum over all
+// setLimits sets the limits of memory and CPUs. Each limit applies to the sum over all
 // processes in the cgroup.
-func (c cgroup) limit(s size) error {
+func (c cgroup) setLimits(s size) error {
 	const period = 100_000 // microseconds
 	set := func(h hierarchy, file, value string) error {
-		return os.WriteFile(filepath.Join(c.in(h), file), []byte(value), 0o644) //nolint:gosec // the kernel created the file
+		return os.WriteFile(filepath.Join(c.pathIn(h), file), []byte(value), 0o644) //nolint:gosec // the kernel created the file
 	}
 	var errs []error
 	for _, h := range c.hierarchies {
 		memory, quota := strconv.FormatInt(s.memory, 10), strconv.Itoa(s.cpus*period)
-		if h.unified && c.offers(h, "memory") {
+		if h.unified && c.offersController(h, "memory") {
 			errs = append(errs, set(h, "memory.max", memory), set(h, "cpu.max", fmt.Sprintf("%s %d", quota, period)))
 		}
-		if h.has("memory") {
+		if h.hasController("memory") {
 			errs = append(errs, set(h, "memory.limit_in_bytes", memory))
 		}
-		if h.has("cpu") { // one v1 hierarchy can have both controllers
+		if h.hasController("cpu") { // one v1 hierarchy can have both controllers
 			errs = append(errs, set(h, "cpu.cfs_period_us", strconv.Itoa(period)), set(h, "cpu.cfs_quota_us", quota))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// The method offers reports whether a v2 cgroup has a controller. The cgroup lacks controllers that
+// offersController reports whether a v2 cgroup has a controller. The cgroup lacks controllers that
 // the host uses with cgroup v1.
-func (c cgroup) offers(h hierarchy, controller string) bool {
-	have, err := os.ReadFile(filepath.Join(c.in(h), "cgroup.controllers"))
+func (c cgroup) offersController(h hierarchy, controller string) bool {
+	have, err := os.ReadFile(filepath.Join(c.pathIn(h), "cgroup.controllers"))
 	return err == nil && slices.Contains(strings.Fields(string(have)), controller)
 }
 
 // join moves a process into the cgroup in every hierarchy.
 func (c cgroup) join(pid int) error {
 	for _, h := range c.hierarchies {
-		err := os.WriteFile(filepath.Join(c.in(h), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644) //nolint:gosec // the kernel created the file
+		err := os.WriteFile(filepath.Join(c.pathIn(h), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644) //nolint:gosec // the kernel created the file
 		if err != nil {
-			return fmt.Errorf("cgroup %s: %w", c.in(h), err)
+			return fmt.Errorf("cgroup %s: %w", c.pathIn(h), err)
 		}
 	}
 	return nil
 }
 
-// The method processes returns the pids in the cgroup and its children. A missing cgroup is no
+// pids returns the pids in the cgroup and its children. A missing cgroup is no
 // error.
-func (c cgroup) processes() ([]int, error) {
+func (c cgroup) pids() ([]int, error) {
 	var pids []int
 	for _, h := range c.hierarchies {
-		err := filepath.WalkDir(c.in(h), func(path string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(c.pathIn(h), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.IsDir() {
 				return ignoreGone(err)
 			}
@@ -228,7 +230,7 @@ func (c cgroup) destroy(ctx context.Context) error {
 	const timeout = 15 * time.Second
 	deadline := time.Now().Add(timeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		left, err := c.processes()
+		left, err := c.pids()
 		if err != nil {
 			return err
 		}
@@ -258,7 +260,7 @@ func (c cgroup) remove() error {
 	var errs []error
 	for _, h := range c.hierarchies {
 		var dirs []string
-		err := filepath.WalkDir(c.in(h), func(path string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(c.pathIn(h), func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
 				dirs = append(dirs, path)
 			}

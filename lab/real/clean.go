@@ -25,7 +25,7 @@ func Clean(ctx context.Context, dir, name, link string) error {
 
 // cleanMachines removes the resources that Clean removes, but not the network and the link.
 func cleanMachines(ctx context.Context, dir, name string) error {
-	all, err := hierarchies()
+	all, err := listHierarchies()
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func cleanMachines(ctx context.Context, dir, name string) error {
 // that Clean would remove. These resources may also remain from an earlier Clean that
 // failed.
 func Runs(dir, name, link string) (bool, error) {
-	all, err := hierarchies()
+	all, err := listHierarchies()
 	if err != nil {
 		return false, err
 	}

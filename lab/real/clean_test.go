@@ -24,7 +24,7 @@ func TestRuns(t *testing.T) {
 	}
 	onHostOfItsOwn(t)
 	name, link := fmt.Sprintf("cloudsim-runs-%d", os.Getpid()), "csim-test"
-	all, err := hierarchies()
+	all, err := listHierarchies()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestRuns(t *testing.T) {
 	defer host.Close()
 	for what, leave := range map[string]func(dir string) error{
 		"nothing":         nil,
-		"an empty cgroup": func(string) error { return cgroup{all, name}.below("i-000001").create() },
+		"an empty cgroup": func(string) error { return cgroup{all, name}.child("i-000001").create() },
 		"the link to the host": func(string) error {
 			return host.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: link}, PeerName: hostPort})
 		},

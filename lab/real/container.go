@@ -17,7 +17,7 @@ import (
 // CAP_SYS_ADMIN. It does not change the container's device rules, which may forbid some
 // devices.
 func OpenContainer() error {
-	all, err := hierarchies()
+	all, err := listHierarchies()
 	if err != nil {
 		return err
 	}
@@ -52,11 +52,11 @@ func (h hierarchy) moveIn() error {
 		return err // the host uses v1 for the controllers
 	}
 	whole := cgroup{[]hierarchy{h}, ""}
-	into := whole.below("container")
-	if err := os.Mkdir(into.in(h), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	into := whole.child("container")
+	if err := os.Mkdir(into.pathIn(h), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	pids, err := whole.processes() // no machine runs yet
+	pids, err := whole.pids() // no machine runs yet
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func TestOpenContainer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
 	}
-	host, err := hierarchies()
+	host, err := listHierarchies()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestOpenContainer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	at, err := os.Open(mine.in(host[0]))
+	at, err := os.Open(mine.pathIn(host[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,17 +81,17 @@ func insideContainer(t *testing.T) {
 	if string(own) != "0::/container\n" {
 		t.Errorf("cgroup of the container's processes: got %q, %v", own, err)
 	}
-	all, err := hierarchies()
+	all, err := listHierarchies()
 	must(err)
-	machine := cgroup{all, "lab"}.below("i-000001")
-	must(machine.below("machine").create())
-	must(machine.limit(size{memory: 64 << 20, cpus: 1}))
+	machine := cgroup{all, "lab"}.child("i-000001")
+	must(machine.child("machine").create())
+	must(machine.setLimits(size{memory: 64 << 20, cpus: 1}))
 	for file, want := range map[string]string{"memory.max": "67108864", "cpu.max": "100000 100000"} {
-		if raw, err := os.ReadFile(filepath.Join(machine.in(all[0]), file)); strings.TrimSpace(string(raw)) != want {
+		if raw, err := os.ReadFile(filepath.Join(machine.pathIn(all[0]), file)); strings.TrimSpace(string(raw)) != want {
 			t.Errorf("%s is %q, %v, want %s", file, raw, err, want)
 		}
 	}
-	passed, err := os.ReadFile(filepath.Join(machine.in(all[0]), "cgroup.subtree_control"))
+	passed, err := os.ReadFile(filepath.Join(machine.pathIn(all[0]), "cgroup.subtree_control"))
 	for _, c := range []string{"cpu", "cpuset", "memory", "pids"} {
 		if !slices.Contains(strings.Fields(string(passed)), c) {
 			t.Errorf("a machine's kubelet gets the controllers %q, %v, without %s", passed, err, c)

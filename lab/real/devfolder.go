@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The variable usual lists devices of the host that each machine also has.
-var usual = []string{"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun"}
+// usualDevices lists devices of the host that each machine also has.
+var usualDevices = []string{"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun"}
 
 // mountDev mounts a new /dev for a machine at a path of the host.
 func mountDev(at string) error {
@@ -43,7 +43,7 @@ func fillDev(at string) error {
 			return err
 		}
 	}
-	for _, name := range usual {
+	for _, name := range usualDevices {
 		var s unix.Stat_t
 		if err := unix.Stat(filepath.Join("/dev", name), &s); errors.Is(err, unix.ENOENT) {
 			continue

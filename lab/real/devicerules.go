@@ -21,7 +21,7 @@ import (
 //
 // A process can still make any device node, as in a container. But it can open only the nodes of
 // allowed devices.
-func (d *devices) restrict() error {
+func (d *machineDevices) restrict() error {
 	i := slices.IndexFunc(d.cgroup.hierarchies, func(h hierarchy) bool { return h.unified })
 	if i < 0 {
 		return nil // the machine has no nodes of other devices, but its processes could make such nodes
@@ -32,7 +32,7 @@ func (d *devices) restrict() error {
 			allowed = append(allowed, allow(deviceconfig.BlockDevice, loop.Major, int64(n), "rw"))
 		}
 	}
-	if err := cgroups.DevicesSetV2(d.cgroup.in(d.cgroup.hierarchies[i]), &cgroups.Resources{Devices: allowed}); err != nil {
+	if err := cgroups.DevicesSetV2(d.cgroup.pathIn(d.cgroup.hierarchies[i]), &cgroups.Resources{Devices: allowed}); err != nil {
 		return fmt.Errorf("restricting the devices of the machine: %w", err)
 	}
 	return nil
@@ -47,7 +47,7 @@ func usualRules() []*deviceconfig.Rule {
 		allow(deviceconfig.CharDevice, 136, deviceconfig.Wildcard, "rw"), // terminals: devices.txt of the kernel
 		allow(deviceconfig.CharDevice, 5, 2, "rw"),                       // /dev/ptmx
 	}
-	for _, name := range usual {
+	for _, name := range usualDevices {
 		var s unix.Stat_t
 		if err := unix.Stat(filepath.Join("/dev", name), &s); errors.Is(err, unix.ENOENT) {
 			continue // the machine does not have the device either

@@ -31,13 +31,13 @@ type Disks struct {
 	Links func(cloudsim.DiskID) []string
 }
 
-// The type devices manages the folder /dev of one machine, and the block devices of the machine's
+// machineDevices manages the folder /dev of one machine, and the block devices of the machine's
 // disks. It works even while the goroutine of the machine waits for the end of the machine.
 //
 // The folder /dev is in memory, and is mounted in the machine's folder on the host. A disk is a
 // loop device of the host. The machine has device nodes only for its own disks and for usual
 // devices such as /dev/null. Processes in the machine's cgroup can open only these devices.
-type devices struct {
+type machineDevices struct {
 	log      *slog.Logger
 	disks    Disks
 	lab      string // name of the hypervisor
@@ -66,8 +66,8 @@ type device struct {
 	shown    bool // whether the machine has the device nodes and links
 }
 
-func (h *hypervisor) newDevices(id cloudsim.InstanceID, f folder, c cgroup, log *slog.Logger) *devices {
-	return &devices{
+func (h *hypervisor) newDevices(id cloudsim.InstanceID, f folder, c cgroup, log *slog.Logger) *machineDevices {
+	return &machineDevices{
 		log: log, disks: h.cfg.Disks, lab: h.cfg.Name, id: id, folder: f, cgroup: c, attached: &h.attached,
 		cloud: h.cfg.Cloud, changed: newNotification(), have: map[cloudsim.DiskID]device{}, failed: map[cloudsim.DiskID]error{},
 	}
@@ -75,9 +75,9 @@ func (h *hypervisor) newDevices(id cloudsim.InstanceID, f folder, c cgroup, log 
 
 // manage updates the devices and reports them to the cloud after each notification, until ctx
 // ends.
-func (d *devices) manage(ctx context.Context) {
+func (d *machineDevices) manage(ctx context.Context) {
 	failing := false
-	d.changed.each(ctx, func() error {
+	d.changed.forEach(ctx, func() error {
 		err := errors.Join(d.update(ctx), d.report(ctx))
 		if err == nil {
 			failing = false
@@ -93,10 +93,10 @@ func (d *devices) manage(ctx context.Context) {
 
 // update makes the devices match the attached disks. If this fails for one disk, update still
 // updates the devices of the other disks.
-func (d *devices) update(ctx context.Context) error {
+func (d *machineDevices) update(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	wanted, known := d.attached.of(d.id)
+	wanted, known := d.attached.wantedDisks(d.id)
 	if !known || !d.on {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (d *devices) update(ctx context.Context) error {
 // report sends the cloud a list of the disks that the machine has, if the last report was
 // different. While the machine is off, the list contains all attached disks as ready. The
 // machine gets the devices of these disks when it starts.
-func (d *devices) report(ctx context.Context) error {
+func (d *machineDevices) report(ctx context.Context) error {
 	now, known := d.state()
 	if !known || d.reported != nil && slices.Equal(d.reported.Devices, now.Devices) {
 		return nil
@@ -138,10 +138,10 @@ func (d *devices) report(ctx context.Context) error {
 
 // state returns the present report. It returns false until the hypervisor has listed the cloud's
 // disks.
-func (d *devices) state() (now cloudsim.ReportDevices, known bool) {
+func (d *machineDevices) state() (now cloudsim.ReportDevices, known bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	wanted, known := d.attached.of(d.id)
+	wanted, known := d.attached.wantedDisks(d.id)
 	all := map[cloudsim.DiskID]cloudsim.DeviceReport{}
 	for id := range wanted {
 		all[id] = cloudsim.DeviceReport{Disk: id, Ready: !d.on || d.have[id].shown}
@@ -152,7 +152,7 @@ func (d *devices) state() (now cloudsim.ReportDevices, known bool) {
 	for id, err := range d.failed {
 		if err != nil {
 			r := all[id]
-			r.Disk, r.Error = id, clip(err.Error(), cloudsim.MaxDeviceError)
+			r.Disk, r.Error = id, truncate(err.Error(), cloudsim.MaxDeviceError)
 			all[id] = r
 		}
 	}
@@ -163,9 +163,9 @@ func (d *devices) state() (now cloudsim.ReportDevices, known bool) {
 	return now, known
 }
 
-// clip returns the first n bytes of s. If the last of these bytes is within a character, the
+// truncate returns the first n bytes of s. If the last of these bytes is within a character, the
 // function omits this character.
-func clip(s string, n int) string {
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -179,7 +179,7 @@ func isReadOnly(d cloudsim.Disk, id cloudsim.InstanceID) bool {
 
 // add makes the device of a disk. If the device exists, add only makes it as large as the disk's
 // file.
-func (d *devices) add(ctx context.Context, disk cloudsim.Disk) error {
+func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 	path := filepath.Join(d.disks.Dir, string(disk.ID)+".img")
 	info, err := os.Stat(path)
 	if err != nil {
@@ -231,7 +231,7 @@ func resize(number int, size int64) error {
 // fenceOthers fences the devices of a disk on machines to which the disk is no longer attached:
 // reads and writes of a fenced device fail. Such a device exists if a user detached the disk by
 // force while the old machine used the disk.
-func (d *devices) fenceOthers(disk cloudsim.Disk, path string) error {
+func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	all, err := loop.List()
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func (d *devices) fenceOthers(disk cloudsim.Disk, path string) error {
 		if l.Fenced || !l.SameFile(path) || l.Node == "" && !isDiskOf(d.lab, l) { // not a device of a machine
 			continue
 		}
-		if l.Node != string(d.id) && holds(disk, cloudsim.InstanceID(l.Node)) {
+		if l.Node != string(d.id) && isAttached(disk, cloudsim.InstanceID(l.Node)) {
 			continue
 		}
 		d.log.Warn("disk fenced from a machine to which it is no longer attached", "disk", disk.ID, "machine", l.Node, "device", loop.Path(l.Number))
@@ -259,14 +259,14 @@ func fence(number int) error {
 }
 
 // hide removes the device nodes and links of a disk from the machine's /dev.
-func (d *devices) hide(id cloudsim.DiskID, have device) error {
+func (d *machineDevices) hide(id cloudsim.DiskID, have device) error {
 	dev, err := os.OpenRoot(d.folder.path("dev"))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dev.Close() }()
 	var errs []error
-	for _, name := range append(d.links(id), nodeName(have.number), nodeName(have.spare)) {
+	for _, name := range append(d.linkPaths(id), nodeName(have.number), nodeName(have.spare)) {
 		if err := dev.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -275,7 +275,7 @@ func (d *devices) hide(id cloudsim.DiskID, have device) error {
 }
 
 // show makes the device nodes and links of a disk in the machine's /dev, if have.shown is false.
-func (d *devices) show(id cloudsim.DiskID, have device) error {
+func (d *machineDevices) show(id cloudsim.DiskID, have device) error {
 	if have.shown {
 		return nil
 	}
@@ -295,7 +295,7 @@ func (d *devices) show(id cloudsim.DiskID, have device) error {
 	if err := dev.MkdirAll(byID, 0o755); err != nil {
 		return err
 	}
-	for _, link := range d.links(id) {
+	for _, link := range d.linkPaths(id) {
 		if err := dev.Symlink("../../"+nodeName(have.number), link); err != nil {
 			return err
 		}
@@ -308,8 +308,8 @@ func (d *devices) show(id cloudsim.DiskID, have device) error {
 // byID is the folder of links to disks, relative to /dev.
 const byID = "disk/by-id"
 
-// The method links returns the paths of the links to a disk, relative to /dev.
-func (d *devices) links(id cloudsim.DiskID) []string {
+// linkPaths returns the paths of the links to a disk, relative to /dev.
+func (d *machineDevices) linkPaths(id cloudsim.DiskID) []string {
 	all := []string{filepath.Base(id.Link())}
 	if d.disks.Links != nil {
 		all = append(all, d.disks.Links(id)...)
@@ -323,7 +323,7 @@ func (d *devices) links(id cloudsim.DiskID) []string {
 func nodeName(number int) string { return "loop" + strconv.Itoa(number) }
 
 // remove removes the device nodes and links of a disk, and fences the disk's device.
-func (d *devices) remove(id cloudsim.DiskID, have device) error {
+func (d *machineDevices) remove(id cloudsim.DiskID, have device) error {
 	if isMounted(d.folder.path("dev")) {
 		if err := d.hide(id, have); err != nil {
 			return err
@@ -343,7 +343,7 @@ func (d *devices) remove(id cloudsim.DiskID, have device) error {
 const spares = "spares"
 
 // reserve returns the number of a disk's second loop device, and makes the device.
-func (d *devices) reserve(id cloudsim.DiskID) (int, error) {
+func (d *machineDevices) reserve(id cloudsim.DiskID) (int, error) {
 	if err := d.release(id); err != nil { // an earlier attempt may have failed after it made the device
 		return 0, err
 	}
@@ -358,7 +358,7 @@ func (d *devices) reserve(id cloudsim.DiskID) (int, error) {
 }
 
 // release removes the second loop device of a disk.
-func (d *devices) release(id cloudsim.DiskID) error {
+func (d *machineDevices) release(id cloudsim.DiskID) error {
 	return release(d.folder.path(spares, string(id)))
 }
 
@@ -388,7 +388,7 @@ func readSpare(file string) (int, error) {
 // powerOn mounts the /dev of a machine before the start of the machine, and adds all disks of the
 // instance. If this fails for a disk, the machine starts without the disk, and the method manage
 // tries again.
-func (d *devices) powerOn(ctx context.Context) error {
+func (d *machineDevices) powerOn(ctx context.Context) error {
 	d.mu.Lock()
 	err := mountDev(d.folder.path("dev"))
 	d.on = err == nil
@@ -404,7 +404,7 @@ func (d *devices) powerOn(ctx context.Context) error {
 }
 
 // powerOff removes all devices and /dev of a machine. The machine must have ended.
-func (d *devices) powerOff() error {
+func (d *machineDevices) powerOff() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
@@ -423,7 +423,7 @@ func (d *devices) powerOff() error {
 // adopt finds the devices of a machine that an earlier hypervisor has started. A machine of an
 // earlier version has the host's /dev, and its CSI driver makes the devices of disks. For such a
 // machine, the method does nothing.
-func (d *devices) adopt() error {
+func (d *machineDevices) adopt() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.on = isMounted(d.folder.path("dev")); !d.on {

@@ -37,7 +37,7 @@ func newDeviceBench(t *testing.T) *deviceBench {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
 	}
-	all, err := hierarchies()
+	all, err := listHierarchies()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,10 +55,10 @@ func newDeviceBench(t *testing.T) *deviceBench {
 }
 
 // machine returns the devices of a new machine that is on.
-func (b *deviceBench) machine(id cloudsim.InstanceID) *devices {
+func (b *deviceBench) machine(id cloudsim.InstanceID) *machineDevices {
 	b.t.Helper()
 	m := b.h.newMachine(id)
-	if err := errors.Join(m.cgroup.below("machine").create(), os.MkdirAll(string(m.folder), 0o700)); err != nil {
+	if err := errors.Join(m.cgroup.child("machine").create(), os.MkdirAll(string(m.folder), 0o700)); err != nil {
 		b.t.Fatal(err)
 	}
 	if err := m.devices.powerOn(b.t.Context()); err != nil {
@@ -80,7 +80,7 @@ func (b *deviceBench) attach(to ...cloudsim.Attachment) {
 	b.h.attached.replace([]cloudsim.Disk{{ID: "disk-000001", SizeGiB: 1, Attachments: to}})
 }
 
-func (b *deviceBench) update(d *devices) {
+func (b *deviceBench) update(d *machineDevices) {
 	b.t.Helper()
 	if err := d.update(b.t.Context()); err != nil {
 		b.t.Fatal(err)
@@ -91,8 +91,8 @@ func attachedTo(id cloudsim.InstanceID) cloudsim.Attachment {
 	return cloudsim.Attachment{Instance: id, State: cloudsim.AttachmentAttached}
 }
 
-// The method nodes returns the loop devices and the links to disks in the /dev of a machine.
-func (d *devices) nodes() (all []string) {
+// listNodes returns the loop devices and the links to disks in the /dev of a machine.
+func (d *machineDevices) listNodes() (all []string) {
 	for _, pattern := range []string{"loop*", "disk/by-id/*"} {
 		found, _ := filepath.Glob(d.folder.path("dev", pattern))
 		for _, f := range found {
@@ -102,12 +102,12 @@ func (d *devices) nodes() (all []string) {
 	return all
 }
 
-// The method inside returns a command that runs a shell script in the cgroup of the machine. The
+// commandInside returns a command that runs a shell script in the cgroup of the machine. The
 // working folder of the script is the machine's /dev.
-func (d *devices) inside(script string) *exec.Cmd {
+func (d *machineDevices) commandInside(script string) *exec.Cmd {
 	var join []string
 	for _, h := range d.cgroup.hierarchies {
-		join = append(join, "echo $$ >"+filepath.Join(d.cgroup.below("machine").in(h), "cgroup.procs"))
+		join = append(join, "echo $$ >"+filepath.Join(d.cgroup.child("machine").pathIn(h), "cgroup.procs"))
 	}
 	return exec.Command("sh", "-c", strings.Join(join, " && ")+" && cd "+d.folder.path("dev")+" && "+script) //nolint:gosec // a script of this test
 }
@@ -120,10 +120,10 @@ func TestDevicesOfMachine(t *testing.T) {
 	one, two := b.machine("i-000001"), b.machine("i-000002")
 	have := one.have["disk-000001"]
 	want := []string{nodeName(have.number), nodeName(have.spare), "cloudsim-disk-000001", "other-disk-000001"}
-	if got := one.nodes(); !slices.Equal(got, want) {
+	if got := one.listNodes(); !slices.Equal(got, want) {
 		t.Fatalf("devices of the machine: got %v, want %v", got, want)
 	}
-	if got := two.nodes(); len(got) > 0 {
+	if got := two.listNodes(); len(got) > 0 {
 		t.Errorf("devices of another machine: got %v, want none", got)
 	}
 	for script, works := range map[string]bool{
@@ -133,11 +133,11 @@ func TestDevicesOfMachine(t *testing.T) {
 		"mknod vda b 254 0 && head -c 1 vda":                                     false,
 		"mknod mem c 1 1 && head -c 1 mem":                                       false,
 	} {
-		if out, err := one.inside(script).CombinedOutput(); (err == nil) != works {
+		if out, err := one.commandInside(script).CombinedOutput(); (err == nil) != works {
 			t.Errorf("%s: got %v, want success %t: %s", script, err, works, out)
 		}
 	}
-	out, err := two.inside(fmt.Sprintf("mknod stolen b %d %d && head -c 1 stolen", loop.Major, have.number)).CombinedOutput()
+	out, err := two.commandInside(fmt.Sprintf("mknod stolen b %d %d && head -c 1 stolen", loop.Major, have.number)).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "not permitted") {
 		t.Errorf("another machine opened the device: %v: %s", err, out)
 	}
@@ -157,24 +157,24 @@ func TestDevicesOfMachine(t *testing.T) {
 		t.Errorf("adopted devices: got %+v, %v, want %+v", later.have, err, one.have)
 	}
 	b.update(later)
-	if got := later.nodes(); !slices.Equal(got, want) {
+	if got := later.listNodes(); !slices.Equal(got, want) {
 		t.Errorf("devices after another hypervisor took over: got %v, want %v", got, want)
 	}
 
 	b.attach()
 	b.update(later)
-	if got := later.nodes(); len(got) > 0 {
+	if got := later.listNodes(); len(got) > 0 {
 		t.Errorf("devices after the detachment: got %v, want none", got)
 	}
-	released(t, have.number)
+	waitReleased(t, have.number)
 	if err := later.powerOff(); err != nil || isMounted(later.folder.path("dev")) {
 		t.Errorf("power off: %v", err)
 	}
 }
 
-// The function released waits until a loop device has no file. A program of the host, such as udev,
-// may still read the device. Then the kernel removes the file when this program closes the device.
-func released(t *testing.T, number int) {
+// waitReleased waits until a loop device has no file. A program of the host, such as udev, may
+// still read the device. Then the kernel removes the file when this program closes the device.
+func waitReleased(t *testing.T, number int) {
 	t.Helper()
 	eventually.True(t, "the loop device has no file", func() bool {
 		_, err := loop.BackingFile(number)
@@ -191,12 +191,12 @@ func TestReadOnlyDevice(t *testing.T) {
 	b.attach(readOnly)
 	d := b.machine("i-000001")
 	write := "printf x | dd of=disk/by-id/cloudsim-disk-000001 conv=notrunc status=none"
-	if d.inside(write).Run() == nil {
+	if d.commandInside(write).Run() == nil {
 		t.Error("write to a read-only disk succeeded")
 	}
 	b.attach(attachedTo("i-000001"))
 	b.update(d)
-	if out, err := d.inside(write).CombinedOutput(); err != nil {
+	if out, err := d.commandInside(write).CombinedOutput(); err != nil {
 		t.Errorf("write: %v: %s", err, out)
 	}
 }
@@ -208,7 +208,7 @@ func TestForcedDetachFences(t *testing.T) {
 	b.attach(attachedTo("i-000001"))
 	one, two := b.machine("i-000001"), b.machine("i-000002")
 	// The process opens the device, and writes to it in a loop until a write fails.
-	old := one.inside("exec 3<>disk/by-id/cloudsim-disk-000001; while printf old >&3; do :; done")
+	old := one.commandInside("exec 3<>disk/by-id/cloudsim-disk-000001; while printf old >&3; do :; done")
 	var said bytes.Buffer
 	old.Stderr = &said
 	if err := old.Start(); err != nil {
@@ -237,7 +237,7 @@ func TestForcedDetachFences(t *testing.T) {
 
 	b.attach(attachedTo("i-000002")) // as after a forced detachment and a new attachment
 	b.update(two)                    // before the hypervisor updates the old machine
-	out, err := two.inside("printf new | dd of=disk/by-id/cloudsim-disk-000001 conv=notrunc,fsync status=none").CombinedOutput()
+	out, err := two.commandInside("printf new | dd of=disk/by-id/cloudsim-disk-000001 conv=notrunc,fsync status=none").CombinedOutput()
 	if err != nil {
 		t.Fatalf("write of the new machine: %v: %s", err, out)
 	}
@@ -249,7 +249,7 @@ func TestForcedDetachFences(t *testing.T) {
 		t.Errorf("data of the disk: got %q, want the data of the new machine", got)
 	}
 	b.update(one)
-	if got := one.nodes(); len(got) > 0 {
+	if got := one.listNodes(); len(got) > 0 {
 		t.Errorf("devices of the old machine: got %v, want none", got)
 	}
 }
@@ -258,7 +258,7 @@ func TestForcedDetachFences(t *testing.T) {
 // has this controller, else cgroup v2.
 func freeze(t *testing.T, c cgroup, yes bool) {
 	t.Helper()
-	n := slices.IndexFunc(c.hierarchies, func(h hierarchy) bool { return h.has("freezer") })
+	n := slices.IndexFunc(c.hierarchies, func(h hierarchy) bool { return h.hasController("freezer") })
 	file, shown, want := "freezer.state", "freezer.state", map[bool]string{true: "FROZEN", false: "THAWED"}[yes]
 	value := want
 	if n < 0 {
@@ -266,7 +266,7 @@ func freeze(t *testing.T, c cgroup, yes bool) {
 		file, shown, value = "cgroup.freeze", "cgroup.events", map[bool]string{true: "1", false: "0"}[yes]
 		want = "frozen " + value
 	}
-	dir := c.in(c.hierarchies[n])
+	dir := c.pathIn(c.hierarchies[n])
 	if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestCleanDevices(t *testing.T) {
 	if err := cleanMachines(t.Context(), b.h.cfg.Dir, b.h.cfg.Name); err != nil {
 		t.Fatal(err)
 	}
-	released(t, have.number)
+	waitReleased(t, have.number)
 	if _, err := os.Stat("/sys/block/" + nodeName(have.spare)); err == nil {
 		t.Error("the second device still exists")
 	}
@@ -297,8 +297,8 @@ func TestCleanDevices(t *testing.T) {
 	}
 }
 
-// If an error of a disk is too long, the report contains the beginning of the error. The report
-// contains no part of a character, so the cloud accepts it.
+// If an error of a disk is too long, the report contains the beginning of the error. The error is cut
+// between two characters, because the cloud refuses text that is not valid UTF-8.
 func TestLongDeviceError(t *testing.T) {
 	h := &hypervisor{cfg: Config{Name: "cloudsim-test"}}
 	h.attached.replace([]cloudsim.Disk{{ID: "disk-000001", Attachments: []cloudsim.Attachment{{Instance: "i-000001"}}}})

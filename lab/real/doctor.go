@@ -38,9 +38,9 @@ func checkRoot() Finding {
 	return f
 }
 
-// The variable capabilities lists the Linux capabilities that the hypervisor or programs in
+// usedCapabilities lists the Linux capabilities that the hypervisor or programs in
 // machines use.
-var capabilities = []struct {
+var usedCapabilities = []struct {
 	name   string
 	bit    int
 	needed bool
@@ -60,7 +60,7 @@ func checkCapabilities() []Finding {
 		}
 	}
 	var all []Finding
-	for _, c := range capabilities {
+	for _, c := range usedCapabilities {
 		f := Finding{Name: c.name, Needed: c.needed, Fix: "inside a container or a VM, its owner must grant this capability"}
 		switch {
 		case err != nil:
@@ -75,7 +75,7 @@ func checkCapabilities() []Finding {
 
 func checkCgroups() Finding {
 	f := Finding{Name: "cgroups", Needed: true, Fix: "mount /sys/fs/cgroup, and enable these controllers in the kernel"}
-	all, err := hierarchies()
+	all, err := listHierarchies()
 	if err != nil {
 		f.Problem = err.Error()
 		return f
@@ -126,7 +126,7 @@ func checkNamespaces() Finding {
 func checkOverlay(dir string) Finding {
 	f := Finding{Name: "overlayfs", Needed: true, Fix: "modprobe overlay; and choose a --data-dir on ext4, xfs or btrfs"}
 	known, err := os.ReadFile("/proc/filesystems")
-	if (err != nil || !strings.Contains(string(known), "\toverlay\n")) && !loadable("overlay") {
+	if (err != nil || !strings.Contains(string(known), "\toverlay\n")) && !isLoadable("overlay") {
 		f.Problem = "the kernel does not have it"
 		return f
 	}
@@ -142,9 +142,9 @@ func checkOverlay(dir string) Finding {
 	return f
 }
 
-// The function loadable reports whether the kernel can load a module. The kernel loads such a
+// isLoadable reports whether the kernel can load a module. The kernel loads such a
 // module when a program first uses it.
-func loadable(module string) bool {
+func isLoadable(module string) bool {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return false

@@ -54,7 +54,7 @@ func forward(ctx context.Context, l net.Listener, to string) error {
 	defer open.Wait()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	again := retry()
+	again := retryBackoff()
 	for {
 		from, err := l.Accept()
 		switch {

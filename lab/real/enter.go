@@ -10,7 +10,7 @@ import (
 // First returns the pid of the first process of the machine with the given host name. The
 // parameters dir and name are the Dir and Name of the hypervisor's Config.
 func First(dir, name, host string) (pid int, err error) {
-	all, err := hierarchies()
+	all, err := listHierarchies()
 	if err != nil {
 		return 0, err
 	}
@@ -27,7 +27,7 @@ func First(dir, name, host string) (pid int, err error) {
 			continue
 		}
 		id := filepath.Base(filepath.Dir(filepath.Dir(file)))
-		pid, err := cgroup{all, name}.below(id).first()
+		pid, err := cgroup{all, name}.child(id).firstPID()
 		if err == nil && pid == 0 {
 			err = fmt.Errorf("the machine of %s, instance %s, is off", host, id)
 		}

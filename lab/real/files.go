@@ -44,8 +44,8 @@ const shutdownGrace = 3 * time.Second
 //go:embed files
 var fileTemplates embed.FS
 
-// The type values holds the inputs of the templates for a machine's files.
-type values struct {
+// templateValues holds the inputs of the templates for a machine's files.
+type templateValues struct {
 	Host           string
 	Address        netip.Addr
 	CgroupRoot     string
@@ -134,11 +134,11 @@ func (f folder) prepare(images string) error {
 			return err
 		}
 	}
-	return clone(images, f.path("disk/containerd"))
+	return cloneStore(images, f.path("disk/containerd"))
 }
 
-// The method write writes the files that the machine reads at boot.
-func (f folder) write(i cloudsim.Instance, v values) error {
+// writeFiles writes the files that the machine reads at boot.
+func (f folder) writeFiles(i cloudsim.Instance, v templateValues) error {
 	files := map[string]string{
 		"kubelet.yaml": "etc/kubernetes/kubelet.yaml", "proxy.yaml": "etc/kubernetes/proxy.yaml",
 		"containerd.toml": "etc/kubernetes/containerd.toml", "cni.conflist": "etc/kubernetes/cni.conflist",
@@ -157,14 +157,14 @@ func (f folder) write(i cloudsim.Instance, v values) error {
 		}
 	}
 	return errors.Join(
-		f.text("etc/hostname", i.Name+"\n"),
-		f.text("etc/hosts", fmt.Sprintf("127.0.0.1 localhost\n::1 localhost\n%s %s\n", v.Address, i.Name)),
-		f.text("etc/machine-id", machineID(i)+"\n"),
-		f.text("etc/resolv.conf", resolvers(v.NameServer)))
+		f.writeText("etc/hostname", i.Name+"\n"),
+		f.writeText("etc/hosts", fmt.Sprintf("127.0.0.1 localhost\n::1 localhost\n%s %s\n", v.Address, i.Name)),
+		f.writeText("etc/machine-id", machineID(i)+"\n"),
+		f.writeText("etc/resolv.conf", resolvConf(v.NameServer)))
 }
 
-// The function resolvers returns the content of a machine's resolv.conf.
-func resolvers(nameServer netip.Addr) string {
+// resolvConf returns the content of a machine's resolv.conf.
+func resolvConf(nameServer netip.Addr) string {
 	if !nameServer.IsValid() {
 		return "# Machines have no internet access, so there is no name server.\n"
 	}
@@ -195,7 +195,7 @@ func (f folder) registry(r Registry) error {
 	return nil
 }
 
-func (f folder) text(name, content string) error {
+func (f folder) writeText(name, content string) error {
 	return f.writeFile(name, []byte(content), 0o644) // all programs on the machine read these files
 }
 
@@ -205,9 +205,9 @@ func machineID(i cloudsim.Instance) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// The function tunables returns values that the kubelet requires for kernel settings of the whole
+// tunableValues returns values that the kubelet requires for kernel settings of the whole
 // host. Machines read these values, but the settings of the host do not change.
-func tunables() map[string]string {
+func tunableValues() map[string]string {
 	return map[string]string{
 		"/proc/sys/vm/overcommit_memory":      "1",
 		"/proc/sys/vm/panic_on_oom":           "0",
@@ -222,7 +222,7 @@ func tunables() map[string]string {
 // contains runtimeEnv.
 func (f folder) spec(i cloudsim.Instance, p Programs, runtimeEnv []string) boot.Spec {
 	s := boot.Spec{
-		Hostname: i.Name, Root: f.path("root"), Tunables: tunables(), Grace: shutdownGrace,
+		Hostname: i.Name, Root: f.path("root"), Tunables: tunableValues(), Grace: shutdownGrace,
 		Dirs: []string{"/etc", "/root", "/var/lib", "/var/tmp", "/mnt", "/opt/cni"},
 		Env:  []string{"PATH=" + programsDir + ":" + kubeDir + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
 	}
@@ -256,13 +256,13 @@ func (f folder) spec(i cloudsim.Instance, p Programs, runtimeEnv []string) boot.
 	for name, file := range p.kube() {
 		s.Binds = append(s.Binds, boot.Bind{From: file, To: filepath.Join(kubeDir, name), ReadOnly: true})
 	}
-	s.Programs = services(runtimeEnv)
+	s.Programs = machinePrograms(runtimeEnv)
 	return s
 }
 
-// The function services returns the programs of a machine. The kubelet starts when containerd's
+// machinePrograms returns the programs of a machine. The kubelet starts when containerd's
 // socket accepts connections.
-func services(runtimeEnv []string) []boot.Program {
+func machinePrograms(runtimeEnv []string) []boot.Program {
 	program := func(dir, name string, args ...string) boot.Program {
 		return boot.Program{Name: name, Path: filepath.Join(dir, name), Args: args, Log: filepath.Join(logDir, name+".log")}
 	}

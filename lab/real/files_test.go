@@ -29,8 +29,8 @@ func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
 	proxy := &NetworkProxy{CA: ca, Issue: func(cloudsim.Instance) (cert, key []byte, err error) { return []byte("cert"), []byte("key"), nil }}
 	install := func() error {
 		s := boot.Spec{}
-		return errors.Join(f.prepare(t.TempDir()), f.write(i, values{}), f.registry(Registry{Name: "registry", CA: ca, Kubelet: map[string][]byte{"kubelet.yaml": nil}}),
-			f.volumes(&s, i, volumes), f.networkProxy(&s, i, proxy))
+		return errors.Join(f.prepare(t.TempDir()), f.writeFiles(i, templateValues{}), f.registry(Registry{Name: "registry", CA: ca, Kubelet: map[string][]byte{"kubelet.yaml": nil}}),
+			f.addVolumes(&s, i, volumes), f.networkProxy(&s, i, proxy))
 	}
 	if err := install(); err != nil {
 		t.Fatal(err)

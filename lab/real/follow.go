@@ -13,7 +13,7 @@ import (
 // follow watches the cloud until ctx ends. It sends each new version of an instance to the
 // goroutine that manages the instance's machine.
 func (h *hypervisor) follow(ctx context.Context) {
-	informer.Run(ctx, h.cfg.Cloud.Watch, &follower{h, informer.OutageLogger{Log: h.log}}, retry())
+	informer.Run(ctx, h.cfg.Cloud.Watch, &follower{h, informer.OutageLogger{Log: h.log}}, retryBackoff())
 }
 
 // follower applies the cloud's events to the hypervisor. Machines keep running while the

@@ -25,7 +25,7 @@ type hypervisor struct {
 	store  imageStore // template folders for new disks
 	stored sync.Mutex // held while a goroutine creates or copies the template of new disks
 	cgroup cgroup     // parent cgroup of all machines
-	cables *cables
+	cables *cableSet
 	// The field attached holds the disks that machines must have as devices.
 	attached attachments
 	wg       sync.WaitGroup
@@ -37,7 +37,7 @@ type hypervisor struct {
 // machineInput is the input of the goroutine that manages one machine. It holds the latest version
 // of the machine's instance.
 type machineInput struct {
-	devices *devices
+	devices *machineDevices
 	changed notification
 	mu      sync.Mutex
 	want    cloudsim.Instance
@@ -86,7 +86,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 		}
 		err = errors.Join(err, h.closeHandles())
 		if adopted || told.Err() != nil { // otherwise the machines belong to the next hypervisor
-			err = errors.Join(err, h.clean(context.WithoutCancel(ctx)))
+			err = errors.Join(err, h.cleanUp(context.WithoutCancel(ctx)))
 		}
 	}()
 	if err := h.open(ctx); err != nil {
@@ -112,7 +112,7 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(filepath.Join(h.cfg.Dir, "machines"), 0o700); err != nil {
 		return err
 	}
-	all, err := hierarchies()
+	all, err := listHierarchies()
 	if err != nil {
 		return err
 	}
@@ -163,17 +163,17 @@ func (h *hypervisor) closeHandles() error {
 	return nil
 }
 
-// The method clean ends all remaining machines. If this process is also the router, the method
-// deletes the network, too. All goroutines that manage machines must have ended before the call.
-func (h *hypervisor) clean(ctx context.Context) error {
+// cleanUp ends all remaining machines. If this process is also the router, the method deletes
+// the network, too. All goroutines that manage machines must have ended before the call.
+func (h *hypervisor) cleanUp(ctx context.Context) error {
 	if h.cfg.Router == nil {
 		return cleanMachines(ctx, h.cfg.Dir, h.cfg.Name)
 	}
 	return Clean(ctx, h.cfg.Dir, h.cfg.Name, h.cfg.Network.Link)
 }
 
-// The method serves reports whether this hypervisor runs the machines of a zone.
-func (h *hypervisor) serves(zone string) bool {
+// servesZone reports whether this hypervisor runs the machines of a zone.
+func (h *hypervisor) servesZone(zone string) bool {
 	return len(h.cfg.Zones) == 0 || slices.Contains(h.cfg.Zones, zone)
 }
 
@@ -182,7 +182,7 @@ func (h *hypervisor) serves(zone string) bool {
 // while the cloud is unavailable. If adopt fails for a machine, the goroutine of the machine
 // tries again later.
 func (h *hypervisor) adopt(ctx context.Context) error {
-	ids, err := h.left()
+	ids, err := h.storedInstances()
 	if err != nil {
 		return err
 	}
@@ -216,14 +216,14 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *machineInput {
 // If there is no such goroutine, the method starts it. It starts none if the instance is gone or in
 // another hypervisor's zone.
 func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, gone bool) {
-	if h.serves(i.Zone) {
+	if h.servesZone(i.Zone) {
 		h.cables.locate(i)
 	}
 	h.mu.Lock()
 	k := h.inputs[i.ID]
 	h.mu.Unlock()
 	if k == nil {
-		if gone || !h.serves(i.Zone) {
+		if gone || !h.servesZone(i.Zone) {
 			return
 		}
 		k = h.begin(ctx, h.newMachine(i.ID))
@@ -263,7 +263,7 @@ func (h *hypervisor) prune(list []cloudsim.Instance) {
 // manage manages one machine until it has deleted the machine. If ctx ends first, the method
 // switches the machine off and returns.
 func (h *hypervisor) manage(ctx context.Context, m *machine, k *machineInput) {
-	again := retry()
+	again := retryBackoff()
 	daily := time.NewTicker(24 * time.Hour)
 	defer daily.Stop()
 	for ctx.Err() == nil {
@@ -271,18 +271,18 @@ func (h *hypervisor) manage(ctx context.Context, m *machine, k *machineInput) {
 		case <-ctx.Done():
 			continue
 		case now := <-daily.C:
-			if i, gone := k.latest(); !gone && m.on() {
+			if i, gone := k.latest(); !gone && m.isOn() {
 				if err := m.folder.renewAgent(i, h.cfg.NetworkProxy, now); err != nil {
 					m.log.Error("certificate of the network proxy's agent not renewed", "err", err)
 				}
 			}
 			continue
 		case <-k.changed:
-		case <-m.ended():
+		case <-m.done():
 			m.handleCrash(ctx)
 			continue
 		}
-		if m.init != nil && !m.on() { // the machine has ended in the meantime
+		if m.init != nil && !m.isOn() { // the machine has ended in the meantime
 			m.handleCrash(ctx)
 		}
 		done, err := h.reconcile(ctx, m, k)
@@ -307,7 +307,7 @@ func (h *hypervisor) manage(ctx context.Context, m *machine, k *machineInput) {
 // The disk stays.
 func (m *machine) handleCrash(ctx context.Context) {
 	m.log.Warn("the machine stopped by itself; it stays off until the instance is rebooted", "console", m.folder.path("console.log"))
-	m.crashed = m.booted
+	m.crashOperation = m.bootOperation
 	if err := m.powerOff(ctx); err != nil {
 		m.log.Error("cleaning up after a crash", "err", err)
 	}
@@ -337,12 +337,12 @@ func (h *hypervisor) reconcile(ctx context.Context, m *machine, k *machineInput)
 		m.log.Info("scrapped")
 		return true, nil
 	}
-	if m.left {
+	if m.needsTakeover {
 		if err := m.adopt(ctx); err != nil {
 			return false, err
 		}
 	}
-	if !h.serves(i.Zone) { // an earlier configuration included the zone; the disk stays for a later configuration
+	if !h.servesZone(i.Zone) { // an earlier configuration included the zone; the disk stays for a later configuration
 		return false, m.powerOff(ctx)
 	}
 	switch i.State {
@@ -355,13 +355,13 @@ func (h *hypervisor) reconcile(ctx context.Context, m *machine, k *machineInput)
 	}
 	switch {
 	case i.Crashed != nil:
-		m.crashed = i.Operation
+		m.crashOperation = i.Operation
 		return false, m.powerOff(ctx)
-	case m.crashed == i.Operation:
+	case m.crashOperation == i.Operation:
 		return false, nil
-	case m.on() && m.booted == i.Operation:
+	case m.isOn() && m.bootOperation == i.Operation:
 		return false, nil
-	case m.on():
+	case m.isOn():
 		if err := m.shutDown(ctx); err != nil { // a user rebooted the instance, and the hypervisor missed an event
 			return false, err
 		}
@@ -376,11 +376,11 @@ const notReadyTimeout = 5 * time.Second
 // change of the Node, the cluster would notice the shutdown only when the Node's Lease expires.
 // If the change fails, shutDownAndReport logs the failure and returns nil.
 func (h *hypervisor) shutDownAndReport(ctx context.Context, m *machine, i cloudsim.Instance) error {
-	m.unreported = m.unreported || m.on() // the value stays for the next attempt if this attempt fails
-	if err := m.shutDown(ctx); err != nil || !m.unreported {
+	m.mustReport = m.mustReport || m.isOn() // the value stays for the next attempt if this attempt fails
+	if err := m.shutDown(ctx); err != nil || !m.mustReport {
 		return err
 	}
-	m.unreported = false
+	m.mustReport = false
 	tell, cancel := context.WithTimeout(ctx, notReadyTimeout)
 	defer cancel()
 	if err := h.cfg.NotReady(tell, i.Name, i.ProviderID); err != nil && ctx.Err() == nil {
@@ -389,7 +389,7 @@ func (h *hypervisor) shutDownAndReport(ctx context.Context, m *machine, i clouds
 	return nil
 }
 
-// retry returns the backoff between two attempts.
-func retry() backoff.Backoff {
+// retryBackoff returns the backoff between two attempts.
+func retryBackoff() backoff.Backoff {
 	return backoff.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}
 }

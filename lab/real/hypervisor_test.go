@@ -41,7 +41,7 @@ func TestZones(t *testing.T) {
 		t.Errorf("the hypervisor keeps a machine of another zone")
 	}
 	for zone, want := range map[string]bool{"here": true, "there": false, "": false} {
-		if h.serves(zone) != want {
+		if h.servesZone(zone) != want {
 			t.Errorf("the hypervisor serves zone %q: got %v", zone, !want)
 		}
 	}
@@ -55,8 +55,8 @@ func TestZones(t *testing.T) {
 	}
 	k := &machineInput{changed: newNotification()}
 	k.set(cloudsim.Instance{ID: m.id, Zone: "there", State: cloudsim.InstanceRunning}, false)
-	if done, err := h.reconcile(t.Context(), m, k); done || err != nil || m.on() {
-		t.Errorf("machine of a zone that the hypervisor no longer serves: deleted %v, running %v, %v", done, m.on(), err)
+	if done, err := h.reconcile(t.Context(), m, k); done || err != nil || m.isOn() {
+		t.Errorf("machine of a zone that the hypervisor no longer serves: deleted %v, running %v, %v", done, m.isOn(), err)
 	}
 	if _, err := os.Stat(disk); err != nil {
 		t.Errorf("disk of the machine: %v", err)
@@ -87,11 +87,11 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 		Disks:    Disks{Dir: t.TempDir()},
 	}
 	t.Cleanup(func() { _ = Clean(context.WithoutCancel(t.Context()), cfg.Dir, cfg.Name, cfg.Network.Link) })
-	all, err := hierarchies()
+	all, err := listHierarchies()
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := cgroup{all, cfg.Name}.below("i-000001").below("machine")
+	inside := cgroup{all, cfg.Name}.child("i-000001").child("machine")
 	if err := inside.create(); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 		if err := Run(ctx, slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), "make machine") {
 			t.Fatalf("Run: got error %v, want an error that contains make machine", err)
 		}
-		pids, err := inside.processes()
+		pids, err := inside.pids()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestAdoptsLater(t *testing.T) {
 	if done, err := h.reconcile(t.Context(), m, k); done || err != nil {
 		t.Fatalf("machine that can be adopted again: deleted %v, %v", done, err)
 	}
-	if !m.on() || m.init.pid != cmd.Process.Pid || m.booted != "op-1" {
-		t.Errorf("the machine was not adopted: running %v, boot %q", m.on(), m.booted)
+	if !m.isOn() || m.init.pid != cmd.Process.Pid || m.bootOperation != "op-1" {
+		t.Errorf("the machine was not adopted: running %v, boot %q", m.isOn(), m.bootOperation)
 	}
 }

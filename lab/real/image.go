@@ -89,7 +89,7 @@ func (m image) writeLayer(w io.Writer) error {
 		}
 	}
 	for _, name := range sortedKeys(m.files) {
-		if err := entry(out, name, int64(len(m.files[name])), 0o644, strings.NewReader(m.files[name])); err != nil {
+		if err := writeEntry(out, name, int64(len(m.files[name])), 0o644, strings.NewReader(m.files[name])); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func (m image) writeLayer(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(entry(out, m.at, info.Size(), 0o755, f), out.Close())
+	return errors.Join(writeEntry(out, m.at, info.Size(), 0o755, f), out.Close())
 }
 
 // writeTools writes a link to the program for each name in the file m.tools.
@@ -126,7 +126,7 @@ func (m image) writeTools(out *tar.Writer) error {
 	return nil
 }
 
-func entry(out *tar.Writer, name string, size, mode int64, content io.Reader) error {
+func writeEntry(out *tar.Writer, name string, size, mode int64, content io.Reader) error {
 	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: mode}); err != nil {
 		return err
 	}

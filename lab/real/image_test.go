@@ -132,7 +132,7 @@ func readImage(t *testing.T, r io.Reader, name string) (config [][]string, layer
 	return [][]string{c.Config.Entrypoint, c.Config.Cmd}, readArchive(t, bytes.NewReader(files[path(manifest.Layers[0].Digest)]))
 }
 
-// The function clone makes hard links to the image files of the store, and copies of the store's
+// cloneStore makes hard links to the image files of the store, and copies of the store's
 // databases. If a call is interrupted, the next call deletes the incomplete copy and begins again.
 func TestClone(t *testing.T) {
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "disk")
@@ -148,7 +148,7 @@ func TestClone(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(to+".new", "half"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := clone(from, to); err != nil {
+	if err := cloneStore(from, to); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(to, "half")); err == nil {
@@ -168,7 +168,7 @@ func TestClone(t *testing.T) {
 	if err := errors.Join(errA, errB); err != nil || !os.SameFile(a, b) {
 		t.Errorf("the copies do not share the file of a layer: %v", err)
 	}
-	if err := clone(filepath.Join(from, "nowhere"), to); err != nil {
+	if err := cloneStore(filepath.Join(from, "nowhere"), to); err != nil {
 		t.Errorf("an existing disk was created again: %v", err)
 	}
 }

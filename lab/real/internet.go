@@ -115,7 +115,7 @@ func (v *vpc) routeInternet(host *netlink.Handle) error {
 	if v.Internet.IPv6 {
 		if err := errors.Join(
 			configure(v.link, bridgeName, v.in6(v.Router)), configure(host, v.Link, v.in6(v.Host)),
-			within(v.ns, func() error { return writeSetting(forward6, "1") }),
+			inNamespace(v.ns, func() error { return writeSetting(forward6, "1") }),
 			host.RouteReplace(&netlink.Route{LinkIndex: cable.Attrs().Index, Dst: ipNet(v.vpc6()), Gw: v.in6(v.Router).Addr().AsSlice()}),
 			// Without this route, packets to an unused address would circle between router and host.
 			v.link.RouteReplace(&netlink.Route{Dst: ipNet(v.vpc6()), Type: unix.RTN_UNREACHABLE}),
@@ -161,15 +161,15 @@ type guard struct {
 	Original map[string]string
 }
 
-// The variable denied lists ranges outside the host that machines never reach: addresses that are
+// deniedRanges lists ranges outside the host that machines never reach: addresses that are
 // valid only on the host's own links, and metadata services of clouds. If the host is a virtual
 // machine, its cloud's metadata service would give the host's credentials to every pod.
-var denied = prefixes(
+var deniedRanges = parsePrefixes(
 	"127.0.0.0/8", "169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 	"::1/128", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128",
 )
 
-func prefixes(all ...string) (p []netip.Prefix) {
+func parsePrefixes(all ...string) (p []netip.Prefix) {
 	for _, s := range all {
 		p = append(p, netip.MustParsePrefix(s))
 	}
@@ -186,19 +186,19 @@ const (
 // firewall rules that limit this traffic. Comments in the rules contain the original values of
 // the settings that openHost changes.
 func (v *vpc) openHost() error {
-	wanted, err := v.Internet.settings()
+	wanted, err := v.Internet.neededSettings()
 	if err != nil {
 		return err
 	}
 	table := tableOf(v.Link)
-	original, err := originals(table, wanted)
+	original, err := originalValues(table, wanted)
 	if err != nil {
 		return err
 	}
 	g := guard{Network: v.Network, Table: table, VPC6: v.vpc6(), Original: original}
-	all := denied
+	all := deniedRanges
 	if v.Internet.Isolated {
-		near, err := v.neighbours()
+		near, err := v.neighbourNetworks()
 		if err != nil {
 			return err
 		}
@@ -229,11 +229,11 @@ func (v *vpc) openHost() error {
 // The type setting is a kernel setting: a path below /proc/sys and its value.
 type setting struct{ path, value string }
 
-// The method settings returns the host's settings that forwarding needs, in the order in which
-// openHost changes them. A host that forwards IPv6 accepts router advertisements only if accept_ra
-// is 2: see the kernel's ip-sysctl documentation. Without these advertisements, the host would lose
-// its default route.
-func (i Internet) settings() (all []setting, err error) {
+// neededSettings returns the host's settings that forwarding needs, in the order in which openHost
+// changes them. A host that forwards IPv6 accepts router advertisements only if accept_ra is 2: see
+// the kernel's ip-sysctl documentation. Without these advertisements, the host would lose its
+// default route.
+func (i Internet) neededSettings() (all []setting, err error) {
 	if i.IPv4 {
 		all = append(all, setting{forward4, "1"})
 	}
@@ -273,9 +273,9 @@ func writeSetting(path, value string) error {
 	return nil
 }
 
-// The method neighbours returns the networks to which the host is directly connected, except the
+// neighbourNetworks returns the networks to which the host is directly connected, except the
 // VPC.
-func (v *vpc) neighbours() (all []netip.Prefix, err error) {
+func (v *vpc) neighbourNetworks() (all []netip.Prefix, err error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, err
@@ -321,7 +321,7 @@ func (r *router) newNameServer(ctx context.Context) (*nameserver.Server, error) 
 	}
 	address := netip.AddrPortFrom(r.vpc.NameServer(), 53).String()
 	s := nameserver.Server{Log: r.log.With("part", "nameserver"), File: hostResolvers}
-	err := within(r.vpc.ns, func() (err error) {
+	err := inNamespace(r.vpc.ns, func() (err error) {
 		var l net.ListenConfig
 		if s.UDP, err = l.ListenPacket(ctx, "udp", address); err != nil {
 			return err
@@ -343,8 +343,8 @@ const tablePrefix = "cloudsim-"
 
 func tableOf(link string) string { return tablePrefix + link }
 
-// The function tables returns the names of all labs' tables in this network namespace.
-func tables() (all []string, err error) {
+// tableNames returns the names of all labs' tables in this network namespace.
+func tableNames() (all []string, err error) {
 	out, err := nft("", "list", "tables", "inet")
 	for line := range strings.Lines(out) {
 		if f := strings.Fields(line); len(f) == 3 && strings.HasPrefix(f[2], tablePrefix) {
@@ -354,26 +354,26 @@ func tables() (all []string, err error) {
 	return all, err
 }
 
-// The variable remembered finds the original value of a setting in the rules of internet.nft.
-var remembered = regexp.MustCompile(`comment "(net/[^"=]+)=([^"]*)"`)
+// originalValue finds the original value of a setting in the rules of internet.nft.
+var originalValue = regexp.MustCompile(`comment "(net/[^"=]+)=([^"]*)"`)
 
 // remember returns the original values of settings from the comments in a lab's table.
 func remember(table string) (map[string]string, error) {
 	out, err := nft("", "list", "chain", "inet", table, "original")
 	all := map[string]string{}
-	for _, m := range remembered.FindAllStringSubmatch(out, -1) {
+	for _, m := range originalValue.FindAllStringSubmatch(out, -1) {
 		all[m[1]] = m[2]
 	}
 	return all, err
 }
 
-// The function originals returns the values that the wanted settings had before a lab changed them.
-// Labs on one host share the settings, so the table of another lab may contain an original value.
-// The table of this lab contains original values if a user killed an earlier run. If no lab has
+// originalValues returns the values that the wanted settings had before a lab changed them. Labs
+// on one host share the settings, so the table of another lab may contain an original value. The
+// table of this lab contains original values if a user killed an earlier run. If no lab has
 // changed a setting, and the setting already has the wanted value, the result does not contain the
 // setting.
-func originals(table string, wanted []setting) (map[string]string, error) {
-	labs, err := tables()
+func originalValues(table string, wanted []setting) (map[string]string, error) {
+	labs, err := tableNames()
 	if err != nil {
 		return nil, err
 	}
@@ -410,7 +410,7 @@ func closeInternet(link string) error {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return nil //nolint:nilerr // without this program no lab has written rules
 	}
-	labs, err := tables()
+	labs, err := tableNames()
 	if err != nil {
 		return err
 	}
@@ -495,8 +495,8 @@ func leaveDocker(link string) error {
 	})
 }
 
-// eachDockerRule calls fn for each of dockerRules, with iptables and with ip6tables. It skips a
-// program for which the chain does not exist.
+// eachDockerRule calls fn for each rule of dockerRules, first with the program iptables and then with
+// ip6tables. It skips a program if Docker has not made the chain DOCKER-USER for it.
 func eachDockerRule(link string, fn func(program string, rule []string) error) error {
 	for _, program := range []string{"iptables", "ip6tables"} {
 		if _, err := filter("", program, "-w", "-n", "-L", dockerChain); err != nil {

@@ -29,7 +29,7 @@ func labNetwork(octet byte, link string, access Internet) Network {
 func newWorld(t *testing.T) *place {
 	t.Helper()
 	world := inNetNS(t, bareMachine(t).Process.Pid)
-	host := here(t)
+	host := currentPlace(t)
 	cable := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "uplink"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(world.ns)}
 	if err := host.handle.LinkAdd(cable); err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestInternet(t *testing.T) {
 		t.Fatal(err)
 	}
 	machine := inNetNS(t, process.Process.Pid)
-	host := here(t)
+	host := currentPlace(t)
 	for _, a := range []string{"198.51.100.1:80", "[2001:db8::1]:80", "169.254.1.1:80", "100.100.100.200:80", "[fd00:ec2::254]:80"} {
 		listenIn(t, world, a)
 	}
@@ -126,7 +126,7 @@ func TestInternet(t *testing.T) {
 		t.Helper()
 		for _, a := range addresses {
 			if want {
-				reaches(t, when+": "+a, from, a, true)
+				waitReachable(t, when+": "+a, from, a, true)
 			} else if err := connect(from, a); err == nil {
 				t.Errorf("%s: %s is reachable", when, a)
 			}
@@ -174,7 +174,7 @@ func TestInternet(t *testing.T) {
 	for path, want := range map[string]string{forward4: "0", forward6: "0", acceptRA: "1"} {
 		settingIs(t, "after the last lab", path, want)
 	}
-	if left, err := tables(); err != nil || len(left) > 0 {
+	if left, err := tableNames(); err != nil || len(left) > 0 {
 		t.Errorf("tables after the last lab: %v, error %v", left, err)
 	}
 	if err := destroyVPC(file, n.Link); err != nil {
@@ -216,7 +216,7 @@ func TestInternetPassesDocker(t *testing.T) {
 		t.Fatal(err)
 	}
 	listenIn(t, world, "198.51.100.1:80")
-	reaches(t, "a server of the internet", inNetNS(t, process.Process.Pid), "198.51.100.1:80", true)
+	waitReachable(t, "a server of the internet", inNetNS(t, process.Process.Pid), "198.51.100.1:80", true)
 	if err := destroyVPC(file, n.Link); err != nil {
 		t.Fatal(err)
 	}

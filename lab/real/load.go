@@ -39,8 +39,8 @@ type OnMachines struct {
 	Nodes  []string `json:"nodes"`
 }
 
-// The type prepared is a checked image in a separate OCI archive.
-type prepared struct {
+// preparedImage is a checked image in a separate OCI archive.
+type preparedImage struct {
 	name, file string
 	size       int64 // bytes that the image needs on the disk of a machine
 }
@@ -49,7 +49,7 @@ type prepared struct {
 // r is not nil, readImages reads the archive from r. If r is nil, it reads the archive or OCI
 // layout directory at path. If the only image has no name, it gets the name in the parameter
 // name.
-func readImages(ctx context.Context, path string, r io.Reader, name, work string) (_ []prepared, err error) {
+func readImages(ctx context.Context, path string, r io.Reader, name, work string) (_ []preparedImage, err error) {
 	var all []archive.Image
 	if r != nil {
 		all, err = archive.Read(ctx, r, work)
@@ -59,7 +59,7 @@ func readImages(ctx context.Context, path string, r io.Reader, name, work string
 	if err != nil {
 		return nil, err
 	}
-	var done []prepared
+	var done []preparedImage
 	for n, m := range all {
 		if m.Name == "" && (name == "" || len(all) > 1) {
 			return nil, errors.New("the archive has an image without a name; save the image with its name, or set the name with --name")
@@ -69,7 +69,7 @@ func readImages(ctx context.Context, path string, r io.Reader, name, work string
 				return nil, err
 			}
 		}
-		p := prepared{name: m.Name, file: filepath.Join(work, strconv.Itoa(n)+".tar")}
+		p := preparedImage{name: m.Name, file: filepath.Join(work, strconv.Itoa(n)+".tar")}
 		if p.size, err = writeImage(m, p.file); err != nil {
 			return nil, err
 		}
@@ -97,10 +97,10 @@ type runningMachine struct {
 	ctr  ctr // client of its containerd
 }
 
-// The method machines returns the running machines of m.Nodes, sorted by node, and the names of
+// runningMachines returns the running machines of m.Nodes, sorted by node, and the names of
 // machines that are off. It returns an error for a name in m.Nodes that has no running machine.
-func (m Images) machines() (on []runningMachine, off []string, err error) {
-	all, err := hierarchies()
+func (m Images) runningMachines() (on []runningMachine, off []string, err error) {
+	all, err := listHierarchies()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,7 +117,7 @@ func (m Images) machines() (on []runningMachine, off []string, err error) {
 		if len(m.Nodes) > 0 && !slices.Contains(m.Nodes, node) {
 			continue
 		}
-		pid, err := cgroup{all, m.Name}.below(id).first()
+		pid, err := cgroup{all, m.Name}.child(id).firstPID()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -145,7 +145,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err
 	}
-	if _, _, err := m.machines(); err != nil {
+	if _, _, err := m.runningMachines(); err != nil {
 		return nil, nil, err
 	}
 	if info, err := os.Stat(path); r == nil && err == nil && info.Mode().IsRegular() {
@@ -162,7 +162,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 	if err != nil {
 		return nil, nil, err
 	}
-	on, off, err := m.machines()
+	on, off, err := m.runningMachines()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -178,7 +178,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 	}
 	if len(m.Nodes) == 0 { // before the imports, so that a machine that starts meanwhile also has the images
 		for i, p := range all {
-			to := m.loaded(p.name)
+			to := m.loadedPath(p.name)
 			if err := os.Rename(p.file, to); err != nil {
 				return nil, nil, err
 			}
@@ -195,8 +195,8 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 	return names, off, nil
 }
 
-// The method loaded returns the path of the archive for a loaded image.
-func (m Images) loaded(name string) string {
+// loadedPath returns the path of the archive for a loaded image.
+func (m Images) loadedPath(name string) string {
 	return filepath.Join(m.Dir, loadedDir, fmt.Sprintf("%x.tar", sha256.Sum256([]byte(name))))
 }
 
@@ -212,30 +212,30 @@ func (m Images) checkFreeSpace(object string, need int64) error {
 	return nil
 }
 
-// The type listed is a line of `ctr images list`.
-type listed struct{ name, digest, size string }
+// imageLine is a line of `ctr images list`.
+type imageLine struct{ name, digest, size string }
 
 // parseList parses the output of `ctr images list`: REF TYPE DIGEST SIZE UNIT PLATFORMS LABELS.
-func parseList(out string) (all []listed) {
+func parseList(out string) (all []imageLine) {
 	for line := range strings.Lines(out) {
 		f := strings.Fields(line)
 		if len(f) < 5 || f[0] == "REF" {
 			continue
 		}
-		all = append(all, listed{f[0], f[2], f[3] + " " + f[4]})
+		all = append(all, imageLine{f[0], f[2], f[3] + " " + f[4]})
 	}
 	return all
 }
 
 // List returns the named images of the running machines, sorted by name and digest.
 func (m Images) List(ctx context.Context) ([]OnMachines, error) {
-	on, _, err := m.machines()
+	on, _, err := m.runningMachines()
 	if err != nil {
 		return nil, err
 	}
 	var all []OnMachines
 	for _, machine := range on {
-		out, err := machine.ctr.images(ctx, nil, "list")
+		out, err := machine.ctr.runImages(ctx, nil, "list")
 		if err != nil {
 			return nil, fmt.Errorf("node %s: %w", machine.node, err)
 		}
@@ -273,13 +273,13 @@ func (m Images) Remove(ctx context.Context, said string) error {
 	if slices.ContainsFunc(builtImages(""), func(b image) bool { return b.ref == name }) {
 		return fmt.Errorf("image %s is a part of each machine; it cannot be removed", name)
 	}
-	on, _, err := m.machines()
+	on, _, err := m.runningMachines()
 	if err != nil {
 		return err
 	}
 	found := false
 	if len(m.Nodes) == 0 {
-		err := os.Remove(m.loaded(name))
+		err := os.Remove(m.loadedPath(name))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -300,7 +300,7 @@ func (m Images) Remove(ctx context.Context, said string) error {
 
 // removeFrom removes an image from one containerd, and reports whether it existed.
 func removeFrom(ctx context.Context, client ctr, name string) (bool, error) {
-	out, err := client.images(ctx, nil, "list")
+	out, err := client.runImages(ctx, nil, "list")
 	if err != nil {
 		return false, err
 	}
@@ -308,14 +308,14 @@ func removeFrom(ctx context.Context, client ctr, name string) (bool, error) {
 	if len(names) == 0 {
 		return false, nil
 	}
-	_, err = client.images(ctx, nil, slices.Concat([]string{"remove", "--sync"}, names)...)
+	_, err = client.runImages(ctx, nil, slices.Concat([]string{"remove", "--sync"}, names)...)
 	return err == nil, err
 }
 
 // withRecords returns the image records that belong to a name. If no other name has the same
 // digest, the result includes the records of this digest that have no tag.
-func withRecords(all []listed, name string) []string {
-	at := slices.IndexFunc(all, func(l listed) bool { return l.name == name })
+func withRecords(all []imageLine, name string) []string {
+	at := slices.IndexFunc(all, func(l imageLine) bool { return l.name == name })
 	if at < 0 {
 		return nil
 	}

@@ -30,28 +30,28 @@ type machine struct {
 	folder folder
 	cgroup cgroup
 	// devices are the machine's devices. Other goroutines may use them, too.
-	devices *devices
+	devices *machineDevices
 	log     *slog.Logger
 
 	// init is the first process; nil while the machine is off.
 	init *process
-	// The field booted is the cloud operation that started the machine. It is "" while the machine
+	// bootOperation is the cloud operation that started the machine. It is "" while the machine
 	// is off.
-	booted cloudsim.OperationID
-	// The field crashed is the instance's last cloud operation at the time of a crash; "" means no
+	bootOperation cloudsim.OperationID
+	// crashOperation is the instance's last cloud operation at the time of a crash; "" means no
 	// crash. The machine stays off until the instance has another operation. Like real clouds, the
 	// cloud shows the instance as running until a user reboots it.
-	crashed cloudsim.OperationID
-	// The field left is true if an earlier hypervisor may have left the machine running, and this
+	crashOperation cloudsim.OperationID
+	// needsTakeover is true if an earlier hypervisor may have left the machine running, and this
 	// hypervisor has not taken the machine over yet.
-	left bool
-	// The field unreported is true from the beginning of a shutdown until the hypervisor sets the
+	needsTakeover bool
+	// mustReport is true from the beginning of a shutdown until the hypervisor sets the
 	// machine's Node to NotReady.
-	unreported bool
+	mustReport bool
 }
 
 func (h *hypervisor) newMachine(id cloudsim.InstanceID) *machine {
-	f, c, log := folder(filepath.Join(h.cfg.Dir, "machines", string(id))), h.cgroup.below(string(id)), h.log.With("instance", string(id))
+	f, c, log := folder(filepath.Join(h.cfg.Dir, "machines", string(id))), h.cgroup.child(string(id)), h.log.With("instance", string(id))
 	return &machine{h: h, id: id, folder: f, cgroup: c, devices: h.newDevices(id, f, c, log), log: log}
 }
 
@@ -99,7 +99,7 @@ func (p *process) signal(sig unix.Signal) error {
 	return errors.Join(err, failed)
 }
 
-func (m *machine) on() bool {
+func (m *machine) isOn() bool {
 	if m.init == nil {
 		return false
 	}
@@ -111,9 +111,9 @@ func (m *machine) on() bool {
 	}
 }
 
-// The method ended returns a channel that closes when the first process ends. While the machine is
+// done returns a channel that closes when the first process ends. While the machine is
 // off, the method returns nil.
-func (m *machine) ended() <-chan struct{} {
+func (m *machine) done() <-chan struct{} {
 	if m.init == nil {
 		return nil
 	}
@@ -123,8 +123,8 @@ func (m *machine) ended() <-chan struct{} {
 // adopt takes over a machine that an earlier hypervisor left running. If the machine is off, or if
 // its start was interrupted, the method removes its processes, cgroups and devices.
 func (m *machine) adopt(ctx context.Context) (err error) {
-	defer func() { m.left = err != nil }()
-	pid, err := m.cgroup.first()
+	defer func() { m.needsTakeover = err != nil }()
+	pid, err := m.cgroup.firstPID()
 	if err != nil {
 		return err
 	}
@@ -138,15 +138,15 @@ func (m *machine) adopt(ctx context.Context) (err error) {
 	if m.init, err = watchProcess(pid); err != nil {
 		return err
 	}
-	m.booted = cloudsim.OperationID(strings.TrimSpace(string(operation)))
+	m.bootOperation = cloudsim.OperationID(strings.TrimSpace(string(operation)))
 	m.log.Info("took over a running machine", "pid", pid)
 	return nil
 }
 
-// The method first returns the pid of the first process of the machine with cgroup c, or 0 if the
+// firstPID returns the pid of the first process of the machine with cgroup c, or 0 if the
 // machine is off.
-func (c cgroup) first() (pid int, err error) {
-	pids, err := c.below("machine").processes()
+func (c cgroup) firstPID() (pid int, err error) {
+	pids, err := c.child("machine").pids()
 	if at := slices.IndexFunc(pids, isFirst); at >= 0 {
 		pid = pids[at]
 	}
@@ -204,7 +204,7 @@ func (m *machine) install(ctx context.Context, i cloudsim.Instance, typ cloudsim
 		return "", err
 	}
 	n := m.h.cfg.Network
-	v := values{
+	v := templateValues{
 		Host: i.Name, Address: address, CgroupRoot: m.cgroup.name, ClusterDNS: m.h.cfg.ClusterDNS, ClusterDomain: "cluster.local",
 		Pods: n.Pods, NameServer: n.NameServer(), PauseImage: PauseImage,
 		ReservedMemory: max(0, memory-typ.MemoryMiB<<20), ReservedCPU: 1000 * int64(max(0, runtime.NumCPU()-typ.CPUs)),
@@ -212,7 +212,7 @@ func (m *machine) install(ctx context.Context, i cloudsim.Instance, typ cloudsim
 	if n.Internet.IPv6 {
 		v.Pods6 = n.pods6(address)
 	}
-	if err := errors.Join(m.folder.write(i, v), m.folder.mirrors(m.h.cfg.Mirrors), m.folder.registry(m.h.cfg.Registry)); err != nil {
+	if err := errors.Join(m.folder.writeFiles(i, v), m.folder.mirrors(m.h.cfg.Mirrors), m.folder.registry(m.h.cfg.Registry)); err != nil {
 		return "", err
 	}
 	if err := m.h.cfg.Identify(m.folder.path("etc/kubernetes"), i.Name, address); err != nil {
@@ -222,7 +222,7 @@ func (m *machine) install(ctx context.Context, i cloudsim.Instance, typ cloudsim
 		return "", err
 	}
 	s := m.folder.spec(i, m.h.cfg.Programs, m.h.cfg.RuntimeEnv)
-	if err := errors.Join(m.folder.volumes(&s, i, m.h.cfg.Volumes), m.folder.networkProxy(&s, i, m.h.cfg.NetworkProxy)); err != nil {
+	if err := errors.Join(m.folder.addVolumes(&s, i, m.h.cfg.Volumes), m.folder.networkProxy(&s, i, m.h.cfg.NetworkProxy)); err != nil {
 		return "", err
 	}
 	return m.folder.writeSpec(s)
@@ -234,11 +234,11 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	if err := m.cgroup.destroy(ctx); err != nil { // remains of a crash
 		return err
 	}
-	inside := m.cgroup.below("machine")
+	inside := m.cgroup.child("machine")
 	if err := inside.create(); err != nil {
 		return err
 	}
-	if err := m.cgroup.limit(size{memory: typ.MemoryMiB << 20, cpus: typ.CPUs}); err != nil {
+	if err := m.cgroup.setLimits(size{memory: typ.MemoryMiB << 20, cpus: typ.CPUs}); err != nil {
 		return err
 	}
 	if err := m.devices.powerOn(ctx); err != nil {
@@ -268,7 +268,7 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	if m.init, err = watchProcess(cmd.Process.Pid); err != nil {
 		return err
 	}
-	m.booted = i.Operation
+	m.bootOperation = i.Operation
 	if err := inside.join(cmd.Process.Pid); err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 // shutDown sends SIGTERM to the first process and waits until this process ends. It waits
 // for at most twice the time shutdownGrace. Then it calls powerOff.
 func (m *machine) shutDown(ctx context.Context) error {
-	if !m.on() {
+	if !m.isOn() {
 		return m.powerOff(ctx)
 	}
 	m.log.Info("shutting down")
@@ -308,7 +308,7 @@ func (m *machine) powerOff(ctx context.Context) error {
 		}
 		<-m.init.ended
 		_ = m.init.fd.Close() // an error does not matter for a read-only file
-		m.init, m.booted = nil, ""
+		m.init, m.bootOperation = nil, ""
 		m.log.Info("off")
 	}
 	err := errors.Join(m.cgroup.destroy(ctx), m.h.bridge.detach(string(m.id)), m.devices.powerOff())
@@ -335,8 +335,8 @@ func hostMemory() (int64, error) {
 	return int64(info.Totalram) * int64(info.Unit), nil //nolint:gosec // no host has 8 EiB
 }
 
-// The method left returns the ids of the instances that have a machine folder.
-func (h *hypervisor) left() ([]cloudsim.InstanceID, error) {
+// storedInstances returns the ids of the instances that have a machine folder.
+func (h *hypervisor) storedInstances() ([]cloudsim.InstanceID, error) {
 	entries, err := os.ReadDir(filepath.Join(h.cfg.Dir, "machines"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

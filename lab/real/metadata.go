@@ -30,7 +30,7 @@ func (r *router) serveMetadata(ctx context.Context, cloud metadata.Cloud) (func(
 
 // The method listen listens on an address of the router.
 func (v *vpc) listen(ctx context.Context, address string) (l net.Listener, err error) {
-	err = within(v.ns, func() error {
+	err = inNamespace(v.ns, func() error {
 		l, err = metadata.Listen(ctx, address)
 		return err
 	})

@@ -15,10 +15,10 @@ func (b notification) notify() {
 	}
 }
 
-// The method each calls work for each notification until ctx ends. If work returns an error, the
-// method each passes the error to the function failed, waits for a backoff, and calls work again.
-func (b notification) each(ctx context.Context, work func() error, failed func(error)) {
-	again := retry()
+// forEach calls work for each notification until ctx ends. If work returns an error, forEach passes
+// the error to the function failed, waits for a backoff, and calls work again.
+func (b notification) forEach(ctx context.Context, work func() error, failed func(error)) {
+	again := retryBackoff()
 	for {
 		select {
 		case <-ctx.Done():

@@ -74,8 +74,8 @@ func (t *table) locate(i cloudsim.Instance, gone bool) {
 	})
 }
 
-// The method running returns the instances that the cloud shows as running and not crashed.
-func (t *table) running() (all []cloudsim.Instance) {
+// runningInstances returns the instances that the cloud shows as running and not crashed.
+func (t *table) runningInstances() (all []cloudsim.Instance) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, i := range t.instances {
@@ -86,12 +86,12 @@ func (t *table) running() (all []cloudsim.Instance) {
 	return all
 }
 
-// The method active returns the next hops of the usable routes, by destination. It skips routes
-// that the cloud reports as black holes, because their next hops do not run. It also skips routes
-// with a next hop outside the VPC, because the router does not reach other networks. If pods have
-// IPv6 addresses, the result contains the IPv6 routes to the pods of each instance. These IPv6
-// routes are not in the cloud's route table.
-func (t *table) active(n Network) map[netip.Prefix]netip.Addr {
+// activeRoutes returns the next hops of the usable routes, by destination. It skips routes that
+// the cloud reports as black holes, because their next hops do not run. It also skips routes with
+// a next hop outside the VPC, because the router does not reach other networks. If pods have IPv6
+// addresses, the result contains the IPv6 routes to the pods of each instance. These IPv6 routes
+// are not in the cloud's route table.
+func (t *table) activeRoutes(n Network) map[netip.Prefix]netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := map[netip.Prefix]netip.Addr{}

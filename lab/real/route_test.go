@@ -23,7 +23,7 @@ func TestRouterHasRoutesOfItsNetworkOnly(t *testing.T) {
 			{ID: "route-3", NextHop: "i-2", Destination: "10.97.3.0/24", State: cloudsim.RouteActive},
 		})
 		want := map[netip.Prefix]netip.Addr{pods: netip.MustParseAddr("10.98.0.2")}
-		if got := table.active(Network{VPC: netip.MustParsePrefix("10.98.0.0/16")}); !maps.Equal(got, want) {
+		if got := table.activeRoutes(Network{VPC: netip.MustParsePrefix("10.98.0.0/16")}); !maps.Equal(got, want) {
 			t.Fatalf("routes of the router: %v, want %v", got, want)
 		}
 	}

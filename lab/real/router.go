@@ -71,7 +71,7 @@ func Route(ctx context.Context, log *slog.Logger, c RouterConfig) error {
 	if err == nil {
 		watching, stop := context.WithCancel(ctx)
 		var watch sync.WaitGroup
-		watch.Go(func() { r.watch(watching) })
+		watch.Go(func() { r.watchMachines(watching) })
 		err = work.Wait()
 		stop()
 		watch.Wait()
@@ -108,27 +108,27 @@ func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error)
 		work.Go(func() error { return names.Run(ctx) })
 	}
 	work.Go(func() error {
-		r.table.news.each(ctx, func() error { return r.vpc.setRoutes(r.table.active(r.vpc.Network)) }, func(err error) {
+		r.table.news.forEach(ctx, func() error { return r.vpc.setRoutes(r.table.activeRoutes(r.vpc.Network)) }, func(err error) {
 			r.log.Warn("routes not updated; retrying", "err", err)
 		})
 		return nil
 	})
 	work.Go(func() error {
-		informer.Run(ctx, r.cloud.Watch, &routed{r, informer.OutageLogger{Log: r.log}}, retry())
+		informer.Run(ctx, r.cloud.Watch, &routeUpdater{r, informer.OutageLogger{Log: r.log}}, retryBackoff())
 		return nil
 	})
 	return work, nil
 }
 
-// The type routed applies the cloud's events to the router. While the cloud is unavailable, the
+// routeUpdater applies the cloud's events to the router. While the cloud is unavailable, the
 // routes do not change.
-type routed struct {
+type routeUpdater struct {
 	*router
 	informer.OutageLogger
 }
 
 // List reads all routes and instances into the table.
-func (r *routed) List(ctx context.Context) (informer.Listed, error) {
+func (r *routeUpdater) List(ctx context.Context) (informer.Listed, error) {
 	instances, at, err := cloudsim.All(ctx, r.cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (r *routed) List(ctx context.Context) (informer.Listed, error) {
 }
 
 // Take applies an event to the table.
-func (r *routed) Take(_ context.Context, e cloudsim.Event) error {
+func (r *routeUpdater) Take(_ context.Context, e cloudsim.Event) error {
 	gone := e.Type == cloudsim.EventDelete
 	if e.Kind == cloudsim.KindRoute {
 		route, err := object[cloudsim.Route](e)
@@ -166,25 +166,25 @@ const (
 	missingAfter = time.Minute
 )
 
-// The method watch logs a warning once if a running instance has no machine, and a second message
+// watchMachines logs a warning once if a running instance has no machine, and a second message
 // when the instance has a machine again. A hypervisor cannot detect a machine that is missing
 // because no hypervisor serves its zone.
-func (r *router) watch(ctx context.Context) {
+func (r *router) watchMachines(ctx context.Context) {
 	look := time.NewTicker(missingEvery)
 	defer look.Stop()
-	m := missing{}
+	m := missingMachines{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
 		}
-		there, err := r.vpc.bridge.cables()
+		there, err := r.vpc.bridge.linkNames()
 		if err != nil {
 			r.log.Warn("looking for machines", "err", err)
 			continue
 		}
-		lost, found := m.look(time.Now(), r.table.running(), there)
+		lost, found := m.update(time.Now(), r.table.runningInstances(), there)
 		for _, i := range lost {
 			r.log.Warn("a running instance has no machine: check that a host serves its zone and runs",
 				"instance", i.ID, "name", i.Name, "zone", i.Zone, "after", missingAfter)
@@ -195,18 +195,18 @@ func (r *router) watch(ctx context.Context) {
 	}
 }
 
-// The type missing holds the running instances without a machine.
-type missing map[cloudsim.InstanceID]*absence
+// missingMachines holds the running instances without a machine.
+type missingMachines map[cloudsim.InstanceID]*absence
 
 type absence struct {
 	since time.Time
 	told  bool
 }
 
-// look returns two lists. The list lost contains the running instances that have had no
-// machine for the time missingAfter. Only one call for each outage puts an instance into
-// the list lost. When this instance has a machine again, one call puts it into the list found.
-func (m missing) look(now time.Time, running []cloudsim.Instance, there map[string]bool) (lost, found []cloudsim.Instance) {
+// update returns two lists. The list lost contains the running instances that have had no
+// machine for the time missingAfter. Only one call for each outage puts an instance into the
+// list lost. When this instance has a machine again, one call puts it into the list found.
+func (m missingMachines) update(now time.Time, running []cloudsim.Instance, there map[string]bool) (lost, found []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {
 		runs[i.ID] = true

@@ -21,13 +21,13 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The method look reports a running instance without a machine once, after the time that a
+// missingMachines.update reports a running instance without a machine once, after the time that a
 // machine may take to boot. It reports the instance again when the machine is back.
 func TestMissing(t *testing.T) {
 	began := time.Now()
 	running := []cloudsim.Instance{{ID: "i-000001"}, {ID: "i-000002"}}
 	one, both := map[string]bool{"i-000001": true}, map[string]bool{"i-000001": true, "i-000002": true}
-	m := missing{}
+	m := missingMachines{}
 	for _, step := range []struct {
 		after       time.Duration
 		running     []cloudsim.Instance
@@ -44,7 +44,7 @@ func TestMissing(t *testing.T) {
 		{6 * missingAfter, running, one, 0, 0},
 		{6*missingAfter + 1, running, both, 0, 0},
 	} {
-		lost, found := m.look(began.Add(step.after), step.running, step.there)
+		lost, found := m.update(began.Add(step.after), step.running, step.there)
 		if len(lost) != step.lost || len(found) != step.found || slices.ContainsFunc(append(lost, found...), func(i cloudsim.Instance) bool { return i.ID != "i-000002" }) {
 			t.Errorf("after %s: lost %v, found %v; want %d, %d", step.after, lost, found, step.lost, step.found)
 		}
@@ -97,23 +97,23 @@ func TestBridgeOnHost(t *testing.T) {
 	}
 	listenIn(t, other, "10.97.2.1:80")
 	first := inNetNS(t, machines[0].Process.Pid)
-	reaches(t, "the other machine", first, "10.98.0.2:80", true)
-	reaches(t, "a pod on the other machine, through the router", first, "10.97.2.1:80", true)
-	reaches(t, "the host, to a machine", here(t), "10.98.0.2:80", true)
+	waitReachable(t, "the other machine", first, "10.98.0.2:80", true)
+	waitReachable(t, "a pod on the other machine, through the router", first, "10.97.2.1:80", true)
+	waitReachable(t, "the host, to a machine", currentPlace(t), "10.98.0.2:80", true)
 
 	// Simulate a killed router: remove the mount and the handles of the router's namespace.
 	if err := errors.Join(unix.Unmount(file, unix.MNT_DETACH), v.close()); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, "the other machine, without a router", first, "10.98.0.2:80", true)
-	reaches(t, "a pod on the other machine, without a router", first, "10.97.2.1:80", false)
+	waitReachable(t, "the other machine, without a router", first, "10.98.0.2:80", true)
+	waitReachable(t, "a pod on the other machine, without a router", first, "10.97.2.1:80", false)
 	last := route()
-	reaches(t, "a pod on the other machine, through the second router", first, "10.97.2.1:80", true)
+	waitReachable(t, "a pod on the other machine, through the second router", first, "10.97.2.1:80", true)
 	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil { // the kernel still has the namespace
 		t.Fatal(err)
 	}
 	v = route()
-	reaches(t, "a pod on the other machine, through the third router", first, "10.97.2.1:80", true)
+	waitReachable(t, "a pod on the other machine, through the third router", first, "10.97.2.1:80", true)
 	if err := last.close(); err != nil {
 		t.Error(err)
 	}
@@ -121,23 +121,23 @@ func TestBridgeOnHost(t *testing.T) {
 	_ = machines[0].Wait()
 	first.close()
 	eventually.NoError(t, "the kernel removes the cable of a dead machine", func() error {
-		all, err := v.bridge.cables()
+		all, err := v.bridge.linkNames()
 		if err == nil && all["i-1"] {
 			err = errors.New("it is there")
 		}
 		return err
 	})
-	reaches(t, "the host, to a machine beside a dead machine", here(t), "10.98.0.2:80", true)
+	waitReachable(t, "the host, to a machine beside a dead machine", currentPlace(t), "10.98.0.2:80", true)
 	if err := errors.Join(v.close(), dropNetNS(file)); err != nil {
 		t.Error(err)
 	}
-	reaches(t, "the host, to a machine without a router", here(t), "10.98.0.2:80", true)
+	waitReachable(t, "the host, to a machine without a router", currentPlace(t), "10.98.0.2:80", true)
 }
 
 // onHostOfItsOwn moves the test's goroutine into a new network namespace.
 func onHostOfItsOwn(t *testing.T) {
 	t.Helper()
-	back, err := leaving(newNetwork)
+	back, err := leaveNamespace(newNetwork)
 	t.Cleanup(back)
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func onHostOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	if err := up(h, "lo"); err != nil {
+	if err := setLinkUp(h, "lo"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -179,7 +179,7 @@ func inNetNS(t *testing.T, pid int) *place {
 	return newPlace(t, ns)
 }
 
-func here(t *testing.T) *place {
+func currentPlace(t *testing.T) *place {
 	t.Helper()
 	ns, err := netns.Get()
 	if err != nil {
@@ -207,7 +207,7 @@ func (p *place) close() {
 
 func listenIn(t *testing.T, p *place, address string) {
 	t.Helper()
-	err := within(p.ns, func() error {
+	err := inNamespace(p.ns, func() error {
 		l, err := net.Listen("tcp", address)
 		if err == nil {
 			t.Cleanup(func() { l.Close() })
@@ -219,9 +219,9 @@ func listenIn(t *testing.T, p *place, address string) {
 	}
 }
 
-// The function reaches waits until a connection to an address succeeds, or until it fails if the
+// waitReachable waits until a connection to an address succeeds, or until it fails if the
 // parameter want is false.
-func reaches(t *testing.T, what string, from *place, to string, want bool) {
+func waitReachable(t *testing.T, what string, from *place, to string, want bool) {
 	t.Helper()
 	eventually.NoError(t, what, func() error {
 		err := connect(from, to)
@@ -234,7 +234,7 @@ func reaches(t *testing.T, what string, from *place, to string, want bool) {
 
 // connect opens a connection once, and closes it.
 func connect(from *place, to string) error {
-	return within(from.ns, func() error {
+	return inNamespace(from.ns, func() error {
 		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", to)
 		if err == nil {
 			c.Close()

@@ -34,10 +34,10 @@ type imageStore struct {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// The method archives returns the paths of the image archives in the folders s.images, s.more and
+// archivePaths returns the paths of the image archives in the folders s.images, s.more and
 // s.loaded. If two archives contain an image with the same name, the store gets the image of the
 // later archive.
-func (s imageStore) archives() ([]string, error) {
+func (s imageStore) archivePaths() ([]string, error) {
 	var all []string
 	for _, dir := range []string{s.images, s.more, s.loaded} {
 		if dir == "" {
@@ -55,7 +55,7 @@ func (s imageStore) archives() ([]string, error) {
 // key returns a hash of the store's inputs. Another version of a program or another
 // archive gives another key.
 func (s imageStore) key() (string, error) {
-	files, err := s.archives()
+	files, err := s.archivePaths()
 	if err != nil {
 		return "", err
 	}
@@ -181,7 +181,7 @@ func (s imageStore) importAll(ctx context.Context, client ctr) error {
 			return fmt.Errorf("image %s: %w", m.ref, err)
 		}
 	}
-	archives, err := s.archives()
+	archives, err := s.archivePaths()
 	if err != nil {
 		return err
 	}
@@ -245,12 +245,12 @@ func (c ctr) importFile(ctx context.Context, path string) error {
 func (c ctr) importFrom(ctx context.Context, r io.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, stepWithin)
 	defer cancel()
-	_, err := c.images(ctx, r, "import", "--digests=false", "-")
+	_, err := c.runImages(ctx, r, "import", "--digests=false", "-")
 	return err
 }
 
-// The method images runs `ctr images` and returns its output.
-func (c ctr) images(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+// runImages runs `ctr images` and returns its output.
+func (c ctr) runImages(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
 	all := slices.Concat(c[1:], []string{"--namespace", "k8s.io", "images"}, args)
 	cmd := exec.CommandContext(ctx, c[0], all...) //nolint:gosec // the lab's own program
 	var failed strings.Builder
@@ -274,10 +274,10 @@ func firstLines(s string, n int) string {
 	return strings.Join(lines[:min(n, len(lines))], "\n")
 }
 
-// The function clone copies a store to a machine's disk. It creates folders, and makes hard links
-// to files. It copies databases, because containerd writes into them. The final rename makes the
+// cloneStore copies a store to a machine's disk. It creates folders, and makes hard links to
+// files. It copies databases, because containerd writes into them. The final rename makes the
 // complete copy appear in one step.
-func clone(from, to string) error {
+func cloneStore(from, to string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil
 	}

@@ -61,10 +61,10 @@ func detachDisks(name string, machines []int, runs func(instance string) bool) e
 		}
 		for _, lock := range all {
 			if lock.Of == unix.Mkdev(loop.Major, uint32(l.Number)) { //nolint:gosec // the number comes from the kernel
-				err = errors.Join(err, detach(lock))
+				err = errors.Join(err, detachLoop(lock))
 			}
 		}
-		err = errors.Join(err, detach(l))
+		err = errors.Join(err, detachLoop(l))
 	}
 	return err
 }
@@ -74,8 +74,8 @@ func isDiskOf(name string, l loop.Status) bool {
 	return strings.HasPrefix(l.Name, disksDir(name)+"/")
 }
 
-// The function detach detaches the file from a loop device.
-func detach(l loop.Status) error {
+// detachLoop detaches the file from a loop device.
+func detachLoop(l loop.Status) error {
 	d, err := loop.Open(l.Number)
 	if err != nil || d == nil {
 		return err
@@ -114,7 +114,7 @@ func loopsShownTo(pids []int) (map[int]bool, error) {
 
 // detachDisks detaches the disks that no running machine uses.
 func (h *hypervisor) detachDisks() error {
-	pids, err := h.cgroup.processes()
+	pids, err := h.cgroup.pids()
 	if err != nil {
 		return err
 	}
@@ -124,8 +124,8 @@ func (h *hypervisor) detachDisks() error {
 	})
 }
 
-// The method volumes adds the CSI driver's node part to the boot settings of a machine.
-func (f folder) volumes(s *boot.Spec, i cloudsim.Instance, v *Volumes) error {
+// addVolumes adds the CSI driver's node part to the boot settings of a machine.
+func (f folder) addVolumes(s *boot.Spec, i cloudsim.Instance, v *Volumes) error {
 	if v == nil {
 		return nil
 	}

@@ -199,16 +199,16 @@ func (v *vpc) wire() error {
 		}
 	}
 	if err := errors.Join(
-		v.bridge.plug(port), configure(host, v.Link, v.in(v.Host)),
-		up(v.link, "lo"), configure(v.link, bridgeName, v.in(v.Router)), configure(v.link, bridgeName, metadataAddress),
+		v.bridge.plug(port), configure(host, v.Link, v.withLength(v.Host)),
+		setLinkUp(v.link, "lo"), configure(v.link, bridgeName, v.withLength(v.Router)), configure(v.link, bridgeName, metadataAddress),
 	); err != nil {
 		return err
 	}
 	return errors.Join(v.hostRoutes(host), v.routerRoutes(), v.leadAnswers(host), v.setInternet(host))
 }
 
-// The method named in returns the address a with the prefix length of the VPC.
-func (n Network) in(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, n.VPC.Bits()) }
+// withLength returns the address a with the prefix length of the VPC.
+func (n Network) withLength(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, n.VPC.Bits()) }
 
 // hostRoutes adds two routes to the host. One route sends traffic for pods to the router. The
 // other route makes all load balancer addresses local, so that the data plane can listen on

@@ -7,25 +7,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The function within calls fn on a thread that is temporarily in the network namespace ns. Sockets
+// inNamespace calls fn on a thread that is temporarily in the network namespace ns. Sockets
 // that fn creates stay in ns.
-func within(ns netns.NsHandle, fn func() error) error {
-	return away(func() error { return netns.Set(ns) }, fn)
+func inNamespace(ns netns.NsHandle, fn func() error) error {
+	return runOutside(func() error { return netns.Set(ns) }, fn)
 }
 
 // withinNew calls fn on a thread that is temporarily in a new network namespace.
 func withinNew(fn func() error) error {
-	return away(newNetwork, fn)
+	return runOutside(newNetwork, fn)
 }
 
 func newNetwork() error { return unix.Unshare(unix.CLONE_NEWNET) }
 
-// The function away calls leave and then fn on one thread. The function leave moves the thread to
+// runOutside calls leave and then fn on one thread. The function leave moves the thread to
 // another network namespace. At the end the thread returns to its own namespace.
-func away(leave, fn func() error) error {
+func runOutside(leave, fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		back, err := leaving(leave)
+		back, err := leaveNamespace(leave)
 		if err == nil {
 			err = fn()
 		}
@@ -35,12 +35,12 @@ func away(leave, fn func() error) error {
 	return <-done
 }
 
-// The function leaving locks the goroutine to its thread and moves the thread out of its network
+// leaveNamespace locks the goroutine to its thread and moves the thread out of its network
 // namespace. The caller must call the returned function. This function moves the thread into its
 // original namespace again. The thread may be the first thread of the process. The first thread
 // ends only with the process. If the first thread stayed in the other namespace, /proc/self would
 // show the other namespace for the whole process.
-func leaving(leave func() error) (back func(), err error) {
+func leaveNamespace(leave func() error) (back func(), err error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()
 	if err == nil {

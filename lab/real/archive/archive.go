@@ -268,7 +268,7 @@ func fromDocker(file string) ([]Image, error) {
 			if err != nil {
 				return nil, fmt.Errorf("image %q: %w", said, explain(err))
 			}
-			one, err := checked(said, image)
+			one, err := checkImage(said, image)
 			if err != nil {
 				return nil, err
 			}
@@ -305,12 +305,12 @@ func fromLayout(dir string) ([]Image, error) {
 		}
 		image, err := find(index, d, 0)
 		if err != nil {
-			return nil, fmt.Errorf("image %q: %w", said, missing(err))
+			return nil, fmt.Errorf("image %q: %w", said, explainMissing(err))
 		}
 		if image == nil {
 			continue
 		}
-		one, err := checked(said, image)
+		one, err := checkImage(said, image)
 		if err != nil {
 			return nil, err
 		}
@@ -356,18 +356,18 @@ func wrongPlatform(has string) error {
 	return fmt.Errorf("the image is for %s, but the machines are linux/%s; save the image with --platform linux/%[2]s", has, runtime.GOARCH)
 }
 
-// The function missing adds the next step to the error of a missing blob. For other errors, it does
+// explainMissing adds the next step to the error of a missing blob. For other errors, it does
 // the same as explain.
-func missing(err error) error {
+func explainMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the archive is incomplete: %w; create or copy it again", err)
 	}
 	return explain(err)
 }
 
-// The function checked returns the image with its full name. It returns an error if the name is
+// checkImage returns the image with its full name. It returns an error if the name is
 // invalid or the image is for another platform.
-func checked(said string, image v1.Image) (Image, error) {
+func checkImage(said string, image v1.Image) (Image, error) {
 	one := Image{image: image}
 	if said != "" {
 		name, err := FullName(said)
@@ -378,7 +378,7 @@ func checked(said string, image v1.Image) (Image, error) {
 	}
 	c, err := image.ConfigFile()
 	if err != nil {
-		return one, fmt.Errorf("configuration of image %q: %w", said, missing(err))
+		return one, fmt.Errorf("configuration of image %q: %w", said, explainMissing(err))
 	}
 	if c.OS != "linux" || c.Architecture != runtime.GOARCH {
 		return one, fmt.Errorf("image %q: %w", said, wrongPlatform(c.OS+"/"+c.Architecture))
@@ -402,21 +402,21 @@ func (m Image) Write(w io.Writer) (unpacked int64, err error) {
 	out := tar.NewWriter(w)
 	manifest, err := m.image.RawManifest()
 	if err != nil {
-		return 0, missing(err)
+		return 0, explainMissing(err)
 	}
 	config, err := m.image.RawConfigFile()
 	if err != nil {
-		return 0, missing(err)
+		return 0, explainMissing(err)
 	}
 	layers, err := m.image.Layers()
 	if err != nil {
-		return 0, missing(err)
+		return 0, explainMissing(err)
 	}
 	written := map[v1.Hash]bool{}
 	for n, l := range layers {
 		size, err := writeLayer(out, l, written)
 		if err != nil {
-			return 0, fmt.Errorf("layer %d of image %s: %w", n+1, m.Name, missing(err))
+			return 0, fmt.Errorf("layer %d of image %s: %w", n+1, m.Name, explainMissing(err))
 		}
 		unpacked += size
 	}

@@ -44,7 +44,7 @@ func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
 		return fmt.Errorf("host name: %w", err)
 	}
-	if err := build(s); err != nil {
+	if err := buildRoot(s); err != nil {
 		return err
 	}
 	log.Info("booting", "host", s.Hostname)
@@ -54,7 +54,7 @@ func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	done, finish := context.WithCancel(context.WithoutCancel(ctx))
 	reaping.Go(func() { m.reap(done, ctx, empty) })
 	for _, p := range s.Programs {
-		running.Go(func() { m.keep(ctx, p) })
+		running.Go(func() { m.keepRunning(ctx, p) })
 	}
 	<-ctx.Done()
 	log.Info("shutting down")
@@ -76,9 +76,9 @@ type machine struct {
 	waiting map[int]chan unix.WaitStatus // receivers of exit statuses, by pid
 }
 
-// The method keep runs a program until ctx ends. It restarts the program each time that the program
+// keepRunning runs a program until ctx ends. It restarts the program each time that the program
 // ends.
-func (m *machine) keep(ctx context.Context, p Program) {
+func (m *machine) keepRunning(ctx context.Context, p Program) {
 	pause := firstPause
 	for awaitSocket(ctx, p.Await) {
 		began := time.Now()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The function build builds the machine's root folder and makes it the root folder of this process.
+// buildRoot builds the machine's root folder and makes it the root folder of this process.
 // These steps isolate the machine from the host:
 //
 //  1. It makes the mounts private, so no mount of the machine appears on the host.
@@ -19,7 +19,7 @@ import (
 //  3. It unmounts the old root, so the machine cannot reach other files of the host.
 //  4. It makes the new root a shared mount. So the kubelet sees the mounts that a CSI driver
 //     makes in the driver's container.
-func build(s Spec) error {
+func buildRoot(s Spec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("cutting off the host's mounts: %w", err)
 	}
@@ -44,7 +44,7 @@ func build(s Spec) error {
 	); err != nil {
 		return err
 	}
-	if err := tunables(s); err != nil {
+	if err := mountTunables(s); err != nil {
 		return err
 	}
 	if err := pivot(s.Root); err != nil {
@@ -124,9 +124,9 @@ func makeTarget(at string, dir bool) error {
 	return f.Close()
 }
 
-// The function tunables mounts a file over each kernel setting in Spec.Tunables. The machine reads
+// mountTunables mounts a file over each kernel setting in Spec.Tunables. The machine reads
 // and writes this file instead of the setting in /proc/sys.
-func tunables(s Spec) error {
+func mountTunables(s Spec) error {
 	dir := filepath.Join(s.Root, "run", "tunables")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
