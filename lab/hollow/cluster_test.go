@@ -303,7 +303,7 @@ func isOff(n *corev1.Node) bool {
 	return c.Status == corev1.ConditionFalse && c.Reason == "KubeletNotReady" && c.Message == "node is shutting down" && !handed
 }
 
-func (b *bench) absent(name string) {
+func (b *bench) awaitAbsent(name string) {
 	b.Helper()
 	if _, err := b.kube.CoreV1().Nodes().Get(b.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		b.Errorf("node %s exists: %v", name, err)

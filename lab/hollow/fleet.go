@@ -19,12 +19,12 @@ type machine struct {
 	// The field registered is true if the machine has had a Node since its last boot. It stays true
 	// if a client deletes this Node.
 	registered bool
-	// The field said identifies the last logged message about the machine. The hypervisor does not
+	// lastLogged identifies the last logged message about the machine. The hypervisor does not
 	// log this message a second time.
-	said string
+	lastLogged string
 }
 
-func (m machine) on() bool { return m.State == cloudsim.InstanceRunning }
+func (m machine) isOn() bool { return m.State == cloudsim.InstanceRunning }
 
 // fleet holds the machines of the cloud's instances by name. At any time, at most one instance
 // of a project has a given name.
@@ -54,12 +54,12 @@ func (f *fleet) get(name string) machine {
 	return machine{}
 }
 
-// The method unreachable reports whether the cloud shows a machine as running although the machine
+// isUnreachable reports whether the cloud shows a machine as running although the machine
 // has crashed or is in a dark (unreachable) zone.
-func (f *fleet) unreachable(m machine) bool {
+func (f *fleet) isUnreachable(m machine) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return m.on() && (f.dark[m.Zone] || m.Crashed != nil)
+	return m.isOn() && (f.dark[m.Zone] || m.Crashed != nil)
 }
 
 // putZone stores a zone. If the zone became dark (unreachable) or reachable again, putZone
@@ -81,13 +81,13 @@ func (f *fleet) putZone(z cloudsim.Zone) {
 	}
 }
 
-// The method powered returns the machines that are on and reachable.
-func (f *fleet) powered() []machine {
+// reachableMachines returns the machines that are on and reachable.
+func (f *fleet) reachableMachines() []machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var on []machine
 	for _, m := range f.byName {
-		if m.on() && !f.dark[m.Zone] && m.Crashed == nil {
+		if m.isOn() && !f.dark[m.Zone] && m.Crashed == nil {
 			on = append(on, *m)
 		}
 	}
@@ -100,7 +100,7 @@ func (f *fleet) powered() []machine {
 func (f *fleet) change(seen machine, fn func(*machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.byName[seen.Name]; m != nil && m.ID == seen.ID && m.Operation == seen.Operation && m.on() {
+	if m := f.byName[seen.Name]; m != nil && m.ID == seen.ID && m.Operation == seen.Operation && m.isOn() {
 		fn(m)
 	}
 }
@@ -108,7 +108,7 @@ func (f *fleet) change(seen machine, fn func(*machine)) {
 // sayOnce stores text as the last message about a machine. It reports whether text differs
 // from the previous message.
 func (f *fleet) sayOnce(seen machine, text string) (news bool) {
-	f.change(seen, func(m *machine) { news, m.said = m.said != text, text })
+	f.change(seen, func(m *machine) { news, m.lastLogged = m.lastLogged != text, text })
 	return news
 }
 
@@ -125,7 +125,7 @@ func (f *fleet) put(i cloudsim.Instance) {
 	case i.Revision < m.Revision:
 		f.mu.Unlock()
 		return // the stored version is newer
-	case m.on() == now.on() && m.Operation == i.Operation:
+	case m.isOn() == now.isOn() && m.Operation == i.Operation:
 		m.Instance = i
 	default:
 		*m = now
@@ -155,11 +155,11 @@ func (f *fleet) tell(name string) {
 // run watches the cloud until ctx ends. While the cloud does not answer, the method retries at
 // least every two seconds.
 func (f *fleet) run(ctx context.Context) {
-	informer.Run(ctx, f.cloud.Watch, f, retry())
+	informer.Run(ctx, f.cloud.Watch, f, retryBackoff())
 }
 
-// retry returns the backoff between two attempts.
-func retry() backoff.Backoff {
+// retryBackoff returns the backoff between two attempts.
+func retryBackoff() backoff.Backoff {
 	return backoff.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}
 }
 
@@ -176,7 +176,7 @@ func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 	for _, z := range zones {
 		f.putZone(z)
 	}
-	for _, gone := range f.missing(all) {
+	for _, gone := range f.missingInstances(all) {
 		f.drop(gone)
 	}
 	for _, i := range all {
@@ -190,8 +190,8 @@ func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindZone: zonesAt, cloudsim.KindInstance: at}, nil
 }
 
-// The method missing returns the instances of the fleet that the list named all does not contain.
-func (f *fleet) missing(all []cloudsim.Instance) []cloudsim.Instance {
+// missingInstances returns the instances of the fleet that the list named all does not contain.
+func (f *fleet) missingInstances(all []cloudsim.Instance) []cloudsim.Instance {
 	there := make(map[cloudsim.InstanceID]bool, len(all))
 	for _, i := range all {
 		there[i.ID] = true

@@ -39,8 +39,8 @@ func TestFleet(t *testing.T) {
 			} else {
 				f.put(tc.then)
 			}
-			if m := f.get("one"); m.ID != tc.want || m.on() != tc.on || m.registered != tc.registered {
-				t.Errorf("got %q, on %v, registered %v; want %q, %v, %v", m.ID, m.on(), m.registered, tc.want, tc.on, tc.registered)
+			if m := f.get("one"); m.ID != tc.want || m.isOn() != tc.on || m.registered != tc.registered {
+				t.Errorf("got %q, on %v, registered %v; want %q, %v, %v", m.ID, m.isOn(), m.registered, tc.want, tc.on, tc.registered)
 			}
 		})
 	}

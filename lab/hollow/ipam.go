@@ -69,7 +69,7 @@ func newIPAM(log *slog.Logger, kube kubernetes.Interface, factory informers.Shar
 		handler  cache.ResourceEventHandlerFuncs
 	}{
 		{"node", nodes.Informer(), cache.ResourceEventHandlerFuncs{AddFunc: node, UpdateFunc: func(_, obj any) { node(obj) }, DeleteFunc: a.forget}},
-		{"pod", pods.Informer(), cache.ResourceEventHandlerFuncs{AddFunc: a.heard, UpdateFunc: func(_, obj any) { a.heard(obj) }, DeleteFunc: a.heard}},
+		{"pod", pods.Informer(), cache.ResourceEventHandlerFuncs{AddFunc: a.queueNodeOf, UpdateFunc: func(_, obj any) { a.queueNodeOf(obj) }, DeleteFunc: a.queueNodeOf}},
 	} {
 		handle, err := w.informer.AddEventHandler(w.handler)
 		if err != nil {
@@ -88,9 +88,9 @@ func nodeOfPod(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// The method heard queues the node of a pod that changed. The pod may need an address, or may have
+// queueNodeOf queues the node of a pod that changed. The pod may need an address, or may have
 // freed its addresses.
-func (a *ipam) heard(obj any) {
+func (a *ipam) queueNodeOf(obj any) {
 	gone, deleted := obj.(cache.DeletedFinalStateUnknown)
 	if deleted {
 		obj = gone.Obj
@@ -111,7 +111,9 @@ func (a *ipam) forget(obj any) {
 
 // takesPods reports whether a Node is hollow, has pod ranges, and has kwok's label. This label
 // means that the machine of the Node is on.
-func takesPods(n *corev1.Node) bool { return hollow(n) && handed(n) && len(n.Spec.PodCIDRs) != 0 }
+func takesPods(n *corev1.Node) bool {
+	return isHollow(n) && hasKwokLabel(n) && len(n.Spec.PodCIDRs) != 0
+}
 
 // run assigns addresses until ctx ends.
 func (a *ipam) run(ctx context.Context) {
@@ -136,7 +138,7 @@ func (a *ipam) sync(ctx context.Context, node string) error {
 		pods[i] = obj.(*corev1.Pod)
 	}
 	b := a.book(node)
-	taken := b.taken(pods)
+	taken := b.takenAddresses(pods)
 	for _, p := range pods {
 		if !needsAddress(p) {
 			continue
@@ -165,21 +167,21 @@ func (a *ipam) book(node string) *book {
 
 // needsAddress reports whether a pod waits for its own address.
 func needsAddress(p *corev1.Pod) bool {
-	return !p.Spec.HostNetwork && p.Status.PodIP == "" && p.DeletionTimestamp == nil && !done(p)
+	return !p.Spec.HostNetwork && p.Status.PodIP == "" && p.DeletionTimestamp == nil && !hasEnded(p)
 }
 
-// The function done reports whether a pod has ended. An ended pod no longer uses its addresses.
-func done(p *corev1.Pod) bool {
+// hasEnded reports whether a pod has ended. An ended pod no longer uses its addresses.
+func hasEnded(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// The method taken returns the addresses of a node's pods, including assigned addresses that are
+// takenAddresses returns the addresses of a node's pods, including assigned addresses that are
 // not in a pod's status yet. It also deletes the record of an assignment if the pod's status
 // contains the addresses or if the pod is gone.
-func (b *book) taken(pods []*corev1.Pod) map[netip.Addr]bool {
+func (b *book) takenAddresses(pods []*corev1.Pod) map[netip.Addr]bool {
 	taken, given := map[netip.Addr]bool{}, map[types.UID][]netip.Addr{}
 	for _, p := range pods {
-		if done(p) || p.Spec.HostNetwork {
+		if hasEnded(p) || p.Spec.HostNetwork {
 			continue
 		}
 		for _, ip := range p.Status.PodIPs {
@@ -211,7 +213,7 @@ func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) (
 		if err != nil {
 			return nil, fmt.Errorf("spec.podCIDRs: %w", err)
 		}
-		ip, ok := next(in.Masked(), b.last[in], taken)
+		ip, ok := nextFree(in.Masked(), b.last[in], taken)
 		if !ok {
 			return nil, fmt.Errorf("%w in %s for pod %s/%s: %d are taken", errNoAddress, in, p.Namespace, p.Name, len(taken))
 		}
@@ -225,10 +227,10 @@ func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) (
 	return ips, nil
 }
 
-// The function next returns the first free address of the range that follows the address in the
-// argument last. After the end of the range it continues at the beginning. It skips three reserved
+// nextFree returns the first free address of the range that follows the address in the argument
+// last. After the end of the range it continues at the beginning. It skips three reserved
 // addresses: the first for the network, the second for the bridge, and the last for broadcasts.
-func next(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
+func nextFree(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
 	first := in.Addr().Next().Next()
 	usable := func(ip netip.Addr) bool { return in.Contains(ip) && in.Contains(ip.Next()) }
 	at := first

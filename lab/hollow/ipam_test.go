@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The function next returns the least recently assigned address first, and never an address
+// nextFree returns the least recently assigned address first, and never an address
 // that is in use.
 func TestNextAddress(t *testing.T) {
 	taken := map[netip.Addr]bool{}
@@ -29,13 +29,13 @@ func TestNextAddress(t *testing.T) {
 		if tc.last != "" {
 			last = netip.MustParseAddr(tc.last)
 		}
-		got, ok := next(netip.MustParsePrefix(tc.in), last, taken)
+		got, ok := nextFree(netip.MustParsePrefix(tc.in), last, taken)
 		if want, err := netip.ParseAddr(tc.want); ok != (err == nil) || got != want {
 			t.Errorf("next of %s after %q = %s, %v, want %s", tc.in, tc.last, got, ok, tc.want)
 		}
 	}
 	taken[netip.MustParseAddr("10.0.0.2")], taken[netip.MustParseAddr("10.0.0.5")], taken[netip.MustParseAddr("10.0.0.6")] = true, true, true
-	if got, ok := next(netip.MustParsePrefix("10.0.0.0/29"), netip.MustParseAddr("10.0.0.4"), taken); ok {
+	if got, ok := nextFree(netip.MustParsePrefix("10.0.0.0/29"), netip.MustParseAddr("10.0.0.4"), taken); ok {
 		t.Errorf("next of a full range = %s", got)
 	}
 }

@@ -70,7 +70,7 @@ func (k *kubelets) begin(ctx context.Context) bool {
 	if !cache.WaitForCacheSync(ctx.Done(), k.synced) {
 		return false
 	}
-	again := retry()
+	again := retryBackoff()
 	for {
 		var err error
 		if k.version, err = k.serverVersion(ctx); err == nil {
@@ -97,30 +97,30 @@ func (k *kubelets) sync(ctx context.Context, name string) error {
 	m := k.fleet.get(name)
 	n, err := k.nodes.Get(name)
 	switch {
-	case apierrors.IsNotFound(err) && !m.on():
+	case apierrors.IsNotFound(err) && !m.isOn():
 		return nil
 	case apierrors.IsNotFound(err) && m.registered:
 		if k.fleet.sayOnce(m, "deleted") {
 			k.log.Info("the Node was deleted while its instance runs; like a kubelet, it registers again when the instance boots", "node", name, "instance", m.ID)
 		}
 		return nil
-	case apierrors.IsNotFound(err) && k.fleet.unreachable(m):
+	case apierrors.IsNotFound(err) && k.fleet.isUnreachable(m):
 		return nil // the machine registers when it is reachable again
 	case apierrors.IsNotFound(err):
 		return k.register(ctx, m)
 	case err != nil:
 		return err
-	case !hollow(n):
-		if m.on() && k.fleet.sayOnce(m, "foreign") {
+	case !isHollow(n):
+		if m.isOn() && k.fleet.sayOnce(m, "foreign") {
 			k.log.Warn("a Node of this name exists and is not hollow; it stays unchanged", "node", name, "instance", m.ID)
 		}
 		return nil
-	case k.fleet.unreachable(m) && belongs(n, m):
+	case k.fleet.isUnreachable(m) && mayBelong(n, m):
 		return k.cutOff(ctx, n)
-	case m.on() && belongs(n, m):
+	case m.isOn() && mayBelong(n, m):
 		return k.powerOn(ctx, m, n)
 	}
-	if m.on() && k.fleet.sayOnce(m, "waiting "+n.Spec.ProviderID) {
+	if m.isOn() && k.fleet.sayOnce(m, "waiting "+n.Spec.ProviderID) {
 		k.log.Info("waiting for the cloud controller manager to delete the Node of an earlier instance", "node", name, "providerID", n.Spec.ProviderID, "instance", m.ID)
 	}
 	return k.powerOff(ctx, n)
@@ -140,7 +140,7 @@ func (k *kubelets) register(ctx context.Context, m machine) error {
 	if err != nil {
 		return err
 	}
-	k.fleet.change(m, func(m *machine) { m.registered, m.said = true, "" })
+	k.fleet.change(m, func(m *machine) { m.registered, m.lastLogged = true, "" })
 	k.log.Info("a hollow node registered", "node", m.Name, "instance", m.ID)
 	return nil
 }
@@ -154,21 +154,21 @@ func (k *kubelets) powerOn(ctx context.Context, m machine, n *corev1.Node) error
 			return fmt.Errorf("instance type %s: %w", m.Type, err)
 		}
 		after := n.DeepCopy()
-		booted(after, m, typ, k.version)
+		setBootStatus(after, m, typ, k.version)
 		if err := k.patchStatus(ctx, n, after); err != nil {
 			return err
 		}
 		k.log.Info("a hollow node booted", "node", n.Name, "instance", m.ID)
 	}
-	if err := k.labels(ctx, n); err != nil {
+	if err := k.addLabels(ctx, n); err != nil {
 		return err
 	}
-	k.fleet.change(m, func(m *machine) { m.registered, m.said = true, "" })
+	k.fleet.change(m, func(m *machine) { m.registered, m.lastLogged = true, "" })
 	return nil
 }
 
-// The method labels adds kwok's label and the labels that a kubelet sets, if they are missing.
-func (k *kubelets) labels(ctx context.Context, n *corev1.Node) error {
+// addLabels adds kwok's label and the labels that a kubelet sets, if they are missing.
+func (k *kubelets) addLabels(ctx context.Context, n *corev1.Node) error {
 	want := kubeletLabels(n.Name)
 	want[fakeKey] = fakeValue
 	missing := map[string]any{}
@@ -187,7 +187,7 @@ func (k *kubelets) labels(ctx context.Context, n *corev1.Node) error {
 // NotReady. Kwok may set Ready once more after that. Then the event of kwok's update leads to
 // another call of powerOff.
 func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
-	if handed(n) {
+	if hasKwokLabel(n) {
 		if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
 // report. The lease of the Node expires. Then the node lifecycle controller sets the Node's
 // condition Ready to Unknown.
 func (k *kubelets) cutOff(ctx context.Context, n *corev1.Node) error {
-	if !handed(n) {
+	if !hasKwokLabel(n) {
 		return nil
 	}
 	if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {

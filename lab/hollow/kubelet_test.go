@@ -183,8 +183,8 @@ func TestSameNameWaits(t *testing.T) {
 	b.patch("one", "", map[string]any{"metadata": map[string]any{"labels": map[string]any{"touched": "true"}}})
 	two := b.create("two", "sim-1a")
 	b.node("two", "Ready", isReady) // shows that the hypervisor has also received the earlier update of node one
-	b.health(url(two, 10256, "/healthz"), http.StatusOK, "")
-	if resp, err := fresh.Get(url(next, 10256, "/healthz")); err == nil {
+	b.awaitHealth(url(two, 10256, "/healthz"), http.StatusOK, "")
+	if resp, err := freshClient.Get(url(next, 10256, "/healthz")); err == nil {
 		resp.Body.Close()
 		t.Error("a machine without its own Node has a kube-proxy")
 	}
@@ -231,7 +231,7 @@ func TestNodeDeletedByHand(t *testing.T) {
 	})
 	b.create("two", "sim-1a")
 	b.node("two", "Ready", isReady)
-	b.absent("one")
+	b.awaitAbsent("one")
 	b.do(b.cloud.RebootInstance, i)
 	b.node("one", "Ready after a reboot", isReady)
 }

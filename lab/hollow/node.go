@@ -34,17 +34,17 @@ const (
 	evictionMiB = 100
 )
 
-// The function hollow reports whether this package made the Node.
-func hollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue }
+// isHollow reports whether this package made the Node.
+func isHollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue }
 
-// The function handed reports whether a Node has kwok's label, so that kwok renews the Node's
+// hasKwokLabel reports whether a Node has kwok's label, so that kwok renews the Node's
 // lease.
-func handed(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
+func hasKwokLabel(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
-// The function belongs reports whether a Node may belong to a machine. A Node
-// without a provider id may belong to any machine with the Node's name, because
-// a kubelet takes over an existing Node with its name.
-func belongs(n *corev1.Node, m machine) bool {
+// mayBelong reports whether a Node may belong to a machine. A Node without a
+// provider id may belong to any machine with the Node's name, because a kubelet
+// takes over an existing Node with its name.
+func mayBelong(n *corev1.Node, m machine) bool {
 	return n.Spec.ProviderID == "" || providerid.Same(n.Spec.ProviderID, m.ProviderID)
 }
 
@@ -71,14 +71,14 @@ func newNode(m machine, typ cloudsim.InstanceType, version string, now metav1.Ti
 		}},
 	}
 	n.Labels[fakeKey] = fakeValue
-	booted(n, m, typ, version)
+	setBootStatus(n, m, typ, version)
 	notReady(n, "kubelet is starting", now)
 	return n
 }
 
-// The function booted updates a Node's status with the facts that a kubelet determines at its
+// setBootStatus updates a Node's status with the facts that a kubelet determines at its
 // start, such as the capacity and the boot id.
-func booted(n *corev1.Node, m machine, typ cloudsim.InstanceType, version string) {
+func setBootStatus(n *corev1.Node, m machine, typ cloudsim.InstanceType, version string) {
 	n.Status.NodeInfo = corev1.NodeSystemInfo{
 		SystemUUID:              systemUUID(m.Instance),
 		MachineID:               strings.ReplaceAll(derive("machine", m.Instance, ""), "-", ""),

@@ -60,7 +60,7 @@ func (b *bench) awaitPod(name string) *corev1.Pod {
 // its pods. When the machine is back, kwok makes the pods Ready again.
 func TestPodsFollowPower(t *testing.T) {
 	b := newBench(t)
-	one, _ := b.nodes()
+	one, _ := b.createNodes()
 	b.bind("early", "one")
 	ip := b.awaitPod("early").Status.PodIP
 	if ip == "" {
@@ -100,7 +100,7 @@ func TestPodsFollowPower(t *testing.T) {
 // hypervisor. A pod without a free address waits until another pod is gone.
 func TestPodAddresses(t *testing.T) {
 	b := newBench(t)
-	b.nodes()
+	b.createNodes()
 	have := map[string]string{} // pod name by address
 	for _, name := range []string{"a", "b", "c", "d"} {
 		b.bind(name, "one")

@@ -46,14 +46,14 @@ func newProxy(log *slog.Logger, factory informers.SharedInformerFactory, f *flee
 		log: log, fleet: f, kubelet: kubelet, nodes: nodes.Lister(), services: services.Lister(), slices: slices.Lister(),
 		bell: make(chan struct{}, 1), on: map[cloudsim.InstanceID]*responder{},
 	}
-	f.hear = append(f.hear, func(string) { p.ring() })
+	f.hear = append(f.hear, func(string) { p.notify() })
 	object := cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { p.ring() }, UpdateFunc: func(any, any) { p.ring() }, DeleteFunc: func(any) { p.ring() },
+		AddFunc: func(any) { p.notify() }, UpdateFunc: func(any, any) { p.notify() }, DeleteFunc: func(any) { p.notify() },
 	}
 	node := object
 	node.UpdateFunc = func(before, after any) {
 		if factsOf(before.(*corev1.Node)) != factsOf(after.(*corev1.Node)) {
-			p.ring()
+			p.notify()
 		}
 	}
 	for _, w := range []struct {
@@ -74,23 +74,23 @@ func newProxy(log *slog.Logger, factory informers.SharedInformerFactory, f *flee
 	return p, nil
 }
 
-func (p *proxy) ring() {
+func (p *proxy) notify() {
 	select {
 	case p.bell <- struct{}{}:
 	default:
 	}
 }
 
-// The type facts holds the fields of a Node that the proxy uses.
-type facts struct {
+// nodeFacts holds the fields of a Node that the proxy uses.
+type nodeFacts struct {
 	hollow     bool
 	providerID string
 	zone       string
 	eligible   bool
 }
 
-func factsOf(n *corev1.Node) facts {
-	f := facts{hollow(n), n.Spec.ProviderID, n.Labels[corev1.LabelTopologyZone], n.DeletionTimestamp == nil}
+func factsOf(n *corev1.Node) nodeFacts {
+	f := nodeFacts{isHollow(n), n.Spec.ProviderID, n.Labels[corev1.LabelTopologyZone], n.DeletionTimestamp == nil}
 	for _, t := range n.Spec.Taints {
 		if t.Key == taintToBeDeleted {
 			f.eligible = false
@@ -131,7 +131,7 @@ func (p *proxy) run(ctx context.Context) {
 
 func (p *proxy) allOff() {
 	for id, r := range p.on {
-		r.off()
+		r.closePorts()
 		delete(p.on, id)
 	}
 }
@@ -145,15 +145,15 @@ func (p *proxy) sync(ctx context.Context) (complete bool) {
 		return false
 	}
 	want := map[cloudsim.InstanceID]machine{}
-	about := map[cloudsim.InstanceID]facts{}
-	for _, m := range p.fleet.powered() {
-		if f, ok := p.proxied(m); ok {
+	about := map[cloudsim.InstanceID]nodeFacts{}
+	for _, m := range p.fleet.reachableMachines() {
+		if f, ok := p.runsProxy(m); ok {
 			want[m.ID], about[m.ID] = m, f
 		}
 	}
 	for id, r := range p.on { // close sockets before opening others, because an address may have moved to another machine
 		if m, ok := want[id]; !ok || m.InternalIP() != r.ip {
-			r.off()
+			r.closePorts()
 			delete(p.on, id)
 		}
 	}
@@ -161,39 +161,39 @@ func (p *proxy) sync(ctx context.Context) (complete bool) {
 	for id, m := range want {
 		r := p.on[id]
 		if r == nil {
-			r = &responder{log: p.log, kubelet: p.kubelet, ip: m.InternalIP(), broke: p.ring, open: map[socketKey]*socket{}, failed: map[socketKey]string{}}
+			r = &responder{log: p.log, kubelet: p.kubelet, ip: m.InternalIP(), broke: p.notify, open: map[socketKey]*socket{}, failed: map[socketKey]string{}}
 			p.on[id] = r
 		}
-		if !r.sync(ctx, t.views(m, about[id], p.kubelet != nil)) {
+		if !r.sync(ctx, t.viewsOf(m, about[id], p.kubelet != nil)) {
 			complete = false
 		}
 	}
 	return complete
 }
 
-// The method proxied reports whether a machine runs a kube-proxy. A kube-proxy needs the Node of
+// runsProxy reports whether a machine runs a kube-proxy. A kube-proxy needs the Node of
 // its own machine and exits without it.
-func (p *proxy) proxied(m machine) (facts, bool) {
+func (p *proxy) runsProxy(m machine) (nodeFacts, bool) {
 	n, err := p.nodes.Get(m.Name)
 	if err != nil {
 		if !apierrors.IsNotFound(err) { // cannot happen: the lister reads a cache
 			p.log.Error("reading a node", "node", m.Name, "err", err)
 		}
-		return facts{}, false
+		return nodeFacts{}, false
 	}
-	return factsOf(n), hollow(n) && belongs(n, m) && m.InternalIP() != ""
+	return factsOf(n), isHollow(n) && mayBelong(n, m) && m.InternalIP() != ""
 }
 
-// The method views returns the views of a machine's sockets. A node port without usable endpoints
+// viewsOf returns the views of a machine's sockets. A node port without usable endpoints
 // has no view.
-func (t *table) views(m machine, f facts, kubelet bool) map[socketKey]*view {
+func (t *table) viewsOf(m machine, f nodeFacts, kubelet bool) map[socketKey]*view {
 	base := view{node: m.Name, zone: m.Zone, eligible: f.eligible}
 	out := map[socketKey]*view{{proxyHealthz, proxyHealthPort}: &base}
 	if kubelet {
 		out[socketKey{kubeletAPI, kubeletPort}] = &base
 	}
 	for _, s := range t.services {
-		endpoints := s.from(m.Name, f.zone)
+		endpoints := s.endpointsFrom(m.Name, f.zone)
 		if len(endpoints) == 0 {
 			continue
 		}

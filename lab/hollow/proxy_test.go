@@ -23,8 +23,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The method nodes creates two initialised machines in two zones.
-func (b *bench) nodes() (one, two cloudsim.Instance) {
+// createNodes creates two initialised machines in two zones.
+func (b *bench) createNodes() (one, two cloudsim.Instance) {
 	b.Helper()
 	one, two = b.create("one", "sim-1a"), b.create("two", "sim-1b")
 	for _, i := range []cloudsim.Instance{one, two} {
@@ -63,8 +63,8 @@ func pod(name, ip, node string) discoveryv1.Endpoint {
 	}
 }
 
-// The method endpoints replaces the endpoints of a Service.
-func (b *bench) endpoints(svc *corev1.Service, pods ...discoveryv1.Endpoint) {
+// setEndpoints replaces the endpoints of a Service.
+func (b *bench) setEndpoints(svc *corev1.Service, pods ...discoveryv1.Endpoint) {
 	b.Helper()
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: svc.Name, Labels: map[string]string{"test": "", discoveryv1.LabelServiceName: svc.Name}},
@@ -88,8 +88,8 @@ func url(i cloudsim.Instance, port int32, path string) string {
 	return "http://" + net.JoinHostPort(i.InternalIP(), strconv.Itoa(int(port))) + path
 }
 
-// The variable fresh is a client that opens a new connection for each request.
-var fresh = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+// freshClient is a client that opens a new connection for each request.
+var freshClient = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func get(c *http.Client, url string) (*http.Response, string, error) {
 	resp, err := c.Get(url)
@@ -101,8 +101,8 @@ func get(c *http.Client, url string) (*http.Response, string, error) {
 	return resp, string(body), err
 }
 
-// The function asked returns the answer of the responder as JSON fields.
-func asked(c *http.Client, url string) (map[string]any, error) {
+// ask returns the answer of the responder as JSON fields.
+func ask(c *http.Client, url string) (map[string]any, error) {
 	resp, body, err := get(c, url+"?format=json")
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (b *bench) spread(url string, n int) map[any]int {
 	b.Helper()
 	pods := map[any]int{}
 	for range n {
-		a, err := asked(fresh, url)
+		a, err := ask(freshClient, url)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -128,8 +128,8 @@ func (b *bench) spread(url string, n int) map[any]int {
 	return pods
 }
 
-// The method reaches waits until exactly the given pods answer, each equally often.
-func (b *bench) reaches(url string, pods ...any) {
+// awaitPods waits until exactly the given pods answer, each equally often.
+func (b *bench) awaitPods(url string, pods ...any) {
 	b.Helper()
 	want := map[any]int{}
 	for _, p := range pods {
@@ -138,7 +138,7 @@ func (b *bench) reaches(url string, pods ...any) {
 	b.await(url+" answers with a pod of the Service", func() error {
 		got := map[any]int{}
 		for range 2 * len(pods) {
-			a, err := asked(fresh, url)
+			a, err := ask(freshClient, url)
 			if err != nil {
 				return err
 			}
@@ -151,11 +151,11 @@ func (b *bench) reaches(url string, pods ...any) {
 	})
 }
 
-// The method refuses waits until the kernel refuses connections to url.
-func (b *bench) refuses(url string) {
+// awaitRefusal waits until the kernel refuses connections to url.
+func (b *bench) awaitRefusal(url string) {
 	b.Helper()
 	b.await(url+" refuses connections", func() error {
-		resp, err := fresh.Get(url)
+		resp, err := freshClient.Get(url)
 		if err == nil {
 			resp.Body.Close()
 			return errors.New(resp.Status)
@@ -171,20 +171,20 @@ func (b *bench) refuses(url string) {
 // if it were each ready pod in turn. Each answer contains the name of the pod.
 func TestNodePort(t *testing.T) {
 	b := newBench(t)
-	one, two := b.nodes()
+	one, two := b.createNodes()
 	svc := b.serve("web", nil)
 	port := svc.Spec.Ports[0].NodePort
-	b.refuses(url(one, port, "/"))
+	b.awaitRefusal(url(one, port, "/"))
 
 	starting := pod("web-0", "10.1.0.9", "one")
 	starting.Conditions.Ready = new(false)
-	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"), pod("web-3", "10.1.0.3", "two"), starting)
-	b.reaches(url(one, port, "/"), "web-1", "web-2", "web-3")
-	b.reaches(url(two, port, "/anything"), "web-1", "web-2", "web-3")
+	b.setEndpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"), pod("web-3", "10.1.0.3", "two"), starting)
+	b.awaitPods(url(one, port, "/"), "web-1", "web-2", "web-3")
+	b.awaitPods(url(two, port, "/anything"), "web-1", "web-2", "web-3")
 
-	b.endpoints(svc, pod("web-2", "10.1.0.2", "two"))
-	b.reaches(url(one, port, "/"), "web-2")
-	a, err := asked(fresh, url(one, port, "/"))
+	b.setEndpoints(svc, pod("web-2", "10.1.0.2", "two"))
+	b.awaitPods(url(one, port, "/"), "web-2")
+	a, err := ask(freshClient, url(one, port, "/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestNodePort(t *testing.T) {
 	if diff := cmp.Diff(want, a); diff != "" {
 		t.Errorf("answer (-want +got):\n%s", diff)
 	}
-	_, text, err := get(fresh, url(two, port, "/"))
+	_, text, err := get(freshClient, url(two, port, "/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,30 +206,30 @@ func TestNodePort(t *testing.T) {
 		}
 	}
 
-	b.endpoints(svc, starting)
-	b.refuses(url(one, port, "/"))
+	b.setEndpoints(svc, starting)
+	b.awaitRefusal(url(one, port, "/"))
 	if err := b.kube.CoreV1().Services("default").Delete(b.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	b.refuses(url(two, port, "/"))
+	b.awaitRefusal(url(two, port, "/"))
 }
 
 // With externalTrafficPolicy Local, only nodes with a pod of the Service answer. Load
 // balancers find these nodes through the health check node port.
 func TestLocalTraffic(t *testing.T) {
 	b := newBench(t)
-	one, two := b.nodes()
+	one, two := b.createNodes()
 	svc := b.serve("web", func(s *corev1.ServiceSpec) {
 		s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		s.Ports = append(s.Ports, corev1.ServicePort{Name: "more", Port: 81, Protocol: corev1.ProtocolTCP})
 	})
 	port, check := svc.Spec.Ports[0].NodePort, svc.Spec.HealthCheckNodePort
-	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "one"))
-	b.reaches(url(one, port, "/"), "web-1", "web-2")
-	b.refuses(url(two, port, "/"))
-	b.health(url(one, check, "/healthz"), http.StatusOK, "2")
-	b.health(url(two, check, "/healthz"), http.StatusServiceUnavailable, "0")
-	_, body, err := get(fresh, url(one, check, "/"))
+	b.setEndpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "one"))
+	b.awaitPods(url(one, port, "/"), "web-1", "web-2")
+	b.awaitRefusal(url(two, port, "/"))
+	b.awaitHealth(url(one, check, "/healthz"), http.StatusOK, "2")
+	b.awaitHealth(url(two, check, "/healthz"), http.StatusServiceUnavailable, "0")
+	_, body, err := get(freshClient, url(one, check, "/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,18 +237,18 @@ func TestLocalTraffic(t *testing.T) {
 		t.Errorf("health: got %s, want %s", body, want)
 	}
 
-	b.endpoints(svc, pod("web-3", "10.1.0.3", "two"))
-	b.reaches(url(two, port, "/"), "web-3")
-	b.refuses(url(one, port, "/"))
-	b.health(url(one, check, "/healthz"), http.StatusServiceUnavailable, "0")
-	b.health(url(two, check, "/healthz"), http.StatusOK, "1")
+	b.setEndpoints(svc, pod("web-3", "10.1.0.3", "two"))
+	b.awaitPods(url(two, port, "/"), "web-3")
+	b.awaitRefusal(url(one, port, "/"))
+	b.awaitHealth(url(one, check, "/healthz"), http.StatusServiceUnavailable, "0")
+	b.awaitHealth(url(two, check, "/healthz"), http.StatusOK, "1")
 }
 
-// The method health waits until a health endpoint answers with the given code and weight.
-func (b *bench) health(url string, code int, weight string) {
+// awaitHealth waits until a health endpoint answers with the given code and weight.
+func (b *bench) awaitHealth(url string, code int, weight string) {
 	b.Helper()
 	b.await(fmt.Sprintf("%s says %d", url, code), func() error {
-		resp, body, err := get(fresh, url)
+		resp, body, err := get(freshClient, url)
 		if err != nil {
 			return err
 		}
@@ -263,59 +263,59 @@ func (b *bench) health(url string, code int, weight string) {
 // /livez does not.
 func TestProxyHealth(t *testing.T) {
 	b := newBench(t)
-	one, two := b.nodes()
-	b.health(url(one, 10256, "/healthz"), http.StatusOK, "")
+	one, two := b.createNodes()
+	b.awaitHealth(url(one, 10256, "/healthz"), http.StatusOK, "")
 	b.patch("one", "", map[string]any{"spec": map[string]any{"taints": []any{
 		map[string]any{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"},
 	}}})
-	b.health(url(one, 10256, "/healthz"), http.StatusServiceUnavailable, "")
-	b.health(url(one, 10256, "/livez"), http.StatusOK, "")
-	b.health(url(two, 10256, "/healthz"), http.StatusOK, "")
+	b.awaitHealth(url(one, 10256, "/healthz"), http.StatusServiceUnavailable, "")
+	b.awaitHealth(url(one, 10256, "/livez"), http.StatusOK, "")
+	b.awaitHealth(url(two, 10256, "/healthz"), http.StatusOK, "")
 	b.patch("one", "", map[string]any{"spec": map[string]any{"taints": nil}})
-	b.health(url(one, 10256, "/healthz"), http.StatusOK, "")
-	b.health(url(one, 10256, "/other"), http.StatusNotFound, "")
+	b.awaitHealth(url(one, 10256, "/healthz"), http.StatusOK, "")
+	b.awaitHealth(url(one, 10256, "/other"), http.StatusNotFound, "")
 
 	b.patch("two", "", map[string]any{"metadata": map[string]any{"finalizers": []string{"example.com/stays"}}})
 	b.deleteNode("two")
-	b.health(url(two, 10256, "/healthz"), http.StatusServiceUnavailable, "")
+	b.awaitHealth(url(two, 10256, "/healthz"), http.StatusServiceUnavailable, "")
 	b.patch("two", "", map[string]any{"metadata": map[string]any{"finalizers": nil}})
-	b.refuses(url(two, 10256, "/livez")) // kube-proxy exits without its Node
+	b.awaitRefusal(url(two, 10256, "/livez")) // kube-proxy exits without its Node
 }
 
 // A machine that is off has no open sockets. Other machines keep their sockets and
 // connections.
 func TestPowerOffCloses(t *testing.T) {
 	b := newBench(t)
-	one, two := b.nodes()
+	one, two := b.createNodes()
 	svc := b.serve("web", nil)
 	port := svc.Spec.Ports[0].NodePort
-	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"))
-	b.reaches(url(one, port, "/"), "web-1")
-	b.reaches(url(two, port, "/"), "web-1")
+	b.setEndpoints(svc, pod("web-1", "10.1.0.1", "one"))
+	b.awaitPods(url(one, port, "/"), "web-1")
+	b.awaitPods(url(two, port, "/"), "web-1")
 	kept := &http.Client{Transport: &http.Transport{}}
 	defer kept.CloseIdleConnections()
-	if b.reused(kept, url(two, port, "/")) {
+	if b.reusesConn(kept, url(two, port, "/")) {
 		t.Fatal("the first request reused a connection")
 	}
 
 	b.do(b.cloud.StopInstance, one)
-	b.refuses(url(one, port, "/"))
-	b.refuses(url(one, 10256, "/healthz"))
+	b.awaitRefusal(url(one, port, "/"))
+	b.awaitRefusal(url(one, 10256, "/healthz"))
 	b.do(b.cloud.StartInstance, one)
-	b.reaches(url(one, port, "/"), "web-1")
-	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
-	b.reaches(url(two, port, "/"), "web-1", "web-2")
-	if !b.reused(kept, url(two, port, "/")) {
+	b.awaitPods(url(one, port, "/"), "web-1")
+	b.setEndpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
+	b.awaitPods(url(two, port, "/"), "web-1", "web-2")
+	if !b.reusesConn(kept, url(two, port, "/")) {
 		t.Error("the proxy opened an unchanged port again")
 	}
 
 	b.stop()
-	b.refuses(url(one, port, "/"))
-	b.refuses(url(two, 10256, "/healthz"))
+	b.awaitRefusal(url(one, port, "/"))
+	b.awaitRefusal(url(two, 10256, "/healthz"))
 }
 
-// The method reused sends a request and reports whether it used an existing connection.
-func (b *bench) reused(c *http.Client, url string) (reused bool) {
+// reusesConn sends a request and reports whether it used an existing connection.
+func (b *bench) reusesConn(c *http.Client, url string) (reused bool) {
 	b.Helper()
 	trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}
 	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(b.Context(), trace), http.MethodGet, url, nil)
@@ -336,25 +336,25 @@ func (b *bench) reused(c *http.Client, url string) (reused bool) {
 // A connection stays with its pod. The connection is reset when the pod is gone.
 func TestConnectionHasOnePod(t *testing.T) {
 	b := newBench(t)
-	one, _ := b.nodes()
+	one, _ := b.createNodes()
 	svc := b.serve("web", nil)
 	port := svc.Spec.Ports[0].NodePort
-	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
-	b.reaches(url(one, port, "/"), "web-1", "web-2")
+	b.setEndpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
+	b.awaitPods(url(one, port, "/"), "web-1", "web-2")
 
 	kept := &http.Client{Transport: &http.Transport{}}
 	defer kept.CloseIdleConnections()
-	first, err := asked(kept, url(one, port, "/"))
+	first, err := ask(kept, url(one, port, "/"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if again, err := asked(kept, url(one, port, "/")); err != nil || again["pod"] != first["pod"] {
+		if again, err := ask(kept, url(one, port, "/")); err != nil || again["pod"] != first["pod"] {
 			t.Fatalf("the connection moved from pod %v to pod %v, %v", first["pod"], again["pod"], err)
 		}
 	}
-	b.endpoints(svc, pod("web-9", "10.1.0.9", "one"))
-	b.reaches(url(one, port, "/"), "web-9")
+	b.setEndpoints(svc, pod("web-9", "10.1.0.9", "one"))
+	b.awaitPods(url(one, port, "/"), "web-9")
 	// net/http does not retry a POST, so the POST fails after the reset.
 	if resp, err := kept.Post(url(one, port, "/"), "text/plain", nil); err == nil {
 		resp.Body.Close()
@@ -365,11 +365,11 @@ func TestConnectionHasOnePod(t *testing.T) {
 // With session affinity all requests of a client go to one pod.
 func TestAffinity(t *testing.T) {
 	b := newBench(t)
-	one, _ := b.nodes()
+	one, _ := b.createNodes()
 	svc := b.serve("web", func(s *corev1.ServiceSpec) { s.SessionAffinity = corev1.ServiceAffinityClientIP })
-	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
+	b.setEndpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
 	at := url(one, svc.Spec.Ports[0].NodePort, "/")
-	b.await("the Service answers", func() error { _, err := asked(fresh, at); return err })
+	b.await("the Service answers", func() error { _, err := ask(freshClient, at); return err })
 	if pods := b.spread(at, 8); len(pods) != 1 {
 		t.Errorf("one client reached several pods: %v", pods)
 	}
@@ -379,11 +379,11 @@ func TestAffinity(t *testing.T) {
 // request.
 func TestUDP(t *testing.T) {
 	b := newBench(t)
-	one, _ := b.nodes()
+	one, _ := b.createNodes()
 	svc := b.serve("dns", func(s *corev1.ServiceSpec) {
 		s.Ports = []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}
 	})
-	b.endpoints(svc, pod("dns-1", "10.1.0.1", "one"))
+	b.setEndpoints(svc, pod("dns-1", "10.1.0.1", "one"))
 	conn, err := net.Dial("udp", net.JoinHostPort(one.InternalIP(), strconv.Itoa(int(svc.Spec.Ports[0].NodePort))))
 	if err != nil {
 		t.Fatal(err)
@@ -435,7 +435,7 @@ func TestUDP(t *testing.T) {
 // port when the port becomes free.
 func TestPortInUse(t *testing.T) {
 	b := newBench(t)
-	one, _ := b.nodes()
+	one, _ := b.createNodes()
 	svc := b.serve("web", nil)
 	port := svc.Spec.Ports[0].NodePort
 	other, err := net.Listen("tcp", net.JoinHostPort(one.InternalIP(), strconv.Itoa(int(port))))
@@ -443,7 +443,7 @@ func TestPortInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"))
+	b.setEndpoints(svc, pod("web-1", "10.1.0.1", "one"))
 	b.await("the proxy logs the reason", func() error {
 		if b.log.count("cannot listen", `"one"`) == 0 {
 			return errors.New("it has not")
@@ -451,10 +451,10 @@ func TestPortInUse(t *testing.T) {
 		return nil
 	})
 	more := b.serve("more", nil) // the failed port does not prevent the next port
-	b.endpoints(more, pod("more-1", "10.1.0.2", "one"))
-	b.reaches(url(one, more.Spec.Ports[0].NodePort, "/"), "more-1")
+	b.setEndpoints(more, pod("more-1", "10.1.0.2", "one"))
+	b.awaitPods(url(one, more.Spec.Ports[0].NodePort, "/"), "more-1")
 	other.Close()
-	b.reaches(url(one, port, "/"), "web-1")
+	b.awaitPods(url(one, port, "/"), "web-1")
 	if n := b.log.count("cannot listen"); n != 1 {
 		t.Errorf("got %d log lines, want 1", n)
 	}

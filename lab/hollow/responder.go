@@ -105,8 +105,8 @@ func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complet
 	return len(r.failed) == 0
 }
 
-// The method named off closes all ports, because the machine is off.
-func (r *responder) off() {
+// closePorts closes all ports, because the machine is off.
+func (r *responder) closePorts() {
 	for key, s := range r.open {
 		s.shut()
 		delete(r.open, key)
@@ -124,7 +124,7 @@ func (r *responder) listen(ctx context.Context, key socketKey, v *view) (*socket
 			return nil, err
 		}
 		s.close = conn.Close
-		s.served.Go(func() { r.ended(key, s, echo(conn, s.view.Load)) })
+		s.served.Go(func() { r.markFailed(key, s, echo(conn, s.view.Load)) })
 		return s, nil
 	}
 	var secure *tls.Config
@@ -144,7 +144,7 @@ func (r *responder) listen(ctx context.Context, key socketKey, v *view) (*socket
 	}
 	srv := r.server(key.role, s.view.Load)
 	s.close = srv.Close
-	s.served.Go(func() { r.ended(key, s, srv.Serve(ln)) })
+	s.served.Go(func() { r.markFailed(key, s, srv.Serve(ln)) })
 	return s, nil
 }
 
@@ -175,8 +175,8 @@ func (r *responder) server(role role, now func() *view) *http.Server {
 	return srv
 }
 
-// The method ended marks a socket that failed, so that the next sync opens the port again.
-func (r *responder) ended(key socketKey, s *socket, err error) {
+// markFailed marks a socket that failed, so that the next sync opens the port again.
+func (r *responder) markFailed(key socketKey, s *socket, err error) {
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return
 	}

@@ -24,14 +24,14 @@ func TestDeadPortIsOpenedAgain(t *testing.T) {
 		log: slog.New(slog.DiscardHandler), ip: "127.0.0.1", broke: func() { broke++ },
 		open: map[socketKey]*socket{}, failed: map[socketKey]string{},
 	}
-	defer r.off()
+	defer r.closePorts()
 	key := socketKey{proxyHealthz, int32(port)}
 	want := map[socketKey]*view{key: {eligible: true}}
 	if !r.sync(context.Background(), want) {
 		t.Fatal("not open")
 	}
 	first := r.open[key]
-	r.ended(key, first, errors.New("accept: no buffer space available"))
+	r.markFailed(key, first, errors.New("accept: no buffer space available"))
 	if broke != 1 {
 		t.Errorf("got %d reports, want 1", broke)
 	}

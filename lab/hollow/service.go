@@ -19,12 +19,12 @@ type endpoint struct {
 	pod   string // "" if the endpoint is not a pod
 	node  string
 	ready bool
-	// The field lingers is true for an endpoint that terminates and still
-	// serves. The responder uses such an endpoint only if no endpoint is ready.
-	lingers   bool
-	terminate bool
-	zoneHints []string
-	nodeHints []string
+	// terminating is true for an endpoint that terminates and still serves. The
+	// responder uses such an endpoint only if no endpoint is ready.
+	terminating bool
+	terminate   bool
+	zoneHints   []string
+	nodeHints   []string
 }
 
 // service describes one port of a Service. The table contains only ports with a TCP or UDP node
@@ -138,13 +138,13 @@ func (s *service) fill(behind []*discoveryv1.EndpointSlice) {
 		}
 	}
 	s.endpoints = slices.SortedFunc(maps.Values(byAddr), func(a, b endpoint) int { return a.addr.Compare(b.addr) })
-	s.cluster = usable(s.endpoints)
+	s.cluster = usableEndpoints(s.endpoints)
 	s.byNode = map[string][]endpoint{}
 	for _, e := range s.endpoints {
 		s.byNode[e.node] = append(s.byNode[e.node], e)
 	}
 	for node, here := range s.byNode {
-		s.byNode[node] = usable(here)
+		s.byNode[node] = usableEndpoints(here)
 	}
 }
 
@@ -169,7 +169,7 @@ func readEndpoint(e discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 		ready:     yes(e.Conditions.Ready, true),
 		terminate: yes(e.Conditions.Terminating, false),
 	}
-	out.lingers = out.terminate && yes(e.Conditions.Serving, true)
+	out.terminating = out.terminate && yes(e.Conditions.Serving, true)
 	if e.NodeName != nil {
 		out.node = *e.NodeName
 	}
@@ -187,9 +187,9 @@ func readEndpoint(e discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 	return out, true
 }
 
-// The function usable returns the ready endpoints. If there are none, it returns the endpoints that
+// usableEndpoints returns the ready endpoints. If there are none, it returns the endpoints that
 // still serve while they terminate (KEP-1669).
-func usable(all []endpoint) []endpoint {
+func usableEndpoints(all []endpoint) []endpoint {
 	only := func(keep func(endpoint) bool) []endpoint {
 		var out []endpoint
 		for _, e := range all {
@@ -202,23 +202,23 @@ func usable(all []endpoint) []endpoint {
 	if up := only(func(e endpoint) bool { return e.ready }); len(up) > 0 {
 		return up
 	}
-	return only(func(e endpoint) bool { return e.lingers })
+	return only(func(e endpoint) bool { return e.terminating })
 }
 
-// The method named from returns the endpoints for connections to the node port on the given node.
-// If no endpoint is usable, it returns none. It uses hints for nodes (KEP-3015). If the hints for
-// nodes do not apply, the method uses hints for zones (KEP-2433). Hints apply only if all ready
+// endpointsFrom returns the endpoints for connections to the node port on the given node. If no
+// endpoint is usable, it returns none. It uses hints for nodes (KEP-3015). If the hints for nodes
+// do not apply, the method uses hints for zones (KEP-2433). Hints apply only if all ready
 // endpoints have hints and at least one hint names this node or zone.
-func (s *service) from(node, zone string) []endpoint {
+func (s *service) endpointsFrom(node, zone string) []endpoint {
 	if s.local {
 		return s.byNode[node]
 	}
 	if len(s.cluster) == 0 || !s.cluster[0].ready {
 		return s.cluster
 	}
-	near := hinted(s.cluster, func(e endpoint) []string { return e.nodeHints }, node)
+	near := hintedEndpoints(s.cluster, func(e endpoint) []string { return e.nodeHints }, node)
 	if near == nil {
-		near = hinted(s.cluster, func(e endpoint) []string { return e.zoneHints }, zone)
+		near = hintedEndpoints(s.cluster, func(e endpoint) []string { return e.zoneHints }, zone)
 	}
 	if near == nil {
 		return s.cluster
@@ -226,9 +226,9 @@ func (s *service) from(node, zone string) []endpoint {
 	return near
 }
 
-// The function hinted returns the endpoints with hints that contain the node or zone named in the
+// hintedEndpoints returns the endpoints with hints that contain the node or zone named in the
 // argument us. If any endpoint has no hints, it returns nil.
-func hinted(all []endpoint, hints func(endpoint) []string, us string) []endpoint {
+func hintedEndpoints(all []endpoint, hints func(endpoint) []string, us string) []endpoint {
 	var near []endpoint
 	for _, e := range all {
 		h := hints(e)

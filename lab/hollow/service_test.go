@@ -27,11 +27,11 @@ func ep(ip, node string, change ...func(*discoveryv1.Endpoint)) discoveryv1.Endp
 func notReadyYet(e *discoveryv1.Endpoint) {
 	e.Conditions.Ready, e.Conditions.Serving = new(false), new(false)
 }
-func lingering(e *discoveryv1.Endpoint) {
+func setTerminating(e *discoveryv1.Endpoint) {
 	e.Conditions.Ready, e.Conditions.Terminating = new(false), new(true)
 }
-func dying(e *discoveryv1.Endpoint)   { lingering(e); e.Conditions.Serving = new(false) }
-func unknown(e *discoveryv1.Endpoint) { e.Conditions = discoveryv1.EndpointConditions{} }
+func setDying(e *discoveryv1.Endpoint)   { setTerminating(e); e.Conditions.Serving = new(false) }
+func setUnknown(e *discoveryv1.Endpoint) { e.Conditions = discoveryv1.EndpointConditions{} }
 func forZone(z string) func(*discoveryv1.Endpoint) {
 	return func(e *discoveryv1.Endpoint) {
 		e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: z}}}
@@ -59,22 +59,22 @@ var fromCases = []struct {
 	},
 	{
 		name:      "no conditions are good ones",
-		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", unknown)},
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", setUnknown)},
 		cluster:   []string{"10.0.0.1"}, local: []string{"10.0.0.1"}, localHealthy: 1,
 	},
 	{
 		name:      "terminating ones only when there are no others",
-		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", lingering), ep("10.0.0.2", "n2")},
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", setTerminating), ep("10.0.0.2", "n2")},
 		cluster:   []string{"10.0.0.2"}, local: []string{"10.0.0.1"},
 	},
 	{
 		name:      "terminating ones that still serve",
-		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", lingering), ep("10.0.0.2", "n1", dying)},
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", setTerminating), ep("10.0.0.2", "n1", setDying)},
 		cluster:   []string{"10.0.0.1"}, local: []string{"10.0.0.1"},
 	},
 	{
 		name:      "the running one of two on one address",
-		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n2"), ep("10.0.0.1", "n1", lingering)},
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n2"), ep("10.0.0.1", "n1", setTerminating)},
 		cluster:   []string{"10.0.0.1"},
 	},
 	{
@@ -128,14 +128,14 @@ func TestFrom(t *testing.T) {
 			var tab table
 			tab.add(svc, []*discoveryv1.EndpointSlice{slice, six})
 			s := tab.services[0]
-			if diff := cmp.Diff(tc.local, addresses(s.from("n1", "z1"))); diff != "" {
+			if diff := cmp.Diff(tc.local, addresses(s.endpointsFrom("n1", "z1"))); diff != "" {
 				t.Errorf("Local (-want +got):\n%s", diff)
 			}
 			if got := tab.checks[0].local["n1"]; got != tc.localHealthy {
 				t.Errorf("%d healthy local endpoints, want %d", got, tc.localHealthy)
 			}
 			s.local = false
-			if diff := cmp.Diff(tc.cluster, addresses(s.from("n1", "z1"))); diff != "" {
+			if diff := cmp.Diff(tc.cluster, addresses(s.endpointsFrom("n1", "z1"))); diff != "" {
 				t.Errorf("Cluster (-want +got):\n%s", diff)
 			}
 		})
@@ -164,7 +164,7 @@ func TestOnlyNodePorts(t *testing.T) {
 	}
 	s := &service{byNode: map[string][]endpoint{}}
 	s.cluster = []endpoint{{addr: netip.MustParseAddrPort("10.0.0.1:80"), ready: true}}
-	v := (&table{services: []*service{s}}).views(machine{Instance: cloudsim.Instance{}}, facts{}, false)
+	v := (&table{services: []*service{s}}).viewsOf(machine{Instance: cloudsim.Instance{}}, nodeFacts{}, false)
 	if len(v) != 2 {
 		t.Errorf("got %d sockets, want the node port and the health port of the proxy", len(v))
 	}
