@@ -23,8 +23,8 @@ type Account struct {
 // service gives these machines the account's identity.
 const nodeAccount = "node"
 
-// The method accounts returns the accounts of a lab's components.
-func (n Nodes) accounts() []Account {
+// componentAccounts returns the accounts of a lab's components.
+func (n Nodes) componentAccounts() []Account {
 	all := []Account{
 		{Name: "ccm", Role: cloudsim.RoleCCM}, {Name: "hypervisor", Role: cloudsim.RoleHypervisor},
 		{Name: "console", Role: cloudsim.RoleViewer, AllProjects: true},
@@ -55,7 +55,7 @@ func EnsureToken(ctx context.Context, c *client.Client, want Account, file strin
 	if err != nil {
 		return err
 	}
-	if valid, err := authenticates(ctx, c, client.TokenFile(file), a.ID); err != nil || valid {
+	if valid, err := isValidCredential(ctx, c, client.TokenFile(file), a.ID); err != nil || valid {
 		return err
 	}
 	old, _, err := cloudsim.All(ctx, c.ListTokens, cloudsim.ListOptions{})
@@ -77,9 +77,9 @@ func EnsureToken(ctx context.Context, c *client.Client, want Account, file strin
 	return WriteFile(file, []byte(t.Secret+"\n"))
 }
 
-// The function authenticates reports whether a credential is valid, and belongs to a service
+// isValidCredential reports whether a credential is valid, and belongs to a service
 // account.
-func authenticates(ctx context.Context, c *client.Client, credential func() (string, error), account cloudsim.ServiceAccountID) (bool, error) {
+func isValidCredential(ctx context.Context, c *client.Client, credential func() (string, error), account cloudsim.ServiceAccountID) (bool, error) {
 	as := *c
 	as.Token, as.Project = credential, ""
 	me, err := as.WhoAmI(ctx)
@@ -111,7 +111,7 @@ func EnsureAccessKey(ctx context.Context, c *client.Client, want Account, file s
 		s.Signature = s.Sign(k.Secret)
 		return s.Token(), nil
 	}
-	if valid, err := authenticates(ctx, c, signature, a.ID); err != nil || valid {
+	if valid, err := isValidCredential(ctx, c, signature, a.ID); err != nil || valid {
 		return err
 	}
 	old, _, err := cloudsim.All(ctx, c.ListAccessKeys, cloudsim.ListOptions{})
@@ -139,7 +139,7 @@ func EnsureAccessKey(ctx context.Context, c *client.Client, want Account, file s
 // again, because the cloud returns an existing instance for a request with its
 // name.
 func Seed(ctx context.Context, c *client.Client, tokenFile func(component string) string, nodes Nodes, instances int, first bool) error {
-	for _, a := range nodes.accounts() {
+	for _, a := range nodes.componentAccounts() {
 		if err := EnsureToken(ctx, c, a, tokenFile(a.Name)); err != nil {
 			return fmt.Errorf("service account of %s: %w", a.Name, err)
 		}

@@ -107,7 +107,7 @@ const claimTimeout = time.Second
 // cloud already have addresses in these networks. Without a last start it claims the
 // first networks in which no program listens.
 func ClaimHollowNetworks(ctx context.Context, last Networks) (n Networks, release func(), err error) {
-	used, err := listening()
+	used, err := usedNetworks()
 	if err != nil {
 		return last, nil, err
 	}
@@ -208,10 +208,10 @@ func (n Networks) orUnused(used map[int]string) (Networks, error) {
 	return n, fmt.Errorf("programs listen in every network between 127.%d.0.0 and 127.%d.0.0: stop other labs", FirstHollowNetwork, lastNetwork+1)
 }
 
-// The function listening finds the networks of 127/8 in which a program listens. The keys of the
-// result are the second bytes of these networks, and each value is an address on which a program
+// usedNetworks finds the networks of 127/8 in which a program listens. The keys of the result
+// are the second bytes of these networks, and each value is an address on which a program
 // listens.
-func listening() (map[int]string, error) {
+func usedNetworks() (map[int]string, error) {
 	raw, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
 		return nil, err

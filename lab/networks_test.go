@@ -69,14 +69,14 @@ func TestListening(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	used, err := listening()
+	used, err := usedNetworks()
 	if err != nil || used[203] != l.Addr().String() {
 		t.Errorf("got %q, %v; want %s", used[203], err, l.Addr())
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if used, err := listening(); err != nil || used[203] != "" {
+	if used, err := usedNetworks(); err != nil || used[203] != "" {
 		t.Errorf("after the end of the listener: %q, %v", used[203], err)
 	}
 }

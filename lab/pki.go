@@ -58,10 +58,10 @@ const (
 	userConsole    = "cloudsim:console"
 )
 
-// The method leaves returns all certificates of a lab. A component that is a server and a client
+// listLeaves returns all certificates of a lab. A component that is a server and a client
 // uses one certificate for both roles. The server certificates include the component's name,
 // because in a composed lab each component has its own host name (see package compose).
-func (p PKI) leaves() []leaf {
+func (p PKI) listLeaves() []leaf {
 	called := func(name string) []string { return []string{"localhost", name} }
 	return []leaf{
 		{name: "kube-apiserver", ca: ClusterCA, user: "kube-apiserver", use: asServer,
@@ -113,7 +113,7 @@ func (p PKI) Ensure() (made []string, err error) {
 		}
 		cas[name] = ca
 	}
-	for _, l := range p.leaves() {
+	for _, l := range p.listLeaves() {
 		fresh, err := p.ensureLeaf(l, cas[l.ca])
 		if err != nil {
 			return made, fmt.Errorf("certificate %s: %w", l.name, err)
@@ -154,7 +154,7 @@ func (p PKI) RenewProxy(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("certificate authority %s: %w; restart the lab", ProxyCA, err)
 	}
-	for _, l := range p.leaves() {
+	for _, l := range p.listLeaves() {
 		if l.ca != ProxyCA {
 			continue
 		}
@@ -180,7 +180,7 @@ func (p PKI) ensureCA(name string) (*cert.Pair, bool, error) {
 }
 
 func (p PKI) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
-	if pair, err := p.load(l.name); err == nil && l.is(pair.Cert) && pair.Cert.CheckSignatureFrom(ca.Cert) == nil {
+	if pair, err := p.load(l.name); err == nil && l.matches(pair.Cert) && pair.Cert.CheckSignatureFrom(ca.Cert) == nil {
 		return false, nil
 	}
 	template := &x509.Certificate{
@@ -194,10 +194,9 @@ func (p PKI) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
 	return true, err
 }
 
-// The method named is reports whether the certificate c has the subject, usage,
-// names and addresses in l. A certificate of an earlier release can have other
-// values.
-func (l leaf) is(c *x509.Certificate) bool {
+// matches reports whether the certificate c has the subject, usage, names and
+// addresses in l. A certificate of an earlier release can have other values.
+func (l leaf) matches(c *x509.Certificate) bool {
 	return c.Subject.CommonName == l.user &&
 		slices.Equal(c.Subject.Organization, l.group) &&
 		slices.Equal(c.ExtKeyUsage, l.use) &&
@@ -300,7 +299,7 @@ func parseECKey(raw []byte) *ecdsa.PrivateKey {
 // ClientTLS returns the TLS configuration of a client. The client uses the certificate named
 // client and trusts the authority named ca.
 func (p PKI) ClientTLS(ca, client string) (*tls.Config, error) {
-	pool, err := authorities(p.CertFile(ca))
+	pool, err := loadPool(p.CertFile(ca))
 	if err != nil {
 		return nil, err
 	}

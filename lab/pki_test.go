@@ -22,7 +22,7 @@ func newPKI(t *testing.T) PKI {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 4 + len((PKI{}).leaves()) + 1; len(made) != want {
+	if want := 4 + len((PKI{}).listLeaves()) + 1; len(made) != want {
 		t.Fatalf("made %d: %v; want %d", len(made), made, want)
 	}
 	return p
@@ -56,7 +56,7 @@ func TestPKIIsPrivateAndStays(t *testing.T) {
 func TestPKIRenews(t *testing.T) {
 	every := func(ca string) []string {
 		var all []string
-		for _, l := range (PKI{}).leaves() {
+		for _, l := range (PKI{}).listLeaves() {
 			if ca == "" || l.ca == ca {
 				all = append(all, l.name)
 			}
@@ -195,7 +195,7 @@ func (p PKI) handshake(t *testing.T, server, serverCA, client, clientCA string) 
 
 func TestUsersHaveRBACRules(t *testing.T) {
 	for _, user := range []string{UserCCM, UserKwok, UserHypervisor, userSidecars, userConsole} {
-		if !slices.ContainsFunc((PKI{}).leaves(), func(l leaf) bool { return l.user == user }) {
+		if !slices.ContainsFunc((PKI{}).listLeaves(), func(l leaf) bool { return l.user == user }) {
 			t.Errorf("%s has no certificate", user)
 		}
 		if !strings.Contains(string(rbacObjects)+string(volumeObjects), "name: "+user+"}") {

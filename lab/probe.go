@@ -71,7 +71,7 @@ func ProbeURL(ctx context.Context, url, ca, client string) error {
 	if ca == "" {
 		return HTTPProbe(url, nil)(ctx)
 	}
-	pool, err := authorities(ca)
+	pool, err := loadPool(ca)
 	if err != nil {
 		return err
 	}
@@ -86,8 +86,8 @@ func ProbeURL(ctx context.Context, url, ca, client string) error {
 	return HTTPProbe(url, conf)(ctx)
 }
 
-// The function authorities reads a PEM file of certificates into a pool.
-func authorities(file string) (*x509.CertPool, error) {
+// loadPool reads a PEM file of certificates into a pool.
+func loadPool(file string) (*x509.CertPool, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err

@@ -23,10 +23,10 @@ import (
 // keys and no others.
 type Dir string
 
-// The variable services lists the services that read files from Dir, and the
-// keys that each service gets. The container of a service mounts the service's
-// subfolder at the path at which Init writes the files.
-var services = []struct {
+// serviceFiles lists the services that read files from Dir, and the keys that
+// each service gets. The container of a service mounts the service's subfolder
+// at the path at which Init writes the files.
+var serviceFiles = []struct {
 	name  string
 	files []string
 	user  string // user of the service's kubeconfig, "" means no kubeconfig
@@ -69,9 +69,9 @@ func (c Dir) file(service, name string) string {
 	return filepath.Join(string(c), service, name)
 }
 
-// The method keys returns the folder with all keys. Init copies keys from here to the folders of
+// keysDir returns the folder with all keys. Init copies keys from here to the folders of
 // the services. Only the service init mounts this folder.
-func (c Dir) keys() string { return c.file("init", "pki") }
+func (c Dir) keysDir() string { return c.file("init", "pki") }
 
 // Init makes the lab's keys that are missing or about to expire, and writes the files
 // that each service reads. The argument published is the URL of the API server for
@@ -79,7 +79,7 @@ func (c Dir) keys() string { return c.file("init", "pki") }
 // returns an error if the kind of nodes differs from the kind in the first call, because
 // the addresses of the cloud's instances depend on this kind.
 func (c Dir) Init(published string, nodes lab.Nodes) (made []string, err error) {
-	p := lab.PKI{Dir: c.keys(), Now: time.Now(), Servers: []net.IP{vpc().Host.AsSlice()}}
+	p := lab.PKI{Dir: c.keysDir(), Now: time.Now(), Servers: []net.IP{vpc().Host.AsSlice()}}
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (c Dir) Init(published string, nodes lab.Nodes) (made []string, err error) 
 	if made, err = p.Ensure(); err != nil {
 		return made, err
 	}
-	for _, s := range services {
+	for _, s := range serviceFiles {
 		if err := c.fill(p, s.name, s.files, s.user); err != nil {
 			return made, fmt.Errorf("configuration of %s: %w", s.name, err)
 		}
@@ -148,7 +148,7 @@ func (c Dir) Seed(ctx context.Context, instances int, nodes lab.Nodes) error {
 	if err != nil {
 		return err
 	}
-	if err := lab.Seed(ctx, cloud, c.tokens(nodes), nodes, instances, before == nil); err != nil || before != nil {
+	if err := lab.Seed(ctx, cloud, c.tokenPath(nodes), nodes, instances, before == nil); err != nil || before != nil {
 		return err
 	}
 	return lab.WriteDurably(done, []byte("{\"seeded\": true}\n"))

@@ -51,8 +51,8 @@ func readCompose(t *testing.T) composeFile {
 	return f
 }
 
-// The method mounts returns the volumes of a service by mount path.
-func (s composeService) mounts(t *testing.T) map[string]string {
+// volumesByPath returns the volumes of a service by mount path.
+func (s composeService) volumesByPath(t *testing.T) map[string]string {
 	t.Helper()
 	m := map[string]string{}
 	for _, v := range s.Volumes {
@@ -74,7 +74,7 @@ func TestComposeFilesAreThere(t *testing.T) {
 	}
 	written := []string{"/lab/cloudsim/admin.token", "/lab/ccm/cloud.token", "/lab/csi/cloud.token", "/lab/console/cloud.token"} // the cloud and Seed write these files later
 	for name, s := range readCompose(t).Services {
-		mounts := s.mounts(t)
+		mounts := s.volumesByPath(t)
 		for _, a := range s.Command {
 			_, file, _ := strings.Cut(a, "=")
 			if !strings.HasPrefix(file, "/lab/") {
@@ -110,7 +110,7 @@ func TestComposeVolumes(t *testing.T) {
 	}
 	f := readCompose(t)
 	for name, s := range f.Services {
-		for at, volume := range s.mounts(t) {
+		for at, volume := range s.volumesByPath(t) {
 			if _, ok := f.Volumes[volume]; !ok {
 				t.Errorf("service %s: volume %s is not declared", name, volume)
 			}
@@ -122,8 +122,8 @@ func TestComposeVolumes(t *testing.T) {
 			}
 		}
 	}
-	init := f.Services["init"].mounts(t)
-	for _, s := range services {
+	init := f.Services["init"].volumesByPath(t)
+	for _, s := range serviceFiles {
 		if init["/lab/"+s.name] != s.name {
 			t.Errorf("service init has no volume for the files of service %s", s.name)
 		}
@@ -162,7 +162,7 @@ func TestComposeHasAHostInEachZone(t *testing.T) {
 		if want := []string{"allinone", "compose", "machines", "--zone=" + z.Name}; len(s.Command) < len(want) || !slices.Equal(s.Command[:len(want)], want) {
 			t.Errorf("service %s: got command %v, want %v and flags of image pulls", name, s.Command, want)
 		}
-		disk := s.mounts(t)["/data"]
+		disk := s.volumesByPath(t)["/data"]
 		if other := disks[disk]; disk == "" || other != "" {
 			t.Errorf("service %s: got disk %q, which service %s also has", name, disk, other)
 		}

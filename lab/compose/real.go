@@ -62,10 +62,10 @@ type Pulls struct {
 	Proxy      lab.Proxy     // HTTP proxy for pulls
 }
 
-// The function connected returns the VPC with the internet access of machines.
-// Machines do not reach the networks of this container, because these networks
-// contain the control plane.
-func connected(noInternet bool) (real.Network, lab.Internet, error) {
+// connectedVPC returns the VPC with the internet access of machines. Machines
+// do not reach the networks of this container, because these networks contain
+// the control plane.
+func connectedVPC(noInternet bool) (real.Network, lab.Internet, error) {
 	n := vpc()
 	found, err := lab.FindInternet(noInternet)
 	n.Internet = real.Internet{IPv4: found.IPv4, IPv6: found.IPv6, Isolated: true}
@@ -92,8 +92,8 @@ func hostAt(port int) string {
 // machinesCloudURL returns the URL at which machines call the cloud.
 func machinesCloudURL() string { return "http://" + hostAt(cloudPort) }
 
-// keepNodes records the kind of nodes for the services that run with real nodes only.
-// It returns an error if the kind differs from the kind of nodes at the first start.
+// keepNodes writes the kind of nodes to a file for the services router and machines, which run only
+// with real nodes. It returns an error if the kind differs from the kind at the first start.
 func (c Dir) keepNodes(nodes lab.Nodes) error {
 	if nodes != lab.Hollow && nodes != lab.Real {
 		return fmt.Errorf("nodes must be %s or %s, got %q: set COMPOSE_PROFILES to one of them", lab.Hollow, lab.Real, nodes)
@@ -132,7 +132,7 @@ func (c Dir) Route(ctx context.Context, log *slog.Logger, noInternet bool) error
 	if err := c.openReal("router"); err != nil {
 		return err
 	}
-	n, found, err := connected(noInternet)
+	n, found, err := connectedVPC(noInternet)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p P
 	if err := c.openReal("machines"); err != nil {
 		return err
 	}
-	n, found, err := connected(p.NoInternet)
+	n, found, err := connectedVPC(p.NoInternet)
 	if err != nil {
 		return err
 	}
@@ -215,11 +215,11 @@ func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p P
 	}))
 }
 
-// The method tokens returns a function that names the token file for an account. A token goes to
-// the service with the account's name. With real nodes, the token of the metadata service goes to
-// the service router. The tokens of the hypervisor and of the CSI node driver go to the service
+// tokenPath returns a function that names the token file for an account. A token goes to the
+// service with the account's name. With real nodes, the token of the metadata service goes to the
+// service router. The tokens of the hypervisor and of the CSI node driver go to the service
 // machines.
-func (c Dir) tokens(nodes lab.Nodes) func(account string) string {
+func (c Dir) tokenPath(nodes lab.Nodes) func(account string) string {
 	return func(account string) string {
 		switch {
 		case nodes == lab.Real && account == "metadata":
@@ -282,7 +282,7 @@ func (c Dir) InstallAddons(ctx context.Context, noInternet bool) error {
 	if err != nil {
 		return err
 	}
-	n, _, err := connected(noInternet)
+	n, _, err := connectedVPC(noInternet)
 	if err != nil {
 		return err
 	}

@@ -188,9 +188,9 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// The function saying returns a shell that prints one line for each call. After the last line, the
+// printingShell returns a shell that prints one line for each call. After the last line, the
 // shell repeats the last line.
-func saying(lines ...string) course.Shell {
+func printingShell(lines ...string) course.Shell {
 	return func(context.Context, string) (string, int, error) {
 		said := lines[0]
 		if len(lines) > 1 {
@@ -204,10 +204,10 @@ func saying(lines ...string) course.Shell {
 func TestVerifyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := course.Step{Checks: []course.Check{{Says: "it is b", Command: course.Command{Line: "look", Want: "b"}}}}
-		if found, err := s.Verify(t.Context(), saying("a", "a", "b"), 5*time.Second); err != nil || !course.Good(found) {
+		if found, err := s.Verify(t.Context(), printingShell("a", "a", "b"), 5*time.Second); err != nil || !course.Good(found) {
 			t.Errorf("before the deadline: got %+v, %v", found, err)
 		}
-		found, err := s.Verify(t.Context(), saying("a"), 5*time.Second)
+		found, err := s.Verify(t.Context(), printingShell("a"), 5*time.Second)
 		if err != nil || course.Good(found) {
 			t.Fatalf("never: %+v, %v", found, err)
 		}
@@ -223,11 +223,11 @@ func TestVerifyWaits(t *testing.T) {
 func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := course.Command{Line: "look", Want: "b"}
-		if _, err := c.Run(t.Context(), saying("a", "b"), time.Minute); err == nil {
+		if _, err := c.Run(t.Context(), printingShell("a", "b"), time.Minute); err == nil {
 			t.Error("the course typed the command again")
 		}
 		c.Until = true
-		if _, err := c.Run(t.Context(), saying("a", "b"), time.Minute); err != nil {
+		if _, err := c.Run(t.Context(), printingShell("a", "b"), time.Minute); err != nil {
 			t.Error(err)
 		}
 	})

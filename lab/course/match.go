@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// The variable examples lists patterns for values that differ between runs. The function canonical
-// applies the patterns in this order. Before a comparison, the word in the second field replaces
-// each value that matches the pattern.
-var examples = []struct {
+// valuePatterns lists patterns for values that differ between runs. normalize applies the
+// patterns in this order. Before a comparison, the word in the second field replaces each value
+// that matches the pattern.
+var valuePatterns = []struct {
 	like *regexp.Regexp
 	as   string
 }{
@@ -32,7 +32,7 @@ func (c Check) Matches(printed string) bool { return matches(c.Want, printed, fa
 func matches(want, printed string, likely bool) bool {
 	var b strings.Builder
 	b.WriteString(`\A`)
-	for _, line := range canonical(want, likely) {
+	for _, line := range normalize(want, likely) {
 		if line == "…" {
 			b.WriteString(`(?:.*\n)*`)
 			continue
@@ -40,16 +40,16 @@ func matches(want, printed string, likely bool) bool {
 		b.WriteString(strings.ReplaceAll(regexp.QuoteMeta(line), "…", ".*") + `\n`)
 	}
 	b.WriteString(`\z`)
-	all := strings.Join(canonical(printed, likely), "\n")
+	all := strings.Join(normalize(printed, likely), "\n")
 	if all != "" {
 		all += "\n"
 	}
 	return regexp.MustCompile(b.String()).MatchString(all)
 }
 
-// The function canonical returns the non-empty lines of s with single spaces. If likely is true, it
+// normalize returns the non-empty lines of s with single spaces. If likely is true, it
 // replaces ages and similar values by the words in the table examples.
-func canonical(s string, likely bool) []string {
+func normalize(s string, likely bool) []string {
 	var lines []string
 	for line := range strings.Lines(s) {
 		line = strings.Join(strings.Fields(line), " ")
@@ -57,7 +57,7 @@ func canonical(s string, likely bool) []string {
 			continue
 		}
 		if likely {
-			for _, e := range examples {
+			for _, e := range valuePatterns {
 				line = e.like.ReplaceAllString(line, e.as)
 			}
 		}

@@ -108,7 +108,7 @@ func (p *parser) endSection(to int) {
 		p.bad(p.open-1, "<details> is not closed in its section")
 		p.open = 0
 	}
-	said := p.visible(to)
+	said := p.visibleText(to)
 	switch {
 	case p.step != nil:
 		p.step.Text = said
@@ -122,9 +122,9 @@ func (p *parser) endSection(to int) {
 	p.step, p.hidden, p.begin = nil, nil, to
 }
 
-// The method visible returns the text of the current section up to the offset in the argument named
+// visibleText returns the text of the current section up to the offset in the argument named
 // to. It leaves out the parts in <details>.
-func (p *parser) visible(to int) string {
+func (p *parser) visibleText(to int) string {
 	var b strings.Builder
 	at := p.begin
 	for _, h := range append(p.hidden, span{to, to}) {
@@ -188,7 +188,7 @@ func (p *parser) fence(words []string, n *ast.FencedCodeBlock) {
 			p.bad(at, "console %s: want until, fails, begin, verify, solution or reset", w)
 		}
 	}
-	checks := p.commands(at, p.text(n))
+	checks := p.parseCommands(at, p.text(n))
 	for i := range checks {
 		checks[i].Until, checks[i].Fails = until, fails
 	}
@@ -204,7 +204,7 @@ func (p *parser) use(use string, at int, checks []Check) {
 		return
 	}
 	if use == "begin" {
-		p.said(use, at, checks)
+		p.checkDescriptions(use, at, checks)
 		p.lab.Begin = append(p.lab.Begin, checks...)
 		return
 	}
@@ -216,12 +216,12 @@ func (p *parser) use(use string, at int, checks []Check) {
 		p.step.Do = append(p.step.Do, plain(checks)...)
 		return
 	}
-	p.said(use, at, checks)
+	p.checkDescriptions(use, at, checks)
 	p.step.Checks = append(p.step.Checks, checks...)
 }
 
-// The method said reports an error for each check that has no description.
-func (p *parser) said(use string, at int, checks []Check) {
+// checkDescriptions reports an error for each check that has no description.
+func (p *parser) checkDescriptions(use string, at int, checks []Check) {
 	for _, c := range checks {
 		if c.Says == "" {
 			p.bad(at, "%s: %q needs a line with # that describes its output", use, c.Line)
@@ -237,15 +237,15 @@ func plain(checks []Check) []Command {
 	return commands
 }
 
-// The variable here matches the beginning of a here-document and captures the word that ends the
+// hereDoc matches the beginning of a here-document and captures the word that ends the
 // here-document.
-var here = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
+var hereDoc = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
 
-// The method commands reads the text of a terminal. "# " begins the statement about the next
-// command and "$ " begins a command. All other lines are output. A command continues on the next
-// line if its line ends with a backslash. A command with a here-document continues until the end of
-// the here-document.
-func (p *parser) commands(at int, terminal string) []Check {
+// parseCommands reads the text of a terminal. "# " begins the statement about the next command and
+// "$ " begins a command. All other lines are output. A command continues on the next line if its
+// line ends with a backslash. A command with a here-document continues until the end of the
+// here-document.
+func (p *parser) parseCommands(at int, terminal string) []Check {
 	var all []Check
 	says, until, more := "", "", false
 	for line := range strings.Lines(terminal) {
@@ -265,7 +265,7 @@ func (p *parser) commands(at int, terminal string) []Check {
 		case isTyped:
 			all = append(all, Check{says, Command{Line: typed}})
 			says, more = "", strings.HasSuffix(typed, `\`)
-			if m := here.FindStringSubmatch(typed); m != nil {
+			if m := hereDoc.FindStringSubmatch(typed); m != nil {
 				until = m[1]
 			}
 		case isSaid:

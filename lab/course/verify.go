@@ -13,8 +13,8 @@ import (
 // returns an error only if the shell cannot run, the time limit has passed, or ctx has ended.
 type Shell func(ctx context.Context, line string) (printed string, code int, err error)
 
-// The constant between is the pause between two attempts.
-const between = 250 * time.Millisecond
+// retryInterval is the pause between two attempts.
+const retryInterval = 250 * time.Millisecond
 
 // Finding is the result of a check.
 type Finding struct {
@@ -116,7 +116,7 @@ func pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(between):
+	case <-time.After(retryInterval):
 		return nil
 	}
 }

@@ -14,7 +14,7 @@ import (
 // API server forbids a component's first request, the component backs off for seconds.
 // Only real nodes get a name server, because hollow nodes run no containers.
 func (p *plan) installAddons(ctx context.Context) error {
-	k, err := p.kubernetes()
+	k, err := p.adminClient()
 	if err != nil {
 		return err
 	}

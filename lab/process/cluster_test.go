@@ -52,7 +52,7 @@ func startCluster(t *testing.T) *cluster {
 	c := Default()
 	c.DataDir, c.Self, c.Kube, c.PortBase = Dir(t.TempDir()), self, kube, new(int)
 	say := func(format string, args ...any) { t.Logf(format, args...) }
-	unlock, err := open(t.Context(), c.DataDir)
+	unlock, err := lockDir(t.Context(), c.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func startCluster(t *testing.T) *cluster {
 	}
 	t.Cleanup(p.releaseNetworks)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	table, err := p.components(log)
+	table, err := p.componentTable(log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func startCluster(t *testing.T) *cluster {
 		switch row.name {
 		case "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok":
 			rows = append(rows, row)
-			d.now.Components = append(d.now.Components, running{Name: row.name})
+			d.now.Components = append(d.now.Components, componentEntry{Name: row.name})
 		}
 	}
 	units, err := newUnits(rows)
@@ -106,7 +106,7 @@ func startCluster(t *testing.T) *cluster {
 		}
 	}
 	t.Logf("all components are ready after %s", time.Since(began))
-	if cl.kube, err = p.kubernetes(); err != nil {
+	if cl.kube, err = p.adminClient(); err != nil {
 		t.Fatal(err)
 	}
 	return cl
@@ -188,10 +188,10 @@ func (c *cluster) node(t *testing.T) (*corev1.Node, error) {
 	return n, fmt.Errorf("not Ready: %v", n.Status.Conditions)
 }
 
-// The function anywhere returns the spec of a pod that tolerates all taints, including the taint of
-// an uninitialised node. The pod uses the host's network, because the hypervisor, which gives pods
+// tolerantPodSpec returns the spec of a pod that tolerates all taints, including the taint of an
+// uninitialised node. The pod uses the host's network, because the hypervisor, which gives pods
 // their addresses, does not run in this test.
-func anywhere() corev1.PodSpec {
+func tolerantPodSpec() corev1.PodSpec {
 	return corev1.PodSpec{
 		HostNetwork: true,
 		Containers:  []corev1.Container{{Name: "main", Image: "none"}},
@@ -201,7 +201,7 @@ func anywhere() corev1.PodSpec {
 
 func (c *cluster) runPod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: anywhere()}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: tolerantPodSpec()}
 	pods := c.kube.CoreV1().Pods("default")
 	// The controller manager creates the service account of a new namespace a little after the
 	// namespace.
@@ -240,7 +240,7 @@ func (c *cluster) testPods(t *testing.T) {
 		return err
 	})
 
-	spec := anywhere()
+	spec := tolerantPodSpec()
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "job"}, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec}}}
 	jobs := c.kube.BatchV1().Jobs("default")
@@ -414,13 +414,13 @@ func (c *cluster) label(t *testing.T, value string) {
 	}
 }
 
-func (c *cluster) running(t *testing.T, name string) running {
+func (c *cluster) running(t *testing.T, name string) componentEntry {
 	t.Helper()
 	r, err := c.dir.record()
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(r.Components, func(x running) bool { return x.Name == name })
+	i := slices.IndexFunc(r.Components, func(x componentEntry) bool { return x.Name == name })
 	if i < 0 {
 		t.Fatalf("component %s is missing", name)
 	}

@@ -9,26 +9,26 @@ import (
 )
 
 // component is one row of the lab's table: a program that the supervisor keeps
-// running, or a part of this process. The table is a graph. The field named after
-// lists other components. The component starts when all these components are
-// ready. It stops before these components stop.
+// running, or a part of this process. The table is a graph. The field startAfter lists
+// other components. The component starts when all these components are ready.
+// It stops before these components stop.
 type component struct {
-	name    string
-	address string // address in texts for users, "" if the component does not listen
-	program program
-	args    []string
-	run     func(context.Context) error // runs instead of a program and returns when its context ends
-	after   []string
-	before  func(context.Context) error // called before each start
-	ready   lab.Probe                   // nil means ready as soon as the component runs
-	then    func(context.Context) error // called each time the component is ready, before dependent components start
+	name       string
+	address    string // address in texts for users, "" if the component does not listen
+	program    program
+	args       []string
+	run        func(context.Context) error // runs instead of a program and returns when its context ends
+	startAfter []string
+	before     func(context.Context) error // called before each start
+	ready      lab.Probe                   // nil means ready as soon as the component runs
+	then       func(context.Context) error // called each time the component is ready, before dependent components start
 }
 
 // program is a file to execute. Kubernetes' multi-call binary chooses its program by
-// the zeroth argument. The field name holds this argument.
+// the zeroth argument. The field argv0 holds this argument.
 type program struct {
-	path string
-	name string
+	path  string
+	argv0 string
 }
 
 // The type programs finds Kubernetes' programs. It prefers a separate binary in binDir, then the

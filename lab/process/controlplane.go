@@ -9,8 +9,8 @@ import (
 
 // Settings for the detection of dead nodes. kwok renews the Lease of a node
 // every quarter of leaseSeconds. A restarted kwok waits until the Leases of the
-// earlier kwok expire, and then takes them over. This takes at most 1.25 times
-// leaseSeconds after the last renewal. A lab deletes the old Leases earlier
+// earlier kwok expire, and then takes them over. So it has all Leases at most
+// 1.25 times leaseSeconds after the last renewal. A lab deletes the old Leases earlier
 // with releaseLeases, but docker compose does not.
 //
 // nodeMonitorGrace must be longer than 1.25 times leaseSeconds, because
@@ -88,8 +88,8 @@ func (p *plan) apiServer(conf *tls.Config) component {
 			"--requestheader-username-headers=X-Remote-User",
 			"--proxy-client-cert-file="+p.pki.CertFile("front-proxy-client"), "--proxy-client-key-file="+p.pki.KeyFile("front-proxy-client"),
 		),
-		after: []string{"etcd"},
-		ready: lab.HTTPProbe(url+"/readyz", conf),
+		startAfter: []string{"etcd"},
+		ready:      lab.HTTPProbe(url+"/readyz", conf),
 	}
 }
 
@@ -100,7 +100,7 @@ func (p plan) controllerManager(conf *tls.Config) component {
 	_, pods, _ := p.podFlags()
 	return component{
 		name: name, address: p.ports.url("https", name), program: p.programs.find(name),
-		args: append(append(p.secure(name), pods...),
+		args: append(append(p.secureFlags(name), pods...),
 			"--cloud-provider=external", "--service-cluster-ip-range="+lab.ServiceRange,
 			"--root-ca-file="+p.pki.CertFile(lab.ClusterCA), "--service-account-private-key-file="+p.pki.KeyFile("service-account"),
 			"--cluster-signing-cert-file="+p.pki.CertFile(lab.ClusterCA), "--cluster-signing-key-file="+p.pki.KeyFile(lab.ClusterCA),
@@ -111,8 +111,8 @@ func (p plan) controllerManager(conf *tls.Config) component {
 			// of 20 requests a second, this alone would take 4 s.
 			"--kube-api-qps=1000", "--kube-api-burst=1000",
 		),
-		after: []string{"kube-apiserver"},
-		ready: lab.HTTPProbe(p.ports.url("https", name)+"/healthz", conf),
+		startAfter: []string{"kube-apiserver"},
+		ready:      lab.HTTPProbe(p.ports.url("https", name)+"/healthz", conf),
 	}
 }
 
@@ -120,15 +120,15 @@ func (p plan) scheduler(conf *tls.Config) component {
 	const name = "kube-scheduler"
 	return component{
 		name: name, address: p.ports.url("https", name), program: p.programs.find(name),
-		args:  append(p.secure(name), "--leader-elect=false", "--profiling=false"),
-		after: []string{"kube-apiserver"},
-		ready: lab.HTTPProbe(p.ports.url("https", name)+"/healthz", conf),
+		args:       append(p.secureFlags(name), "--leader-elect=false", "--profiling=false"),
+		startAfter: []string{"kube-apiserver"},
+		ready:      lab.HTTPProbe(p.ports.url("https", name)+"/healthz", conf),
 	}
 }
 
-// The method secure returns the flags for a Kubernetes component that serves on loopback. The
+// secureFlags returns the flags for a Kubernetes component that serves on loopback. The
 // component asks the API server to authenticate and authorize its callers.
-func (p plan) secure(name string) []string {
+func (p plan) secureFlags(name string) []string {
 	kubeconfig := p.dir.configFile(name + ".kubeconfig")
 	return []string{
 		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,

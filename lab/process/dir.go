@@ -11,8 +11,9 @@ import (
 )
 
 // Dir is the absolute path of a lab's data dir. The names of the lab's
-// resources on the host depend on this path, so two Dirs must never lead to one
-// folder. DirAt ensures this.
+// resources on the host contain a hash of this path. If two different Dirs led
+// to one folder, a second process would not find the resources of the first.
+// So DirAt returns the same Dir for every path of a folder.
 type Dir string
 
 // DirAt returns the Dir for a path. It resolves the symbolic links in the part of the
@@ -127,10 +128,10 @@ func (d Dir) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// The method empty deletes the contents of the folder. It deletes the marker
+// deleteContents deletes the contents of the folder. It deletes the marker
 // last, so that a later reset can finish an interrupted reset. It refuses a
 // folder without the marker.
-func (d Dir) empty() error {
+func (d Dir) deleteContents() error {
 	if !d.isOurs() {
 		return fmt.Errorf("%s is not the data dir of a lab (it has no %s): nothing was deleted", d, markerFile)
 	}

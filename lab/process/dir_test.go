@@ -135,7 +135,7 @@ func TestResetRefusesForeignFolders(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is not the data dir of a lab") {
 		t.Errorf("got %v", err)
 	}
-	if err := Dir(dir).empty(); err == nil {
+	if err := Dir(dir).deleteContents(); err == nil {
 		t.Error("empty reports a directory with the marker file as empty")
 	}
 	if _, err := os.Stat(keep); err != nil {

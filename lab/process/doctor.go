@@ -53,7 +53,7 @@ func Doctor(c Config) []Check {
 	all := []Check{
 		check("programs", ForLab, "make build", checkPrograms(c)),
 		check("open files", ForLab, "ulimit -Hn 4096", checkFileLimit()),
-		check("disk space", ForLab, "choose another --data-dir", checkSpace(existing(c.DataDir), minSpace)),
+		check("disk space", ForLab, "choose another --data-dir", checkSpace(nearestExisting(c.DataDir), minSpace)),
 		checkMemory(ForLab, labMemory),
 		checkMemory(ForReal, realMemory),
 	}
@@ -70,8 +70,8 @@ func Doctor(c Config) []Check {
 	return all
 }
 
-// The function existing returns d, or its nearest parent folder that exists.
-func existing(d Dir) Dir {
+// nearestExisting returns d, or its nearest parent folder that exists.
+func nearestExisting(d Dir) Dir {
 	for {
 		var fs unix.Statfs_t
 		above := Dir(filepath.Dir(string(d)))

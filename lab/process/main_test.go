@@ -29,9 +29,9 @@ var testPrograms = map[string]func(args []string) error{
 	"supervise": testSupervise,
 }
 
-// The program headless must end its first thread, so main must run on this thread. During
-// package initialisation the main goroutine runs on the first thread. LockOSThread
-// prevents a move of the main goroutine to another thread.
+// The test program named headless ends the first thread of its process. Only code that runs on this
+// thread can do that. The main goroutine runs on the first thread during package initialisation, and
+// LockOSThread keeps it there.
 func init() {
 	if filepath.Base(os.Args[0]) == "headless" {
 		runtime.LockOSThread()
@@ -50,8 +50,8 @@ func TestMain(m *testing.M) {
 }
 
 // testServe NAME ADDR JOURNAL [CHILD] serves until SIGTERM. It writes into JOURNAL when
-// it starts and stops. With CHILD it leaves a stubborn process behind and writes the
-// pid of this process into the file CHILD.
+// it starts and stops. With CHILD it leaves a child process running that ignores SIGTERM, and
+// writes the pid of the child into the file CHILD.
 func testServe(args []string) error {
 	name, addr, journal := args[0], args[1], args[2]
 	term := make(chan os.Signal, 1)
@@ -69,7 +69,7 @@ func testServe(args []string) error {
 	go http.Serve(l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	if len(args) > 3 {
 		stubborn := testProgram("stubborn")
-		left := &exec.Cmd{Path: stubborn.path, Args: []string{stubborn.name, journal}}
+		left := &exec.Cmd{Path: stubborn.path, Args: []string{stubborn.argv0, journal}}
 		if err := left.Start(); err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func testHeadless([]string) error {
 // testSupervise DIR ADDR JOURNAL runs a lab of two programs.
 func testSupervise(args []string) error {
 	dir, addr, journal := Dir(args[0]), args[1], args[2]
-	unlock, err := open(context.Background(), dir)
+	unlock, err := lockDir(context.Background(), dir)
 	if err != nil {
 		return err
 	}
@@ -127,13 +127,13 @@ func testSupervise(args []string) error {
 	defer stop()
 	table := []component{
 		testServer("base", addr, journal),
-		{name: "stubborn", program: testProgram("stubborn"), args: []string{journal}, after: []string{"base"}},
+		{name: "stubborn", program: testProgram("stubborn"), args: []string{journal}, startAfter: []string{"base"}},
 	}
 	units, err := newUnits(table)
 	if err != nil {
 		return err
 	}
-	d := &recordFile{dir: dir, now: record{Supervisor: identify(os.Getpid()), Components: []running{{Name: "base"}, {Name: "stubborn"}}}}
+	d := &recordFile{dir: dir, now: record{Supervisor: identify(os.Getpid()), Components: []componentEntry{{Name: "base"}, {Name: "stubborn"}}}}
 	s := &supervisor{dir: dir, diary: d, say: func(string, ...any) {}, grace: 100 * time.Millisecond}
 	return errors.Join(s.run(ctx, units), d.close())
 }

@@ -112,8 +112,8 @@ func (p *plan) proxyServer() component {
 			"--admin-socket=" + p.dir.socket("proxy-admin.sock"),
 			"--graceful-shutdown-timeout=2s", // watches and followed logs do not end by themselves
 		},
-		after: after,
-		ready: lab.HTTPProbe(health+"/healthz", nil),
+		startAfter: after,
+		ready:      lab.HTTPProbe(health+"/healthz", nil),
 	}
 }
 
@@ -130,8 +130,8 @@ func (p *plan) proxyAgent() component {
 			"--dial-local", // hollow nodes have addresses in 127.64.0.0/16
 			"--sync-interval-cap=1s", "--graceful-shutdown-timeout=2s",
 		},
-		after: []string{"proxy-server"},
-		ready: lab.HTTPProbe(health+"/readyz", nil),
+		startAfter: []string{"proxy-server"},
+		ready:      lab.HTTPProbe(health+"/readyz", nil),
 	}
 }
 

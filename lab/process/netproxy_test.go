@@ -32,7 +32,7 @@ func TestWhereAgentsRun(t *testing.T) {
 	} {
 		p := plan{Config: Default(), dir: Dir("/lab"), ports: portsFrom(DefaultPortBase), pki: keys, networks: lab.RealNetworks(lab.FirstVPC)}
 		p.Nodes, p.NetworkProxy, p.EgressConfig = tc.nodes, tc.proxy, tc.egress
-		all, err := p.components(slog.New(slog.DiscardHandler))
+		all, err := p.componentTable(slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -88,7 +88,7 @@ func (r NodesReport) String() string {
 // are ready or when ctx ends. Between two reads it pauses at least for the duration in
 // the argument least.
 func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport, error) {
-	k, err := p.kubernetes()
+	k, err := p.adminClient()
 	if err != nil {
 		return NodesReport{}, err
 	}
@@ -211,7 +211,7 @@ func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 // Leases expire. releaseLeases keeps the Leases of kubelets. The holder identity of such a
 // Lease is the node's name.
 func (p *plan) releaseLeases(ctx context.Context) error {
-	k, err := p.kubernetes()
+	k, err := p.adminClient()
 	if err != nil {
 		return err
 	}

@@ -77,8 +77,8 @@ func freePorts() (ports, error) {
 	return p, nil
 }
 
-// The method taken returns an error with one line for each port on which another program listens.
-func (p ports) taken() error {
+// checkFree returns an error with one line for each port on which another program listens.
+func (p ports) checkFree() error {
 	var errs []error
 	for _, n := range portNames {
 		l, err := net.Listen("tcp4", p.addr(n))

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The variable upstream lists the Kubernetes programs that every lab runs.
-var upstream = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
+// upstreamPrograms lists the Kubernetes programs that every lab runs.
+var upstreamPrograms = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 
 // minFiles is the number of files that a process of the lab may need to have open. The
 // API server holds a socket for each watch, and the hypervisor several for each node.
@@ -27,7 +27,7 @@ const minSpace = 256 << 20
 // preflight checks for problems that would stop the lab during its start. It returns one
 // error with all problems. Each problem is one line and includes advice.
 func preflight(c Config, p ports) error {
-	return errors.Join(checkPrograms(c), checkMachines(c), checkEgress(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.taken())
+	return errors.Join(checkPrograms(c), checkMachines(c), checkEgress(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.checkFree())
 }
 
 func checkPrograms(c Config) error {
@@ -35,14 +35,14 @@ func checkPrograms(c Config) error {
 	if err := isExecutable(c.Self); err != nil {
 		errs = append(errs, fmt.Errorf("program allinone is missing at %s: %w; run `make build`", c.Self, rootCause(err)))
 	}
-	if c.KubeBinDir != "" && !slices.ContainsFunc(append(upstream, "kube"), func(name string) bool {
+	if c.KubeBinDir != "" && !slices.ContainsFunc(append(upstreamPrograms, "kube"), func(name string) bool {
 		return isExecutable(filepath.Join(c.KubeBinDir, name)) == nil
 	}) {
-		errs = append(errs, fmt.Errorf("--kube-bin-dir %s has none of the Kubernetes programs: %s", c.KubeBinDir, strings.Join(upstream, ", ")))
+		errs = append(errs, fmt.Errorf("--kube-bin-dir %s has none of the Kubernetes programs: %s", c.KubeBinDir, strings.Join(upstreamPrograms, ", ")))
 	}
 	missing := map[string][]string{} // program names by the path of the missing file
 	all := programs{c.Kube, c.KubeBinDir}
-	for _, name := range upstream {
+	for _, name := range upstreamPrograms {
 		if path := all.find(name).path; isExecutable(path) != nil {
 			missing[path] = append(missing[path], name)
 		}

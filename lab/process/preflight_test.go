@@ -26,7 +26,7 @@ func executable(t *testing.T, path string) string {
 func TestPreflight(t *testing.T) {
 	base := t.TempDir()
 	self, kube := executable(t, filepath.Join(base, "bin", "allinone")), executable(t, filepath.Join(base, "bin", "kube"))
-	for _, name := range upstream {
+	for _, name := range upstreamPrograms {
 		executable(t, filepath.Join(base, "upstream", name))
 	}
 	executable(t, filepath.Join(base, "some", "etcd"))

@@ -33,8 +33,8 @@ func (p *plan) findInternet() (err error) {
 	return err
 }
 
-// The method pulls returns the mirrors and the environment for the container runtime of machines.
-func (p *plan) pulls() (mirrors []real.Mirror, env []string, err error) {
+// pullSettings returns the mirrors and the environment for the container runtime of machines.
+func (p *plan) pullSettings() (mirrors []real.Mirror, env []string, err error) {
 	if p.internet.Off != "" {
 		return nil, nil, nil
 	}
@@ -169,7 +169,7 @@ func (p *plan) realHypervisor(log *slog.Logger) component {
 			defer stop()
 			return real.Run(ctx, log.With("component", "hypervisor"), c)
 		},
-		after: []string{"cloudsim", "kube-apiserver"},
+		startAfter: []string{"cloudsim", "kube-apiserver"},
 	}
 }
 
@@ -188,7 +188,7 @@ func (p *plan) realConfig(ctx context.Context, k kubernetes.Interface) (real.Con
 	if err != nil {
 		return real.Config{}, err
 	}
-	mirrors, env, err := p.pulls()
+	mirrors, env, err := p.pullSettings()
 	api, cloud := p.ports["kube-apiserver"], p.ports["cloudsim"]
 	endpoints := map[int]string{api: p.ports.addr("kube-apiserver"), cloud: p.ports.addr("cloudsim")}
 	for _, d := range p.Dialects {

@@ -40,8 +40,8 @@ func layVPC(t *testing.T, d Dir) (mounted string) {
 	return d.path("real", "vpc.netns")
 }
 
-// The method left lists the parts of a lab's network that are still on the host.
-func (d Dir) left(t *testing.T) (what []string) {
+// listLeftovers lists the parts of a lab's network that are still on the host.
+func (d Dir) listLeftovers(t *testing.T) (what []string) {
 	t.Helper()
 	if _, err := net.InterfaceByName(d.cable()); err == nil {
 		what = append(what, "link")
@@ -63,7 +63,7 @@ func TestDownWithADamagedRecordEndsMachines(t *testing.T) {
 	if stopped, err := Down(t.Context(), d, time.Minute); !stopped || err != nil {
 		t.Errorf("Down = %v, %v", stopped, err)
 	}
-	if left := d.left(t); len(left) > 0 {
+	if left := d.listLeftovers(t); len(left) > 0 {
 		t.Errorf("Down did not remove %v", left)
 	}
 	if stopped, err := Down(t.Context(), d, time.Minute); stopped || err != nil {
@@ -96,7 +96,7 @@ func TestMachinesWithoutAHypervisorEnd(t *testing.T) {
 	if err := p.supervise(ctx, slog.New(slog.DiscardHandler), t.Logf); err != nil {
 		t.Error(err)
 	}
-	if left := d.left(t); len(left) > 0 {
+	if left := d.listLeftovers(t); len(left) > 0 {
 		t.Errorf("Reset did not remove %v", left)
 	}
 }

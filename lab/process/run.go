@@ -28,7 +28,7 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	}
 	began := time.Now()
 	say := c.progressLogger(log, began)
-	unlock, err := open(ctx, c.DataDir)
+	unlock, err := lockDir(ctx, c.DataDir)
 	if err != nil {
 		return err
 	}
@@ -72,8 +72,8 @@ func (c Config) progressLogger(log *slog.Logger, began time.Time) func(format st
 // kernel releases the lock when the last thread of the process has ended.
 const lockRelease = time.Second
 
-// The function open claims the folder and takes its lock. It waits up to lockRelease for the lock.
-func open(ctx context.Context, d Dir) (unlock func(), err error) {
+// lockDir claims the folder and takes its lock. It waits up to lockRelease for the lock.
+func lockDir(ctx context.Context, d Dir) (unlock func(), err error) {
 	if err := d.claim(); err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func open(ctx context.Context, d Dir) (unlock func(), err error) {
 	}
 	if errors.Is(err, errLocked) {
 		pid := "another process"
-		if r, err := d.record(); err == nil && r.Supervisor.runs() {
+		if r, err := d.record(); err == nil && r.Supervisor.isRunning() {
 			pid = fmt.Sprintf("pid %d", r.Supervisor.PID)
 		}
 		return nil, fmt.Errorf("a lab runs in %s already (%s); stop it with `allinone down --data-dir %s`", d, pid, quote(string(d)))
@@ -120,16 +120,16 @@ func prepare(ctx context.Context, c Config, say func(string, ...any)) (*plan, er
 		}
 		return nil, err
 	}
-	if err := errors.Join(p.findInternet(), p.write(m)); err != nil {
+	if err := errors.Join(p.findInternet(), p.writeAll(m)); err != nil {
 		p.releaseNetworks()
 		return nil, err
 	}
 	return p, nil
 }
 
-// The method write records the ports and networks in lab.json. It creates
-// missing keys and certificates, and writes the files of the components.
-func (p *plan) write(m memory) error {
+// writeAll records the ports and networks in lab.json. It creates missing
+// keys and certificates, and writes the files of the components.
+func (p *plan) writeAll(m memory) error {
 	m.Ports, m.Networks = p.ports, p.networks
 	if err := p.DataDir.remember(m); err != nil {
 		return err
@@ -194,7 +194,7 @@ func (p *plan) writeWhereCloud() error {
 
 // supervise runs the components, reports when all are ready, and waits until they stop.
 func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string, ...any)) error {
-	table, err := p.components(log)
+	table, err := p.componentTable(log)
 	if err != nil {
 		return err
 	}
@@ -208,9 +208,9 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 		if c.run != nil {
 			file = labLog // parts of this process write to the lab's log
 		}
-		d.now.Components = append(d.now.Components, running{Name: c.name, Address: c.address, Log: p.dir.LogFile(file)})
+		d.now.Components = append(d.now.Components, componentEntry{Name: c.name, Address: c.address, Log: p.dir.LogFile(file)})
 	}
-	if err := d.note(func(*record) {}); err != nil {
+	if err := d.update(func(*record) {}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -273,7 +273,7 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *recordFile, say f
 			say("%s after %s", nodes, p.Timeout)
 		}
 	}
-	if err := d.note(func(r *record) { r.Ready = true }); err != nil {
+	if err := d.update(func(r *record) { r.Ready = true }); err != nil {
 		return nodes, err
 	}
 	if p.OnReady != nil {

@@ -18,8 +18,8 @@ func (p *plan) cloudClient() *client.Client {
 // tokenFile returns the path of a component's own token.
 func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
 
-// The method seed creates the objects that the lab needs in its cloud.
-func (p *plan) seed(ctx context.Context) error {
+// seedCloud creates the objects that the lab needs in its cloud.
+func (p *plan) seedCloud(ctx context.Context) error {
 	for _, d := range p.Dialects {
 		// The programs of another provider have one credential for all their calls.
 		ensure := lab.EnsureToken

@@ -31,7 +31,7 @@ func (d Dir) start(c component) (*exec.Cmd, error) {
 	}
 	defer log.Close() // the child has its own descriptor
 	cmd := exec.Command(c.program.path)
-	cmd.Args = append([]string{c.program.name}, c.args...)
+	cmd.Args = append([]string{c.program.argv0}, c.args...)
 	cmd.Dir = string(d)
 	cmd.Env = []string{"HOME=" + string(d), "PATH=" + filepath.Dir(c.program.path) + ":/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.Stdout, cmd.Stderr = log, log

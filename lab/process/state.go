@@ -84,13 +84,13 @@ func identify(pid int) process {
 	return process{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}
 }
 
-// The method runs reports whether this process still runs.
-func (p process) runs() bool { return p.PID > 0 && identify(p.PID) == p }
+// isRunning reports whether this process still runs.
+func (p process) isRunning() bool { return p.PID > 0 && identify(p.PID) == p }
 
 // signal sends sig to the process, or to its process group if group is true. A process
 // that no longer runs is no error.
 func (p process) signal(sig unix.Signal, group bool) error {
-	if !p.runs() {
+	if !p.isRunning() {
 		return nil
 	}
 	to := p.PID
@@ -103,8 +103,8 @@ func (p process) signal(sig unix.Signal, group bool) error {
 	return nil
 }
 
-// The type running is the entry of a component in run.json.
-type running struct {
+// componentEntry is the entry of a component in run.json.
+type componentEntry struct {
 	Name     string    `json:"name"`
 	Address  string    `json:"address,omitempty"`
 	Log      string    `json:"log,omitempty"`
@@ -116,12 +116,12 @@ type running struct {
 
 // record is the content of run.json: the running components.
 type record struct {
-	Supervisor process      `json:"supervisor"`
-	Nodes      lab.Nodes    `json:"nodes"`
-	Internet   lab.Internet `json:"internet,omitzero"`
-	Since      time.Time    `json:"since"`
-	Ready      bool         `json:"ready"`
-	Components []running    `json:"components"` // in the order of the table
+	Supervisor process          `json:"supervisor"`
+	Nodes      lab.Nodes        `json:"nodes"`
+	Internet   lab.Internet     `json:"internet,omitzero"`
+	Since      time.Time        `json:"since"`
+	Ready      bool             `json:"ready"`
+	Components []componentEntry `json:"components"` // in the order of the table
 }
 
 func (d Dir) record() (record, error) {
@@ -160,8 +160,8 @@ type recordFile struct {
 	now record
 }
 
-// The method note changes the record and writes it to run.json.
-func (d *recordFile) note(change func(*record)) error {
+// update changes the record and writes it to run.json.
+func (d *recordFile) update(change func(*record)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change(&d.now)
@@ -173,8 +173,8 @@ func (d *recordFile) note(change func(*record)) error {
 }
 
 // noteComponent changes the entry of one component.
-func (d *recordFile) noteComponent(name string, change func(*running)) error {
-	return d.note(func(r *record) {
+func (d *recordFile) noteComponent(name string, change func(*componentEntry)) error {
+	return d.update(func(r *record) {
 		for i := range r.Components {
 			if r.Components[i].Name == name {
 				change(&r.Components[i])
@@ -195,7 +195,7 @@ func (d Dir) sweep(ctx context.Context) (swept []string, err error) {
 		return nil, err
 	}
 	for _, c := range r.Components {
-		if !c.Process.runs() || c.Process.PID == os.Getpid() {
+		if !c.Process.isRunning() || c.Process.PID == os.Getpid() {
 			continue
 		}
 		swept = append(swept, c.Name)

@@ -28,7 +28,7 @@ func startSleep(t *testing.T) *exec.Cmd {
 func TestIdentify(t *testing.T) {
 	cmd := startSleep(t)
 	who := identify(cmd.Process.Pid)
-	if !who.runs() {
+	if !who.isRunning() {
 		t.Fatalf("%+v does not run", who)
 	}
 	for name, other := range map[string]process{
@@ -36,21 +36,21 @@ func TestIdentify(t *testing.T) {
 		"process of another boot":         {who.PID, who.Start, "other"},
 		"process that never started":      {},
 	} {
-		if other.runs() {
+		if other.isRunning() {
 			t.Errorf("%s: the process counts as running", name)
 		}
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "a zombie does not count as running", func() bool { return !who.runs() })
+	eventually.True(t, "a zombie does not count as running", func() bool { return !who.isRunning() })
 }
 
 // A killed program can still hold its ports when its first thread has ended but other
 // threads still run. The next start must wait for these other threads.
 func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
 	p := testProgram("headless")
-	cmd := &exec.Cmd{Path: p.path, Args: []string{p.name}}
+	cmd := &exec.Cmd{Path: p.path, Args: []string{p.argv0}}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -62,13 +62,13 @@ func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
 	}
 	eventually.True(t, "its first thread ends", zombie)
 	who := identify(pid)
-	if !who.runs() {
+	if !who.isRunning() {
 		t.Error("the process counts as gone while its threads run")
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the killed process is gone", func() bool { return !who.runs() })
+	eventually.True(t, "the killed process is gone", func() bool { return !who.isRunning() })
 }
 
 func TestDownEndsProcessesOfAKilledSupervisor(t *testing.T) {
@@ -76,12 +76,12 @@ func TestDownEndsProcessesOfAKilledSupervisor(t *testing.T) {
 	stale, foreign := startSleep(t), startSleep(t)
 	reused := identify(foreign.Process.Pid)
 	reused.Start-- // the recorded process is dead and its pid belongs to another process now
-	d := &recordFile{dir: dir, now: record{Components: []running{
+	d := &recordFile{dir: dir, now: record{Components: []componentEntry{
 		{Name: "stale", Process: identify(stale.Process.Pid)},
 		{Name: "gone", Process: reused},
 		{Name: "inside", Process: identify(os.Getpid())},
 	}}}
-	if err := d.note(func(*record) {}); err != nil {
+	if err := d.update(func(*record) {}); err != nil {
 		t.Fatal(err)
 	}
 	stopped, err := Down(t.Context(), dir, time.Minute)
@@ -123,7 +123,7 @@ func TestDamagedRecordIsForgotten(t *testing.T) {
 		}
 	}
 	damage()
-	unlock, err := open(t.Context(), dir)
+	unlock, err := lockDir(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

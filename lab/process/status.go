@@ -67,12 +67,12 @@ func Status(d Dir) (Report, error) {
 			out.ConsoleURL = ports(m.Ports).url("http", "console")
 		}
 	}
-	if r.Supervisor.runs() {
+	if r.Supervisor.isRunning() {
 		out.PID, out.Since, out.Ready, out.Internet = r.Supervisor.PID, r.Since, r.Ready, r.Internet
 	}
 	for _, c := range r.Components {
 		cr := ComponentReport{Name: c.Name, Address: c.Address, Log: c.Log, Restarts: c.Restarts, Inside: c.Process == r.Supervisor}
-		if c.Process.runs() {
+		if c.Process.isRunning() {
 			cr.PID, cr.Ready, cr.Since = c.Process.PID, c.Ready, c.Since
 			if !cr.Inside {
 				cr.Resident, cr.Proportional = memoryOf(cr.PID)

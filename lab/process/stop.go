@@ -59,7 +59,7 @@ func (d Dir) stopAndLock(ctx context.Context, timeout time.Duration) (stopped bo
 		if unread != nil && !damaged {
 			return stopped, nil, unread
 		}
-		if r.Supervisor.runs() {
+		if r.Supervisor.isRunning() {
 			stopped = true
 			if err := errors.Join(r.Supervisor.signal(unix.SIGTERM, false), r.Supervisor.awaitEnd(ctx, timeout)); err != nil {
 				return true, nil, err
@@ -94,7 +94,7 @@ func (p process) awaitEnd(ctx context.Context, timeout time.Duration) error {
 	defer over.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for killed := false; p.runs(); {
+	for killed := false; p.isRunning(); {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("pid %d is still stopping: %w", p.PID, context.Cause(ctx))
@@ -124,5 +124,5 @@ func Reset(ctx context.Context, d Dir, timeout time.Duration) error {
 		return err
 	}
 	defer unlock()
-	return d.empty()
+	return d.deleteContents()
 }

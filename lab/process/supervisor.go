@@ -14,9 +14,9 @@ import (
 const (
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 10 * time.Second
-	// The constant calm is the run time after which a component counts as stable. If a component
+	// stableAfter is the run time after which a component counts as stable. If a component
 	// has run longer, its next restart waits only firstBackoff.
-	calm = time.Minute
+	stableAfter = time.Minute
 	// maxFalseStarts is the number of deaths after which the supervisor does not
 	// restart a component that was never ready. More attempts would not help.
 	maxFalseStarts = 4
@@ -49,7 +49,7 @@ func newUnits(table []component) ([]*unit, error) {
 	var units []*unit
 	for _, c := range table {
 		u := &unit{component: c, ready: make(chan struct{}), stopped: make(chan struct{})}
-		for _, name := range c.after {
+		for _, name := range c.startAfter {
 			need, ok := byName[name]
 			if !ok {
 				return nil, fmt.Errorf("component %s depends on %s, which is not above it in the table", c.name, name)
@@ -73,7 +73,7 @@ func (s *supervisor) run(ctx context.Context, units []*unit) error {
 	for i, u := range units {
 		wg.Go(func() {
 			defer close(u.stopped)
-			if failed[i] = s.keep(ctx, u); failed[i] != nil {
+			if failed[i] = s.keepRunning(ctx, u); failed[i] != nil {
 				cancel(failed[i])
 			}
 		})
@@ -82,9 +82,9 @@ func (s *supervisor) run(ctx context.Context, units []*unit) error {
 	return errors.Join(failed...)
 }
 
-// The method keep runs a unit and restarts it with a backoff until ctx ends. It returns an error if
+// keepRunning runs a unit and restarts it with a backoff until ctx ends. It returns an error if
 // the unit never becomes ready.
-func (s *supervisor) keep(ctx context.Context, u *unit) error {
+func (s *supervisor) keepRunning(ctx context.Context, u *unit) error {
 	// The kernel kills the unit's programs when this thread ends (Dir.start).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -106,7 +106,7 @@ func (s *supervisor) keep(ctx context.Context, u *unit) error {
 		if deaths >= maxFalseStarts && !isClosed(u.ready) {
 			return fmt.Errorf("%s does not start: %w; the end of %s is:\n%s", u.name, err, s.dir.LogFile(u.name), s.dir.lastWords(u.name))
 		}
-		if time.Since(began) > calm {
+		if time.Since(began) > stableAfter {
 			wait = firstBackoff
 		}
 		s.say("%s died: %v; starting it again in %s", u.name, err, wait)
@@ -153,7 +153,7 @@ func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 		return life.why
 	case err := <-settled:
 		if err != nil && ctx.Err() == nil {
-			s.end(u, life)
+			s.stopUnit(u, life)
 			return fmt.Errorf("once it was ready: %w", err)
 		}
 	}
@@ -165,7 +165,7 @@ func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	for _, dependent := range u.needed {
 		<-dependent.stopped
 	}
-	s.end(u, life)
+	s.stopUnit(u, life)
 	return nil
 }
 
@@ -189,7 +189,7 @@ func (s *supervisor) settle(ctx context.Context, u *unit, pid int, began time.Ti
 		who = fmt.Sprintf("pid %d", pid)
 	}
 	s.say("%s is ready%s after %.1fs (%s)", u.name, again, time.Since(began).Seconds(), who)
-	err := s.diary.noteComponent(u.name, func(r *running) { r.Ready = true })
+	err := s.diary.noteComponent(u.name, func(r *componentEntry) { r.Ready = true })
 	u.once.Do(func() { close(u.ready) })
 	return err
 }
@@ -237,21 +237,21 @@ func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
 		}()
 	}
 	who := identify(l.pid)
-	err := s.diary.noteComponent(u.name, func(r *running) {
+	err := s.diary.noteComponent(u.name, func(r *componentEntry) {
 		if r.Process.PID != 0 {
 			r.Restarts++
 		}
 		r.Process, r.Since, r.Ready = who, time.Now(), false
 	})
 	if err != nil {
-		s.end(u, l)
+		s.stopUnit(u, l)
 	}
 	return l, err
 }
 
-// The method end stops a unit and waits for its exit. It kills the unit if the unit still runs
+// stopUnit stops a unit and waits for its exit. It kills the unit if the unit still runs
 // after the grace period.
-func (s *supervisor) end(u *unit, l *life) {
+func (s *supervisor) stopUnit(u *unit, l *life) {
 	if err := l.stop(); err != nil {
 		s.say("%s: stop signal not sent: %v", u.name, err)
 	}

@@ -65,7 +65,7 @@ func superviseFor(t *testing.T, grace time.Duration, make func(r *rig) []compone
 	table := make(r)
 	d := &recordFile{dir: r.dir}
 	for _, c := range table {
-		d.now.Components = append(d.now.Components, running{Name: c.name})
+		d.now.Components = append(d.now.Components, componentEntry{Name: c.name})
 	}
 	var err error
 	if r.units, err = newUnits(table); err != nil {
@@ -83,8 +83,8 @@ func superviseFor(t *testing.T, grace time.Duration, make func(r *rig) []compone
 	return r
 }
 
-// The method result waits for the supervisor to end and returns its error.
-func (r *rig) result(t *testing.T) error {
+// waitResult waits for the supervisor to end and returns its error.
+func (r *rig) waitResult(t *testing.T) error {
 	t.Helper()
 	select {
 	case err := <-r.done:
@@ -119,13 +119,13 @@ func (r *rig) awaitReady(t *testing.T) {
 	}
 }
 
-func (r *rig) component(t *testing.T, name string) running {
+func (r *rig) component(t *testing.T, name string) componentEntry {
 	t.Helper()
 	rec, err := r.dir.record()
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(rec.Components, func(c running) bool { return c.Name == name })
+	i := slices.IndexFunc(rec.Components, func(c componentEntry) bool { return c.Name == name })
 	if i < 0 {
 		t.Fatalf("component %s is missing in %+v", name, rec)
 	}
@@ -147,10 +147,10 @@ func TestStartsInOrderAndStopsInReverse(t *testing.T) {
 		first := testServer("first", freeAddr(t), r.journal)
 		first.then = func(context.Context) error { return note(r.journal, "then first") }
 		second := testServer("second", freeAddr(t), r.journal)
-		second.after = []string{"first"}
+		second.startAfter = []string{"first"}
 		second.before = func(context.Context) error { return note(r.journal, "before second") }
 		began := make(chan struct{})
-		inside := component{name: "inside", after: []string{"second"}, run: func(ctx context.Context) error {
+		inside := component{name: "inside", startAfter: []string{"second"}, run: func(ctx context.Context) error {
 			if err := note(r.journal, "start inside"); err != nil {
 				return err
 			}
@@ -165,13 +165,13 @@ func TestStartsInOrderAndStopsInReverse(t *testing.T) {
 			return nil
 		}
 		third := testServer("third", freeAddr(t), r.journal)
-		third.after = []string{"inside"}
+		third.startAfter = []string{"inside"}
 		return []component{first, second, inside, third}
 	})
 	r.awaitReady(t)
-	pids := []running{r.component(t, "first"), r.component(t, "second"), r.component(t, "third")}
+	pids := []componentEntry{r.component(t, "first"), r.component(t, "second"), r.component(t, "third")}
 	r.stop()
-	if err := r.result(t); err != nil {
+	if err := r.waitResult(t); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -182,7 +182,7 @@ func TestStartsInOrderAndStopsInReverse(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, c := range pids {
-		if c.Process.PID == 0 || c.Process.runs() {
+		if c.Process.PID == 0 || c.Process.isRunning() {
 			t.Errorf("%s still runs, or never did: %+v", c.Name, c)
 		}
 	}
@@ -207,7 +207,7 @@ func TestRestartsComponentsThatDie(t *testing.T) {
 		t.Errorf("%d restarts, want 1", got)
 	}
 	r.stop()
-	if err := r.result(t); err != nil {
+	if err := r.waitResult(t); err != nil {
 		t.Error(err)
 	}
 	said := strings.Join(r.said, "\n")
@@ -228,10 +228,10 @@ func TestKillsProcessesThatDoNotStop(t *testing.T) {
 	who := r.component(t, "stubborn").Process
 	began := time.Now()
 	r.stop()
-	if err := r.result(t); err != nil {
+	if err := r.waitResult(t); err != nil {
 		t.Fatal(err)
 	}
-	if who.runs() {
+	if who.isRunning() {
 		t.Error("the process still runs")
 	}
 	if took := time.Since(began); took < grace {
@@ -244,12 +244,12 @@ func TestStartsThatAlwaysFailEnd(t *testing.T) {
 		good := testServer("good", freeAddr(t), r.journal)
 		bad := testServer("bad", freeAddr(t), r.journal)
 		bad.program, bad.args = testProgram("fail"), []string{"bad"}
-		bad.after = []string{"good"}
+		bad.startAfter = []string{"good"}
 		never := testServer("never", freeAddr(t), r.journal)
-		never.after = []string{"bad"}
+		never.startAfter = []string{"bad"}
 		return []component{good, bad, never}
 	})
-	err := r.result(t)
+	err := r.waitResult(t)
 	if err == nil {
 		t.Fatal("got no error")
 	}
@@ -279,7 +279,7 @@ func TestPartOfTheProcessStartsAgainToo(t *testing.T) {
 	})
 	eventually.NoError(t, "it is started again", func() error { _, err := os.Stat(r.journal); return err })
 	r.stop()
-	if err := r.result(t); err != nil {
+	if err := r.waitResult(t); err != nil {
 		t.Error(err)
 	}
 }
@@ -301,20 +301,20 @@ func TestLeavesNoGrandchild(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if who = identify(pid); !who.runs() {
+		if who = identify(pid); !who.isRunning() {
 			return fmt.Errorf("%+v does not run", who)
 		}
 		return nil
 	})
 	r.stop()
-	if err := r.result(t); err != nil {
+	if err := r.waitResult(t); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "a grandchild ends with its parent", func() bool { return !who.runs() })
+	eventually.True(t, "a grandchild ends with its parent", func() bool { return !who.isRunning() })
 }
 
 func TestTableMustBeInOrder(t *testing.T) {
-	_, err := newUnits([]component{{name: "a", after: []string{"b"}}, {name: "b"}})
+	_, err := newUnits([]component{{name: "a", startAfter: []string{"b"}}, {name: "b"}})
 	if err == nil || !strings.Contains(err.Error(), "component a depends on b, which is not above it") {
 		t.Errorf("got %v", err)
 	}
@@ -357,25 +357,25 @@ func TestNothingOutlivesTheSupervisor(t *testing.T) {
 	}
 	cmd.Wait()
 	for _, c := range rec.Components {
-		eventually.True(t, c.Name+" ends with its supervisor", func() bool { return !c.Process.runs() })
+		eventually.True(t, c.Name+" ends with its supervisor", func() bool { return !c.Process.isRunning() })
 	}
-	unlock, err := open(t.Context(), dir)
+	unlock, err := lockDir(t.Context(), dir)
 	if err != nil {
 		t.Fatalf("the data directory stays locked: %v", err)
 	}
 	unlock()
 }
 
-// The function open waits for the lock of a lab that was just killed, and then
-// returns without an error.
+// lockDir waits for the lock of a lab that was just killed, and then returns
+// without an error.
 func TestOpenWaitsForAnEndingLab(t *testing.T) {
 	dir := Dir(t.TempDir())
-	unlock, err := open(t.Context(), dir)
+	unlock, err := lockDir(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	time.AfterFunc(lockRelease/4, unlock)
-	again, err := open(t.Context(), dir)
+	again, err := lockDir(t.Context(), dir)
 	if err != nil {
 		t.Fatalf("lock of a released directory: %v", err)
 	}
@@ -384,7 +384,7 @@ func TestOpenWaitsForAnEndingLab(t *testing.T) {
 
 func TestDown(t *testing.T) {
 	dir, cmd, rec := startSupervisor(t)
-	if _, err := open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a lab runs in %s already (pid %d)", dir, cmd.Process.Pid)) {
+	if _, err := lockDir(t.Context(), dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a lab runs in %s already (pid %d)", dir, cmd.Process.Pid)) {
 		t.Errorf("second lab in the same data directory: %v", err)
 	}
 	stopped, err := Down(t.Context(), dir, time.Minute)
@@ -392,7 +392,7 @@ func TestDown(t *testing.T) {
 		t.Fatalf("Down = %v, %v", stopped, err)
 	}
 	for _, c := range rec.Components {
-		if c.Process.runs() {
+		if c.Process.isRunning() {
 			t.Errorf("%s still runs", c.Name)
 		}
 	}
@@ -414,7 +414,7 @@ func TestDownWaitsForAStartingLab(t *testing.T) {
 	if stopped, err := Down(t.Context(), Dir(dir.path("new")), time.Minute); stopped || err != nil {
 		t.Errorf("Down in a directory without a lab = %v, %v", stopped, err)
 	}
-	unlock, err := open(t.Context(), dir)
+	unlock, err := lockDir(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,7 +436,7 @@ func TestDownWaitsForAStartingLab(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	d := &recordFile{dir: dir, now: record{Supervisor: identify(starting.Process.Pid)}}
-	if err := d.note(func(*record) {}); err != nil {
+	if err := d.update(func(*record) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := starting.Wait(); err == nil || err.Error() != "signal: terminated" {

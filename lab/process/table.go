@@ -14,10 +14,10 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
-// The method components returns the table of components. Each component is
-// below the components that must start before it. The command 'allinone status'
-// keeps this order.
-func (p *plan) components(log *slog.Logger) ([]component, error) {
+// componentTable returns the table of components. Each component is below the
+// components that must start before it. The command 'allinone status' keeps
+// this order.
+func (p *plan) componentTable(log *slog.Logger) ([]component, error) {
 	etcdTLS, err := p.pki.ClientTLS(lab.EtcdCA, "kube-apiserver-etcd-client")
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (p *plan) cloud() component {
 			"--load-balancer-range6=" + p.networks.LoadBalancers6(),
 		}, append(append(more, p.registryFlags()...), p.clientFlags()...)...),
 		ready: lab.HTTPProbe(url+"/readyz", nil),
-		then:  p.seed,
+		then:  p.seedCloud,
 	}
 }
 
@@ -88,12 +88,12 @@ func (p *plan) ccm(conf *tls.Config) component {
 	_, _, pods := p.podFlags()
 	return component{
 		name: "ccm", address: url, program: program{p.Self, "allinone"},
-		args: append(append(append([]string{"ccm"}, p.secure("ccm")...), pods...),
+		args: append(append(append([]string{"ccm"}, p.secureFlags("ccm")...), pods...),
 			"--cloud-url="+p.ports.url("http", "cloudsim"), "--cloud-token-file="+p.dir.tokenFile("ccm"),
 			"--cluster-name=lab", "--load-balancer-ip-mode="+p.ipMode(), "--leader-elect=false", "--profiling=false", "--node-monitor-period=1s",
 		),
-		after: []string{"cloudsim", "kube-apiserver"},
-		ready: lab.HTTPProbe(url+"/healthz", conf),
+		startAfter: []string{"cloudsim", "kube-apiserver"},
+		ready:      lab.HTTPProbe(url+"/healthz", conf),
 	}
 }
 
@@ -107,8 +107,8 @@ func (p *plan) console() component {
 			"console", "--listen=" + p.ports.addr("console"), "--data-dir=" + string(p.dir), "--token-file=" + p.dir.tokenFile("console"),
 			"--kubeconfig=" + p.dir.configFile("console.kubeconfig"),
 		},
-		after: []string{"cloudsim"},
-		ready: lab.HTTPProbe(url+"/readyz", nil),
+		startAfter: []string{"cloudsim"},
+		ready:      lab.HTTPProbe(url+"/readyz", nil),
 	}
 }
 
@@ -124,9 +124,9 @@ func (p *plan) kwok() component {
 			"--config=" + p.dir.configFile("kwok.yaml"), "--kubeconfig=" + p.dir.configFile("kwok.kubeconfig"),
 			"--server-address=" + p.ports.addr("kwok"), fmt.Sprintf("--node-lease-duration-seconds=%d", leaseSeconds),
 		},
-		after:  []string{"kube-apiserver"},
-		before: p.releaseLeases,
-		ready:  lab.HTTPProbe(url+"/healthz", nil),
+		startAfter: []string{"kube-apiserver"},
+		before:     p.releaseLeases,
+		ready:      lab.HTTPProbe(url+"/healthz", nil),
 	}
 }
 
@@ -135,9 +135,9 @@ func (p *plan) kwok() component {
 func (p *plan) hypervisor(log *slog.Logger) component {
 	conf := hollow.Config{Cloud: p.hypervisorClient(), Kubeconfig: p.dir.configFile("hypervisor.kubeconfig"), Kubelet: p.pki.KubeletTLS}
 	return component{
-		name:  "hypervisor",
-		run:   func(ctx context.Context) error { return hollow.Run(ctx, log.With("component", "hypervisor"), conf) },
-		after: []string{"cloudsim", "kube-apiserver"},
+		name:       "hypervisor",
+		run:        func(ctx context.Context) error { return hollow.Run(ctx, log.With("component", "hypervisor"), conf) },
+		startAfter: []string{"cloudsim", "kube-apiserver"},
 	}
 }
 
@@ -149,8 +149,8 @@ func (p *plan) componentClient(name string) *client.Client {
 	return lab.ComponentClient(name, p.ports.url("http", "cloudsim"), p.dir.tokenFile(name))
 }
 
-// The method kubernetes returns a client that has the credentials of the cluster's administrator.
+// adminClient returns a client that has the credentials of the cluster's administrator.
 // It connects on the first request.
-func (p *plan) kubernetes() (*kubernetes.Clientset, error) {
+func (p *plan) adminClient() (*kubernetes.Clientset, error) {
 	return lab.Connect(p.dir.Kubeconfig(), "")
 }

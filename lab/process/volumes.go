@@ -40,9 +40,9 @@ func (p *plan) csiController() component {
 			"--cloud-url=" + p.ports.url("http", "cloudsim"), "--cloud-token-file=" + p.dir.tokenFile("csi"),
 			"--serve-as=" + strings.Join(p.ServeAs, ","),
 		},
-		before: func(context.Context) error { return os.MkdirAll(p.dir.csiSockets(), 0o700) },
-		after:  []string{"cloudsim"},
-		ready:  lab.HTTPProbe(health+"/readyz", nil),
+		before:     func(context.Context) error { return os.MkdirAll(p.dir.csiSockets(), 0o700) },
+		startAfter: []string{"cloudsim"},
+		ready:      lab.HTTPProbe(health+"/readyz", nil),
 	}
 }
 
@@ -59,8 +59,8 @@ func (p *plan) csiSidecars() component {
 			"--csi-address=" + strings.Join(sockets, ","), "--kubeconfig=" + p.dir.configFile("csi-sidecars.kubeconfig"),
 			"--http-endpoint=" + p.ports.addr("csi-sidecars"), "--capacity-namespace=kube-system",
 		},
-		after: []string{"csi", "kube-apiserver"},
-		ready: lab.HTTPProbe(url+"/readyz", nil),
+		startAfter: []string{"csi", "kube-apiserver"},
+		ready:      lab.HTTPProbe(url+"/readyz", nil),
 	}
 }
 
