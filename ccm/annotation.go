@@ -65,12 +65,12 @@ func Annotations() []Annotation {
 	}
 }
 
-// The function annotated changes the load balancer in the parameter want
-// according to the Service's annotations. An unknown annotation with the prefix
-// of this package is an error, because its key is probably misspelled. If the
-// CCM ignored a misspelled annotation, a restriction that the user requested
-// would be missing.
-func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
+// applyAnnotations changes the load balancer in the parameter want according to
+// the Service's annotations. An unknown annotation with the prefix of this
+// package is an error, because its key is probably misspelled. If the CCM
+// ignored a misspelled annotation, a restriction that the user requested would
+// be missing.
+func applyAnnotations(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}
 	for _, a := range Annotations() {
@@ -80,7 +80,7 @@ func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 			continue
 		}
 		if err := a.set(want, strings.TrimSpace(value)); err != nil {
-			bad = append(bad, fmt.Errorf("annotation %s must be %s: %w, got %q", a.Key, a.Takes, err, clip(value)))
+			bad = append(bad, fmt.Errorf("annotation %s must be %s: %w, got %q", a.Key, a.Takes, err, truncate(value)))
 		}
 	}
 	for key := range svc.Annotations {
@@ -91,9 +91,9 @@ func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	return errors.Join(bad...)
 }
 
-// clip shortens text from a Service for use in an error. An annotation may have
+// truncate shortens text from a Service for use in an error. An annotation may have
 // a length of 256 KiB. Events and conditions allow only much shorter texts.
-func clip(s string) string {
+func truncate(s string) string {
 	const most = 100
 	if len(s) <= most {
 		return s
@@ -101,9 +101,8 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// The function brief shortens an error that may contain long text from a
-// Service.
-func brief(err error) error {
+// shortenError shortens an error that may contain long text from a Service.
+func shortenError(err error) error {
 	const most = 300
 	if s := err.Error(); len(s) > most {
 		return errors.New(strings.ToValidUTF8(s[:most], "") + "…")
@@ -121,15 +120,15 @@ func setScheme(w *cloudsim.CreateLoadBalancer, v string) error {
 	return nil
 }
 
-// The variable modes maps the IP modes of Kubernetes to the modes of a listener
-// in the cloud.
-var modes = map[v1.LoadBalancerIPMode]cloudsim.ListenerMode{
+// listenerModes maps the IP modes of Kubernetes to the modes of a listener in
+// the cloud.
+var listenerModes = map[v1.LoadBalancerIPMode]cloudsim.ListenerMode{
 	v1.LoadBalancerIPModeVIP:   cloudsim.ModeVIP,
 	v1.LoadBalancerIPModeProxy: cloudsim.ModeProxy,
 }
 
 func setIPMode(w *cloudsim.CreateLoadBalancer, v string) error {
-	mode, ok := modes[v1.LoadBalancerIPMode(v)]
+	mode, ok := listenerModes[v1.LoadBalancerIPMode(v)]
 	if !ok {
 		return errValue
 	}
@@ -232,7 +231,7 @@ func nodeSelector(svc *v1.Service) (labels.Selector, error) {
 	}
 	s, err := labels.Parse(value)
 	if err != nil {
-		return nil, fmt.Errorf("annotation %s: %w", AnnotationLoadBalancerNodeSelector, brief(err))
+		return nil, fmt.Errorf("annotation %s: %w", AnnotationLoadBalancerNodeSelector, shortenError(err))
 	}
 	return s, nil
 }

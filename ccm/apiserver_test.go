@@ -67,10 +67,9 @@ func freePorts(t *testing.T, n int) []int {
 	return ports
 }
 
-// The function background runs a program until the test ends or the caller
-// calls stop. If the test fails, the function logs the last part of the
-// program's output.
-func background(t *testing.T, env []string, name string, args ...string) (out *output, stop func()) {
+// startProgram runs a program until the test ends or the caller calls stop.
+// If the test fails, the function logs the last part of the program's output.
+func startProgram(t *testing.T, env []string, name string, args ...string) (out *output, stop func()) {
 	t.Helper()
 	out = &output{kill: func() {}}
 	cmd := exec.Command(name, args...)
@@ -100,10 +99,10 @@ func background(t *testing.T, env []string, name string, args ...string) (out *o
 	return out, stop
 }
 
-// The function slowly waits up to two minutes until the function ok returns
-// nil. Tests use this function to wait for the effects of programs that run in
-// separate processes.
-func slowly(t *testing.T, what string, ok func() error) {
+// awaitSlow waits up to two minutes until the function ok returns nil. Tests
+// use this function to wait for the effects of programs that run in separate
+// processes.
+func awaitSlow(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()
 	for {
@@ -122,7 +121,7 @@ func slowly(t *testing.T, what string, ok func() error) {
 // apply creates the objects of a manifest.
 func (s *apiServer) apply(t *testing.T, path string) {
 	t.Helper()
-	ctx, docs, rbac := t.Context(), documents(t, path), s.kube.RbacV1()
+	ctx, docs, rbac := t.Context(), readManifest(t, path), s.kube.RbacV1()
 	for name := range docs {
 		var err error
 		switch kind, _, _ := strings.Cut(name, "/"); kind {
@@ -184,18 +183,18 @@ func (s *apiServer) manager(t *testing.T, kubeToken string, cloud *client.Client
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, stop = background(t, []string{"CCM_TEST_COMMAND=1"}, self, append([]string{
+	out, stop = startProgram(t, []string{"CCM_TEST_COMMAND=1"}, self, append([]string{
 		"--kubeconfig=" + path, "--authentication-kubeconfig=" + path, "--authorization-kubeconfig=" + path,
-		"--cloud-url=" + cloud.URL, "--cloud-token-file=" + file(t, "token", secret),
+		"--cloud-url=" + cloud.URL, "--cloud-token-file=" + writeTemp(t, "token", secret),
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + t.TempDir(), "--node-monitor-period=1s",
 		"--authorization-always-allow-paths=/healthz,/metrics",
 	}, args...)...)
 	return fmt.Sprintf("https://127.0.0.1:%d", port), out, stop
 }
 
-// The method leads returns the holder of a Lease in kube-system, or "" if the
+// leaseHolder returns the holder of a Lease in kube-system, or "" if the
 // Lease has no holder.
-func (s *apiServer) leads(ctx context.Context, lease string) string {
+func (s *apiServer) leaseHolder(ctx context.Context, lease string) string {
 	l, err := s.kube.CoordinationV1().Leases("kube-system").Get(ctx, lease, metav1.GetOptions{})
 	if err != nil || l.Spec.HolderIdentity == nil {
 		return ""

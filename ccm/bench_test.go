@@ -28,17 +28,17 @@ import (
 // benchNodes is the largest number of Nodes that Kubernetes supports officially.
 const benchNodes = 5000
 
-// The method machines creates n instances and returns a Node for each.
-func (r *rig) machines(t testing.TB, n int) []*v1.Node {
+// createMachines creates n instances and returns a Node for each.
+func (r *rig) createMachines(t testing.TB, n int) []*v1.Node {
 	t.Helper()
 	nodes := make([]*v1.Node, n)
-	together(20, n, func(i int) {
+	runConcurrently(20, n, func(i int) {
 		m, err := r.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: fmt.Sprintf("node-%d", i), Zone: "sim-1a", Type: "small"})
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		nodes[i] = initialised(m)
+		nodes[i] = initialisedNode(m)
 	})
 	if t.Failed() {
 		t.FailNow()
@@ -46,9 +46,9 @@ func (r *rig) machines(t testing.TB, n int) []*v1.Node {
 	return nodes
 }
 
-// The function together calls do(0) to do(n-1) in the given number of
-// concurrent goroutines.
-func together(workers, n int, do func(i int)) {
+// runConcurrently calls do(0) to do(n-1) in the given number of concurrent
+// goroutines.
+func runConcurrently(workers, n int, do func(i int)) {
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range workers {
@@ -68,8 +68,8 @@ func together(workers, n int, do func(i int)) {
 // provider. This ratio should be at least 0.8.
 func BenchmarkInitialiseNodes(b *testing.B) {
 	r := newRig(b)
-	r.machines(b, benchNodes)
-	r.mirrored(b)
+	r.createMachines(b, benchNodes)
+	r.startMirror(b)
 	limit := &fakecloud.Cloud{EnableInstancesV2: true, ProviderID: map[types.NodeName]string{}, Zone: cloudprovider.Zone{FailureDomain: "a", Region: "b"}, Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.1"}}}
 	for i := range benchNodes {
 		limit.ProviderID[types.NodeName(fmt.Sprintf("node-%d", i))] = fmt.Sprintf("fake://%d", i)
@@ -94,7 +94,7 @@ func initialise(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 	defer klog.LogToStderr(true)
 	kube := fake.NewClientset()
 	for i := range benchNodes {
-		if _, err := kube.CoreV1().Nodes().Create(b.Context(), node(fmt.Sprintf("node-%d", i)), metav1.CreateOptions{}); err != nil {
+		if _, err := kube.CoreV1().Nodes().Create(b.Context(), newNode(fmt.Sprintf("node-%d", i)), metav1.CreateOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -136,7 +136,7 @@ func initialise(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 // the mirror.
 func BenchmarkIdleMinute(b *testing.B) {
 	r := newRig(b)
-	nodes := r.machines(b, benchNodes)
+	nodes := r.createMachines(b, benchNodes)
 	minute := func() float64 {
 		r.wire.spoil(nil)
 		ask := r.instances()
@@ -155,13 +155,13 @@ func BenchmarkIdleMinute(b *testing.B) {
 				}
 			}
 		}
-		return float64(len(r.wire.made(false)))
+		return float64(len(r.wire.takeCalls(false)))
 	}
 	var each, ours float64
 	for range b.N {
 		each += minute()
 	}
-	r.mirrored(b)
+	r.startMirror(b)
 	for range b.N {
 		ours += minute()
 	}
@@ -181,11 +181,11 @@ func BenchmarkIdleMinute(b *testing.B) {
 func BenchmarkMembership(b *testing.B) {
 	const services, nodes = 1000, 1000
 	r := newRig(b)
-	r.mirrored(b)
-	all := r.machines(b, nodes)
+	r.startMirror(b)
+	all := r.createMachines(b, nodes)
 	svcs := make([]*v1.Service, services)
 	lbs := make([]cloudsim.LoadBalancerID, services)
-	together(20, services, func(i int) {
+	runConcurrently(20, services, func(i int) {
 		svcs[i] = service(func(s *v1.Service) {
 			s.Name, s.UID = fmt.Sprintf("web-%d", i), types.UID(fmt.Sprintf("00000000-1111-2222-3333-%012d", i))
 		})
@@ -206,7 +206,7 @@ func BenchmarkMembership(b *testing.B) {
 	}
 	timed := func(do func(i int) error) time.Duration {
 		began := time.Now()
-		together(5, services, func(i int) {
+		runConcurrently(5, services, func(i int) {
 			if err := do(i); err != nil {
 				b.Error(err)
 			}
@@ -217,7 +217,7 @@ func BenchmarkMembership(b *testing.B) {
 	for range b.N {
 		r.wire.spoil(nil)
 		ours += timed(func(i int) error { return r.balancers().UpdateLoadBalancer(b.Context(), cluster, svcs[i], all) })
-		b.ReportMetric(float64(len(r.wire.made(false)))/services, "calls/service")
+		b.ReportMetric(float64(len(r.wire.takeCalls(false)))/services, "calls/service")
 		least += timed(func(i int) error {
 			_, err := r.api.SetLoadBalancerTargets(b.Context(), lbs[i], cloudsim.SetTargets{Targets: targets[1:]})
 			return err

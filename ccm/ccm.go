@@ -44,13 +44,13 @@ type Provider struct {
 	// reread reads the configuration again. It is nil if there is no
 	// configuration file.
 	reread func() (Config, error)
-	// The field unheeded holds the latest values of the settings that take
-	// effect only after a restart. Reload compares the new values with the
-	// values in unheeded, so that Reload logs only one warning for each change.
-	unheeded Config
-	// The field leads contains a function that Initialize calls. Upstream calls
-	// Initialize when this process begins to lead. leads may be nil.
-	leads func()
+	// restartSettings holds the latest values of the settings that take effect
+	// only after a restart. Reload compares the new values with the values in
+	// restartSettings, so that Reload logs only one warning for each change.
+	restartSettings Config
+	// onLeading contains a function that Initialize calls. Upstream calls
+	// Initialize when this process begins to lead. onLeading may be nil.
+	onLeading func()
 
 	start sync.Once
 	runs  sync.WaitGroup
@@ -73,7 +73,7 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 	return &Provider{
 		log: log, settings: settings, events: events, mirror: m, over: make(chan struct{}),
 		instances:     i,
-		loadBalancers: &loadBalancers{log: log, api: api, events: events, settings: settings, mirror: m, backoff: retryBackoff, unreported: unreported, sharing: make(chan struct{}, 1), finalizers: &finalizers{ours: map[types.UID]bool{}}},
+		loadBalancers: &loadBalancers{log: log, api: api, events: events, settings: settings, mirror: m, backoff: retryBackoff, maxUnreported: maxUnreported, sharing: make(chan struct{}, 1), finalizers: &finalizerOwners{ours: map[types.UID]bool{}}},
 		routes:        &routes{api: api, instances: i, backoff: retryBackoff, early: map[string]string{}},
 	}
 }
@@ -83,8 +83,8 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 // has ended. With leader migration upstream calls Initialize twice. The second
 // call starts nothing.
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
-	if p.leads != nil {
-		p.leads()
+	if p.onLeading != nil {
+		p.onLeading()
 	}
 	p.start.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -107,9 +107,9 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 // exits instead.
 func (p *Provider) Stop() { p.stop.Do(func() { close(p.over) }) }
 
-// The method during starts a new goroutine, which calls the function work. The
+// startWork starts a new goroutine, which calls the function work. The
 // context of this call ends when ctx ends, or when the caller calls Stop.
-func (p *Provider) during(ctx context.Context, work func(context.Context)) {
+func (p *Provider) startWork(ctx context.Context, work func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	p.runs.Go(func() {
 		defer cancel()
@@ -143,7 +143,7 @@ func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	set(f.Core().V1().Services().Informer(), classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass, p.loadBalancers.finalizers))
 	pods := f.Discovery().V1().EndpointSlices()
 	set(pods.Informer(), strippedSlice)
-	p.loadBalancers.endpoints = endpoints{pods.Lister(), pods.Informer().HasSynced}
+	p.loadBalancers.endpoints = endpointReader{pods.Lister(), pods.Informer().HasSynced}
 }
 
 // strippedNode returns a copy of a Node without managedFields. It copies only

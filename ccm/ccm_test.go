@@ -61,19 +61,19 @@ func newRig(t testing.TB, opts ...cloudtest.Option) *rig {
 	spoilable := *cloudtest.As(t, cloud, "ccm", cloudsim.RoleCCM) // with the same permissions as the CCM in a lab
 	spoilable.HTTP = &http.Client{Timeout: 10 * time.Second, Transport: r.wire}
 	r.api = &spoilable
-	r.provider = r.again()
+	r.provider = r.restarted()
 	return r
 }
 
-// The method again returns a new provider without the state of the earlier
-// provider, as after a restart of the process.
-func (r *rig) again() *ccm.Provider {
+// restarted returns a new provider without the state of the earlier provider,
+// as after a restart of the process.
+func (r *rig) restarted() *ccm.Provider {
 	return ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(r.cfg), r.events).Hurry().WithPods(r.pods...)
 }
 
-// The method mirrored starts the mirror, the provider's local copy of the
-// cloud, and waits until the mirror is fresh.
-func (r *rig) mirrored(t testing.TB) {
+// startMirror starts the mirror, the provider's local copy of the cloud, and
+// waits until the mirror is fresh.
+func (r *rig) startMirror(t testing.TB) {
 	t.Helper()
 	stop := make(chan struct{})
 	r.provider.Initialize(nil, stop)
@@ -81,9 +81,9 @@ func (r *rig) mirrored(t testing.TB) {
 	eventually.True(t, "the cloud is mirrored", r.provider.Mirrored)
 }
 
-// The method mirrors waits until the mirror has the current revision of lb. If
-// the mirror is not running, the method returns at once.
-func (r *rig) mirrors(t testing.TB, lb cloudsim.LoadBalancer) {
+// awaitMirror waits until the mirror has the current revision of lb. If the
+// mirror is not running, the method returns at once.
+func (r *rig) awaitMirror(t testing.TB, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	eventually.True(t, "the load balancer is mirrored", func() bool {
 		got, known := r.provider.MirroredBalancer(lb.Name)
@@ -91,14 +91,14 @@ func (r *rig) mirrors(t testing.TB, lb cloudsim.LoadBalancer) {
 	})
 }
 
-// The function both runs a test twice, first without a mirror of the cloud and
+// withAndWithoutMirror runs a test twice, first without a mirror of the cloud and
 // then with a mirror.
-func both(t *testing.T, test func(t *testing.T, r *rig), opts ...cloudtest.Option) {
+func withAndWithoutMirror(t *testing.T, test func(t *testing.T, r *rig), opts ...cloudtest.Option) {
 	t.Helper()
 	t.Run("asking the cloud", func(t *testing.T) { test(t, newRig(t, opts...)) })
 	t.Run("with a mirror", func(t *testing.T) {
 		r := newRig(t, opts...)
-		r.mirrored(t)
+		r.startMirror(t)
 		test(t, r)
 	})
 }
@@ -113,8 +113,8 @@ func (r *rig) balancers() cloudprovider.LoadBalancer {
 	return b
 }
 
-// The method said returns the events since its last call, one event per line.
-func (r *rig) said() string {
+// takeEvents returns the events since its last call, one event per line.
+func (r *rig) takeEvents() string {
 	var all []string
 	for {
 		select {
@@ -211,10 +211,10 @@ func (w *wire) spoil(choose func(n int, r *http.Request) fault) {
 	w.fault, w.calls = choose, nil
 }
 
-// The method made returns the recorded calls to the cloud since the test last
-// called spoil. If mutating is true, the method returns only the calls that can
-// change objects in the cloud.
-func (w *wire) made(mutating bool) []string {
+// takeCalls returns the recorded calls to the cloud since the test last called
+// spoil. If mutating is true, the method returns only the calls that can change
+// objects in the cloud.
+func (w *wire) takeCalls(mutating bool) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []string
@@ -236,18 +236,18 @@ func (r *rig) machine(t testing.TB, name string) cloudsim.Instance {
 	return i
 }
 
-// The function node returns a Node in the form in which a kubelet registers it,
-// before the CCM initialises the Node.
-func node(name string) *v1.Node {
+// newNode returns a Node in the form in which a kubelet registers it, before
+// the CCM initialises the Node.
+func newNode(name string) *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
 		Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: cloudapi.TaintExternalCloudProvider, Value: "true", Effect: v1.TaintEffectNoSchedule}}},
 	}
 }
 
-// The function initialised returns the initialised Node of the instance i.
-func initialised(i cloudsim.Instance) *v1.Node {
-	n := node(i.Name)
+// initialisedNode returns the initialised Node of the instance i.
+func initialisedNode(i cloudsim.Instance) *v1.Node {
+	n := newNode(i.Name)
 	n.Spec.Taints, n.Spec.ProviderID = nil, i.ProviderID
 	return n
 }
@@ -281,9 +281,9 @@ func (r *rig) balancersInCloud(t testing.TB) []cloudsim.LoadBalancer {
 	return l.Items
 }
 
-// The method only returns the load balancer in the cloud. It fails the test if
+// onlyLoadBalancer returns the load balancer in the cloud. It fails the test if
 // the cloud does not have exactly one load balancer.
-func (r *rig) only(t testing.TB) cloudsim.LoadBalancer {
+func (r *rig) onlyLoadBalancer(t testing.TB) cloudsim.LoadBalancer {
 	t.Helper()
 	all := r.balancersInCloud(t)
 	if len(all) != 1 {

@@ -12,17 +12,17 @@ import (
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 )
 
-// The type finalizers records whether this provider owns the load balancer
+// finalizerOwners records whether this provider owns the load balancer
 // finalizer of a Service. The controllers of all clouds use one common
 // finalizer. A Service also loses its class when its type changes, so the class
 // does not show the owner afterwards. Without the record, upstream's controller
 // would remove the finalizer of another controller.
-type finalizers struct {
+type finalizerOwners struct {
 	mu   sync.Mutex
 	ours map[types.UID]bool // only Services with the finalizer
 }
 
-func (c *finalizers) set(svc *v1.Service, ours bool) {
+func (c *finalizerOwners) set(svc *v1.Service, ours bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !servicehelpers.HasLBFinalizer(svc) {
@@ -32,16 +32,16 @@ func (c *finalizers) set(svc *v1.Service, ours bool) {
 	c.ours[svc.UID] = ours
 }
 
-// The method named of finds the owner of the load balancer finalizer of a
-// Service that no longer has the type LoadBalancer. The result known reports
-// whether the method found the owner. The result ours reports whether the owner
-// is this provider. The method uses the record from the time when the Service
-// had the type LoadBalancer. If there is no record, the method reads the writer
-// of the finalizer from managedFields.
-func (c *finalizers) of(svc *v1.Service) (ours, known bool) {
+// ownerOf finds the owner of the load balancer finalizer of a Service that no
+// longer has the type LoadBalancer. The result known reports whether the method
+// found the owner. The result ours reports whether the owner is this provider.
+// The method uses the record from the time when the Service had the type
+// LoadBalancer. If there is no record, the method reads the writer of the
+// finalizer from managedFields.
+func (c *finalizerOwners) ownerOf(svc *v1.Service) (ours, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if ours, known = c.ours[svc.UID]; !known && servicehelpers.HasLBFinalizer(svc) && wrote(svc) {
+	if ours, known = c.ours[svc.UID]; !known && servicehelpers.HasLBFinalizer(svc) && hasWritten(svc) {
 		return true, true
 	}
 	return ours, known
@@ -54,21 +54,20 @@ func (c *finalizers) of(svc *v1.Service) (ours, known bool) {
 // must call removeFinalizer only if the cloud has no load balancer of the
 // Service. A condition LoadBalancerPortsError with the reason reasonPorts
 // proves that this provider owns the finalizer.
-func (c *finalizers) removeFinalizer(svc *v1.Service) error {
+func (c *finalizerOwners) removeFinalizer(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || hasOldPortsCondition(svc) {
 		return nil
 	}
-	if ours, _ := c.of(svc); ours {
+	if ours, _ := c.ownerOf(svc); ours {
 		return nil
 	}
 	return fmt.Errorf("its finalizer %s may belong to another controller, because the cloud has no load balancer of this Service: remove the finalizer if no other controller does", servicehelpers.LoadBalancerCleanupFinalizer)
 }
 
-// The function wrote reports whether this program added the finalizer to the
-// Service. It reads this from managedFields. The Services in the informer
-// caches have no managedFields, so the caller must pass another copy of the
-// Service.
-func wrote(svc *v1.Service) bool {
+// hasWritten reports whether this program added the finalizer to the Service.
+// It reads this from managedFields. The Services in the informer caches have
+// no managedFields, so the caller must pass another copy of the Service.
+func hasWritten(svc *v1.Service) bool {
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
 	for _, entry := range svc.ManagedFields {
 		var fields struct {

@@ -67,7 +67,7 @@ func TestForeignClassIsIgnored(t *testing.T) {
 func TestOnlyTheClass(t *testing.T) {
 	r := newRig(t)
 	r.cfg = ccm.Config{LoadBalancerClass: "example.com/ours", OnlyLoadBalancerClass: true}
-	r.provider = r.again()
+	r.provider = r.restarted()
 	p := r.start(t)
 	p.create(t)
 	classed := service(ofClass("example.com/ours"), func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
@@ -75,7 +75,7 @@ func TestOnlyTheClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.True(t, "the classed one, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
-	if lb := p.only(t); lb.Labels[ccm.LabelServiceName] != "ours" {
+	if lb := p.onlyLoadBalancer(t); lb.Labels[ccm.LabelServiceName] != "ours" {
 		t.Errorf("labels of the load balancer: got %v", lb.Labels)
 	}
 	if s := p.service(t); slices.Contains(s.Finalizers, servicehelpers.LoadBalancerCleanupFinalizer) {
@@ -90,7 +90,7 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.cfg = ccm.Config{OnlyLoadBalancerClass: only}
-			r.provider = r.again()
+			r.provider = r.restarted()
 			p := r.start(t)
 			p.create(t, func(s *v1.Service) {
 				if s.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer}; !only {
@@ -140,7 +140,7 @@ func TestFinalizerInDoubt(t *testing.T) {
 	if there, err := get(); there || err != nil {
 		t.Errorf("deleted load balancer: got exists=%v, error %v", there, err)
 	}
-	r.provider = r.again() // as after a restart; the earlier process did not remove the finalizer
+	r.provider = r.restarted() // as after a restart; the earlier process did not remove the finalizer
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
 	fields := metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"service.kubernetes.io/load-balancer-cleanup\"":{}}}}`)
 	for _, by := range []string{"another", me} {

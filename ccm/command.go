@@ -52,12 +52,12 @@ func NewCommand(getenv func(string) string, stderr io.Writer) *cobra.Command {
 }
 
 func newCommand(getenv func(string) string, stderr io.Writer, silence time.Duration) *cobra.Command {
-	opts, err := defaults()
+	opts, err := defaultOptions()
 	if err != nil { // upstream's defaults do not match upstream's own scheme
 		return &cobra.Command{Use: "ccm", RunE: func(*cobra.Command, []string) error { return err }}
 	}
 	r := &runner{getenv: getenv, stderr: stderr, silence: silence, opts: opts, stop: make(chan struct{})}
-	cmd := app.NewCloudControllerManagerCommand(opts, r.provider, controllers(), names.CCMControllerAliases(), r.flags(), r.stop)
+	cmd := app.NewCloudControllerManagerCommand(opts, r.newProvider, controllerMap(), names.CCMControllerAliases(), r.flags(), r.stop)
 	cmd.Use = "ccm"
 	cmd.Short = "Run the cloud controller manager: nodes, node life cycle and load balancers"
 	cmd.Long = `Run the cloud controller manager of Kubernetes for a simulated cloud. The CCM writes
@@ -73,13 +73,13 @@ creates load balancers for Services.`
 	return cmd
 }
 
-// The function defaults returns upstream's options with other defaults. The
-// limits for calls and for concurrent work are higher than upstream's defaults,
-// because a local cloud can answer more calls. If a thousand Nodes join at the
-// same time, the CCM can then initialise all of them within one minute, as
-// KEP-2395 requires. The result has no webhook options, because this package
-// has no webhooks.
-func defaults() (*options.CloudControllerManagerOptions, error) {
+// defaultOptions returns upstream's options with other defaults. The limits for
+// calls and for concurrent work are higher than upstream's defaults, because a
+// local cloud can answer more calls. If a thousand Nodes join at the same time,
+// the CCM can then initialise all of them within one minute, as KEP-2395
+// requires. The result has no webhook options, because this package has no
+// webhooks.
+func defaultOptions() (*options.CloudControllerManagerOptions, error) {
 	opts, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
 		return nil, err
@@ -117,9 +117,9 @@ type runner struct {
 
 	// The method provider sets these fields. Before upstream calls this method,
 	// the fields are nil.
-	made   *Provider
-	gate   *gate
-	leases *leases // nil without leader election
+	created *Provider
+	gate    *gate
+	leases  *leaseReleaser // nil without leader election
 }
 
 func (r *runner) flags() cliflag.NamedFlagSets {
@@ -156,11 +156,11 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	defer context.AfterFunc(ctx, func() { close(r.stop) })()
 	err = r.upstream(cmd, args)
 	cancel() // stops the controllers, even if upstream's command returns without an error
-	if r.made == nil {
+	if r.created == nil {
 		return err
 	}
-	r.made.Stop()
-	r.made.Wait()
+	r.created.Stop()
+	r.created.Wait()
 	r.handOver(context.WithoutCancel(cmd.Context()))
 	return err
 }
@@ -184,14 +184,14 @@ func (r *runner) handOver(ctx context.Context) {
 	}
 }
 
-// The method elected returns the Leases that upstream uses for leader election.
+// electionLeases returns the Leases that upstream uses for leader election.
 // It returns nil if leader election is disabled.
-func (r *runner) elected(c *appconfig.CompletedConfig) *leases {
+func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 	generic := c.ComponentConfig.Generic
 	if !generic.LeaderElection.LeaderElect {
 		return nil
 	}
-	l := &leases{
+	l := &leaseReleaser{
 		log: r.log, api: c.Client.CoordinationV1().Leases(generic.LeaderElection.ResourceNamespace),
 		main: generic.LeaderElection.ResourceName, all: []string{generic.LeaderElection.ResourceName},
 	}
@@ -222,7 +222,7 @@ func (r *runner) resync(chosen bool) {
 // checkUpstream returns the errors in upstream's own flags. Without this check,
 // upstream would print these errors and also return them.
 func (r *runner) checkUpstream() error {
-	all := app.ControllerNames(controllers())
+	all := app.ControllerNames(controllerMap())
 	err := r.opts.Validate(all, app.ControllersDisabledByDefault.List(), names.CCMControllerAliases(), app.AllWebhooks, app.DisabledByDefaultWebhooks)
 	if master, path := r.opts.Master, r.opts.Generic.ClientConnection.Kubeconfig; master != "" || path != "" {
 		if _, bad := clientcmd.BuildConfigFromFlags(master, path); bad != nil {
@@ -280,27 +280,27 @@ func (r *runner) applyFlags(cfg *Config) {
 	}
 }
 
-// The method provider creates the Provider. It also directs the log of klog to
-// the log of this package. It does this here, because upstream sets up klog
+// newProvider creates the Provider. It also directs the log of klog to the
+// log of this package. It does this here, because upstream sets up klog
 // before upstream calls this method.
-func (r *runner) provider(c *appconfig.CompletedConfig) cloudprovider.Interface {
+func (r *runner) newProvider(c *appconfig.CompletedConfig) cloudprovider.Interface {
 	if s := c.SecureServing; s != nil {
 		s.Listener = run.LimitSilence(s.Listener, r.silence)
 	}
 	logging.Klog(r.log)
 	if r.opts.Generic.LeaderMigration.Enabled && r.opts.Generic.LeaderMigration.ControllerMigrationConfig == "" {
-		migrating(&c.ComponentConfig.Generic.LeaderMigration)
+		completeMigration(&c.ComponentConfig.Generic.LeaderMigration)
 	}
 	settings := NewSettings(r.cfg)
 	api := settings.client()
 	r.gate = &gate{next: api.HTTP.Transport}
 	api.HTTP.Transport = r.gate
-	r.made = New(r.log, api, settings, c.EventRecorder)
-	if r.leases = r.elected(c); r.leases != nil {
-		r.made.leads = r.leases.setIdentity
+	r.created = New(r.log, api, settings, c.EventRecorder)
+	if r.leases = r.electionLeases(c); r.leases != nil {
+		r.created.onLeading = r.leases.setIdentity
 	}
 	if r.opts.KubeCloudShared.CloudProvider.CloudConfigFile != "" {
-		r.made.reread = r.config
+		r.created.reread = r.config
 	}
-	return r.made
+	return r.created
 }

@@ -54,8 +54,8 @@ func (o *output) String() string {
 // start. Flags take precedence over the environment. The environment takes
 // precedence over the file.
 func TestCommandRefuses(t *testing.T) {
-	token := file(t, "token", "hush")
-	config := file(t, "cloud.yaml", "url: ftp://file\ntokenFile: "+token+"\n")
+	token := writeTemp(t, "token", "hush")
+	config := writeTemp(t, "cloud.yaml", "url: ftp://file\ntokenFile: "+token+"\n")
 	for name, tc := range map[string]struct {
 		args []string
 		env  map[string]string
@@ -92,8 +92,8 @@ func TestCommandRefuses(t *testing.T) {
 // the file. The flags for the URL, the token file and the CA file are
 // exceptions. A flag that the user does not set has no effect.
 func TestFlagBeatsFileWithNothing(t *testing.T) {
-	token := file(t, "token", "hush")
-	config := file(t, "cloud.yaml", "url: http://file\ntokenFile: "+token+"\ndeleteOrphans: true\nonlyLoadBalancerClass: true\nnodeDeletionGrace: 5m\norphanGrace: 5m\nproject: p\nregion: r\nloadBalancerClass: x.io/c\nloadBalancerIPMode: VIP\n")
+	token := writeTemp(t, "token", "hush")
+	config := writeTemp(t, "cloud.yaml", "url: http://file\ntokenFile: "+token+"\ndeleteOrphans: true\nonlyLoadBalancerClass: true\nnodeDeletionGrace: 5m\norphanGrace: 5m\nproject: p\nregion: r\nloadBalancerClass: x.io/c\nloadBalancerIPMode: VIP\n")
 	for name, tc := range map[string]struct {
 		flags []string
 		want  ccm.Config
@@ -209,7 +209,7 @@ func startCommand(t *testing.T, args ...string) (out *output, stop func()) {
 
 	out = &output{}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append(args,
-		"--master="+kube.URL, "--cloud-url=http://127.0.0.1:1", "--cloud-token-file="+file(t, "token", "hush"),
+		"--master="+kube.URL, "--cloud-url=http://127.0.0.1:1", "--cloud-token-file="+writeTemp(t, "token", "hush"),
 		"--leader-elect=false", "--logging-format=json")...)
 	cmd.Env = append(os.Environ(), "CCM_TEST_COMMAND=1")
 	cmd.Stdout, cmd.Stderr = out, out

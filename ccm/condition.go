@@ -17,10 +17,10 @@ import (
 // uses the port number.
 type portsError struct{ error }
 
-// The type refused is the error for a load balancer that the cloud cannot
+// permanentError is the error for a load balancer that the cloud cannot
 // provide. A retry cannot help. Upstream's controller reports the reason in an
 // event.
-type refused struct{ error }
+type permanentError struct{ error }
 
 // reasonPorts is the reason in the condition LoadBalancerPortsError. Kubernetes
 // itself defines only a reason for clouds that cannot mix protocols.

@@ -123,7 +123,7 @@ func (c Config) Validate() error {
 	if c.NodeDeletionGrace.Duration < 0 {
 		add("nodeDeletionGrace must not be negative, got %s", c.NodeDeletionGrace.Duration)
 	}
-	if _, ok := modes[c.ipMode()]; !ok {
+	if _, ok := listenerModes[c.ipMode()]; !ok {
 		add("loadBalancerIPMode must be Proxy or VIP, got %q", c.LoadBalancerIPMode)
 	}
 	if c.OrphanGrace.Duration < 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The function file writes content to a new file that only its owner can read.
-func file(t *testing.T, name, content string) string {
+// writeTemp writes content to a new file that only its owner can read.
+func writeTemp(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -23,7 +23,7 @@ func file(t *testing.T, name, content string) string {
 }
 
 func TestReadConfig(t *testing.T) {
-	path := file(t, "cloud.yaml", "url: http://127.0.0.1:8180\ntokenFile: token\nproject: lab\nregion: sim-1\n")
+	path := writeTemp(t, "cloud.yaml", "url: http://127.0.0.1:8180\ntokenFile: token\nproject: lab\nregion: sim-1\n")
 	got, err := ccm.ReadConfig(path)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestReadConfig(t *testing.T) {
 		"url: [1, 2]\n":                "url",
 		"\t":                           "cloud.yaml",
 	} {
-		path := file(t, "cloud.yaml", content)
+		path := writeTemp(t, "cloud.yaml", content)
 		if _, err := ccm.ReadConfig(path); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%q: %v; want an error that names the file and %q", content, err, says)
 		}
@@ -49,7 +49,7 @@ func TestReadConfig(t *testing.T) {
 }
 
 func TestValidateSaysAll(t *testing.T) {
-	token := file(t, "token", "hush")
+	token := writeTemp(t, "token", "hush")
 	for name, tc := range map[string]struct {
 		cfg  ccm.Config
 		says []string

@@ -162,8 +162,8 @@ func (p plane) update(t *testing.T, change func(*v1.Service)) {
 	}
 }
 
-// The method warned returns the messages of all Warning events so far.
-func (p plane) warned(t *testing.T) string {
+// warnings returns the messages of all Warning events so far.
+func (p plane) warnings(t *testing.T) string {
 	t.Helper()
 	l, err := p.kube.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -182,8 +182,8 @@ func hasTaint(n *v1.Node, key string) bool {
 	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == key })
 }
 
-// The function ready sets the condition Ready of n to True and returns n.
-func ready(n *v1.Node) *v1.Node {
+// setReady sets the condition Ready of n to True and returns n.
+func setReady(n *v1.Node) *v1.Node {
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
 	return n
 }
@@ -194,7 +194,7 @@ func ready(n *v1.Node) *v1.Node {
 func TestNodeIsInitialised(t *testing.T) {
 	r := newRig(t)
 	p := r.start(t)
-	early := ready(node("node-1"))
+	early := setReady(newNode("node-1"))
 	p.join(t, early)
 	r.machine(t, "other") // so that the number in the id differs from the number in the name
 	i := r.machine(t, "node-1")
@@ -222,14 +222,14 @@ func TestProvidedNodeIP(t *testing.T) {
 	r := newRig(t)
 	a, b := r.machine(t, "node-1"), r.machine(t, "node-2")
 	p := r.start(t)
-	good, bad := ready(node("node-1")), ready(node("node-2"))
+	good, bad := setReady(newNode("node-1")), setReady(newNode("node-2"))
 	good.Annotations = map[string]string{cloudapi.AnnotationAlphaProvidedIPAddr: a.InternalIP()}
 	bad.Annotations = map[string]string{cloudapi.AnnotationAlphaProvidedIPAddr: "192.0.2.1"}
 	p.join(t, bad)
 	p.join(t, good)
 	eventually.True(t, "the good one is initialised", func() bool { return !hasTaint(p.node(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
 	r.wire.spoil(nil)
-	eventually.True(t, "the bad one is tried again", func() bool { return len(r.wire.made(false)) > 3 })
+	eventually.True(t, "the bad one is tried again", func() bool { return len(r.wire.takeCalls(false)) > 3 })
 	if n := p.node(t, "node-2"); !hasTaint(n, cloudapi.TaintExternalCloudProvider) || n.Spec.ProviderID != "" {
 		t.Errorf("the CCM initialised a Node with an address that instance %s does not have: %+v", b.ID, n.Spec)
 	}
@@ -241,7 +241,7 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 	r := newRig(t)
 	i, other := r.machine(t, "node-1"), r.machine(t, "node-2")
 	p := r.start(t)
-	p.join(t, ready(initialised(other))) // this Node proves that the CCM calls the correct cloud
+	p.join(t, setReady(initialisedNode(other))) // this Node proves that the CCM calls the correct cloud
 	var down atomic.Bool
 	down.Store(true)
 	r.wire.spoil(func(n int, _ *http.Request) fault {
@@ -250,16 +250,16 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 		}
 		return []fault{{cut: true}, {status: 503, body: "<html>"}, {status: 401, body: `{"status":401,"kind":"unauthenticated"}`}, {loseReply: true}}[n%4]
 	})
-	p.join(t, initialised(i))
-	eventually.True(t, "the cloud is asked many times", func() bool { return len(r.wire.made(false)) > 40 })
+	p.join(t, initialisedNode(i))
+	eventually.True(t, "the cloud is asked many times", func() bool { return len(r.wire.takeCalls(false)) > 40 })
 	if p.node(t, "node-1") == nil {
 		t.Fatal("the CCM deleted the Node while the cloud did not answer")
 	}
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	asked := len(r.wire.made(false))
-	eventually.True(t, "the cloud is asked many times again", func() bool { return len(r.wire.made(false)) > asked+20 })
+	asked := len(r.wire.takeCalls(false))
+	eventually.True(t, "the cloud is asked many times again", func() bool { return len(r.wire.takeCalls(false)) > asked+20 })
 	if p.node(t, "node-1") == nil {
 		t.Fatal("the CCM deleted the Node before the cloud deleted the instance")
 	}
@@ -270,10 +270,10 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 // When an instance stops, its Node gets a taint. When an instance is
 // terminating, its Node stays until the instance is deleted.
 func TestStopTaintsAndTerminateDeletes(t *testing.T) {
-	r := newRig(t, slow(func(p *engine.Profile) { p.Shutdown = 200 * time.Millisecond }))
+	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.Shutdown = 200 * time.Millisecond }))
 	i := r.machine(t, "node-1")
 	p := r.start(t)
-	p.join(t, initialised(i))
+	p.join(t, initialisedNode(i))
 	if _, err := r.cloud.StopInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -304,25 +304,25 @@ func TestServiceThroughTheController(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.True(t, "the Service has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
-	in, lb := p.service(t).Status.LoadBalancer.Ingress[0], r.only(t)
+	in, lb := p.service(t).Status.LoadBalancer.Ingress[0], r.onlyLoadBalancer(t)
 	if in.IP != lb.IP || in.IPMode == nil || *in.IPMode != v1.LoadBalancerIPModeProxy {
 		t.Errorf("ingress: got %+v, want %s in mode Proxy", in, lb.IP)
 	}
 	targets := func(want ...cloudsim.InstanceID) func() bool {
 		return func() bool {
 			var got []cloudsim.InstanceID
-			for _, t := range r.only(t).Targets {
+			for _, t := range r.onlyLoadBalancer(t).Targets {
 				got = append(got, t.Instance)
 			}
 			return slices.Equal(got, want)
 		}
 	}
-	p.join(t, ready(initialised(a)))
-	excluded := ready(initialised(c))
+	p.join(t, setReady(initialisedNode(a)))
+	excluded := setReady(initialisedNode(c))
 	excluded.Labels = map[string]string{v1.LabelNodeExcludeBalancers: "junk"}
 	p.join(t, excluded)
 	eventually.True(t, "node-1 is the target", targets(a.ID))
-	p.join(t, initialised(b)) // this Node is not ready, but it is a target, because health checks choose the targets that get traffic
+	p.join(t, initialisedNode(b)) // this Node is not ready, but it is a target, because health checks choose the targets that get traffic
 	eventually.True(t, "node-2 is one too", targets(a.ID, b.ID))
 	for _, step := range []struct {
 		label string
@@ -337,7 +337,7 @@ func TestServiceThroughTheController(t *testing.T) {
 	}
 
 	p.update(t, func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30081 })
-	eventually.True(t, "the node port changes", func() bool { return r.only(t).Listeners[0].TargetPort == 30081 })
+	eventually.True(t, "the node port changes", func() bool { return r.onlyLoadBalancer(t).Listeners[0].TargetPort == 30081 })
 	p.update(t, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })
 	eventually.True(t, "a ClusterIP needs none", func() bool { return len(r.balancersInCloud(t)) == 0 })
 	eventually.True(t, "the Service is let go", func() bool {
@@ -351,7 +351,7 @@ func TestServiceThroughTheController(t *testing.T) {
 // The Service keeps its finalizer until the cloud has deleted the load
 // balancer, even if the deletion takes long and its reply is lost.
 func TestFinalizerWaits(t *testing.T) {
-	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = 150 * time.Millisecond }))
+	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 150 * time.Millisecond }))
 	p := r.start(t)
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -378,7 +378,7 @@ func TestRefusalIsAnEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.True(t, "a Warning names the port", func() bool {
-		w := p.warned(t)
+		w := p.warnings(t)
 		return strings.Contains(w, "5353") && strings.Contains(w, "SCTP")
 	})
 	if all := r.balancersInCloud(t); len(all) > 0 {
@@ -393,9 +393,9 @@ func TestProvisioningIsFollowedQuickly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// The settle time of a minute ensures that only upstream's controller
 		// retries during the test.
-		p := normalPeriodsAt(t, time.Minute, slow(func(p *engine.Profile) { p.LoadBalancer = 500 * time.Millisecond }))
+		p := normalPeriodsAt(t, time.Minute, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 500 * time.Millisecond }))
 		p.post(t, service())
-		within(t, 4*time.Second, "the Service has an address", func() bool { return addressed(p.service(t)) }) // exponential retries begin at 5 s
+		awaitEverySecond(t, 4*time.Second, "the Service has an address", func() bool { return addressed(p.service(t)) }) // exponential retries begin at 5 s
 	})
 }
 
@@ -408,7 +408,7 @@ func TestCachesAreStripped(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer shared.Shutdown()
 	defer cancel()
-	n := node("node-1")
+	n := newNode("node-1")
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate}}
 	if _, err := kube.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

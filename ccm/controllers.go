@@ -33,11 +33,11 @@ const (
 	CloudHealthController = "cloud-health-controller"
 )
 
-// The function controllers returns upstream's controllers and the controllers
-// of this package. It clones upstream's map, because that map is a global
-// variable. The result always contains upstream's route controller. This
-// controller starts only if the flags enable routes.
-func controllers() map[string]app.ControllerInitFuncConstructor {
+// controllerMap returns upstream's controllers and the controllers of this
+// package. It clones upstream's map, because that map is a global variable.
+// The result always contains upstream's route controller. This controller
+// starts only if the flags enable routes.
+func controllerMap() map[string]app.ControllerInitFuncConstructor {
 	all := maps.Clone(app.DefaultInitFuncConstructors)
 	for name, c := range map[string]struct {
 		client string // name of the Kubernetes client; these clients of upstream already have the necessary permissions
@@ -58,13 +58,13 @@ func controllers() map[string]app.ControllerInitFuncConstructor {
 	return all
 }
 
-// The function migrating adds the missing controllers to the default
-// configuration of a leader migration (KEP-2436). The caller calls this
-// function only if the user gave no configuration. Upstream's default
-// configuration has outdated names for two of its three controllers. Without
-// the current names, these two controllers would run in kube-controller-manager
-// and in the CCM at the same time.
-func migrating(c *config.LeaderMigrationConfiguration) {
+// completeMigration adds the missing controllers to the default configuration
+// of a leader migration (KEP-2436). The caller calls this function only if the
+// user gave no configuration. Upstream's default configuration has outdated
+// names for two of its three controllers. Without the current names, these two
+// controllers would run in kube-controller-manager and in the CCM at the same
+// time.
+func completeMigration(c *config.LeaderMigrationConfiguration) {
 	for _, name := range []string{names.ServiceLBController, names.NodeRouteController, names.CloudNodeLifecycleController, ServiceRepairController, ServiceOrphanController, ServiceEndpointController} {
 		if !slices.ContainsFunc(c.ControllerLeaders, func(l config.ControllerLeaderConfiguration) bool { return l.Name == name }) {
 			c.ControllerLeaders = append(c.ControllerLeaders, config.ControllerLeaderConfiguration{Name: name, Component: "*"})
@@ -110,7 +110,7 @@ func (m makeController) constructor(name string) app.InitFuncConstructor {
 			if err != nil || run == nil {
 				return nil, false, err
 			}
-			p.during(ctx, func(ctx context.Context) {
+			p.startWork(ctx, func(ctx context.Context) {
 				cc.ControllerManagerMetrics.ControllerStarted(name)
 				defer cc.ControllerManagerMetrics.ControllerStopped(name)
 				run(ctx)

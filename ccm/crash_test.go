@@ -39,17 +39,17 @@ func TestAnyCallMayFail(t *testing.T) {
 	}
 }
 
-// The type crashes is a rig whose nth call to the cloud fails. After every
-// error it creates a new provider, as after a restart of the process.
-type crashes struct {
+// crashRig is a rig whose nth call to the cloud fails. After every error it
+// creates a new provider, as after a restart of the process.
+type crashRig struct {
 	*rig
 	n       int
 	reached atomic.Bool
 }
 
-func crashing(t *testing.T, n int, f fault, opts ...cloudtest.Option) *crashes {
+func crashing(t *testing.T, n int, f fault, opts ...cloudtest.Option) *crashRig {
 	t.Helper()
-	c := &crashes{rig: newRig(t, opts...), n: n}
+	c := &crashRig{rig: newRig(t, opts...), n: n}
 	c.wire.spoil(func(at int, _ *http.Request) fault {
 		if at != n {
 			return fault{}
@@ -60,7 +60,7 @@ func crashing(t *testing.T, n int, f fault, opts ...cloudtest.Option) *crashes {
 	return c
 }
 
-func (c *crashes) until(t *testing.T, what string, run func() error) {
+func (c *crashRig) until(t *testing.T, what string, run func() error) {
 	t.Helper()
 	for try := 0; ; try++ {
 		err := run()
@@ -70,11 +70,11 @@ func (c *crashes) until(t *testing.T, what string, run func() error) {
 		if try == 3 {
 			t.Fatalf("fault at call %d: %s never succeeds: %v", c.n, what, err)
 		}
-		c.provider = c.again()
+		c.provider = c.restarted()
 	}
 }
 
-func (c *crashes) ensured(t *testing.T, s *v1.Service, nodes []*v1.Node, addresses int) {
+func (c *crashRig) ensured(t *testing.T, s *v1.Service, nodes []*v1.Node, addresses int) {
 	t.Helper()
 	c.until(t, "ensure", func() error {
 		st, err := c.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nodes)
@@ -85,10 +85,10 @@ func (c *crashes) ensured(t *testing.T, s *v1.Service, nodes []*v1.Node, address
 	})
 }
 
-// The method deleted deletes the load balancer of s in the same way as the
+// deleteBalancer deletes the load balancer of s in the same way as the
 // framework. It calls EnsureLoadBalancerDeleted only if the load balancer
 // exists.
-func (c *crashes) deleted(t *testing.T, s *v1.Service) {
+func (c *crashRig) deleteBalancer(t *testing.T, s *v1.Service) {
 	t.Helper()
 	c.until(t, "delete", func() error {
 		_, exists, err := c.balancers().GetLoadBalancer(t.Context(), cluster, s)
@@ -99,7 +99,7 @@ func (c *crashes) deleted(t *testing.T, s *v1.Service) {
 	})
 }
 
-func (c *crashes) nothingLeft(t *testing.T) {
+func (c *crashRig) nothingLeft(t *testing.T) {
 	t.Helper()
 	if l, err := c.cloud.ListAddresses(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items)+len(c.balancersInCloud(t)) != 0 {
 		t.Errorf("fault at call %d: got remaining load balancers %+v and addresses %+v, error %v; want none", c.n, c.balancersInCloud(t), l.Items, err)
@@ -109,18 +109,18 @@ func (c *crashes) nothingLeft(t *testing.T) {
 // ownCrash creates, changes and deletes a load balancer.
 func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
-	nodes := []*v1.Node{initialised(c.machine(t, "node-1"))}
+	nodes := []*v1.Node{initialisedNode(c.machine(t, "node-1"))}
 	c.ensured(t, service(), nodes, 1)
-	first := c.only(t)
+	first := c.onlyLoadBalancer(t)
 	c.ensured(t, service(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nodes, 1)
-	nodes = append(nodes, initialised(c.machine(t, "node-2")))
+	nodes = append(nodes, initialisedNode(c.machine(t, "node-2")))
 	c.until(t, "update", func() error {
 		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, service(), nodes)
 	})
-	if lb := c.only(t); lb.ID != first.ID || lb.Listeners[0].Port != 81 || len(lb.Targets) != 2 {
+	if lb := c.onlyLoadBalancer(t); lb.ID != first.ID || lb.Listeners[0].Port != 81 || len(lb.Targets) != 2 {
 		t.Errorf("fault at call %d: after the changes the load balancer is %+v", n, lb)
 	}
-	c.deleted(t, service())
+	c.deleteBalancer(t, service())
 	c.nothingLeft(t)
 	return c.reached.Load()
 }
@@ -128,16 +128,16 @@ func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 // dualCrash changes a load balancer from two families to one family and back.
 func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
-	nodes := []*v1.Node{initialised(c.machine(t, "node-1"))}
+	nodes := []*v1.Node{initialisedNode(c.machine(t, "node-1"))}
 	of := func(fs ...v1.IPFamily) *v1.Service { return service(func(s *v1.Service) { s.Spec.IPFamilies = fs }) }
 	c.ensured(t, of(v1.IPv6Protocol, v1.IPv4Protocol), nodes, 2)
-	first := c.only(t)
+	first := c.onlyLoadBalancer(t)
 	c.ensured(t, of(v1.IPv6Protocol), nodes, 1)
 	c.ensured(t, of(v1.IPv6Protocol, v1.IPv4Protocol), nodes, 2)
-	if lb := c.only(t); lb.ID != first.ID || lb.Addresses[0] != first.Addresses[0] || len(lb.Addresses) != 2 {
+	if lb := c.onlyLoadBalancer(t); lb.ID != first.ID || lb.Addresses[0] != first.Addresses[0] || len(lb.Addresses) != 2 {
 		t.Errorf("fault at call %d: the addresses changed from %+v to %+v", n, first.Addresses, lb.Addresses)
 	}
-	c.deleted(t, of(v1.IPv4Protocol))
+	c.deleteBalancer(t, of(v1.IPv4Protocol))
 	c.nothingLeft(t)
 	return c.reached.Load()
 }
@@ -146,24 +146,24 @@ func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 // removes them.
 func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
-	nodes := []*v1.Node{initialised(c.machine(t, "node-1"))}
-	one, two := sharing("01", 80), sharing("02", 81)
+	nodes := []*v1.Node{initialisedNode(c.machine(t, "node-1"))}
+	one, two := sharingService("01", 80), sharingService("02", 81)
 	c.ensured(t, one, nodes, 1)
-	first := c.only(t)
+	first := c.onlyLoadBalancer(t)
 	c.ensured(t, two, nodes, 1)
-	c.ensured(t, sharing("01", 82), nodes, 1)
-	nodes = append(nodes, initialised(c.machine(t, "node-2")))
+	c.ensured(t, sharingService("01", 82), nodes, 1)
+	nodes = append(nodes, initialisedNode(c.machine(t, "node-2")))
 	c.until(t, "update", func() error {
 		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, two, nodes)
 	})
-	if lb := c.only(t); lb.ID != first.ID || len(lb.Listeners) != 2 || len(lb.Targets) != 2 {
+	if lb := c.onlyLoadBalancer(t); lb.ID != first.ID || len(lb.Listeners) != 2 || len(lb.Targets) != 2 {
 		t.Errorf("fault at call %d: with both Services the load balancer is %+v", n, lb)
 	}
-	c.deleted(t, one)
-	if lb := c.only(t); len(lb.Listeners) != 1 || lb.Listeners[0].Port != 81 {
+	c.deleteBalancer(t, one)
+	if lb := c.onlyLoadBalancer(t); len(lb.Listeners) != 1 || lb.Listeners[0].Port != 81 {
 		t.Errorf("fault at call %d: after the first Service left, the load balancer is %+v", n, lb)
 	}
-	c.deleted(t, two)
+	c.deleteBalancer(t, two)
 	c.nothingLeft(t)
 	return c.reached.Load()
 }
@@ -173,27 +173,27 @@ func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 func podCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f, podRanges)
 	i := c.machine(t, "node-1")
-	nodes := []*v1.Node{initialised(i)}
+	nodes := []*v1.Node{initialisedNode(i)}
 	runs := func(all ...discoveryv1.Endpoint) {
 		c.pods = []*discoveryv1.EndpointSlice{slice(v1.IPv4Protocol, 8080, all...)}
 		c.provider.WithPods(c.pods...)
 	}
 	runs(runsOn(i, 7))
-	c.ensured(t, portless(), nodes, 1)
-	first := c.only(t)
+	c.ensured(t, withoutNodePorts(), nodes, 1)
+	first := c.onlyLoadBalancer(t)
 	runs(runsOn(i, 8), runsOn(i, 9))
 	c.until(t, "update", func() error {
-		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, portless(), nodes)
+		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, withoutNodePorts(), nodes)
 	})
-	if lb := c.only(t); len(lb.Targets) != 2 || lb.Targets[0].IP != podIP(i, 8) {
+	if lb := c.onlyLoadBalancer(t); len(lb.Targets) != 2 || lb.Targets[0].IP != podIP(i, 8) {
 		t.Errorf("fault at call %d: after the pods changed, the targets are %+v", n, lb.Targets)
 	}
 	c.ensured(t, service(), nodes, 1)
-	if lb := c.only(t); lb.ID != first.ID || len(lb.Targets) != 1 || lb.Targets[0].IP != "" || lb.Listeners[0].TargetPort != 30080 {
+	if lb := c.onlyLoadBalancer(t); lb.ID != first.ID || len(lb.Targets) != 1 || lb.Targets[0].IP != "" || lb.Listeners[0].TargetPort != 30080 {
 		t.Errorf("fault at call %d: with node ports the load balancer is %+v", n, lb.LoadBalancerSpec)
 	}
-	c.ensured(t, portless(), nodes, 1)
-	c.deleted(t, portless())
+	c.ensured(t, withoutNodePorts(), nodes, 1)
+	c.deleteBalancer(t, withoutNodePorts())
 	c.nothingLeft(t)
 	return c.reached.Load()
 }

@@ -26,9 +26,8 @@ import (
 
 const deployed = "../deploy/ccm"
 
-// The function documents returns the objects of a manifest by kind and name, as
-// JSON.
-func documents(t *testing.T, path string) map[string][]byte {
+// readManifest returns the objects of a manifest by kind and name, as JSON.
+func readManifest(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -74,7 +73,7 @@ func object[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
 // The RBAC rules in the folder deploy/ccm are equal to the RBAC rules of the
 // lab. The tests of the lab therefore also test the rules in this folder.
 func TestShippedRulesAreTheLabs(t *testing.T) {
-	shipped, lab := documents(t, deployed+"/rbac.yaml"), documents(t, "../lab/rbac.yaml")
+	shipped, lab := readManifest(t, deployed+"/rbac.yaml"), readManifest(t, "../lab/rbac.yaml")
 	const role = "ClusterRole/cloudsim:cloud-controller-manager"
 	if d := cmp.Diff(object[rbacv1.ClusterRole](t, lab, role).Rules, object[rbacv1.ClusterRole](t, shipped, role).Rules); d != "" {
 		t.Errorf("the shipped rules differ from the lab's rules (-lab +shipped):\n%s", d)
@@ -82,7 +81,7 @@ func TestShippedRulesAreTheLabs(t *testing.T) {
 }
 
 func TestDeploymentRuns(t *testing.T) {
-	d := object[appsv1.Deployment](t, documents(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager")
+	d := object[appsv1.Deployment](t, readManifest(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager")
 	c := d.Spec.Template.Spec.Containers[0]
 	cmd := ccm.NewCommand(func(string) string { return "" }, io.Discard)
 	raw, err := os.ReadFile(deployed + "/deployment.yaml")
@@ -112,7 +111,7 @@ func TestDeploymentRuns(t *testing.T) {
 }
 
 func TestShippedConfigurations(t *testing.T) {
-	cm := object[v1.ConfigMap](t, documents(t, deployed+"/config.yaml"), "ConfigMap/cloud-config")
+	cm := object[v1.ConfigMap](t, readManifest(t, deployed+"/config.yaml"), "ConfigMap/cloud-config")
 	path := filepath.Join(t.TempDir(), "cloud.yaml")
 	all := regexp.MustCompile(`(?m)^# `).ReplaceAllString(cm.Data["cloud.yaml"], "") // also test the options in comments
 	if err := os.WriteFile(path, []byte(all), 0o600); err != nil {
@@ -122,7 +121,7 @@ func TestShippedConfigurations(t *testing.T) {
 	if err != nil || c.URL == "" || c.TokenFile == "" || !c.DeleteOrphans {
 		t.Errorf("parsed configuration: got %+v, error %v", c, err)
 	}
-	lm := object[v1.ConfigMap](t, documents(t, deployed+"/leader-migration.yaml"), "ConfigMap/leader-migration")
+	lm := object[v1.ConfigMap](t, readManifest(t, deployed+"/leader-migration.yaml"), "ConfigMap/leader-migration")
 	if err := os.WriteFile(path, []byte(lm.Data["leader-migration.yaml"]), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -34,29 +34,29 @@ func byPods(svc *v1.Service) bool {
 // that cannot be targets.
 type backends struct {
 	targets []cloudsim.Target
-	ports   []int  // if the targets are pods: the target port for each port of the Service. Nil means node ports
-	left    []left // backends that get no traffic
+	ports   []int            // if the targets are pods: the target port for each port of the Service. Nil means node ports
+	left    []skippedBackend // backends that get no traffic
 }
 
-// The type left describes a backend that gets no traffic. The field why
+// skippedBackend describes a backend that gets no traffic. The field why
 // contains the reason.
-type left struct {
+type skippedBackend struct {
 	reason string // reason of the event
 	why    error
 }
 
-// The type endpoints reads the EndpointSlices of the cluster from the informer
+// endpointReader reads the EndpointSlices of the cluster from the informer
 // cache.
-type endpoints struct {
+type endpointReader struct {
 	lister discoverylisters.EndpointSliceLister
 	synced cache.InformerSynced
 }
 
-// The method known waits for a short time until the informer has listed all
+// awaitList waits for a short time until the informer has listed all
 // EndpointSlices. It returns a RetryError if the list is not complete in time.
 // With an incomplete list a Service would seem to have no pods, and the CCM
 // would remove all targets of its load balancer.
-func (e endpoints) known(ctx context.Context, backoff wait.Backoff) error {
+func (e endpointReader) awaitList(ctx context.Context, backoff wait.Backoff) error {
 	if e.synced == nil {
 		return errors.New("EndpointSlices are not watched")
 	}
@@ -91,7 +91,7 @@ type pod struct {
 // ready pods. If no pod is ready, it returns the terminating pods that still
 // serve (KEP-1669). If a pod has addresses of two families, podsOf returns the
 // pod once, with the address of the Service's first family.
-func (e endpoints) podsOf(svc *v1.Service) ([]pod, error) {
+func (e endpointReader) podsOf(svc *v1.Service) ([]pod, error) {
 	all, err := e.lister.EndpointSlices(svc.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}))
 	if err != nil {
 		return nil, err
@@ -152,11 +152,11 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 	return numbers
 }
 
-// The function agreed returns one target port for each port of the Service,
-// because a listener has only one target port. If pods have different numbers
-// for a port, the function returns the most frequent number. If there are no
-// pods, it returns the number in the Service.
-func agreed(svc *v1.Service, pods []pod) []int {
+// targetPorts returns one target port for each port of the Service, because a
+// listener has only one target port. If pods have different numbers for a
+// port, the function returns the most frequent number. If there are no pods,
+// it returns the number in the Service.
+func targetPorts(svc *v1.Service, pods []pod) []int {
 	most := make([]int, len(svc.Spec.Ports))
 	for i, port := range svc.Spec.Ports {
 		votes := map[int]int{}
@@ -175,11 +175,11 @@ func agreed(svc *v1.Service, pods []pod) []int {
 	return most
 }
 
-// The method serves reports whether the pod's ports equal the given ports. It
-// ignores ports that the pod lacks. For example, during a rollout the older
-// pods may lack the newest port of the Service, but these pods still serve the
-// other ports.
-func (p pod) serves(ports []int) bool {
+// hasPorts reports whether the pod's ports equal the given ports. It ignores
+// ports that the pod lacks. For example, during a rollout the older pods may
+// lack the newest port of the Service, but these pods still serve the other
+// ports.
+func (p pod) hasPorts(ports []int) bool {
 	for i, n := range p.numbers {
 		if n != 0 && n != ports[i] {
 			return false
@@ -192,7 +192,7 @@ func (p pod) serves(ports []int) bool {
 // result, the field named left describes the pods that cannot be targets
 // because of their ports, their address or the maximum number of targets.
 func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
-	if err := b.endpoints.known(ctx, b.backoff); err != nil {
+	if err := b.endpoints.awaitList(ctx, b.backoff); err != nil {
 		return to, err
 	}
 	pods, err := b.endpoints.podsOf(svc)
@@ -206,19 +206,19 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 		}
 	}
 	if !b.carriesPods(of) {
-		return to, nil // the field ports is nil, so the function wanted refuses the Service
+		return to, nil // the field ports is nil, so requestedBalancer refuses the Service
 	}
-	to.ports = agreed(svc, pods)
+	to.ports = targetPorts(svc, pods)
 	leave := func(p pod, format string, a ...any) {
-		to.left = append(to.left, left{"PodLeftOut", fmt.Errorf("pod %s: "+format, append([]any{p.name}, a...)...)})
+		to.left = append(to.left, skippedBackend{"PodLeftOut", fmt.Errorf("pod %s: "+format, append([]any{p.name}, a...)...)})
 	}
 	for _, p := range pods {
 		id, here := of[p.node]
 		switch {
-		case !p.serves(to.ports):
+		case !p.hasPorts(to.ports):
 			leave(p, "its ports are %v, but most endpoints have the ports %v", p.numbers, to.ports)
 		case !here: // the pod's node is excluded, not selected, or not initialised yet
-		case !b.reaches(id, p.ip):
+		case !b.acceptsTarget(id, p.ip):
 			leave(p, "the cloud does not route %s to %s, because the address is not in the instance's pod ranges", p.ip, id)
 		default:
 			to.targets = append(to.targets, cloudsim.Target{Instance: id, IP: p.ip})
@@ -227,15 +227,15 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 	to.targets = slices.Compact(sortedTargets(to.targets))
 	if n := len(to.targets); n > cloudsim.MaxTargets {
 		to.targets = to.targets[:cloudsim.MaxTargets]
-		to.left = append(to.left, left{"PodLeftOut", fmt.Errorf("%d pods: a load balancer has at most %d targets", n-cloudsim.MaxTargets, cloudsim.MaxTargets)})
+		to.left = append(to.left, skippedBackend{"PodLeftOut", fmt.Errorf("%d pods: a load balancer has at most %d targets", n-cloudsim.MaxTargets, cloudsim.MaxTargets)})
 	}
 	return to, nil
 }
 
 // carriesPods reports whether it is possible that the cloud's network delivers
-// packets to pods on these nodes. It returns false if there is at least one
-// node, the mirror has the instance of every node, and no instance has a pod
-// range.
+// packets to pods on these nodes. It returns true in three cases: an instance has
+// a pod range, the mirror (the CCM's copy of the cloud) lacks an instance, or
+// there are no nodes.
 func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {
@@ -245,10 +245,10 @@ func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	return len(nodes) == 0
 }
 
-// The method reaches reports whether the cloud accepts the address ip as a
-// target on the instance. If the mirror does not have the instance, the method
-// returns true, and the cloud checks the address when the CCM sets the targets.
-func (b *loadBalancers) reaches(id cloudsim.InstanceID, ip string) bool {
+// acceptsTarget reports whether the cloud accepts the address ip as a target on
+// the instance. If the mirror does not have the instance, the method returns
+// true, and the cloud checks the address when the CCM sets the targets.
+func (b *loadBalancers) acceptsTarget(id cloudsim.InstanceID, ip string) bool {
 	i, known := b.mirror.instance(id)
 	a, err := netip.ParseAddr(ip)
 	return !known || err == nil && i.Has(a)
@@ -271,7 +271,7 @@ func podCheck(svc *v1.Service) cloudsim.HealthCheck {
 
 // tellLeft emits events on the Service about the backends that get no traffic.
 // It emits one event for each reason.
-func (b *loadBalancers) tellLeft(svc *v1.Service, all []left) {
+func (b *loadBalancers) tellLeft(svc *v1.Service, all []skippedBackend) {
 	const most = 3
 	words := map[string][]string{}
 	for _, l := range all {

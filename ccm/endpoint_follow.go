@@ -82,7 +82,7 @@ func (f *podFollower) sync(ctx context.Context, key string) (wait time.Duration,
 		return 0, nil
 	case err != nil:
 		return 0, err
-	case !served(svc), !byPods(svc):
+	case !isManaged(svc), !byPods(svc):
 		return 0, nil
 	}
 	nodes, err := f.nodes.List(labels.Everything())

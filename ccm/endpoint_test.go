@@ -62,9 +62,9 @@ func slice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *disco
 	}
 }
 
-// The function portless returns the same Service as the function service, but
+// withoutNodePorts returns the same Service as the function service, but
 // without node ports.
-func portless(change ...func(*v1.Service)) *v1.Service {
+func withoutNodePorts(change ...func(*v1.Service)) *v1.Service {
 	return service(append([]func(*v1.Service){func(s *v1.Service) {
 		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0
 		s.Spec.Ports[0].TargetPort = intstr.FromString("http")
@@ -100,7 +100,7 @@ func podCases(one, two cloudsim.Instance) map[string]podCase {
 	four := func(number int32, all ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 		return slice(v1.IPv4Protocol, number, all...)
 	}
-	more := portless(func(s *v1.Service) {
+	more := withoutNodePorts(func(s *v1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "metrics", Protocol: v1.ProtocolTCP, Port: 9100, TargetPort: intstr.FromString("metrics")})
 	})
 	hasMetrics := four(8080, runsOn(two, 7))
@@ -121,11 +121,11 @@ func podCases(one, two cloudsim.Instance) map[string]podCase {
 		"address outside the instance's pod ranges": {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), stranger)}, want: []string{podIP(one, 7)}, number: 8080, says: "192.0.2.1"},
 		"node that the load balancer excludes":      {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), lost)}, want: []string{podIP(one, 7)}, number: 8080},
 		"two families of one pod": {
-			svc:  portless(both),
+			svc:  withoutNodePorts(both),
 			pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), runsOn(two, 8)), slice(v1.IPv6Protocol, 8080, six(runsOn(one, 7), one, 7))},
 			want: []string{nth(one.PodRanges[1], 7), podIP(two, 8)}, number: 8080,
 		},
-		"pods of the other family only": {svc: portless(func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7))}, number: 80},
+		"pods of the other family only": {svc: withoutNodePorts(func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7))}, number: 80},
 	}
 }
 
@@ -139,17 +139,17 @@ func TestPodsAreTargets(t *testing.T) {
 		for _, mirrored := range []bool{false, true} { // the result must be the same with and without a mirror
 			t.Run(fmt.Sprintf("%s, mirrored %v", name, mirrored), func(t *testing.T) {
 				r := &rig{cloud: r.cloud, api: r.api, wire: r.wire, events: r.events, pods: tc.pods}
-				r.provider = r.again()
+				r.provider = r.restarted()
 				if mirrored {
-					r.mirrored(t)
+					r.startMirror(t)
 				}
-				r.said()
+				r.takeEvents()
 				svc := tc.svc
 				if svc == nil {
-					svc = portless()
+					svc = withoutNodePorts()
 				}
 				svc.UID = types.UID(fmt.Sprintf("%036d", len(name)*10+len(r.balancersInCloud(t))))
-				r.ensure(t, svc, initialised(one), initialised(two))
+				r.ensure(t, svc, initialisedNode(one), initialisedNode(two))
 				l, err := r.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{Name: r.balancers().GetLoadBalancerName(t.Context(), cluster, svc)})
 				if err != nil || len(l.Items) != 1 {
 					t.Fatalf("%+v, %v", l.Items, err)
@@ -164,7 +164,7 @@ func TestPodsAreTargets(t *testing.T) {
 				if n := l.Items[0].Listeners[0].TargetPort; n != tc.number || l.Items[0].HealthCheck.Protocol != cloudsim.HealthTCP || l.Items[0].HealthCheck.Port != 0 {
 					t.Errorf("the load balancer forwards to port %d and its health check is %+v", n, l.Items[0].HealthCheck)
 				}
-				if said := r.said(); mirrored && !strings.Contains(said, tc.says) || tc.says == "" && strings.Contains(said, "LeftOut") {
+				if said := r.takeEvents(); mirrored && !strings.Contains(said, tc.says) || tc.says == "" && strings.Contains(said, "LeftOut") {
 					t.Errorf("unexpected events: %s", said)
 				}
 				if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, svc); err != nil {
@@ -179,8 +179,8 @@ func TestPodsAreTargets(t *testing.T) {
 // nodes.
 func TestPodsAreAskedForAPath(t *testing.T) {
 	r := newRig(t, podRanges)
-	r.ensure(t, portless(annotate("health-check-protocol", "http")), initialised(r.machine(t, "node-1")))
-	if c := r.only(t).HealthCheck; c.Protocol != cloudsim.HealthHTTP || c.Path != "/healthz" {
+	r.ensure(t, withoutNodePorts(annotate("health-check-protocol", "http")), initialisedNode(r.machine(t, "node-1")))
+	if c := r.onlyLoadBalancer(t).HealthCheck; c.Protocol != cloudsim.HealthHTTP || c.Path != "/healthz" {
 		t.Errorf("health check: got %+v", c)
 	}
 }
@@ -189,8 +189,8 @@ func TestPodsAreAskedForAPath(t *testing.T) {
 // has no health check.
 func TestUDPPodsAreNotAsked(t *testing.T) {
 	r := newRig(t, podRanges)
-	r.ensure(t, portless(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }), initialised(r.machine(t, "node-1")))
-	if h := r.only(t).HealthCheck; h.Protocol != cloudsim.HealthNone {
+	r.ensure(t, withoutNodePorts(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }), initialisedNode(r.machine(t, "node-1")))
+	if h := r.onlyLoadBalancer(t).HealthCheck; h.Protocol != cloudsim.HealthNone {
 		t.Errorf("%+v", h)
 	}
 }
@@ -203,17 +203,17 @@ func TestPodsAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t, podRanges)
 		i := p.machine(t, "node-1")
-		p.join(t, ready(initialised(i)))
-		time.Sleep(10 * time.Second) // the Service must not change at the same time as a Node, as in the function populated
+		p.join(t, setReady(initialisedNode(i)))
+		time.Sleep(10 * time.Second) // the Service must not change at the same time as a Node, as in populatedPlane
 		ctx := t.Context()
 		slicesAPI := p.kube.DiscoveryV1().EndpointSlices("default")
 		s := slice(v1.IPv4Protocol, 8080)
 		if _, err := slicesAPI.Create(ctx, s, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		p.post(t, portless())
-		within(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
-		lb := p.only(t)
+		p.post(t, withoutNodePorts())
+		awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
+		lb := p.onlyLoadBalancer(t)
 		p.wire.spoil(nil)
 		for n := range 20 {
 			s.Endpoints = append(s.Endpoints, runsOn(i, n+1))
@@ -222,34 +222,34 @@ func TestPodsAreFollowed(t *testing.T) {
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		within(t, 5*time.Second, "the 20 pods are targets", func() bool { return len(p.only(t).Targets) == 20 })
-		if calls := p.wire.made(true); len(calls) > 3 {
+		awaitEverySecond(t, 5*time.Second, "the 20 pods are targets", func() bool { return len(p.onlyLoadBalancer(t).Targets) == 20 })
+		if calls := p.wire.takeCalls(true); len(calls) > 3 {
 			t.Errorf("20 pods in 0.4 s caused %d calls: %v", len(calls), calls)
 		}
 		time.Sleep(20 * time.Minute) // longer than several periods of the repairer
 		if _, err := p.cloud.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{}); err != nil {
 			t.Fatal(err)
 		}
-		within(t, time.Minute, "the targets are repaired", func() bool { return len(p.only(t).Targets) == 20 })
-		if n := p.repaired(t); n != 1 {
+		awaitEverySecond(t, time.Minute, "the targets are repaired", func() bool { return len(p.onlyLoadBalancer(t).Targets) == 20 })
+		if n := p.repairCount(t); n != 1 {
 			t.Errorf("got %d repairs, want 1", n)
 		}
 		if err := slicesAPI.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		within(t, 5*time.Second, "the load balancer has no targets", func() bool { return len(p.only(t).Targets) == 0 })
+		awaitEverySecond(t, 5*time.Second, "the load balancer has no targets", func() bool { return len(p.onlyLoadBalancer(t).Targets) == 0 })
 		p.update(t, func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = nil, 30080 })
-		within(t, time.Minute, "the node is a target through its node port", func() bool {
-			now := p.only(t)
+		awaitEverySecond(t, time.Minute, "the node is a target through its node port", func() bool {
+			now := p.onlyLoadBalancer(t)
 			return now.ID == lb.ID && now.IP == lb.IP && len(now.Targets) == 1 && now.Targets[0].IP == "" && now.Listeners[0].TargetPort == 30080 && now.HealthCheck.Port == 10256
 		})
 	})
 }
 
-// The method repaired returns the number of repair events.
-func (p plane) repaired(t *testing.T) int {
+// repairCount returns the number of repair events.
+func (p plane) repairCount(t *testing.T) int {
 	t.Helper()
-	return strings.Count(p.said(), "RepairedLoadBalancer")
+	return strings.Count(p.takeEvents(), "RepairedLoadBalancer")
 }
 
 // Before the informer has listed the pods, the CCM does not remove targets from
@@ -258,17 +258,17 @@ func TestUnknownPodsAreNotNone(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.machine(t, "node-1")
 	r.pods = []*discoveryv1.EndpointSlice{slice(v1.IPv4Protocol, 8080, runsOn(i, 7))}
-	r.provider = r.again()
-	r.ensure(t, portless(), initialised(i))
+	r.provider = r.restarted()
+	r.ensure(t, withoutNodePorts(), initialisedNode(i))
 	r.provider.Unread()
-	_, ensured := r.balancers().EnsureLoadBalancer(t.Context(), cluster, portless(), []*v1.Node{initialised(i)})
-	updated := r.balancers().UpdateLoadBalancer(t.Context(), cluster, portless(), []*v1.Node{initialised(i)})
+	_, ensured := r.balancers().EnsureLoadBalancer(t.Context(), cluster, withoutNodePorts(), []*v1.Node{initialisedNode(i)})
+	updated := r.balancers().UpdateLoadBalancer(t.Context(), cluster, withoutNodePorts(), []*v1.Node{initialisedNode(i)})
 	for _, err := range []error{ensured, updated} {
 		if err == nil || !strings.Contains(err.Error(), "endpointslices") {
 			t.Errorf("%v, want an error that names endpointslices", err)
 		}
 	}
-	if got := r.only(t).Targets; !slices.Equal(got, []cloudsim.Target{{Instance: i.ID, IP: podIP(i, 7)}}) {
+	if got := r.onlyLoadBalancer(t).Targets; !slices.Equal(got, []cloudsim.Target{{Instance: i.ID, IP: podIP(i, 7)}}) {
 		t.Errorf("targets: got %+v", got)
 	}
 }

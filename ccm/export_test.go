@@ -25,7 +25,7 @@ import (
 func (p *Provider) Hurry() *Provider {
 	p.loadBalancers.backoff = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3}
 	p.routes.backoff = p.loadBalancers.backoff
-	p.loadBalancers.unreported = 0
+	p.loadBalancers.maxUnreported = 0
 	return p
 }
 
@@ -35,7 +35,7 @@ func (p *Provider) WithPods(all ...*discoveryv1.EndpointSlice) *Provider {
 	for _, s := range all {
 		_ = index.Add(s)
 	}
-	p.loadBalancers.endpoints = endpoints{discoverylisters.NewEndpointSliceLister(index), func() bool { return true }}
+	p.loadBalancers.endpoints = endpointReader{discoverylisters.NewEndpointSliceLister(index), func() bool { return true }}
 	return p
 }
 
@@ -55,7 +55,7 @@ func (p *Provider) RunPodFollower(ctx context.Context, shared informers.SharedIn
 var (
 	Measure   = measure
 	Operation = operation
-	Migrating = migrating
+	Migrating = completeMigration
 )
 
 // View returns the Service in the form that upstream's controller gets, with
@@ -67,7 +67,7 @@ func (p *Provider) View(svc *v1.Service) *v1.Service {
 }
 
 // Wrote reports whether this program added the finalizer to the Service.
-var Wrote = wrote
+var Wrote = hasWritten
 
 // RunRepairer returns a function that runs a repairer with the given settle time.
 func (p *Provider) RunRepairer(ctx context.Context, kube kubernetes.Interface, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, cluster string, settle time.Duration) (run func(), err error) {
@@ -88,7 +88,7 @@ func (p *Provider) Sweeper(kube kubernetes.Interface, cluster string) func(conte
 func (p *Provider) Hear() { p.mirror.OnSync(true) }
 
 // Mirrored reports whether the mirror is fresh.
-func (p *Provider) Mirrored() bool { return p.mirror.believed() }
+func (p *Provider) Mirrored() bool { return p.mirror.isFresh() }
 
 // Drift compares the load balancer of a Service with the wanted load balancer,
 // and returns a description of the difference. The periodic repair of the CCM
@@ -157,7 +157,7 @@ func (p *Provider) Health() error { return health{p}.Check(nil) }
 // true, the result is the period for a user that set upstream's default
 // explicitly.
 func Resync(chosen bool) (time.Duration, error) {
-	opts, err := defaults()
+	opts, err := defaultOptions()
 	if err != nil {
 		return 0, err
 	}
@@ -168,7 +168,7 @@ func Resync(chosen bool) (time.Duration, error) {
 // ConfigOf returns the configuration that the command creates from a file and
 // flags.
 func ConfigOf(path string, flags ...string) (Config, error) {
-	opts, err := defaults()
+	opts, err := defaultOptions()
 	if err != nil {
 		return Config{}, err
 	}

@@ -49,15 +49,15 @@ func TestHandover(t *testing.T) {
 	s.apply(t, deployed+"/rbac.yaml")
 	migrated := "--controllers=service-lb-controller,cloud-node-lifecycle-controller,service-lb-repair-controller,service-lb-orphan-controller,service-lb-endpoint-controller"
 	_, _, stop := s.manager(t, s.admin, cloudtest.As(t, cloud, "before", cloudsim.RoleCCM), "--enable-leader-migration", migrated, "--leader-elect-resource-name="+leaseBefore)
-	slowly(t, "the old CCM holds the leases that move", func() error { return s.held(t.Context(), leaseBefore, leaseMoves) })
-	holder := s.leads(t.Context(), leaseMoves)
+	awaitSlow(t, "the old CCM holds the leases that move", func() error { return s.checkHolders(t.Context(), leaseBefore, leaseMoves) })
+	holder := s.leaseHolder(t.Context(), leaseMoves)
 	url, said, _ := s.manager(t, s.account(t), cloudtest.As(t, cloud, "after", cloudsim.RoleCCM), "--enable-leader-migration")
-	slowly(t, "the new CCM holds its own lease", func() error { return s.held(t.Context(), leaseAfter) })
+	awaitSlow(t, "the new CCM holds its own lease", func() error { return s.checkHolders(t.Context(), leaseAfter) })
 
 	s.register(t, cloud, "node-1")
-	slowly(t, "the new CCM runs the controllers that do not move", func() error { return s.initialised(t.Context(), "node-1") })
+	awaitSlow(t, "the new CCM runs the controllers that do not move", func() error { return s.initialised(t.Context(), "node-1") })
 	first := s.serve(t, cloud, "one", 30081)
-	if now := s.leads(t.Context(), leaseMoves); now != holder {
+	if now := s.leaseHolder(t.Context(), leaseMoves); now != holder {
 		t.Fatalf("%s leads, want %s", now, holder)
 	}
 
@@ -67,7 +67,7 @@ func TestHandover(t *testing.T) {
 		t.Errorf("the old CCM needed %s to stop", took)
 	}
 	for _, lease := range []string{leaseBefore, leaseMoves} {
-		if now := s.leads(t.Context(), lease); now == holder {
+		if now := s.leaseHolder(t.Context(), lease); now == holder {
 			t.Errorf("the old CCM ended and still holds the lease %s", lease)
 		}
 	}
@@ -88,11 +88,11 @@ func TestHandover(t *testing.T) {
 // a load balancer. It proves that the other replica finishes the creation.
 func TestLeaderIsKilled(t *testing.T) {
 	s := startAPIServer(t)
-	cloud := cloudtest.Start(t, slow(func(p *engine.Profile) { p.LoadBalancer = 2 * time.Second }))
+	cloud := cloudtest.Start(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 2 * time.Second }))
 	s.apply(t, deployed+"/rbac.yaml")
 	_, first, _ := s.manager(t, s.account(t), cloudtest.As(t, cloud, "first", cloudsim.RoleCCM))
-	slowly(t, "the first CCM holds the lease", func() error { return s.held(t.Context(), leaseAfter) })
-	holder := s.leads(t.Context(), leaseAfter)
+	awaitSlow(t, "the first CCM holds the lease", func() error { return s.checkHolders(t.Context(), leaseAfter) })
+	holder := s.leaseHolder(t.Context(), leaseAfter)
 	s.manager(t, s.account(t), cloudtest.As(t, cloud, "second", cloudsim.RoleCCM))
 
 	svc := service(func(s *v1.Service) { s.Name, s.UID = "one", "" })
@@ -100,7 +100,7 @@ func TestLeaderIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	var begun cloudsim.LoadBalancer
-	slowly(t, "the cloud creates the load balancer", func() error {
+	awaitSlow(t, "the cloud creates the load balancer", func() error {
 		l, err := cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
 		if err == nil && len(l.Items) == 1 {
 			begun = l.Items[0]
@@ -112,20 +112,20 @@ func TestLeaderIsKilled(t *testing.T) {
 	if begun.State != cloudsim.LoadBalancerProvisioning {
 		t.Fatalf("the load balancer is already in the state %s", begun.State)
 	}
-	slowly(t, "the Service has its address", func() error {
+	awaitSlow(t, "the Service has its address", func() error {
 		now, err := s.kube.CoreV1().Services("default").Get(t.Context(), "one", metav1.GetOptions{})
 		if err == nil && (!addressed(now) || now.Status.LoadBalancer.Ingress[0].IP != begun.IP) {
 			err = fmt.Errorf("the Service has the ingress %+v", now.Status.LoadBalancer.Ingress)
 		}
 		return err
 	})
-	if now := s.leads(t.Context(), leaseAfter); now == holder || now == "" {
+	if now := s.leaseHolder(t.Context(), leaseAfter); now == holder || now == "" {
 		t.Errorf("%q leads, as before", now)
 	}
 	if err := s.kube.CoreV1().Services("default").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	slowly(t, "all load balancers are deleted", func() error {
+	awaitSlow(t, "all load balancers are deleted", func() error {
 		l, err := cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
 		if len(l.Items) > 0 {
 			return fmt.Errorf("remaining load balancers: %+v", l.Items)
@@ -134,10 +134,10 @@ func TestLeaderIsKilled(t *testing.T) {
 	})
 }
 
-// The method held returns nil if each of the Leases has a holder.
-func (s *apiServer) held(ctx context.Context, leases ...string) error {
+// checkHolders returns nil if each of the Leases has a holder.
+func (s *apiServer) checkHolders(ctx context.Context, leases ...string) error {
 	for _, l := range leases {
-		if s.leads(ctx, l) == "" {
+		if s.leaseHolder(ctx, l) == "" {
 			return fmt.Errorf("no process holds lease %s", l)
 		}
 	}
@@ -151,7 +151,7 @@ func (s *apiServer) register(t *testing.T, cloud *client.Client, name string) {
 	if _, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"}); err != nil {
 		t.Fatal(err)
 	}
-	n := node(name)
+	n := newNode(name)
 	n.UID = ""
 	if _, err := s.kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodeP
 	if _, err := s.kube.CoreV1().Services("default").Create(t.Context(), svc, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	slowly(t, "Service "+name+" has its address", func() error {
+	awaitSlow(t, "Service "+name+" has its address", func() error {
 		now, err := s.kube.CoreV1().Services("default").Get(t.Context(), name, metav1.GetOptions{})
 		if err == nil && !addressed(now) {
 			err = errors.New("it has none")
@@ -215,7 +215,7 @@ func TestHealthOfAManager(t *testing.T) {
 	far := *cloudtest.As(t, cloud, "ccm", cloudsim.RoleCCM)
 	far.URL = way.URL
 	at, _, _ := s.manager(t, s.admin, &far)
-	shipped := object[appsv1.Deployment](t, documents(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager").Spec.Template.Spec.Containers[0]
+	shipped := object[appsv1.Deployment](t, readManifest(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager").Spec.Template.Spec.Containers[0]
 	health := func(want int, says ...string) error {
 		status, said, err := page(at + shipped.ReadinessProbe.HTTPGet.Path)
 		if err == nil && (status != want || slices.ContainsFunc(says, func(s string) bool { return !strings.Contains(said, s) })) {
@@ -223,10 +223,10 @@ func TestHealthOfAManager(t *testing.T) {
 		}
 		return err
 	}
-	slowly(t, "the health check succeeds", func() error { return health(http.StatusOK) })
+	awaitSlow(t, "the health check succeeds", func() error { return health(http.StatusOK) })
 	way.CloseClientConnections()
 	way.Close()
-	slowly(t, "the health check reports the outage, and the CCM keeps the lease", func() error {
+	awaitSlow(t, "the health check reports the outage, and the CCM keeps the lease", func() error {
 		return health(http.StatusInternalServerError, "[-]cloud-health-controller failed", "[+]leaderElection ok")
 	})
 	if status, said, err := page(at + shipped.LivenessProbe.HTTPGet.Path); err != nil || status != http.StatusOK {
@@ -260,7 +260,7 @@ func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.L
 	if err := s.kube.CoreV1().Services("default").Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	slowly(t, "a Service of the first CCM loses its finalizer", func() error {
+	awaitSlow(t, "a Service of the first CCM loses its finalizer", func() error {
 		_, err := s.kube.CoreV1().Services("default").Get(ctx, "one", metav1.GetOptions{})
 		l, listErr := cloud.ListLoadBalancers(ctx, cloudsim.ListOptions{})
 		if !apierrors.IsNotFound(err) || listErr != nil || len(l.Items) != 1 || l.Items[0].IP == first.IP {
@@ -275,7 +275,7 @@ func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.L
 	if _, err := cloud.DeleteInstance(ctx, i.Items[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	slowly(t, "the Node of the deleted instance is deleted", func() error {
+	awaitSlow(t, "the Node of the deleted instance is deleted", func() error {
 		if _, err := s.kube.CoreV1().Nodes().Get(ctx, "node-1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the Node exists: %w", err)
 		}

@@ -213,10 +213,9 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	return m, nil
 }
 
-// The method mirrored returns the Node's instance from the mirror, without a
-// call to the cloud. The result is false if the mirror does not have the
-// instance.
-func (s *instances) mirrored(node *v1.Node) (cloudsim.Instance, bool) {
+// fromMirror returns the Node's instance from the mirror, without a call to
+// the cloud. The result is false if the mirror does not have the instance.
+func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 	if node.Spec.ProviderID == "" {
 		i, ok := s.mirror.instanceNamed(node.Name)
 		return i, ok && i.State != cloudsim.InstanceTerminated
@@ -271,7 +270,7 @@ func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 // look returns the Node's instance, which may be terminated. If the cloud has
 // no such instance, the result has an empty id.
 func (s *instances) look(ctx context.Context, node *v1.Node) (none cloudsim.Instance, err error) {
-	if i, ok := s.mirrored(node); ok {
+	if i, ok := s.fromMirror(node); ok {
 		return i, nil
 	}
 	if node.Spec.ProviderID == "" {
@@ -352,8 +351,8 @@ func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
 
 // nodeLabels returns the labels of the instance that are valid on a Node. With
 // an invalid label the API server would refuse the update that initialises the
-// Node. The framework itself removes labels with the prefix kubernetes.io or
-// k8s.io.
+// Node. The result may contain labels with the prefix kubernetes.io or k8s.io.
+// Upstream's cloud-provider framework, which calls the CCM, removes them.
 func nodeLabels(i cloudsim.Instance) map[string]string {
 	labels := map[string]string{}
 	for k, v := range i.Labels {

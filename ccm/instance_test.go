@@ -22,9 +22,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The function slow configures a cloud with a changed profile, for operations
+// withSlowProfile configures a cloud with a changed profile, for operations
 // that take time.
-func slow(change func(*engine.Profile)) cloudtest.Option {
+func withSlowProfile(change func(*engine.Profile)) cloudtest.Option {
 	p := engine.Instant
 	change(&p)
 	return cloudtest.WithProfile(p)
@@ -67,10 +67,10 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 		"id of another cloud":        {providerID: "cloudsim://east/east-1/i-000001"},
 		"node without a provider id": {providerID: "-", gone: true},
 		"admin token with another project": {move: func(t *testing.T, r *rig) {
-			r.api.Token, r.api.Project = r.cloud.Token, r.elsewhere(t).Project
+			r.api.Token, r.api.Project = r.cloud.Token, r.otherProject(t).Project
 		}},
 		"account of another project": {move: func(t *testing.T, r *rig) {
-			r.api.Token = cloudtest.As(t, r.elsewhere(t), "moved", cloudsim.RoleCCM).Token
+			r.api.Token = cloudtest.As(t, r.otherProject(t), "moved", cloudsim.RoleCCM).Token
 		}},
 		"another cloud": {move: func(t *testing.T, r *rig) {
 			second := newRig(t)
@@ -81,9 +81,9 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 			r := newRig(t)
 			i := r.machine(t, "node-1")
 			if tc.move == nil {
-				r.sees(t, i)
+				r.letFind(t, i)
 			}
-			n := initialised(i)
+			n := initialisedNode(i)
 			switch tc.providerID {
 			case "":
 			case "-":
@@ -118,9 +118,9 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 	}
 }
 
-// The method elsewhere creates another project in the cloud, without instances,
-// and returns a client for this project.
-func (r *rig) elsewhere(t *testing.T) *client.Client {
+// otherProject creates another project in the cloud, without instances, and
+// returns a client for this project.
+func (r *rig) otherProject(t *testing.T) *client.Client {
 	t.Helper()
 	p, err := r.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "elsewhere"})
 	if err != nil {
@@ -131,12 +131,12 @@ func (r *rig) elsewhere(t *testing.T) *client.Client {
 	return &c
 }
 
-// The method sees lets the provider find the instance i of the cluster. The
-// provider must have found an instance before it accepts the cloud's answer
-// that another instance does not exist.
-func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
+// letFind lets the provider find the instance i of the cluster. The provider
+// must have found an instance before it accepts the cloud's answer that
+// another instance does not exist.
+func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
-	if _, err := r.instances().InstanceMetadata(t.Context(), initialised(i)); err != nil {
+	if _, err := r.instances().InstanceMetadata(t.Context(), initialisedNode(i)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -159,7 +159,7 @@ func TestDoubtOfThePlace(t *testing.T) {
 	})
 	doubts := func(when string, want bool) {
 		t.Helper()
-		there, err := r.instances().InstanceExists(t.Context(), initialised(gone))
+		there, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone))
 		if there || (err != nil) != want {
 			t.Errorf("%s: %v, %v", when, there, err)
 		}
@@ -169,19 +169,19 @@ func TestDoubtOfThePlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	doubts("after a name", true)
-	r.sees(t, other)
+	r.letFind(t, other)
 	doubts("after another", false)
 	right := r.api.Token
-	r.api.Token = cloudtest.As(t, r.elsewhere(t), "moved", cloudsim.RoleCCM).Token
+	r.api.Token = cloudtest.As(t, r.otherProject(t), "moved", cloudsim.RoleCCM).Token
 	doubts("with a token of another project", true)
 	r.api.Token = r.cloud.Token
 	doubts("with a token of all projects", false)
 	r.api.Token = right
 	r.provider.Reload(ccm.Config{URL: "http://elsewhere.example"})
 	doubts("after another URL", true)
-	r.sees(t, other)
+	r.letFind(t, other)
 	doubts("after another there", false)
-	r.provider = r.again()
+	r.provider = r.restarted()
 	doubts("after a restart", true)
 }
 
@@ -221,9 +221,9 @@ func TestStates(t *testing.T) {
 		{cloudsim.InstanceTerminated, func(*engine.Profile) {}, []verb{terminate}, false, false},
 	} {
 		t.Run(string(tc.want), func(t *testing.T) {
-			r := newRig(t, slow(tc.profile))
+			r := newRig(t, withSlowProfile(tc.profile))
 			i := r.machine(t, "node-1")
-			r.sees(t, i)
+			r.letFind(t, i)
 			for _, v := range tc.verbs {
 				if err := v(r.cloud, i.ID); err != nil {
 					t.Fatal(err)
@@ -232,7 +232,7 @@ func TestStates(t *testing.T) {
 			if now, err := r.cloud.GetInstance(t.Context(), i.ID); err == nil && now.State != tc.want {
 				t.Fatalf("state of the instance: got %s", now.State)
 			}
-			n := initialised(i)
+			n := initialisedNode(i)
 			if got, err := r.instances().InstanceExists(t.Context(), n); err != nil || got != tc.exists {
 				t.Errorf("InstanceExists = %v, %v; want %v", got, err, tc.exists)
 			}
@@ -252,21 +252,21 @@ func TestStates(t *testing.T) {
 func TestNamesAndIDs(t *testing.T) {
 	r := newRig(t)
 	old := r.machine(t, "node-1")
-	r.sees(t, old)
+	r.letFind(t, old)
 	if _, err := r.cloud.DeleteInstance(t.Context(), old.ID); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := r.instances().InstanceExists(t.Context(), node("node-1")); ok || err != nil {
+	if ok, err := r.instances().InstanceExists(t.Context(), newNode("node-1")); ok || err != nil {
 		t.Errorf("exists for a Node without an instance: got %v, %v; want false", ok, err)
 	}
 	again := r.machine(t, "node-1")
-	if ok, err := r.instances().InstanceExists(t.Context(), initialised(old)); ok || err != nil {
+	if ok, err := r.instances().InstanceExists(t.Context(), initialisedNode(old)); ok || err != nil {
 		t.Errorf("exists for the Node of the deleted instance: got %v, %v; want false", ok, err)
 	}
-	if m, err := r.instances().InstanceMetadata(t.Context(), initialised(old)); err == nil {
+	if m, err := r.instances().InstanceMetadata(t.Context(), initialisedNode(old)); err == nil {
 		t.Errorf("metadata of the deleted instance: got %+v, want an error", m)
 	}
-	if m, err := r.instances().InstanceMetadata(t.Context(), node("node-1")); err != nil || m.ProviderID != again.ProviderID {
+	if m, err := r.instances().InstanceMetadata(t.Context(), newNode("node-1")); err != nil || m.ProviderID != again.ProviderID {
 		t.Errorf("metadata by name: got %+v, %v; want %s", m, err, again.ProviderID)
 	}
 }
@@ -287,7 +287,7 @@ func TestTwoOfOneName(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.api.Project, r.api.Token = "", r.cloud.Token
-	if m, err := r.instances().InstanceMetadata(t.Context(), node("node-1")); err == nil || !strings.Contains(err.Error(), "project") {
+	if m, err := r.instances().InstanceMetadata(t.Context(), newNode("node-1")); err == nil || !strings.Contains(err.Error(), "project") {
 		t.Errorf("InstanceMetadata = %+v, %v; want an error that names the project", m, err)
 	}
 }
@@ -306,7 +306,7 @@ func TestMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := r.instances().InstanceMetadata(t.Context(), node("node-1"))
+	got, err := r.instances().InstanceMetadata(t.Context(), newNode("node-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestMetadataRefuses(t *testing.T) {
 			r.wire.spoil(func(int, *http.Request) fault {
 				return fault{status: 200, body: `{"items":[` + body + `]}`}
 			})
-			if m, err := r.instances().InstanceMetadata(t.Context(), node("node-1")); err == nil {
+			if m, err := r.instances().InstanceMetadata(t.Context(), newNode("node-1")); err == nil {
 				t.Errorf("got %+v without an error", m)
 			}
 		})
@@ -354,7 +354,7 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 			{"type":"external","address":"203.0.113.1"},{"type":"external","address":"2001:db8::1"},
 			{"type":"carrier-pigeon","address":"coo"},{"type":"hostname","address":"node-1"}]}]}`}
 	})
-	m, err := r.instances().InstanceMetadata(t.Context(), node("node-1"))
+	m, err := r.instances().InstanceMetadata(t.Context(), newNode("node-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +375,7 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	r := newRig(t)
 	var nodes []*v1.Node
 	for n := range 20 {
-		nodes = append(nodes, initialised(r.machine(t, fmt.Sprintf("node-%d", n))))
+		nodes = append(nodes, initialisedNode(r.machine(t, fmt.Sprintf("node-%d", n))))
 	}
 	r.wire.spoil(nil)
 	for range 3 {
@@ -389,7 +389,7 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 			}
 		}
 	}
-	if got, want := len(r.wire.made(false)), 3*len(nodes); got != want {
+	if got, want := len(r.wire.takeCalls(false)), 3*len(nodes); got != want {
 		t.Errorf("%d calls to the cloud, want %d", got, want)
 	}
 	// The CCM does not use the stored instance of one Node for another Node.
@@ -411,13 +411,13 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 func TestNodeDeletionGrace(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: 200 * time.Millisecond}
-	r.provider = r.again()
+	r.provider = r.restarted()
 	i := r.machine(t, "node-1")
-	r.sees(t, i)
+	r.letFind(t, i)
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	n, began := initialised(i), time.Now()
+	n, began := initialisedNode(i), time.Now()
 	eventually.True(t, "the cloud forgets the instance", func() bool {
 		_, err := r.cloud.GetInstance(t.Context(), i.ID)
 		return errors.Is(err, cloudsim.NotFound)
@@ -435,7 +435,7 @@ func TestNodeDeletionGrace(t *testing.T) {
 	if lasted := time.Since(began); lasted < 200*time.Millisecond {
 		t.Errorf("the message appeared after %s", lasted)
 	}
-	if said := r.said(); strings.Count(said, "InstanceGone") != 1 {
+	if said := r.takeEvents(); strings.Count(said, "InstanceGone") != 1 {
 		t.Errorf("unexpected log: %q", said)
 	}
 }
@@ -446,10 +446,10 @@ func TestNodeDeletionGrace(t *testing.T) {
 func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: time.Hour}
-	r.provider = r.again()
+	r.provider = r.restarted()
 	i := r.machine(t, "node-1")
-	n := initialised(i)
-	r.sees(t, i)
+	n := initialisedNode(i)
+	r.letFind(t, i)
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -463,7 +463,7 @@ func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 		}
 		r.provider.Age(2 * time.Hour)
 	}
-	if said := r.said(); strings.Count(said, "InstanceGone") != 2 {
+	if said := r.takeEvents(); strings.Count(said, "InstanceGone") != 2 {
 		t.Errorf("unexpected log: %q", said)
 	}
 }

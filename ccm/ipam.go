@@ -160,7 +160,7 @@ func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, erro
 		a.p.events.Eventf(node, v1.EventTypeWarning, "CIDRNotAvailable", "Instance %s has no pod range: set podRanges of its network %s, and create the instance again", i.ID, i.Network)
 		return nil, fmt.Errorf("instance %s has no pod range", i.ID)
 	}
-	if err := a.within(i.PodRanges); err != nil {
+	if err := a.checkRanges(i.PodRanges); err != nil {
 		a.p.events.Eventf(node, v1.EventTypeWarning, "CIDRAssignmentFailed", "Instance %s: %v", i.ID, err)
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) e
 		if err == nil {
 			continue
 		}
-		if !final(err) {
+		if !isPermanent(err) {
 			return err
 		}
 		a.log.Warn("the cloud has no route to a node's pods", "node", node.Name, "destination", to, "err", err)
@@ -188,9 +188,9 @@ func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) e
 	return nil
 }
 
-// The function final reports whether a retry would return the same error until
-// a person changes the configuration.
-func final(err error) bool {
+// isPermanent reports whether a retry would return the same error until a
+// person changes the configuration.
+func isPermanent(err error) bool {
 	switch cloudsim.KindOf(err) {
 	case cloudsim.Invalid, cloudsim.Denied, cloudsim.Exists, cloudsim.NotFound:
 		return true
@@ -201,9 +201,9 @@ func final(err error) bool {
 	return false
 }
 
-// The method within returns an error if a range is outside of --cluster-cidr,
+// checkRanges returns an error if a range is outside of --cluster-cidr,
 // because upstream creates no route to such a range.
-func (a *allocator) within(ranges []string) error {
+func (a *allocator) checkRanges(ranges []string) error {
 	for _, s := range ranges {
 		r, err := netip.ParsePrefix(s)
 		if err != nil {

@@ -25,10 +25,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The method allocating runs an allocator for the given nodes. If the parameter
-// routes is not empty, it is a cluster name, and the allocator also creates
-// routes.
-func (r *rig) allocating(t *testing.T, clusterCIDR, routes string, nodes ...*v1.Node) *fake.Clientset {
+// runAllocator runs an allocator for the given nodes. If the parameter routes
+// is not empty, it is a cluster name, and the allocator also creates routes.
+func (r *rig) runAllocator(t *testing.T, clusterCIDR, routes string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
 	r.allocatingIn(t, kube, clusterCIDR, routes, nodes...)
@@ -54,9 +53,9 @@ func (r *rig) allocatingIn(t *testing.T, kube *fake.Clientset, clusterCIDR, rout
 	follow(t, kube, shared, ctx.Done())
 }
 
-// The function podded starts a cloud with pod ranges of both families in its
-// default network.
-func podded(t *testing.T, options ...cloudtest.Option) *rig {
+// newPodRig starts a cloud with pod ranges of both families in its default
+// network.
+func newPodRig(t *testing.T, options ...cloudtest.Option) *rig {
 	t.Helper()
 	r := newRig(t, append(options, cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))...)
 	l, err := r.cloud.ListNetworks(t.Context(), cloudsim.ListOptions{Name: cloudsim.DefaultNetwork})
@@ -73,12 +72,12 @@ func podded(t *testing.T, options ...cloudtest.Option) *rig {
 }
 
 func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	i := r.machine(t, "node-1")
 	if len(i.PodRanges) != 2 {
 		t.Fatalf("pod ranges of the instance: got %v", i.PodRanges)
 	}
-	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", "", node("node-1")) // this Node is not initialised
+	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", "", newNode("node-1")) // this Node is not initialised
 	eventually.True(t, "the Node has its ranges", func() bool {
 		n, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 		return err == nil && cmp.Equal(n.Spec.PodCIDRs, i.PodRanges) && n.Spec.PodCIDR == i.PodRanges[0]
@@ -88,13 +87,13 @@ func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 // A Node that belongs to no cloud gets no ranges, even if an instance has the
 // same name.
 func TestNoRangesForForeignNodes(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	r.machine(t, "node-1")
 	other := r.machine(t, "node-2")
-	n := node("node-1")
+	n := newNode("node-1")
 	n.Spec.Taints = nil
-	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", "", n)
-	if _, err := kube.CoreV1().Nodes().Create(t.Context(), node("node-2"), metav1.CreateOptions{}); err != nil {
+	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", "", n)
+	if _, err := kube.CoreV1().Nodes().Create(t.Context(), newNode("node-2"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually.True(t, "one that came later has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-2"), other.PodRanges) })
@@ -112,13 +111,13 @@ func TestNodesWithoutARange(t *testing.T) {
 		says        string
 	}{
 		"network without pod ranges":         {func(t *testing.T) *rig { return newRig(t) }, "10.244.0.0/16", "CIDRNotAvailable"},
-		"pod range outside the cluster CIDR": {func(t *testing.T) *rig { return podded(t) }, "10.100.0.0/16", "CIDRAssignmentFailed"},
+		"pod range outside the cluster CIDR": {func(t *testing.T) *rig { return newPodRig(t) }, "10.100.0.0/16", "CIDRAssignmentFailed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := tc.rig(t)
 			r.machine(t, "node-1")
-			kube := r.allocating(t, tc.clusterCIDR, "", node("node-1"))
-			eventually.True(t, "the Node is told", func() bool { return strings.Contains(r.said(), tc.says) })
+			kube := r.runAllocator(t, tc.clusterCIDR, "", newNode("node-1"))
+			eventually.True(t, "the Node is told", func() bool { return strings.Contains(r.takeEvents(), tc.says) })
 			n, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 			if err != nil || len(n.Spec.PodCIDRs) != 0 {
 				t.Errorf("pod ranges of the Node: got %v, %v", n.Spec.PodCIDRs, err)
@@ -142,9 +141,9 @@ func podCIDRs(t *testing.T, kube *fake.Clientset, name string) []string {
 // return these routes to the framework, and DeleteRoute does not delete these
 // routes.
 func TestRangesAreRoutedFirst(t *testing.T) {
-	r := podded(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
+	r := newPodRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	i := r.machine(t, "node-1")
-	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
+	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", cluster, newNode("node-1"))
 	made := func() (destinations []string) {
 		t.Helper()
 		l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{Labels: map[string]string{ccm.LabelCluster: cluster}})
@@ -171,7 +170,7 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 	if got := podCIDRs(t, kube, "node-1"); len(got) != 0 {
 		t.Errorf("pod ranges of the Node before its route exists: got %v", got)
 	}
-	if got := r.listed(t, cluster); len(got) != 0 {
+	if got := r.listRoutes(t, cluster); len(got) != 0 {
 		t.Errorf("routes that the framework sees: got %v", got)
 	}
 	eventually.True(t, "the Node has its ranges", func() bool {
@@ -181,15 +180,15 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 	if got := made(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(i.PodRanges))) {
 		t.Errorf("next hops of the routes: got %v", got)
 	}
-	eventually.True(t, "the framework sees the routes", func() bool { return len(r.listed(t, cluster)) == 2 })
+	eventually.True(t, "the framework sees the routes", func() bool { return len(r.listRoutes(t, cluster)) == 2 })
 }
 
 // If a Node is deleted before it gets its ranges, ListRoutes returns its route,
 // so that the framework can delete the route.
 func TestRouteOfANodeThatWent(t *testing.T) {
-	r := podded(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
+	r := newPodRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.machine(t, "node-1")
-	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
+	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", cluster, newNode("node-1"))
 	eventually.True(t, "a route is being made", func() bool {
 		l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{})
 		return err == nil && len(l.Items) == 1
@@ -197,43 +196,43 @@ func TestRouteOfANodeThatWent(t *testing.T) {
 	if err := kube.CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the framework sees it", func() bool { return len(r.listed(t, cluster)) == 1 })
+	eventually.True(t, "the framework sees it", func() bool { return len(r.listRoutes(t, cluster)) == 1 })
 }
 
 // If the Node is deleted while the CCM creates its routes, ListRoutes returns
 // these routes, too.
 func TestRoutesOfANodeThatIsGone(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	i := r.machine(t, "node-1")
 	kube := fake.NewClientset()
 	kube.PrependReactor("patch", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(v1.Resource("nodes"), "node-1")
 	})
-	r.allocatingIn(t, kube, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
-	eventually.True(t, "the framework sees them", func() bool { return len(r.listed(t, cluster)) == len(i.PodRanges) })
+	r.allocatingIn(t, kube, "10.244.0.0/16,fd10:244::/56", cluster, newNode("node-1"))
+	eventually.True(t, "the framework sees them", func() bool { return len(r.listRoutes(t, cluster)) == len(i.PodRanges) })
 }
 
 // A Node gets its ranges even if the cloud refuses its route. Upstream's
 // controller then marks the Node, so that Kubernetes schedules no pods on the
 // Node.
 func TestRangesWithoutARoute(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	i, other := r.machine(t, "node-1"), r.machine(t, "by-hand")
 	if _, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: "by-hand", Destination: i.PodRanges[0], NextHop: other.ID}); err != nil {
 		t.Fatal(err)
 	}
-	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
+	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", cluster, newNode("node-1"))
 	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges) })
 }
 
 // If a Node and its instance have different names, the Node gets its ranges
 // without a route.
 func TestRangesOfANodeOfAnotherName(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	i := r.machine(t, "node-1")
-	n := initialised(i)
+	n := initialisedNode(i)
 	n.Name = "other"
-	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, n)
+	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", cluster, n)
 	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "other"), i.PodRanges) })
 }
 
@@ -241,7 +240,7 @@ func TestRangesOfANodeOfAnotherName(t *testing.T) {
 // the same name does not get these ranges. Kubernetes does not allow a later
 // change of ranges.
 func TestRangesAreOfOneNode(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	r.machine(t, "node-1")
 	kube := fake.NewClientset()
 	patches := make(chan string, 10)
@@ -249,7 +248,7 @@ func TestRangesAreOfOneNode(t *testing.T) {
 		patches <- string(a.(kubetesting.PatchAction).GetPatch())
 		return false, nil, nil
 	})
-	n := node("node-1")
+	n := newNode("node-1")
 	n.UID = "of-the-first"
 	r.allocatingIn(t, kube, "10.244.0.0/16,fd10:244::/56", "", n)
 	if patch := <-patches; !strings.Contains(patch, `"uid":"of-the-first"`) {

@@ -74,15 +74,15 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	if n.Spec.ProviderID == "" || awaitsCloud(n) { // the Node does not belong to this cloud, even if the name matches, or is not initialised yet
 		return nil
 	}
-	i, ok := l.p.instances.mirrored(n)
+	i, ok := l.p.instances.fromMirror(n)
 	if !ok {
 		return nil
 	}
 	want := nodeLabels(i)
-	maps.DeleteFunc(want, func(k, _ string) bool { return reserved(k) })
+	maps.DeleteFunc(want, func(k, _ string) bool { return isReserved(k) })
 	had := map[string]bool{} // without reserved labels, because a kubelet may change this annotation of its Node, but may not change reserved labels
 	for k := range strings.SplitSeq(n.Annotations[AnnotationNodeLabels], ",") {
-		had[k] = !reserved(k) && len(validation.IsQualifiedName(k)) == 0
+		had[k] = !isReserved(k) && len(validation.IsQualifiedName(k)) == 0
 	}
 	change := map[string]any{} // null in the patch deletes a label
 	for k, v := range want {
@@ -116,9 +116,9 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	return err
 }
 
-// The function reserved reports whether only Kubernetes itself may set a label
-// with the given key.
-func reserved(key string) bool {
+// isReserved reports whether only Kubernetes itself may set a label with the
+// given key.
+func isReserved(key string) bool {
 	prefix, _, ok := strings.Cut(key, "/")
 	return ok && (prefix == "kubernetes.io" || prefix == "k8s.io" || strings.HasSuffix(prefix, ".kubernetes.io") || strings.HasSuffix(prefix, ".k8s.io"))
 }

@@ -29,8 +29,8 @@ func TestNodeLabelsFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.mirrored(t)
-	n := initialised(i)
+	r.startMirror(t)
+	n := initialisedNode(i)
 	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
 	// A kubelet may write this annotation of its own Node. But it may not set
 	// the labels that the annotation names.
@@ -97,9 +97,9 @@ func TestNodeLabelsOfOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nodes = append(nodes, initialised(i))
+		nodes = append(nodes, initialisedNode(i))
 	}
-	r.mirrored(t)
+	r.startMirror(t)
 	kube := fake.NewClientset(nodes[0], nodes[1], nodes[2])
 	patched := map[string]bool{}
 	kube.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {

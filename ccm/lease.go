@@ -19,13 +19,13 @@ import (
 // is short.
 const leaseDeadline = 5 * time.Second
 
-// The type leases releases the Leases of this process when the process ends.
+// leaseReleaser releases the Leases of this process when the process ends.
 // Upstream itself does not release Leases, so the next leader would have to
 // wait 15 seconds until they expire. Upstream uses the same identity in all
-// Leases of a process, but does not export this identity. The type leases
+// Leases of a process, but does not export this identity. leaseReleaser
 // therefore reads the identity from the main Lease when the process begins to
 // lead.
-type leases struct {
+type leaseReleaser struct {
 	log  *slog.Logger
 	api  clientcoordinationv1.LeaseInterface
 	main string   // the main Lease, which this process holds before all other Leases
@@ -38,7 +38,7 @@ type leases struct {
 
 // The caller must call setIdentity when this process begins to setIdentity. setIdentity reads the
 // identity of the process from the main Lease.
-func (l *leases) setIdentity() {
+func (l *leaseReleaser) setIdentity() {
 	l.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), leaseDeadline)
 		defer cancel()
@@ -56,7 +56,7 @@ func (l *leases) setIdentity() {
 // The method release releases all Leases of this process. The process must exit
 // directly after this call, because upstream's elector still runs and would
 // take the Leases again at its next renewal.
-func (l *leases) release(ctx context.Context) error {
+func (l *leaseReleaser) release(ctx context.Context) error {
 	l.mu.Lock()
 	self := l.self
 	l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *leases) release(ctx context.Context) error {
 // releaseLease releases one Lease, in the same way as client-go with
 // ReleaseOnCancel. It does not change a Lease without a holder, or a Lease that
 // another process holds.
-func (l *leases) releaseLease(ctx context.Context, name, self string) error {
+func (l *leaseReleaser) releaseLease(ctx context.Context, name, self string) error {
 	for range maxAttempts {
 		lease, err := l.api.Get(ctx, name, metav1.GetOptions{})
 		switch {

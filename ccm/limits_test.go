@@ -26,11 +26,11 @@ func TestThousandNodesAreNotThrottled(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		var nodes []*v1.Node
 		for i := range many {
-			n := initialised(r.machine(t, fmt.Sprintf("node-%d", i)))
+			n := initialisedNode(r.machine(t, fmt.Sprintf("node-%d", i)))
 			n.Spec.PodCIDRs = []string{fmt.Sprintf("10.%d.%d.0/24", 128+i/256, i%256)}
 			nodes = append(nodes, n)
 		}
-		r.mirrored(t)
+		r.startMirror(t)
 		for _, n := range nodes {
 			if _, err := r.instances().InstanceMetadata(t.Context(), n); err != nil {
 				t.Fatal(err)
@@ -50,8 +50,8 @@ func TestThousandNodesAreNotThrottled(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.routing(t, 0, "10.128.0.0/9", nodes...)
-		within(t, 30*time.Minute, "each Node has a route", func() bool { return len(r.listed(t, cluster)) == many })
+		r.runRouteController(t, 0, "10.128.0.0/9", nodes...)
+		awaitEverySecond(t, 30*time.Minute, "each Node has a route", func() bool { return len(r.listRoutes(t, cluster)) == many })
 		bill, err := r.cloud.Bill(t.Context(), cloudsim.AuditOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -27,11 +27,11 @@ const (
 	// maxAttempts is the largest number of attempts of an operation. An attempt
 	// fails if another caller changes the same object at the same time.
 	maxAttempts = 5
-	// The constant unreported is the largest number of polls in which the CCM
-	// waits for the endpoints of a load balancer. The load balancer is already
-	// active during these polls. A cloud without a data plane never reports
+	// maxUnreported is the largest number of polls in which the CCM waits for
+	// the endpoints of a load balancer. The load balancer is already active
+	// during these polls. A cloud without a data plane never reports
 	// endpoints.
-	unreported = 6
+	maxUnreported = 6
 )
 
 // retryBackoff is the backoff while the CCM waits for the cloud. It takes about
@@ -46,15 +46,15 @@ var retryBackoff = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, St
 // from the mirror. loadBalancers itself stores only the region's name and the
 // owners of finalizers.
 type loadBalancers struct {
-	log        *slog.Logger
-	api        *client.Client
-	events     record.EventRecorder
-	settings   *Settings
-	mirror     *mirror
-	endpoints  endpoints
-	finalizers *finalizers
-	backoff    wait.Backoff
-	unreported int
+	log           *slog.Logger
+	api           *client.Client
+	events        record.EventRecorder
+	settings      *Settings
+	mirror        *mirror
+	endpoints     endpointReader
+	finalizers    *finalizerOwners
+	backoff       wait.Backoff
+	maxUnreported int
 
 	mu     sync.Mutex
 	region string
@@ -114,7 +114,7 @@ func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
-	want, err := b.want(ctx, cluster, svc, nodes)
+	want, err := b.wantedBalancer(ctx, cluster, svc, nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	if err != nil {
 		return nil, err
 	}
-	if lb, err = b.active(ctx, lb); err != nil {
+	if lb, err = b.awaitActive(ctx, lb); err != nil {
 		return nil, err
 	}
 	b.recordPorts(svc, lb)
@@ -153,10 +153,10 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 				return fmt.Errorf("load balancer %s: deleting it: %w", lb.ID, err)
 			}
 		}
-		if shared(lb) && len(members(lb)) > 1 {
+		if isShared(lb) && len(membersOf(lb)) > 1 {
 			return nil // the load balancer stays for the other Services
 		}
-		return b.gone(ctx, lb)
+		return b.awaitDeletion(ctx, lb)
 	}
 	return fmt.Errorf("load balancer of %s: other callers change it all the time", name(svc))
 }
@@ -168,7 +168,7 @@ func (b *loadBalancers) release(ctx context.Context, lb cloudsim.LoadBalancer, s
 	switch {
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
-	case shared(lb):
+	case isShared(lb):
 		done, err := b.lockShared(ctx)
 		if err != nil {
 			return err
@@ -185,17 +185,17 @@ func (b *loadBalancers) release(ctx context.Context, lb cloudsim.LoadBalancer, s
 // Service, because a user may have changed these annotations. It returns an
 // error if a load balancer with the Service's name belongs to another owner.
 func (b *loadBalancers) find(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
-	lb, found, err := b.own(ctx, cluster, svc)
+	lb, found, err := b.ownLoadBalancer(ctx, cluster, svc)
 	if err != nil || found {
 		return lb, found, err
 	}
 	return b.shareOf(ctx, cluster, svc)
 }
 
-// The method named own returns the load balancer that belongs to this Service
+// ownLoadBalancer returns the load balancer that belongs to this Service
 // only.
-func (b *loadBalancers) own(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
-	lb, found, err := b.named(ctx, loadBalancerName(svc))
+func (b *loadBalancers) ownLoadBalancer(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
+	lb, found, err := b.findByName(ctx, loadBalancerName(svc))
 	return lb, found, errors.Join(err, checkOwner(lb, cluster, svc))
 }
 
@@ -211,8 +211,8 @@ func (b *loadBalancers) shareOf(ctx context.Context, cluster string, svc *v1.Ser
 	return l.Items[0], true, nil
 }
 
-// The method named returns the load balancer with the name n.
-func (b *loadBalancers) named(ctx context.Context, n string) (none cloudsim.LoadBalancer, found bool, err error) {
+// findByName returns the load balancer with the name n.
+func (b *loadBalancers) findByName(ctx context.Context, n string) (none cloudsim.LoadBalancer, found bool, err error) {
 	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Name: n})
 	switch {
 	case err != nil:
@@ -269,12 +269,12 @@ func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Se
 // most one change. If the result named again is true, the caller must call step
 // another time.
 func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, again bool, err error) {
-	lb, found, err := b.own(ctx, cluster, svc)
+	lb, found, err := b.ownLoadBalancer(ctx, cluster, svc)
 	if err == nil && !found && !b.sharesNone(svc) {
 		lb, found, err = b.shareOf(ctx, cluster, svc)
 	}
 	if err == nil && !found && want.Labels[LabelShared] != "" {
-		lb, found, err = b.named(ctx, want.Name)
+		lb, found, err = b.findByName(ctx, want.Name)
 	}
 	switch {
 	case err != nil:
@@ -283,12 +283,12 @@ func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Servic
 		lb, err = b.create(ctx, want)
 		return lb, false, err
 	case lb.State == cloudsim.LoadBalancerDeleting:
-		err = b.gone(ctx, lb)
+		err = b.awaitDeletion(ctx, lb)
 		return lb, err == nil, err // after the deletion, the next step creates a new load balancer
 	case lb.Name != want.Name:
 		return lb, false, fmt.Errorf("the Service uses the load balancer %s (%s), and annotation %s cannot be changed: delete the Service and create it again", lb.ID, lb.Name, AnnotationLoadBalancerShared)
 	}
-	if want, err = joined(lb, want, string(svc.UID)); err != nil || same(lb, want) {
+	if want, err = mergeMembers(lb, want, string(svc.UID)); err != nil || isEqual(lb, want) {
 		return lb, false, err
 	}
 	lb, err = b.update(ctx, lb, want)
@@ -340,10 +340,10 @@ func (b *loadBalancers) update(ctx context.Context, lb cloudsim.LoadBalancer, wa
 	}, lb.Revision)
 }
 
-// The method active polls until lb is active and its status contains the
-// endpoints of its listeners. After b.unreported polls, it waits no longer for
-// the endpoints. It returns a RetryError if lb does not become active in time.
-func (b *loadBalancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
+// awaitActive polls until lb is active and its status contains the endpoints
+// of its listeners. After b.maxUnreported polls, it waits no longer for the
+// endpoints. It returns a RetryError if lb does not become active in time.
+func (b *loadBalancers) awaitActive(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
 	polls := 0
 	err := wait.ExponentialBackoffWithContext(ctx, b.backoff, func(ctx context.Context) (bool, error) {
 		if polls > 0 {
@@ -357,7 +357,7 @@ func (b *loadBalancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (c
 		if lb.State == cloudsim.LoadBalancerProvisioning {
 			return false, nil
 		}
-		return lb.Reported() || polls > b.unreported, nil
+		return lb.Reported() || polls > b.maxUnreported, nil
 	})
 	switch {
 	case err != nil && !isTimeout(err):
@@ -375,9 +375,9 @@ func isTimeout(err error) bool {
 	return wait.Interrupted(err) && cloudsim.KindOf(err) != cloudsim.Unavailable
 }
 
-// The method gone waits until the cloud has deleted lb. It returns a RetryError
+// awaitDeletion waits until the cloud has deleted lb. It returns a RetryError
 // if the deletion takes too long.
-func (b *loadBalancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) error {
+func (b *loadBalancers) awaitDeletion(ctx context.Context, lb cloudsim.LoadBalancer) error {
 	err := wait.ExponentialBackoffWithContext(ctx, b.backoff, func(ctx context.Context) (bool, error) {
 		_, err := b.api.GetLoadBalancer(ctx, lb.ID)
 		if errors.Is(err, cloudsim.NotFound) {
@@ -395,7 +395,7 @@ func (b *loadBalancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) erro
 }
 
 // mode returns the mode of listeners for Services that do not choose a mode.
-func (b *loadBalancers) mode() cloudsim.ListenerMode { return modes[b.settings.Get().ipMode()] }
+func (b *loadBalancers) mode() cloudsim.ListenerMode { return listenerModes[b.settings.Get().ipMode()] }
 
 // regionName returns the region for new load balancers. If the configuration
 // has no region, regionName returns the cloud's only region, which it reads
@@ -429,15 +429,15 @@ func (b *loadBalancers) forgetRegion() {
 	b.region = ""
 }
 
-// The method want returns the load balancer that the Service requests. For
+// wantedBalancer returns the load balancer that the Service requests. For
 // backends that get no traffic, it emits events on the Service.
-func (b *loadBalancers) want(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (cloudsim.CreateLoadBalancer, error) {
-	to, err := b.backends(ctx, svc, nodes)
+func (b *loadBalancers) wantedBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (cloudsim.CreateLoadBalancer, error) {
+	to, err := b.backendsOf(ctx, svc, nodes)
 	if err != nil {
 		return cloudsim.CreateLoadBalancer{}, err
 	}
 	b.tellLeft(svc, to.left)
-	return wanted(cluster, svc, to, b.mode())
+	return requestedBalancer(cluster, svc, to, b.mode())
 }
 
 func name(svc *v1.Service) string { return svc.Namespace + "/" + svc.Name }

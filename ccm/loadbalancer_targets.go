@@ -34,12 +34,12 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if _, err := nodeSelector(svc); err != nil {
 		return err
 	}
-	to, err := b.backends(ctx, svc, nodes)
+	to, err := b.backendsOf(ctx, svc, nodes)
 	if err != nil {
 		return err
 	}
 	b.tellLeft(svc, to.left)
-	if lb, known := b.remembered(cluster, svc); known && !sameTargets(lb.Targets, to.targets) {
+	if lb, known := b.fromMirror(cluster, svc); known && !sameTargets(lb.Targets, to.targets) {
 		if _, err := b.api.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: to.targets}); err == nil {
 			return nil
 		} // after an error, the code below reads the load balancer from the cloud and tries again
@@ -58,13 +58,12 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	return b.setTargets(ctx, svc, lb, to.targets)
 }
 
-// The method remembered returns the load balancer of the Service from the
-// mirror. It never returns a shared load balancer. The mirror may be outdated.
-// The caller may still write to the load balancer, because the cloud refuses to
-// change a load balancer that no longer exists. If the targets in the mirror
-// are already correct, the caller must read the load balancer from the cloud
-// instead.
-func (b *loadBalancers) remembered(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
+// fromMirror returns the load balancer of the Service from the mirror. It never
+// returns a shared load balancer. The mirror may be outdated. The caller may
+// still write to the load balancer, because the cloud refuses to change a load
+// balancer that no longer exists. If the targets in the mirror are already
+// correct, the caller must read the load balancer from the cloud instead.
+func (b *loadBalancers) fromMirror(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil
 }
@@ -96,7 +95,7 @@ var errMissing = errors.New("does not exist (yet)")
 // leavesShared reports whether svc uses the shared load balancer lb although the
 // annotation of svc no longer names lb.
 func leavesShared(lb cloudsim.LoadBalancer, svc *v1.Service) bool {
-	return shared(lb) && lb.Labels[LabelShared] != svc.Namespace+"/"+svc.Annotations[AnnotationLoadBalancerShared]
+	return isShared(lb) && lb.Labels[LabelShared] != svc.Namespace+"/"+svc.Annotations[AnnotationLoadBalancerShared]
 }
 
 // errShares returns the error for a Service that uses a shared load balancer
@@ -110,7 +109,7 @@ func errShares(lb cloudsim.LoadBalancer, svc *v1.Service) error {
 // pods. The ports of the pods may have changed, so followPods replaces the
 // whole specification of the load balancer in one call.
 func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
-	want, err := b.want(ctx, cluster, svc, nodes)
+	want, err := b.wantedBalancer(ctx, cluster, svc, nodes)
 	if err != nil {
 		return err
 	}
@@ -123,7 +122,7 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 			return fmt.Errorf("load balancer %s %w", want.Name, errMissing)
 		case leavesShared(lb, svc):
 			return errShares(lb, svc)
-		case lb.State == cloudsim.LoadBalancerDeleting, same(lb, want):
+		case lb.State == cloudsim.LoadBalancerDeleting, isEqual(lb, want):
 			return nil
 		}
 		_, err = b.update(ctx, lb, want)
@@ -137,17 +136,17 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 	return fmt.Errorf("load balancer of %s: other callers change it all the time", name(svc))
 }
 
-// The method backends returns the instances of the selected nodes, or the
-// Service's pods on the selected nodes. It leaves out nodes of another cloud,
-// so the pods on these nodes get no traffic. If the selector is invalid, it
-// returns no backends and no error, because the function wanted returns the
-// error of the selector.
-func (b *loadBalancers) backends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
+// backendsOf returns the instances of the selected nodes, or the Service's
+// pods on the selected nodes. It leaves out nodes of another cloud, so the
+// pods on these nodes get no traffic. If the selector is invalid, it returns
+// no backends and no error, because requestedBalancer returns the error of
+// the selector.
+func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
 	by, err := nodeSelector(svc)
 	if err != nil {
-		return to, nil //nolint:nilerr // wanted reports this error together with all others
+		return to, nil //nolint:nilerr // requestedBalancer reports this error together with all others
 	}
-	if nodes = chosen(nodes, by); byPods(svc) {
+	if nodes = matchingNodes(nodes, by); byPods(svc) {
 		return b.podBackends(ctx, svc, nodes)
 	}
 	return targetsOf(nodes), nil

@@ -31,8 +31,8 @@ func TestEnsureFollowsTheService(t *testing.T) {
 	s := service(func(s *v1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "https", Protocol: v1.ProtocolTCP, Port: 443, NodePort: 30443})
 	})
-	st := r.ensure(t, s, initialised(b), initialised(a))
-	lb := r.only(t)
+	st := r.ensure(t, s, initialisedNode(b), initialisedNode(a))
+	lb := r.onlyLoadBalancer(t)
 	want := cloudsim.LoadBalancerSpec{
 		Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080, Mode: cloudsim.ModeProxy}, {Protocol: cloudsim.TCP, Port: 443, TargetPort: 30443, Mode: cloudsim.ModeProxy}},
 		Targets:     []cloudsim.Target{{Instance: a.ID}, {Instance: b.ID}},
@@ -61,14 +61,14 @@ func TestEnsureFollowsTheService(t *testing.T) {
 // Another order of ports and nodes also changes nothing.
 func TestEnsureAgainChangesNothing(t *testing.T) {
 	r := newRig(t)
-	a, b := initialised(r.machine(t, "node-1")), initialised(r.machine(t, "node-2"))
+	a, b := initialisedNode(r.machine(t, "node-1")), initialisedNode(r.machine(t, "node-2"))
 	two := func(s *v1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "https", Protocol: v1.ProtocolTCP, Port: 443, NodePort: 30443})
 	}
 	first := r.ensure(t, service(two), a, b)
-	before := r.only(t)
+	before := r.onlyLoadBalancer(t)
 	r.wire.spoil(nil)
-	r.provider = r.again()
+	r.provider = r.restarted()
 	swapped := service(two)
 	swapped.Spec.Ports[0], swapped.Spec.Ports[1] = swapped.Spec.Ports[1], swapped.Spec.Ports[0]
 	swapped.Spec.Ports[0].Name = "renamed"
@@ -80,10 +80,10 @@ func TestEnsureAgainChangesNothing(t *testing.T) {
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, swapped, []*v1.Node{b, a}); err != nil {
 		t.Error(err)
 	}
-	if calls := r.wire.made(true); len(calls) > 0 {
+	if calls := r.wire.takeCalls(true); len(calls) > 0 {
 		t.Errorf("unexpected calls that change the cloud: %q", calls)
 	}
-	if d := cmp.Diff(before, r.only(t)); d != "" {
+	if d := cmp.Diff(before, r.onlyLoadBalancer(t)); d != "" {
 		t.Errorf("load balancer (-before +after):\n%s", d)
 	}
 }
@@ -116,7 +116,7 @@ func TestChangesInPlace(t *testing.T) {
 				local(start)
 			}
 			r.ensure(t, start)
-			before := r.only(t)
+			before := r.onlyLoadBalancer(t)
 			labels := map[string]string{"owner": "ann"}
 			for k, v := range before.Labels {
 				labels[k] = v
@@ -125,7 +125,7 @@ func TestChangesInPlace(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.ensure(t, service(tc.change))
-			after := r.only(t)
+			after := r.onlyLoadBalancer(t)
 			if !tc.check(after) {
 				t.Errorf("got %+v", after.LoadBalancerSpec)
 			}
@@ -142,7 +142,7 @@ func TestChangesInPlace(t *testing.T) {
 // that the load balancer does not exist, and EnsureLoadBalancerDeleted returns
 // nil.
 func TestDeletedMeansGone(t *testing.T) {
-	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
+	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	s := service()
 	eventually.True(t, "it is made", func() bool {
 		defer r.hourLater(t)
@@ -165,7 +165,7 @@ func TestDeletedMeansGone(t *testing.T) {
 	eventually.True(t, "it is gone", func() bool {
 		return r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, bare) == nil
 	})
-	if calls := r.wire.made(true); len(calls) > 0 {
+	if calls := r.wire.takeCalls(true); len(calls) > 0 {
 		t.Errorf("the CCM deleted a load balancer in deletion again: %q", calls)
 	}
 	for range 2 {
@@ -183,7 +183,7 @@ func TestDeletedMeansGone(t *testing.T) {
 func TestDeletedByAnotherCaller(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())
-	id := r.only(t).ID
+	id := r.onlyLoadBalancer(t).ID
 	r.wire.spoil(func(_ int, req *http.Request) fault {
 		if req.Method == http.MethodDelete {
 			if _, err := r.cloud.DeleteLoadBalancer(req.Context(), id); err != nil {
@@ -195,7 +195,7 @@ func TestDeletedByAnotherCaller(t *testing.T) {
 	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, service()); err != nil {
 		t.Errorf("EnsureLoadBalancerDeleted = %v", err)
 	}
-	if calls := r.wire.made(true); len(calls) != 1 {
+	if calls := r.wire.takeCalls(true); len(calls) != 1 {
 		t.Errorf("the CCM made the calls %q; want it to stop at the first call", calls)
 	}
 }
@@ -206,7 +206,7 @@ func TestOwnDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		r.api.HTTP.Timeout = 0
-		n, s, ctx := initialised(r.machine(t, "node-1")), service(), context.Background()
+		n, s, ctx := initialisedNode(r.machine(t, "node-1")), service(), context.Background()
 		r.ensure(t, s)
 		r.wire.spoil(func(int, *http.Request) fault { return fault{hang: true} })
 		for what, call := range map[string]func() error{
@@ -234,7 +234,7 @@ func TestOwnDeadlines(t *testing.T) {
 // The CCM can delete a load balancer before it becomes active. The CCM creates
 // the next load balancer of the Service only after this deletion.
 func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
-	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
+	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	s := service()
 	st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 	if retry, ok := errors.AsType[*api.RetryError](err); !ok || st != nil || retry.RetryAfter() > 2*time.Second || !strings.Contains(err.Error(), "provisioning") {
@@ -243,7 +243,7 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	if st, exists, err := r.balancers().GetLoadBalancer(t.Context(), cluster, s); !exists || err != nil || len(st.Ingress) != 0 {
 		t.Errorf("load balancer in creation: got %v, %v, %v; want exists=true without an address", st, exists, err)
 	}
-	first := r.only(t)
+	first := r.onlyLoadBalancer(t)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
 	// For the CCM, this change has the same effect as a change of the Service's
 	// type to ClusterIP and back to LoadBalancer. The UID is the same, the port
@@ -255,7 +255,7 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	} else if _, ok := errors.AsType[*api.RetryError](err); !ok {
 		t.Errorf("first load balancer in deletion: got error %v, want a RetryError", err)
 	}
-	if calls := r.wire.made(false); len(calls) > 4 {
+	if calls := r.wire.takeCalls(false); len(calls) > 4 {
 		t.Errorf("first load balancer in deletion: the CCM made the calls %q, want none", calls)
 	}
 	// A new Service with the same name has another UID. So its load balancer
@@ -282,7 +282,7 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 // at every attempt of the CCM. The CCM stops after some attempts, and the error
 // says that the load balancer changes all the time.
 func TestPredecessorsWithoutEnd(t *testing.T) {
-	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
+	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, service())
 	deleting, err := r.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
@@ -310,14 +310,14 @@ func TestPredecessorsWithoutEnd(t *testing.T) {
 // If the cloud creates or deletes a load balancer in a short time, the calls
 // return no error. So Services get no Warning events.
 func TestPatience(t *testing.T) {
-	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = 200 * time.Millisecond }))
+	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 200 * time.Millisecond }))
 	p := ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events)
 	b, _ := p.LoadBalancer()
 	for range 2 { // in the second pass, the cloud is still deleting the first load balancer
 		if st, err := b.EnsureLoadBalancer(t.Context(), cluster, service(), nil); err != nil || len(st.Ingress) != 1 {
 			t.Fatalf("EnsureLoadBalancer = %v, %v", st, err)
 		}
-		if _, err := r.cloud.DeleteLoadBalancer(t.Context(), r.only(t).ID); err != nil {
+		if _, err := r.cloud.DeleteLoadBalancer(t.Context(), r.onlyLoadBalancer(t).ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -344,21 +344,21 @@ func TestNothingForAServiceThatGoes(t *testing.T) {
 // another Service, the CCM does not change this load balancer.
 func TestNotOurs(t *testing.T) {
 	for _, key := range []string{ccm.LabelCluster, ccm.LabelServiceUID} {
-		t.Run(key, func(t *testing.T) { both(t, func(t *testing.T, r *rig) { notOurs(t, r, key) }) })
+		t.Run(key, func(t *testing.T) { withAndWithoutMirror(t, func(t *testing.T, r *rig) { notOurs(t, r, key) }) })
 	}
 }
 
 func notOurs(t *testing.T, r *rig, key string) {
 	s := service()
 	r.ensure(t, s)
-	lb := r.only(t)
+	lb := r.onlyLoadBalancer(t)
 	lb.Labels[key] = "somebody-else"
 	if _, err := r.cloud.UpdateLoadBalancer(t.Context(), lb.ID, cloudsim.UpdateLoadBalancer{Labels: lb.Labels, LoadBalancerSpec: lb.LoadBalancerSpec}, 0); err != nil {
 		t.Fatal(err)
 	}
-	before := r.only(t)
-	r.mirrors(t, before)
-	joined := initialised(r.machine(t, "node-1"))
+	before := r.onlyLoadBalancer(t)
+	r.awaitMirror(t, before)
+	joined := initialisedNode(r.machine(t, "node-1"))
 	r.wire.spoil(nil)
 	_, ensure := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nil)
 	_, _, get := r.balancers().GetLoadBalancer(t.Context(), cluster, s)
@@ -371,10 +371,10 @@ func notOurs(t *testing.T, r *rig, key string) {
 			t.Errorf("%s = %v; want an error that names the owner", what, err)
 		}
 	}
-	if calls := r.wire.made(true); len(calls) > 0 {
+	if calls := r.wire.takeCalls(true); len(calls) > 0 {
 		t.Errorf("unexpected calls that change the cloud: %q", calls)
 	}
-	if d := cmp.Diff(before, r.only(t)); d != "" {
+	if d := cmp.Diff(before, r.onlyLoadBalancer(t)); d != "" {
 		t.Errorf("load balancer (-before +after):\n%s", d)
 	}
 }
@@ -398,7 +398,7 @@ func TestTwoClustersOfOneName(t *testing.T) {
 
 // The CCM replaces the targets of a load balancer in one call. It omits the
 // nodes that cannot be targets.
-func TestTargets(t *testing.T) { both(t, testTargets) }
+func TestTargets(t *testing.T) { withAndWithoutMirror(t, testTargets) }
 
 func testTargets(t *testing.T, r *rig) {
 	a, b, gone := r.machine(t, "node-1"), r.machine(t, "node-2"), r.machine(t, "node-3")
@@ -409,11 +409,11 @@ func testTargets(t *testing.T, r *rig) {
 	if st := r.ensure(t, s); len(st.Ingress) != 1 {
 		t.Errorf("status without nodes: got %v, want an address", st)
 	}
-	r.mirrors(t, r.only(t))
-	foreign, damaged := initialised(a), initialised(a)
+	r.awaitMirror(t, r.onlyLoadBalancer(t))
+	foreign, damaged := initialisedNode(a), initialisedNode(a)
 	foreign.Name, foreign.Spec.ProviderID = "far-away", "aws:///us-east-1a/i-0abc"
 	damaged.Name, damaged.Spec.ProviderID = "broken", "cloudsim://sim-1"
-	nodes := []*v1.Node{node("not-yet"), foreign, damaged, initialised(gone), initialised(b), initialised(a)}
+	nodes := []*v1.Node{newNode("not-yet"), foreign, damaged, initialisedNode(gone), initialisedNode(b), initialisedNode(a)}
 	for what, set := range map[string]func() error{
 		"Update": func() error { return r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, nodes) },
 		"Ensure": func() error {
@@ -421,27 +421,27 @@ func testTargets(t *testing.T, r *rig) {
 			return err
 		},
 	} {
-		r.said()
+		r.takeEvents()
 		if err := set(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if d := cmp.Diff([]cloudsim.Target{{Instance: a.ID}, {Instance: b.ID}}, r.only(t).Targets); d != "" {
+		if d := cmp.Diff([]cloudsim.Target{{Instance: a.ID}, {Instance: b.ID}}, r.onlyLoadBalancer(t).Targets); d != "" {
 			t.Errorf("%s: targets (-want +got):\n%s", what, d)
 		}
-		said := r.said()
+		said := r.takeEvents()
 		if !strings.Contains(said, "far-away") || !strings.Contains(said, "broken") || strings.Contains(said, "not-yet") {
 			t.Errorf("%s: events:\n%s", what, said)
 		}
 	}
-	r.mirrors(t, r.only(t))
+	r.awaitMirror(t, r.onlyLoadBalancer(t))
 	r.wire.spoil(nil)
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, nodes[5:]); err != nil {
 		t.Fatal(err)
 	}
-	if calls := r.wire.made(true); len(calls) != 1 {
+	if calls := r.wire.takeCalls(true); len(calls) != 1 {
 		t.Errorf("removal of one Node made the calls %q, want one call", calls)
 	}
-	if got := r.only(t).Targets; len(got) != 1 || got[0].Instance != a.ID {
+	if got := r.onlyLoadBalancer(t).Targets; len(got) != 1 || got[0].Instance != a.ID {
 		t.Errorf("targets %v, want %s", got, a.ID)
 	}
 }
@@ -449,7 +449,7 @@ func testTargets(t *testing.T, r *rig) {
 // The framework may call UpdateLoadBalancer before the first call of
 // EnsureLoadBalancer, or after the deletion of the load balancer.
 func TestUpdateOfNothing(t *testing.T) {
-	both(t, updateOfNothing, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
+	withAndWithoutMirror(t, updateOfNothing, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 }
 
 func updateOfNothing(t *testing.T, r *rig) {
@@ -462,7 +462,7 @@ func updateOfNothing(t *testing.T, r *rig) {
 	}
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
-	n := initialised(r.machine(t, "node-1"))
+	n := initialisedNode(r.machine(t, "node-1"))
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, []*v1.Node{n}); err != nil {
 		t.Errorf("load balancer in deletion: got error %v", err)
 	}
@@ -473,12 +473,12 @@ func updateOfNothing(t *testing.T, r *rig) {
 func TestTwoLeaders(t *testing.T) {
 	r := newRig(t)
 	s := service()
-	nodes := []*v1.Node{initialised(r.machine(t, "node-2")), initialised(r.machine(t, "node-1"))}
+	nodes := []*v1.Node{initialisedNode(r.machine(t, "node-2")), initialisedNode(r.machine(t, "node-1"))}
 	asGiven, nodesAsGiven := s.DeepCopy(), []*v1.Node{nodes[0].DeepCopy(), nodes[1].DeepCopy()}
 	var wg sync.WaitGroup
 	for n := range 8 {
 		wg.Go(func() {
-			b, _ := r.again().LoadBalancer()
+			b, _ := r.restarted().LoadBalancer()
 			var err error
 			if n%2 == 0 {
 				_, err = b.EnsureLoadBalancer(t.Context(), cluster, s, nodes)
@@ -491,7 +491,7 @@ func TestTwoLeaders(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if lb := r.only(t); len(lb.Targets) != 2 {
+	if lb := r.onlyLoadBalancer(t); len(lb.Targets) != 2 {
 		t.Errorf("targets %v", lb.Targets)
 	}
 	if d := cmp.Diff(asGiven, s) + cmp.Diff(nodesAsGiven, nodes); d != "" {
@@ -506,10 +506,10 @@ func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.machine(t, "node-1")
 	r.pods = []*discoveryv1.EndpointSlice{slice(v1.IPv4Protocol, 8080, runsOn(i, 7))}
-	r.provider = r.again()
-	r.mirrored(t)
-	nodes := []*v1.Node{initialised(i)}
-	all := []*v1.Service{sharing("01", 80), sharing("02", 81), portless(func(s *v1.Service) { s.UID = "00000000-1111-2222-3333-000000000003" }), service(
+	r.provider = r.restarted()
+	r.startMirror(t)
+	nodes := []*v1.Node{initialisedNode(i)}
+	all := []*v1.Service{sharingService("01", 80), sharingService("02", 81), withoutNodePorts(func(s *v1.Service) { s.UID = "00000000-1111-2222-3333-000000000003" }), service(
 		annotate("node-selector", "!nothing"), annotate("proxy-protocol", "v2"), annotate("idle-timeout", "1m"), annotate("drain-timeout", "0s"),
 		func(s *v1.Service) {
 			s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol, v1.IPv4Protocol}
@@ -555,7 +555,7 @@ func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 func TestConcurrentChange(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())
-	lb := r.only(t)
+	lb := r.onlyLoadBalancer(t)
 	var once sync.Once
 	r.wire.spoil(func(_ int, req *http.Request) fault {
 		if req.Method == http.MethodPut {
@@ -569,7 +569,7 @@ func TestConcurrentChange(t *testing.T) {
 		return fault{}
 	})
 	r.ensure(t, service(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }))
-	if now := r.only(t); now.Listeners[0].Port != 81 || now.Labels["owner"] != "ann" {
+	if now := r.onlyLoadBalancer(t); now.Listeners[0].Port != 81 || now.Labels["owner"] != "ann" {
 		t.Errorf("listeners %+v, labels %v; want the CCM's port 81 and the other caller's label", now.Listeners, now.Labels)
 	}
 }

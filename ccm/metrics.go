@@ -107,9 +107,9 @@ func (m measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// The variable words contains the fixed path segments of the cloud's routes.
-// All other path segments are ids.
-var words = []string{"v1", "instances", "load-balancers", "targets", "regions", "routes", "watch", "whoami", "readyz"}
+// routeSegments contains the fixed path segments of the cloud's routes. All
+// other path segments are ids.
+var routeSegments = []string{"v1", "instances", "load-balancers", "targets", "regions", "routes", "watch", "whoami", "readyz"}
 
 // operation returns the method and the route of a request. It replaces each id
 // by {id}, because otherwise the metrics would have separate time series for
@@ -117,7 +117,7 @@ var words = []string{"v1", "instances", "load-balancers", "targets", "regions", 
 func operation(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	for i, p := range parts {
-		if !slices.Contains(words, p) {
+		if !slices.Contains(routeSegments, p) {
 			parts[i] = "{id}"
 		}
 	}

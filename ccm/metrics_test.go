@@ -15,9 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// The function counted returns the counters of this package that are not 0. It
+// nonzeroCounters returns the counters of this package that are not 0. It
 // reads them from the same registry as the command.
-func counted(t *testing.T) map[string]float64 {
+func nonzeroCounters(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
@@ -50,7 +50,7 @@ func counted(t *testing.T) map[string]float64 {
 func TestCallsAreCounted(t *testing.T) {
 	c := cloudtest.Start(t)
 	c.HTTP.Transport = ccm.Measure(c.HTTP.Transport)
-	before := counted(t)
+	before := nonzeroCounters(t)
 	ctx := t.Context()
 	for _, id := range []cloudsim.InstanceID{"i-000001", "i-000002"} {
 		_, _ = c.GetInstance(ctx, id)
@@ -65,7 +65,7 @@ func TestCallsAreCounted(t *testing.T) {
 	c.URL = dead.URL
 	_, _ = c.SetLoadBalancerTargets(ctx, "lb-000001", cloudsim.SetTargets{})
 
-	got := counted(t)
+	got := nonzeroCounters(t)
 	for k, v := range before {
 		if got[k] -= v; got[k] == 0 {
 			delete(got, k)

@@ -38,14 +38,14 @@ type mirror struct {
 	log *slog.Logger
 	api *client.Client
 
-	mu        sync.RWMutex
-	instances mirrored[cloudsim.InstanceID, cloudsim.Instance]
-	balancers mirrored[cloudsim.LoadBalancerID, cloudsim.LoadBalancer]
-	heard     time.Time          // time of the watch's last message; zero while no watch works
-	failed    error              // the error of the last watch
-	cancel    context.CancelFunc // ends the current list or watch
-	onChange  []func(balancer cloudsim.LoadBalancer)
-	onFresh   []func()
+	mu          sync.RWMutex
+	instances   mirroredKind[cloudsim.InstanceID, cloudsim.Instance]
+	balancers   mirroredKind[cloudsim.LoadBalancerID, cloudsim.LoadBalancer]
+	lastContact time.Time          // time of the watch's last message; zero while no watch works
+	failed      error              // the error of the last watch
+	cancel      context.CancelFunc // ends the current list or watch
+	onChange    []func(balancer cloudsim.LoadBalancer)
+	onFresh     []func()
 }
 
 func newMirror(log *slog.Logger, api *client.Client) *mirror {
@@ -56,7 +56,7 @@ func newMirror(log *slog.Logger, api *client.Client) *mirror {
 }
 
 // run keeps the mirror up to date until ctx ends. After each call of the method
-// again(), the method run lists all objects from the start.
+// relist, the method run lists all objects from the start.
 func (m *mirror) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		following, cancel := context.WithCancel(ctx)
@@ -69,11 +69,11 @@ func (m *mirror) run(ctx context.Context) {
 	}
 }
 
-// The method named again cancels the watch, so that run lists all objects
-// another time. The provider calls this method after a change of the
-// configuration, because the new configuration may contain the URL of another
-// cloud. Callers do not use the mirror until the new lists are complete.
-func (m *mirror) again() {
+// relist cancels the watch, so that run lists all objects another time. The
+// provider calls this method after a change of the configuration, because the
+// new configuration may contain the URL of another cloud. Callers do not use
+// the mirror until the new lists are complete.
+func (m *mirror) relist() {
 	m.setUnusable(nil)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -88,7 +88,7 @@ func (m *mirror) health() error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	switch {
-	case m.fresh():
+	case m.isFreshLocked():
 		return nil
 	case m.failed != nil:
 		return fmt.Errorf("the cloud cannot be watched: %w", m.failed)
@@ -101,7 +101,7 @@ func (m *mirror) health() error {
 func (m *mirror) setUnusable(because error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.heard, m.failed = time.Time{}, because
+	m.lastContact, m.failed = time.Time{}, because
 }
 
 // OnError prevents callers from using the mirror, so that callers ask the API.
@@ -136,8 +136,8 @@ func (m *mirror) List(ctx context.Context) (informer.Listed, error) {
 // before, OnSync also calls the callbacks in onFresh.
 func (m *mirror) OnSync(bool) {
 	m.mu.Lock()
-	was := m.fresh()
-	m.heard = time.Now()
+	was := m.isFreshLocked()
+	m.lastContact = time.Now()
 	tell := m.onFresh
 	m.mu.Unlock()
 	if was {
@@ -148,15 +148,17 @@ func (m *mirror) OnSync(bool) {
 	}
 }
 
-// The method fresh reports whether callers may use the mirror. The caller must
+// isFreshLocked reports whether callers may use the mirror. The caller must
 // hold the lock mu.
-func (m *mirror) fresh() bool { return !m.heard.IsZero() && time.Since(m.heard) < mirrorTrust }
+func (m *mirror) isFreshLocked() bool {
+	return !m.lastContact.IsZero() && time.Since(m.lastContact) < mirrorTrust
+}
 
-// The method believed calls fresh with the lock mu held.
-func (m *mirror) believed() bool {
+// isFresh calls isFreshLocked with the lock mu held.
+func (m *mirror) isFresh() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.fresh()
+	return m.isFreshLocked()
 }
 
 // Take applies an event of the watch to the mirror. For an event about a load
@@ -181,7 +183,7 @@ func (m *mirror) Take(_ context.Context, e cloudsim.Event) error {
 	return nil
 }
 
-func applyTo[ID ~string, T cloudsim.Resource](m *mirror, s *mirrored[ID, T], e cloudsim.Event) (T, error) {
+func applyTo[ID ~string, T cloudsim.Resource](m *mirror, s *mirroredKind[ID, T], e cloudsim.Event) (T, error) {
 	var v T
 	if err := json.Unmarshal(e.Object, &v); err != nil {
 		return v, err
@@ -202,18 +204,19 @@ func (m *mirror) instance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	i, ok := m.instances.byID[id]
-	return i, ok && m.fresh()
+	return i, ok && m.isFreshLocked()
 }
 
-// instanceNamed returns the instance with the given name. The result is false
-// if the mirror is not fresh, or if it does not have exactly one instance with
-// the given name. Names are unique in a project, but with the token of an admin
-// the mirror contains several projects.
+// instanceNamed returns the instance with the given name. The second result is
+// false in two cases: callers may not use the mirror (see isFreshLocked), or
+// the mirror does not have exactly one instance with this name. Names are
+// unique in a project, but with the token of an admin the mirror contains
+// several projects.
 func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	i, ok := m.instances.named(name)
-	return i, ok && m.fresh()
+	i, ok := m.instances.findByName(name)
+	return i, ok && m.isFreshLocked()
 }
 
 // balancerNamed returns the load balancer with the given name. See
@@ -221,8 +224,8 @@ func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 func (m *mirror) balancerNamed(name string) (cloudsim.LoadBalancer, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	lb, ok := m.balancers.named(name)
-	return lb, ok && m.fresh()
+	lb, ok := m.balancers.findByName(name)
+	return lb, ok && m.isFreshLocked()
 }
 
 // allBalancers returns an iterator over all load balancers. It also reports
@@ -240,28 +243,26 @@ func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
 				return
 			}
 		}
-	}, m.fresh()
+	}, m.isFreshLocked()
 }
 
-// subscribe adds two callbacks. The mirror calls the function change for every
-// event about a load balancer that the watch delivers. It calls the function
-// fresh when callers may use the mirror again. The mirror makes one call at a
-// time, so a callback must not block.
+// subscribe adds two callbacks. The mirror calls the function change for every event about a load
+// balancer that the watch delivers. It calls the function fresh when callers may use the mirror again.
+// The mirror makes one call at a time, so a callback must not block.
 func (m *mirror) subscribe(change func(cloudsim.LoadBalancer), fresh func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.onChange, m.onFresh = append(m.onChange, change), append(m.onFresh, fresh)
 }
 
-// The type mirrored stores resources of one kind and finds them by id or by
-// name.
-type mirrored[ID ~string, T cloudsim.Resource] struct {
+// mirroredKind stores resources of one kind and finds them by id or by name.
+type mirroredKind[ID ~string, T cloudsim.Resource] struct {
 	id     func(T) ID
 	byID   map[ID]T
 	byName map[string]map[ID]bool
 }
 
-func (s *mirrored[ID, T]) reset(all []T) {
+func (s *mirroredKind[ID, T]) reset(all []T) {
 	s.byID, s.byName = make(map[ID]T, len(all)), make(map[string]map[ID]bool, len(all))
 	for _, v := range all {
 		s.put(v)
@@ -271,7 +272,7 @@ func (s *mirrored[ID, T]) reset(all []T) {
 // put stores the resource v. If the store already has a newer revision of this
 // resource, the method does nothing. A list may be newer than the first events
 // of the watch.
-func (s *mirrored[ID, T]) put(v T) {
+func (s *mirroredKind[ID, T]) put(v T) {
 	id := s.id(v)
 	if have, ok := s.byID[id]; ok {
 		if have.Head().Revision > v.Head().Revision {
@@ -287,7 +288,7 @@ func (s *mirrored[ID, T]) put(v T) {
 	s.byName[name][id] = true
 }
 
-func (s *mirrored[ID, T]) drop(id ID) {
+func (s *mirroredKind[ID, T]) drop(id ID) {
 	v, ok := s.byID[id]
 	if !ok {
 		return
@@ -299,7 +300,7 @@ func (s *mirrored[ID, T]) drop(id ID) {
 	}
 }
 
-func (s *mirrored[ID, T]) named(name string) (v T, ok bool) {
+func (s *mirroredKind[ID, T]) findByName(name string) (v T, ok bool) {
 	if ids := s.byName[name]; len(ids) == 1 {
 		for id := range ids {
 			v, ok = s.byID[id]

@@ -21,22 +21,22 @@ import (
 // cloud.
 func TestMirrorAnswersForTheCloud(t *testing.T) {
 	r := newRig(t)
-	before := initialised(r.machine(t, "node-1"))
-	r.mirrored(t)
-	after := initialised(r.machine(t, "node-2")) // the mirror gets this instance from an event
+	before := initialisedNode(r.machine(t, "node-1"))
+	r.startMirror(t)
+	after := initialisedNode(r.machine(t, "node-2")) // the mirror gets this instance from an event
 	eventually.True(t, "no call is made", func() bool {
 		r.wire.spoil(nil)
 		for _, n := range []string{before.Name, after.Name} {
 			// This Node is not initialised, so the provider finds the instance
 			// by name.
-			if _, err := r.instances().InstanceMetadata(t.Context(), node(n)); err != nil {
+			if _, err := r.instances().InstanceMetadata(t.Context(), newNode(n)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if there, err := r.instances().InstanceExists(t.Context(), after); err != nil || !there {
 			t.Fatalf("InstanceExists = %v, %v", there, err)
 		}
-		return len(r.wire.made(false)) == 0
+		return len(r.wire.takeCalls(false)) == 0
 	})
 }
 
@@ -45,24 +45,24 @@ func TestMirrorAnswersForTheCloud(t *testing.T) {
 func TestMirrorNeverSaysNo(t *testing.T) {
 	r := newRig(t)
 	gone := r.machine(t, "node-1")
-	r.mirrored(t)
-	r.sees(t, gone)
+	r.startMirror(t)
+	r.letFind(t, gone)
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.wire.spoil(nil)
 	eventually.True(t, "the instance is gone", func() bool {
-		there, err := r.instances().InstanceExists(t.Context(), initialised(gone))
+		there, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone))
 		return err == nil && !there
 	})
-	calls := strings.Join(r.wire.made(false), "\n")
+	calls := strings.Join(r.wire.takeCalls(false), "\n")
 	for _, want := range []string{"GET /v1/instances/" + string(gone.ID), "GET /v1/instances"} {
 		if !strings.Contains(calls+"\n", want+"\n") {
 			t.Errorf("the CCM reported an absent instance without the call %s:\n%s", want, calls)
 		}
 	}
 	r.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
-	if there, err := r.instances().InstanceExists(t.Context(), initialised(gone)); err == nil || there {
+	if there, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone)); err == nil || there {
 		t.Errorf("InstanceExists during an outage of the cloud: got %v, %v", there, err)
 	}
 }
@@ -76,7 +76,7 @@ func TestMirrorFollowsAgain(t *testing.T) {
 	stop := make(chan struct{})
 	r.provider.Initialize(nil, stop)
 	t.Cleanup(func() { close(stop); r.provider.Wait() })
-	eventually.True(t, "three tries", func() bool { return len(r.wire.made(false)) >= 3 })
+	eventually.True(t, "three tries", func() bool { return len(r.wire.takeCalls(false)) >= 3 })
 	if r.provider.Mirrored() {
 		t.Error("the mirror is in use although the cloud never answered")
 	}
@@ -89,8 +89,8 @@ func TestMirrorFollowsAgain(t *testing.T) {
 		t.Errorf("Health = %v", err)
 	}
 	r.wire.spoil(nil)
-	if there, err := r.instances().InstanceExists(t.Context(), initialised(i)); err != nil || !there || len(r.wire.made(false)) > 0 {
-		t.Errorf("InstanceExists = %v, %v with the calls %v", there, err, r.wire.made(false))
+	if there, err := r.instances().InstanceExists(t.Context(), initialisedNode(i)); err != nil || !there || len(r.wire.takeCalls(false)) > 0 {
+		t.Errorf("InstanceExists = %v, %v with the calls %v", there, err, r.wire.takeCalls(false))
 	}
 }
 
@@ -99,8 +99,8 @@ func TestMirrorFollowsAgain(t *testing.T) {
 // instance of this cloud for a Node of another cloud.
 func TestMirrorKnowsForeignNodes(t *testing.T) {
 	r := newRig(t)
-	n := initialised(r.machine(t, "node-1"))
-	r.mirrored(t)
+	n := initialisedNode(r.machine(t, "node-1"))
+	r.startMirror(t)
 	n.Spec.ProviderID = strings.Replace(n.Spec.ProviderID, "sim-1a", "sim-9z", 1)
 	if there, err := r.instances().InstanceExists(t.Context(), n); err == nil {
 		t.Errorf("InstanceExists = %v, %v", there, err)
@@ -137,7 +137,7 @@ func TestMirrorOfALostCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		i := r.machine(t, "node-1")
-		r.mirrored(t)
+		r.startMirror(t)
 		r.wire.spoil(func(_ int, req *http.Request) fault { return fault{cut: strings.HasSuffix(req.URL.Path, "/watch")} })
 		r.wire.hangUp()
 		time.Sleep(time.Second)

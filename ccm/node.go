@@ -20,17 +20,17 @@ const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 func eligible(nodes []*v1.Node) []*v1.Node {
 	kept := make([]*v1.Node, 0, len(nodes))
 	for _, n := range nodes {
-		if n.DeletionTimestamp == nil && !excluded(n) && !slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == toBeDeletedTaint }) {
+		if n.DeletionTimestamp == nil && !isExcluded(n) && !slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == toBeDeletedTaint }) {
 			kept = append(kept, n)
 		}
 	}
 	return kept
 }
 
-// The function excluded reports whether the label
+// isExcluded reports whether the label
 // node.kubernetes.io/exclude-from-external-load-balancers excludes the node. As
 // in upstream, every value other than a false boolean excludes the node.
-func excluded(n *v1.Node) bool {
+func isExcluded(n *v1.Node) bool {
 	v, ok := n.Labels[v1.LabelNodeExcludeBalancers]
 	if !ok {
 		return false

@@ -18,13 +18,13 @@ func TestTargetsFollowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t)
 		one, two := p.machine(t, "node-1"), p.machine(t, "node-2")
-		first, second := ready(initialised(one)), ready(initialised(two))
+		first, second := setReady(initialisedNode(one)), setReady(initialisedNode(two))
 		first.Labels, second.Labels = map[string]string{"pool": "web"}, map[string]string{"pool": "web"}
 		p.join(t, first)
 		p.join(t, second)
 		time.Sleep(10 * time.Second)
 		p.post(t, service(annotate("node-selector", "pool=web")))
-		within(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
+		awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
 		time.Sleep(time.Minute)
 		for _, step := range []struct {
 			what   string
@@ -56,8 +56,8 @@ func TestTargetsFollowNodes(t *testing.T) {
 			if step.stays {
 				want = append(want, two.ID)
 			}
-			within(t, time.Minute, "node-2 is "+step.what, func() bool {
-				targets := p.only(t).Targets
+			awaitEverySecond(t, time.Minute, "node-2 is "+step.what, func() bool {
+				targets := p.onlyLoadBalancer(t).Targets
 				return len(targets) == len(want) && targets[0].Instance == one.ID
 			})
 			time.Sleep(time.Minute) // wait, so that upstream does not write its cache while the test reads the cache

@@ -76,7 +76,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 		if lb.Labels[LabelCluster] != s.cluster || lb.State == cloudsim.LoadBalancerDeleting {
 			continue
 		}
-		for _, m := range members(lb) {
+		for _, m := range membersOf(lb) {
 			if m.uid != "" {
 				alone[orphan{lb.ID, m}] = lb
 			}

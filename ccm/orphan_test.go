@@ -19,15 +19,14 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The function orphaned starts a cloud with load balancers of an existing
-// Service, of a deleted Service, and of other owners. The load balancer of the
-// deleted Service is the orphan. The function orphaned returns this load
-// balancer.
-func orphaned(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloudsim.LoadBalancer) {
+// startWithOrphan starts a cloud with load balancers of an existing Service,
+// of a deleted Service, and of other owners. The load balancer of the deleted
+// Service is the orphan. startWithOrphan returns this load balancer.
+func startWithOrphan(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloudsim.LoadBalancer) {
 	t.Helper()
 	r := newRig(t)
 	r.cfg = cfg
-	r.provider = r.again()
+	r.provider = r.restarted()
 	there, gone := service(), service(func(s *v1.Service) { s.Name, s.UID = "gone", "99999999-1111-2222-3333-444455556666" })
 	r.ensure(t, there)
 	r.ensure(t, gone)
@@ -38,7 +37,7 @@ func orphaned(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloudsim.Loa
 	if _, err := r.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{Name: "by-hand", Region: "sim-1", LoadBalancerSpec: r.balancersInCloud(t)[0].LoadBalancerSpec}); err != nil {
 		t.Fatal(err)
 	}
-	r.mirrored(t)
+	r.startMirror(t)
 	for _, lb := range r.balancersInCloud(t) {
 		if lb.Labels[ccm.LabelServiceUID] == string(gone.UID) {
 			return r, fake.NewClientset(there), lb
@@ -49,14 +48,14 @@ func orphaned(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloudsim.Loa
 }
 
 func TestOrphanIsReportedOnce(t *testing.T) {
-	r, kube, orphan := orphaned(t, ccm.Config{})
+	r, kube, orphan := startWithOrphan(t, ccm.Config{})
 	sweep := r.provider.Sweeper(kube, cluster)
 	for range 3 {
 		if err := sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	said := r.said()
+	said := r.takeEvents()
 	if strings.Count(said, "OrphanedLoadBalancer") != 1 || !strings.Contains(said, string(orphan.ID)) || !strings.Contains(said, "--delete-orphans") {
 		t.Errorf("unexpected log: %q", said)
 	}
@@ -66,7 +65,7 @@ func TestOrphanIsReportedOnce(t *testing.T) {
 }
 
 func TestOrphanIsDeletedAfterTheGrace(t *testing.T) {
-	r, kube, orphan := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 30 * time.Millisecond}})
+	r, kube, orphan := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 30 * time.Millisecond}})
 	sweep := r.provider.Sweeper(kube, cluster)
 	if err := sweep(t.Context()); err != nil {
 		t.Fatal(err)
@@ -90,7 +89,7 @@ func TestOrphanIsDeletedAfterTheGrace(t *testing.T) {
 // If the API server does not answer, the sweeper reports no orphans and deletes
 // none.
 func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
-	r, kube, _ := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
+	r, kube, _ := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errCut
 	})
@@ -108,7 +107,7 @@ func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
 // A deleted Service may cause two orphans. The first is its load balancer. The
 // second is its membership in a shared load balancer.
 func TestOrphansOfOneService(t *testing.T) {
-	r, kube, orphan := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
+	r, kube, orphan := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	second, err := r.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{
 		Name: "k8s-shared-one", Region: "sim-1", LoadBalancerSpec: orphan.LoadBalancerSpec,
 		Labels: map[string]string{
@@ -126,7 +125,7 @@ func TestOrphansOfOneService(t *testing.T) {
 		}
 		return len(r.balancersInCloud(t)) == 3
 	})
-	said := r.said()
+	said := r.takeEvents()
 	for _, id := range []cloudsim.LoadBalancerID{orphan.ID, second.ID} {
 		if !strings.Contains(said, "DeletedOrphan Deleted the load balancer "+string(id)) {
 			t.Errorf("log about %s: got %q", id, said)
@@ -157,7 +156,7 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, _, orphan := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
+			r, _, orphan := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 			gone := service(func(s *v1.Service) {
 				s.Name, s.UID = "gone", types.UID(orphan.Labels[ccm.LabelServiceUID])
 				s.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer}
@@ -170,7 +169,7 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if n, said := len(r.balancersInCloud(t)), r.said(); n != 4 || said != "" {
+			if n, said := len(r.balancersInCloud(t)), r.takeEvents(); n != 4 || said != "" {
 				t.Fatalf("got %d of 4 load balancers; log: %q", n, said)
 			}
 			tc.leaves(gone, orphan)
@@ -190,7 +189,7 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 // Before the sweeper deletes an orphan, it gets the Service by name from the
 // API server, because the earlier list may lack the Service.
 func TestOrphanIsConfirmed(t *testing.T) {
-	r, kube, _ := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
+	r, kube, _ := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, &v1.ServiceList{}, nil // an API server with restored old data returns such a list
 	})

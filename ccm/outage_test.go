@@ -34,17 +34,17 @@ func normalPeriodsAt(t *testing.T, settle time.Duration, opts ...cloudtest.Optio
 	r := newRig(t, append(opts, cloudtest.InBubble())...)
 	r.events = record.NewFakeRecorder(10_000)
 	r.wire.takes = time.Millisecond // if calls took no time, two events could get the same name
-	r.provider = r.again()
-	r.mirrored(t)
+	r.provider = r.restarted()
+	r.startMirror(t)
 	// Upstream's workers may finish a call after their controller has ended. So
 	// the cloud runs for another minute of the bubble's time.
 	t.Cleanup(func() { time.Sleep(time.Minute) })
 	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, settle})
 }
 
-// The function within waits until the function ok returns true. It calls ok
-// once a second. If ok does not return true within the time d, the test fails.
-func within(t *testing.T, d time.Duration, what string, ok func() bool) {
+// awaitEverySecond waits until the function ok returns true. It calls ok once
+// a second. If ok does not return true within the time d, the test fails.
+func awaitEverySecond(t *testing.T, d time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); !ok(); time.Sleep(time.Second) {
 		if time.Now().After(end) {
@@ -76,22 +76,22 @@ func another() *v1.Service {
 	return service(func(s *v1.Service) { s.Name, s.UID = "late", "99999999-1111-2222-3333-444455556666" })
 }
 
-// The function populated returns a plane with normal periods, a ready Node, a Node that is not
+// populatedPlane returns a plane with normal periods, a ready Node, a Node that is not
 // ready, and a Service with its load balancer.
-func populated(t *testing.T) (plane, cloudsim.LoadBalancer) {
+func populatedPlane(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
 	p := normalPeriods(t)
-	p.join(t, ready(initialised(p.machine(t, "node-1"))))
-	p.join(t, initialised(p.machine(t, "node-2")))
+	p.join(t, setReady(initialisedNode(p.machine(t, "node-1"))))
+	p.join(t, initialisedNode(p.machine(t, "node-2")))
 	time.Sleep(10 * time.Second)
 	p.post(t, service())
-	within(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
-	return p, p.only(t)
+	awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
+	return p, p.onlyLoadBalancer(t)
 }
 
-// The method kept fails the test if a Node or the load balancer was deleted, or
-// if the status of the Service has another address.
-func (p plane) kept(t *testing.T, lb cloudsim.LoadBalancer) {
+// checkKept fails the test if a Node or the load balancer was deleted, or if
+// the status of the Service has another address.
+func (p plane) checkKept(t *testing.T, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	for _, n := range []string{"node-1", "node-2"} {
 		if p.node(t, n) == nil {
@@ -112,20 +112,20 @@ func (p plane) kept(t *testing.T, lb cloudsim.LoadBalancer) {
 // retry delay of upstream's queue.
 func TestTenMinutesWithoutTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, lb := populated(t)
+		p, lb := populatedPlane(t)
 		p.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
 		p.wire.hangUp()
 		p.machine(t, "node-3")
-		p.join(t, ready(node("node-3")))
+		p.join(t, setReady(newNode("node-3")))
 		p.post(t, another())
-		gone := initialised(p.machine(t, "node-4"))
+		gone := initialisedNode(p.machine(t, "node-4"))
 		if _, err := p.cloud.DeleteInstance(t.Context(), cloudsim.InstanceID(gone.Spec.ProviderID[len("cloudsim://sim-1/sim-1a/"):])); err != nil {
 			t.Fatal(err)
 		}
 		p.join(t, gone)
 		time.Sleep(10 * time.Minute)
 
-		p.kept(t, lb)
+		p.checkKept(t, lb)
 		if p.node(t, "node-4") == nil {
 			t.Error("the CCM deleted a Node although it could not read whether the instance exists")
 		}
@@ -135,15 +135,15 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 		if err := p.provider.Health(); err == nil {
 			t.Error("/healthz reported no error")
 		}
-		if w := p.warned(t); !strings.Contains(w, errCut.Error()) {
+		if w := p.warnings(t); !strings.Contains(w, errCut.Error()) {
 			t.Errorf("no event of the Service contains the reason:\n%s", w)
 		}
 
 		p.wire.spoil(nil)
-		within(t, 20*time.Second, "the CCM watches the cloud again", func() bool { return p.provider.Health() == nil })
-		within(t, 10*time.Second, "the Node of the deleted instance is deleted", func() bool { return p.node(t, "node-4") == nil })
-		within(t, 6*time.Minute, "the Service gets its address", func() bool { return addressed(p.named(t, "late")) })
-		within(t, 20*time.Minute, "the Node is initialised", func() bool {
+		awaitEverySecond(t, 20*time.Second, "the CCM watches the cloud again", func() bool { return p.provider.Health() == nil })
+		awaitEverySecond(t, 10*time.Second, "the Node of the deleted instance is deleted", func() bool { return p.node(t, "node-4") == nil })
+		awaitEverySecond(t, 6*time.Minute, "the Service gets its address", func() bool { return addressed(p.named(t, "late")) })
+		awaitEverySecond(t, 20*time.Minute, "the Node is initialised", func() bool {
 			return !hasTaint(p.node(t, "node-3"), cloudapi.TaintExternalCloudProvider)
 		})
 	})
@@ -164,7 +164,7 @@ func TestDriftWithoutTheCloud(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, lb := populated(t)
+				p, lb := populatedPlane(t)
 				p.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
 				p.wire.hangUp()
 				if err := drift(p, lb); err != nil {
@@ -172,7 +172,7 @@ func TestDriftWithoutTheCloud(t *testing.T) {
 				}
 				time.Sleep(2 * time.Minute)
 				p.wire.spoil(nil)
-				within(t, 6*time.Minute, "the load balancer matches the Service", func() bool {
+				awaitEverySecond(t, 6*time.Minute, "the load balancer matches the Service", func() bool {
 					all := p.balancersInCloud(t)
 					in := p.service(t).Status.LoadBalancer.Ingress
 					return len(all) == 1 && len(all[0].Targets) == 2 && len(in) == 1 && in[0].IP == all[0].IP
@@ -186,13 +186,13 @@ func TestDriftWithoutTheCloud(t *testing.T) {
 // Service, but the address stays the same.
 func TestIPModeChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, lb := populated(t)
+		p, lb := populatedPlane(t)
 		p.update(t, annotate("ip-mode", "VIP"))
-		within(t, time.Minute, "the status matches", func() bool {
+		awaitEverySecond(t, time.Minute, "the status matches", func() bool {
 			in := p.service(t).Status.LoadBalancer.Ingress
 			return len(in) == 1 && in[0].IP == lb.IP && *in[0].IPMode == v1.LoadBalancerIPModeVIP
 		})
-		p.kept(t, lb)
+		p.checkKept(t, lb)
 	})
 }
 
@@ -200,7 +200,7 @@ func TestIPModeChanges(t *testing.T) {
 // until the cloud answers again.
 func TestDeletedWithoutTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, _ := populated(t)
+		p, _ := populatedPlane(t)
 		p.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
 		now := metav1.Now()
 		p.update(t, func(s *v1.Service) { s.DeletionTimestamp = &now })
@@ -209,7 +209,7 @@ func TestDeletedWithoutTheCloud(t *testing.T) {
 			t.Error("the CCM removed the finalizer although the cloud had not answered")
 		}
 		p.wire.spoil(nil)
-		within(t, 6*time.Minute, "the Service loses its finalizer", func() bool { return !servicehelpers.HasLBFinalizer(p.service(t)) })
+		awaitEverySecond(t, 6*time.Minute, "the Service loses its finalizer", func() bool { return !servicehelpers.HasLBFinalizer(p.service(t)) })
 		if all := p.balancersInCloud(t); len(all) != 0 {
 			t.Errorf("remaining load balancers: %+v", all)
 		}
@@ -227,10 +227,10 @@ func TestRefusalsSayWhy(t *testing.T) {
 		says   string // part of the event; empty if the cloud does not refuse the load balancer of the Service
 	}{
 		"bad credentials": {func(_ *testing.T, p plane) func() {
-			return p.as(client.StaticToken("nope"))
+			return p.replaceToken(client.StaticToken("nope"))
 		}, "the token is not known"},
 		"missing permission": {func(t *testing.T, p plane) func() {
-			return p.as(cloudtest.As(t, p.cloud, "nobody", cloudsim.RoleRegistryReader).Token)
+			return p.replaceToken(cloudtest.As(t, p.cloud, "nobody", cloudsim.RoleRegistryReader).Token)
 		}, "lacks the permission loadbalancers.list"},
 		"quota": {func(t *testing.T, p plane) func() {
 			if _, err := p.cloud.SetQuota(t.Context(), cloudsim.QuotaLoadBalancers, cloudsim.SetQuota{Limit: &none}); err != nil {
@@ -255,14 +255,14 @@ func TestRefusalsSayWhy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, lb := populated(t)
+				p, lb := populatedPlane(t)
 				allow := tc.refuse(t, p)
 				p.wire.hangUp()
 				p.post(t, another())
 				time.Sleep(10 * time.Minute)
-				p.kept(t, lb)
+				p.checkKept(t, lb)
 				if tc.says != "" {
-					if w := p.warned(t); !strings.Contains(strings.ToLower(w), tc.says) {
+					if w := p.warnings(t); !strings.Contains(strings.ToLower(w), tc.says) {
 						t.Errorf("no event contains %q:\n%s", tc.says, w)
 					}
 					if addressed(p.named(t, "late")) {
@@ -270,17 +270,17 @@ func TestRefusalsSayWhy(t *testing.T) {
 					}
 				}
 				allow()
-				within(t, 6*time.Minute, "the Service gets its address", func() bool { return addressed(p.named(t, "late")) })
-				within(t, time.Minute, "the CCM watches the cloud", func() bool { return p.provider.Health() == nil })
-				p.kept(t, lb)
+				awaitEverySecond(t, 6*time.Minute, "the Service gets its address", func() bool { return addressed(p.named(t, "late")) })
+				awaitEverySecond(t, time.Minute, "the CCM watches the cloud", func() bool { return p.provider.Health() == nil })
+				p.checkKept(t, lb)
 			})
 		})
 	}
 }
 
-// The method as replaces the token of the provider's calls. The result back is
+// replaceToken replaces the token of the provider's calls. The result back is
 // a function that restores the provider's own token.
-func (p plane) as(token client.TokenSource) (back func()) {
+func (p plane) replaceToken(token client.TokenSource) (back func()) {
 	set := func(s client.TokenSource) {
 		p.wire.spoil(nil)
 		p.wire.mu.Lock()
@@ -308,7 +308,7 @@ func (p plane) incident(t *testing.T, f cloudsim.CreateFault) (over func()) {
 // While the cloud cannot provide a port of a Service, the Service has the
 // condition LoadBalancerPortsError.
 func TestPortsErrorCondition(t *testing.T) {
-	taken := sharing("01", 80)
+	taken := sharingService("01", 80)
 	taken.Name = "taken"
 	for name, tc := range map[string]struct {
 		svc  *v1.Service
@@ -320,26 +320,26 @@ func TestPortsErrorCondition(t *testing.T) {
 		"no node ports": {service(func(s *v1.Service) {
 			s.Spec.Ports[0].NodePort, s.Spec.AllocateLoadBalancerNodePorts = 0, new(bool)
 		}), "allocateLoadBalancerNodePorts", func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30080 }},
-		"port of another Service": {sharing("02", 80), "default/taken", func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }},
+		"port of another Service": {sharingService("02", 80), "default/taken", func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }},
 		"Service type changes":    {service(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }), "SCTP", func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := normalPeriods(t)
-				p.join(t, ready(initialised(p.machine(t, "node-1")))) // the network of this Node has no pod ranges
-				time.Sleep(10 * time.Second)                          // the Service must not change at the same time as a Node, as in the function populated
+				p.join(t, setReady(initialisedNode(p.machine(t, "node-1")))) // the network of this Node has no pod ranges
+				time.Sleep(10 * time.Second)                                 // the Service must not change at the same time as a Node, as in populatedPlane
 				p.post(t, taken.DeepCopy())
 				time.Sleep(10 * time.Second)
 				s := tc.svc.DeepCopy()
 				s.Name = "web"
 				p.post(t, s)
-				within(t, time.Minute, "the Service has the condition", func() bool {
+				awaitEverySecond(t, time.Minute, "the Service has the condition", func() bool {
 					c := p.service(t).Status.Conditions
 					return len(c) == 1 && c[0].Type == v1.LoadBalancerPortsError && c[0].Status == metav1.ConditionTrue && strings.Contains(c[0].Message, tc.says)
 				})
 				p.update(t, tc.mend)
-				within(t, 6*time.Minute, "the Service has no condition", func() bool { return len(p.service(t).Status.Conditions) == 0 })
-				within(t, 6*time.Minute, "the Service has an address", func() bool {
+				awaitEverySecond(t, 6*time.Minute, "the Service has no condition", func() bool { return len(p.service(t).Status.Conditions) == 0 })
+				awaitEverySecond(t, 6*time.Minute, "the Service has an address", func() bool {
 					s := p.service(t)
 					return s.Spec.Type != v1.ServiceTypeLoadBalancer || addressed(s)
 				})
@@ -353,7 +353,7 @@ func TestPortsErrorCondition(t *testing.T) {
 func TestNodePortsByHand(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service(func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(bool) }))
-	if l := r.only(t).Listeners; l[0].TargetPort != 30080 {
+	if l := r.onlyLoadBalancer(t).Listeners; l[0].TargetPort != 30080 {
 		t.Errorf("the load balancer forwards to %+v", l)
 	}
 }

@@ -19,8 +19,8 @@ func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	report := func(l cloudsim.ListenerStatus) {
 		eventually.True(t, "the data plane hears of it", func() bool { return len(r.balancersInCloud(t)) == 1 })
-		l.IP = r.only(t).IP
-		if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), r.only(t).ID, cloudsim.LoadBalancerStatus{Listeners: []cloudsim.ListenerStatus{l}}); err != nil {
+		l.IP = r.onlyLoadBalancer(t).IP
+		if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), r.onlyLoadBalancer(t).ID, cloudsim.LoadBalancerStatus{Listeners: []cloudsim.ListenerStatus{l}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -32,19 +32,19 @@ func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	}()
 	r.ensure(t, service())
 	<-done
-	if said := r.said(); !strings.HasPrefix(said, "Normal ") || !strings.Contains(said, "127.65.0.1:10080") || !strings.Contains(said, "privilege") {
+	if said := r.takeEvents(); !strings.HasPrefix(said, "Normal ") || !strings.Contains(said, "127.65.0.1:10080") || !strings.Contains(said, "privilege") {
 		t.Errorf("events:\n%s\nwant an event with the address and its reason", said)
 	}
 
 	report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Error: "the port is taken"})
 	r.ensure(t, service())
-	if said := r.said(); !strings.HasPrefix(said, "Warning ") || !strings.Contains(said, "taken") {
+	if said := r.takeEvents(); !strings.HasPrefix(said, "Warning ") || !strings.Contains(said, "taken") {
 		t.Errorf("events:\n%s\nwant a warning with the reason why the load balancer is not reachable", said)
 	}
 
-	report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Endpoint: r.only(t).IP + ":80"})
+	report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Endpoint: r.onlyLoadBalancer(t).IP + ":80"})
 	r.ensure(t, service())
-	if said := r.said(); said != "" {
+	if said := r.takeEvents(); said != "" {
 		t.Errorf("the load balancer is reachable at its port, but got the events:\n%s", said)
 	}
 }

@@ -34,10 +34,10 @@ func NewSettings(cfg Config) *Settings {
 // Get returns the current configuration.
 func (s *Settings) Get() Config { return *s.now.Load() }
 
-// The method fixed returns the settings that take effect only after a restart.
+// startSettings returns the settings that take effect only after a restart.
 // The CCM does two things only when it starts: it tells the informers which
 // class it serves, and it loads the certificate authority.
-func (c Config) fixed() Config {
+func (c Config) startSettings() Config {
 	return Config{LoadBalancerClass: c.LoadBalancerClass, OnlyLoadBalancerClass: c.OnlyLoadBalancerClass, CAFile: c.CAFile}
 }
 
@@ -120,8 +120,8 @@ func (r reloader) run(ctx context.Context) {
 // the mirror also lists all objects again.
 func (p *Provider) Reload(cfg Config) {
 	before := p.settings.Get()
-	if fixed := cfg.fixed(); fixed != p.unheeded {
-		if p.unheeded = fixed; fixed != before.fixed() {
+	if fixed := cfg.startSettings(); fixed != p.restartSettings {
+		if p.restartSettings = fixed; fixed != before.startSettings() {
 			p.log.Warn("a changed loadBalancerClass, onlyLoadBalancerClass or caFile takes effect at the next start")
 		}
 	}
@@ -133,6 +133,6 @@ func (p *Provider) Reload(cfg Config) {
 	p.log.Info("the configuration was changed", "url", cfg.URL, "project", cfg.Project)
 	if cfg.URL != before.URL || cfg.Project != before.Project || cfg.TokenFile != before.TokenFile {
 		p.loadBalancers.forgetRegion()
-		p.mirror.again()
+		p.mirror.relist()
 	}
 }

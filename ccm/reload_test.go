@@ -57,7 +57,7 @@ func TestReload(t *testing.T) {
 	t.Cleanup(func() { close(stop); p.Wait() })
 	eventually.True(t, "the first cloud is mirrored", p.Mirrored)
 	i, _ := p.InstancesV2()
-	if _, err := i.InstanceMetadata(t.Context(), node("node-1")); err == nil {
+	if _, err := i.InstanceMetadata(t.Context(), newNode("node-1")); err == nil {
 		t.Fatal("the first cloud contains the instance of the second cloud")
 	}
 	p.Reload(ccm.Config{
@@ -65,7 +65,7 @@ func TestReload(t *testing.T) {
 		NodeDeletionGrace: metav1.Duration{Duration: 1},
 	})
 	eventually.True(t, "the second cloud is mirrored", p.Mirrored)
-	if m, err := i.InstanceMetadata(t.Context(), node("node-1")); err != nil || m.Zone != "sim-1a" {
+	if m, err := i.InstanceMetadata(t.Context(), newNode("node-1")); err != nil || m.Zone != "sim-1a" {
 		t.Errorf("metadata from the second cloud: got %+v, %v", m, err)
 	}
 }

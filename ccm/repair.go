@@ -104,7 +104,7 @@ func (r *repairer) serviceUpdated(before, after any) {
 
 func (r *repairer) serviceChanged(obj any) {
 	svc, ok := obj.(*v1.Service)
-	if !ok || !served(svc) {
+	if !ok || !isManaged(svc) {
 		r.serviceGone(obj)
 		if ok && hasOldPortsCondition(svc) {
 			r.enqueue(svc, 0)
@@ -129,7 +129,7 @@ func (r *repairer) balancerChanged(lb cloudsim.LoadBalancer) {
 	if lb.Labels[LabelCluster] != r.cluster {
 		return
 	}
-	for _, m := range members(lb) {
+	for _, m := range membersOf(lb) {
 		r.queue.AddAfter(m.namespace+"/"+m.name, r.settle)
 	}
 }
@@ -148,10 +148,10 @@ func (r *repairer) enqueue(obj any, after time.Duration) {
 	}
 }
 
-// The function served reports whether upstream's controller manages a load
-// balancer for the Service. The argument must come from the informer cache,
-// because the transform classView changes the class of the Service.
-func served(svc *v1.Service) bool {
+// isManaged reports whether upstream's controller manages a load balancer for
+// the Service. The argument must come from the informer cache, because the
+// transform classView changes the class of the Service.
+func isManaged(svc *v1.Service) bool {
 	return svc.Spec.Type == v1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil &&
 		svc.DeletionTimestamp == nil && servicehelpers.HasLBFinalizer(svc)
 }
@@ -171,7 +171,7 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 		return 0, err
 	case hasOldPortsCondition(svc):
 		return 0, r.tellPorts(svc, nil)
-	case !served(svc):
+	case !isManaged(svc):
 		return 0, nil
 	}
 	r.mu.Lock()
@@ -186,7 +186,7 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 	}
 	nodes = eligible(nodes)
 	why, err := r.drift(ctx, svc, nodes)
-	no, isNo := errors.AsType[refused](err)
+	no, isNo := errors.AsType[permanentError](err)
 	if err != nil && !isNo {
 		return 0, err
 	}
@@ -199,16 +199,16 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 // drift compares the load balancer of a Service with the wanted load balancer.
 // It returns a description of the difference, or "" if there is no difference.
 // If no repair can create the wanted load balancer, the error has the type
-// refused.
+// permanentError.
 func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
-	to, err := r.p.loadBalancers.backends(ctx, svc, nodes)
+	to, err := r.p.loadBalancers.backendsOf(ctx, svc, nodes)
 	if err != nil {
 		return "", err
 	}
-	to.targets = r.existing(to.targets)
-	want, err := wanted(r.cluster, svc, to, r.p.loadBalancers.mode())
+	to.targets = r.existingTargets(to.targets)
+	want, err := requestedBalancer(r.cluster, svc, to, r.p.loadBalancers.mode())
 	if err != nil {
-		return "", refused{err}
+		return "", permanentError{err}
 	}
 	lb, known := r.p.mirror.balancerNamed(want.Name)
 	if !known {
@@ -218,10 +218,10 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 			return "", err
 		}
 	} else if err := checkOwner(lb, r.cluster, svc); err != nil {
-		return "", refused{err}
+		return "", permanentError{err}
 	}
-	if want, err = joined(lb, want, string(svc.UID)); err != nil {
-		return "", refused{err}
+	if want, err = mergeMembers(lb, want, string(svc.UID)); err != nil {
+		return "", permanentError{err}
 	}
 	switch {
 	case !known && len(svc.Status.LoadBalancer.Ingress) == 0:
@@ -230,7 +230,7 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 		return "it was deleted in the cloud", nil
 	case lb.State != cloudsim.LoadBalancerActive:
 		return "", nil // the next change of lb triggers a new check
-	case !same(lb, want):
+	case !isEqual(lb, want):
 		return "it or its nodes changed in the cloud", nil
 	case !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, status(svc, lb)):
 		return "the status of the Service was wrong", nil
@@ -238,11 +238,11 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 	return "", nil
 }
 
-// The method existing returns the targets that have an existing instance,
-// because the cloud would refuse the remaining targets. If the mirror is not
-// fresh, the method returns all targets.
-func (r *repairer) existing(targets []cloudsim.Target) []cloudsim.Target {
-	if !r.p.mirror.believed() {
+// existingTargets returns the targets that have an existing instance, because
+// the cloud would refuse the remaining targets. If the mirror is not fresh,
+// the method returns all targets.
+func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target {
+	if !r.p.mirror.isFresh() {
 		return targets
 	}
 	kept := make([]cloudsim.Target, 0, len(targets))

@@ -14,22 +14,22 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The method provided starts the controllers, creates a Service, and returns
-// its load balancer. It creates no nodes, because upstream's service controller
-// has a data race if a Service and a Node change at the same time.
-func (r *rig) provided(t *testing.T) (plane, cloudsim.LoadBalancer) {
+// startWithBalancer starts the controllers, creates a Service, and returns its
+// load balancer. It creates no nodes, because upstream's service controller has
+// a data race if a Service and a Node change at the same time.
+func (r *rig) startWithBalancer(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
-	r.mirrored(t)
+	r.startMirror(t)
 	p := r.start(t)
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually.True(t, "the Service has its address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
-	return p, p.only(t)
+	return p, p.onlyLoadBalancer(t)
 }
 
 func TestRepairOfADeletedLoadBalancer(t *testing.T) {
-	p, lb := newRig(t).provided(t)
+	p, lb := newRig(t).startWithBalancer(t)
 	if _, err := p.cloud.DeleteLoadBalancer(t.Context(), lb.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestRepairOfADeletedLoadBalancer(t *testing.T) {
 
 func TestRepairOfAChangedLoadBalancer(t *testing.T) {
 	r := newRig(t)
-	p, lb := r.provided(t)
+	p, lb := r.startWithBalancer(t)
 	spec := lb.LoadBalancerSpec
 	spec.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 9999, TargetPort: 9999}}
 	spec.Targets = []cloudsim.Target{{Instance: r.machine(t, "not-a-node").ID}}
@@ -50,13 +50,13 @@ func TestRepairOfAChangedLoadBalancer(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.True(t, "the listener is back, and the target that is no node gone", func() bool {
-		now := p.only(t)
+		now := p.onlyLoadBalancer(t)
 		return now.ID == lb.ID && now.Listeners[0].Port == 80 && len(now.Targets) == 0
 	})
 }
 
 func TestRepairOfAWipedStatus(t *testing.T) {
-	p, lb := newRig(t).provided(t)
+	p, lb := newRig(t).startWithBalancer(t)
 	s := p.service(t)
 	s.Status.LoadBalancer = v1.LoadBalancerStatus{}
 	if _, err := p.kube.CoreV1().Services("default").UpdateStatus(t.Context(), s, metav1.UpdateOptions{}); err != nil {
@@ -73,7 +73,7 @@ func TestRepairOfAWipedStatus(t *testing.T) {
 // difference while the cloud creates the load balancer.
 func TestNoDrift(t *testing.T) {
 	r := newRig(t)
-	there, gone := initialised(r.machine(t, "node-1")), r.machine(t, "node-2")
+	there, gone := initialisedNode(r.machine(t, "node-1")), r.machine(t, "node-2")
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestNoDrift(t *testing.T) {
 		_, err := r.cloud.GetInstance(t.Context(), gone.ID)
 		return errors.Is(err, cloudsim.NotFound)
 	})
-	r.mirrored(t)
+	r.startMirror(t)
 	s := service()
 	for _, step := range []func(){
 		func() {}, // the load balancer does not exist yet
@@ -89,7 +89,7 @@ func TestNoDrift(t *testing.T) {
 	} {
 		step()
 		eventually.True(t, "there is no drift", func() bool { // the mirror may get the change later
-			why, err := r.provider.Drift(t.Context(), cluster, s, there, initialised(gone))
+			why, err := r.provider.Drift(t.Context(), cluster, s, there, initialisedNode(gone))
 			return err == nil && why == ""
 		})
 	}
@@ -106,9 +106,9 @@ func TestRepairComesSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriodsAt(t, 4*time.Second)
 		p.post(t, service())
-		within(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
+		awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
 		time.Sleep(10 * time.Second)
-		lb := p.only(t)
+		lb := p.onlyLoadBalancer(t)
 		spec := lb.LoadBalancerSpec
 		spec.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 9999, TargetPort: 9999}}
 		if _, err := p.cloud.UpdateLoadBalancer(t.Context(), lb.ID, cloudsim.UpdateLoadBalancer{Labels: lb.Labels, LoadBalancerSpec: spec}, lb.Revision); err != nil {
@@ -123,14 +123,14 @@ func TestRepairComesSecond(t *testing.T) {
 		})
 		p.update(t, func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
 		time.Sleep(3 * time.Second) // a second before the end of this wait, the change of the load balancer triggers the repairer
-		if calls := p.wire.made(true); len(calls) != 1 {
+		if calls := p.wire.takeCalls(true); len(calls) != 1 {
 			t.Errorf("calls 3 s after the Service changed: got %v, want only those of upstream's controller", calls)
 		}
 		time.Sleep(1500 * time.Millisecond) // upstream retries after 5 s
-		if calls := p.wire.made(true); len(calls) != 2 {
+		if calls := p.wire.takeCalls(true); len(calls) != 2 {
 			t.Errorf("calls 4 s after the last change: got %v, want one of the repair", calls)
 		}
 		p.wire.spoil(nil)
-		within(t, time.Minute, "the load balancer matches the Service", func() bool { return p.only(t).Listeners[0].Port == 81 })
+		awaitEverySecond(t, time.Minute, "the load balancer matches the Service", func() bool { return p.onlyLoadBalancer(t).Listeners[0].Port == 81 })
 	})
 }

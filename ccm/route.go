@@ -168,7 +168,7 @@ func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists 
 			return have, err
 		}
 	}
-	if err := r.gone(ctx, have.ID); err != nil {
+	if err := r.awaitDeletion(ctx, have.ID); err != nil {
 		return have, err
 	}
 	return r.api.CreateRoute(ctx, want)
@@ -221,7 +221,7 @@ func (r *routes) await(ctx context.Context, have cloudsim.Route) error {
 	return err
 }
 
-func (r *routes) gone(ctx context.Context, id cloudsim.RouteID) error {
+func (r *routes) awaitDeletion(ctx context.Context, id cloudsim.RouteID) error {
 	err := wait.ExponentialBackoffWithContext(ctx, r.backoff, func(ctx context.Context) (bool, error) {
 		_, err := r.api.GetRoute(ctx, id)
 		if errors.Is(err, cloudsim.NotFound) {

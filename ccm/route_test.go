@@ -26,9 +26,9 @@ func routeTo(node, cidr string) *cloudprovider.Route {
 	return &cloudprovider.Route{TargetNode: types.NodeName(node), DestinationCIDR: cidr}
 }
 
-// The method listed returns the cluster's routes in the form "destination
-// node", sorted.
-func (r *rig) listed(t *testing.T, cluster string) []string {
+// listRoutes returns the cluster's routes in the form "destination node",
+// sorted.
+func (r *rig) listRoutes(t *testing.T, cluster string) []string {
 	t.Helper()
 	l, err := r.routes().ListRoutes(t.Context(), cluster)
 	if err != nil {
@@ -47,7 +47,7 @@ func (r *rig) listed(t *testing.T, cluster string) []string {
 }
 
 func TestRoutesFromCreateToDelete(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	r.machine(t, "node-1")
 	both := []*cloudprovider.Route{routeTo("node-1", "10.244.0.0/24"), routeTo("node-1", "fd10:244::/64")}
 	for range 2 { // the second pass changes nothing
@@ -57,10 +57,10 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 			}
 		}
 	}
-	if got := r.listed(t, cluster); len(got) != 2 || got[0] != "10.244.0.0/24 node-1" || got[1] != "fd10:244::/64 node-1" {
+	if got := r.listRoutes(t, cluster); len(got) != 2 || got[0] != "10.244.0.0/24 node-1" || got[1] != "fd10:244::/64 node-1" {
 		t.Errorf("routes: got %v", got)
 	}
-	if got := r.listed(t, "another-cluster"); len(got) != 0 {
+	if got := r.listRoutes(t, "another-cluster"); len(got) != 0 {
 		t.Errorf("routes of another cluster: got %v", got)
 	}
 	l, err := r.routes().ListRoutes(t.Context(), cluster)
@@ -74,7 +74,7 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 			}
 		}
 	}
-	if got := r.listed(t, cluster); len(got) != 0 {
+	if got := r.listRoutes(t, cluster); len(got) != 0 {
 		t.Errorf("remaining routes: got %v", got)
 	}
 }
@@ -83,7 +83,7 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 // replaces the route. If a person or another cluster has a route to the same
 // destination, the CCM returns an error and keeps that route.
 func TestRouteThatIsThere(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	there := r.machine(t, "node-1")
 	r.machine(t, "node-2")
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
@@ -92,7 +92,7 @@ func TestRouteThatIsThere(t *testing.T) {
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-2", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.listed(t, cluster); len(got) != 1 || got[0] != "10.244.7.0/24 node-2" {
+	if got := r.listRoutes(t, cluster); len(got) != 1 || got[0] != "10.244.7.0/24 node-2" {
 		t.Errorf("routes: got %v", got)
 	}
 	person, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: "by-hand", Destination: "10.244.9.0/24", NextHop: there.ID})
@@ -113,7 +113,7 @@ func TestRouteThatIsThere(t *testing.T) {
 // If a new route with the same name has replaced the listed route, DeleteRoute
 // does not delete the new route.
 func TestRouteThatWasReplaced(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	old := r.machine(t, "node-1")
 	r.machine(t, "node-2")
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
@@ -122,7 +122,7 @@ func TestRouteThatWasReplaced(t *testing.T) {
 	if _, err := r.cloud.DeleteInstance(t.Context(), old.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "it is a black hole", func() bool { return slices.Equal(r.listed(t, cluster), []string{"10.244.7.0/24 blackhole"}) })
+	eventually.True(t, "it is a black hole", func() bool { return slices.Equal(r.listRoutes(t, cluster), []string{"10.244.7.0/24 blackhole"}) })
 	l, err := r.routes().ListRoutes(t.Context(), cluster)
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestRouteThatWasReplaced(t *testing.T) {
 	if err := r.routes().DeleteRoute(t.Context(), cluster, l[0]); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.listed(t, cluster); !slices.Equal(got, []string{"10.244.7.0/24 node-2"}) {
+	if got := r.listRoutes(t, cluster); !slices.Equal(got, []string{"10.244.7.0/24 node-2"}) {
 		t.Errorf("routes: got %v", got)
 	}
 }
@@ -141,7 +141,7 @@ func TestRouteThatWasReplaced(t *testing.T) {
 // ListRoutes omits the routes of persons and of other clusters, so upstream's
 // controller never deletes these routes.
 func TestForeignRoutesStay(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	i := r.machine(t, "node-1")
 	var foreign []cloudsim.Route
 	for name, destination := range map[string]string{"by-hand": "10.244.9.0/24", "far": "192.168.99.0/24"} {
@@ -159,17 +159,17 @@ func TestForeignRoutesStay(t *testing.T) {
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.listed(t, cluster); len(got) != 1 || got[0] != "10.244.7.0/24 node-1" {
+	if got := r.listRoutes(t, cluster); len(got) != 1 || got[0] != "10.244.7.0/24 node-1" {
 		t.Errorf("routes of the cluster: got %v", got)
 	}
-	r.routing(t, 0, "10.244.0.0/16")
-	eventually.True(t, "the one that is left over goes", func() bool { return len(r.listed(t, cluster)) == 0 })
+	r.runRouteController(t, 0, "10.244.0.0/16")
+	eventually.True(t, "the one that is left over goes", func() bool { return len(r.listRoutes(t, cluster)) == 0 })
 	for _, f := range foreign {
 		if now, err := r.cloud.GetRoute(t.Context(), f.ID); err != nil || now.Revision != f.Revision {
 			t.Errorf("%s became %+v, %v", f.Name, now, err)
 		}
 	}
-	if got := r.listed(t, "another-cluster"); len(got) != 1 {
+	if got := r.listRoutes(t, "another-cluster"); len(got) != 1 {
 		t.Errorf("routes of another cluster: got %v", got)
 	}
 }
@@ -178,7 +178,7 @@ func TestForeignRoutesStay(t *testing.T) {
 // returns a conflict, because upstream retries a conflict at once. For other
 // errors of the cloud, CreateRoute does not return a conflict.
 func TestRouteConflict(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	r.machine(t, "node-1")
 	for kind, tc := range map[string]struct {
 		status   int
@@ -199,7 +199,7 @@ func TestRouteConflict(t *testing.T) {
 
 // The route of a stopped instance stays, because its Node still exists.
 func TestRouteOfAStoppedInstance(t *testing.T) {
-	r := podded(t)
+	r := newPodRig(t)
 	i := r.machine(t, "node-1")
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")); err != nil {
 		t.Fatal(err)
@@ -207,14 +207,14 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 	if _, err := r.cloud.StopInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.listed(t, cluster); len(got) != 1 || got[0] != "10.244.0.0/24 node-1" {
+	if got := r.listRoutes(t, cluster); len(got) != 1 || got[0] != "10.244.0.0/24 node-1" {
 		t.Errorf("routes of a stopped instance: got %v", got)
 	}
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
 	eventually.True(t, "it is a black hole", func() bool {
-		got := r.listed(t, cluster)
+		got := r.listRoutes(t, cluster)
 		return len(got) == 1 && got[0] == "10.244.0.0/24 blackhole"
 	})
 }
@@ -223,7 +223,7 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 // conflict, because upstream retries only conflicts at once. If the reply to a
 // call is lost, the next call succeeds.
 func TestRouteThatTakesTime(t *testing.T) {
-	r := newRig(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
+	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.machine(t, "node-1")
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")); !apierrors.IsConflict(err) {
 		t.Errorf("route in creation: got error %v", err)
@@ -241,7 +241,7 @@ func TestRouteThatTakesTime(t *testing.T) {
 	eventually.True(t, "the second try finds it", func() bool {
 		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.1.0/24")) == nil
 	})
-	if got := r.listed(t, cluster); len(got) != 2 {
+	if got := r.listRoutes(t, cluster); len(got) != 2 {
 		t.Errorf("routes: got %v", got)
 	}
 }

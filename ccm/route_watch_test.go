@@ -58,17 +58,17 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
-		n := initialised(r.machine(t, "node-1"))
+		n := initialisedNode(r.machine(t, "node-1"))
 		n.Spec.PodCIDRs = []string{"10.244.0.0/24"}
-		r.mirrored(t)
+		r.startMirror(t)
 		r.wire.spoil(func(_ int, req *http.Request) fault {
 			return fault{cut: req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/routes")}
 		})
-		r.routing(t, every, "10.244.0.0/16", n)
+		r.runRouteController(t, every, "10.244.0.0/16", n)
 		time.Sleep(40 * time.Second) // wait until upstream has handled the changes of the Node
 		r.wire.spoil(nil)
-		there := func() bool { return len(r.listed(t, cluster)) == 1 }
-		within(t, 3*time.Minute, "the route exists", there)
+		there := func() bool { return len(r.listRoutes(t, cluster)) == 1 }
+		awaitEverySecond(t, 3*time.Minute, "the route exists", there)
 		l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -76,14 +76,14 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 		if _, err := r.cloud.DeleteRoute(t.Context(), l.Items[0].ID); err != nil {
 			t.Fatal(err)
 		}
-		within(t, time.Minute, "the route is deleted", func() bool { return !there() })
-		within(t, 3*time.Minute, "the route exists again", there)
+		awaitEverySecond(t, time.Minute, "the route is deleted", func() bool { return !there() })
+		awaitEverySecond(t, 3*time.Minute, "the route exists again", there)
 	})
 }
 
-// The method routing runs upstream's route controller for the given nodes until
+// runRouteController runs upstream's route controller for the given nodes until
 // the test ends. The argument ranges is the value of --cluster-cidr.
-func (r *rig) routing(t *testing.T, resync time.Duration, ranges string, nodes ...*v1.Node) *fake.Clientset {
+func (r *rig) runRouteController(t *testing.T, resync time.Duration, ranges string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
 	for _, n := range nodes {
@@ -112,9 +112,9 @@ func (r *rig) routing(t *testing.T, resync time.Duration, ranges string, nodes .
 	return kube
 }
 
-// The function unroutable returns the status of the condition
-// NetworkUnavailable of a node.
-func unroutable(t *testing.T, kube *fake.Clientset, name string) v1.ConditionStatus {
+// networkUnavailable returns the status of the condition NetworkUnavailable
+// of a node.
+func networkUnavailable(t *testing.T, kube *fake.Clientset, name string) v1.ConditionStatus {
 	t.Helper()
 	n, err := kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -133,21 +133,21 @@ func unroutable(t *testing.T, kube *fake.Clientset, name string) v1.ConditionSta
 func TestNodeWaitsForAllRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))
-		n := initialised(r.machine(t, "node-1"))
+		n := initialisedNode(r.machine(t, "node-1"))
 		n.Spec.PodCIDRs = []string{"10.244.0.0/24", "fd10:244::/64"}
-		r.mirrored(t)
+		r.startMirror(t)
 		var posts atomic.Int32
 		r.wire.spoil(func(_ int, req *http.Request) fault {
 			return fault{cut: req.Method == http.MethodPost && posts.Add(1) > 1}
 		})
-		kube := r.routing(t, 0, "10.244.0.0/16,fd10:244::/48", n)
+		kube := r.runRouteController(t, 0, "10.244.0.0/16,fd10:244::/48", n)
 		time.Sleep(time.Minute)
-		if got := r.listed(t, cluster); len(got) != 1 || unroutable(t, kube, "node-1") != v1.ConditionTrue {
-			t.Errorf("with the routes %v, NetworkUnavailable is %s", got, unroutable(t, kube, "node-1"))
+		if got := r.listRoutes(t, cluster); len(got) != 1 || networkUnavailable(t, kube, "node-1") != v1.ConditionTrue {
+			t.Errorf("with the routes %v, NetworkUnavailable is %s", got, networkUnavailable(t, kube, "node-1"))
 		}
 		r.wire.spoil(nil)
-		within(t, time.Minute, "both routes exist", func() bool { return len(r.listed(t, cluster)) == 2 })
-		within(t, time.Minute, "the network is available", func() bool { return unroutable(t, kube, "node-1") == v1.ConditionFalse })
+		awaitEverySecond(t, time.Minute, "both routes exist", func() bool { return len(r.listRoutes(t, cluster)) == 2 })
+		awaitEverySecond(t, time.Minute, "the network is available", func() bool { return networkUnavailable(t, kube, "node-1") == v1.ConditionFalse })
 	})
 }
 
@@ -180,16 +180,16 @@ func TestRoutesOfManyNodes(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		var nodes []*v1.Node
 		for i := range many {
-			n := initialised(r.machine(t, fmt.Sprintf("node-%d", i)))
+			n := initialisedNode(r.machine(t, fmt.Sprintf("node-%d", i)))
 			n.Spec.PodCIDRs = []string{fmt.Sprintf("10.244.%d.0/24", i)}
 			nodes = append(nodes, n)
 		}
-		r.mirrored(t)
+		r.startMirror(t)
 		r.wire.takes = 5 * time.Millisecond
 		table := &singleWriter{next: r.wire.next}
 		r.wire.next = table
-		r.routing(t, 0, "10.244.0.0/16", nodes...)
-		within(t, 30*time.Minute, "each Node has a route", func() bool { return len(r.listed(t, cluster)) == many })
+		r.runRouteController(t, 0, "10.244.0.0/16", nodes...)
+		awaitEverySecond(t, 30*time.Minute, "each Node has a route", func() bool { return len(r.listRoutes(t, cluster)) == many })
 		if table.refused.Load() == 0 {
 			t.Error("the route table was never locked")
 		}

@@ -72,7 +72,7 @@ func ownership(cluster string, svc *v1.Service) map[string]string {
 // cluster from a backup of another cluster. Two clusters must not change the
 // same load balancer.
 func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error {
-	if lb.ID == "" || shared(lb) && lb.Labels[LabelCluster] == cluster {
+	if lb.ID == "" || isShared(lb) && lb.Labels[LabelCluster] == cluster {
 		return nil
 	}
 	for _, l := range []struct{ key, want string }{{LabelCluster, cluster}, {LabelServiceUID, string(svc.UID)}} {
@@ -83,19 +83,19 @@ func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error
 	return nil
 }
 
-// The variable families maps the IP families of Kubernetes to the IP families
-// of the cloud.
-var families = map[v1.IPFamily]cloudsim.IPFamily{v1.IPv4Protocol: cloudsim.IPv4, v1.IPv6Protocol: cloudsim.IPv6}
+// ipFamilies maps the IP families of Kubernetes to the IP families of the
+// cloud.
+var ipFamilies = map[v1.IPFamily]cloudsim.IPFamily{v1.IPv4Protocol: cloudsim.IPv4, v1.IPv6Protocol: cloudsim.IPv6}
 
 var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolTCP: cloudsim.TCP, v1.ProtocolUDP: cloudsim.UDP}
 
-// The function wanted returns the load balancer that a Service requests,
-// without the region. If the cloud cannot provide the load balancer, the error
-// contains every reason. If the cloud does not support a part of the request,
-// the function returns an error and never leaves out this part silently. If the
+// requestedBalancer returns the load balancer that a Service requests, without
+// the region. If the cloud cannot provide the load balancer, the error contains
+// every reason. If the cloud does not support a part of the request, the
+// function returns an error and never leaves out this part silently. If the
 // function left out such a part, a Service with restrictions might be open to
 // all clients, or a port might never answer.
-func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
+func requestedBalancer(cluster string, svc *v1.Service, to backends, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
 	var bad []error
 	add := func(err error) { bad = append(bad, err) }
 	s := svc.Spec
@@ -128,7 +128,7 @@ func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.Listener
 		want.Listeners = append(want.Listeners, l)
 	}
 	for _, f := range s.IPFamilies {
-		want.Families = append(want.Families, families[f])
+		want.Families = append(want.Families, ipFamilies[f])
 	}
 	if s.SessionAffinity == v1.ServiceAffinityClientIP {
 		want.Affinity = cloudsim.AffinityClientIP
@@ -146,7 +146,7 @@ func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.Listener
 	if _, err := nodeSelector(svc); err != nil {
 		add(err)
 	}
-	if err := annotated(&want, svc); err != nil {
+	if err := applyAnnotations(&want, svc); err != nil {
 		add(err)
 	}
 	if err := share(&want, cluster, svc); err != nil {
@@ -165,7 +165,7 @@ func sourceRanges(svc *v1.Service) ([]string, error) {
 	}
 	set, err := servicehelpers.GetLoadBalancerSourceRanges(svc)
 	if err != nil {
-		return nil, fmt.Errorf("spec.loadBalancerSourceRanges: %w", brief(err))
+		return nil, fmt.Errorf("spec.loadBalancerSourceRanges: %w", shortenError(err))
 	}
 	all := set.StringSlice()
 	slices.Sort(all)
@@ -196,7 +196,7 @@ func staticAddresses(svc *v1.Service) (all []string, err error) {
 		all = append(all, ip)
 	}
 	if field != "" && !slices.Contains(all, field) {
-		return nil, fmt.Errorf("spec.loadBalancerIP is %s but annotation %s is %s", field, AnnotationLoadBalancerIP, clip(annotation))
+		return nil, fmt.Errorf("spec.loadBalancerIP is %s but annotation %s is %s", field, AnnotationLoadBalancerIP, truncate(annotation))
 	}
 	return all, nil
 }
@@ -206,7 +206,7 @@ func staticAddresses(svc *v1.Service) (all []string, err error) {
 func address(field, text string) (string, error) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
-		return "", fmt.Errorf("%s: %q is no IP address", field, clip(text))
+		return "", fmt.Errorf("%s: %q is no IP address", field, truncate(text))
 	}
 	return ip.String(), nil
 }
@@ -227,7 +227,7 @@ func healthCheck(svc *v1.Service) cloudsim.HealthCheck {
 	}
 }
 
-func chosen(nodes []*v1.Node, by labels.Selector) []*v1.Node {
+func matchingNodes(nodes []*v1.Node, by labels.Selector) []*v1.Node {
 	if by.Empty() {
 		return nodes
 	}
@@ -253,7 +253,7 @@ func targetsOf(nodes []*v1.Node) (to backends) {
 		}
 		id, err := providerid.Parse(n.Spec.ProviderID)
 		if err != nil {
-			to.left = append(to.left, left{"NodeNotInCloud", fmt.Errorf("node %q: %w", n.Name, err)})
+			to.left = append(to.left, skippedBackend{"NodeNotInCloud", fmt.Errorf("node %q: %w", n.Name, err)})
 			continue
 		}
 		to.targets = append(to.targets, cloudsim.Target{Instance: cloudsim.InstanceID(id.Instance)})
@@ -262,12 +262,12 @@ func targetsOf(nodes []*v1.Node) (to backends) {
 	return to
 }
 
-// The function same reports whether lb already equals the load balancer want.
-// It ignores the order of listeners and targets. It also ignores labels of lb
+// isEqual reports whether lb already equals the load balancer want. It
+// ignores the order of listeners and targets. It also ignores labels of lb
 // that are not in want.Labels.
-func same(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
+func isEqual(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 	return hasLabels(lb, want.Labels) && standsOn(lb, want) && lb.Scheme == want.Scheme &&
-		plain(lb.LoadBalancerSpec).Same(plain(want.LoadBalancerSpec))
+		normalize(lb.LoadBalancerSpec).Same(normalize(want.LoadBalancerSpec))
 }
 
 func hasLabels(lb cloudsim.LoadBalancer, labels map[string]string) bool {
@@ -290,10 +290,10 @@ func standsOn(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 	return len(want.Families) == 0 || slices.Equal(lb.Families(), want.Families)
 }
 
-// The function plain returns the spec in a normal form. The normal form
-// contains all defaults, and its lists are sorted. Two specs with the same
-// meaning have the same normal form.
-func plain(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
+// normalize returns the spec in a normal form. The normal form contains all
+// defaults, and its lists are sorted. Two specs with the same meaning have
+// the same normal form.
+func normalize(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
 	s.HealthCheck = s.Check()
 	s.AffinityTimeoutSeconds = int(s.AffinityTimeout().Seconds())
 	s.DrainTimeoutSeconds = int(s.DrainTimeout().Seconds())

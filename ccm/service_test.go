@@ -31,7 +31,7 @@ func TestStaticAddress(t *testing.T) {
 			if st := r.ensure(t, s); st.Ingress[0].IP != addr.IP {
 				t.Errorf("address of the load balancer: got %s, want %s", st.Ingress[0].IP, addr.IP)
 			}
-			before := r.only(t)
+			before := r.onlyLoadBalancer(t)
 
 			other := service(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666"; ask(s, addr.IP) })
 			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, other, nil); err == nil || !strings.Contains(err.Error(), string(before.ID)) {
@@ -40,7 +40,7 @@ func TestStaticAddress(t *testing.T) {
 			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(func(s *v1.Service) { ask(s, "127.65.200.200") }), nil); err == nil || !strings.Contains(err.Error(), "127.65.200.200") {
 				t.Errorf("an address that is not reserved: got error %v, want an error", err)
 			}
-			if d := cmp.Diff(before, r.only(t)); d != "" {
+			if d := cmp.Diff(before, r.onlyLoadBalancer(t)); d != "" {
 				t.Errorf("load balancer (-before +after):\n%s", d)
 			}
 			s.Spec.Ports[0].Port = 81
@@ -73,7 +73,7 @@ func TestStaticAddressInOtherWords(t *testing.T) {
 	}
 	r.wire.spoil(nil)
 	r.ensure(t, s)
-	if made := r.wire.made(true); len(made) > 0 {
+	if made := r.wire.takeCalls(true); len(made) > 0 {
 		t.Errorf("the repeated request made the calls %v", made)
 	}
 }
@@ -149,7 +149,7 @@ func TestRefuses(t *testing.T) {
 						t.Errorf("unexpected load balancers: %+v", all)
 					}
 					r.ensure(t, service()) // the next calls change this Service
-				} else if lb := r.only(t); len(lb.Listeners) != 1 || lb.Listeners[0].TargetPort != 30080 {
+				} else if lb := r.onlyLoadBalancer(t); len(lb.Listeners) != 1 || lb.Listeners[0].TargetPort != 30080 {
 					t.Errorf("the CCM changed the working load balancer: %+v", lb.LoadBalancerSpec)
 				}
 			}
@@ -223,7 +223,7 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.ensure(t, service())
-			plain := r.only(t)
+			plain := r.onlyLoadBalancer(t)
 			want := plain.LoadBalancerSpec
 			want.Listeners = slices.Clone(want.Listeners)
 			tc.want(&want)
@@ -233,12 +233,12 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 				want cloudsim.LoadBalancerSpec
 			}{{"with it", service(tc.change), want}, {"without it again", service(), plain.LoadBalancerSpec}} {
 				r.ensure(t, step.svc)
-				if d := cmp.Diff(step.want, r.only(t).LoadBalancerSpec); d != "" {
+				if d := cmp.Diff(step.want, r.onlyLoadBalancer(t).LoadBalancerSpec); d != "" {
 					t.Errorf("%s (-want +got):\n%s", step.what, d)
 				}
 				r.wire.spoil(nil)
 				r.ensure(t, step.svc)
-				if made := r.wire.made(true); len(made) > 0 {
+				if made := r.wire.takeCalls(true); len(made) > 0 {
 					t.Errorf("%s: a repeated request made the calls %v", step.what, made)
 				}
 			}
@@ -268,7 +268,7 @@ func TestDualStack(t *testing.T) {
 func TestScheme(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service(annotate("scheme", "internal")))
-	if lb := r.only(t); lb.Scheme != cloudsim.SchemeInternal {
+	if lb := r.onlyLoadBalancer(t); lb.Scheme != cloudsim.SchemeInternal {
 		t.Errorf("scheme: got %s", lb.Scheme)
 	}
 	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil); err == nil || !strings.Contains(err.Error(), "scheme") {
@@ -292,13 +292,13 @@ func TestIPMode(t *testing.T) {
 
 func TestNodeSelector(t *testing.T) {
 	r := newRig(t)
-	front, back := initialised(r.machine(t, "front")), initialised(r.machine(t, "back"))
+	front, back := initialisedNode(r.machine(t, "front")), initialisedNode(r.machine(t, "back"))
 	front.Labels = map[string]string{"role": "front"}
 	s := service(annotate("node-selector", "role in (front)"))
 	targets := func(when string, want ...string) {
 		t.Helper()
 		var got []string
-		for _, i := range r.only(t).Targets {
+		for _, i := range r.onlyLoadBalancer(t).Targets {
 			got = append(got, string(i.Instance))
 		}
 		if d := cmp.Diff(want, got); d != "" {
@@ -329,7 +329,7 @@ func TestRegion(t *testing.T) {
 	}
 	r.wire.spoil(nil)
 	r.ensure(t, service())
-	if lb := r.only(t); lb.Region != "sim-1" {
+	if lb := r.onlyLoadBalancer(t); lb.Region != "sim-1" {
 		t.Errorf("region %q", lb.Region)
 	}
 }
@@ -338,7 +338,7 @@ func TestRegion(t *testing.T) {
 // the same order. The families of the nodes have no effect.
 func TestFamiliesOfAService(t *testing.T) {
 	r := newRig(t) // the instances in this cloud have only IPv4 addresses
-	n := initialised(r.machine(t, "node-1"))
+	n := initialisedNode(r.machine(t, "node-1"))
 	four, six := v1.IPv4Protocol, v1.IPv6Protocol
 	of := map[v1.IPFamily]string{}
 	for _, families := range [][]v1.IPFamily{{six, four}, {four, six}, {six}, {six, four}, {four}} {
@@ -359,7 +359,7 @@ func TestFamiliesOfAService(t *testing.T) {
 			}
 			of[is] = in.IP
 		}
-		if lb := r.only(t); len(lb.Targets) != 1 {
+		if lb := r.onlyLoadBalancer(t); len(lb.Targets) != 1 {
 			t.Errorf("%v: its targets are %+v", families, lb.Targets)
 		}
 	}

@@ -40,7 +40,7 @@ func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) e
 	at := "annotation " + AnnotationLoadBalancerShared
 	switch {
 	case !nameRE.MatchString(group):
-		return fmt.Errorf("%s must be lower-case letters, digits and dashes, got %q", at, clip(group))
+		return fmt.Errorf("%s must be lower-case letters, digits and dashes, got %q", at, truncate(group))
 	case svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal:
 		return fmt.Errorf("%s needs spec.externalTrafficPolicy Cluster, because one health check cannot find the pods of several Services", at)
 	case byPods(svc):
@@ -71,16 +71,15 @@ func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) e
 
 func portName(l cloudsim.Listener) string { return string(l.Protocol) + "-" + strconv.Itoa(l.Port) }
 
-// The function shared reports whether several Services can use lb.
-func shared(lb cloudsim.LoadBalancer) bool { return lb.Labels[LabelShared] != "" }
+// isShared reports whether several Services can use lb.
+func isShared(lb cloudsim.LoadBalancer) bool { return lb.Labels[LabelShared] != "" }
 
 // member is a Service that uses a load balancer.
 type member struct{ uid, namespace, name string }
 
-// The function members returns the Services that use lb, according to the
-// labels of lb.
-func members(lb cloudsim.LoadBalancer) []member {
-	if !shared(lb) {
+// membersOf returns the Services that use lb, according to the labels of lb.
+func membersOf(lb cloudsim.LoadBalancer) []member {
+	if !isShared(lb) {
 		return []member{{lb.Labels[LabelServiceUID], lb.Labels[LabelServiceNamespace], lb.Labels[LabelServiceName]}}
 	}
 	var all []member
@@ -99,13 +98,14 @@ func portsOf(lb cloudsim.LoadBalancer, uid string) []string {
 	return strings.Split(lb.Labels[labelPortsPrefix+uid], ".")
 }
 
-// The function joined returns a copy of the load balancer want that also
-// contains the listeners and labels of the other members of lb. It returns an
-// error if another member already uses a port of the load balancer want. It
-// also returns an error if the settings of want and lb differ, because the
-// settings of lb apply to all members.
-func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid string) (cloudsim.CreateLoadBalancer, error) {
-	if !shared(lb) {
+// mergeMembers returns a copy of want, to which it adds listeners and labels of
+// lb. lb is the existing load balancer, which several Services (its members)
+// share. mergeMembers adds the listeners and labels of all members except the
+// Service with the given uid. It returns an error if another member already
+// uses a port in want. It also returns an error if the settings of want and lb
+// differ, because the settings of lb apply to all members.
+func mergeMembers(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid string) (cloudsim.CreateLoadBalancer, error) {
+	if !isShared(lb) {
 		return want, nil
 	}
 	var bad []error
@@ -114,7 +114,7 @@ func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid stri
 		mine[portName(l)] = true
 	}
 	whose := map[string]member{}
-	for _, m := range members(lb) {
+	for _, m := range membersOf(lb) {
 		if m.uid == uid {
 			continue
 		}
@@ -132,7 +132,7 @@ func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid stri
 		s.Listeners, s.Targets = nil, nil
 		return s
 	}
-	if !rest(plain(lb.LoadBalancerSpec)).Same(rest(plain(want.LoadBalancerSpec))) || !standsOn(lb, want) || lb.Scheme != want.Scheme {
+	if !rest(normalize(lb.LoadBalancerSpec)).Same(rest(normalize(want.LoadBalancerSpec))) || !standsOn(lb, want) || lb.Scheme != want.Scheme {
 		bad = append(bad, fmt.Errorf("other Services that share the load balancer %s have another scheme, address, health check, source ranges, affinity or timeout: use the same values in all of them", lb.ID))
 	}
 	all := want
@@ -172,7 +172,7 @@ func (b *loadBalancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid
 	delete(keep.Labels, labelPortsPrefix+uid)
 	mine := portsOf(lb, uid)
 	keep.Listeners = slices.DeleteFunc(slices.Clone(lb.Listeners), func(l cloudsim.Listener) bool { return slices.Contains(mine, portName(l)) })
-	if len(members(lb)) > 1 && len(keep.Listeners) > 0 {
+	if len(membersOf(lb)) > 1 && len(keep.Listeners) > 0 {
 		_, err := b.api.UpdateLoadBalancer(ctx, lb.ID, keep, lb.Revision)
 		return err
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The function sharing returns a Service that uses one port of the shared load
+// sharingService returns a Service that uses one port of the shared load
 // balancer "front".
-func sharing(n string, port int32, change ...func(*v1.Service)) *v1.Service {
+func sharingService(n string, port int32, change ...func(*v1.Service)) *v1.Service {
 	return service(append([]func(*v1.Service){annotate("shared", "front"), func(s *v1.Service) {
 		s.Name, s.UID = n, types.UID("00000000-1111-2222-3333-0000000000"+n)
 		s.Spec.Ports[0].Port, s.Spec.Ports[0].NodePort = port, 30000+port
@@ -25,7 +25,7 @@ func sharing(n string, port int32, change ...func(*v1.Service)) *v1.Service {
 
 func (r *rig) ports(t *testing.T) (ports []int) {
 	t.Helper()
-	for _, l := range r.only(t).Listeners {
+	for _, l := range r.onlyLoadBalancer(t).Listeners {
 		ports = append(ports, l.Port)
 	}
 	return ports
@@ -33,7 +33,7 @@ func (r *rig) ports(t *testing.T) (ports []int) {
 
 func TestSharedFromFirstToLast(t *testing.T) {
 	r := newRig(t)
-	one, two := sharing("01", 80), sharing("02", 81)
+	one, two := sharingService("01", 80), sharingService("02", 81)
 	first, second := r.ensure(t, one), r.ensure(t, two)
 	if first.Ingress[0].IP != second.Ingress[0].IP {
 		t.Errorf("addresses of both Services: got %s and %s, want the same", first.Ingress[0].IP, second.Ingress[0].IP)
@@ -49,7 +49,7 @@ func TestSharedFromFirstToLast(t *testing.T) {
 	r.wire.spoil(nil)
 	r.ensure(t, one)
 	r.ensure(t, two)
-	if made := r.wire.made(true); len(made) > 0 {
+	if made := r.wire.takeCalls(true); len(made) > 0 {
 		t.Errorf("the repeated requests made the calls %v", made)
 	}
 	// In this test a user removes the annotation before the deletion of the
@@ -79,17 +79,17 @@ func TestSharedRefuses(t *testing.T) {
 		other *v1.Service
 		says  string
 	}{
-		"port of another Service": {sharing("02", 80), "default/01"},
-		"other source ranges":     {sharing("02", 81, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} }), "source ranges"},
-		"another family":          {sharing("02", 81, func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), "address"},
+		"port of another Service": {sharingService("02", 80), "default/01"},
+		"other source ranges":     {sharingService("02", 81, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} }), "source ranges"},
+		"another family":          {sharingService("02", 81, func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), "address"},
 		"shared annotation on a Service with its own load balancer": {service(annotate("shared", "front"), func(s *v1.Service) {
 			s.UID = "alone"
 		}), "cannot be changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.ensure(t, sharing("01", 80))
-			before := r.only(t)
+			r.ensure(t, sharingService("01", 80))
+			before := r.onlyLoadBalancer(t)
 			if tc.other.UID == "alone" {
 				alone := tc.other.DeepCopy()
 				alone.Annotations = nil
@@ -110,8 +110,8 @@ func TestSharedRefuses(t *testing.T) {
 // group name in another namespace gets another load balancer.
 func TestSharedIsOfANamespace(t *testing.T) {
 	r := newRig(t)
-	r.ensure(t, sharing("01", 80))
-	r.ensure(t, sharing("02", 81, func(s *v1.Service) { s.Namespace = "other" }))
+	r.ensure(t, sharingService("01", 80))
+	r.ensure(t, sharingService("02", 81, func(s *v1.Service) { s.Namespace = "other" }))
 	if all := r.balancersInCloud(t); len(all) != 2 {
 		t.Errorf("got %d load balancers", len(all))
 	}
@@ -123,11 +123,11 @@ func TestOrphanedShare(t *testing.T) {
 	r := newRig(t)
 	r.cfg = ccm.Config{DeleteOrphans: true}
 	r.cfg.OrphanGrace.Duration = 1
-	r.provider = r.again()
-	here := sharing("02", 81)
-	r.ensure(t, sharing("01", 80))
+	r.provider = r.restarted()
+	here := sharingService("02", 81)
+	r.ensure(t, sharingService("01", 80))
 	r.ensure(t, here)
-	r.mirrored(t)
+	r.startMirror(t)
 	sweep := r.provider.Sweeper(fake.NewClientset(here), cluster)
 	eventually.True(t, "the share is gone", func() bool {
 		if err := sweep(t.Context()); err != nil && cloudsim.KindOf(err) != cloudsim.Stale {
@@ -145,22 +145,22 @@ func TestOrphanedShare(t *testing.T) {
 func TestSharedIsTheOthers(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.machine(t, "node-1")
-	one, two := sharing("01", 80), sharing("02", 81)
-	r.ensure(t, one, initialised(i))
-	r.ensure(t, two, initialised(i))
-	before := r.only(t)
+	one, two := sharingService("01", 80), sharingService("02", 81)
+	r.ensure(t, one, initialisedNode(i))
+	r.ensure(t, two, initialisedNode(i))
+	before := r.onlyLoadBalancer(t)
 	for name, change := range map[string]func(*v1.Service){
 		"with other nodes": annotate("node-selector", "role=web"),
 		"without node ports": func(s *v1.Service) {
 			s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0
 		},
 	} {
-		svc := sharing("01", 80, change)
+		svc := sharingService("01", 80, change)
 		delete(svc.Annotations, ccm.AnnotationLoadBalancerShared)
-		if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, svc, []*v1.Node{initialised(i)}); err == nil || !strings.Contains(err.Error(), "is shared") {
+		if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, svc, []*v1.Node{initialisedNode(i)}); err == nil || !strings.Contains(err.Error(), "is shared") {
 			t.Errorf("%s: got error %v, want an error that says the load balancer is shared", name, err)
 		}
-		if after := r.only(t); after.Revision != before.Revision {
+		if after := r.onlyLoadBalancer(t); after.Revision != before.Revision {
 			t.Errorf("%s: the CCM changed the load balancer to %+v", name, after)
 		}
 	}
@@ -170,22 +170,22 @@ func TestSharedIsTheOthers(t *testing.T) {
 // the ports of this Service.
 func TestSharedPublishesItsOwn(t *testing.T) {
 	r, e := newRigAndEngine(t)
-	short, broken := sharing("01", 80, annotate("ip-mode", "VIP")), sharing("02", 81)
+	short, broken := sharingService("01", 80, annotate("ip-mode", "VIP")), sharingService("02", 81)
 	r.ensure(t, short)
 	r.ensure(t, broken)
-	ip := r.only(t).IP
-	if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), r.only(t).ID, cloudsim.LoadBalancerStatus{Listeners: []cloudsim.ListenerStatus{
+	ip := r.onlyLoadBalancer(t).IP
+	if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), r.onlyLoadBalancer(t).ID, cloudsim.LoadBalancerStatus{Listeners: []cloudsim.ListenerStatus{
 		{Protocol: cloudsim.TCP, Port: 80, IP: ip, Endpoint: ip + ":80"},
 		{Protocol: cloudsim.TCP, Port: 81, IP: ip, Error: "the port is taken"},
 	}}); err != nil {
 		t.Fatal(err)
 	}
 	got := r.ensure(t, short).Ingress[0]
-	if said := r.said(); *got.IPMode != v1.LoadBalancerIPModeVIP || got.Ports != nil || strings.Contains(said, "81") {
+	if said := r.takeEvents(); *got.IPMode != v1.LoadBalancerIPModeVIP || got.Ports != nil || strings.Contains(said, "81") {
 		t.Errorf("first Service: got %+v, mode %s; events:\n%s", got, *got.IPMode, said)
 	}
 	got = r.ensure(t, broken).Ingress[0]
-	if said := r.said(); *got.IPMode != v1.LoadBalancerIPModeProxy || len(got.Ports) != 1 || got.Ports[0].Port != 81 || !strings.Contains(said, "taken") {
+	if said := r.takeEvents(); *got.IPMode != v1.LoadBalancerIPModeProxy || len(got.Ports) != 1 || got.Ports[0].Port != 81 || !strings.Contains(said, "taken") {
 		t.Errorf("second Service: got %+v, mode %s; events:\n%s", got, *got.IPMode, said)
 	}
 }

@@ -40,9 +40,9 @@ func because(reason string) string {
 	return ": " + reason
 }
 
-// The constant unreachable is the error in v1.PortStatus for a port that
-// clients cannot reach.
-const unreachable = "cloudsim.dev/ListenerUnreachable"
+// listenerUnreachable is the error in v1.PortStatus for a port that clients
+// cannot reach.
+const listenerUnreachable = "cloudsim.dev/ListenerUnreachable"
 
 // status returns the load balancer status of the Service. If lb is active or
 // updating, the status contains every address, in the order of the IP families.
@@ -78,7 +78,7 @@ func portStatus(lb cloudsim.LoadBalancer, ip string) []v1.PortStatus {
 		}
 		p := v1.PortStatus{Port: int32(l.Port), Protocol: v1.Protocol(strings.ToUpper(string(l.Protocol)))} //nolint:gosec // a port
 		if l.Endpoint == "" && l.Error != "" {
-			reason := unreachable
+			reason := listenerUnreachable
 			p.Error, broken = &reason, true
 		}
 		ports = append(ports, p)
