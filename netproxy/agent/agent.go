@@ -70,7 +70,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		} else {
 			pause = min(pause*3/2, a.cfg.SyncIntervalCap)
 		}
-		a.rest(ctx, pause)
+		a.waitRandom(ctx, pause)
 	}
 	a.drain()
 	cancel()
@@ -78,10 +78,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// The method rest waits for a random time around d, so that agents do not all call at one moment.
-// After the end of a session, the method waits only for a short random time, because the server may
-// be busy.
-func (a *Agent) rest(ctx context.Context, d time.Duration) {
+// waitRandom waits for a random time around d, so that agents do not all call at one moment. After
+// the end of a session, the method waits only for a short random time, because the server may be
+// busy.
+func (a *Agent) waitRandom(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // no secret
 	defer t.Stop()
 	select {
@@ -100,12 +100,12 @@ func (a *Agent) rest(ctx context.Context, d time.Duration) {
 // sync calls each server that has no session with the agent. It reports whether all calls
 // succeeded.
 func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
-	places, err := a.places(ctx)
+	places, err := a.resolvePlaces(ctx)
 	if err != nil {
 		a.log.Warn("name of a server not resolved; retrying", "err", err)
 	}
-	missing := a.uncalled(places)
-	if len(missing) == 0 && len(places) > 0 && a.wanted(ctx) > a.connected() {
+	missing := a.unconnectedPlaces(places)
+	if len(missing) == 0 && len(places) > 0 && a.serverCount(ctx) > a.connected() {
 		// Several servers share an address. The agent calls the address once in each sync, until
 		// the agent has a session with every server.
 		missing = []place{places[rand.N(len(places))]} //nolint:gosec // no secret
@@ -114,7 +114,7 @@ func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	var failed atomic.Bool
 	for _, p := range missing {
 		calls.Go(func() {
-			if err := a.call(ctx, live, p, running); err != nil && ctx.Err() == nil {
+			if err := a.openSession(ctx, live, p, running); err != nil && ctx.Err() == nil {
 				failed.Store(true)
 				a.metrics.callFailed()
 				a.log.Warn("no session with a server; retrying", "server", p.addr, "err", err)
@@ -131,9 +131,9 @@ type place struct {
 	host string // host as configured, for TLS
 }
 
-// The method places resolves the names of the servers. It returns all addresses that it has found,
+// resolvePlaces resolves the names of the servers. It returns all addresses that it has found,
 // and an error for each name without an address.
-func (a *Agent) places(ctx context.Context) ([]place, error) {
+func (a *Agent) resolvePlaces(ctx context.Context) ([]place, error) {
 	var all []place
 	var errs []error
 	for _, s := range a.cfg.Servers {
@@ -161,8 +161,8 @@ func (a *Agent) places(ctx context.Context) ([]place, error) {
 	return all, errors.Join(errs...)
 }
 
-// The method uncalled returns the places without a session.
-func (a *Agent) uncalled(places []place) []place {
+// unconnectedPlaces returns the places without a session.
+func (a *Agent) unconnectedPlaces(places []place) []place {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(places), func(p place) bool {
@@ -181,11 +181,11 @@ func (a *Agent) connected() int {
 	return len(a.sessions)
 }
 
-// The method wanted returns the number of servers. If the Counter returns a number, the method uses
+// serverCount returns the number of servers. If the Counter returns a number, the method uses
 // this number. With CountMax, the method uses the larger of this number and the number from the
 // servers. If there is no Counter, or if the Counter returns an error or 0, the method uses the
 // number from the servers.
-func (a *Agent) wanted(ctx context.Context) int {
+func (a *Agent) serverCount(ctx context.Context) int {
 	a.mu.Lock()
 	n := a.count
 	a.mu.Unlock()
@@ -206,9 +206,9 @@ func (a *Agent) wanted(ctx context.Context) int {
 	return n
 }
 
-// The method call opens a session with the server at p. If the agent has a session with this server
+// openSession opens a session with the server at p. If the agent has a session with this server
 // already, the method closes the new session.
-func (a *Agent) call(ctx, live context.Context, p place, running *sync.WaitGroup) error {
+func (a *Agent) openSession(ctx, live context.Context, p place, running *sync.WaitGroup) error {
 	s, err := a.connect(ctx, live, p)
 	if err != nil {
 		return err

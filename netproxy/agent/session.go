@@ -49,7 +49,7 @@ type session struct {
 	ctx      context.Context // ends with the session
 	end      context.CancelCauseFunc
 	work     sync.WaitGroup
-	dials    dials
+	dials    runningDials
 	plain    plainConns
 }
 
@@ -121,17 +121,17 @@ func (s *session) greet(ctx context.Context) error {
 	defer stop()
 	s.stream, err = s.cc.NewStream(metadata.NewOutgoingContext(s.ctx, md), &wire.StreamDesc, wire.MethodConnect) //nolint:contextcheck // the stream outlives the call
 	if err != nil {
-		return s.because(err)
+		return s.endCause(err)
 	}
 	h, err := s.stream.Header()
 	if err != nil {
-		return s.because(err)
+		return s.endCause(err)
 	}
 	if len(h.Get(wire.KeyServerID)) == 0 {
 		// The server ended the call and did not send the headers of a network proxy server. The
 		// error of the stream says why.
 		if err := s.stream.RecvMsg(&wire.Packet{}); err != nil {
-			return s.because(err)
+			return s.endCause(err)
 		}
 	}
 	return s.read(h)
@@ -142,9 +142,9 @@ func (s *session) hangUp() {
 	_ = s.cc.Close() // an error means that it is closed already
 }
 
-// The method because returns the cause of the session's end. If the session has not ended, the
+// endCause returns the cause of the session's end. If the session has not ended, the
 // result is err.
-func (s *session) because(err error) error {
+func (s *session) endCause(err error) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}
@@ -276,8 +276,8 @@ func (s *session) showAgain() error {
 	return wire.EndOf(stream.RecvMsg(&wire.Chunk{}))
 }
 
-// The type dials holds the running dials that the server has requested.
-type dials struct {
+// runningDials holds the running dials that the server has requested.
+type runningDials struct {
 	mu      sync.Mutex
 	pending map[int64]context.CancelFunc
 }
@@ -287,7 +287,7 @@ var (
 	errBusy      = fmt.Errorf("%d dials are already in progress", maxDials)
 )
 
-func (d *dials) begin(random int64, cancel context.CancelFunc) (wire.Cause, error) {
+func (d *runningDials) begin(random int64, cancel context.CancelFunc) (wire.Cause, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.pending[random] != nil {
@@ -300,13 +300,13 @@ func (d *dials) begin(random int64, cancel context.CancelFunc) (wire.Cause, erro
 	return wire.Unknown, nil
 }
 
-func (d *dials) done(random int64) {
+func (d *runningDials) done(random int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.pending, random)
 }
 
-func (d *dials) cancel(random int64) {
+func (d *runningDials) cancel(random int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if cancel := d.pending[random]; cancel != nil {

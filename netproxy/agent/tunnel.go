@@ -27,7 +27,7 @@ func (s *session) accept(p *wire.Packet) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.agent.cfg.DialTimeout)
 	if cause, err := s.dials.begin(random, cancel); err != nil {
 		cancel()
-		s.refuse(random, cause, err)
+		s.reportFailedDial(random, cause, err)
 		return
 	}
 	s.work.Go(func() {
@@ -35,7 +35,7 @@ func (s *session) accept(p *wire.Packet) {
 		s.dials.done(random)
 		cancel()
 		if err != nil {
-			s.refuse(random, causeOf(err), err)
+			s.reportFailedDial(random, causeOf(err), err)
 			return
 		}
 		s.agent.open.Add(1)
@@ -83,8 +83,8 @@ func refuseLocal(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// The method refuse reports a failed dial. An upstream server gets the error without the cause.
-func (s *session) refuse(random int64, cause wire.Cause, err error) {
+// reportFailedDial reports a failed dial. An upstream server gets the error without the cause.
+func (s *session) reportFailedDial(random int64, cause wire.Cause, err error) {
 	text := err.Error()
 	if s.secret != "" {
 		text = cause.Text(text)
@@ -174,7 +174,7 @@ func (t *tunnel) fromTarget() {
 	for {
 		data, err := r.Read()
 		if err != nil {
-			t.last(err)
+			t.sendEnd(err)
 			return
 		}
 		t.m.fromTarget.Add(float64(data.Len()))
@@ -184,9 +184,9 @@ func (t *tunnel) fromTarget() {
 	}
 }
 
-// The method last sends the kind of the target's end to the server: EOF or Reset. It ignores
+// sendEnd sends the kind of the target's end to the server: EOF or Reset. It ignores
 // errors, because the server does not need the message if the stream has ended.
-func (t *tunnel) last(err error) {
+func (t *tunnel) sendEnd(err error) {
 	if errors.Is(err, io.EOF) {
 		_ = t.send(&wire.Chunk{Kind: wire.EOF})
 		return

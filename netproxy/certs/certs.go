@@ -34,14 +34,14 @@ type Options struct {
 // continues with the last valid certificates.
 func ServerConfig(log *slog.Logger, f Files, o Options) (*tls.Config, error) {
 	r := &reloader{log: log, files: f, options: o}
-	if _, err := r.current(); err != nil {
+	if _, err := r.currentConfig(); err != nil {
 		return nil, err
 	}
 	first := o.base()
 	if f.CA != "" {
 		first.ClientAuth = tls.RequireAndVerifyClientCert
 	}
-	first.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.current() }
+	first.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.currentConfig() }
 	return first, nil
 }
 
@@ -93,9 +93,9 @@ type reloader struct {
 	conf  *tls.Config
 }
 
-// The method current returns the present configuration, and reads the files again if they have
+// currentConfig returns the present configuration, and reads the files again if they have
 // changed. The check takes a few microseconds. A handshake takes hundreds of microseconds.
-func (r *reloader) current() (*tls.Config, error) {
+func (r *reloader) currentConfig() (*tls.Config, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stamp := r.files.stamp()

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// The type agents holds the open sessions with agents.
-type agents struct {
+// agentSet holds the open sessions with agents.
+type agentSet struct {
 	mu       sync.RWMutex
 	all      []*session
 	byHost   map[string][]*session // by each host name and address among the identifiers
@@ -15,8 +15,8 @@ type agents struct {
 	shut     error // error for new sessions after endAll; nil before
 }
 
-// The method hosts returns the names and addresses by which the strategy destHost finds the agent.
-func (s *session) hosts() []string {
+// hostIdentifiers returns the names and addresses by which the strategy destHost finds the agent.
+func (s *session) hostIdentifiers() []string {
 	names := slices.Clone(s.identifiers.Host)
 	for _, ip := range slices.Concat(s.identifiers.IPv4, s.identifiers.IPv6) {
 		names = append(names, ip.String())
@@ -25,14 +25,14 @@ func (s *session) hosts() []string {
 	return slices.Compact(names)
 }
 
-func (a *agents) add(s *session) error {
+func (a *agentSet) add(s *session) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.shut != nil {
 		return a.shut
 	}
 	a.all = append(a.all, s)
-	for _, h := range s.hosts() {
+	for _, h := range s.hostIdentifiers() {
 		a.byHost[h] = append(a.byHost[h], s)
 	}
 	if s.secret != "" {
@@ -41,14 +41,14 @@ func (a *agents) add(s *session) error {
 	return nil
 }
 
-func (a *agents) remove(s *session) {
+func (a *agentSet) remove(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	without := func(all []*session) []*session {
 		return slices.DeleteFunc(slices.Clone(all), func(o *session) bool { return o == s })
 	}
 	a.all = without(a.all)
-	for _, h := range s.hosts() {
+	for _, h := range s.hostIdentifiers() {
 		if a.byHost[h] = without(a.byHost[h]); len(a.byHost[h]) == 0 {
 			delete(a.byHost, h)
 		}
@@ -56,23 +56,23 @@ func (a *agents) remove(s *session) {
 	delete(a.bySecret, s.secret)
 }
 
-func (a *agents) withSecret(secret string) *session {
+func (a *agentSet) withSecret(secret string) *session {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	return a.bySecret[secret]
 }
 
-func (a *agents) list() []*session {
+func (a *agentSet) list() []*session {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	return slices.Clone(a.all)
 }
 
-// The method suits reports whether a target exists for which the strategy can choose the agent.
-func (s *session) suits(by Strategy, zone string) bool {
+// canReachAny reports whether a target exists for which the strategy can choose the agent.
+func (s *session) canReachAny(by Strategy, zone string) bool {
 	switch by {
 	case ByHost:
-		return len(s.hosts()) > 0
+		return len(s.hostIdentifiers()) > 0
 	case ByCIDR:
 		return len(s.identifiers.CIDR) > 0
 	case ByZone:
@@ -84,7 +84,7 @@ func (s *session) suits(by Strategy, zone string) bool {
 }
 
 // endAll ends every session. After a call of endAll, the method add refuses new sessions.
-func (a *agents) endAll(why error) {
+func (a *agentSet) endAll(why error) {
 	a.mu.Lock()
 	a.shut = why
 	all := slices.Clone(a.all)

@@ -68,10 +68,10 @@ func (w *cable) cut() {
 	}
 }
 
-// The function flooded starts a target that calls flood for each connection. The first result is
-// the target's address. The second result is a channel. The target sends a value to this channel
+// startFlooding starts a target that calls flood for each connection. The first result is the
+// target's address. The second result is a channel. The target sends a value to this channel
 // when a connection has ended.
-func flooded(t *testing.T) (addr string, gone <-chan struct{}) {
+func startFlooding(t *testing.T) (addr string, gone <-chan struct{}) {
 	left := make(chan struct{}, 4)
 	return target(t, func(c *net.TCPConn) { flood(c); left <- struct{}{} }), left
 }
@@ -132,7 +132,7 @@ func testBrokenConnection(t *testing.T, breaks func(*cable), w way) {
 		c.Servers, c.Streams, c.Identifiers.DefaultRoute, c.KeepaliveTime = []string{far.addr}, w.streams, true, time.Second
 	})
 	b.agent("near", func(c *agent.Config) { c.Streams = w.streams })
-	flooding, gone := flooded(t)
+	flooding, gone := startFlooding(t)
 	var cut []net.Conn
 	for _, d := range b.dialers() {
 		c := mustDial(t, d, flooding)

@@ -34,15 +34,15 @@ const (
 	otherHosts      = "other"
 )
 
-// The type conns holds the open connections.
-type conns struct {
+// connSet holds the open connections.
+type connSet struct {
 	mu     sync.Mutex
 	last   int64
 	open   map[int64]*conn
 	places map[string]*destination
 }
 
-func (c *conns) add(mode Mode, t target, ses *session) *conn {
+func (c *connSet) add(mode Mode, t target, ses *session) *conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last++
@@ -54,7 +54,7 @@ func (c *conns) add(mode Mode, t target, ses *session) *conn {
 }
 
 // destination returns the counters of host. Hosts beyond maxDestinations share one destination.
-func (c *conns) destination(host string) *destination {
+func (c *connSet) destination(host string) *destination {
 	if c.places[host] == nil && len(c.places) >= maxDestinations {
 		host = otherHosts
 	}
@@ -64,20 +64,20 @@ func (c *conns) destination(host string) *destination {
 	return c.places[host]
 }
 
-func (c *conns) remove(n *conn) {
+func (c *connSet) remove(n *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.open, n.id)
 	n.place.open.Add(-1)
 }
 
-func (c *conns) count() int {
+func (c *connSet) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.open)
 }
 
-func (c *conns) list() (open []*conn, places []*destination) {
+func (c *connSet) list() (open []*conn, places []*destination) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range c.open {
@@ -89,13 +89,13 @@ func (c *conns) list() (open []*conn, places []*destination) {
 	return open, places
 }
 
-// The method began counts a new connection. The caller calls it just before it answers the client.
-func (s *Server) began(mode Mode, t target, ses *session) *conn {
+// addConn counts a new connection. The caller calls it just before it answers the client.
+func (s *Server) addConn(mode Mode, t target, ses *session) *conn {
 	return s.conns.add(mode, t, ses)
 }
 
-// The method ended removes a connection from the counters of open connections.
-func (s *Server) ended(c *conn) {
+// removeConn removes a connection from the counters of open connections.
+func (s *Server) removeConn(c *conn) {
 	c.session.load.Add(-1)
 	s.conns.remove(c)
 	s.metrics.lifetime.Observe(time.Since(c.since).Seconds())

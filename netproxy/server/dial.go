@@ -191,9 +191,9 @@ func (s *session) forget(random int64, d *pendingDial) {
 	}
 }
 
-// The method dialled handles an agent's DIAL_RSP packet. The packet reports an
+// handleDialRsp handles an agent's DIAL_RSP packet. The packet reports an
 // error. In upstream's protocol, the packet can also report a new connection.
-func (s *session) dialled(p *wire.Packet) {
+func (s *session) handleDialRsp(p *wire.Packet) {
 	d := s.claim(p.Random)
 	switch {
 	case d == nil && p.Error == "" && p.ID != 0 && s.secret == "":

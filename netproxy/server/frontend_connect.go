@@ -54,9 +54,9 @@ func readConnect(r *bufio.Reader) (*http.Request, error) {
 			break
 		}
 	}
-	again := heads.Get().(*bufio.Reader)
+	again := headReaders.Get().(*bufio.Reader)
 	again.Reset(&head)
-	defer func() { again.Reset(nil); heads.Put(again) }()
+	defer func() { again.Reset(nil); headReaders.Put(again) }()
 	req, err := http.ReadRequest(again)
 	if err != nil {
 		return nil, &refusal{http.StatusBadRequest, "the request is not a valid HTTP/1.1 request"}
@@ -70,8 +70,8 @@ func readConnect(r *bufio.Reader) (*http.Request, error) {
 	return req, nil
 }
 
-// The type tunnelled is a connection of an HTTP CONNECT client.
-type tunnelled struct {
+// httpTunnel is a connection of an HTTP CONNECT client.
+type httpTunnel struct {
 	server *Server
 	client net.Conn
 	reader *socket.Reader
@@ -92,13 +92,13 @@ func (s *Server) serveConnect(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	s.metrics.httpConnections.Inc()
 	defer s.metrics.httpConnections.Dec()
-	t := &tunnelled{server: s, client: client, reader: socket.NewReader(client, socket.Large), done: make(chan struct{}), mute: make(chan struct{})}
+	t := &httpTunnel{server: s, client: client, reader: socket.NewReader(client, socket.Large), done: make(chan struct{}), mute: make(chan struct{})}
 	l, err := t.accept(ctx)
 	if err != nil {
-		t.refuse(err)
+		t.sendRefusal(err)
 		return
 	}
-	defer s.ended(t.conn)
+	defer s.removeConn(t.conn)
 	if _, err := io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		l.drop()
 		return
@@ -108,7 +108,7 @@ func (s *Server) serveConnect(ctx context.Context, client net.Conn) {
 }
 
 // accept reads the client's request and connects to the target.
-func (t *tunnelled) accept(ctx context.Context) (link, error) {
+func (t *httpTunnel) accept(ctx context.Context) (link, error) {
 	req, err := t.head()
 	if err != nil {
 		return nil, err
@@ -125,22 +125,22 @@ func (t *tunnelled) accept(ctx context.Context) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.conn = t.server.began(HTTPConnect, to, ses)
+	t.conn = t.server.addConn(HTTPConnect, to, ses)
 	return l, nil
 }
 
-// The variable heads holds readers for requests. A connection needs such a reader only until its
+// headReaders holds readers for requests. A connection needs such a reader only until its
 // request is complete.
-var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
+var headReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
 
 // head reads the request within the header timeout.
-func (t *tunnelled) head() (*http.Request, error) {
+func (t *httpTunnel) head() (*http.Request, error) {
 	if err := t.client.SetDeadline(time.Now().Add(t.server.cfg.HeaderTimeout)); err != nil {
 		return nil, err
 	}
-	r := heads.Get().(*bufio.Reader)
+	r := headReaders.Get().(*bufio.Reader)
 	r.Reset(t.client)
-	defer func() { r.Reset(nil); heads.Put(r) }()
+	defer func() { r.Reset(nil); headReaders.Put(r) }()
 	req, err := readConnect(r)
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (t *tunnelled) head() (*http.Request, error) {
 }
 
 // dial connects to the target. It stops if the client disconnects during the dial.
-func (t *tunnelled) dial(ctx context.Context, to target) (link, *session, error) {
+func (t *httpTunnel) dial(ctx context.Context, to target) (link, *session, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var watching sync.WaitGroup
@@ -181,9 +181,9 @@ func (t *tunnelled) dial(ctx context.Context, to target) (link, *session, error)
 	return l, ses, t.client.SetReadDeadline(time.Time{})
 }
 
-// The method refuse answers with a status and the reason. The reason is in the status line, because
+// sendRefusal answers with a status and the reason. The reason is in the status line, because
 // kube-apiserver logs only the first line of an answer other than 200.
-func (t *tunnelled) refuse(err error) {
+func (t *httpTunnel) sendRefusal(err error) {
 	var code int
 	var r *refusal
 	var f *failure
@@ -228,7 +228,7 @@ func oneLine(text string) string {
 
 // toTarget sends the client's data. It runs on the link's goroutine. It returns when the client
 // and the target have ended their data, or when one direction has failed.
-func (t *tunnelled) toTarget(send func(*wire.Chunk) error) error {
+func (t *httpTunnel) toTarget(send func(*wire.Chunk) error) error {
 	if len(t.first) > 0 {
 		first := t.first
 		t.first = nil
@@ -256,7 +256,7 @@ func (t *tunnelled) toTarget(send func(*wire.Chunk) error) error {
 // clientEnded handles the end of the client's data. It tells the target that the client's
 // data have ended. Then it waits until the target's data end, too. Upstream's protocol
 // cannot end one direction, so with upstream's agents the whole link ends.
-func (t *tunnelled) clientEnded(send func(*wire.Chunk) error) error {
+func (t *httpTunnel) clientEnded(send func(*wire.Chunk) error) error {
 	both := t.halfClosed()
 	if err := send(&wire.Chunk{Kind: wire.EOF}); err != nil {
 		return wire.EndOf(err)
@@ -273,11 +273,11 @@ func (t *tunnelled) clientEnded(send func(*wire.Chunk) error) error {
 }
 
 // fromTarget writes the target's data to the client until the link ends.
-func (t *tunnelled) fromTarget(l link) {
+func (t *httpTunnel) fromTarget(l link) {
 	err := t.copyBack(l)
 	if err != nil {
 		if !t.gone.Load() {
-			t.server.log.Debug("a connection failed", "target", t.conn.target.address, "agent", t.conn.session.agentID, "because", t.server.lost(t.conn, err))
+			t.server.log.Debug("a connection failed", "target", t.conn.target.address, "agent", t.conn.session.agentID, "because", t.server.failureText(t.conn, err))
 		}
 		socket.Abort(t.client)
 	}
@@ -291,7 +291,7 @@ func (t *tunnelled) fromTarget(l link) {
 
 // copyBack copies the target's data to the client. It returns nil after a normal end of both
 // directions.
-func (t *tunnelled) copyBack(l link) error {
+func (t *httpTunnel) copyBack(l link) error {
 	w := socket.NewWriter(t.client)
 	for {
 		var c wire.Chunk
@@ -324,7 +324,7 @@ func (t *tunnelled) copyBack(l link) error {
 // halfClosed counts the end of a direction, and reports whether both directions have ended. After
 // the first end, it starts watchSilence for the open direction, because a lost client looks like
 // a client that has ended its direction.
-func (t *tunnelled) halfClosed() (both bool) {
+func (t *httpTunnel) halfClosed() (both bool) {
 	if t.ends.Add(1) == 2 {
 		return true
 	}
@@ -334,7 +334,7 @@ func (t *tunnelled) halfClosed() (both bool) {
 
 // watchSilence ends the connection if no bytes move during the half-close timeout. The
 // parameter before is the number of bytes that the connection had moved at the previous check.
-func (t *tunnelled) watchSilence(before int64) {
+func (t *httpTunnel) watchSilence(before int64) {
 	now := t.conn.toward.Load() + t.conn.back.Load()
 	if now == before {
 		close(t.mute)

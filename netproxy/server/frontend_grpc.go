@@ -30,8 +30,8 @@ type caller struct {
 	mu sync.Mutex // SendMsg allows one message at a time
 }
 
-// The method open connects to the target that the client asks for.
-func (c *caller) open(ctx context.Context, ask *wire.Packet) (link, error) {
+// connectTarget connects to the target that the client asks for.
+func (c *caller) connectTarget(ctx context.Context, ask *wire.Packet) (link, error) {
 	to, err := parseTarget(ask.Protocol, ask.Address)
 	if err != nil {
 		c.server.metrics.dialFailed.WithLabelValues(reasonInvalid).Inc()
@@ -41,7 +41,7 @@ func (c *caller) open(ctx context.Context, ask *wire.Packet) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.conn = c.server.began(GRPC, to, ses)
+	c.conn = c.server.addConn(GRPC, to, ses)
 	return l, nil
 }
 
@@ -55,12 +55,12 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 		return err
 	}
 	ctx, span := s.trace(stream.Context(), GRPC, ask.Address)
-	l, err := c.open(ctx, ask)
+	l, err := c.connectTarget(ctx, ask)
 	endSpan(span, err)
 	if err != nil {
 		return c.send(wire.DialFailed(ask.Random, err.Error()))
 	}
-	defer s.ended(c.conn)
+	defer s.removeConn(c.conn)
 	if err := c.send(wire.DialResponse(ask.Random, c.conn.id)); err != nil {
 		l.drop()
 		return err
@@ -179,7 +179,7 @@ func (c *caller) fromTarget(l link) string {
 		case errors.Is(err, io.EOF), err != nil && c.gone.Load():
 			return ""
 		case err != nil:
-			return c.server.lost(c.conn, err)
+			return c.server.failureText(c.conn, err)
 		}
 		switch chunk.Kind {
 		case wire.Data:
@@ -198,8 +198,8 @@ func (c *caller) fromTarget(l link) string {
 	}
 }
 
-// The method lost returns the reason for the failure of a link, as text for the client.
-func (s *Server) lost(c *conn, err error) string {
+// failureText returns the reason for the failure of a link, as text for the client.
+func (s *Server) failureText(c *conn, err error) string {
 	if c.session.ctx.Err() != nil || status.Code(err) == codes.Canceled || status.Code(err) == codes.Unavailable {
 		return "agent " + c.session.agentID + " disconnected, which ended this connection"
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// The function keys makes certificates for a test. It returns a function that maps the name of a
+// makeKeys makes certificates for a test. It returns a function that maps the name of a
 // file to the path of this file.
-func keys(t *testing.T) (file func(string) string) {
+func makeKeys(t *testing.T) (file func(string) string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "keys")
 	if err := certs.Make(dir, nil, time.Now()); err != nil {
@@ -37,7 +37,7 @@ func files(file func(string) string, name, ca string) certs.Files {
 // A TCP frontend accepts a client with a certificate of the frontends' authority. It refuses a
 // client with a certificate of the agents' authority.
 func TestMutualTLS(t *testing.T) {
-	file := keys(t)
+	file := makeKeys(t)
 	conf := func(f certs.Files, protos ...string) *tls.Config {
 		c, err := certs.ServerConfig(slog.New(slog.DiscardHandler), f, certs.Options{NextProtos: protos})
 		if err != nil {
@@ -80,7 +80,7 @@ func TestMutualTLS(t *testing.T) {
 
 // The server uses new certificates without a restart, and ignores invalid ones.
 func TestCertificatesAreReloaded(t *testing.T) {
-	file, other := keys(t), keys(t)
+	file, other := makeKeys(t), makeKeys(t)
 	conf, err := certs.ServerConfig(slog.New(slog.DiscardHandler), files(file, certs.Frontend, certs.FrontendCA), certs.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestSilenceAfterHalfCloseEnds(t *testing.T) {
 	held := make(chan struct{})
 	c := mustDial(t, dialer{"http-connect", b.dialConnect}, target(t, func(*net.TCPConn) { <-held }))
 	defer close(held)
-	if err := c.(*buffered).CloseWrite(); err != nil {
+	if err := c.(*bufferedConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(c); err != nil && !strings.Contains(err.Error(), "reset") {

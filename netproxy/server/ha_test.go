@@ -117,16 +117,16 @@ func TestDialIsRetried(t *testing.T) {
 	}
 }
 
-// The type counted is a Counter with a fixed result.
-type counted struct {
+// fixedCounter is a Counter with a fixed result.
+type fixedCounter struct {
 	n   int
 	err error
 }
 
-func (c counted) Servers(context.Context) (int, error) { return c.n, c.err }
+func (c fixedCounter) Servers(context.Context) (int, error) { return c.n, c.err }
 
 func TestServersAreCounted(t *testing.T) {
-	for name, c := range map[string]agent.Counter{"counted": counted{2, nil}, "max": counted{2, nil}} {
+	for name, c := range map[string]agent.Counter{"counted": fixedCounter{2, nil}, "max": fixedCounter{2, nil}} {
 		one := newBench(t, func(c *server.Config) { c.ID = "one" })
 		two := newBench(t, func(c *server.Config) { c.ID = "two" })
 		turn := make(chan string, 2)
@@ -141,5 +141,5 @@ func TestServersAreCounted(t *testing.T) {
 		two.await("the agent", func() bool { return two.has("a") })
 	}
 	b := newBench(t)
-	b.agent("b", func(c *agent.Config) { c.Counter = counted{0, errors.New("no API")} })
+	b.agent("b", func(c *agent.Config) { c.Counter = fixedCounter{0, errors.New("no API")} })
 }

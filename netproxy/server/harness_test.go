@@ -59,7 +59,7 @@ func newBench(t testing.TB, change ...func(*server.Config)) *bench {
 		t.Fatal(err)
 	}
 	b.server = s
-	b.stop = background(t, s.Run)
+	b.stop = runInBackground(t, s.Run)
 	return b
 }
 
@@ -101,9 +101,9 @@ func (w *testWriter) close() {
 	w.done = true
 }
 
-// The function background runs f until the test ends or the caller calls stop. The function stop
+// runInBackground runs f until the test ends or the caller calls stop. The function stop
 // returns the result of f.
-func background(t testing.TB, f func(context.Context) error) (stop func() error) {
+func runInBackground(t testing.TB, f func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f(ctx) }()
@@ -138,7 +138,7 @@ func (b *bench) agent(id string, change ...func(*agent.Config)) (stop func() err
 	if err != nil {
 		b.Fatal(err)
 	}
-	stop = background(b.TB, a.Run)
+	stop = runInBackground(b.TB, a.Run)
 	b.await("agent "+id, func() bool { return b.has(id) })
 	return stop
 }
@@ -207,17 +207,19 @@ func connectOver(conn net.Conn, addr string) (net.Conn, error) {
 		conn.Close()
 		return nil, errors.New(resp.Status)
 	}
-	return &buffered{conn, r}, nil
+	return &bufferedConn{conn, r}, nil
 }
 
-// The type buffered first returns the bytes that arrived together with the answer.
-type buffered struct {
+// bufferedConn first returns the bytes that arrived together with the answer.
+type bufferedConn struct {
 	net.Conn
 	r *bufio.Reader
 }
 
-func (b *buffered) Read(p []byte) (int, error) { return b.r.Read(p) }
-func (b *buffered) CloseWrite() error          { return b.Conn.(interface{ CloseWrite() error }).CloseWrite() }
+func (b *bufferedConn) Read(p []byte) (int, error) { return b.r.Read(p) }
+func (b *bufferedConn) CloseWrite() error {
+	return b.Conn.(interface{ CloseWrite() error }).CloseWrite()
+}
 
 // target listens on loopback and serves each connection with f.
 func target(t testing.TB, f func(*net.TCPConn)) (addr string) {

@@ -195,7 +195,7 @@ func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 		stalled := mustDial(t, d, flooding)
 		startFlood(t, stalled)
 		b.await("the stalled connection to stop", func() bool {
-			return full(b, 1<<20)
+			return isStalled(b, 1<<20)
 		})
 		for range 20 {
 			c := mustDial(t, d, target(t, echo))
@@ -207,8 +207,8 @@ func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 	}
 }
 
-// The function full reports whether the only connection has moved many bytes and now moves none.
-func full(b *bench, n int64) bool {
+// isStalled reports whether the only connection has moved many bytes and now moves none.
+func isStalled(b *bench, n int64) bool {
 	before := b.server.Status().Connections
 	time.Sleep(50 * time.Millisecond)
 	after := b.server.Status().Connections

@@ -22,8 +22,7 @@ const packetTypes = 7
 
 const prefix = "konnectivity_network_proxy_server_"
 
-// The type metrics holds the metrics of a server. A metric that upstream also has gets upstream's
-// name.
+// metrics holds the metrics of a server. If upstream has the same metric, the name is upstream's.
 type metrics struct {
 	dialSeconds     prometheus.Histogram
 	lifetime        prometheus.Histogram
@@ -131,7 +130,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for _, by := range s.cfg.Strategies {
 		n := int64(0)
 		for _, ses := range sessions {
-			if ses.suits(by, s.cfg.Zone) {
+			if ses.canReachAny(by, s.cfg.Zone) {
 				n++
 			}
 		}

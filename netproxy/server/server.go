@@ -27,8 +27,8 @@ type Server struct {
 	cfg      Config
 	metrics  *metrics
 	tracer   trace.Tracer // nil: no spans
-	agents   agents
-	conns    conns
+	agents   agentSet
+	conns    connSet
 	stopping atomic.Bool
 	readers  sync.WaitGroup // goroutines of sessions and plain links
 	clients  sync.WaitGroup // HTTP CONNECT clients

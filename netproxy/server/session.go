@@ -109,7 +109,7 @@ func (s *Server) introduce(stream grpc.ServerStream) (*session, error) {
 		peer: peerOf(ctx), since: time.Now(), token: bearer(md),
 		out: wire.NewOutbox(), dials: map[int64]*pendingDial{}, plain: map[int64]*plainLink{},
 	}
-	if ses.certified, err = certified(ctx); err != nil {
+	if ses.certified, err = certifiedIdentifiers(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.authenticate(ctx, ses, ses.token); err != nil {
@@ -134,9 +134,9 @@ func peerOf(ctx context.Context) string {
 	return ""
 }
 
-// The function certified returns the identifiers that the agent's certificate grants. If the agent
+// certifiedIdentifiers returns the identifiers that the agent's certificate grants. If the agent
 // has no verified certificate, the function returns no identifiers.
-func certified(ctx context.Context) (wire.Identifiers, error) {
+func certifiedIdentifiers(ctx context.Context) (wire.Identifiers, error) {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {
 		return wire.Identifiers{}, nil
@@ -228,7 +228,7 @@ func (s *session) read(stream grpc.ServerStream) error {
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_RSP:
-		s.dialled(p)
+		s.handleDialRsp(p)
 	case client.PacketType_DATA:
 		s.deliver(p)
 	case client.PacketType_CLOSE_RSP:

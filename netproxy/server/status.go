@@ -81,7 +81,7 @@ func (s *Server) Ready() error {
 	}
 	for _, ses := range s.agents.list() {
 		for _, by := range s.cfg.Strategies {
-			if ses.suits(by, s.cfg.Zone) {
+			if ses.canReachAny(by, s.cfg.Zone) {
 				return nil
 			}
 		}

@@ -93,7 +93,7 @@ func (s *Server) choose(t target, tried []*session) *session {
 }
 
 // pick returns the strategy's choice among the usable sessions, or nil.
-func (a *agents) pick(by Strategy, t target, zone string, usable func(*session) bool) *session {
+func (a *agentSet) pick(by Strategy, t target, zone string, usable func(*session) bool) *session {
 	switch by {
 	case ByHost:
 		return anyOf(a.byHost[t.host], usable)
@@ -126,25 +126,25 @@ func anyOf(all []*session, ok func(*session) bool) *session {
 	return nil
 }
 
-func (a *agents) narrowest(t target, usable func(*session) bool) *session {
+func (a *agentSet) narrowest(t target, usable func(*session) bool) *session {
 	if !t.ip.IsValid() {
 		return nil
 	}
 	best := -1
 	for _, s := range a.all {
 		if usable(s) {
-			best = max(best, s.around(t.ip))
+			best = max(best, s.rangeLength(t.ip))
 		}
 	}
 	if best < 0 {
 		return nil
 	}
-	return anyOf(a.all, func(s *session) bool { return s.around(t.ip) == best && usable(s) })
+	return anyOf(a.all, func(s *session) bool { return s.rangeLength(t.ip) == best && usable(s) })
 }
 
-// The method around returns the prefix length of the agent's narrowest range that contains ip, or
+// rangeLength returns the prefix length of the agent's narrowest range that contains ip, or
 // -1.
-func (s *session) around(ip netip.Addr) int {
+func (s *session) rangeLength(ip netip.Addr) int {
 	best := -1
 	for _, p := range s.identifiers.CIDR {
 		if p.Contains(ip) {

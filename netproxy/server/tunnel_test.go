@@ -160,7 +160,7 @@ func TestHalfClose(t *testing.T) {
 	if _, err := io.WriteString(c, "hello"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.(*buffered).CloseWrite(); err != nil {
+	if err := c.(*bufferedConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(c); err != nil || string(got) != "got 5" {

@@ -21,41 +21,41 @@ type records struct {
 }
 
 func (r records) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	below := &gathered{Conn: raw}
+	below := &gatheringSocket{Conn: raw}
 	conn, info, err := r.TransportCredentials.ClientHandshake(ctx, authority, below)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &gathering{conn, below}, info, nil
+	return &gatheringConn{conn, below}, info, nil
 }
 
 func (r records) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	below := &gathered{Conn: raw}
+	below := &gatheringSocket{Conn: raw}
 	conn, info, err := r.TransportCredentials.ServerHandshake(below)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &gathering{conn, below}, info, nil
+	return &gatheringConn{conn, below}, info, nil
 }
 
 func (r records) Clone() credentials.TransportCredentials {
 	return records{r.TransportCredentials.Clone()}
 }
 
-// The type gathering is a TLS connection on a gathered socket. Only one goroutine at a time may
+// gatheringConn is a TLS connection on a gathered socket. Only one goroutine at a time may
 // write.
-type gathering struct {
+type gatheringConn struct {
 	net.Conn
-	below *gathered
+	below *gatheringSocket
 }
 
-func (g *gathering) Write(p []byte) (int, error) {
+func (g *gatheringConn) Write(p []byte) (int, error) {
 	if len(p) <= oneRecord {
 		return g.Conn.Write(p)
 	}
 	g.below.gather()
 	n, err := g.Conn.Write(p)
-	if e := g.below.release(); e != nil {
+	if e := g.below.writeGathered(); e != nil {
 		return 0, e
 	}
 	return n, err
@@ -63,7 +63,7 @@ func (g *gathering) Write(p []byte) (int, error) {
 
 // Close closes the connection and does not wait for a blocked write of TLS records. The method
 // Close of Go's TLS connection does not wait for a blocked write, either.
-func (g *gathering) Close() error {
+func (g *gatheringConn) Close() error {
 	if !g.below.mu.TryLock() {
 		return g.below.Close()
 	}
@@ -83,9 +83,9 @@ var gathers = sync.Pool{New: func() any {
 	return &b
 }}
 
-// The type gathered is the socket below TLS. Between the calls of gather and release, it collects
+// gatheringSocket is the socket below TLS. Between the calls of gather and release, it collects
 // TLS records in the field buf.
-type gathered struct {
+type gatheringSocket struct {
 	net.Conn
 
 	mu  sync.Mutex
@@ -93,14 +93,14 @@ type gathered struct {
 	err error   // error of the first failed write; all later writes return it, because TLS has counted the records as written
 }
 
-func (g *gathered) gather() {
+func (g *gatheringSocket) gather() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.buf = gathers.Get().(*[]byte)
 }
 
-// The method release writes the collected records.
-func (g *gathered) release() error {
+// writeGathered writes the collected records.
+func (g *gatheringSocket) writeGathered() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	err := g.flush()
@@ -110,7 +110,7 @@ func (g *gathered) release() error {
 	return err
 }
 
-func (g *gathered) Write(p []byte) (int, error) {
+func (g *gatheringSocket) Write(p []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err != nil {
@@ -128,7 +128,7 @@ func (g *gathered) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (g *gathered) flush() error {
+func (g *gatheringSocket) flush() error {
 	if g.err == nil && len(*g.buf) > 0 {
 		_, g.err = g.Conn.Write(*g.buf)
 		*g.buf = (*g.buf)[:0]

@@ -22,13 +22,13 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/socket"
 )
 
-// The type counted is a socket that counts the writes to it.
-type counted struct {
+// countingSocket is a socket that counts the writes to it.
+type countingSocket struct {
 	net.Conn
 	writes atomic.Int64
 }
 
-func (c *counted) Write(p []byte) (int, error) {
+func (c *countingSocket) Write(p []byte) (int, error) {
 	c.writes.Add(1)
 	return c.Conn.Write(p)
 }
@@ -67,7 +67,7 @@ func TestRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	below := &counted{Conn: a}
+	below := &countingSocket{Conn: a}
 	b, err := ln.Accept()
 	if err != nil {
 		t.Fatal(err)

@@ -25,8 +25,8 @@ const (
 	datagram = 64 << 10
 )
 
-// Maximum sizes of one read. Each leaves space for the header of a message, so that a message
-// fills whole HTTP/2 frames.
+// Maximum sizes of one read. Each size is 32 bytes less than a multiple of the size of an HTTP/2
+// frame. The header of a message uses these 32 bytes, so that a message fills whole frames.
 const (
 	Usual = 64<<10 - 32
 	// Large is the size for data to most receivers. konnectivity-client must read each message

@@ -26,12 +26,12 @@ type Chunk struct {
 	Data mem.BufferSlice
 }
 
-// The variable kinds contains the first byte of each kind. All chunks share these slices, so no
+// kindBytes contains the first byte of each kind. All chunks share these slices, so no
 // code may change them.
-var kinds = [...]mem.SliceBuffer{Data: {byte(Data)}, EOF: {byte(EOF)}, Reset: {byte(Reset)}}
+var kindBytes = [...]mem.SliceBuffer{Data: {byte(Data)}, EOF: {byte(EOF)}, Reset: {byte(Reset)}}
 
 func (c *Chunk) marshal() mem.BufferSlice {
-	return append(append(make(mem.BufferSlice, 0, 1+len(c.Data)), kinds[c.Kind]), c.Data...)
+	return append(append(make(mem.BufferSlice, 0, 1+len(c.Data)), kindBytes[c.Kind]), c.Data...)
 }
 
 func (c *Chunk) unmarshal(raw mem.BufferSlice) error {
@@ -42,7 +42,7 @@ func (c *Chunk) unmarshal(raw mem.BufferSlice) error {
 		return fmt.Errorf("the message has no kind")
 	}
 	k := Kind(raw[0].ReadOnlyData()[0])
-	if int(k) >= len(kinds) {
+	if int(k) >= len(kindBytes) {
 		return fmt.Errorf("the message has the unknown kind %d", k)
 	}
 	*c = Chunk{k, skip(raw, 1)}

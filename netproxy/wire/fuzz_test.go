@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// The function pieces splits raw into buffers of n bytes, because gRPC delivers a message in
+// splitBuffers splits raw into buffers of n bytes, because gRPC delivers a message in
 // several buffers.
-func pieces(raw []byte, n int) (out mem.BufferSlice) {
+func splitBuffers(raw []byte, n int) (out mem.BufferSlice) {
 	for len(raw) > n {
 		out = append(out, mem.SliceBuffer(raw[:n]))
 		raw = raw[n:]
@@ -55,7 +55,7 @@ func FuzzPacket(f *testing.F) {
 		var m client.Packet
 		wantErr := proto.Unmarshal(raw, &m)
 		var got Packet
-		err := Codec{}.Unmarshal(pieces(raw, min(max(n, 1), 1<<20)), &got)
+		err := Codec{}.Unmarshal(splitBuffers(raw, min(max(n, 1), 1<<20)), &got)
 		if err != nil {
 			if wantErr == nil {
 				t.Fatalf("Codec refused a valid packet: %v", err)
@@ -65,7 +65,7 @@ func FuzzPacket(f *testing.F) {
 		if wantErr != nil {
 			t.Fatalf("Codec accepted a packet, and protobuf returned %v", wantErr)
 		}
-		want := flat(&m)
+		want := fromMessage(&m)
 		if got.Type != want.Type || got.ID != want.ID || got.Random != want.Random || got.Protocol != want.Protocol ||
 			got.Address != want.Address || got.Error != want.Error || !bytes.Equal(got.Data.Materialize(), want.Data.Materialize()) {
 			t.Fatalf("got %+v, want %+v", got, want)
@@ -79,7 +79,7 @@ func FuzzChunk(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, n int) {
 		var c Chunk
-		if err := (Codec{}).Unmarshal(pieces(raw, min(max(n, 1), 1<<20)), &c); err != nil {
+		if err := (Codec{}).Unmarshal(splitBuffers(raw, min(max(n, 1), 1<<20)), &c); err != nil {
 			if len(raw) > 0 && raw[0] <= byte(Reset) {
 				t.Fatalf("Codec refused a valid chunk: %v", err)
 			}
@@ -107,7 +107,7 @@ func TestPacketsAreUpstreams(t *testing.T) {
 		if err := proto.Unmarshal(raw.Materialize(), &m); err != nil {
 			t.Fatalf("%+v: %v", want, err)
 		}
-		got := flat(&m)
+		got := fromMessage(&m)
 		if got.Type != want.Type || got.ID != want.ID || got.Random != want.Random || got.Error != want.Error ||
 			!bytes.Equal(got.Data.Materialize(), want.Data.Materialize()) {
 			t.Errorf("got %+v, want %+v", got, want)

@@ -52,7 +52,7 @@ func (o *Outbox) Post(p *Packet) {
 	o.mu.Lock()
 	o.posted = append(o.posted, p)
 	o.mu.Unlock()
-	ring(o.bell)
+	notify(o.bell)
 }
 
 // Run calls the function in the parameter send with one packet at a time. It stops when ctx

@@ -119,13 +119,13 @@ func (p *Packet) unmarshal(raw mem.BufferSlice) error {
 	if err := proto.Unmarshal(buf.ReadOnlyData(), &m); err != nil {
 		return err
 	}
-	*p = flat(&m)
+	*p = fromMessage(&m)
 	return nil
 }
 
-// The function flat reads the payload that belongs to the type. Any other payload counts as
+// fromMessage reads the payload that belongs to the type. Any other payload counts as
 // missing.
-func flat(m *client.Packet) Packet {
+func fromMessage(m *client.Packet) Packet {
 	p := Packet{Type: m.GetType()}
 	switch p.Type {
 	case client.PacketType_DIAL_REQ:

@@ -81,7 +81,7 @@ func (q *Queue) offer(data mem.BufferSlice) (bool, error) {
 	}
 	q.items = append(q.items, data)
 	q.bytes += data.Len() + overhead
-	ring(q.more)
+	notify(q.more)
 	return true, nil
 }
 
@@ -107,13 +107,13 @@ func (q *Queue) Pop() (mem.BufferSlice, error) {
 				q.items = nil
 			}
 			q.mu.Unlock()
-			ring(q.room)
+			notify(q.room)
 			return data, nil
 		}
 		err := q.closed
 		q.mu.Unlock()
 		if err != nil {
-			ring(q.more) // wakes other calls of Pop
+			notify(q.more) // wakes other calls of Pop
 			return nil, err
 		}
 		<-q.more
@@ -135,11 +135,11 @@ func (q *Queue) Close(why error) {
 		}
 		q.items, q.bytes = nil, 0
 	}
-	ring(q.more)
-	ring(q.room)
+	notify(q.more)
+	notify(q.room)
 }
 
-func ring(bell chan struct{}) {
+func notify(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:
 	default:
