@@ -31,8 +31,8 @@ type contender struct {
 	took      []time.Duration
 }
 
-// The method turn runs n cycles. At any time, atOnce cycles run in parallel.
-func (c *contender) turn(b *testing.B, n, atOnce int) {
+// runCycles runs n cycles. At any time, atOnce cycles run in parallel.
+func (c *contender) runCycles(b *testing.B, n, atOnce int) {
 	b.Helper()
 	var next atomic.Int64
 	took := make([]time.Duration, n)
@@ -64,13 +64,13 @@ func (c *contender) turn(b *testing.B, n, atOnce int) {
 func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 	b.Helper()
 	for _, c := range all {
-		c.turn(b, atOnce, atOnce)
+		c.runCycles(b, atOnce, atOnce)
 		c.perSecond, c.took = c.perSecond[:0:0], nil
 	}
 	for first := 0; b.Loop(); first++ {
 		for i := range all {
 			runtime.GC()
-			all[(first+i)%len(all)].turn(b, n, atOnce)
+			all[(first+i)%len(all)].runCycles(b, n, atOnce)
 		}
 	}
 	b.ReportMetric(0, "ns/op")
@@ -79,9 +79,9 @@ func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 // rate returns the median of the cycles per second.
 func (c *contender) rate() float64 { return median(slices.Clone(c.perSecond)) }
 
-// The method of divides, for each iteration, the rate of c by the rate of the
+// medianRatio divides, for each iteration, the rate of c by the rate of the
 // contender other. It returns the median of these ratios.
-func (c *contender) of(other *contender) float64 {
+func (c *contender) medianRatio(other *contender) float64 {
 	parts := make([]float64, len(c.perSecond))
 	for i := range parts {
 		parts[i] = c.perSecond[i] / other.perSecond[i]
@@ -234,7 +234,7 @@ func BenchmarkVolume(b *testing.B) {
 			inTurns(b, 60+6*atOnce, atOnce, reference, driver)
 			b.ReportMetric(reference.rate(), "reference/s")
 			b.ReportMetric(driver.rate(), "cycles/s")
-			b.ReportMetric(driver.of(reference), "of-reference")
+			b.ReportMetric(driver.medianRatio(reference), "of-reference")
 			b.ReportMetric(driver.p99(), "p99-ms")
 		})
 	}
@@ -248,7 +248,7 @@ func BenchmarkVolume(b *testing.B) {
 // in sequence. The 16 parallel cycles share these commits (docs/csi.md).
 func BenchmarkVolumeRecords(b *testing.B) {
 	const there, atOnce = 1000, 16
-	limit := &contender{cycle: forgetful(b).controllerCycle}
+	limit := &contender{cycle: withoutStore(b).controllerCycle}
 	empty := &contender{cycle: newBench(b).controllerCycle}
 	full := newBench(b)
 	for i := range there {
@@ -258,15 +258,15 @@ func BenchmarkVolumeRecords(b *testing.B) {
 	inTurns(b, 800, atOnce, limit, empty, among)
 	b.ReportMetric(limit.rate(), "limit/s")
 	b.ReportMetric(empty.rate(), "cycles/s")
-	b.ReportMetric(empty.of(limit), "of-limit")
+	b.ReportMetric(empty.medianRatio(limit), "of-limit")
 	b.ReportMetric(empty.p99(), "p99-ms")
 	b.ReportMetric(among.rate(), "cycles/s-among-1000")
-	b.ReportMetric(among.of(empty), "of-empty")
+	b.ReportMetric(among.medianRatio(empty), "of-empty")
 }
 
-// The function forgetful returns a driver with a cloud that answers each call
-// at once and stores nothing. No cloud behind HTTP can be faster.
-func forgetful(b *testing.B) *bench {
+// withoutStore returns a driver with a cloud that answers each call at once
+// and stores nothing. No cloud behind HTTP can be faster.
+func withoutStore(b *testing.B) *bench {
 	d := &bench{t: b, dir: b.TempDir(), vm: cloudsim.Instance{ID: "i-000001"}}
 	reply := func(state cloudsim.DiskState, has ...cloudsim.Attachment) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {

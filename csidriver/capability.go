@@ -25,14 +25,14 @@ type use struct {
 // capability.
 func useOf(v *csi.VolumeCapability) (u use, err error) {
 	if v == nil {
-		return u, invalid("volume_capability", "is required")
+		return u, invalidArgument("volume_capability", "is required")
 	}
 	u.mode = v.GetAccessMode().GetMode()
 	if u.mode == csi.VolumeCapability_AccessMode_UNKNOWN {
-		return u, invalid("volume_capability.access_mode", "is required")
+		return u, invalidArgument("volume_capability.access_mode", "is required")
 	}
 	if _, known := csi.VolumeCapability_AccessMode_Mode_name[int32(u.mode)]; !known {
-		return u, invalid("volume_capability.access_mode", "must be a known access mode, got %d", u.mode)
+		return u, invalidArgument("volume_capability.access_mode", "must be a known access mode, got %d", u.mode)
 	}
 	switch {
 	case v.GetBlock() != nil:
@@ -41,13 +41,13 @@ func useOf(v *csi.VolumeCapability) (u use, err error) {
 		u.fsType = cmp.Or(v.GetMount().GetFsType(), machine.Ext4)
 		u.flags, u.group = v.GetMount().GetMountFlags(), v.GetMount().GetVolumeMountGroup()
 		if !slices.Contains(machine.Filesystems(), u.fsType) {
-			return u, invalid("volume_capability.mount.fs_type", "must be %s, got %q", strings.Join(machine.Filesystems(), " or "), u.fsType)
+			return u, invalidArgument("volume_capability.mount.fs_type", "must be %s, got %q", strings.Join(machine.Filesystems(), " or "), u.fsType)
 		}
 	default:
-		return u, invalid("volume_capability", "must have block or mount")
+		return u, invalidArgument("volume_capability", "must have block or mount")
 	}
 	if !u.block && (u.mode == csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER || u.mode == csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER) {
-		return u, invalid("volume_capability.access_mode", "%s is possible for block volumes only: %s does not support several nodes at once", u.mode, u.fsType)
+		return u, invalidArgument("volume_capability.access_mode", "%s is possible for block volumes only: %s does not support several nodes at once", u.mode, u.fsType)
 	}
 	return u, nil
 }
@@ -74,7 +74,7 @@ func (u use) readOnly() bool {
 // as an existing disk, the cloud compares the labels.
 func usesOf(all []*csi.VolumeCapability) (manyNodes bool, content string, err error) {
 	if len(all) == 0 {
-		return false, "", invalid("volume_capabilities", "is required")
+		return false, "", invalidArgument("volume_capabilities", "is required")
 	}
 	var kinds []string
 	for _, v := range all {

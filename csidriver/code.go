@@ -50,7 +50,7 @@ func statusOf(err error) error {
 		return status.Error(codes.Canceled, "the caller cancelled the call: the work may still continue")
 	}
 	code := codeOf[cloudsim.KindOf(err)]
-	if throttled(err) {
+	if isThrottled(err) {
 		code = codes.Unavailable // RESOURCE_EXHAUSTED would mean that a resource is used up
 	}
 	if onlyAbout(err, "sizeGiB") {
@@ -62,9 +62,9 @@ func statusOf(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// The function throttled reports whether the cloud refused the call because of
-// a rate limit.
-func throttled(err error) bool {
+// isThrottled reports whether the cloud refused the call because of a rate
+// limit.
+func isThrottled(err error) bool {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	return ok && e.Kind == cloudsim.Exhausted && e.RetryAfter > 0
 }
@@ -111,18 +111,18 @@ func volumeOf(req any) string {
 	return ""
 }
 
-// The function invalid returns an INVALID_ARGUMENT error about a field of the
+// invalidArgument returns an INVALID_ARGUMENT error about a field of the
 // request.
-func invalid(field, format string, args ...any) error {
+func invalidArgument(field, format string, args ...any) error {
 	return cloudsim.InvalidField(field, fmt.Sprintf(format, args...))
 }
 
-// The function required returns an error for the first field without a value.
-// The arguments are pairs of a field's name and its value.
-func required(nameAndValue ...string) error {
+// checkRequired returns an error for the first field without a value. The
+// arguments are pairs of a field's name and its value.
+func checkRequired(nameAndValue ...string) error {
 	for i := 0; i < len(nameAndValue); i += 2 {
 		if nameAndValue[i+1] == "" { //nolint:gosec // the arguments are pairs
-			return invalid(nameAndValue[i], "is required")
+			return invalidArgument(nameAndValue[i], "is required")
 		}
 	}
 	return nil

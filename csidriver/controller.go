@@ -72,9 +72,8 @@ func getDisk(ctx context.Context, cloud *client.Client, volume string) (cloudsim
 	return cloud.GetDisk(ctx, cloudsim.DiskID(volume))
 }
 
-// The function working reports whether an operation of the cloud on d is
-// running.
-func working(d cloudsim.Disk) bool {
+// isWorking reports whether an operation of the cloud on d is running.
+func isWorking(d cloudsim.Disk) bool {
 	switch d.State {
 	case cloudsim.DiskAvailable, cloudsim.DiskInUse, cloudsim.DiskFailed, cloudsim.DiskDeleted:
 		return false
@@ -88,16 +87,16 @@ func (c *controller) busyOr(ctx context.Context, id cloudsim.DiskID, err error) 
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
 	}
-	if d, gone := c.cloud.GetDisk(ctx, id); gone == nil && working(d) {
+	if d, gone := c.cloud.GetDisk(ctx, id); gone == nil && isWorking(d) {
 		return status.Errorf(codes.Aborted, "%v: the disk is %s", err, d.State)
 	}
 	return err
 }
 
-// The method settled waits until the cloud has finished its work on d. If the
-// work failed, the method returns the error of the operation.
-func (c *controller) settled(ctx context.Context, d cloudsim.Disk) (cloudsim.Disk, error) {
-	for working(d) {
+// awaitSettled waits until the cloud has finished its work on d. If the work
+// failed, the method returns the error of the operation.
+func (c *controller) awaitSettled(ctx context.Context, d cloudsim.Disk) (cloudsim.Disk, error) {
+	for isWorking(d) {
 		if err := c.wait(ctx, d.Operation); err != nil {
 			return d, err
 		}

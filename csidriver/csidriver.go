@@ -93,10 +93,10 @@ type NodeConfig struct {
 // hasDevices reports whether the hypervisor makes the devices of the disks.
 func (c NodeConfig) hasDevices() bool { return filepath.Clean(c.DisksDir) == cloudsim.DiskLinks }
 
-// owner returns the instance's id, or its name if the id is not known. The
-// result is unique among the nodes on one host. The method owner does not call
-// the cloud.
-func (c NodeConfig) owner() string { return cmp.Or(string(c.Instance), c.InstanceName) }
+// ownerName returns the instance's id, or its name if the id is not known. The
+// result is unique among the nodes on one host. ownerName does not call the
+// cloud.
+func (c NodeConfig) ownerName() string { return cmp.Or(string(c.Instance), c.InstanceName) }
 
 // Default returns a Config with all defaults.
 func Default() Config {
@@ -117,7 +117,7 @@ func (c Config) Validate() error {
 		add("--driver-name must have 1 to 63 letters, digits, dashes and dots, and begin and end with a letter or digit, got %q", c.Name)
 	}
 	for _, name := range c.ServeAs {
-		if _, ok := legacies[name]; !ok {
+		if _, ok := legacyDrivers[name]; !ok {
 			add("a legacy driver name must be one of %s, got %q", strings.Join(LegacyNames(), ", "), name)
 		}
 	}
@@ -209,15 +209,15 @@ func (c Config) socket(name string) string {
 // driver treats the disk as hung.
 const lookWithin = 10 * time.Second
 
-// The type halves holds the services of a process. All driver names share these
+// driverServices holds the services of a process. All driver names share these
 // services. Two calls for one volume therefore never run at once, even if they
 // use different driver names.
-type halves struct {
+type driverServices struct {
 	controller *controller
 	node       *node
 }
 
-func (c Config) halves() (h halves) {
+func (c Config) halves() (h driverServices) {
 	if c.Mode.controller() {
 		h.controller = &controller{cfg: c, cloud: c.Cloud}
 	}
@@ -240,9 +240,9 @@ const window = 64 << 10
 
 // server returns a gRPC server with the services of the mode, for one driver
 // name.
-func (c Config) server(log *slog.Logger, name string, h halves) *grpc.Server {
+func (c Config) server(log *slog.Logger, name string, h driverServices) *grpc.Server {
 	through := []grpc.UnaryServerInterceptor{answer(log)}
-	if l, ok := legacies[name]; ok {
+	if l, ok := legacyDrivers[name]; ok {
 		through = append(through, l.speak(c.Cloud, name, c.Name))
 	}
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(through...), grpc.NumStreamWorkers(workers),

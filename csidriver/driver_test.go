@@ -93,9 +93,9 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	t.Cleanup(func() {
 		// Udev opens each new device for a short time. The kernel cannot remove the device
 		// during this time.
-		for deadline := time.Now().Add(time.Minute); len(b.loops()) > 0; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); len(b.loopFiles()) > 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Errorf("loop devices stay: %v", b.loops())
+				t.Errorf("loop devices stay: %v", b.loopFiles())
 				break
 			}
 		}
@@ -106,9 +106,9 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	return b
 }
 
-// The method another returns a bench with a second driver for the same cloud.
-// The second driver serves another instance on the same machine.
-func (b *bench) another(name, size string) *bench {
+// secondDriver returns a bench with a second driver for the same cloud. The
+// second driver serves another instance on the same machine.
+func (b *bench) secondDriver(name, size string) *bench {
 	b.t.Helper()
 	o := &bench{t: b.t, cloud: b.cloud, dir: b.path(name), size: size}
 	if err := os.Mkdir(o.dir, 0o700); err != nil {
@@ -122,8 +122,8 @@ func (b *bench) another(name, size string) *bench {
 	return o
 }
 
-// The method loops lists the files of this bench that have a loop device.
-func (b *bench) loops() (files []string) {
+// loopFiles lists the files of this bench that have a loop device.
+func (b *bench) loopFiles() (files []string) {
 	b.t.Helper()
 	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 // always asks the caller to call NodeExpandVolume. The node must refresh its
 // device, even if an earlier call has grown the disk.
 func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
-	if err := required("volume_id", req.GetVolumeId()); err != nil {
+	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if req.GetCapacityRange() == nil {
-		return nil, invalid("capacity_range", "is required")
+		return nil, invalidArgument("capacity_range", "is required")
 	}
 	want, err := sizesOf(req.GetCapacityRange())
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 			return nil, c.growsLaterOr(ctx, cloudsim.DiskID(req.GetVolumeId()), err)
 		}
 	}
-	if d, err = c.settled(ctx, d); err != nil {
+	if d, err = c.awaitSettled(ctx, d); err != nil {
 		return nil, err
 	}
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: int64(d.SizeGiB) * gib, NodeExpansionRequired: true}, nil
@@ -60,7 +60,7 @@ func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err e
 // ControllerModifyVolume changes a disk's type, IOPS or throughput in place
 // (KEP-3751). Values that the disk already has change nothing.
 func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
-	if err := required("volume_id", req.GetVolumeId()); err != nil {
+	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	d, err := c.disk(ctx, req.GetVolumeId())
@@ -78,7 +78,7 @@ func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.Contro
 	if err != nil {
 		return nil, c.busyOr(ctx, cloudsim.DiskID(req.GetVolumeId()), err)
 	}
-	if _, err := c.settled(ctx, d); err != nil {
+	if _, err := c.awaitSettled(ctx, d); err != nil {
 		return nil, err
 	}
 	return &csi.ControllerModifyVolumeResponse{}, nil
@@ -93,7 +93,7 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	}
 	t, err := c.cloud.GetDiskType(ctx, s.diskType)
 	if errors.Is(err, cloudsim.NotFound) {
-		return nil, invalid("parameters.type", "must be an existing disk type, got %q: see 'allinone cloud disk-types list'", s.diskType)
+		return nil, invalidArgument("parameters.type", "must be an existing disk type, got %q: see 'allinone cloud disk-types list'", s.diskType)
 	}
 	if err != nil {
 		return nil, err

@@ -119,8 +119,8 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// The method staged returns a volume that is staged, and published at the path "pod".
-func (b *bench) staged(name string) string {
+// stagedVolume returns a volume that is staged, and published at the path "pod".
+func (b *bench) stagedVolume(name string) string {
 	b.t.Helper()
 	v, c := b.volume(name), mounted("ext4")
 	b.publish(v, c)
@@ -135,7 +135,7 @@ func (b *bench) staged(name string) string {
 // again.
 func TestFullAndDeadFilesystems(t *testing.T) {
 	b := newNodeBench(t)
-	v := b.staged("pvc-1")
+	v := b.stagedVolume("pvc-1")
 	f, err := os.Create(b.path("pod/big"))
 	if err != nil {
 		t.Fatal(err)
@@ -169,8 +169,8 @@ func size(t *testing.T, f *os.File) int64 {
 	return info.Size()
 }
 
-// shutdown breaks the filesystem at path with EXT4_IOC_SHUTDOWN, like the loss
-// of its device.
+// shutdown breaks the filesystem at path, with the ioctl EXT4_IOC_SHUTDOWN. The
+// effect is the same as if the filesystem lost its device.
 func shutdown(t *testing.T, path string) {
 	t.Helper()
 	d, err := os.Open(path)
@@ -202,7 +202,7 @@ func fuse(t *testing.T, path string) (die func()) {
 // with DEADLINE_EXCEEDED, and at most one goroutine hangs.
 func TestHungDisk(t *testing.T) {
 	b := newNodeBench(t)
-	v := b.staged("pvc-1")
+	v := b.stagedVolume("pvc-1")
 	n := &node{cfg: NodeConfig{Instance: b.vm.ID, DisksDir: b.path("disks")}, name: DefaultName, cloud: b.cloud, busy: newBusy(), checkTimeout: 50 * time.Millisecond}
 	stats := func() error {
 		_, err := n.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("pod")})
@@ -281,7 +281,7 @@ func TestHungFolder(t *testing.T) {
 // server, and that the driver can remove this mount.
 func TestCorruptedMount(t *testing.T) {
 	b := newNodeBench(t)
-	v, c := b.staged("pvc-1"), mounted("ext4")
+	v, c := b.stagedVolume("pvc-1"), mounted("ext4")
 	if err := os.Mkdir(b.path("dead"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestCorruptedMount(t *testing.T) {
 // mount, and a deleted disk file.
 func TestUndoAfterOutsideChanges(t *testing.T) {
 	b := newNodeBench(t)
-	v := b.staged("pvc-1")
+	v := b.stagedVolume("pvc-1")
 	if err := unix.Unmount(b.path("pod"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func TestUndoAfterOutsideChanges(t *testing.T) {
 // disk. The driver never uses the device of the old file for the new file.
 func TestStaleDevice(t *testing.T) {
 	b := newNodeBench(t)
-	v := b.staged("pvc-1")
+	v := b.stagedVolume("pvc-1")
 	if err := os.WriteFile(b.path("pod/secret"), []byte("of the first"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +356,7 @@ func TestStaleDevice(t *testing.T) {
 // disk that has another filesystem.
 func TestRestagedWithAnotherFilesystem(t *testing.T) {
 	b := newNodeBench(t)
-	v := b.staged("pvc-1")
+	v := b.stagedVolume("pvc-1")
 	b.clear(v)
 	wantCode(t, "stage as xfs", b.stage(v, mounted("xfs")), codes.FailedPrecondition)
 	wantCode(t, "stage with the existing filesystem", b.stage(v, mounted("ext4")), codes.OK)

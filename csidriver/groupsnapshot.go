@@ -30,11 +30,11 @@ func (g *groupController) GroupControllerGetCapabilities(context.Context, *csi.G
 
 // CreateVolumeGroupSnapshot takes snapshots of all volumes or of none.
 func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
-	if err := required("name", req.GetName()); err != nil {
+	if err := checkRequired("name", req.GetName()); err != nil {
 		return nil, err
 	}
 	if len(req.GetSourceVolumeIds()) == 0 {
-		return nil, invalid("source_volume_ids", "is required")
+		return nil, invalidArgument("source_volume_ids", "is required")
 	}
 	var s shape
 	if err := s.read("parameters", req.GetParameters(), keyDeletionPolicy); err != nil {
@@ -51,16 +51,16 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 	if err != nil {
 		return nil, err
 	}
-	if err := g.ready(ctx, group); err != nil {
+	if err := g.awaitReady(ctx, group); err != nil {
 		return nil, err
 	}
 	told, err := g.csiGroup(ctx, group.ID)
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
-// The method ready waits until a group is ready to use. If the group failed,
-// the method deletes the group. See controller.ready for a single snapshot.
-func (g *groupController) ready(ctx context.Context, group cloudsim.SnapshotGroup) error {
+// awaitReady waits until a group is ready to use. If the group failed, the
+// method deletes the group. See controller.awaitReady for a single snapshot.
+func (g *groupController) awaitReady(ctx context.Context, group cloudsim.SnapshotGroup) error {
 	var why error
 	if !group.ReadyToUse && group.State != cloudsim.SnapshotFailed {
 		why = g.wait(ctx, group.Operation)
@@ -101,7 +101,7 @@ func (g *groupController) csiGroup(ctx context.Context, id cloudsim.SnapshotGrou
 
 // DeleteVolumeGroupSnapshot deletes a group with its members.
 func (g *groupController) DeleteVolumeGroupSnapshot(ctx context.Context, req *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
-	group, err := g.named(ctx, req.GetGroupSnapshotId(), req.GetSnapshotIds())
+	group, err := g.findGroup(ctx, req.GetGroupSnapshotId(), req.GetSnapshotIds())
 	if err == nil {
 		if group, err = g.cloud.DeleteSnapshotGroup(ctx, group.ID); err == nil {
 			err = g.wait(ctx, group.Operation)
@@ -115,7 +115,7 @@ func (g *groupController) DeleteVolumeGroupSnapshot(ctx context.Context, req *cs
 
 // GetVolumeGroupSnapshot describes one group.
 func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
-	group, err := g.named(ctx, req.GetGroupSnapshotId(), req.GetSnapshotIds())
+	group, err := g.findGroup(ctx, req.GetGroupSnapshotId(), req.GetSnapshotIds())
 	if err != nil {
 		return nil, err
 	}
@@ -123,10 +123,10 @@ func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.G
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
-// The method named returns the group with the given id. It returns an error if
-// a snapshot in members is not in the group.
-func (g *groupController) named(ctx context.Context, id string, members []string) (group cloudsim.SnapshotGroup, err error) {
-	if err := required("group_snapshot_id", id); err != nil {
+// findGroup returns the group with the given id. It returns an error if a
+// snapshot in members is not in the group.
+func (g *groupController) findGroup(ctx context.Context, id string, members []string) (group cloudsim.SnapshotGroup, err error) {
+	if err := checkRequired("group_snapshot_id", id); err != nil {
 		return group, err
 	}
 	if !groupID.MatchString(id) {
@@ -141,7 +141,7 @@ func (g *groupController) named(ctx context.Context, id string, members []string
 	}
 	for _, m := range members {
 		if !has[m] {
-			return group, invalid("snapshot_ids", "must be members of group %[2]s, got %[1]q", m, id)
+			return group, invalidArgument("snapshot_ids", "must be members of group %[2]s, got %[1]q", m, id)
 		}
 	}
 	return group, nil

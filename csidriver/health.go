@@ -27,7 +27,7 @@ func entry(t csi.VolumeHealthErrorType, reason, message string) *csi.VolumeHealt
 
 // ControllerGetVolumeHealth returns the health of a volume's data.
 func (c *controller) ControllerGetVolumeHealth(ctx context.Context, req *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
-	if err := required("volume_id", req.GetVolumeId()); err != nil {
+	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	d, err := c.disk(ctx, req.GetVolumeId())

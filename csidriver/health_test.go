@@ -15,11 +15,11 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// The method unwell makes the data plane report a disk as unhealthy. It removes
+// makeUnhealthy makes the data plane report a disk as unhealthy. It removes
 // the disk's file, or replaces the file by a folder.
-func (b *bench) unwell(v string, lost bool) {
+func (b *bench) makeUnhealthy(v string, lost bool) {
 	b.t.Helper()
-	b.until(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.SizeGiB > 0 }) // wait, because the data plane would otherwise make the file again
+	b.awaitDisk(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.SizeGiB > 0 }) // wait, because the data plane would otherwise make the file again
 	file := filepath.Join(b.path("disks"), v+".img")
 	err := os.Remove(file)
 	if !lost {
@@ -29,7 +29,7 @@ func (b *bench) unwell(v string, lost bool) {
 		b.t.Fatal(err)
 	}
 	must(b.t)(b.cloud.ResizeDisk(b.t.Context(), cloudsim.DiskID(v), cloudsim.ResizeDisk{SizeGiB: 2})) // makes the data plane check the file again
-	b.until(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.Error != "" && d.Status.Lost == lost })
+	b.awaitDisk(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.Error != "" && d.Status.Lost == lost })
 }
 
 // TestVolumeHealth proves that the controller and the node return the data
@@ -43,10 +43,10 @@ func TestVolumeHealth(t *testing.T) {
 		v := b.volume("pvc-" + name)
 		switch name {
 		case "b", "e":
-			b.unwell(v, true)
+			b.makeUnhealthy(v, true)
 			want[v] = csi.VolumeHealthErrorType_DATA_LOSS
 		case "d":
-			b.unwell(v, false)
+			b.makeUnhealthy(v, false)
 			want[v] = csi.VolumeHealthErrorType_DEGRADED
 		default:
 			well = v

@@ -187,7 +187,7 @@ func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, afte
 			v.t.Fatalf("driver killed %v after the begin of step %d: step %d returned %v", after, at, i, err)
 		}
 		if i == 2 || i == 3 {
-			v.counts(id, i-1)
+			v.checkCounts(id, i-1)
 		}
 	}
 }
@@ -208,9 +208,9 @@ func (v *victim) insist(call func(context.Context, *string) error, id *string) e
 	return errors.Join(errors.New("the call did not succeed within a minute"), err)
 }
 
-// The method counts checks that a volume has one attachment, one device and the
+// checkCounts checks that a volume has one attachment, one device and the
 // given number of mounts.
-func (v *victim) counts(id string, mounts int) {
+func (v *victim) checkCounts(id string, mounts int) {
 	v.t.Helper()
 	d := must(v.t)(v.cloud.GetDisk(v.t.Context(), cloudsim.DiskID(id))).(cloudsim.Disk)
 	if len(d.Attachments) != 1 {

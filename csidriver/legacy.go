@@ -41,50 +41,50 @@ type legacy struct {
 	// context returns the volume context that the legacy driver would return
 	// for a volume. If the function is nil, volumes have no context.
 	context func(volume string) map[string]string
-	// The field types maps the legacy driver's disk types to the nearest types
-	// of this cloud.
-	types map[string]string
-	// The field drops lists the parameters that this driver ignores.
-	drops []string
+	// diskTypes maps the legacy driver's disk types to the nearest types of
+	// this cloud.
+	diskTypes map[string]string
+	// ignoredParameters lists the parameters that this driver ignores.
+	ignoredParameters []string
 }
 
-func same(id string) string { return id }
+func unchanged(id string) string { return id }
 
-// The variable legacies holds the CSI drivers that csi-translation-lib uses for
+// legacyDrivers holds the CSI drivers that csi-translation-lib uses for
 // in-tree volumes. The table contains only drivers with disks as volumes, so
 // azure-file and portworx are missing.
-var legacies = map[string]legacy{
+var legacyDrivers = map[string]legacy{
 	"cinder.csi.openstack.org": {
-		zoneKey: "topology.cinder.csi.openstack.org/zone", volume: same, node: same,
-		types: map[string]string{"__DEFAULT__": "balanced", "lvmdriver-1": "balanced", "ssd": "fast", "hdd": "standard"},
-		drops: []string{"availability"},
+		zoneKey: "topology.cinder.csi.openstack.org/zone", volume: unchanged, node: unchanged,
+		diskTypes:         map[string]string{"__DEFAULT__": "balanced", "lvmdriver-1": "balanced", "ssd": "fast", "hdd": "standard"},
+		ignoredParameters: []string{"availability"},
 	},
 	"ebs.csi.aws.com": {
-		zoneKey: "topology.ebs.csi.aws.com/zone", node: same,
-		volume: func(disk string) string { return strings.Replace(disk, "disk-", "vol-", 1) },
-		types:  map[string]string{"gp2": "balanced", "gp3": "balanced", "io1": "fast", "io2": "fast", "st1": "standard", "sc1": "standard", "standard": "standard"},
-		drops:  []string{"iopsPerGB", "allowautoiopspergbincrease", "encrypted", "kmsKeyId"},
+		zoneKey: "topology.ebs.csi.aws.com/zone", node: unchanged,
+		volume:            func(disk string) string { return strings.Replace(disk, "disk-", "vol-", 1) },
+		diskTypes:         map[string]string{"gp2": "balanced", "gp3": "balanced", "io1": "fast", "io2": "fast", "st1": "standard", "sc1": "standard", "standard": "standard"},
+		ignoredParameters: []string{"iopsPerGB", "allowautoiopspergbincrease", "encrypted", "kmsKeyId"},
 	},
 	"pd.csi.storage.gke.io": {
-		zoneKey: "topology.gke.io/zone",
-		volume:  func(disk string) string { return "projects/cloudsim/zones/UNSPECIFIED/disks/" + disk },
-		node:    func(instance string) string { return "projects/cloudsim/zones/UNSPECIFIED/instances/" + instance },
-		types:   map[string]string{"pd-standard": "standard", "pd-balanced": "balanced", "pd-ssd": "fast", "pd-extreme": "fast"},
-		drops:   []string{"disk-encryption-kms-key", "labels"},
+		zoneKey:           "topology.gke.io/zone",
+		volume:            func(disk string) string { return "projects/cloudsim/zones/UNSPECIFIED/disks/" + disk },
+		node:              func(instance string) string { return "projects/cloudsim/zones/UNSPECIFIED/instances/" + instance },
+		diskTypes:         map[string]string{"pd-standard": "standard", "pd-balanced": "balanced", "pd-ssd": "fast", "pd-extreme": "fast"},
+		ignoredParameters: []string{"disk-encryption-kms-key", "labels"},
 	},
 	"disk.csi.azure.com": {
-		zoneKey: "topology.disk.csi.azure.com/zone", node: same,
+		zoneKey: "topology.disk.csi.azure.com/zone", node: unchanged,
 		volume: func(disk string) string {
 			return "/subscriptions/cloudsim/resourceGroups/cloudsim/providers/Microsoft.Compute/disks/" + disk
 		},
-		types: map[string]string{"Standard_LRS": "standard", "StandardSSD_LRS": "balanced", "Premium_LRS": "fast", "UltraSSD_LRS": "fast"},
-		drops: []string{"cachingMode", "kind", "resourceGroup", "storageAccount", "location", "zoned", "diskEncryptionSetID"},
+		diskTypes:         map[string]string{"Standard_LRS": "standard", "StandardSSD_LRS": "balanced", "Premium_LRS": "fast", "UltraSSD_LRS": "fast"},
+		ignoredParameters: []string{"cachingMode", "kind", "resourceGroup", "storageAccount", "location", "zoned", "diskEncryptionSetID"},
 	},
 	"csi.vsphere.vmware.com": {
-		zoneKey: "topology.csi.vmware.com/zone", node: same,
-		volume:  func(disk string) string { return "[cloudsim] kubevols/" + disk + ".vmdk" },
-		context: func(volume string) map[string]string { return map[string]string{"initialvolumefilepath": volume} },
-		drops:   []string{"csimigration", "storagepolicyname"},
+		zoneKey: "topology.csi.vmware.com/zone", node: unchanged,
+		volume:            func(disk string) string { return "[cloudsim] kubevols/" + disk + ".vmdk" },
+		context:           func(volume string) map[string]string { return map[string]string{"initialvolumefilepath": volume} },
+		ignoredParameters: []string{"csimigration", "storagepolicyname"},
 	},
 }
 
@@ -102,7 +102,7 @@ func calledAs(ctx context.Context, own string) string {
 }
 
 // LegacyNames lists the drivers that this driver can replace.
-func LegacyNames() []string { return slices.Sorted(maps.Keys(legacies)) }
+func LegacyNames() []string { return slices.Sorted(maps.Keys(legacyDrivers)) }
 
 // madeID matches the last part of a legacy volume handle if this part has the
 // form of a disk id in this cloud.
@@ -152,12 +152,12 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 	return last, nil
 }
 
-// The function shown returns the id of the disk that is mounted at a path. It
-// reads the id from the mount and does not ask the cloud. The cloud may be
-// down, or may have deleted the disk, or may have another disk with the name in
-// the handle. If the path has no disk of this driver, the function returns the
+// mountedDisk returns the id of the disk that is mounted at a path. It reads
+// the id from the mount and does not ask the cloud. The cloud may be down, or
+// may have deleted the disk, or may have another disk with the name in the
+// handle. If the path has no disk of this driver, the function returns the
 // handle.
-func shown(at, handle string) (string, error) {
+func mountedDisk(at, handle string) (string, error) {
 	file, err := machine.FileAt(at)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {
 		return disk, err
@@ -165,11 +165,11 @@ func shown(at, handle string) (string, error) {
 	return handle, err
 }
 
-// The function staged returns the id of the disk that is staged at a path. For
-// a filesystem it calls shown. For a block volume it returns the name of the
+// stagedDisk returns the id of the disk that is staged at a path. For a
+// filesystem it calls mountedDisk. For a block volume it returns the name of the
 // device file in the folder at this path (stagedAt).
-func staged(at, handle string) (string, error) {
-	disk, err := shown(at, handle)
+func stagedDisk(at, handle string) (string, error) {
+	disk, err := mountedDisk(at, handle)
 	if err != nil || disk != handle {
 		return disk, err
 	}
@@ -218,12 +218,12 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 		// For undo calls, read the disk id from the mounts of the machine,
 		// because the cloud may have deleted the disk.
 		case *csi.NodeUnpublishVolumeRequest:
-			toDisk = func(volume string) (string, error) { return shown(r.GetTargetPath(), volume) }
+			toDisk = func(volume string) (string, error) { return mountedDisk(r.GetTargetPath(), volume) }
 		case *csi.NodeUnstageVolumeRequest:
-			toDisk = func(volume string) (string, error) { return staged(r.GetStagingTargetPath(), volume) }
+			toDisk = func(volume string) (string, error) { return stagedDisk(r.GetStagingTargetPath(), volume) }
 		}
 		toInstance := func(node string) (string, error) { return path.Base(node), nil }
-		if err := rewrite(in, words{toDisk, toInstance, map[string]string{l.zoneKey: zoneKey(name)}, l.parameters}); err != nil {
+		if err := rewrite(in, translation{toDisk, toInstance, map[string]string{l.zoneKey: zoneKey(name)}, l.translateParameters}); err != nil {
 			return nil, err
 		}
 		out, err := handle(ctx, in)
@@ -238,21 +238,21 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 			if made, ok := out.(*csi.CreateVolumeResponse); ok && l.context != nil {
 				made.Volume.VolumeContext = l.context(l.volume(made.GetVolume().GetVolumeId()))
 			}
-			err = rewrite(answer, words{fromDisk, fromInstance, map[string]string{zoneKey(name): l.zoneKey}, nil})
+			err = rewrite(answer, translation{fromDisk, fromInstance, map[string]string{zoneKey(name): l.zoneKey}, nil})
 		}
 		return out, err
 	}
 }
 
-// The type words holds the translation functions and tables.
-type words struct {
+// translation holds the translation functions and tables.
+type translation struct {
 	volume, node func(string) (string, error)
 	keys         map[string]string // topology keys
 	parameters   func(map[string]string) map[string]string
 }
 
 // rewrite translates every id, topology key and parameter in m.
-func rewrite(m proto.Message, w words) error {
+func rewrite(m proto.Message, w translation) error {
 	return protorange.Range(m.ProtoReflect(), func(p protopath.Values) error {
 		step := p.Index(-1)
 		if step.Step.Kind() != protopath.FieldAccessStep {
@@ -261,9 +261,9 @@ func rewrite(m proto.Message, w words) error {
 		field, owner := step.Step.FieldDescriptor(), p.Index(-2).Value.Message()
 		switch name := field.Name(); {
 		case slices.Contains(volumeFields, name):
-			return each(owner, field, w.volume)
+			return translateField(owner, field, w.volume)
 		case slices.Contains(nodeFields, name):
-			return each(owner, field, w.node)
+			return translateField(owner, field, w.node)
 		case name == "segments":
 			replaceMap(owner, field, func(m map[string]string) map[string]string {
 				named := map[string]string{}
@@ -282,9 +282,9 @@ func rewrite(m proto.Message, w words) error {
 	})
 }
 
-// The function each translates the string or the strings of a field. It leaves
+// translateField translates the string or the strings of a field. It leaves
 // an empty string unchanged.
-func each(m protoreflect.Message, field protoreflect.FieldDescriptor, to func(string) (string, error)) error {
+func translateField(m protoreflect.Message, field protoreflect.FieldDescriptor, to func(string) (string, error)) error {
 	translate := func(v protoreflect.Value) (protoreflect.Value, error) {
 		if v.String() == "" {
 			return v, nil
@@ -346,25 +346,25 @@ func filesystem(r *csi.CreateVolumeRequest) error {
 			case m.FsType == "":
 				m.FsType = v
 			default:
-				return invalid("parameters."+k, "is %s, but volume_capability.mount.fs_type is %s: set the same filesystem in both fields", v, m.FsType)
+				return invalidArgument("parameters."+k, "is %s, but volume_capability.mount.fs_type is %s: set the same filesystem in both fields", v, m.FsType)
 			}
 		}
 	}
 	return nil
 }
 
-// The method parameters translates the parameters of an old StorageClass. An
+// translateParameters translates the parameters of an old StorageClass. An
 // unknown disk type stays unchanged, so that the error message contains it.
-func (l legacy) parameters(old map[string]string) map[string]string {
+func (l legacy) translateParameters(old map[string]string) map[string]string {
 	own := map[string]string{}
 	for k, v := range old {
 		switch {
-		case slices.ContainsFunc(l.drops, func(d string) bool { return strings.EqualFold(d, k) }),
+		case slices.ContainsFunc(l.ignoredParameters, func(d string) bool { return strings.EqualFold(d, k) }),
 			strings.HasSuffix(k, migrationParam), strings.EqualFold(k, fsTypeParam): // the function filesystem has read this parameter
 			continue
 		case strings.EqualFold(k, keyType) || strings.EqualFold(k, "skuname") || strings.EqualFold(k, "storageaccounttype"):
 			k = keyType
-			if to, ok := l.types[v]; ok {
+			if to, ok := l.diskTypes[v]; ok {
 				v = to
 			}
 		case strings.EqualFold(k, "replication-type"):

@@ -29,7 +29,7 @@ func TestLegacyNames(t *testing.T) {
 		"csi.vsphere.vmware.com":   {map[string]string{"csimigration": "true"}, "[cloudsim] kubevols/disk-", "i-"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			key := legacies[name].zoneKey
+			key := legacyDrivers[name].zoneKey
 			conn := dial(t, b.path(name+".sock"))
 			control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
 			who := must(t)(csi.NewIdentityClient(conn).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})).(*csi.GetPluginInfoResponse)
@@ -116,7 +116,7 @@ func TestLegacyUndo(t *testing.T) {
 		for range 2 {
 			wantCode(t, "unstage "+handle, unstage(handle, stage), codes.OK)
 		}
-		if left := b.loops(); len(left) > 0 {
+		if left := b.loopFiles(); len(left) > 0 {
 			t.Errorf("%s: loop devices stay: %v", handle, left)
 		}
 	}
@@ -218,7 +218,7 @@ func TestLegacyFilesystem(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		disk, err := legacies[name].disk(t.Context(), b.cloud, made.GetVolume().GetVolumeId())
+		disk, err := legacyDrivers[name].disk(t.Context(), b.cloud, made.GetVolume().GetVolumeId())
 		if err != nil {
 			t.Fatal(err)
 		}

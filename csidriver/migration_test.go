@@ -48,7 +48,7 @@ func TestMigration(t *testing.T) {
 			l.use("made", made, "first")
 			l.use("made", made, "again")
 			l.use("old", l.volume(volumeDoc("{name: old}", "ReadWriteOnce", old.volume)), "first")
-			inline := l.translated("apiVersion: v1\nkind: Pod\nmetadata: {name: pod}\nspec: {containers: [{name: c, image: i}], volumes: [{name: data, " + old.volume + "}]}\n")
+			inline := l.translate("apiVersion: v1\nkind: Pod\nmetadata: {name: pod}\nspec: {containers: [{name: c, image: i}], volumes: [{name: data, " + old.volume + "}]}\n")
 			l.use("old", inline.(*corev1.PersistentVolume).Spec.CSI, "again") // the disk that the test used before
 			_, err := l.control.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: made.VolumeHandle})
 			wantCode(t, "delete", err, codes.OK)
@@ -71,8 +71,8 @@ func volumeDoc(meta, mode, source string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolume\nmetadata: %s\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [%s]\n  %s\n", meta, mode, source)
 }
 
-// The method translated returns the library's translation of a document.
-func (l *legacyBench) translated(doc string) any {
+// translate returns the library's translation of a document.
+func (l *legacyBench) translate(doc string) any {
 	l.t.Helper()
 	all, err := translate.Read(strings.NewReader(doc))
 	if err != nil || len(all) != 1 || all[0].Object == nil || all[0].Driver != l.name {
@@ -85,7 +85,7 @@ func (l *legacyBench) translated(doc string) any {
 // in-tree volume.
 func (l *legacyBench) volume(doc string) *corev1.CSIPersistentVolumeSource {
 	l.t.Helper()
-	return l.translated(doc).(*corev1.PersistentVolume).Spec.CSI
+	return l.translate(doc).(*corev1.PersistentVolume).Spec.CSI
 }
 
 // provision does the same as external-provisioner for a claim of an in-tree
@@ -93,11 +93,11 @@ func (l *legacyBench) volume(doc string) *corev1.CSIPersistentVolumeSource {
 // into an in-tree volume.
 func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 	l.t.Helper()
-	class := l.translated("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/" + old.plugin + "\nparameters: " + old.parameters + "\n").(*storagev1.StorageClass)
+	class := l.translate("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/" + old.plugin + "\nparameters: " + old.parameters + "\n").(*storagev1.StorageClass)
 	fsType := "ext4"
 	req := l.request("pvc-"+old.plugin, func(r *csi.CreateVolumeRequest) {
 		r.CapacityRange = &csi.CapacityRange{RequiredBytes: 4 * gib}
-		r.AccessibilityRequirements.Requisite = []*csi.Topology{{Segments: map[string]string{legacies[l.name].zoneKey: "sim-1a"}}}
+		r.AccessibilityRequirements.Requisite = []*csi.Topology{{Segments: map[string]string{legacyDrivers[l.name].zoneKey: "sim-1a"}}}
 		r.Parameters = class.Parameters
 		for k, v := range class.Parameters {
 			if k == "csi.storage.k8s.io/fstype" || strings.EqualFold(k, "fsType") {

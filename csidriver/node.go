@@ -36,9 +36,9 @@ type node struct {
 	cloud *client.Client
 	busy  *volumeLocks
 	looks singleflight.Group
-	// The field known holds the id of this machine's instance. It is nil until the cloud has
+	// instanceID holds the id of this machine's instance. It is nil until the cloud has
 	// returned the id for the configured name.
-	known atomic.Pointer[cloudsim.InstanceID]
+	instanceID atomic.Pointer[cloudsim.InstanceID]
 	// checkTimeout is the time limit for a check of a volume.
 	checkTimeout time.Duration
 }
@@ -86,7 +86,7 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	}
 	room := t.MaxDisks
 	for _, d := range disks {
-		if _, here := d.Attachment(i.ID); here && !n.counted(ctx, d) {
+		if _, here := d.Attachment(i.ID); here && !n.countsAsVolume(ctx, d) {
 			room--
 		}
 	}
@@ -97,17 +97,17 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	}, nil
 }
 
-// The method counted reports whether the orchestrator counts an attached disk
-// among the volumes of the driver name that it called. A disk that the driver
-// made counts for the driver name that made it. A disk that a user made counts
-// if a PersistentVolume uses it. A disk that a PersistentVolume uses has a loop
+// countsAsVolume reports whether the orchestrator counts an attached disk among
+// the volumes of the driver name that it called. A disk that the driver made
+// counts for the driver name that made it. A disk that a user made counts if a
+// PersistentVolume uses it. A disk that a PersistentVolume uses has a loop
 // device with a mount. Only this driver makes loop devices for disks. For a
 // filesystem, the method finds the driver name in the kubelet's staging path.
 //
-// If the disk hangs, it counts, because a hung disk is in use. If counted
+// If the disk hangs, it counts, because a hung disk is in use. If countsAsVolume
 // cannot read the mounts for another reason, the disk does not count. The node
 // then reports a limit that is lower by one, but the call succeeds.
-func (n *node) counted(ctx context.Context, d cloudsim.Disk) bool {
+func (n *node) countsAsVolume(ctx context.Context, d cloudsim.Disk) bool {
 	as := calledAs(ctx, n.name)
 	if d.Labels[nameLabel] != "" {
 		return cmp.Or(d.Labels[asLabel], n.name) == as
@@ -140,7 +140,7 @@ func (n *node) shownAt(volume string) (paths []string, err error) {
 // name.
 func namesOther(path, own, as string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(folder string) bool {
-		_, legacy := legacies[folder]
+		_, legacy := legacyDrivers[folder]
 		return folder != as && (legacy || folder == own)
 	})
 }
@@ -152,7 +152,7 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	if n.cfg.Instance != "" {
 		return n.cfg.Instance, nil
 	}
-	if id := n.known.Load(); id != nil {
+	if id := n.instanceID.Load(); id != nil {
 		return *id, nil
 	}
 	l, err := n.cloud.ListInstances(ctx, cloudsim.ListOptions{Name: n.cfg.InstanceName})
@@ -162,7 +162,7 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	if len(l.Items) != 1 {
 		return "", cloudsim.Errorf(cloudsim.NotFound, "--node-instance: no instance has the name %q: see 'allinone cloud instances list'", n.cfg.InstanceName)
 	}
-	n.known.Store(&l.Items[0].ID)
+	n.instanceID.Store(&l.Items[0].ID)
 	return l.Items[0].ID, nil
 }
 
@@ -255,9 +255,9 @@ func (n *node) file(volume string) (string, error) {
 	return filepath.Join(n.cfg.DisksDir, volume+".img"), nil
 }
 
-// The function arrived waits until a disk's file or device exists on this machine with its full
-// size. The cloud can report a disk or a new size before the data plane has changed the file.
-func arrived(ctx context.Context, path string, bytes int64) error {
+// awaitSize waits until a disk's file or device exists on this machine with its full size.
+// The cloud can report a disk or a new size before the data plane has changed the file.
+func awaitSize(ctx context.Context, path string, bytes int64) error {
 	between := backoff.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // the data plane often makes the file before the cloud's answer arrives
 	for {
 		size, err := machine.SizeOf(path) //nolint:contextcheck // it opens a device and does not wait
@@ -285,7 +285,7 @@ func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !n.cfg.hasDevices() {
 		return nil, cloudsim.Errorf(cloudsim.NotFound, "no volume %s on this machine", volume)
 	}
-	return machine.FindFor(n.cfg.owner(), path, near...)
+	return machine.FindFor(n.cfg.ownerName(), path, near...)
 }
 
 // mountAt returns the visible mount at a path if the mount belongs to the

@@ -33,7 +33,7 @@ func newDeviceBench(t *testing.T) *bench {
 func (b *bench) device(volume string, readOnly bool) (remove func()) {
 	b.t.Helper()
 	file := filepath.Join(b.path("disks"), volume+".img")
-	if err := arrived(b.t.Context(), file, gib); err != nil {
+	if err := awaitSize(b.t.Context(), file, gib); err != nil {
 		b.t.Fatal(err)
 	}
 	l, err := loop.New(b.t.Context(), "/var/lib/lab/disks/"+volume+".img", string(b.vm.ID), file, readOnly, false)
@@ -113,14 +113,14 @@ func TestBlockDevicesOfTheHypervisor(t *testing.T) {
 	remove := b.device(v, false)
 	wantCode(t, "stage", b.stage(v, raw()), codes.OK)
 	wantCode(t, "publish", b.show(v, "pod", raw(), false), codes.OK)
-	if err := b.write("pod", "data"); err != nil {
+	if err := b.writeTo("pod", "data"); err != nil {
 		t.Fatal(err)
 	}
 	b.clear(v)
 	wantCode(t, "stage as a filesystem", b.stage(v, mounted("ext4")), codes.FailedPrecondition)
 	wantCode(t, "stage", b.stage(v, raw()), codes.OK)
 	wantCode(t, "publish", b.show(v, "pod", raw(), false), codes.OK)
-	if got := b.begins("pod"); !strings.HasPrefix(got, "data") {
+	if got := b.readStart("pod"); !strings.HasPrefix(got, "data") {
 		t.Errorf("data of the volume: got %q", got)
 	}
 

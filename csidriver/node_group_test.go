@@ -17,8 +17,8 @@ func ofGroup(group string) *csi.VolumeCapability {
 	return c
 }
 
-// The method named has checks the group and the mode of a file.
-func (b *bench) has(path string, gid uint32, mode uint32) {
+// checkAccess checks the group and the mode of a file.
+func (b *bench) checkAccess(path string, gid uint32, mode uint32) {
 	b.t.Helper()
 	var st unix.Stat_t
 	if err := unix.Lstat(b.path(path), &st); err != nil {
@@ -50,30 +50,30 @@ func TestVolumeMountGroup(t *testing.T) {
 	if err := os.Symlink(b.path("outside"), b.path("pod/link")); err != nil {
 		t.Fatal(err)
 	}
-	b.has("pod/dir/file", 0, 0o640)
+	b.checkAccess("pod/dir/file", 0, 0o640)
 	b.clear(v)
 
 	wantCode(t, "stage for a group", b.stage(v, ofGroup("1234")), codes.OK)
 	stage := "stage-" + v
-	b.has(stage, 1234, unix.S_ISGID|0o775)
-	b.has(stage+"/dir", 1234, unix.S_ISGID|0o770)
-	b.has(stage+"/dir/file", 1234, 0o660)
-	b.has("outside", 0, 0o640)
+	b.checkAccess(stage, 1234, unix.S_ISGID|0o775)
+	b.checkAccess(stage+"/dir", 1234, unix.S_ISGID|0o770)
+	b.checkAccess(stage+"/dir/file", 1234, 0o660)
+	b.checkAccess("outside", 0, 0o640)
 	if err := os.Chown(b.path(stage+"/dir/file"), -1, 99); err != nil {
 		t.Fatal(err)
 	}
 	wantCode(t, "publish for the same group", b.show(v, "pod", ofGroup("1234"), false), codes.OK)
-	b.has("pod/dir/file", 99, 0o660) // the driver did not walk the volume
+	b.checkAccess("pod/dir/file", 99, 0o660) // the driver did not walk the volume
 	if err := os.WriteFile(b.path("pod/dir/new"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.has("pod/dir/new", 1234, 0o600)
+	b.checkAccess("pod/dir/new", 1234, 0o600)
 
 	wantCode(t, "publish read-only for another group", b.show(v, "reader", ofGroup("4321"), true), codes.OK)
-	b.has("reader", 1234, unix.S_ISGID|0o775)
+	b.checkAccess("reader", 1234, unix.S_ISGID|0o775)
 	wantCode(t, "publish for another group", b.show(v, "other", ofGroup("4321"), false), codes.OK)
-	b.has(stage, 4321, unix.S_ISGID|0o775)
-	b.has("pod/dir/file", 4321, 0o660)
+	b.checkAccess(stage, 4321, unix.S_ISGID|0o775)
+	b.checkAccess("pod/dir/file", 4321, 0o660)
 	for _, target := range []string{"reader", "other"} {
 		wantCode(t, "unpublish", b.hide(v, target), codes.OK)
 	}
@@ -93,7 +93,7 @@ func TestNoGroup(t *testing.T) {
 		}
 	}
 	wantCode(t, "stage for the largest group id", b.stage(v, ofGroup("4294967294")), codes.OK)
-	b.has("stage-"+v, 4294967294, unix.S_ISGID|0o775)
+	b.checkAccess("stage-"+v, 4294967294, unix.S_ISGID|0o775)
 	wantCode(t, "publish for the invalid group none", b.show(v, "pod", ofGroup("none"), false), codes.InvalidArgument)
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }

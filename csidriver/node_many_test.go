@@ -13,7 +13,7 @@ import (
 // free device numbers, get separate devices. No device exists at the end.
 func TestManyAtOnce(t *testing.T) {
 	first := newNodeBench(t)
-	b := first.another("node-2", "large")
+	b := first.secondDriver("node-2", "large")
 	const many = 16
 	volumes := make([]string, many)
 	capabilities := make([]*csi.VolumeCapability, many)
@@ -35,7 +35,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	for range 5 {
 		each(func(i int) { wantCode(t, "stage", b.stage(volumes[i], capabilities[i]), codes.OK) })
-		if there := first.loops(); len(there) != many {
+		if there := first.loopFiles(); len(there) != many {
 			t.Errorf("got %d devices for %d volumes: %v", len(there), many, there)
 		}
 		numbers := map[int]string{}

@@ -20,7 +20,7 @@ import (
 // its own mount, so several pods can use the volume with different flags.
 func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	volume, target := req.GetVolumeId(), req.GetTargetPath()
-	if err := required("volume_id", volume, "target_path", target); err != nil {
+	if err := checkRequired("volume_id", volume, "target_path", target); err != nil {
 		return nil, err
 	}
 	u, err := useOf(req.GetVolumeCapability())
@@ -83,7 +83,7 @@ func publish(l *machine.Loop, volume, staged, target string, u use, readOnly boo
 		}
 	}
 	if u.mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
-		if err := alone(l, from.Path, target); err != nil {
+		if err := checkSinglePublish(l, from.Path, target); err != nil {
 			return err
 		}
 	}
@@ -142,9 +142,9 @@ func sameLabel(staged, label string) error {
 	return nil
 }
 
-// The function alone returns an error if a single-writer volume is published at
+// checkSinglePublish returns an error if a single-writer volume is published at
 // another target.
-func alone(l *machine.Loop, staged, target string) error {
+func checkSinglePublish(l *machine.Loop, staged, target string) error {
 	there, err := l.Of()
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func makeTarget(target string, block bool) error {
 // does not delete files in a target that is not a mount.
 func (n *node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	volume, target := req.GetVolumeId(), req.GetTargetPath()
-	if err := required("volume_id", volume, "target_path", target); err != nil {
+	if err := checkRequired("volume_id", volume, "target_path", target); err != nil {
 		return nil, err
 	}
 	target = filepath.Clean(target)

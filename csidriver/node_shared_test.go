@@ -14,23 +14,23 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// The function named as sets the access mode of a capability.
-func as(c *csi.VolumeCapability, mode accessMode) *csi.VolumeCapability {
+// withAccessMode sets the access mode of a capability.
+func withAccessMode(c *csi.VolumeCapability, mode accessMode) *csi.VolumeCapability {
 	c.AccessMode.Mode = mode
 	return c
 }
 
-// The method shared creates a volume that several nodes may attach.
-func (b *bench) shared(name string, all ...*csi.VolumeCapability) string {
+// sharedVolume creates a volume that several nodes may attach.
+func (b *bench) sharedVolume(name string, all ...*csi.VolumeCapability) string {
 	b.t.Helper()
 	return b.volume(name, func(r *csi.CreateVolumeRequest) {
 		r.VolumeCapabilities, r.Parameters, r.CapacityRange = all, map[string]string{"type": "fast"}, &csi.CapacityRange{RequiredBytes: 4 * gib}
 	})
 }
 
-// The method named own returns the number of this node's device for a volume,
-// or -1 if the node has no device.
-func (b *bench) own(volume string) int {
+// deviceNumber returns the number of this node's device for a volume, or -1
+// if the node has no device.
+func (b *bench) deviceNumber(volume string) int {
 	b.t.Helper()
 	l, err := machine.FindFor(string(b.vm.ID), b.path("disks")+"/"+volume+".img")
 	if err != nil {
@@ -43,9 +43,9 @@ func (b *bench) own(volume string) int {
 	return l.Number
 }
 
-// The method begins returns the first bytes of the device that is published at
-// a path.
-func (b *bench) begins(at string) string {
+// readStart returns the first bytes of the device that is published at a
+// path.
+func (b *bench) readStart(at string) string {
 	b.t.Helper()
 	f, err := os.Open(b.path(at))
 	if err != nil {
@@ -59,9 +59,8 @@ func (b *bench) begins(at string) string {
 	return string(got)
 }
 
-// The method write writes data to the device at a path and syncs the data to
-// the disk.
-func (b *bench) write(at, what string) error {
+// writeTo writes data to the device at a path and syncs the data to the disk.
+func (b *bench) writeTo(at, what string) error {
 	f, err := os.OpenFile(b.path(at), os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -80,37 +79,37 @@ func TestSharedByTwoNodes(t *testing.T) {
 	for _, mode := range []accessMode{csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER} {
 		t.Run(mode.String(), func(t *testing.T) {
 			one := newNodeBench(t)
-			two := one.another("node-2", "small")
-			c := as(raw(), mode)
-			v := one.shared("pvc-1", c)
+			two := one.secondDriver("node-2", "small")
+			c := withAccessMode(raw(), mode)
+			v := one.sharedVolume("pvc-1", c)
 			for _, b := range []*bench{one, two} {
 				b.publish(v, c)
 				wantCode(t, "stage", b.stage(v, c), codes.OK)
 			}
-			if a, b := one.own(v), two.own(v); a < 0 || b < 0 || a == b {
+			if a, b := one.deviceNumber(v), two.deviceNumber(v); a < 0 || b < 0 || a == b {
 				t.Errorf("the nodes have the devices %d and %d, want two different devices", a, b)
 			}
 			wantCode(t, "publish for writing", one.show(v, "pod", c, false), codes.OK)
 			wantCode(t, "publish for reading on the other node", two.show(v, "pod", c, true), codes.OK)
-			if err := one.write("pod", "hello"); err != nil {
+			if err := one.writeTo("pod", "hello"); err != nil {
 				t.Errorf("the writer cannot write: %v", err)
 			}
-			if err := two.write("pod", "bye"); err == nil {
+			if err := two.writeTo("pod", "bye"); err == nil {
 				t.Error("the reader can write")
 			}
-			if got := two.begins("pod"); got != "hello" {
+			if got := two.readStart("pod"); got != "hello" {
 				t.Errorf("the reader got %q, want hello", got)
 			}
 			wantCode(t, "publish for reading beside the writer", one.show(v, "reader", c, true), codes.FailedPrecondition)
 			wantCode(t, "unstage too early", one.unstage(v), codes.FailedPrecondition)
 			wantCode(t, "unpublish the writer", one.hide(v, "pod"), codes.OK)
 			wantCode(t, "unstage", one.unstage(v), codes.OK)
-			if one.own(v) >= 0 || two.own(v) < 0 {
-				t.Errorf("after unstaging on the first node, the devices are %d and %d, want -1 and a device", one.own(v), two.own(v))
+			if one.deviceNumber(v) >= 0 || two.deviceNumber(v) < 0 {
+				t.Errorf("after unstaging on the first node, the devices are %d and %d, want -1 and a device", one.deviceNumber(v), two.deviceNumber(v))
 			}
 			wantCode(t, "unpublish the reader", two.hide(v, "pod"), codes.OK)
 			wantCode(t, "publish for writing on the other node", two.show(v, "pod", c, false), codes.OK)
-			if err := two.write("pod", "bye"); err != nil {
+			if err := two.writeTo("pod", "bye"); err != nil {
 				t.Errorf("the second node cannot write: %v", err)
 			}
 			wantCode(t, "unpublish", two.hide(v, "pod"), codes.OK)
@@ -123,8 +122,8 @@ func TestSharedByTwoNodes(t *testing.T) {
 // device of another node.
 func TestUnstageKeepsForeignDevices(t *testing.T) {
 	b := newNodeBench(t)
-	c := as(raw(), csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)
-	v := b.shared("pvc-1", c)
+	c := withAccessMode(raw(), csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)
+	v := b.sharedVolume("pvc-1", c)
 	b.publish(v, c)
 	wantCode(t, "stage", b.stage(v, c), codes.OK)
 	other, err := machine.AttachFor(t.Context(), "i-ffffff", b.path("disks")+"/"+v+".img", false, false) // its mounts are not visible here
@@ -151,20 +150,20 @@ func TestUnstageKeepsForeignDevices(t *testing.T) {
 // writers. It also refuses to attach a single-node disk to a second node.
 func TestReadByTwoNodes(t *testing.T) {
 	one := newNodeBench(t)
-	two := one.another("node-2", "small")
+	two := one.secondDriver("node-2", "small")
 	for _, mode := range []accessMode{csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER} {
 		_, err := one.CreateVolume(t.Context(), one.request("pvc-0", func(r *csi.CreateVolumeRequest) {
-			r.VolumeCapabilities, r.Parameters = []*csi.VolumeCapability{as(mounted("ext4"), mode)}, map[string]string{"type": "fast"}
+			r.VolumeCapabilities, r.Parameters = []*csi.VolumeCapability{withAccessMode(mounted("ext4"), mode)}, map[string]string{"type": "fast"}
 		}))
 		wantCode(t, "a filesystem for "+mode.String(), err, codes.InvalidArgument)
 	}
-	writer, reader := mounted("ext4"), as(mounted("ext4"), csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY)
+	writer, reader := mounted("ext4"), withAccessMode(mounted("ext4"), csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY)
 	alone := one.volume("pvc-1")
 	one.publish(alone, writer)
 	_, err := two.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: alone, NodeId: string(two.vm.ID), VolumeCapability: writer})
 	wantCode(t, "attach a single-node disk to a second node", err, codes.FailedPrecondition)
 
-	v := one.shared("pvc-2", writer, reader)
+	v := one.sharedVolume("pvc-2", writer, reader)
 	one.publish(v, writer)
 	wantCode(t, "stage for writing", one.stage(v, writer), codes.OK)
 	wantCode(t, "publish for writing", one.show(v, "pod", writer, false), codes.OK)
@@ -197,8 +196,8 @@ func TestJournalOfTwoNodes(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {
 			one := newNodeBench(t)
-			two := one.another("node-2", "small")
-			writer, reader := mounted(fsType), as(mounted(fsType), csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY)
+			two := one.secondDriver("node-2", "small")
+			writer, reader := mounted(fsType), withAccessMode(mounted(fsType), csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY)
 			v := one.volumeOf("pvc-1", fsType)
 			one.publish(v, writer)
 			wantCode(t, "stage", one.stage(v, writer), codes.OK)

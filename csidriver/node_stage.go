@@ -33,7 +33,7 @@ func stagedAt(staging, volume string, block bool) string {
 // device. A repeated call skips the finished steps. A failed call leaves no device.
 func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
-	if err := required("volume_id", volume, "staging_target_path", staging); err != nil {
+	if err := checkRequired("volume_id", volume, "staging_target_path", staging); err != nil {
 		return nil, err
 	}
 	u, err := useOf(req.GetVolumeCapability())
@@ -56,12 +56,12 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	if err != nil {
 		return nil, err
 	}
-	if err := arrived(ctx, path, int64(d.SizeGiB)*gib); err != nil {
+	if err := awaitSize(ctx, path, int64(d.SizeGiB)*gib); err != nil {
 		return nil, err
 	}
 	owner := ""
 	if d.MultiAttach { // other nodes may run on the same machine
-		owner = n.cfg.owner()
+		owner = n.cfg.ownerName()
 	}
 	err = n.stageAt(ctx, owner, path, volume, staging, a.ReadOnly, u)
 	if errors.Is(err, machine.ErrJournal) {
@@ -103,7 +103,7 @@ func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string,
 	if err != nil {
 		return err
 	}
-	if err = writable(l, !readOnly); err == nil {
+	if err = checkWritable(l, !readOnly); err == nil {
 		err = stagedOtherwise(l, stagedAt(staging, volume, !u.block))
 	}
 	if err == nil {
@@ -115,11 +115,11 @@ func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string,
 	return l.Close()
 }
 
-// The function writable returns an error if the device is read-only and the
+// checkWritable returns an error if the device is read-only and the
 // attachment is writable, or if the device is writable and the attachment is
 // read-only. A device with the wrong mode belongs to an earlier attachment or
 // to another node on this machine.
-func writable(l *machine.Loop, want bool) error {
+func checkWritable(l *machine.Loop, want bool) error {
 	readOnly, err := l.IsReadOnly()
 	if err == nil && readOnly == want {
 		err = status.Errorf(codes.FailedPrecondition, "the volume is already staged on this machine with read-only %t: unstage it first", readOnly)
@@ -188,7 +188,7 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 	}
 	bytes, err := machine.EnsureFilesystem(ctx, l, path, u.fsType)
 	if err != nil {
-		return refused(err)
+		return permanentError(err)
 	}
 	options := u.flags
 	if u.readOnly() && !slices.Contains(options, "ro") {
@@ -196,7 +196,7 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 	}
 	err = machine.MountDevice(l, at, u.fsType, options)
 	if errors.Is(err, machine.ErrOptions) {
-		return invalid("volume_capability.mount.mount_flags", "%v", err)
+		return invalidArgument("volume_capability.mount.mount_flags", "%v", err)
 	}
 	if err != nil {
 		return err
@@ -226,14 +226,14 @@ func giveToGroup(at string, u use) error {
 	}
 	gid, err := strconv.ParseUint(u.group, 10, 32)
 	if err != nil || gid == math.MaxUint32 { // for chown this value means "no change"
-		return invalid("volume_capability.mount.volume_mount_group", "must be a numeric group id, got %q", u.group)
+		return invalidArgument("volume_capability.mount.volume_mount_group", "must be a numeric group id, got %q", u.group)
 	}
 	return machine.GiveToGroup(at, int(gid))
 }
 
-// The function refused returns FAILED_PRECONDITION for errors about the disk's
+// permanentError returns FAILED_PRECONDITION for errors about the disk's
 // content and for missing permissions, because a repeated call cannot succeed.
-func refused(err error) error {
+func permanentError(err error) error {
 	if errors.Is(err, machine.ErrForeign) || errors.Is(err, machine.ErrHasData) || errors.Is(err, fs.ErrPermission) {
 		return status.Errorf(codes.FailedPrecondition, "%v", err)
 	}
@@ -300,7 +300,7 @@ func dropUnused(l *machine.Loop) error {
 // published.
 func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
-	if err := required("volume_id", volume, "staging_target_path", staging); err != nil {
+	if err := checkRequired("volume_id", volume, "staging_target_path", staging); err != nil {
 		return nil, err
 	}
 	path, err := n.file(volume)
@@ -312,7 +312,7 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 		return nil, err
 	}
 	defer done()
-	l, err := machine.FindFor(n.cfg.owner(), path, staging, stagedAt(staging, volume, true)) // also finds the device of a deleted file
+	l, err := machine.FindFor(n.cfg.ownerName(), path, staging, stagedAt(staging, volume, true)) // also finds the device of a deleted file
 	if err != nil {
 		return nil, err
 	}
@@ -344,7 +344,7 @@ func (n *node) nothingStaged(ctx context.Context, volume, staging string) error 
 		return err
 	}
 	defer done()
-	disk, err := staged(staging, volume)
+	disk, err := stagedDisk(staging, volume)
 	if err == nil && disk != volume {
 		err = status.Errorf(codes.Aborted, "disk %s was staged for volume %s during this call: repeat the call", disk, volume)
 	}
@@ -377,7 +377,7 @@ func unmount(l *machine.Loop, volume, at string) error {
 	if err != nil || here == nil {
 		return err
 	}
-	if err := unpublished(l, volume, here.Path); err != nil {
+	if err := checkUnpublished(l, volume, here.Path); err != nil {
 		return err
 	}
 	return machine.UnmountAll(at)
@@ -395,9 +395,9 @@ func unmountDevice(at string) error {
 	return machine.UnmountAll(at)
 }
 
-// The function unpublished returns an error if the volume is mounted at a path
-// other than its staging path.
-func unpublished(l *machine.Loop, volume, staged string) error {
+// checkUnpublished returns an error if the volume is mounted at a path other
+// than its staging path.
+func checkUnpublished(l *machine.Loop, volume, staged string) error {
 	there, err := l.Of()
 	if err != nil {
 		return err

@@ -13,9 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// The method named at returns the volume's device, and the mount of this device
-// at a path. It returns NotFound if the path has no mount of the volume.
-func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
+// deviceAndMount returns the volume's device, and the mount of this device at
+// a path. It returns NotFound if the path has no mount of the volume.
+func (n *node) deviceAndMount(volume, path string) (*machine.Loop, machine.Mount, error) {
 	places := []string{path, stagedAt(path, volume, true)} // a staged block volume is a file in the folder at path
 	l, err := n.loopOf(volume, places...)
 	if err != nil {
@@ -49,7 +49,7 @@ func (n *node) look(ctx context.Context, volume, path string) ([]*csi.VolumeUsag
 // usage returns the usage of a volume. For a block volume, the result has only
 // the size.
 func (n *node) usage(volume, path string) ([]*csi.VolumeUsage, error) {
-	l, m, err := n.at(volume, path)
+	l, m, err := n.deviceAndMount(volume, path)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (n *node) usage(volume, path string) ([]*csi.VolumeUsage, error) {
 // NodeGetVolumeStats returns the usage of the volume. It returns NotFound if
 // another volume is at the path.
 func (n *node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	if err := required("volume_id", req.GetVolumeId(), "volume_path", req.GetVolumePath()); err != nil {
+	if err := checkRequired("volume_id", req.GetVolumeId(), "volume_path", req.GetVolumePath()); err != nil {
 		return nil, err
 	}
 	usage, err := n.look(ctx, req.GetVolumeId(), req.GetVolumePath())
@@ -82,7 +82,7 @@ func (n *node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeSta
 // filesystem to this size.
 func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	volume := req.GetVolumeId()
-	if err := required("volume_id", volume, "volume_path", req.GetVolumePath()); err != nil {
+	if err := checkRequired("volume_id", volume, "volume_path", req.GetVolumePath()); err != nil {
 		return nil, err
 	}
 	want, err := sizesOf(req.GetCapacityRange())
@@ -94,7 +94,7 @@ func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 		return nil, err
 	}
 	defer done()
-	l, m, err := n.at(volume, req.GetVolumePath())
+	l, m, err := n.deviceAndMount(volume, req.GetVolumePath())
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (n *node) awaitSize(ctx context.Context, volume, path string, least int) er
 	if d.SizeGiB < least {
 		return status.Errorf(codes.OutOfRange, "capacity_range requires %d GiB, but the disk of volume %s has %d GiB: expand the disk first", least, volume, d.SizeGiB)
 	}
-	return arrived(ctx, path, bytes)
+	return awaitSize(ctx, path, bytes)
 }
 
 // grow enlarges the filesystem to the size of its device. For this change, the
@@ -158,13 +158,13 @@ func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) er
 	if err != nil {
 		return err
 	}
-	return refused(machine.Grow(ctx, l, at, m.FSType, bytes))
+	return permanentError(machine.Grow(ctx, l, at, m.FSType, bytes))
 }
 
 // NodeGetVolumeHealth returns the data plane's report about a volume. If the
 // request has a path, it also checks the volume at this path.
 func (n *node) NodeGetVolumeHealth(ctx context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
-	if err := required("volume_id", req.GetVolumeId()); err != nil {
+	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	d, err := getDisk(ctx, n.cloud, req.GetVolumeId())

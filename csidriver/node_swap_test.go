@@ -100,9 +100,9 @@ func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 		t.Errorf("a pod changed files outside its volume from\n%s\nto\n%s", before, after)
 	}
 	wantCode(t, "publish after the swaps", b.show(v, "other", ofGroup("3000"), false), codes.OK)
-	b.has("pod", 3000, unix.S_ISGID|0o775)
-	b.has("pod/y/link/dir", 3000, unix.S_ISGID|0o770)
-	b.has("pod/x", 3000, 0o660)
+	b.checkAccess("pod", 3000, unix.S_ISGID|0o775)
+	b.checkAccess("pod/y/link/dir", 3000, unix.S_ISGID|0o770)
+	b.checkAccess("pod/x", 3000, 0o660)
 	wantCode(t, "unpublish", b.hide(v, "other"), codes.OK)
 	b.clear(v)
 }

@@ -165,7 +165,7 @@ func TestNeverFormatsData(t *testing.T) {
 // if the file's name is the volume id.
 func TestUnstageKeepsFiles(t *testing.T) {
 	b := newNodeBench(t)
-	v := b.staged("pvc-1")
+	v := b.stagedVolume("pvc-1")
 	if err := os.WriteFile(b.path("pod/"+v), []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}

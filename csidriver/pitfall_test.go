@@ -174,26 +174,25 @@ func TestExpandWhileItIsCopied(t *testing.T) {
 		}
 		wantCode(t, "expand after the "+name, err, codes.OK)
 	}
-	_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: b.failed("failed"), CapacityRange: &csi.CapacityRange{RequiredBytes: 9 * gib}})
+	_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: b.failedDisk("failed"), CapacityRange: &csi.CapacityRange{RequiredBytes: 9 * gib}})
 	wantCode(t, "expand a failed disk", err, codes.FailedPrecondition)
 }
 
-// The method failed returns a failed disk: the cloud lost the disk's source
-// before the copy.
-func (b *bench) failed(name string) string {
+// failedDisk returns a failed disk: the cloud lost the disk's source before
+// the copy.
+func (b *bench) failedDisk(name string) string {
 	b.t.Helper()
 	s := must(b.t)(b.CreateSnapshot(b.t.Context(), &csi.CreateSnapshotRequest{Name: "lost", SourceVolumeId: b.volume("lost")})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()
 	if err := os.Remove(filepath.Join(b.path("disks"), s+".img")); err != nil {
 		b.t.Fatal(err)
 	}
 	d := must(b.t)(b.cloud.CreateDisk(b.t.Context(), cloudsim.CreateDisk{Name: name, SourceSnapshot: cloudsim.SnapshotID(s), Zone: "sim-1a", Type: "balanced"})).(cloudsim.Disk)
-	b.until(d.ID, func(d cloudsim.Disk) bool { return d.State == cloudsim.DiskFailed })
+	b.awaitDisk(d.ID, func(d cloudsim.Disk) bool { return d.State == cloudsim.DiskFailed })
 	return string(d.ID)
 }
 
-// The method until waits until the cloud's record of a disk fulfils a
-// condition.
-func (b *bench) until(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
+// awaitDisk waits until the cloud's record of a disk fulfils a condition.
+func (b *bench) awaitDisk(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		d := must(b.t)(b.cloud.GetDisk(b.t.Context(), id)).(cloudsim.Disk)
@@ -306,7 +305,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	calls := answer(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	req := &csi.CreateVolumeRequest{Name: "pvc-1", Secrets: map[string]string{"password": "hunter2"}}
 	for _, handle := range []grpc.UnaryHandler{
-		func(context.Context, any) (any, error) { return nil, invalid("parameters", "are bad") },
+		func(context.Context, any) (any, error) { return nil, invalidArgument("parameters", "are bad") },
 		func(context.Context, any) (any, error) { panic("boom") },
 		func(context.Context, any) (any, error) { return nil, nil },
 	} {

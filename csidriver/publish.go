@@ -17,7 +17,7 @@ const deviceKey = "device"
 // ControllerPublishVolume attaches a disk and waits until it is attached. A
 // repeated call returns the existing attachment.
 func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
-	if err := required("volume_id", req.GetVolumeId(), "node_id", req.GetNodeId()); err != nil {
+	if err := checkRequired("volume_id", req.GetVolumeId(), "node_id", req.GetNodeId()); err != nil {
 		return nil, err
 	}
 	u, err := useOf(req.GetVolumeCapability())
@@ -33,7 +33,7 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err != nil {
 		return nil, c.incompatibleOr(ctx, id, to, readOnly, err)
 	}
-	if d, err = c.settled(ctx, d); err != nil {
+	if d, err = c.awaitSettled(ctx, d); err != nil {
 		return nil, err
 	}
 	a, ok := d.Attachment(to)
@@ -62,7 +62,7 @@ func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, to 
 // the request has no node. It detaches the disk by force if the node is off. If
 // the disk or the node does not exist, the call succeeds.
 func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
-	if err := required("volume_id", req.GetVolumeId()); err != nil {
+	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	id, node := cloudsim.DiskID(req.GetVolumeId()), req.GetNodeId()
@@ -103,7 +103,7 @@ func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, from clouds
 		d, err = c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: from, Force: true})
 	}
 	if _, still := d.Attachment(from); err == nil && still {
-		_, err = c.settled(ctx, d)
+		_, err = c.awaitSettled(ctx, d)
 	}
 	return c.busyOr(ctx, id, goneIsDone(err))
 }

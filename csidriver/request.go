@@ -94,7 +94,7 @@ func (s *shape) read(field string, parameters map[string]string, known ...string
 			continue
 		}
 		if !slices.Contains(known, k) {
-			return invalid(field+"."+k, "is unknown: the known parameters are %s", cmp.Or(strings.Join(known, ", "), "none"))
+			return invalidArgument(field+"."+k, "is unknown: the known parameters are %s", cmp.Or(strings.Join(known, ", "), "none"))
 		}
 		if err := s.set(field, k, v); err != nil {
 			return err
@@ -107,14 +107,14 @@ func (s *shape) set(field, k, v string) (err error) {
 	number := func() int {
 		n, e := strconv.Atoi(v)
 		if e != nil || n < 1 {
-			err = invalid(field+"."+k, "must be a whole number above 0, got %q", v)
+			err = invalidArgument(field+"."+k, "must be a whole number above 0, got %q", v)
 		}
 		return n
 	}
 	switch k {
 	case keyType:
 		if s.diskType = v; v == "" {
-			err = invalid(field+"."+k, "must name a disk type: see 'allinone cloud disk-types list'")
+			err = invalidArgument(field+"."+k, "must name a disk type: see 'allinone cloud disk-types list'")
 		}
 	case keyIOPS:
 		s.iops = number()
@@ -122,7 +122,7 @@ func (s *shape) set(field, k, v string) (err error) {
 		s.throughput = number()
 	case keyReplication:
 		if v != "zonal" && v != "regional" {
-			err = invalid(field+"."+k, "must be zonal or regional, got %q", v)
+			err = invalidArgument(field+"."+k, "must be zonal or regional, got %q", v)
 		}
 		s.regional = v == "regional"
 	}
@@ -137,10 +137,10 @@ type sizes struct{ least, most int }
 func sizesOf(r *csi.CapacityRange) (s sizes, err error) {
 	least, most := r.GetRequiredBytes(), r.GetLimitBytes()
 	if least < 0 || most < 0 {
-		return s, invalid("capacity_range", "must not be negative, got %d to %d", least, most)
+		return s, invalidArgument("capacity_range", "must not be negative, got %d to %d", least, most)
 	}
 	if most > 0 && least > most {
-		return s, invalid("capacity_range", "requires %d bytes, but its limit is %d bytes", least, most)
+		return s, invalidArgument("capacity_range", "requires %d bytes, but its limit is %d bytes", least, most)
 	}
 	s = sizes{0, math.MaxInt}
 	if least > 0 {

@@ -27,7 +27,7 @@ func (c *controller) snapshot(ctx context.Context, id string) (cloudsim.Snapshot
 // CreateSnapshot takes a crash-consistent snapshot of a disk, which may be
 // attached. The snapshot can be used in all zones of its region.
 func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
-	if err := required("name", req.GetName(), "source_volume_id", req.GetSourceVolumeId()); err != nil {
+	if err := checkRequired("name", req.GetName(), "source_volume_id", req.GetSourceVolumeId()); err != nil {
 		return nil, err
 	}
 	var s shape
@@ -52,22 +52,22 @@ func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	if err != nil {
 		return nil, c.busyOr(ctx, d.ID, err)
 	}
-	if snap, err = c.ready(ctx, snap); err != nil {
+	if snap, err = c.awaitReady(ctx, snap); err != nil {
 		return nil, err
 	}
 	if everywhere {
 		zones = nil
 	}
-	return &csi.CreateSnapshotResponse{Snapshot: c.taken(snap, zones)}, nil
+	return &csi.CreateSnapshotResponse{Snapshot: c.snapshotResponse(snap, zones)}, nil
 }
 
-// The method ready waits until a snapshot is ready to use. Until then, later
-// writes to the disk can still change the snapshot. The CSI specification
-// requires that the driver answers only when later writes no longer change the
+// awaitReady waits until a snapshot is ready to use. Until then, later writes
+// to the disk can still change the snapshot. The CSI specification requires
+// that the driver answers only when later writes no longer change the
 // snapshot. If the snapshot failed, the method deletes the snapshot, so that
 // its name is free for the next attempt. If the cloud does not return the
 // state, the method keeps the snapshot.
-func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.Snapshot, error) {
+func (c *controller) awaitReady(ctx context.Context, s cloudsim.Snapshot) (cloudsim.Snapshot, error) {
 	var why error
 	if !s.ReadyToUse && s.State != cloudsim.SnapshotFailed {
 		why = c.wait(ctx, s.Operation)
@@ -112,12 +112,12 @@ func (c *controller) csiSnapshots(ctx context.Context, all ...cloudsim.Snapshot)
 			}
 			zones[s.Region] = in
 		}
-		told = append(told, c.taken(s, zones[s.Region]))
+		told = append(told, c.snapshotResponse(s, zones[s.Region]))
 	}
 	return told, nil
 }
 
-func (c *controller) taken(s cloudsim.Snapshot, zones []string) *csi.Snapshot {
+func (c *controller) snapshotResponse(s cloudsim.Snapshot, zones []string) *csi.Snapshot {
 	return &csi.Snapshot{
 		SnapshotId: string(s.ID), SourceVolumeId: string(s.Disk), SizeBytes: int64(s.SizeGiB) * gib,
 		CreationTime: timestamppb.New(s.CreatedAt), ReadyToUse: s.ReadyToUse, GroupSnapshotId: string(s.Group),
@@ -129,12 +129,12 @@ func (c *controller) taken(s cloudsim.Snapshot, zones []string) *csi.Snapshot {
 // member of a group DeleteSnapshot returns an error, because the driver deletes
 // a group only as a whole.
 func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
-	if err := required("snapshot_id", req.GetSnapshotId()); err != nil {
+	if err := checkRequired("snapshot_id", req.GetSnapshotId()); err != nil {
 		return nil, err
 	}
 	s, err := c.snapshot(ctx, req.GetSnapshotId())
 	if err == nil && s.Group != "" {
-		return nil, invalid("snapshot_id", "must not be a member of a group, but %s is a member of %s: delete the group", s.ID, s.Group)
+		return nil, invalidArgument("snapshot_id", "must not be a member of a group, but %s is a member of %s: delete the group", s.ID, s.Group)
 	}
 	if err == nil {
 		if s, err = c.cloud.DeleteSnapshot(ctx, s.ID); err == nil {
@@ -149,7 +149,7 @@ func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshot
 
 // GetSnapshot describes one snapshot.
 func (c *controller) GetSnapshot(ctx context.Context, req *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
-	if err := required("snapshot_id", req.GetSnapshotId()); err != nil {
+	if err := checkRequired("snapshot_id", req.GetSnapshotId()); err != nil {
 		return nil, err
 	}
 	s, err := c.snapshot(ctx, req.GetSnapshotId())

@@ -18,7 +18,7 @@ import (
 // A copy of the file from the time before this call is never consistent.
 func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	b.t.Helper()
-	if err := arrived(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {
+	if err := awaitSize(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {
 		b.t.Fatal(err)
 	}
 	f, err := os.OpenFile(filepath.Join(b.path("disks"), v+".img"), os.O_RDWR, 0)

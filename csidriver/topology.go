@@ -38,9 +38,9 @@ func zonesIn(driver string, all ...*csi.Topology) (zones []string) {
 // place is a possible location of a disk: one zone, or two for a regional disk.
 type place []string
 
-// The method permitted lists the zones that a requirement allows, best first.
+// permittedZones lists the zones that a requirement allows, best first.
 // Without a requirement it lists all zones.
-func (c *controller) permitted(ctx context.Context, r *csi.TopologyRequirement) ([]string, error) {
+func (c *controller) permittedZones(ctx context.Context, r *csi.TopologyRequirement) ([]string, error) {
 	if len(r.GetRequisite()) == 0 && len(r.GetPreferred()) == 0 {
 		known, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
 		var all []string
@@ -59,8 +59,8 @@ func (c *controller) permitted(ctx context.Context, r *csi.TopologyRequirement) 
 	return asked, nil
 }
 
-// The function places lists the possible places of a disk, best first.
-func places(zones []string, regional bool) (all []place) {
+// possiblePlaces lists the possible places of a disk, best first.
+func possiblePlaces(zones []string, regional bool) (all []place) {
 	if !regional {
 		for _, z := range zones {
 			all = append(all, place{z})
@@ -75,6 +75,6 @@ func places(zones []string, regional bool) (all []place) {
 	return all
 }
 
-func (p place) in(zones []string) bool {
+func (p place) isIn(zones []string) bool {
 	return !slices.ContainsFunc(p, func(z string) bool { return !slices.Contains(zones, z) })
 }

@@ -35,7 +35,7 @@ func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	if err != nil {
 		return nil, c.deletingOr(ctx, o.disk.Name, err)
 	}
-	made, err := c.settled(ctx, d)
+	made, err := c.awaitSettled(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (c *controller) volume(d cloudsim.Disk, source *csi.VolumeContentSource) *c
 }
 
 func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) (o order, err error) {
-	if err := required("name", req.GetName()); err != nil {
+	if err := checkRequired("name", req.GetName()); err != nil {
 		return o, err
 	}
 	many, content, err := usesOf(req.GetVolumeCapabilities())
@@ -71,7 +71,7 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	if o.sizes, err = sizesOf(req.GetCapacityRange()); err != nil {
 		return o, err
 	}
-	if o.zones, err = c.permitted(ctx, req.GetAccessibilityRequirements()); err != nil {
+	if o.zones, err = c.permittedZones(ctx, req.GetAccessibilityRequirements()); err != nil {
 		return o, err
 	}
 	o.regional = s.regional
@@ -120,7 +120,7 @@ func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, 
 		}
 		return d.SizeGiB, nil
 	}
-	return 0, invalid("volume_content_source", "must be a snapshot or a volume")
+	return 0, invalidArgument("volume_content_source", "must be a snapshot or a volume")
 }
 
 // sizeOf chooses the size of a volume. If the request contains a required size,
@@ -136,7 +136,7 @@ func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error
 	}
 	t, err := c.cloud.GetDiskType(ctx, o.disk.Type)
 	if errors.Is(err, cloudsim.NotFound) {
-		return 0, invalid("parameters.type", "must be an existing disk type, got %q: see 'allinone cloud disk-types list'", o.disk.Type)
+		return 0, invalidArgument("parameters.type", "must be an existing disk type, got %q: see 'allinone cloud disk-types list'", o.disk.Type)
 	}
 	if err != nil {
 		return 0, err
@@ -152,7 +152,7 @@ func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error
 // disk with the requested name exists already and matches the order, the method
 // returns this disk.
 func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err error) {
-	all := places(o.zones, o.regional)
+	all := possiblePlaces(o.zones, o.regional)
 	if len(all) == 0 {
 		return d, status.Error(codes.ResourceExhausted, "a regional volume needs two zones, but accessibility_requirements allow only "+strings.Join(o.zones, " "))
 	}
@@ -160,8 +160,8 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 		d, err = c.createAt(ctx, o.disk, p)
 		switch kind := cloudsim.KindOf(err); {
 		case kind == cloudsim.Exists:
-			return c.same(ctx, o, err)
-		case kind == cloudsim.Exhausted && !throttled(err):
+			return c.repeatForExisting(ctx, o, err)
+		case kind == cloudsim.Exhausted && !isThrottled(err):
 			continue
 		case onlyAbout(err, "sizeGiB") && o.sizes.least > 0 && !o.raised:
 			if o, err = c.raise(ctx, o, err); err == nil {
@@ -202,12 +202,12 @@ func (c *controller) createAt(ctx context.Context, d cloudsim.CreateDisk, p plac
 	return c.cloud.CreateDisk(ctx, d)
 }
 
-// The method same handles a name conflict with an existing disk. If the size
+// repeatForExisting handles a name conflict with an existing disk. If the size
 // and the place of the existing disk also fit the request, the method repeats
 // the request with this size and place. The cloud then compares all other
 // properties. If the size or the place does not fit, the method returns the
 // error of the first request.
-func (c *controller) same(ctx context.Context, o order, differs error) (d cloudsim.Disk, err error) {
+func (c *controller) repeatForExisting(ctx context.Context, o order, differs error) (d cloudsim.Disk, err error) {
 	l, err := c.cloud.ListDisks(ctx, cloudsim.ListOptions{Name: o.disk.Name})
 	if err != nil {
 		return d, err
@@ -216,7 +216,7 @@ func (c *controller) same(ctx context.Context, o order, differs error) (d clouds
 		return d, differs
 	}
 	have := l.Items[0]
-	if !o.sizes.take(have.SizeGiB) || !place(have.Zones()).in(o.zones) {
+	if !o.sizes.take(have.SizeGiB) || !place(have.Zones()).isIn(o.zones) {
 		return d, differs
 	}
 	o.disk.SizeGiB = have.SizeGiB
@@ -238,7 +238,7 @@ func (c *controller) deletingOr(ctx context.Context, name string, err error) err
 
 // DeleteVolume deletes a disk that is not attached. It never detaches a disk.
 func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
-	if err := required("volume_id", req.GetVolumeId()); err != nil {
+	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if !diskID.MatchString(req.GetVolumeId()) {
@@ -247,7 +247,7 @@ func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	id := cloudsim.DiskID(req.GetVolumeId())
 	d, err := c.cloud.DeleteDisk(ctx, id)
 	if err == nil {
-		_, err = c.settled(ctx, d)
+		_, err = c.awaitSettled(ctx, d)
 	}
 	if err != nil && !errors.Is(err, cloudsim.NotFound) {
 		return nil, c.busyOr(ctx, id, err)
@@ -259,11 +259,11 @@ func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 // supports. It accepts every supported filesystem, even if the volume has
 // another filesystem. Access by several nodes needs a multi-attach disk.
 func (c *controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
-	if err := required("volume_id", req.GetVolumeId()); err != nil {
+	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if len(req.GetVolumeCapabilities()) == 0 {
-		return nil, invalid("volume_capabilities", "is required")
+		return nil, invalidArgument("volume_capabilities", "is required")
 	}
 	d, err := c.disk(ctx, req.GetVolumeId())
 	if err != nil {
@@ -271,7 +271,7 @@ func (c *controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.Va
 	}
 	many, _, err := usesOf(req.GetVolumeCapabilities())
 	if err == nil && many && !d.MultiAttach {
-		err = invalid("volume_capabilities", "need access by several nodes at once, but disk %s is not multi-attach", d.ID)
+		err = invalidArgument("volume_capabilities", "need access by several nodes at once, but disk %s is not multi-attach", d.ID)
 	}
 	if err != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil //nolint:nilerr // the specification's form of a negative answer

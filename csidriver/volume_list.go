@@ -16,7 +16,7 @@ import (
 // a token does not expire.
 func pageOf(most int32, token string, id *regexp.Regexp) (o cloudsim.ListOptions, err error) {
 	if most < 0 {
-		return o, invalid("max_entries", "must not be negative, got %d", most)
+		return o, invalidArgument("max_entries", "must not be negative, got %d", most)
 	}
 	if token != "" && !id.MatchString(token) {
 		return o, status.Errorf(codes.Aborted, "starting_token %q is not valid: list again from the beginning", token)
@@ -54,7 +54,7 @@ func (c *controller) ListVolumes(ctx context.Context, req *csi.ListVolumesReques
 
 // ControllerGetVolume returns a volume and the nodes to which it is attached.
 func (c *controller) ControllerGetVolume(ctx context.Context, req *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
-	if err := required("volume_id", req.GetVolumeId()); err != nil {
+	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	d, err := c.disk(ctx, req.GetVolumeId())

@@ -21,11 +21,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// The constant formatting is the extended attribute that marks a file while
-// mkfs writes to it. A file with the mark holds no user data, and mkfs may run
-// again. The value of the attribute is the name of the file, so that a copy
-// with another name does not count as marked.
-const formatting = "trusted.cloudsim.mkfs"
+// mkfsAttribute is the extended attribute that marks a file while mkfs writes
+// to it. A file with the mark holds no user data, and mkfs may run again. The
+// value of the attribute is the name of the file, so that a copy with another
+// name does not count as marked.
+const mkfsAttribute = "trusted.cloudsim.mkfs"
 
 // EnsureFilesystem makes a filesystem on the disk of the loop device l. The
 // argument want is the type. EnsureFilesystem runs mkfs only on a disk without
@@ -123,49 +123,48 @@ func zeroAtEnds(f *os.File) error {
 	return nil
 }
 
-// The constant unfinished is the content of the first sector of a device while
-// mkfs writes to it. Ext4 does not use this sector. XFS replaces it with its
-// superblock, which shows whether mkfs has finished. See the constant named
-// formatting for the mark of a file.
-const unfinished = "cloudsim: mkfs has not finished\n"
+// mkfsSector is the content of the first sector of a device while mkfs writes to it. Ext4 does
+// not use this sector. XFS replaces it with its superblock, which shows whether mkfs has
+// finished. See mkfsAttribute for the mark of a file.
+const mkfsSector = "cloudsim: mkfs has not finished\n"
 
 // isMarked reports whether an earlier mkfs did not finish.
 func (l *Loop) isMarked(f *os.File) (bool, error) {
 	mark := make([]byte, 256)
 	if !l.managed {
-		n, err := unix.Fgetxattr(int(f.Fd()), formatting, mark)
+		n, err := unix.Fgetxattr(int(f.Fd()), mkfsAttribute, mark)
 		return err == nil && string(mark[:n]) == filepath.Base(f.Name()), nil
 	}
 	if _, err := f.ReadAt(mark, 0); err != nil {
 		return false, err
 	}
 	const inProgress = 126 // sb_inprogress of struct xfs_dsb
-	return string(mark[:len(unfinished)]) == unfinished || string(mark[:4]) == "XFSB" && mark[inProgress] != 0, nil
+	return string(mark[:len(mkfsSector)]) == mkfsSector || string(mark[:4]) == "XFSB" && mark[inProgress] != 0, nil
 }
 
 // The method mark puts the mark on the disk before mkfs runs. The method unmark removes the mark
 // after mkfs.
 func (l *Loop) mark(f *os.File) error {
 	if l.managed {
-		return l.write(unfinished)
+		return l.writeStart(mkfsSector)
 	}
-	return unix.Fsetxattr(int(f.Fd()), formatting, []byte(filepath.Base(f.Name())), 0)
+	return unix.Fsetxattr(int(f.Fd()), mkfsAttribute, []byte(filepath.Base(f.Name())), 0)
 }
 
-// unmark removes the mark after mkfs has succeeded. On a device with XFS it does nothing, because
-// mkfs has replaced the mark by the superblock.
+// unmark removes the mark that the method mark made. The caller calls it when mkfs has succeeded.
+// On a device with XFS it does nothing, because mkfs has replaced the mark by the superblock.
 func (l *Loop) unmark(f *os.File, fsType string) error {
 	switch {
 	case !l.managed:
-		return unix.Fremovexattr(int(f.Fd()), formatting)
+		return unix.Fremovexattr(int(f.Fd()), mkfsAttribute)
 	case fsType == XFS:
 		return nil
 	}
-	return l.write(strings.Repeat("\x00", len(unfinished)))
+	return l.writeStart(strings.Repeat("\x00", len(mkfsSector)))
 }
 
-// The method write writes to the first bytes of the device.
-func (l *Loop) write(s string) error {
+// writeStart writes to the first bytes of the device.
+func (l *Loop) writeStart(s string) error {
 	dev, err := os.OpenFile(l.Device(), os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -195,10 +194,10 @@ func probe(f *os.File) (fsType string, bytes int64, err error) {
 	return Ext4, int64(blocks << (10 + binary.LittleEndian.Uint32(super[0x18:]))), nil
 }
 
-// The variable makes maps each filesystem to the command that makes it. The
-// commands do not discard blocks, because the file of a new disk is sparse and
-// has no blocks to discard.
-var makes = map[string][]string{
+// mkfsCommands maps each filesystem to the command that makes it. The commands
+// do not discard blocks, because the file of a new disk is sparse and has no
+// blocks to discard.
+var mkfsCommands = map[string][]string{
 	Ext4: {"mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"},
 	XFS:  {"mkfs.xfs", "-q", "-f", "-K"},
 }
@@ -206,7 +205,7 @@ var makes = map[string][]string{
 // format runs mkfs on the device of l. The file f has the mark until mkfs has
 // succeeded.
 func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
-	how, ok := makes[fsType]
+	how, ok := mkfsCommands[fsType]
 	if !ok {
 		return fmt.Errorf("unknown filesystem %q: the supported filesystems are %s", fsType, strings.Join(Filesystems(), " and "))
 	}

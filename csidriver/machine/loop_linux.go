@@ -18,9 +18,9 @@ import (
 // Loop is an open loop device with a method that lists its mounts.
 type Loop struct {
 	*loop.Loop
-	// The field managed is true if the hypervisor of this machine made the
-	// device. This process then does not detach the device, and does not change
-	// the device's lapse flag (see loop.Lapse).
+	// managed is true if the hypervisor of this machine made the device. This
+	// process then does not detach the device, and does not change the device's
+	// lapse flag (see loop.Lapse).
 	managed bool
 }
 

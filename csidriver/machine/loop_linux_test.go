@@ -325,7 +325,7 @@ func TestMarkOfAnotherFile(t *testing.T) {
 	if _, err := unix.Pwrite(fileOf(t, path), []byte("somebody's"), 4096); err != nil {
 		t.Fatal(err)
 	}
-	mark := func(of string) error { return unix.Setxattr(path, formatting, []byte(of), 0) }
+	mark := func(of string) error { return unix.Setxattr(path, mkfsAttribute, []byte(of), 0) }
 	if err := mark("disk-of-before.img"); errors.Is(err, unix.ENOTSUP) {
 		t.Skip("files on this machine cannot have the mark")
 	} else if err != nil {
@@ -382,7 +382,7 @@ func TestUnfinishedFilesystemOnDevice(t *testing.T) {
 				put(at, "\x00\x00\x00\x00")
 			}
 			put(8192, "half of a filesystem")
-			put(0, unfinished)
+			put(0, mkfsSector)
 			if err := ensure(); err != nil {
 				t.Fatalf("disk with an unfinished filesystem: %v", err)
 			}

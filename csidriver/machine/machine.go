@@ -64,10 +64,10 @@ func (m Mount) IsDevice() bool {
 
 var loopNode = regexp.MustCompile(`^/loop[0-9]+$`)
 
-// The variable shown lists the options that the kernel shows for every mount,
-// so that MountedWith can compare them with the requested options. It omits
+// shownOptions lists the options that the kernel shows for every mount, so
+// that MountedWith can compare them with the requested options. It omits
 // relatime, which is the kernel's default.
-var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
+var shownOptions = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
 
 // shownAsGiven lists filesystem options that the kernel shows in the requested
 // form. The kernel shows other options in another form, or omits them if they
@@ -76,13 +76,13 @@ var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
 // MountedWith reports whether m has these options. The SELinux label and the
-// options in the variable named shown must match exactly. If the caller
-// requests a filesystem option in shownAsGiven, m must have the option. If the
-// kernel shows a number for a requested option, this number must equal the
-// requested number.
+// options in shownOptions must match exactly. If the caller requests a
+// filesystem option in shownAsGiven, m must have the option. If the kernel
+// shows a number for a requested option, this number must equal the requested
+// number.
 func (m Mount) MountedWith(options []string) bool {
 	have := append(slices.Clone(m.Options), m.Super...)
-	for _, o := range shown {
+	for _, o := range shownOptions {
 		if slices.Contains(have, o) != slices.Contains(options, o) {
 			return false
 		}
@@ -122,7 +122,7 @@ const label = "context="
 func Label(options []string) string {
 	for _, o := range options {
 		if l, ok := strings.CutPrefix(o, label); ok {
-			return canonical(strings.Trim(l, `"`))
+			return canonicalLabel(strings.Trim(l, `"`))
 		}
 	}
 	return ""

@@ -16,8 +16,8 @@ type Usage struct {
 	Inodes, InodesFree, InodesIn int64
 }
 
-// The function canonical returns a label in the format in which Linux shows it.
-func canonical(label string) string { return ordered(label) }
+// canonicalLabel returns a label in the format in which Linux shows it.
+func canonicalLabel(label string) string { return sortCategories(label) }
 
 // CanGrowMounted returns false, because this system has no mounts of volumes.
 func CanGrowMounted() bool { return false }

@@ -59,7 +59,7 @@ func TestOrdered(t *testing.T) {
 		"nonsense":                    "nonsense",
 		"":                            "",
 	} {
-		if got := ordered(label); got != want {
+		if got := sortCategories(label); got != want {
 			t.Errorf("ordered(%q): got %q, want %q", label, got, want)
 		}
 	}

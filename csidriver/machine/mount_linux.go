@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// The variable flags maps mount options to the kernel's flag bits. If the field
-// clear is true, the mount option clears these bits.
-var flags = map[string]struct {
+// mountFlags maps mount options to the kernel's flag bits. An option sets these
+// bits, or clears them if its field clear is true.
+var mountFlags = map[string]struct {
 	bits  uintptr
 	clear bool
 }{
@@ -35,7 +35,7 @@ var flags = map[string]struct {
 func parse(options []string) (bits uintptr, own string) {
 	var rest []string
 	for _, o := range options {
-		f, ok := flags[o]
+		f, ok := mountFlags[o]
 		switch {
 		case !ok:
 			rest = append(rest, o)
@@ -78,8 +78,8 @@ func MountDevice(l *Loop, path, fsType string, options []string) error {
 	return err
 }
 
-// The variable attributes maps flag bits to the attributes of mount_setattr(2).
-var attributes = map[uintptr]uint64{
+// mountAttributes maps flag bits to the attributes of mount_setattr(2).
+var mountAttributes = map[uintptr]uint64{
 	unix.MS_RDONLY: unix.MOUNT_ATTR_RDONLY, unix.MS_NOSUID: unix.MOUNT_ATTR_NOSUID, unix.MS_NODEV: unix.MOUNT_ATTR_NODEV,
 	unix.MS_NOEXEC: unix.MOUNT_ATTR_NOEXEC, unix.MS_NODIRATIME: unix.MOUNT_ATTR_NODIRATIME,
 	unix.MS_NOATIME: unix.MOUNT_ATTR_NOATIME, unix.MS_STRICTATIME: unix.MOUNT_ATTR_STRICTATIME,
@@ -121,7 +121,7 @@ func bindWith(from, path string, bits uintptr) error {
 	}
 	defer func() { _ = unix.Close(tree) }()
 	var attr unix.MountAttr
-	for bit, a := range attributes {
+	for bit, a := range mountAttributes {
 		if bits&bit != 0 {
 			attr.Attr_set |= a
 		}

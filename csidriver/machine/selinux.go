@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// The function ordered returns an SELinux label with its categories in the
-// kernel's format; see mls_sid_to_context in the kernel source. Categories are
-// sorted and unique. Three or more consecutive categories become a range, and
-// two equal levels become a single level. If label has fewer than four parts or
-// an invalid list of categories, the function returns label unchanged.
-func ordered(label string) string {
+// sortCategories returns an SELinux label with its categories in the kernel's
+// format; see mls_sid_to_context in the kernel source. Categories are sorted
+// and unique. Three or more consecutive categories become a range, and two
+// equal levels become a single level. If label has fewer than four parts or an
+// invalid list of categories, the function returns label unchanged.
+func sortCategories(label string) string {
 	parts := strings.SplitN(label, ":", 4) // user:role:type:low-high
 	if len(parts) < 4 {
 		return label
@@ -22,7 +22,7 @@ func ordered(label string) string {
 		if !some {
 			continue
 		}
-		all, ok := categories(list)
+		all, ok := parseCategories(list)
 		if !ok {
 			return label
 		}
@@ -37,16 +37,16 @@ func ordered(label string) string {
 // maxCategory bounds a category number. Policies have at most 1024 categories.
 const maxCategory = 1 << 16
 
-// The function categories parses a list such as "c5,c0.c3" and returns the
-// numbers in order.
-func categories(list string) (all []int, ok bool) {
+// parseCategories parses a list such as "c5,c0.c3" and returns the numbers in
+// order.
+func parseCategories(list string) (all []int, ok bool) {
 	for item := range strings.SplitSeq(list, ",") {
 		first, last, isRange := strings.Cut(item, ".")
 		if !isRange {
 			last = first
 		}
-		from, ok := category(first)
-		to, ok2 := category(last)
+		from, ok := parseCategory(first)
+		to, ok2 := parseCategory(last)
 		if !ok || !ok2 || from > to {
 			return nil, false
 		}
@@ -58,7 +58,7 @@ func categories(list string) (all []int, ok bool) {
 	return slices.Compact(all), true
 }
 
-func category(name string) (int, bool) {
+func parseCategory(name string) (int, bool) {
 	number, ok := strings.CutPrefix(name, "c")
 	n, err := strconv.Atoi(number)
 	return n, ok && err == nil && n >= 0 && n < maxCategory

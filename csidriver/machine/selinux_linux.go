@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The function canonical returns an SELinux label in the kernel's format. It
-// asks the kernel if possible. In a container, even a privileged one, selinuxfs
-// may be invisible. In this case canonical computes the format itself.
-func canonical(label string) string {
+// canonicalLabel returns an SELinux label in the kernel's format. It asks the
+// kernel if possible. In a container, even a privileged one, selinuxfs may be
+// invisible. In this case canonicalLabel computes the format itself.
+func canonicalLabel(label string) string {
 	if label == "" {
 		return ""
 	}
-	label = ordered(label)
+	label = sortCategories(label)
 	f, err := os.OpenFile("/sys/fs/selinux/context", os.O_RDWR, 0)
 	if err != nil {
 		return label

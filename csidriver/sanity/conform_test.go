@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, runDriver())
 		os.Exit(1)
 	case "csi-sanity":
-		var failed failures
+		var failed failRecorder
 		runSanity(&failed)
 		if failed {
 			os.Exit(1)
@@ -57,10 +57,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The type failures is true if a spec failed. It implements ginkgo.GinkgoTestingT.
-type failures bool
+// failRecorder implements ginkgo.GinkgoTestingT. Its value is true after a spec has failed.
+type failRecorder bool
 
-func (f *failures) Fail() { *f = true }
+func (f *failRecorder) Fail() { *f = true }
 
 // runSanity runs the specs of csi-sanity for the controller, as the program csi-sanity does.
 func runSanity(t ginkgo.GinkgoTestingT) {
@@ -76,7 +76,7 @@ func runSanity(t ginkgo.GinkgoTestingT) {
 	cfg.TargetPath, cfg.StagingPath = filepath.Join(dir, "target"), filepath.Join(dir, "staging")
 	cfg.TestVolumeSize, cfg.TestVolumeExpandSize = 1<<30, 2<<30
 	cfg.TestVolumeMutableParameters = map[string]string{"iops": "4000"}
-	cfg.IDGen = ids{new(atomic.Int64)}
+	cfg.IDGen = unusedIDs{new(atomic.Int64)}
 	sanity.GinkgoTest(&cfg)
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	suite, reporter := ginkgo.GinkgoConfiguration()
@@ -90,7 +90,7 @@ func runDriver() error {
 	cfg := csidriver.Default()
 	cfg.Endpoint, cfg.Cloud = os.Getenv("CSI_ENDPOINT"), &client.Client{
 		URL: os.Getenv("CONFORM_API_URL"), Token: client.StaticToken(os.Getenv(envToken)), Project: "default", UserAgent: "driver",
-		HTTP: &http.Client{Timeout: time.Minute, Transport: &buggy{bug: os.Getenv(envBug), process: fmt.Sprint(time.Now().UnixNano()), lost: map[string]int{}}},
+		HTTP: &http.Client{Timeout: time.Minute, Transport: &buggyTransport{bug: os.Getenv(envBug), process: fmt.Sprint(time.Now().UnixNano()), lost: map[string]int{}}},
 	}
 	cfg.Node = csidriver.NodeConfig{Instance: cloudsim.InstanceID(os.Getenv(envInstance)), DisksDir: os.TempDir()}
 	return csidriver.Run(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil)), cfg)
@@ -104,8 +104,8 @@ const (
 	bugTwice   = "twice"   // the driver makes each call that reads twice
 )
 
-// The type buggy changes the calls of the driver to the cloud, as the bug requires.
-type buggy struct {
+// buggyTransport changes the calls of the driver to the cloud, as the bug requires.
+type buggyTransport struct {
 	bug     string
 	process string // identifies the process
 
@@ -114,7 +114,7 @@ type buggy struct {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (b *buggy) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b *buggyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.bug == bugTwice && r.Method == http.MethodGet {
 		if resp, err := http.DefaultTransport.RoundTrip(r.Clone(r.Context())); err == nil {
 			_ = resp.Body.Close()
@@ -141,7 +141,7 @@ func (b *buggy) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // rename changes the name of the disk in a request. It returns the name that the driver has chosen.
-func (b *buggy) rename(r *http.Request) (string, error) {
+func (b *buggyTransport) rename(r *http.Request) (string, error) {
 	var body map[string]any
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 		return "", err

@@ -25,21 +25,23 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// The type numbers generates unused ids of resources in Hetzner's API.
-type numbers struct{ n *atomic.Int64 }
+// unusedNumbers generates unused ids of resources in Hetzner's API.
+type unusedNumbers struct{ n *atomic.Int64 }
 
-func (i numbers) GenerateUniqueValidVolumeID() string { return fmt.Sprint(1_000_000 + i.n.Add(1)) }
-func (i numbers) GenerateInvalidVolumeID() string     { return "not-a-number" }
-func (i numbers) GenerateUniqueValidNodeID() string   { return fmt.Sprint(1_000_000 + i.n.Add(1)) }
-func (i numbers) GenerateInvalidNodeID() string       { return "not-a-number" }
+func (i unusedNumbers) GenerateUniqueValidVolumeID() string {
+	return fmt.Sprint(1_000_000 + i.n.Add(1))
+}
+func (i unusedNumbers) GenerateInvalidVolumeID() string   { return "not-a-number" }
+func (i unusedNumbers) GenerateUniqueValidNodeID() string { return fmt.Sprint(1_000_000 + i.n.Add(1)) }
+func (i unusedNumbers) GenerateInvalidNodeID() string     { return "not-a-number" }
 
-// The type noted is an http.ResponseWriter that counts the answers with the status 501.
-type noted struct {
+// countingWriter is an http.ResponseWriter that counts the answers with the status 501.
+type countingWriter struct {
 	http.ResponseWriter
 	unsupported *atomic.Int64
 }
 
-func (n noted) WriteHeader(code int) {
+func (n countingWriter) WriteHeader(code int) {
 	if code == http.StatusNotImplemented {
 		n.unsupported.Add(1)
 	}
@@ -80,7 +82,7 @@ func TestHetznerCSI(t *testing.T) {
 	cfg.Address = "unix://" + serveHetzner(t, filepath.Join(driver, "hcloud-csi-driver"), dir, &unsupported)
 	cfg.TargetPath, cfg.StagingPath = filepath.Join(dir, "target"), filepath.Join(dir, "staging")
 	cfg.TestVolumeSize, cfg.TestVolumeExpandSize = 10<<30, 20<<30
-	cfg.IDGen = numbers{new(atomic.Int64)}
+	cfg.IDGen = unusedNumbers{new(atomic.Int64)}
 	sanity.GinkgoTest(&cfg)
 
 	gomega.RegisterFailHandler(ginkgo.Fail)
@@ -126,7 +128,7 @@ func serveHetzner(t *testing.T, driver, dir string, unsupported *atomic.Int64) s
 		t.Fatal(err)
 	}
 	h := dialect.New(log, hcloud.New(), dialect.Config{URL: cloud.URL, Transport: cloud.HTTP.Transport, Project: cloud.Project})
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noted{w, unsupported}, r) }))
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(countingWriter{w, unsupported}, r) }))
 	t.Cleanup(api.Close)
 	secret, err := cloud.Token()
 	if err != nil {

@@ -26,14 +26,14 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// The type ids generates ids of objects that do not exist. The ids have a valid
+// unusedIDs generates ids of objects that do not exist. The ids have a valid
 // format, so that the requests pass the format check.
-type ids struct{ n *atomic.Int64 }
+type unusedIDs struct{ n *atomic.Int64 }
 
-func (i ids) GenerateUniqueValidVolumeID() string { return fmt.Sprintf("disk-f%07x", i.n.Add(1)) }
-func (i ids) GenerateInvalidVolumeID() string     { return "../../etc/passwd" }
-func (i ids) GenerateUniqueValidNodeID() string   { return fmt.Sprintf("i-f%07x", i.n.Add(1)) }
-func (i ids) GenerateInvalidNodeID() string       { return "no node" }
+func (i unusedIDs) GenerateUniqueValidVolumeID() string { return fmt.Sprintf("disk-f%07x", i.n.Add(1)) }
+func (i unusedIDs) GenerateInvalidVolumeID() string     { return "../../etc/passwd" }
+func (i unusedIDs) GenerateUniqueValidNodeID() string   { return fmt.Sprintf("i-f%07x", i.n.Add(1)) }
+func (i unusedIDs) GenerateInvalidNodeID() string       { return "no node" }
 
 // TestSanity proves that the driver passes csi-sanity with all capabilities and
 // without skipped tests. It runs one driver for mounted volumes and one for
@@ -42,7 +42,7 @@ func TestSanity(t *testing.T) {
 	if err := machine.Ready(); err != nil {
 		t.Skipf("this machine cannot mount volumes: %v", err)
 	}
-	before := loops(t)
+	before := loopFiles(t)
 	for _, access := range []string{"mount", "block"} {
 		dir := t.TempDir()
 		cfg := sanity.NewTestConfig()
@@ -52,7 +52,7 @@ func TestSanity(t *testing.T) {
 		cfg.TestVolumeExpandSize = 2 << 30
 		cfg.TestVolumeMutableParameters = map[string]string{"iops": "4000"}
 		cfg.TestNodeVolumeAttachLimit = true
-		cfg.IDGen = ids{new(atomic.Int64)}
+		cfg.IDGen = unusedIDs{new(atomic.Int64)}
 		sanity.GinkgoTest(&cfg)
 	}
 	gomega.RegisterFailHandler(ginkgo.Fail)
@@ -65,7 +65,7 @@ func TestSanity(t *testing.T) {
 	if ran["skipped"] > 0 || ran["passed"] < 204 {
 		t.Errorf("got the results %v, want at least 204 passed and no skipped tests", ran)
 	}
-	if after := loops(t); len(after) > len(before) {
+	if after := loopFiles(t); len(after) > len(before) {
 		t.Errorf("loop devices remain: %v", after)
 	}
 }
@@ -106,9 +106,9 @@ func instance(t *testing.T, cloud *client.Client) cloudsim.Instance {
 	return vm
 }
 
-// The function loops lists each file that has a loop device and is in a folder
-// of this test.
-func loops(t *testing.T) (files []string) {
+// loopFiles lists each file that has a loop device and is in a folder of this
+// test.
+func loopFiles(t *testing.T) (files []string) {
 	t.Helper()
 	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {

@@ -34,7 +34,7 @@ func (k *cluster) dial(ctx context.Context, socket string, s *status) (*driver, 
 	if err != nil {
 		return nil, err
 	}
-	d := &driver{cluster: k.watching(), conn: conn, translator: csitrans.New()}
+	d := &driver{cluster: k.withInformers(), conn: conn, translator: csitrans.New()}
 	if err := d.ask(ctx); err != nil {
 		d.close()
 		return nil, err
@@ -70,8 +70,8 @@ func (d *driver) close() { _ = d.conn.Close() } // no calls are left
 
 func (d *driver) can(c csi.ControllerServiceCapability_RPC_Type) bool { return d.controller[c] }
 
-// The method loops returns the controllers for the capabilities of the driver.
-func (d *driver) loops(ctx context.Context) (all []loop, err error) {
+// controllerLoops returns the controllers for the capabilities of the driver.
+func (d *driver) controllerLoops(ctx context.Context) (all []loop, err error) {
 	provision, err := d.provision(ctx)
 	if err != nil {
 		return nil, err

@@ -19,11 +19,11 @@ const (
 	retryLease = 2 * time.Second
 )
 
-// The function elected runs work while this process holds the lease. If the
-// process loses the lease, the function returns an error, because another
-// process may hold the lease now. When ctx ends, the function lets the work
-// finish and then releases the lease.
-func elected(ctx context.Context, k *cluster, who string, work func(context.Context) error) error {
+// runElected runs work while this process holds the lease. If the process
+// loses the lease, the function returns an error, because another process may
+// hold the lease now. When ctx ends, the function lets the work finish and
+// then releases the lease.
+func runElected(ctx context.Context, k *cluster, who string, work func(context.Context) error) error {
 	conf := rest.CopyConfig(k.rest) // a separate client, so that the controllers' calls do not throttle the lease
 	leases, err := kubernetes.NewForConfig(conf)
 	if err != nil {

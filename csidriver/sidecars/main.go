@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	cfg := defaults()
+	cfg := defaultConfig()
 	fl := pflag.NewFlagSet("csi-sidecars", pflag.ExitOnError)
 	fl.StringSliceVar(&cfg.sockets, "csi-address", cfg.sockets, "socket of a driver's controller service; may be given several times")
 	fl.StringVar(&cfg.kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty for the service account of the pod")

@@ -75,7 +75,7 @@ func (d *driver) provision(ctx context.Context) ([]loop, error) {
 	protect := provision.NewCloningProtectionController(d.kube, claims.Lister(), claims.Informer(),
 		workqueue.NewTypedRateLimitingQueueWithConfig(d.limiter(), workqueue.TypedRateLimitingQueueConfig[string]{Name: "claims-" + d.name}), d.controller)
 	all = append(all, loop{"provisioner", func(ctx context.Context, wg *sync.WaitGroup) {
-		if !d.synced(ctx) { // the provisioner makes its decisions from the caches
+		if !d.awaitSynced(ctx) { // the provisioner makes its decisions from the caches
 			return
 		}
 		c.ControllerWaitGroup(wg)
@@ -87,8 +87,8 @@ func (d *driver) provision(ctx context.Context) ([]loop, error) {
 	return all, nil
 }
 
-// The method synced waits until every informer has its first complete list.
-func (k *cluster) synced(ctx context.Context) bool {
+// awaitSynced waits until every informer has its first complete list.
+func (k *cluster) awaitSynced(ctx context.Context) bool {
 	for _, ok := range k.core.WaitForCacheSync(ctx.Done()) {
 		if !ok {
 			return false

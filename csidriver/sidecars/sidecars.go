@@ -35,7 +35,7 @@ type config struct {
 	timeout, retryMax  time.Duration
 }
 
-func defaults() config {
+func defaultConfig() config {
 	return config{
 		sockets: []string{"/run/csi.sock"}, snapshotController: true, electNamespace: "kube-system",
 		qps: 100, timeout: time.Minute, retryMax: 30 * time.Second,
@@ -101,13 +101,13 @@ func run(ctx context.Context, c config) error {
 	}
 	defer stopHTTP()
 	if !c.elect {
-		return k.work(ctx, status)
+		return k.runControllers(ctx, status)
 	}
 	who, err := os.Hostname()
 	if err != nil {
 		return err
 	}
-	return elected(ctx, k, fmt.Sprintf("%s_%d", who, os.Getpid()), func(ctx context.Context) error { return k.work(ctx, status) })
+	return runElected(ctx, k, fmt.Sprintf("%s_%d", who, os.Getpid()), func(ctx context.Context) error { return k.runControllers(ctx, status) })
 }
 
 // connect makes the clients. It does not call the API server.
@@ -126,21 +126,21 @@ func (c config) connect() (*cluster, error) {
 	if k.snapshots, err = snapshotclient.NewForConfig(conf); err != nil {
 		return nil, err
 	}
-	return k.watching(), snapshotscheme.AddToScheme(scheme.Scheme) // so that events can refer to snapshots
+	return k.withInformers(), snapshotscheme.AddToScheme(scheme.Scheme) // so that events can refer to snapshots
 }
 
-// The method watching returns a copy of k with its own informers. The caller
-// must start these informers.
-func (k *cluster) watching() *cluster {
+// withInformers returns a copy of k with its own informers. The caller must
+// start these informers.
+func (k *cluster) withInformers() *cluster {
 	own := *k
 	own.core = informers.NewSharedInformerFactory(k.kube, resync)
 	own.snapshot = snapshotinformers.NewSharedInformerFactory(k.snapshots, resync)
 	return &own
 }
 
-// The method work runs every controller of every driver until ctx ends, and
+// runControllers runs every controller of every driver until ctx ends, and
 // waits until all started tasks have finished.
-func (k *cluster) work(ctx context.Context, s *status) error {
+func (k *cluster) runControllers(ctx context.Context, s *status) error {
 	if err := k.findSnapshotKinds(ctx); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (k *cluster) work(ctx context.Context, s *status) error {
 			return fmt.Errorf("driver at %s: %w", socket, err)
 		}
 		defer d.close()
-		loops, err := d.loops(ctx)
+		loops, err := d.controllerLoops(ctx)
 		if err != nil {
 			return fmt.Errorf("driver %s: %w", d.name, err)
 		}
@@ -179,7 +179,7 @@ func (k *cluster) work(ctx context.Context, s *status) error {
 		w.core.WaitForCacheSync(ctx.Done())
 		w.snapshot.WaitForCacheSync(ctx.Done())
 	}
-	s.ready(len(all))
+	s.setReady(len(all))
 	running.Wait()
 	if ctx.Err() == nil {
 		return errors.New("all controllers stopped before the end of the process")

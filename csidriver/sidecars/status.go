@@ -32,8 +32,8 @@ func (s *status) gather(r metrics.KubeRegistry) {
 	s.registry = append(s.registry, r)
 }
 
-// The method ready records that n controllers run with complete caches.
-func (s *status) ready(n int) {
+// setReady records that n controllers run with complete caches.
+func (s *status) setReady(n int) {
 	s.controllers.Store(int64(n))
 	klog.InfoS("Ready", "controllers", n)
 }

@@ -117,7 +117,7 @@ func object(raw []byte) ([]Answer, error) {
 		if err := read(&pod); err != nil {
 			return nil, err
 		}
-		return inline(from, &pod), nil
+		return inlineVolumes(from, &pod), nil
 	}
 	return []Answer{{From: from, Why: "only StorageClasses, PersistentVolumes and Pods can be translated"}}, nil
 }
@@ -180,12 +180,12 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 		return a
 	}
 	a.Object = now
-	a.Notes = changes(pv, now)
+	a.Notes = notesOf(pv, now)
 	return a
 }
 
-// The function changes lists differences that a reader of the translation may overlook.
-func changes(was, now *corev1.PersistentVolume) (notes []string) {
+// notesOf lists differences that a reader of the translation may overlook.
+func notesOf(was, now *corev1.PersistentVolume) (notes []string) {
 	if !slices.Equal(was.Spec.AccessModes, now.Spec.AccessModes) {
 		notes = append(notes, fmt.Sprintf("access modes %v become %v, because the in-tree plugin used them in this way", was.Spec.AccessModes, now.Spec.AccessModes))
 	}
@@ -195,8 +195,8 @@ func changes(was, now *corev1.PersistentVolume) (notes []string) {
 	return notes
 }
 
-// The function inline translates the volumes that a pod defines directly, without a claim.
-func inline(from string, pod *corev1.Pod) (all []Answer) {
+// inlineVolumes translates the volumes that a pod defines directly, without a claim.
+func inlineVolumes(from string, pod *corev1.Pod) (all []Answer) {
 	for _, v := range pod.Spec.Volumes {
 		if !translator.IsInlineMigratable(&v) {
 			continue
@@ -209,7 +209,7 @@ func inline(from string, pod *corev1.Pod) (all []Answer) {
 			pv.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}
 			a.Driver, a.Object = pv.Spec.CSI.Driver, pv
 			a.Plugin, _ = translator.GetInTreeNameFromCSIName(a.Driver) // the driver is from the translation, so there is no error
-			a.Notes = changes(pv, pv)
+			a.Notes = notesOf(pv, pv)
 		}
 		all = append(all, a)
 	}

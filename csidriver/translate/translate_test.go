@@ -18,7 +18,7 @@ func TestTranslationRoundTrip(t *testing.T) {
 		"kubernetes.io/gce-pd":     "gcePersistentDisk: {pdName: disk-000001, fsType: ext4}",
 		"kubernetes.io/azure-disk": "azureDisk: {diskName: disk-1, diskURI: /subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/disk-1, kind: Managed, fsType: ext4, readOnly: false}",
 	} {
-		there := one(t, "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: old}\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [ReadWriteOnce]\n  "+source+"\n")
+		there := translateOne(t, "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: old}\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [ReadWriteOnce]\n  "+source+"\n")
 		pv, ok := there.Object.(*corev1.PersistentVolume)
 		if !ok || there.Plugin != plugin || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != there.Driver {
 			t.Errorf("%s: got %+v", plugin, there)
@@ -32,7 +32,7 @@ func TestTranslationRoundTrip(t *testing.T) {
 	}
 }
 
-func one(t *testing.T, doc string) Answer {
+func translateOne(t *testing.T, doc string) Answer {
 	t.Helper()
 	all, err := Read(strings.NewReader(doc))
 	if err != nil || len(all) != 1 {
@@ -42,19 +42,19 @@ func one(t *testing.T, doc string) Answer {
 }
 
 func TestClasses(t *testing.T) {
-	a := one(t, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/cinder\nparameters: {type: ssd, fsType: ext4}\n")
+	a := translateOne(t, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/cinder\nparameters: {type: ssd, fsType: ext4}\n")
 	sc, ok := a.Object.(*storagev1.StorageClass)
 	if !ok || sc.Provisioner != "cinder.csi.openstack.org" || sc.Parameters["csi.storage.k8s.io/fstype"] != "ext4" || sc.Parameters["type"] != "ssd" || len(a.Notes) > 0 {
 		t.Errorf("got %+v", a)
 	}
-	lost := one(t, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/vsphere-volume\nparameters: {colour: red}\n")
+	lost := translateOne(t, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/vsphere-volume\nparameters: {colour: red}\n")
 	if len(lost.Notes) != 1 || !strings.Contains(lost.Notes[0], "colour") {
 		t.Errorf("got %+v", lost)
 	}
 }
 
 func TestInline(t *testing.T) {
-	a := one(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: []\n  volumes:\n  - {name: tmp, emptyDir: {}}\n  - {name: data, gcePersistentDisk: {pdName: d}}\n")
+	a := translateOne(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: []\n  volumes:\n  - {name: tmp, emptyDir: {}}\n  - {name: data, gcePersistentDisk: {pdName: d}}\n")
 	pv, ok := a.Object.(*corev1.PersistentVolume)
 	if !ok || a.From != "Pod/p volume data" || !strings.HasSuffix(pv.Spec.CSI.VolumeHandle, "/disks/d") || len(a.Notes) != 1 {
 		t.Errorf("got %+v", a)
@@ -74,7 +74,7 @@ func TestUntranslatableObjects(t *testing.T) {
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n":                                                       "defines no volume",
 		"kind: Deployment\nmetadata: {name: a}\n": "only StorageClasses",
 	} {
-		if a := one(t, doc); a.Object != nil || !strings.Contains(a.Why, want) {
+		if a := translateOne(t, doc); a.Object != nil || !strings.Contains(a.Why, want) {
 			t.Errorf("%s\ngot %+v, want the reason %q", doc, a, want)
 		}
 	}
