@@ -39,9 +39,9 @@ type asset struct {
 	plain, zipped     []byte
 }
 
-// The variable assets returns the embedded files by their paths below /console/. The first call
+// loadAssets returns the embedded files by their paths below /console/. The first call
 // compresses the files. So a cloud does not do this work before its console has a visitor.
-var assets = sync.OnceValues(func() (map[string]asset, error) {
+var loadAssets = sync.OnceValues(func() (map[string]asset, error) {
 	all := map[string]asset{}
 	err := fs.WalkDir(embedded, "assets", func(name string, d fs.DirEntry, err error) error {
 		kind := mime.TypeByExtension(path.Ext(name))
@@ -81,7 +81,7 @@ func (c *Console) serveAsset(w http.ResponseWriter, r *http.Request) {
 	if name == "" {
 		name = "index.html"
 	}
-	all, err := assets()
+	all, err := loadAssets()
 	if err != nil {
 		refuseError(w, err)
 		return

@@ -31,7 +31,7 @@ type Config struct {
 type Console struct {
 	log   *slog.Logger
 	cfg   Config
-	codes codes
+	codes codeStore
 	hub   *hub
 	mux   *http.ServeMux
 }
@@ -40,7 +40,7 @@ type Console struct {
 func New(log *slog.Logger, cfg Config) *Console {
 	c := &Console{
 		log: log, cfg: cfg, hub: newHub(log, cfg), mux: http.NewServeMux(),
-		codes: codes{open: map[[32]byte]pending{}, wrong: make(chan struct{}, maxWrong)},
+		codes: codeStore{open: map[[32]byte]pending{}, wrong: make(chan struct{}, maxWrong)},
 	}
 	c.mux.HandleFunc("GET /console/", c.serveAsset)
 	c.mux.HandleFunc("GET /console", func(w http.ResponseWriter, r *http.Request) {
@@ -125,8 +125,8 @@ func accessOf(me cloudsim.Identity) access {
 	return a
 }
 
-// The method sees reports whether a viewer may see an object of the kind in the project.
-func (a access) sees(kind string, project cloudsim.ProjectID) bool {
+// canSee reports whether a viewer may see an object of the kind in the project.
+func (a access) canSee(kind string, project cloudsim.ProjectID) bool {
 	switch cloudsim.ResourceKind(kind) {
 	case cloudsim.KindFault:
 		return a.faults

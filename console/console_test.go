@@ -168,8 +168,8 @@ func (v *viewer) has(kind, part string) bool {
 	return false
 }
 
-// The method rules returns the ids of the rules with a difference.
-func (v *viewer) rules() string {
+// ruleIDs returns the ids of the rules with a difference.
+func (v *viewer) ruleIDs() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var all []string
@@ -349,7 +349,7 @@ func TestDifferences(t *testing.T) {
 	sink.State("")
 	expect := func(rules string) {
 		t.Helper()
-		eventually.True(t, "the differences are "+rules, func() bool { return v.rules() == rules })
+		eventually.True(t, "the differences are "+rules, func() bool { return v.ruleIDs() == rules })
 	}
 	good := func() console.Node {
 		return console.Node{Name: "node-1", ProviderID: made.ProviderID, Zone: "sim-1a", Ready: "True", Addresses: []console.NodeAddress{{Type: "InternalIP", Address: made.InternalIP()}}}

@@ -68,19 +68,19 @@ var pairRules = []rule{
 		return d, true
 	}},
 	{"uninitialized", func(p pair) (d Difference, ok bool) {
-		if p.instance == nil || p.node == nil || !p.node.tainted(taintUninitialized) {
+		if p.instance == nil || p.node == nil || !p.node.hasTaint(taintUninitialized) {
 			return d, false
 		}
 		return Difference{Label: "uninitialized", Text: "The Node still has the taint " + taintUninitialized + ".", Expected: "The CCM reads the instance, sets the provider id and the addresses, and removes the taint."}, true
 	}},
 	{"stopped-without-taint", func(p pair) (d Difference, ok bool) {
-		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceStopped || p.node.tainted(taintShutdown) {
+		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceStopped || p.node.hasTaint(taintShutdown) {
 			return d, false
 		}
 		return Difference{Label: "differs", Text: "The instance is stopped, but the Node has no shutdown taint.", Expected: "The CCM adds the taint " + taintShutdown + " when the kubelet no longer reports."}, true
 	}},
 	{"taint-without-stop", func(p pair) (d Difference, ok bool) {
-		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceRunning || !p.node.tainted(taintShutdown) {
+		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceRunning || !p.node.hasTaint(taintShutdown) {
 			return d, false
 		}
 		return Difference{Label: "differs", Text: "The instance runs, but the Node still has the shutdown taint.", Expected: "The CCM removes the taint when the kubelet reports again."}, true
@@ -92,7 +92,7 @@ var pairRules = []rule{
 		return Difference{Label: "differs", Text: "The instance has no power, but the cluster still takes the Node as Ready.", Expected: "The node lifecycle controller marks the Node NotReady when its Lease is 40 s old."}, true
 	}},
 	{"running-not-ready", func(p pair) (d Difference, ok bool) {
-		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceRunning || p.instance.Crashed != nil || p.node.Ready == "True" || p.node.tainted(taintShutdown) {
+		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceRunning || p.instance.Crashed != nil || p.node.Ready == "True" || p.node.hasTaint(taintShutdown) {
 			return d, false
 		}
 		return Difference{Label: "NotReady", Text: "The instance runs, but its Node is not Ready.", Expected: "The kubelet reports again, or a person looks at the instance."}, true
@@ -110,7 +110,7 @@ var pairRules = []rule{
 		return Difference{Label: "zone", Text: fmt.Sprintf("The zone label of the Node is %q, but the instance is in %q.", p.node.Zone, p.instance.Zone), Expected: "The CCM corrects the label."}, true
 	}},
 	{"address", func(p pair) (d Difference, ok bool) {
-		if p.instance == nil || p.node == nil || p.node.tainted(taintUninitialized) {
+		if p.instance == nil || p.node == nil || p.node.hasTaint(taintUninitialized) {
 			return d, false
 		}
 		want := p.instance.InternalIP()
@@ -122,7 +122,7 @@ var pairRules = []rule{
 	}},
 }
 
-func (n *Node) tainted(key string) bool {
+func (n *Node) hasTaint(key string) bool {
 	return slices.ContainsFunc(n.Taints, func(t string) bool { return strings.HasPrefix(t, key+":") })
 }
 

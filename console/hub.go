@@ -29,9 +29,9 @@ const (
 	linger     = 30 * time.Second // time without viewers after which the hub stops its watches
 )
 
-// The variable listed contains each kind that the hub watches, and the path of the list of this
+// watchedKinds contains each kind that the hub watches, and the path of the list of this
 // kind.
-var listed = []struct {
+var watchedKinds = []struct {
 	kind cloudsim.ResourceKind
 	path string
 }{
@@ -150,7 +150,7 @@ func (h *hub) emptyScene() scene {
 // run watches the cloud and the cluster while there are viewers, until ctx ends.
 func (h *hub) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if h.watched() {
+		if h.hasViewers() {
 			h.watch(ctx)
 			continue
 		}
@@ -162,8 +162,8 @@ func (h *hub) run(ctx context.Context) error {
 	return nil
 }
 
-// The method watched reports whether there are viewers.
-func (h *hub) watched() bool {
+// hasViewers reports whether there are viewers.
+func (h *hub) hasViewers() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.viewers > 0
@@ -203,7 +203,7 @@ func (h *hub) watch(ctx context.Context) {
 func (h *hub) awaitIdle(ctx context.Context) {
 	for {
 		var idle <-chan time.Time
-		if !h.watched() {
+		if !h.hasViewers() {
 			idle = time.After(linger)
 		}
 		select {
@@ -236,7 +236,7 @@ func (c *cloudHandler) List(ctx context.Context) (informer.Listed, error) {
 	revs := informer.Listed{}
 	objects := map[key]entry{}
 	rev := uint64(0)
-	for _, l := range listed {
+	for _, l := range watchedKinds {
 		for after := ""; ; {
 			raw, err := h.cloud.Do(ctx, http.MethodGet, l.path+"?limit=5000&after="+url.QueryEscape(after), nil)
 			if err != nil {
@@ -444,13 +444,13 @@ func (h *hub) publish(ctx context.Context) {
 			backoff.Sleep(ctx, mergeFor)
 		}
 		h.mu.Lock()
-		h.build()
+		h.appendFrame()
 		h.mu.Unlock()
 	}
 }
 
-// The method build appends a frame to h.frames and wakes all viewers. The caller must hold mu.
-func (h *hub) build() {
+// appendFrame appends a frame to h.frames and wakes all viewers. The caller must hold mu.
+func (h *hub) appendFrame() {
 	select {
 	case <-h.kick: // the signal is not needed any more: this frame contains all changes
 	default:
@@ -461,7 +461,7 @@ func (h *hub) build() {
 	if n := len(h.events) - keptEvents; n > 0 {
 		h.events = slices.Clone(h.events[n:])
 	}
-	f := h.frame("delta", fresh)
+	f := h.newFrame("delta", fresh)
 	if h.reset {
 		f = h.snapshot()
 		f.head.Notice = h.notice
@@ -486,9 +486,9 @@ func (h *hub) build() {
 	h.changed = make(chan struct{})
 }
 
-// The method frame returns a new frame that contains no changes of objects. The parameter kind is
+// newFrame returns a new frame that contains no changes of objects. The parameter kind is
 // the type of the message. The caller must hold mu.
-func (h *hub) frame(kind string, events []Event) *frame {
+func (h *hub) newFrame(kind string, events []Event) *frame {
 	return &frame{events: events, differences: h.differences, encoded: map[encoding][]byte{}, head: head{
 		Type: kind, Boot: h.boot, Rev: h.rev, Now: time.Now(), Name: h.cfg.Name, Cloud: h.cloudState, Cluster: h.cluster, Clock: h.clock,
 		Viewers: h.viewers, Logs: h.cfg.Logs != nil,
@@ -497,7 +497,7 @@ func (h *hub) frame(kind string, events []Event) *frame {
 
 // The method snapshot returns a frame with all objects. The caller must hold mu.
 func (h *hub) snapshot() *frame {
-	f := h.frame("snapshot", slices.Clone(h.events))
+	f := h.newFrame("snapshot", slices.Clone(h.events))
 	for _, k := range sortedKeys(h.objects) {
 		f.changes = append(f.changes, change{key: k, entry: h.objects[k]})
 	}
@@ -529,11 +529,11 @@ func (h *hub) findDifferences(now time.Time) {
 	h.since, h.differences = since, found
 }
 
-// The method next returns the frames that a viewer needs after the frame with the number seen, and
+// framesAfter returns the frames that a viewer needs after the frame with the number seen, and
 // the number of the last frame. A new viewer, or a viewer that has missed too many frames, gets a
 // snapshot. If the hub has not read the cloud yet, such a viewer gets only the state of the
 // connections.
-func (h *hub) next(seen uint64) (frames []*frame, last uint64, changed <-chan struct{}) {
+func (h *hub) framesAfter(seen uint64) (frames []*frame, last uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	missing := h.seq - seen
@@ -546,7 +546,7 @@ func (h *hub) next(seen uint64) (frames []*frame, last uint64, changed <-chan st
 		}
 		frames = []*frame{h.whole}
 	default:
-		frames = []*frame{h.frame("delta", nil)}
+		frames = []*frame{h.newFrame("delta", nil)}
 	}
 	return frames, h.seq, h.changed
 }

@@ -65,15 +65,15 @@ type frame struct {
 	encoded map[encoding][]byte
 }
 
-// The type encoding selects a form of a frame's line: the viewer's access, and plain or compressed
+// encoding selects a form of a frame's line: the viewer's access, and plain or compressed
 // text.
 type encoding struct {
 	access access
 	zip    bool
 }
 
-// gzipHeader is the header of a gzip stream (RFC 1952 section 2.3). The results of deflate can
-// follow it.
+// gzipHeader is the header of a gzip stream (RFC 1952 section 2.3). A stream consists
+// of this header and any number of results of the function deflate.
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
 
 // deflate compresses a text. The result is independent of earlier data of a stream and ends at a
@@ -120,7 +120,7 @@ func (f *frame) marshal(a access) ([]byte, error) {
 	}
 	for _, c := range f.changes {
 		switch {
-		case !a.sees(c.key.kind, c.entry.project):
+		case !a.canSee(c.key.kind, c.entry.project):
 		case c.deleted:
 			l.Delete[c.key.kind] = append(l.Delete[c.key.kind], c.key.id)
 		default:
@@ -128,7 +128,7 @@ func (f *frame) marshal(a access) ([]byte, error) {
 		}
 	}
 	for _, e := range f.events {
-		if a.sees(string(e.Kind), e.project) {
+		if a.canSee(string(e.Kind), e.project) {
 			l.Events = append(l.Events, e)
 		}
 	}
@@ -139,7 +139,7 @@ func (f *frame) marshal(a access) ([]byte, error) {
 // viewer returns a client with the token of a request, and the rights of the token. If the token
 // does not permit the console, the method refuses the request and returns false.
 func (c *Console) viewer(w http.ResponseWriter, r *http.Request) (*client.Client, access, bool) {
-	as := c.as(r)
+	as := c.clientFor(r)
 	if as == nil {
 		refuse(w, cloudsim.Unauthenticated, "the request has no bearer token: run 'allinone console open'")
 		return nil, access{}, false
@@ -165,11 +165,11 @@ func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	run.Authenticated(r.Context())
-	if !c.hub.enter() {
+	if !c.hub.addViewer() {
 		refuse(w, cloudsim.Exhausted, "too many viewers")
 		return
 	}
-	defer c.hub.leave()
+	defer c.hub.removeViewer()
 	h := w.Header()
 	h.Set("Content-Type", "application/x-ndjson")
 	h.Set("Cache-Control", "no-store")
@@ -186,7 +186,7 @@ func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 	check := time.NewTicker(recheck)
 	defer check.Stop()
 	for seen := uint64(0); ; {
-		frames, last, changed := c.hub.next(seen)
+		frames, last, changed := c.hub.framesAfter(seen)
 		if err := out.send(frames, a); err != nil {
 			return // the viewer has disconnected, or is too slow
 		}
@@ -250,8 +250,8 @@ func (s stream) write(line []byte) error {
 	return s.rc.Flush()
 }
 
-// The method enter counts a viewer. It returns false if there are too many viewers.
-func (h *hub) enter() bool {
+// addViewer counts a viewer. It returns false if there are too many viewers.
+func (h *hub) addViewer() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.viewers >= maxViewers {
@@ -263,7 +263,7 @@ func (h *hub) enter() bool {
 	return true
 }
 
-func (h *hub) leave() {
+func (h *hub) removeViewer() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.viewers--

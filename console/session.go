@@ -47,9 +47,9 @@ type Session struct {
 	Token string `json:"token"`
 }
 
-// The type codes contains the sessions of unused codes, by the SHA-256 of the code. It does not
+// codeStore contains the sessions of unused codes, by the SHA-256 of the code. It does not
 // store the codes.
-type codes struct {
+type codeStore struct {
 	mu    sync.Mutex
 	open  map[[32]byte]pending
 	wrong chan struct{}
@@ -61,7 +61,7 @@ type pending struct {
 }
 
 // add returns a new code for the session.
-func (c *codes) add(s Session, now time.Time) (string, error) {
+func (c *codeStore) add(s Session, now time.Time) (string, error) {
 	raw := make([]byte, 16)
 	if _, err := rand.Read(raw); err != nil {
 		return "", err
@@ -82,7 +82,7 @@ func (c *codes) add(s Session, now time.Time) (string, error) {
 }
 
 // take returns the session of a code, and makes the code invalid.
-func (c *codes) take(code string, now time.Time) (Session, bool) {
+func (c *codeStore) take(code string, now time.Time) (Session, bool) {
 	key := sha256.Sum256([]byte(code))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +94,7 @@ func (c *codes) take(code string, now time.Time) (Session, bool) {
 // createLink creates a token with the rights of the request, and answers with a code for this
 // token. The cloud decides whether the caller may create the token.
 func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
-	as := c.as(r)
+	as := c.clientFor(r)
 	if as == nil {
 		refuse(w, cloudsim.Unauthenticated, "the request has no bearer token")
 		return
@@ -186,9 +186,9 @@ func (c *Console) createSession(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The method named as returns a client of the cloud with the bearer token of a request. It returns
+// clientFor returns a client of the cloud with the bearer token of a request. It returns
 // nil if the request has no token.
-func (c *Console) as(r *http.Request) *client.Client {
+func (c *Console) clientFor(r *http.Request) *client.Client {
 	const scheme = "Bearer "
 	h := r.Header.Get("Authorization")
 	if len(h) <= len(scheme) || h[:len(scheme)] != scheme {
@@ -217,9 +217,9 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // an error means that the caller has closed the connection
 }
 
-// The variable statuses maps error kinds to HTTP statuses. For all other kinds, the console answers
+// statusOf maps error kinds to HTTP statuses. For all other kinds, the console answers
 // with 502.
-var statuses = map[cloudsim.Kind]int{
+var statusOf = map[cloudsim.Kind]int{
 	cloudsim.Unauthenticated: http.StatusUnauthorized,
 	cloudsim.Denied:          http.StatusForbidden,
 	cloudsim.Invalid:         http.StatusBadRequest,
@@ -230,7 +230,7 @@ var statuses = map[cloudsim.Kind]int{
 
 // The function refuse answers with a problem document, like the cloud's API.
 func refuse(w http.ResponseWriter, kind cloudsim.Kind, detail string) {
-	status, ok := statuses[kind]
+	status, ok := statusOf[kind]
 	if !ok {
 		status = http.StatusBadGateway
 	}

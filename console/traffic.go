@@ -24,7 +24,8 @@ type Traffic struct {
 	Targets []TargetTraffic `json:"targets,omitempty"`
 }
 
-// TargetTraffic is the traffic of a load balancer to one target, of all listeners.
+// TargetTraffic is the traffic between a load balancer and one target. It is the sum over all
+// listeners.
 type TargetTraffic struct {
 	Instance cloudsim.InstanceID `json:"instance"`
 	IP       string              `json:"ip,omitempty"`

@@ -37,8 +37,8 @@ func (m meter) LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancer
 	}, true
 }
 
-// The console shows the rates of each load balancer and target. The hub computes the rates from the
-// counters, which it reads each second with one call for all load balancers.
+// The console shows the rates of each load balancer and target. Each second, the
+// hub reads the counters of all load balancers with one call. It computes the rates from two reads.
 func TestTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := cloudtest.Start(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Meter = meter{time.Now()} }))

@@ -16,10 +16,10 @@ import (
 // version. The benchmark also measures that plugin.
 const ecr = "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider@v1.37.0"
 
-// The function compiled builds a program with the given arguments of the go
-// command and returns the path of the program. If the build fails, for example
-// without a network, it returns "".
-func compiled(b *testing.B, args ...string) string {
+// buildProgram builds a program with the given arguments of the go command and
+// returns the path of the program. If the build fails, for example without a
+// network, it returns "".
+func buildProgram(b *testing.B, args ...string) string {
 	b.Helper()
 	dir := b.TempDir()
 	cmd := exec.Command("go", args...)
@@ -76,17 +76,17 @@ func BenchmarkProgram(b *testing.B) {
 	cached := cfg
 	cached.CacheDir = filepath.Join(b.TempDir(), "cache")
 	good := ask(host+"/team/app", "")
-	bare := &shape{name: "bare", path: compiled(b, "install", "-ldflags=-s -w", "."), stdin: good}
-	plugin := &shape{name: "plugin", path: path, args: []string{"--config=" + configured(b, cfg)}, stdin: good}
+	bare := &shape{name: "bare", path: buildProgram(b, "install", "-ldflags=-s -w", "."), stdin: good}
+	plugin := &shape{name: "plugin", path: path, args: []string{"--config=" + writeConfig(b, cfg)}, stdin: good}
 	all := []*shape{bare, plugin,
-		{name: "cached", path: path, args: []string{"--config=" + configured(b, cached)}, stdin: good},
-		{name: "refusing", path: path, args: []string{"--config=" + configured(b, cfg)}, stdin: strings.Replace(good, credprovider.APIVersion, "v0", 1), fails: true},
+		{name: "cached", path: path, args: []string{"--config=" + writeConfig(b, cached)}, stdin: good},
+		{name: "refusing", path: path, args: []string{"--config=" + writeConfig(b, cfg)}, stdin: strings.Replace(good, credprovider.APIVersion, "v0", 1), fails: true},
 	}
 	whole := filepath.Join(filepath.Dir(path), "allinone")
 	if _, err := os.Stat(whole); err == nil {
-		all = append(all, &shape{name: "allinone", path: whole, args: []string{"credprovider", "--config=" + configured(b, cfg)}, stdin: good})
+		all = append(all, &shape{name: "allinone", path: whole, args: []string{"credprovider", "--config=" + writeConfig(b, cfg)}, stdin: good})
 	}
-	if other := compiled(b, "install", "-ldflags=-s -w", ecr); other != "" {
+	if other := buildProgram(b, "install", "-ldflags=-s -w", ecr); other != "" {
 		all = append(all, &shape{name: "ecr-refusing", path: other, stdin: strings.Replace(good, credprovider.APIVersion, "v0", 1), fails: true})
 	}
 	if bare.path == "" {

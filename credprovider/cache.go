@@ -80,7 +80,7 @@ func (c Config) cacheFile(host, repo, token string) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case !info.IsDir() || info.Mode().Perm()&0o077 != 0 || !owned(info):
+	case !info.IsDir() || info.Mode().Perm()&0o077 != 0 || !isOwned(info):
 		return "", fmt.Errorf("%s can be reached by others", c.CacheDir)
 	}
 	words := []string{"node", c.CloudURL, c.MetadataURL, host}
@@ -110,7 +110,7 @@ func readCache(path string) (cred credential, ok bool) {
 		return cred, false
 	}
 	life := kept.ExpiresAt.Sub(kept.MadeAt)
-	fresh := kept.left() > max(life/2, minLife) && !kept.MadeAt.After(time.Now())
+	fresh := kept.remainingLife() > max(life/2, minLife) && !kept.MadeAt.After(time.Now())
 	return kept.credential, fresh
 }
 

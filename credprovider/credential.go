@@ -30,11 +30,11 @@ const (
 	maxReuse = 30 * time.Minute
 )
 
-func (c credential) left() time.Duration { return time.Until(c.ExpiresAt) }
+func (c credential) remainingLife() time.Duration { return time.Until(c.ExpiresAt) }
 
 // reuse returns the time for which the kubelet may reuse c, which may be 0.
 func (c credential) reuse() time.Duration {
-	return max(0, min(maxReuse, (c.left()-minLife)/2)).Truncate(time.Second)
+	return max(0, min(maxReuse, (c.remainingLife()-minLife)/2)).Truncate(time.Second)
 }
 
 // These are the limits of calls to the cloud and to the metadata service.
@@ -66,7 +66,7 @@ func (c Config) fetch(ctx context.Context, host, repo, token string) (cred crede
 	switch kind := cloudsim.KindOf(err); {
 	case err == nil:
 	case kind == cloudsim.Unauthenticated, kind == cloudsim.Denied, kind == cloudsim.Invalid, kind == cloudsim.NotFound:
-		return cred, fault(CodeDenied, "the cloud refuses %s: %s", who(req), oneLine(err))
+		return cred, fault(CodeDenied, "the cloud refuses %s: %s", callerName(req), oneLine(err))
 	default:
 		return cred, fault(CodeCloud, "the cloud at %s gives no credential: %s", c.CloudURL, oneLine(err))
 	}
@@ -76,13 +76,13 @@ func (c Config) fetch(ctx context.Context, host, repo, token string) (cred crede
 	// The clock of the cloud may differ from this machine's clock. The expiry
 	// is therefore this machine's time plus the remaining life of the password.
 	cred = credential{got.Username, got.Password, time.Now().Add(time.Duration(got.TTLSeconds) * time.Second)}
-	if cred.left() < minLife {
-		return cred, fault(CodeExpired, "the cloud gave a credential that is over in %s", cred.left().Truncate(time.Second))
+	if cred.remainingLife() < minLife {
+		return cred, fault(CodeExpired, "the cloud gave a credential that is over in %s", cred.remainingLife().Truncate(time.Second))
 	}
 	return cred, nil
 }
 
-func who(req cloudsim.CreateRegistryCredential) string {
+func callerName(req cloudsim.CreateRegistryCredential) string {
 	if req.Repositories != nil {
 		return "the pod's service account for " + strings.Join(req.Repositories, ", ")
 	}

@@ -204,7 +204,7 @@ func TestCache(t *testing.T) {
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
 	var mu sync.Mutex
 	calls := 0
-	cfg.CloudURL = forwards(t, cl, func(*http.Request) {
+	cfg.CloudURL = startProxy(t, cl, func(*http.Request) {
 		mu.Lock()
 		calls++
 		mu.Unlock()
@@ -251,9 +251,9 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// The function nobody returns a URL with a free port of this machine. No server listens on this
+// unusedURL returns a URL with a free port of this machine. No server listens on this
 // port.
-func nobody(t *testing.T) string {
+func unusedURL(t *testing.T) string {
 	t.Helper()
 	ports, err := freeport.Choose(1)
 	if err != nil {
@@ -265,7 +265,7 @@ func nobody(t *testing.T) string {
 // If the cloud does not answer, the error code is E_CLOUD.
 func TestCloudWithoutAnswer(t *testing.T) {
 	_, cfg := node(t)
-	cfg.CloudURL = nobody(t)
+	cfg.CloudURL = unusedURL(t)
 	if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); code(err) != credprovider.CodeCloud {
 		t.Error(err)
 	}

@@ -40,9 +40,9 @@ func TestAuthKeys(t *testing.T) {
 	}
 }
 
-// The function gives starts a server that simulates the cloud. The server
-// returns passwords with the given remaining life.
-func gives(t *testing.T, seconds int64) (url string) {
+// serveLifetime starts a server that simulates the cloud. The server returns
+// passwords with the given remaining life.
+func serveLifetime(t *testing.T, seconds int64) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -63,7 +63,7 @@ func gives(t *testing.T, seconds int64) (url string) {
 func TestReuse(t *testing.T) {
 	_, cfg := node(t)
 	for seconds, want := range map[int64]string{-1: "", 0: "", 30: "", 59: "", 61: "0s", 90: "14s", 900: "6m59s", 3600: "29m29s", 1 << 30: "30m0s"} {
-		cfg.CloudURL = gives(t, seconds)
+		cfg.CloudURL = serveLifetime(t, seconds)
 		a, err := run(t, cfg, strings.NewReader(ask(host+"/a", "")))
 		if want == "" {
 			if code(err) != credprovider.CodeExpired {

@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// The function owned reports whether a file belongs to the user that runs the
-// plugin.
-func owned(info fs.FileInfo) bool {
+// isOwned reports whether a file belongs to the user that runs the plugin.
+func isOwned(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == os.Geteuid()
 }

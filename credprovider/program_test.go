@@ -44,9 +44,8 @@ func program(tb testing.TB) string {
 	return path
 }
 
-// The function configured writes a configuration to a file and returns its
-// path.
-func configured(tb testing.TB, cfg credprovider.Config) string {
+// writeConfig writes a configuration to a file and returns its path.
+func writeConfig(tb testing.TB, cfg credprovider.Config) string {
 	tb.Helper()
 	raw, err := json.Marshal(cfg)
 	if err != nil {
@@ -59,8 +58,8 @@ func configured(tb testing.TB, cfg credprovider.Config) string {
 	return path
 }
 
-// The type exited is the result of a run of the program.
-type exited struct {
+// runResult is the result of a run of the program.
+type runResult struct {
 	code           int
 	stdout, stderr string
 	took           time.Duration
@@ -68,11 +67,11 @@ type exited struct {
 
 // execute runs the program in a new process group. It fails the test if a
 // process of this group still exists after the end of the program.
-func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...func(*exec.Cmd)) exited {
+func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...func(*exec.Cmd)) runResult {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the time limit of the kubelet
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program(t), "--config="+configured(t, cfg))
+	cmd := exec.CommandContext(ctx, program(t), "--config="+writeConfig(t, cfg))
 	var out, said bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -87,13 +86,13 @@ func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...f
 	if err := syscall.Kill(-cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("the plugin left a child process: %v", err)
 	}
-	return exited{cmd.ProcessState.ExitCode(), out.String(), said.String(), time.Since(begin)}
+	return runResult{cmd.ProcessState.ExitCode(), out.String(), said.String(), time.Since(begin)}
 }
 
-// The method failed fails the test if the exit code of the run is not 1, or if
-// the run took longer than the limit. It also fails the test if standard error
-// is not one line with one of the codes, or if standard output is not empty.
-func (e exited) failed(t *testing.T, codes ...credprovider.Code) {
+// checkFailed fails the test if the exit code of the run is not 1, or if the
+// run took longer than the limit. It also fails the test if standard error is
+// not one line with one of the codes, or if standard output is not empty.
+func (e runResult) checkFailed(t *testing.T, codes ...credprovider.Code) {
 	t.Helper()
 	is := false
 	for _, c := range codes {
@@ -111,10 +110,10 @@ func (e exited) failed(t *testing.T, codes ...credprovider.Code) {
 // secrets in the output.
 const sentinel = "s3nt1nel"
 
-// The type endless is a reader that returns blanks without end.
-type endless struct{}
+// endlessReader is a reader that returns blanks without end.
+type endlessReader struct{}
 
-func (endless) Read(p []byte) (int, error) {
+func (endlessReader) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = ' '
 	}
@@ -130,14 +129,14 @@ func TestProgramReadsAnything(t *testing.T) {
 		want  credprovider.Code
 	}{
 		"empty":                    {strings.NewReader(""), credprovider.CodeInput},
-		"huge":                     {io.LimitReader(endless{}, 100<<20), credprovider.CodeInput},
+		"huge":                     {io.LimitReader(endlessReader{}, 100<<20), credprovider.CodeInput},
 		"request that is not JSON": {strings.NewReader(sentinel), credprovider.CodeInput},
 		"another version":          {strings.NewReader(strings.Replace(ask(host+"/a", sentinel), "/v1", "/v1alpha1", 1)), credprovider.CodeVersion},
 		"another kind":             {strings.NewReader(strings.Replace(ask(host+"/a", sentinel), "Request", "Question", 1)), credprovider.CodeVersion},
 		"rejected token":           {strings.NewReader(ask(host+"/a", sentinel)), credprovider.CodeDenied},
 		"a forged token":           {strings.NewReader(ask(host+"/a", "e30."+sentinel+".e30")), credprovider.CodeDenied},
 	} {
-		t.Run(name, func(t *testing.T) { execute(t, cfg, tc.stdin).failed(t, tc.want) })
+		t.Run(name, func(t *testing.T) { execute(t, cfg, tc.stdin).checkFailed(t, tc.want) })
 	}
 	for name, written := range map[string]string{"never written": "", "never closed": ask(host+"/a", "")} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +151,7 @@ func TestProgramReadsAnything(t *testing.T) {
 			}
 			switch got := execute(t, cfg, r); {
 			case written == "":
-				got.failed(t, credprovider.CodeInput)
+				got.checkFailed(t, credprovider.CodeInput)
 			case got.code != 0 || got.stderr != "" || got.took > limit:
 				t.Errorf("%+v", got)
 			}
@@ -188,9 +187,9 @@ func blackHole(t *testing.T) string {
 	return ""
 }
 
-// The function endpoints returns the URLs of servers with faults. The key of
-// each URL is the name of the fault.
-func endpoints(t *testing.T) map[string]string {
+// faultyURLs returns the URLs of servers with faults. The key of each URL is
+// the name of the fault.
+func faultyURLs(t *testing.T) map[string]string {
 	t.Helper()
 	ended := make(chan struct{})
 	serve := func(h http.HandlerFunc) string {
@@ -214,7 +213,7 @@ func endpoints(t *testing.T) map[string]string {
 	}
 	t.Cleanup(func() { close(ended) }) // ends the handlers; the servers wait for their handlers when they close
 	return map[string]string{
-		"refused":      nobody(t),
+		"refused":      unusedURL(t),
 		"black-holed":  "http://" + blackHole(t),
 		"stands still": serve(func(http.ResponseWriter, *http.Request) { <-ended }),
 		"429": serve(func(w http.ResponseWriter, _ *http.Request) {
@@ -231,7 +230,7 @@ func endpoints(t *testing.T) map[string]string {
 // time, writes one line with the error, and leaves no processes.
 func TestProgramAlwaysEnds(t *testing.T) {
 	_, good := node(t)
-	for what, url := range endpoints(t) {
+	for what, url := range faultyURLs(t) {
 		for which, cfg := range map[string]credprovider.Config{
 			"cloud":    {CloudURL: url, MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")},
 			"metadata": {CloudURL: good.CloudURL, MetadataURL: url, Registries: good.Registries},
@@ -240,7 +239,7 @@ func TestProgramAlwaysEnds(t *testing.T) {
 				t.Parallel()
 				want := map[string]credprovider.Code{"cloud": credprovider.CodeCloud, "metadata": credprovider.CodeMetadata}[which]
 				got := execute(t, cfg, strings.NewReader(ask(host+"/a", "")))
-				got.failed(t, want)
+				got.checkFailed(t, want)
 				t.Logf("%s: %s", got.took.Round(time.Millisecond), strings.TrimSpace(got.stderr))
 			})
 		}
@@ -265,7 +264,7 @@ func TestProgramUsesNoProxy(t *testing.T) {
 		credprovider.CodeCloud:    {CloudURL: nowhere, MetadataURL: good.MetadataURL, Registries: good.Registries},
 		credprovider.CodeMetadata: {CloudURL: good.CloudURL, MetadataURL: nowhere, Registries: good.Registries},
 	} {
-		execute(t, cfg, strings.NewReader(ask(host+"/a", "")), env).failed(t, want)
+		execute(t, cfg, strings.NewReader(ask(host+"/a", "")), env).checkFailed(t, want)
 	}
 }
 
@@ -278,7 +277,7 @@ func TestProgramCannotWrite(t *testing.T) {
 		t.Skip(err)
 	}
 	defer full.Close()
-	execute(t, cfg, strings.NewReader(ask(host+"/a", "")), func(cmd *exec.Cmd) { cmd.Stdout = full }).failed(t, credprovider.CodeOutput)
+	execute(t, cfg, strings.NewReader(ask(host+"/a", "")), func(cmd *exec.Cmd) { cmd.Stdout = full }).checkFailed(t, credprovider.CodeOutput)
 }
 
 // If a signal kills a run that holds the lock of the cache, later runs can
@@ -286,12 +285,12 @@ func TestProgramCannotWrite(t *testing.T) {
 func TestProgramIsKilled(t *testing.T) {
 	cl, cfg := node(t)
 	asked, let := make(chan struct{}, 16), make(chan struct{})
-	cfg.CloudURL = forwards(t, cl, func(*http.Request) {
+	cfg.CloudURL = startProxy(t, cl, func(*http.Request) {
 		asked <- struct{}{}
 		<-let
 	})
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
-	file := configured(t, cfg)
+	file := writeConfig(t, cfg)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		cmd := exec.Command(program(t), "--config="+file)
 		cmd.Stdin = strings.NewReader(ask(host+"/a", ""))
@@ -312,10 +311,10 @@ func TestProgramIsKilled(t *testing.T) {
 	}
 }
 
-// The function forwards starts a proxy that passes every received request to
-// the cloud. Before the proxy sends a request, it calls the function see with
-// the request.
-func forwards(t *testing.T, cl *client.Client, see func(*http.Request)) (url string) {
+// startProxy starts a proxy that passes every received request to the cloud.
+// Before the proxy sends a request, it calls the function see with the
+// request.
+func startProxy(t *testing.T, cl *client.Client, see func(*http.Request)) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		see(r)
@@ -341,11 +340,11 @@ func forwards(t *testing.T, cl *client.Client, see func(*http.Request)) (url str
 // A run that waits for a lock of another run also ends in time.
 func TestProgramsWaitInTime(t *testing.T) {
 	_, good := node(t)
-	cfg := credprovider.Config{CloudURL: endpoints(t)["stands still"], MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")}
+	cfg := credprovider.Config{CloudURL: faultyURLs(t)["stands still"], MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")}
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			execute(t, cfg, strings.NewReader(ask(host+"/a", ""))).failed(t, credprovider.CodeCloud, credprovider.CodeMetadata)
+			execute(t, cfg, strings.NewReader(ask(host+"/a", ""))).checkFailed(t, credprovider.CodeCloud, credprovider.CodeMetadata)
 		})
 	}
 	all.Wait()
@@ -357,7 +356,7 @@ func TestTwoHundredPrograms(t *testing.T) {
 	path := program(t)
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
-	file := configured(t, cfg)
+	file := writeConfig(t, cfg)
 	if err := cl.ResetBill(t.Context()); err != nil {
 		t.Fatal(err)
 	}

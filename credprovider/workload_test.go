@@ -120,9 +120,9 @@ func TestAServiceAccountPulls(t *testing.T) {
 	}
 }
 
-// If the configuration has an OptInAnnotation, pods of a service account without
-// the annotation pull with the identity of their node. Pods of a service account
-// with the annotation never pull with the identity of their node.
+// The configuration has an OptInAnnotation. If a service account lacks this
+// annotation, its pods pull images with the identity of their node. If a service
+// account has the annotation, its pods never use the identity of their node.
 func TestOptIn(t *testing.T) {
 	const own = "cloudsim.dev/own"
 	_, cfg := node(t)

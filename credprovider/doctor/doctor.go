@@ -81,7 +81,7 @@ func (p Provider) lint(bad func(string, ...any)) {
 		bad("matchImages is required: the kubelet does not start")
 	}
 	for _, m := range p.MatchImages {
-		if why := cmp.Or(pattern(m), odd(m)); why != "" {
+		if why := cmp.Or(checkPattern(m), warnPattern(m)); why != "" {
 			bad("matchImages %q: %s", m, why)
 		}
 	}
@@ -140,9 +140,9 @@ func (p Provider) PassedAnnotations(annotations map[string]string) map[string]st
 	return passed
 }
 
-// The function pattern returns the reason why the pattern m of matchImages
-// never matches an image. It returns "" if it finds no problem.
-func pattern(m string) string {
+// checkPattern returns the reason why the pattern m of matchImages never
+// matches an image. It returns "" if it finds no problem.
+func checkPattern(m string) string {
 	u, err := parse(m)
 	host, _ := split(m)
 	switch {
@@ -160,9 +160,9 @@ func pattern(m string) string {
 	return ""
 }
 
-// The function odd returns a warning about a pattern that may match other
-// images than the user expects. It returns "" if it finds no problem.
-func odd(m string) string {
+// warnPattern returns a warning about a pattern that may match other images
+// than the user expects. It returns "" if it finds no problem.
+func warnPattern(m string) string {
 	u, err := parse(m)
 	host, _ := split(m)
 	switch {
@@ -214,7 +214,7 @@ func (p Provider) Matches(image string) (all []Match, any bool) {
 // and the image must have no port. The path of the image must begin with the
 // path of the pattern, which is a plain string.
 func matches(glob, image string) (bool, string) {
-	if why := pattern(glob); why != "" {
+	if why := checkPattern(glob); why != "" {
 		return false, why
 	}
 	return keyMatches(glob, image)

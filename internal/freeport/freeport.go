@@ -9,14 +9,14 @@ import (
 	"strconv"
 )
 
-// The range of ports avoids the ports of outgoing connections on current systems
-// and the node ports of Kubernetes. So no outgoing connection takes a chosen port
+// The range contains neither the node ports of Kubernetes nor the ports that
+// current systems use for outgoing connections. So no outgoing connection takes a chosen port
 // before the program listens on the port, even if the program restarts.
 const first, last = 10000, 29999
 
-// The constant tries is the number of attempts to find free ports. If so many
-// attempts fail, the range probably has no free ports.
-const tries = 1000
+// maxTries is the number of attempts to find free ports. If so many attempts
+// fail, the range probably has no free ports.
+const maxTries = 1000
 
 // Choose returns n different ports of 127.0.0.1 without a listener.
 func Choose(n int) ([]int, error) {
@@ -28,7 +28,7 @@ func Choose(n int) ([]int, error) {
 		case err == nil:
 			defer l.Close() // open until the end, so that all ports differ
 			ports = append(ports, port)
-		case try >= tries:
+		case try >= maxTries:
 			return nil, fmt.Errorf("looking for free ports from %d to %d: %w", first, last, err)
 		}
 	}

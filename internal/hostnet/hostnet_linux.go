@@ -11,7 +11,7 @@ import (
 // Routes returns the destinations of all IPv4 and IPv6 routes of this machine,
 // from all routing tables. It omits default routes.
 func Routes() ([]netip.Prefix, error) {
-	return routes(func(netlink.Route) bool { return true })
+	return listDestinations(func(netlink.Route) bool { return true })
 }
 
 // Addresses returns the address ranges that belong to this machine. These are the
@@ -19,13 +19,13 @@ func Routes() ([]netip.Prefix, error) {
 // route. It omits a local default route: a lab whose load balancers show the address
 // of the client has such a route in its own table.
 func Addresses() ([]netip.Prefix, error) {
-	return routes(func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
+	return listDestinations(func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
 }
 
-// The function routes returns the destinations of the routes for which keep returns true. It omits
+// listDestinations returns the destinations of the routes for which keep returns true. It omits
 // default routes. It also omits a route to half of all addresses, because VPN clients split a
 // default route into two such routes.
-func routes(keep func(netlink.Route) bool) ([]netip.Prefix, error) {
+func listDestinations(keep func(netlink.Route) bool) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		table, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)

@@ -69,9 +69,9 @@ func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loo
 	return New(ctx, path, node, path, readOnly, lapses)
 }
 
-// New makes a loop device of a file for a node, even if the node already has one. List
-// returns the given name of the device, so a program can recognise its own devices. See
-// Attach for the other parameters and for the errors.
+// New makes a loop device of the file at path, even if the node already has a loop device of this
+// file. List returns the name that New gave to the device, so a program can recognise its own
+// devices. See Attach for the other parameters and for the errors.
 func New(ctx context.Context, name, node, path string, readOnly, lapses bool) (*Loop, error) {
 	mode := os.O_RDWR
 	if readOnly {
@@ -238,9 +238,9 @@ func (d *Loop) IsReadOnly() (bool, error) {
 }
 
 // Guard makes the device refuse writes if readOnly is true. Otherwise it makes
-// the device accept writes. For a device with a file that is attached read-only,
-// it does nothing. A read-only bind mount of the device's file does not protect
-// the device, so callers need Guard.
+// the device accept writes. If New or Attach made the device read-only, Guard
+// does nothing. Callers need Guard, because a read-only bind mount of a device
+// node does not prevent writes to the device.
 func (d *Loop) Guard(readOnly bool) error {
 	fixed, err := d.IsReadOnly()
 	if err != nil || fixed {

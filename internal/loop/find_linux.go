@@ -46,7 +46,7 @@ func (s Status) SameFile(path string) bool {
 // List returns the devices of the host that have a file. It skips a device that
 // disappears during the call.
 func List() (all []Status, err error) {
-	numbers, err := numbers()
+	numbers, err := listNumbers()
 	if err != nil {
 		return nil, err
 	}
@@ -95,29 +95,29 @@ func Find(node, path string, near ...string) (*Loop, error) {
 	}
 	b.node = node
 	for _, at := range near {
-		if n, ok := At(at); ok && (!b.gone || b.maybe(n, true)) { // the device is mounted, so a short open does not remove it
-			if d, err := b.behind(n); err == nil && d != nil {
+		if n, ok := At(at); ok && (!b.gone || b.mayBe(n, true)) { // the device is mounted, so a short open does not remove it
+			if d, err := b.deviceIfBacking(n); err == nil && d != nil {
 				return d, nil
 			}
 		}
 	}
-	numbers, err := numbers()
+	numbers, err := listNumbers()
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range numbers {
-		if !b.maybe(n, !b.gone) {
+		if !b.mayBe(n, !b.gone) {
 			continue
 		}
-		if d, err := b.behind(n); err != nil || d != nil {
+		if d, err := b.deviceIfBacking(n); err != nil || d != nil {
 			return d, err
 		}
 	}
 	return nil, nil
 }
 
-// The type backing is a file for which Find looks for a loop device.
-type backing struct {
+// backingFile is a file for which Find looks for a loop device.
+type backingFile struct {
 	name string // the kernel's name for the file
 	gone bool   // the file no longer exists
 	file unix.Stat_t
@@ -146,7 +146,7 @@ func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
 // backingOf returns the file at path. If the file no longer exists, the result
 // has only the kernel's name for the deleted file. backingOf returns an error if
 // path is a link: see OpenFile.
-func backingOf(path string) (b backing, err error) {
+func backingOf(path string) (b backingFile, err error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if err != nil {
 		return b, err
@@ -154,7 +154,7 @@ func backingOf(path string) (b backing, err error) {
 	b.name = filepath.Join(dir, filepath.Base(path))
 	switch err := unix.Lstat(b.name, &b.file); {
 	case errors.Is(err, unix.ENOENT):
-		return backing{name: b.name + " (deleted)", gone: true}, nil
+		return backingFile{name: b.name + " (deleted)", gone: true}, nil
 	case err != nil:
 		return b, &fs.PathError{Op: "lstat", Path: b.name, Err: err}
 	case b.file.Mode&unix.S_IFMT != unix.S_IFREG:
@@ -163,13 +163,13 @@ func backingOf(path string) (b backing, err error) {
 	return b, nil
 }
 
-// The method maybe compares names, and reports whether the file of device n may
-// be b. Find calls this method first, so that Find opens only few devices of
-// other files. The kernel cannot always show the folder of a file, for example
-// if the container that attached the file no longer exists. If inAnyFolder is
+// mayBe compares names, and reports whether the file of device n may be b.
+// Find calls this method first, so that Find opens only few devices of other
+// files. The kernel cannot always show the folder of a file, for example if
+// the container that attached the file no longer exists. If inAnyFolder is
 // true, the function therefore ignores the folder. Callers pass true if they
 // can compare inodes.
-func (b backing) maybe(n int, inAnyFolder bool) bool {
+func (b backingFile) mayBe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
 }
@@ -182,10 +182,10 @@ func BackingFile(n int) (string, error) {
 	return strings.TrimSuffix(string(raw), "\n"), err
 }
 
-// The method behind returns device n if its file is b, and nil for any other
+// deviceIfBacking returns device n if its file is b, and nil for any other
 // device. If the file no longer exists, the method cannot compare inodes. The
-// caller must then compare the names with the method maybe first.
-func (b backing) behind(n int) (*Loop, error) {
+// caller must then compare the names with mayBe first.
+func (b backingFile) deviceIfBacking(n int) (*Loop, error) {
 	d, err := Open(n)
 	if err != nil || d == nil {
 		return nil, err
@@ -201,7 +201,7 @@ func (b backing) behind(n int) (*Loop, error) {
 func isFenced(info *unix.LoopInfo64) bool { return info.Offset == fencedOffset }
 
 // isOthers reports whether a device belongs to another node.
-func (b backing) isOthers(info *unix.LoopInfo64) bool {
+func (b backingFile) isOthers(info *unix.LoopInfo64) bool {
 	owner := ownerOf(info.File_name)
 	return b.node != "" && owner != "" && owner != ownerOf(label("", b.node)) // both node names are cut to the same length
 }
@@ -223,8 +223,8 @@ func At(path string) (n int, ok bool) {
 	return 0, false
 }
 
-// The function numbers returns the numbers of all loop devices, in use or not.
-func numbers() (numbers []int, err error) {
+// listNumbers returns the numbers of all loop devices, in use or not.
+func listNumbers() (numbers []int, err error) {
 	dir, err := os.Open("/sys/block")
 	if err != nil {
 		return nil, err

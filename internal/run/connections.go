@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// The type connections tracks the open connections of a server. The list in the
+// connectionTracker tracks the open connections of a server. The list in the
 // field waiting contains the connections that have not authenticated. The
 // connection at the front has waited longest.
-type connections struct {
+type connectionTracker struct {
 	limits Limits
 
 	mu            sync.Mutex
@@ -24,7 +24,7 @@ type connections struct {
 
 // connection is an open connection.
 type connection struct {
-	all     *connections
+	all     *connectionTracker
 	conn    net.Conn
 	phase   phase
 	timer   *time.Timer   // closes conn; nil before StateNew
@@ -54,7 +54,7 @@ func Authenticated(ctx context.Context) {
 
 // context implements http.Server.ConnContext. The server calls this method before the method
 // state.
-func (a *connections) context(ctx context.Context, conn net.Conn) context.Context {
+func (a *connectionTracker) context(ctx context.Context, conn net.Conn) context.Context {
 	c := &connection{all: a, conn: conn}
 	a.mu.Lock()
 	a.open[conn] = c
@@ -63,7 +63,7 @@ func (a *connections) context(ctx context.Context, conn net.Conn) context.Contex
 }
 
 // state implements http.Server.ConnState.
-func (a *connections) state(conn net.Conn, state http.ConnState) {
+func (a *connectionTracker) state(conn net.Conn, state http.ConnState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.open[conn]

@@ -85,8 +85,8 @@ func send(t *testing.T, c net.Conn, lines ...string) {
 	}
 }
 
-// The function ended waits until the server closes c. It returns the data that the server has sent.
-func ended(t *testing.T, c net.Conn) string {
+// awaitClosed waits until the server closes c. It returns the data that the server has sent.
+func awaitClosed(t *testing.T, c net.Conn) string {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
@@ -116,13 +116,13 @@ func TestAnonymousConnectionsEnd(t *testing.T) {
 				c := dial(t, start(t, secure, run.Limits{AnonymousFor: 100 * time.Millisecond}), secure)
 				// On a slow machine, the server closes the connection before the request.
 				_, _ = io.WriteString(c, strings.Join(request, "\r\n"))
-				ended(t, c)
+				awaitClosed(t, c)
 			})
 		}
 	}
 	t.Run("no handshake", func(t *testing.T) {
 		t.Parallel()
-		ended(t, dial(t, start(t, true, run.Limits{AnonymousFor: 100 * time.Millisecond}), false))
+		awaitClosed(t, dial(t, start(t, true, run.Limits{AnonymousFor: 100 * time.Millisecond}), false))
 	})
 }
 
@@ -130,7 +130,7 @@ func TestAnonymousConnectionsEnd(t *testing.T) {
 func TestAnswerBeforeTheBody(t *testing.T) {
 	c := dial(t, start(t, false, run.Limits{Body: 50 * time.Millisecond, AnonymousFor: time.Hour}), false)
 	send(t, c, "POST / HTTP/1.1", "Host: x", "Content-Length: 1000", "", "{")
-	if got := ended(t, c); !strings.HasPrefix(got, "HTTP/1.1 200") {
+	if got := awaitClosed(t, c); !strings.HasPrefix(got, "HTTP/1.1 200") {
 		t.Errorf("%q", got)
 	}
 }
@@ -146,14 +146,14 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 		crowd = append(crowd, dial(t, address, false))
 	}
 	for n, c := range crowd[:anonymous] {
-		if got := ended(t, c); got != "" {
+		if got := awaitClosed(t, c); got != "" {
 			t.Errorf("connection %d: %q", n, got)
 		}
 	}
 	// The server still serves the newest connections.
 	last := crowd[2*anonymous-1]
 	send(t, last, "GET / HTTP/1.1", "Host: x", "Connection: close", "", "")
-	if got := ended(t, last); !strings.HasPrefix(got, "HTTP/1.1 200") {
+	if got := awaitClosed(t, last); !strings.HasPrefix(got, "HTTP/1.1 200") {
 		t.Errorf("%q", got)
 	}
 	if err := busy.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
@@ -169,12 +169,12 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 	for range anonymous {
 		dial(t, address, false)
 	}
-	ended(t, second)
+	awaitClosed(t, second)
 	// After the first connection has ended, another connection may authenticate.
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Minute); !stays(t, address, anonymous); {
+	for end := time.Now().Add(time.Minute); !staysOpen(t, address, anonymous); {
 		if time.Now().After(end) {
 			t.Fatal("the server refused a new connection after another connection ended")
 		}
@@ -193,9 +193,9 @@ func wait(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// The function stays opens the given number of connections. It reports whether
-// an authenticated connection stays open meanwhile.
-func stays(t *testing.T, address string, others int) bool {
+// staysOpen opens the given number of connections. It reports whether an
+// authenticated connection stays open meanwhile.
+func staysOpen(t *testing.T, address string, others int) bool {
 	t.Helper()
 	c := dial(t, address, false)
 	send(t, c, "GET / HTTP/1.1", "Host: x", authorized, "", "")

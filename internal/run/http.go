@@ -52,7 +52,7 @@ func (l Limits) withDefaults() Limits {
 // in srv then apply to the connection, instead of AnonymousFor.
 func HTTP(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Duration, limits Limits) error {
 	limits = limits.withDefaults()
-	limit(srv, limits)
+	setLimits(srv, limits)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	select {
@@ -72,8 +72,8 @@ func HTTP(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Dur
 	return err
 }
 
-// The function limit sets the timeouts of srv and tracks its connections.
-func limit(srv *http.Server, limits Limits) {
+// setLimits sets the timeouts of srv and tracks its connections.
+func setLimits(srv *http.Server, limits Limits) {
 	if srv.ReadHeaderTimeout == 0 {
 		srv.ReadHeaderTimeout = 5 * time.Second
 	}
@@ -92,7 +92,7 @@ func limit(srv *http.Server, limits Limits) {
 	// MiB.
 	srv.HTTP2.MaxReadFrameSize = 16 << 10
 	srv.HTTP2.MaxReceiveBufferPerConnection, srv.HTTP2.MaxReceiveBufferPerStream = 64<<10, 64<<10
-	all := &connections{limits: limits, open: map[net.Conn]*connection{}}
+	all := &connectionTracker{limits: limits, open: map[net.Conn]*connection{}}
 	srv.ConnContext, srv.ConnState = all.context, all.state
 	srv.Handler = LimitBody(srv.Handler, limits.Body)
 }

@@ -31,7 +31,7 @@ func TestLimitSilence(t *testing.T) {
 		if request != nil {
 			send(t, c, request...)
 		}
-		ended(t, c)
+		awaitClosed(t, c)
 	}
 	c := dial(t, address, false)
 	r := bufio.NewReader(c)
