@@ -20,9 +20,9 @@ const (
 	minGrowth = 2
 )
 
-// The method budgets counts the calls of the CCM for some actions. No check may run at the same
+// countCalls counts the calls of the CCM for some actions. No check may run at the same
 // time. During the action "idle", nothing changes for the time Config.Observe.
-func (s *suite) budgets(ctx context.Context) {
+func (s *suite) countCalls(ctx context.Context) {
 	counted := map[string]int{}
 	r := s.check(ctx, Check{ID: "budgets", run: func(ctx context.Context, e *env) error { return e.countActions(ctx, counted) }})
 	if r.Verdict != Pass {
@@ -43,7 +43,7 @@ func (e *env) countActions(ctx context.Context, counted map[string]int) error {
 		do   func(context.Context) error
 	}
 	actions := []action{
-		{"node.join", func(ctx context.Context) (err error) { a, err = e.joined(ctx, "a"); return err }},
+		{"node.join", func(ctx context.Context) (err error) { a, err = e.joinNode(ctx, "a"); return err }},
 		{"idle", e.wait},
 	}
 	if e.caps.LoadBalancers {
@@ -52,16 +52,16 @@ func (e *env) countActions(ctx context.Context, counted map[string]int) error {
 				if added, err = e.addedLoadBalancers(ctx); err != nil {
 					return err
 				}
-				if s, lb, err = e.balanced(ctx, "web"); err != nil {
+				if s, lb, err = e.createBalanced(ctx, "web"); err != nil {
 					return err
 				}
-				return e.balances(ctx, s, lb.ID, "forwards to the Node", func(_ *v1.Service, lb LoadBalancer) error { return forwardsTo(lb, []string{a.Name}, nil) })
+				return e.awaitBalancer(ctx, s, lb.ID, "forwards to the Node", func(_ *v1.Service, lb LoadBalancer) error { return forwardsTo(lb, []string{a.Name}, nil) })
 			}},
 			{"lb.node", func(ctx context.Context) (err error) {
-				if b, err = e.joined(ctx, "b"); err != nil {
+				if b, err = e.joinNode(ctx, "b"); err != nil {
 					return err
 				}
-				return e.balances(ctx, s, lb.ID, "forwards to both Nodes", func(_ *v1.Service, lb LoadBalancer) error { return forwardsTo(lb, []string{a.Name, b.Name}, nil) })
+				return e.awaitBalancer(ctx, s, lb.ID, "forwards to both Nodes", func(_ *v1.Service, lb LoadBalancer) error { return forwardsTo(lb, []string{a.Name, b.Name}, nil) })
 			}},
 			{"lb.unchanged", func(ctx context.Context) error {
 				if err := e.changeService(ctx, s, func(s *v1.Service) { s.Annotations = map[string]string{LabelRun: "changed"} }); err != nil {

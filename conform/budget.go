@@ -71,11 +71,11 @@ const callsPerSecond = 30
 // their cloud because of CCMs that ask too often, for example
 // hetznercloud/hcloud-cloud-controller-manager#661.
 func checkBudget(ctx context.Context, e *env, m Machine) error {
-	s, lb, err := e.balanced(ctx, "web")
+	s, lb, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return err
 	}
-	if err := e.balances(ctx, s, lb.ID, "is complete", samePorts); err != nil {
+	if err := e.awaitBalancer(ctx, s, lb.ID, "is complete", samePorts); err != nil {
 		return err
 	}
 	if err := e.setReady(ctx, m.Name, false); err != nil {
@@ -94,8 +94,8 @@ func checkBudget(ctx context.Context, e *env, m Machine) error {
 	return nil
 }
 
-// The function excluded lets all load balancers omit a Node.
-func excluded(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }
+// excludeNode lets all load balancers omit a Node.
+func excludeNode(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }
 
 // checkThrottle lets the cloud refuse all calls, and counts the calls of the CCM. A CCM that repeats
 // refused calls at once makes the outage longer.
@@ -135,7 +135,7 @@ func checkTogether(ctx context.Context, e *env) error {
 	errs := make([]error, joinTogether)
 	var joining sync.WaitGroup
 	for i := range errs {
-		joining.Go(func() { _, errs[i] = e.joined(ctx, fmt.Sprint(i), excluded) })
+		joining.Go(func() { _, errs[i] = e.joinNode(ctx, fmt.Sprint(i), excludeNode) })
 	}
 	joining.Wait()
 	return errors.Join(errs...)

@@ -27,10 +27,10 @@ type Check struct {
 	// The field exclusive is true if no other check may run at the same time, because the check
 	// disturbs all calls or restarts the CCM.
 	exclusive bool
-	// The field restarts is true if the check needs a CCM that this package starts.
-	restarts bool
-	// The field limits is the factor for Config.Limit, the time limit of a check. 0 means 1.
-	limits int
+	// needsRestart is true if the check needs a CCM that this package starts.
+	needsRestart bool
+	// limitFactor is the factor for Config.Limit, the time limit of a check. 0 means 1.
+	limitFactor int
 	// run returns nil if the CCM passes. If run returns a missingError, the verdict is Skip.
 	run func(context.Context, *env) error
 }
@@ -45,9 +45,9 @@ type missingError string
 
 func (m missingError) Error() string { return string(m) }
 
-// The function needs returns a function for Check.missing. The returned function returns the text
+// requirements returns a function for Check.missing. The returned function returns the text
 // of the first requirement that is not fulfilled.
-func needs(all ...func(Capabilities) string) func(Capabilities) string {
+func requirements(all ...func(Capabilities) string) func(Capabilities) string {
 	return func(c Capabilities) string {
 		for _, missing := range all {
 			if reason := missing(c); reason != "" {
@@ -58,8 +58,9 @@ func needs(all ...func(Capabilities) string) func(Capabilities) string {
 	}
 }
 
-// claim returns the requirement that the driver claims the capability with the given name.
-func claim(name string, claimed func(Capabilities) bool) func(Capabilities) string {
+// needsCapability returns the requirement that the driver claims the capability with the given
+// name.
+func needsCapability(name string, claimed func(Capabilities) bool) func(Capabilities) string {
 	return func(c Capabilities) string {
 		if claimed(c) {
 			return ""
@@ -69,30 +70,30 @@ func claim(name string, claimed func(Capabilities) bool) func(Capabilities) stri
 }
 
 var (
-	needsZones         = claim("zones", func(c Capabilities) bool { return c.Zones })
-	needsShutdown      = claim("shutdown", func(c Capabilities) bool { return c.Shutdown })
-	needsLoadBalancers = claim("loadBalancers", func(c Capabilities) bool { return c.LoadBalancers })
-	needsSourceRanges  = claim("sourceRanges", func(c Capabilities) bool { return c.SourceRanges })
-	needsUDP           = claim("udp", func(c Capabilities) bool { return c.UDP })
-	needsRoutes        = claim("routes", func(c Capabilities) bool { return c.Routes })
-	needsMixed         = claim("mixedProtocols", func(c Capabilities) bool { return c.MixedProtocols })
-	needsAffinity      = claim("sessionAffinity", func(c Capabilities) bool { return c.SessionAffinity })
-	needsDualStack     = claim("dualStack", func(c Capabilities) bool { return c.DualStack })
-	needsLocalTraffic  = claim("localTraffic", func(c Capabilities) bool { return c.LocalTraffic })
-	needsStaticIP      = claim("staticIP", func(c Capabilities) bool { return c.StaticIP != "" })
-	needsInternal      = claim("internalAnnotations", func(c Capabilities) bool { return len(c.InternalAnnotations) > 0 })
-	needsProxy         = claim("proxyAnnotations", func(c Capabilities) bool { return len(c.ProxyAnnotations) > 0 })
-	needsSharing       = claim("sharedAnnotations", func(c Capabilities) bool { return len(c.SharedAnnotations) > 0 })
-	needsElection      = claim("leaderElection", func(c Capabilities) bool { return c.LeaderElection })
-	needsMigration     = claim("leaderMigration", func(c Capabilities) bool { return c.LeaderMigration })
-	needsUser          = claim("user", func(c Capabilities) bool { return c.User != "" })
-	needsCalls         = claim("calls", func(c Capabilities) bool { return c.Calls })
-	needsAnyFault      = claim("faults", func(c Capabilities) bool { return len(c.Faults) > 0 })
+	needsZones         = needsCapability("zones", func(c Capabilities) bool { return c.Zones })
+	needsShutdown      = needsCapability("shutdown", func(c Capabilities) bool { return c.Shutdown })
+	needsLoadBalancers = needsCapability("loadBalancers", func(c Capabilities) bool { return c.LoadBalancers })
+	needsSourceRanges  = needsCapability("sourceRanges", func(c Capabilities) bool { return c.SourceRanges })
+	needsUDP           = needsCapability("udp", func(c Capabilities) bool { return c.UDP })
+	needsRoutes        = needsCapability("routes", func(c Capabilities) bool { return c.Routes })
+	needsMixed         = needsCapability("mixedProtocols", func(c Capabilities) bool { return c.MixedProtocols })
+	needsAffinity      = needsCapability("sessionAffinity", func(c Capabilities) bool { return c.SessionAffinity })
+	needsDualStack     = needsCapability("dualStack", func(c Capabilities) bool { return c.DualStack })
+	needsLocalTraffic  = needsCapability("localTraffic", func(c Capabilities) bool { return c.LocalTraffic })
+	needsStaticIP      = needsCapability("staticIP", func(c Capabilities) bool { return c.StaticIP != "" })
+	needsInternal      = needsCapability("internalAnnotations", func(c Capabilities) bool { return len(c.InternalAnnotations) > 0 })
+	needsProxy         = needsCapability("proxyAnnotations", func(c Capabilities) bool { return len(c.ProxyAnnotations) > 0 })
+	needsSharing       = needsCapability("sharedAnnotations", func(c Capabilities) bool { return len(c.SharedAnnotations) > 0 })
+	needsElection      = needsCapability("leaderElection", func(c Capabilities) bool { return c.LeaderElection })
+	needsMigration     = needsCapability("leaderMigration", func(c Capabilities) bool { return c.LeaderMigration })
+	needsUser          = needsCapability("user", func(c Capabilities) bool { return c.User != "" })
+	needsCalls         = needsCapability("calls", func(c Capabilities) bool { return c.Calls })
+	needsAnyFault      = needsCapability("faults", func(c Capabilities) bool { return len(c.Faults) > 0 })
 )
 
 // needsFault returns the requirement that the driver can inject the fault.
 func needsFault(k FaultKind) func(Capabilities) string {
-	return claim("faults: "+string(k), func(c Capabilities) bool { return slices.Contains(c.Faults, k) })
+	return needsCapability("faults: "+string(k), func(c Capabilities) bool { return slices.Contains(c.Faults, k) })
 }
 
 // Verdict is the result of a check.

@@ -43,13 +43,13 @@ func Cleanup(ctx context.Context, c CleanupConfig) error {
 		c.Timeout = DefaultTimeout
 	}
 	if c.Kube == nil {
-		return c.cloud(ctx)
+		return c.cleanCloud(ctx)
 	}
 	kube, err := kubernetes.NewForConfig(c.Kube)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.services(ctx, kube), c.cloud(ctx), c.cluster(ctx, kube))
+	return errors.Join(c.deleteServices(ctx, kube), c.cleanCloud(ctx), c.cleanCluster(ctx, kube))
 }
 
 // selector returns the label selector of the run.
@@ -60,9 +60,9 @@ func (c CleanupConfig) selector() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: LabelRun + "=" + c.Run}
 }
 
-// The method services deletes the Services of the run, and waits until the CCM has removed their
+// deleteServices deletes the Services of the run, and waits until the CCM has removed their
 // finalizers. It waits at most for the time c.Timeout.
-func (c CleanupConfig) services(ctx context.Context, kube kubernetes.Interface) error {
+func (c CleanupConfig) deleteServices(ctx context.Context, kube kubernetes.Interface) error {
 	deadline := time.NewTimer(c.Timeout)
 	defer deadline.Stop()
 	for {
@@ -74,22 +74,22 @@ func (c CleanupConfig) services(ctx context.Context, kube kubernetes.Interface) 
 			if s.DeletionTimestamp != nil {
 				continue
 			}
-			if err := c.done("service", s.Namespace+"/"+s.Name, kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})); err != nil {
+			if err := c.reportDeleted("service", s.Namespace+"/"+s.Name, kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})); err != nil {
 				return err
 			}
 		}
 		select {
 		case <-time.After(poll):
 		case <-deadline.C:
-			return nil // no CCM runs: the function cluster removes the finalizers
+			return nil // no CCM runs: cleanCluster removes the finalizers
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// cloud deletes the resources of the run in the cloud.
-func (c CleanupConfig) cloud(ctx context.Context) error {
+// cleanCloud deletes the resources of the run in the cloud.
+func (c CleanupConfig) cleanCloud(ctx context.Context) error {
 	all, err := c.Driver.ListMachines(ctx)
 	if err != nil {
 		return fmt.Errorf("driver: list machines: %w", err)
@@ -108,7 +108,7 @@ func (c CleanupConfig) cloud(ctx context.Context) error {
 	}
 	for _, lb := range lbs {
 		if len(lb.Machines) > 0 && !slices.ContainsFunc(lb.Machines, func(name string) bool { return !ours(name) }) {
-			errs = append(errs, c.done("loadbalancer", lb.ID, c.Driver.DeleteLoadBalancer(ctx, lb.ID)))
+			errs = append(errs, c.reportDeleted("loadbalancer", lb.ID, c.Driver.DeleteLoadBalancer(ctx, lb.ID)))
 		}
 	}
 	routes, err := c.Driver.ListRoutes(ctx)
@@ -117,18 +117,18 @@ func (c CleanupConfig) cloud(ctx context.Context) error {
 	}
 	for _, r := range routes {
 		if ours(r.Machine) {
-			errs = append(errs, c.done("route", r.ID, c.Driver.DeleteRoute(ctx, r.ID)))
+			errs = append(errs, c.reportDeleted("route", r.ID, c.Driver.DeleteRoute(ctx, r.ID)))
 		}
 	}
 	for _, name := range machines {
-		errs = append(errs, c.done("machine", name, c.Driver.DeleteMachine(ctx, name)))
+		errs = append(errs, c.reportDeleted("machine", name, c.Driver.DeleteMachine(ctx, name)))
 	}
 	return errors.Join(errs...)
 }
 
-// cluster removes the finalizers of Services that still exist, and deletes the Nodes and namespaces
-// of the run.
-func (c CleanupConfig) cluster(ctx context.Context, kube kubernetes.Interface) error {
+// cleanCluster removes the finalizers of Services that still exist, and deletes the Nodes and
+// namespaces of the run.
+func (c CleanupConfig) cleanCluster(ctx context.Context, kube kubernetes.Interface) error {
 	var errs []error
 	services, err := kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, c.selector())
 	if err != nil {
@@ -136,14 +136,14 @@ func (c CleanupConfig) cluster(ctx context.Context, kube kubernetes.Interface) e
 	}
 	for _, s := range services.Items {
 		_, err := kube.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-		errs = append(errs, c.done("finalizers of service", s.Namespace+"/"+s.Name, err))
+		errs = append(errs, c.reportDeleted("finalizers of service", s.Namespace+"/"+s.Name, err))
 	}
 	nodes, err := kube.CoreV1().Nodes().List(ctx, c.selector())
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
 	for _, n := range nodes.Items {
-		errs = append(errs, c.done("node", n.Name, deleteNode(ctx, kube, n.Name)))
+		errs = append(errs, c.reportDeleted("node", n.Name, deleteNode(ctx, kube, n.Name)))
 	}
 	namespaces, err := kube.CoreV1().Namespaces().List(ctx, c.selector())
 	if err != nil {
@@ -151,15 +151,15 @@ func (c CleanupConfig) cluster(ctx context.Context, kube kubernetes.Interface) e
 	}
 	for _, n := range namespaces.Items {
 		if n.Status.Phase != v1.NamespaceTerminating {
-			errs = append(errs, c.done("namespace", n.Name, kube.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{})))
+			errs = append(errs, c.reportDeleted("namespace", n.Name, kube.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{})))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// The method done reports an object as deleted if err, the result of its deletion, is nil. If the
+// reportDeleted reports an object as deleted if err, the result of its deletion, is nil. If the
 // object did not exist, the method reports nothing and returns nil.
-func (c CleanupConfig) done(kind, name string, err error) error {
+func (c CleanupConfig) reportDeleted(kind, name string, err error) error {
 	switch {
 	case apierrors.IsNotFound(err), errors.Is(err, ErrNotFound):
 		return nil

@@ -114,7 +114,7 @@ func TestCleanupAfterKill(t *testing.T) {
 			if err := run.Start(); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "the cloud has load balancers with machines", func() bool {
+			awaitTrue(t, "the cloud has load balancers with machines", func() bool {
 				lbs, err := cloud.ListLoadBalancers(ctx)
 				return err == nil && len(lbs) > 1 && !slices.ContainsFunc(lbs, func(lb conform.LoadBalancer) bool { return len(lb.Machines) == 0 })
 			})
@@ -150,7 +150,7 @@ func assertClean(t *testing.T, admin *rest.Config, cloud *fake.Cloud) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the cluster is clean", func() bool { // objects may disappear a moment after Cleanup has returned
+	awaitTrue(t, "the cluster is clean", func() bool { // objects may disappear a moment after Cleanup has returned
 		services, err := kube.CoreV1().Services("").List(ctx, metav1.ListOptions{LabelSelector: conform.LabelRun})
 		if err != nil {
 			return false
@@ -160,8 +160,8 @@ func assertClean(t *testing.T, admin *rest.Config, cloud *fake.Cloud) {
 	})
 }
 
-// The function until waits until ok returns true.
-func until(t *testing.T, what string, ok func() bool) {
+// awaitTrue waits until ok returns true.
+func awaitTrue(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()

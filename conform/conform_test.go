@@ -80,8 +80,8 @@ func TestFake(t *testing.T) {
 	}
 }
 
-// The variable bugs maps each bug to the IDs of the checks that must fail for a CCM with this bug.
-var bugs = map[fake.Bug][]string{
+// failingChecks maps each bug to the IDs of the checks that must fail for a CCM with this bug.
+var failingChecks = map[fake.Bug][]string{
 	fake.NoZone:              {"node.init", "node.labels"},
 	fake.OtherProviderID:     {"node.providerid"},
 	fake.NoExternalIP:        {"node.addresses"},
@@ -137,8 +137,8 @@ var bugs = map[fake.Bug][]string{
 // runs one check that must pass.
 func TestEachBugIsFound(t *testing.T) {
 	t.Parallel()
-	todo := make(chan fake.Bug, len(bugs))
-	for bug := range bugs {
+	todo := make(chan fake.Bug, len(failingChecks))
+	for bug := range failingChecks {
 		todo <- bug
 	}
 	close(todo)
@@ -147,7 +147,7 @@ func TestEachBugIsFound(t *testing.T) {
 		admin := startAPIServer(t)
 		running.Go(func() {
 			for bug := range todo {
-				t.Run(string(bug), func(t *testing.T) { findBug(t, admin, bug, bugs[bug]) })
+				t.Run(string(bug), func(t *testing.T) { findBug(t, admin, bug, failingChecks[bug]) })
 			}
 		})
 	}
@@ -187,10 +187,10 @@ func findBug(t *testing.T, admin *rest.Config, bug fake.Bug, red []string) {
 func TestEveryCheckCanFail(t *testing.T) {
 	covered := map[string]bool{}
 	for _, bug := range fake.Bugs() {
-		if len(bugs[bug]) == 0 {
+		if len(failingChecks[bug]) == 0 {
 			t.Errorf("TestEachBugIsFound omits the bug %s", bug)
 		}
-		for _, id := range bugs[bug] {
+		for _, id := range failingChecks[bug] {
 			covered[id] = true
 		}
 	}

@@ -57,8 +57,8 @@ type env struct {
 	nodes   []string                      // Nodes whose Lease keepAlive renews
 }
 
-// The method later registers a function that removes an object after the check.
-func (e *env) later(undo func(context.Context) error) {
+// addCleanup registers a function that removes an object after the check.
+func (e *env) addCleanup(undo func(context.Context) error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.undo = append(e.undo, undo)
@@ -80,7 +80,7 @@ func (e *env) cleanup(ctx context.Context) error {
 // machine creates a machine in the cloud. The machine's name consists of e.prefix and suffix.
 func (e *env) machine(ctx context.Context, suffix string) (Machine, error) {
 	name := e.prefix + "-" + suffix
-	e.later(func(ctx context.Context) error {
+	e.addCleanup(func(ctx context.Context) error {
 		if err := e.driver.DeleteMachine(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("delete machine %s: %w", name, err)
 		}
@@ -116,7 +116,7 @@ func (e *env) deleteMachine(ctx context.Context, name string) error {
 
 // disturb replaces the fault of the cloud. The cleanup of the check clears the fault.
 func (e *env) disturb(ctx context.Context, f Fault) error {
-	e.later(e.driver.ClearFault)
+	e.addCleanup(e.driver.ClearFault)
 	if err := e.driver.SetFault(ctx, f); err != nil {
 		return fmt.Errorf("driver: set fault %s: %w", f.Kind, err)
 	}
@@ -141,12 +141,12 @@ func (e *env) node(ctx context.Context, name string, change ...func(*v1.Node)) e
 		},
 		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule}}},
 		// Without the condition Ready in the first version, a CCM may delete the Node at once.
-		Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: name}}, Conditions: []v1.NodeCondition{ready(true)}},
+		Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: name}}, Conditions: []v1.NodeCondition{readyCondition(true)}},
 	}
 	for _, c := range change {
 		c(n)
 	}
-	e.later(func(ctx context.Context) error { return e.deleteNode(ctx, name) })
+	e.addCleanup(func(ctx context.Context) error { return e.deleteNode(ctx, name) })
 	if _, err := e.kube.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create Node: %w", err)
 	}
@@ -174,8 +174,8 @@ func deleteNode(ctx context.Context, kube kubernetes.Interface, name string) err
 	return errors.Join(errs...)
 }
 
-// The function ready returns the condition Ready with the status True or False.
-func ready(ok bool) v1.NodeCondition {
+// readyCondition returns the condition Ready with the status True or False.
+func readyCondition(ok bool) v1.NodeCondition {
 	c := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "ConformanceTest", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}
 	if ok {
 		c.Status = v1.ConditionTrue
@@ -201,7 +201,7 @@ func (e *env) beat(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		wanted := ready(live)
+		wanted := readyCondition(live)
 		found := false
 		for i, c := range n.Status.Conditions {
 			if c.Type != v1.NodeReady {
@@ -268,7 +268,7 @@ func (e *env) keepAlive(ctx context.Context) {
 // until the CCM has initialised the Node, and calls check.
 func onNode(check func(context.Context, *env, Machine) error) func(context.Context, *env) error {
 	return func(ctx context.Context, e *env) error {
-		m, err := e.joined(ctx, "a")
+		m, err := e.joinNode(ctx, "a")
 		if err != nil {
 			return err
 		}
@@ -276,9 +276,9 @@ func onNode(check func(context.Context, *env, Machine) error) func(context.Conte
 	}
 }
 
-// The method joined creates a machine and its Node, and waits until the CCM has initialised the
+// joinNode creates a machine and its Node, and waits until the CCM has initialised the
 // Node.
-func (e *env) joined(ctx context.Context, suffix string, change ...func(*v1.Node)) (Machine, error) {
+func (e *env) joinNode(ctx context.Context, suffix string, change ...func(*v1.Node)) (Machine, error) {
 	m, err := e.machine(ctx, suffix)
 	if err != nil {
 		return m, err
@@ -286,11 +286,11 @@ func (e *env) joined(ctx context.Context, suffix string, change ...func(*v1.Node
 	if err := e.node(ctx, m.Name, change...); err != nil {
 		return m, err
 	}
-	return m, e.nodeBecomes(ctx, m.Name, "initialised", initialised)
+	return m, e.nodeBecomes(ctx, m.Name, "initialised", checkInitialised)
 }
 
-// The function initialised returns an error if the Node still has the taint taintUninitialized.
-func initialised(n *v1.Node) error {
+// checkInitialised returns an error if the Node still has the taint taintUninitialized.
+func checkInitialised(n *v1.Node) error {
 	if hasTaint(n, taintUninitialized) {
 		return fmt.Errorf("the Node still has the taint %s", taintUninitialized)
 	}
@@ -308,8 +308,8 @@ var (
 	errExists  = errors.New("the object still exists")
 )
 
-// The function present returns the condition that an object exists and fulfils the condition ok.
-func present[T any](ok func(*T) error) func(*T) error {
+// isPresent returns the condition that an object exists and fulfils the condition ok.
+func isPresent[T any](ok func(*T) error) func(*T) error {
 	return func(o *T) error {
 		if o == nil {
 			return errDeleted
@@ -318,8 +318,8 @@ func present[T any](ok func(*T) error) func(*T) error {
 	}
 }
 
-// The function absent returns nil if the object o does not exist.
-func absent[T any](o *T) error {
+// isAbsent returns nil if the object o does not exist.
+func isAbsent[T any](o *T) error {
 	if o != nil {
 		return errExists
 	}
@@ -328,54 +328,54 @@ func absent[T any](o *T) error {
 
 // nodeBecomes waits until the Node exists and fulfils the condition ok.
 func (e *env) nodeBecomes(ctx context.Context, name, what string, ok func(*v1.Node) error) error {
-	return becomes(ctx, e, nodeKey(name), what, present(ok))
+	return awaitState(ctx, e, nodeKey(name), what, isPresent(ok))
 }
 
 // nodeStays waits for the observation time. It returns an error as soon as the Node does not
 // fulfil the condition ok or does not exist.
 func (e *env) nodeStays(ctx context.Context, name, what string, ok func(*v1.Node) error) error {
-	return stays(ctx, e, nodeKey(name), what, present(ok))
+	return staysInState(ctx, e, nodeKey(name), what, isPresent(ok))
 }
 
 // nodeDisappears waits until the Node is deleted.
 func (e *env) nodeDisappears(ctx context.Context, name string) error {
-	return becomes(ctx, e, nodeKey(name), "deleted", absent[v1.Node])
+	return awaitState(ctx, e, nodeKey(name), "deleted", isAbsent[v1.Node])
 }
 
 // serviceBecomes waits until the Service exists and fulfils the condition ok.
 func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, what string, ok func(*v1.Service) error) error {
-	return becomes(ctx, e, serviceKey(s), what, present(ok))
+	return awaitState(ctx, e, serviceKey(s), what, isPresent(ok))
 }
 
 // serviceStays is like nodeStays, for a Service.
 func (e *env) serviceStays(ctx context.Context, s *v1.Service, what string, ok func(*v1.Service) error) error {
-	return stays(ctx, e, serviceKey(s), what, present(ok))
+	return staysInState(ctx, e, serviceKey(s), what, isPresent(ok))
 }
 
 // serviceDisappears waits until the Service is deleted.
 func (e *env) serviceDisappears(ctx context.Context, s *v1.Service) error {
-	return becomes(ctx, e, serviceKey(s), "deleted", absent[v1.Service])
+	return awaitState(ctx, e, serviceKey(s), "deleted", isAbsent[v1.Service])
 }
 
-// The method observed returns the last version of a Service, or errDeleted.
-func (e *env) observed(s *v1.Service) (*v1.Service, error) {
+// lastService returns the last version of a Service, or errDeleted.
+func (e *env) lastService(s *v1.Service) (*v1.Service, error) {
 	all, _ := e.seen.versions(serviceKey(s))
-	if now := latest[v1.Service](all); now != nil {
+	if now := lastVersion[v1.Service](all); now != nil {
 		return now, nil
 	}
 	return nil, errDeleted
 }
 
-// The function becomes waits until an object fulfils the condition ok. The argument of ok is nil if
+// awaitState waits until an object fulfils the condition ok. The argument of ok is nil if
 // the object is deleted.
-func becomes[T any](ctx context.Context, e *env, key, what string, ok func(*T) error) error {
+func awaitState[T any](ctx context.Context, e *env, key, what string, ok func(*T) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	for {
 		all, changed := e.seen.versions(key)
 		err := errUnseen
 		if len(all) > 0 {
-			err = ok(latest[T](all))
+			err = ok(lastVersion[T](all))
 		}
 		if err == nil {
 			return nil
@@ -388,15 +388,15 @@ func becomes[T any](ctx context.Context, e *env, key, what string, ok func(*T) e
 	}
 }
 
-// The function stays waits for the observation time. It returns an error as soon as an object does
+// staysInState waits for the observation time. It returns an error as soon as an object does
 // not fulfil the condition ok. It does not call ok before the watch has reported the object.
-func stays[T any](ctx context.Context, e *env, key, what string, ok func(*T) error) error {
+func staysInState[T any](ctx context.Context, e *env, key, what string, ok func(*T) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
 	for {
 		all, changed := e.seen.versions(key)
 		if len(all) > 0 {
-			if err := ok(latest[T](all)); err != nil {
+			if err := ok(lastVersion[T](all)); err != nil {
 				return fmt.Errorf("%s does not stay %s: %w", key, what, err)
 			}
 		}
@@ -410,8 +410,8 @@ func stays[T any](ctx context.Context, e *env, key, what string, ok func(*T) err
 	}
 }
 
-// The method eventually calls ok until ok returns nil, but not longer than the time e.timeout.
-func (e *env) eventually(ctx context.Context, what string, ok func(context.Context) error) error {
+// retryUntilOK calls ok until ok returns nil, but not longer than the time e.timeout.
+func (e *env) retryUntilOK(ctx context.Context, what string, ok func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	for {
@@ -427,9 +427,9 @@ func (e *env) eventually(ctx context.Context, what string, ok func(context.Conte
 	}
 }
 
-// The method always calls ok repeatedly during the observation time. It returns the first error of
+// checkAlways calls ok repeatedly during the observation time. It returns the first error of
 // ok.
-func (e *env) always(ctx context.Context, what string, ok func(context.Context) error) error {
+func (e *env) checkAlways(ctx context.Context, what string, ok func(context.Context) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
 	for {
@@ -463,7 +463,7 @@ func (e *env) service(ctx context.Context, suffix string, change ...func(*v1.Ser
 	if err != nil {
 		return nil, fmt.Errorf("create Service: %w", err)
 	}
-	e.later(func(ctx context.Context) error { return e.removeService(ctx, created) })
+	e.addCleanup(func(ctx context.Context) error { return e.removeService(ctx, created) })
 	return created, nil
 }
 

@@ -26,17 +26,17 @@ const (
 // had the length logStart.
 func (s *suite) addEvidence(ctx context.Context, r *Result, prefix string, began time.Time, logStart int64) {
 	r.Reason = Redact(r.Reason)
-	r.Timeline = clip(s.seen.timeline(prefix, began))
+	r.Timeline = truncate(s.seen.timeline(prefix, began))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), evidenceTimeout)
 	defer cancel()
 	if calls, err := s.driver.Recording(ctx, began); err == nil { // evidence is optional
 		for _, c := range calls {
 			r.Calls = append(r.Calls, c.line(began))
 		}
-		r.Calls = clip(r.Calls)
+		r.Calls = truncate(r.Calls)
 	}
 	if c, ok := s.Subject.(*Command); ok {
-		r.Log = clip(aboutCheck(c.logFrom(logStart), prefix))
+		r.Log = truncate(aboutCheck(c.logFrom(logStart), prefix))
 	}
 }
 
@@ -60,9 +60,9 @@ func (c Call) line(began time.Time) string {
 	return text
 }
 
-// clip redacts all lines and shortens long lines. If there are too many lines, it omits lines in the
-// middle.
-func clip(lines []string) []string {
+// truncate redacts all lines and shortens long lines. If there are too many lines, it omits lines
+// in the middle.
+func truncate(lines []string) []string {
 	if n := len(lines) - maxEvidence; n > 0 {
 		half := maxEvidence / 2
 		lines = append(append(append([]string{}, lines[:half]...), fmt.Sprintf("… %d lines omitted …", n)), lines[len(lines)-half:]...)

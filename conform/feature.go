@@ -24,21 +24,21 @@ var featureChecks = []Check{
 		Title: "The load balancer omits a Node that the cluster autoscaler deletes, at the next change"},
 	{ID: "lb.unsupported", Level: Should, missing: needsLoadBalancers, run: onNode(checkUnsupported),
 		Title: "A Service that the cloud cannot provide gets a Warning event"},
-	{ID: "lb.mixed", Level: Must, missing: needs(needsLoadBalancers, needsMixed), run: onNode(checkMixed),
+	{ID: "lb.mixed", Level: Must, missing: requirements(needsLoadBalancers, needsMixed), run: onNode(checkMixed),
 		Title: "A Service with a TCP port and a UDP port of the same number gets both ports"},
-	{ID: "lb.affinity", Level: Must, missing: needs(needsLoadBalancers, needsAffinity), run: onNode(checkAffinity),
+	{ID: "lb.affinity", Level: Must, missing: requirements(needsLoadBalancers, needsAffinity), run: onNode(checkAffinity),
 		Title: "The load balancer follows the session affinity of the Service"},
-	{ID: "lb.dualstack", Level: Must, missing: needs(needsLoadBalancers, needsDualStack), run: onNode(checkDualStack),
+	{ID: "lb.dualstack", Level: Must, missing: requirements(needsLoadBalancers, needsDualStack), run: onNode(checkDualStack),
 		Title: "A dual-stack Service gets an IPv4 address and an IPv6 address"},
-	{ID: "lb.internal", Level: Must, missing: needs(needsLoadBalancers, needsInternal), run: onNode(checkInternal),
+	{ID: "lb.internal", Level: Must, missing: requirements(needsLoadBalancers, needsInternal), run: onNode(checkInternal),
 		Title: "A Service with the provider's annotation gets an internal load balancer"},
-	{ID: "lb.ip", Level: Must, missing: needs(needsLoadBalancers, needsStaticIP), run: onNode(checkStaticIP),
+	{ID: "lb.ip", Level: Must, missing: requirements(needsLoadBalancers, needsStaticIP), run: onNode(checkStaticIP),
 		Title: "A Service gets the address of spec.loadBalancerIP"},
-	{ID: "lb.etp-local", Level: Must, missing: needs(needsLoadBalancers, needsLocalTraffic), run: onNode(checkLocalTraffic),
+	{ID: "lb.etp-local", Level: Must, missing: requirements(needsLoadBalancers, needsLocalTraffic), run: onNode(checkLocalTraffic),
 		Title: "With externalTrafficPolicy Local, the health check asks the healthCheckNodePort"},
-	{ID: "lb.ipmode", Level: Should, missing: needs(needsLoadBalancers, needsProxy), run: onNode(checkIPMode),
+	{ID: "lb.ipmode", Level: Should, missing: requirements(needsLoadBalancers, needsProxy), run: onNode(checkIPMode),
 		Title: "A Service whose load balancer sends PROXY headers has the IP mode Proxy"},
-	{ID: "lb.sharing", Level: Must, missing: needs(needsLoadBalancers, needsSharing), run: onNode(checkSharing),
+	{ID: "lb.sharing", Level: Must, missing: requirements(needsLoadBalancers, needsSharing), run: onNode(checkSharing),
 		Title: "Two Services can share a load balancer, and the deletion of one keeps the other"},
 }
 
@@ -68,7 +68,7 @@ func checkAbort(ctx context.Context, e *env, _ Machine) error {
 		}
 	}
 	// No other check uses these ports.
-	return e.always(ctx, "the deleted Services have no load balancer", func(ctx context.Context) error {
+	return e.checkAlways(ctx, "the deleted Services have no load balancer", func(ctx context.Context) error {
 		found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool {
 			return slices.ContainsFunc(lb.Ports, func(p Port) bool { return p.Port >= 9000 && p.Port < 9003 })
 		})
@@ -88,7 +88,7 @@ func checkConflict(ctx context.Context, e *env, _ Machine) error {
 		return err
 	}
 	services := e.kube.CoreV1().Services(s.Namespace)
-	e.later(func(ctx context.Context) error { // runs before the removal of the Service
+	e.addCleanup(func(ctx context.Context) error { // runs before the removal of the Service
 		err := e.changeService(ctx, s, func(s *v1.Service) {
 			s.Finalizers = slices.DeleteFunc(s.Finalizers, func(f string) bool { return f == name })
 		})
@@ -130,15 +130,15 @@ func checkConflict(ctx context.Context, e *env, _ Machine) error {
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
 func checkDrain(ctx context.Context, e *env, a Machine) error {
-	b, err := e.joined(ctx, "b")
+	b, err := e.joinNode(ctx, "b")
 	if err != nil {
 		return err
 	}
-	s, lb, err := e.balanced(ctx, "web")
+	s, lb, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return err
 	}
-	if err := e.balances(ctx, s, lb.ID, "has both Nodes", func(_ *v1.Service, lb LoadBalancer) error {
+	if err := e.awaitBalancer(ctx, s, lb.ID, "has both Nodes", func(_ *v1.Service, lb LoadBalancer) error {
 		return forwardsTo(lb, []string{a.Name, b.Name}, nil)
 	}); err != nil {
 		return err
@@ -150,7 +150,7 @@ func checkDrain(ctx context.Context, e *env, a Machine) error {
 	if err := e.changeService(ctx, s, func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 }); err != nil {
 		return err
 	}
-	return e.balances(ctx, s, lb.ID, "omits the tainted Node", func(s *v1.Service, lb LoadBalancer) error {
+	return e.awaitBalancer(ctx, s, lb.ID, "omits the tainted Node", func(s *v1.Service, lb LoadBalancer) error {
 		return errors.Join(samePorts(s, lb), forwardsTo(lb, []string{a.Name}, []string{b.Name}))
 	})
 }
@@ -176,7 +176,7 @@ func checkUnsupported(ctx context.Context, e *env, _ Machine) error {
 		if err != nil {
 			return err
 		}
-		if err := e.eventually(ctx, "Warning event of the Service "+s.Name, func(ctx context.Context) error {
+		if err := e.retryUntilOK(ctx, "Warning event of the Service "+s.Name, func(ctx context.Context) error {
 			all, err := e.kube.CoreV1().Events(s.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + v1.EventTypeWarning + ",involvedObject.uid=" + string(s.UID)})
 			if err == nil && len(all.Items) == 0 {
 				err = fmt.Errorf("there is none, and the provider does not claim %s", f.name)
@@ -193,13 +193,13 @@ func checkUnsupported(ctx context.Context, e *env, _ Machine) error {
 }
 
 func checkMixed(ctx context.Context, e *env, _ Machine) error {
-	s, lb, err := e.balanced(ctx, "dns", func(s *v1.Service) {
+	s, lb, err := e.createBalanced(ctx, "dns", func(s *v1.Service) {
 		s.Spec.Ports = []v1.ServicePort{{Name: "tcp", Port: 53, Protocol: v1.ProtocolTCP}, {Name: "udp", Port: 53, Protocol: v1.ProtocolUDP}}
 	})
 	if err != nil {
 		return err
 	}
-	return e.balances(ctx, s, lb.ID, "has both protocols", samePorts)
+	return e.awaitBalancer(ctx, s, lb.ID, "has both protocols", samePorts)
 }
 
 func checkAffinity(ctx context.Context, e *env, _ Machine) error {
@@ -211,11 +211,11 @@ func checkAffinity(ctx context.Context, e *env, _ Machine) error {
 			return nil
 		}
 	}
-	s, lb, err := e.balanced(ctx, "web", func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP })
+	s, lb, err := e.createBalanced(ctx, "web", func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP })
 	if err != nil {
 		return err
 	}
-	if err := e.balances(ctx, s, lb.ID, "has affinity", affinity(true)); err != nil {
+	if err := e.awaitBalancer(ctx, s, lb.ID, "has affinity", affinity(true)); err != nil {
 		return err
 	}
 	if err := e.changeService(ctx, s, func(s *v1.Service) {
@@ -223,7 +223,7 @@ func checkAffinity(ctx context.Context, e *env, _ Machine) error {
 	}); err != nil {
 		return err
 	}
-	return e.balances(ctx, s, lb.ID, "has no affinity", affinity(false))
+	return e.awaitBalancer(ctx, s, lb.ID, "has no affinity", affinity(false))
 }
 
 func checkDualStack(ctx context.Context, e *env, _ Machine) error {
@@ -252,13 +252,13 @@ func checkDualStack(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// The function annotated returns a change that sets the annotations of a Service.
-func annotated(annotations map[string]string) func(*v1.Service) {
+// annotate returns a change that sets the annotations of a Service.
+func annotate(annotations map[string]string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Annotations = annotations }
 }
 
 func checkInternal(ctx context.Context, e *env, _ Machine) error {
-	_, lb, err := e.balanced(ctx, "web", annotated(e.caps.InternalAnnotations))
+	_, lb, err := e.createBalanced(ctx, "web", annotate(e.caps.InternalAnnotations))
 	if err == nil && !lb.Internal {
 		err = fmt.Errorf("the load balancer %s is not internal", lb.ID)
 	}
@@ -281,7 +281,7 @@ func checkStaticIP(ctx context.Context, e *env, _ Machine) error {
 // checkLocalTraffic covers KEP-27 (source IP preservation): a Node without pods of the Service must
 // fail the health check.
 func checkLocalTraffic(ctx context.Context, e *env, _ Machine) error {
-	s, lb, err := e.balanced(ctx, "web", func(s *v1.Service) { s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal })
+	s, lb, err := e.createBalanced(ctx, "web", func(s *v1.Service) { s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal })
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func checkLocalTraffic(ctx context.Context, e *env, _ Machine) error {
 	if local == 0 {
 		return errors.New("the API server has set no spec.healthCheckNodePort")
 	}
-	if err := e.balances(ctx, s, lb.ID, "checks the healthCheckNodePort", func(_ *v1.Service, lb LoadBalancer) error {
+	if err := e.awaitBalancer(ctx, s, lb.ID, "checks the healthCheckNodePort", func(_ *v1.Service, lb LoadBalancer) error {
 		if lb.HealthCheckPort != local {
 			return fmt.Errorf("its health check asks port %d; spec.healthCheckNodePort is %d", lb.HealthCheckPort, local)
 		}
@@ -302,7 +302,7 @@ func checkLocalTraffic(ctx context.Context, e *env, _ Machine) error {
 	}); err != nil {
 		return err
 	}
-	return e.balances(ctx, s, lb.ID, "does not check the old healthCheckNodePort", func(_ *v1.Service, lb LoadBalancer) error {
+	return e.awaitBalancer(ctx, s, lb.ID, "does not check the old healthCheckNodePort", func(_ *v1.Service, lb LoadBalancer) error {
 		if lb.HealthCheckPort == local {
 			return fmt.Errorf("its health check still asks port %d", local)
 		}
@@ -313,7 +313,7 @@ func checkLocalTraffic(ctx context.Context, e *env, _ Machine) error {
 // checkIPMode covers KEP-1860: with the IP mode VIP, kube-proxy connects pods directly to the pods of
 // the Service, without the PROXY header.
 func checkIPMode(ctx context.Context, e *env, _ Machine) error {
-	s, err := e.service(ctx, "web", annotated(e.caps.ProxyAnnotations))
+	s, err := e.service(ctx, "web", annotate(e.caps.ProxyAnnotations))
 	if err != nil {
 		return err
 	}
@@ -328,11 +328,11 @@ func checkIPMode(ctx context.Context, e *env, _ Machine) error {
 }
 
 func checkSharing(ctx context.Context, e *env, _ Machine) error {
-	first, lb, err := e.balanced(ctx, "a", annotated(e.caps.SharedAnnotations))
+	first, lb, err := e.createBalanced(ctx, "a", annotate(e.caps.SharedAnnotations))
 	if err != nil {
 		return err
 	}
-	second, other, err := e.balanced(ctx, "b", annotated(e.caps.SharedAnnotations), func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
+	second, other, err := e.createBalanced(ctx, "b", annotate(e.caps.SharedAnnotations), func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
 	if err != nil {
 		return err
 	}
@@ -352,17 +352,17 @@ func checkSharing(ctx context.Context, e *env, _ Machine) error {
 			return nil
 		}
 	}
-	if err := e.balances(ctx, second, lb.ID, "has the ports of both Services", has(80, 81)); err != nil {
+	if err := e.awaitBalancer(ctx, second, lb.ID, "has the ports of both Services", has(80, 81)); err != nil {
 		return err
 	}
 	if err := e.removeService(ctx, first); err != nil {
 		return err
 	}
-	if err := e.balances(ctx, second, lb.ID, "has the ports of the remaining Service", has(81)); err != nil {
+	if err := e.awaitBalancer(ctx, second, lb.ID, "has the ports of the remaining Service", has(81)); err != nil {
 		return err
 	}
 	if err := e.removeService(ctx, second); err != nil {
 		return err
 	}
-	return e.gone(ctx, lb.ID)
+	return e.awaitDeletion(ctx, lb.ID)
 }

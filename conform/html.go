@@ -52,7 +52,7 @@ func (r Report) WriteHTML(w io.Writer) error {
 	}
 	page.Results = nil
 	for _, x := range r.Results {
-		x.Reason = cut(x.Reason, maxReasonHTML)
+		x.Reason = shorten(x.Reason, maxReasonHTML)
 		page.Results = append(page.Results, x)
 		if !x.HasEvidence() {
 			continue
@@ -63,7 +63,7 @@ func (r Report) WriteHTML(w io.Writer) error {
 			lines []string
 		}{{"Nodes and Services", x.Timeline}, {"Calls of the CCM to the cloud", x.Calls}, {"Log of the CCM", x.Log}} {
 			if len(g.lines) > 0 {
-				f.Groups = append(f.Groups, group{g.title, cut(strings.Join(g.lines, "\n"), maxEvidenceHTML/failed/3)})
+				f.Groups = append(f.Groups, group{g.title, shorten(strings.Join(g.lines, "\n"), maxEvidenceHTML/failed/3)})
 			}
 		}
 		page.Failures = append(page.Failures, f)
@@ -79,8 +79,8 @@ func (r Report) WriteHTML(w io.Writer) error {
 // HasEvidence reports whether the HTML report shows the evidence of the result.
 func (r Result) HasEvidence() bool { return r.Verdict == Fail || r.Verdict == KnownIssue }
 
-// cut shortens a text to about n bytes after the escaping of special characters.
-func cut(text string, n int) string {
+// shorten shortens a text to about n bytes after the escaping of special characters.
+func shorten(text string, n int) string {
 	if len(template.HTMLEscapeString(text)) <= n {
 		return text
 	}

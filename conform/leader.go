@@ -26,7 +26,7 @@ func (e *env) replica(ctx context.Context) (Subject, error) {
 		return nil, missingError("this program cannot start a second CCM")
 	}
 	s := all.Replica()
-	e.later(func(context.Context) error { return s.Kill() })
+	e.addCleanup(func(context.Context) error { return s.Kill() })
 	if err := s.Start(ctx); err != nil {
 		return nil, fmt.Errorf("start the CCM: %w", err)
 	}
@@ -38,7 +38,7 @@ func (e *env) pause() error {
 	if err := e.subject.Kill(); err != nil {
 		return fmt.Errorf("kill the CCM: %w", err)
 	}
-	e.later(e.subject.Start)
+	e.addCleanup(e.subject.Start)
 	return nil
 }
 
@@ -46,13 +46,13 @@ func (e *env) pause() error {
 // load balancer uses this Node, so the Node causes no change of load balancers.
 func (e *env) excludedNode(ctx context.Context) error {
 	e.restarts++
-	_, err := e.joined(ctx, fmt.Sprintf("restart-%d", e.restarts), excluded)
+	_, err := e.joinNode(ctx, fmt.Sprintf("restart-%d", e.restarts), excludeNode)
 	return err
 }
 
-// The method holders maps the namespace and name of each Lease to the Lease's holder. It omits
+// leaseHolders maps the namespace and name of each Lease to the Lease's holder. It omits
 // expired Leases, and the Leases of Nodes and API servers.
-func (e *env) holders(ctx context.Context) (map[string]string, error) {
+func (e *env) leaseHolders(ctx context.Context) (map[string]string, error) {
 	all, err := e.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list Leases: %w", err)
@@ -83,8 +83,8 @@ func checkLeader(ctx context.Context, e *env, _ Machine) error {
 		return fmt.Errorf("the CCM with leader election: %w", err)
 	}
 	var before map[string]string
-	if err := e.eventually(ctx, "the first CCM holds its Leases", func(ctx context.Context) (err error) {
-		before, err = e.holders(ctx)
+	if err := e.retryUntilOK(ctx, "the first CCM holds its Leases", func(ctx context.Context) (err error) {
+		before, err = e.leaseHolders(ctx)
 		switch {
 		case err != nil:
 			return err
@@ -101,8 +101,8 @@ func checkLeader(ctx context.Context, e *env, _ Machine) error {
 	if err != nil {
 		return err
 	}
-	if err := e.always(ctx, "the first CCM keeps its Leases while the second one runs", func(ctx context.Context) error {
-		now, err := e.holders(ctx)
+	if err := e.checkAlways(ctx, "the first CCM keeps its Leases while the second one runs", func(ctx context.Context) error {
+		now, err := e.leaseHolders(ctx)
 		if err == nil && !maps.Equal(now, before) {
 			err = fmt.Errorf("the holders were %v, they are %v", before, now)
 		}
@@ -121,7 +121,7 @@ func checkLeader(ctx context.Context, e *env, _ Machine) error {
 	if err := first.Kill(); err != nil {
 		return fmt.Errorf("kill the CCM: %w", err)
 	}
-	return e.finishes(ctx, s, added)
+	return e.checkFinished(ctx, s, added)
 }
 
 // This is the default Lease of a leader migration, from LeaderMigrationConfiguration of the package
@@ -146,7 +146,7 @@ func checkMigrate(ctx context.Context, e *env, m Machine) error {
 	if err := release(ctx); err != nil { // the killed CCM may have held the Lease
 		return err
 	}
-	e.later(release)
+	e.addCleanup(release)
 	holder, hour, now := "kube-controller-manager", int32(time.Hour/time.Second), metav1.NowMicro()
 	if _, err := leases.Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: migrationLease, Namespace: migrationNamespace},
@@ -166,7 +166,7 @@ func checkMigrate(ctx context.Context, e *env, m Machine) error {
 	if err := e.setReady(ctx, m.Name, false); err != nil {
 		return err
 	}
-	if err := e.nodeStays(ctx, m.Name, "in the cluster while another process holds the Lease of the migration", exists); err != nil {
+	if err := e.nodeStays(ctx, m.Name, "in the cluster while another process holds the Lease of the migration", anyObject); err != nil {
 		return err
 	}
 	if err := release(ctx); err != nil {

@@ -27,19 +27,19 @@ var loadBalancerChecks = []Check{
 		Title: "The CCM ignores a Service with the load balancer class of another controller"},
 	{ID: "lb.collision", Level: Must, missing: needsLoadBalancers, run: onNode(checkCollision),
 		Title: "Services with one name, at the same time or one after the other, share no load balancer"},
-	{ID: "lb.sourceranges", Level: Must, missing: needs(needsLoadBalancers, needsSourceRanges), run: onNode(checkSourceRanges),
+	{ID: "lb.sourceranges", Level: Must, missing: requirements(needsLoadBalancers, needsSourceRanges), run: onNode(checkSourceRanges),
 		Title: "The load balancer permits only clients in loadBalancerSourceRanges"},
-	{ID: "lb.udp", Level: Must, missing: needs(needsLoadBalancers, needsUDP), run: onNode(checkUDP),
+	{ID: "lb.udp", Level: Must, missing: requirements(needsLoadBalancers, needsUDP), run: onNode(checkUDP),
 		Title: "A Service with a UDP port gets a UDP port at the load balancer"},
 	{ID: "lb.drift", Level: Should, missing: needsLoadBalancers, run: onNode(checkDrift),
 		Title: "The CCM restores a load balancer that was deleted in the cloud, at the next change of the Service"},
-	{ID: "lb.lostreply", Level: Must, missing: needs(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, limits: 2, run: onNode(checkLostReply),
+	{ID: "lb.lostreply", Level: Must, missing: requirements(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, limitFactor: 2, run: onNode(checkLostReply),
 		Title: "After the loss of a reply, a Service has one load balancer, and none after its deletion"},
 }
 
-// The method balanced creates a Service, and waits until the Service has an address. It also
+// createBalanced creates a Service, and waits until the Service has an address. It also
 // returns the load balancer with this address.
-func (e *env) balanced(ctx context.Context, suffix string, change ...func(*v1.Service)) (*v1.Service, LoadBalancer, error) {
+func (e *env) createBalanced(ctx context.Context, suffix string, change ...func(*v1.Service)) (*v1.Service, LoadBalancer, error) {
 	s, err := e.service(ctx, suffix, change...)
 	if err != nil {
 		return nil, LoadBalancer{}, err
@@ -61,7 +61,7 @@ func hasAddress(s *v1.Service) error {
 // loadBalancerOf returns the load balancer with an address of the Service. It returns an error if the
 // number of such load balancers is not 1.
 func (e *env) loadBalancerOf(ctx context.Context, s *v1.Service) (LoadBalancer, error) {
-	now, err := e.observed(s)
+	now, err := e.lastService(s)
 	if err != nil {
 		return LoadBalancer{}, err
 	}
@@ -114,11 +114,11 @@ func (e *env) leavesNone(ctx context.Context, s *v1.Service, added func(context.
 	return nil
 }
 
-// The method balances waits until the load balancer of the Service fulfils the condition ok. The
+// awaitBalancer waits until the load balancer of the Service fulfils the condition ok. The
 // load balancer must keep its ID.
-func (e *env) balances(ctx context.Context, s *v1.Service, id, what string, ok func(*v1.Service, LoadBalancer) error) error {
-	return e.eventually(ctx, "load balancer of "+s.Name+" "+what, func(ctx context.Context) error {
-		now, err := e.observed(s)
+func (e *env) awaitBalancer(ctx context.Context, s *v1.Service, id, what string, ok func(*v1.Service, LoadBalancer) error) error {
+	return e.retryUntilOK(ctx, "load balancer of "+s.Name+" "+what, func(ctx context.Context) error {
+		now, err := e.lastService(s)
 		if err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func forwardsTo(lb LoadBalancer, yes, no []string) error {
 }
 
 func checkEnsure(ctx context.Context, e *env, m Machine) error {
-	s, lb, err := e.balanced(ctx, "web")
+	s, lb, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return err
 	}
@@ -175,13 +175,13 @@ func checkEnsure(ctx context.Context, e *env, m Machine) error {
 			return fmt.Errorf("the Service had an address without the finalizer %s", finalizer)
 		}
 	}
-	return e.balances(ctx, s, lb.ID, "is complete", func(s *v1.Service, lb LoadBalancer) error {
+	return e.awaitBalancer(ctx, s, lb.ID, "is complete", func(s *v1.Service, lb LoadBalancer) error {
 		return errors.Join(samePorts(s, lb), forwardsTo(lb, []string{m.Name}, nil))
 	})
 }
 
 func checkPorts(ctx context.Context, e *env, _ Machine) error {
-	s, lb, err := e.balanced(ctx, "web")
+	s, lb, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func checkPorts(ctx context.Context, e *env, _ Machine) error {
 		if err := e.changeService(ctx, s, change); err != nil {
 			return err
 		}
-		if err := e.balances(ctx, s, lb.ID, "has the new ports", samePorts); err != nil {
+		if err := e.awaitBalancer(ctx, s, lb.ID, "has the new ports", samePorts); err != nil {
 			return err
 		}
 	}
@@ -203,14 +203,14 @@ func checkPorts(ctx context.Context, e *env, _ Machine) error {
 }
 
 func checkNodes(ctx context.Context, e *env, a Machine) error {
-	s, lb, err := e.balanced(ctx, "web")
+	s, lb, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return err
 	}
 	targets := func(what string, yes, no []string) error {
-		return e.balances(ctx, s, lb.ID, what, func(_ *v1.Service, lb LoadBalancer) error { return forwardsTo(lb, yes, no) })
+		return e.awaitBalancer(ctx, s, lb.ID, what, func(_ *v1.Service, lb LoadBalancer) error { return forwardsTo(lb, yes, no) })
 	}
-	b, err := e.joined(ctx, "b")
+	b, err := e.joinNode(ctx, "b")
 	if err != nil {
 		return err
 	}
@@ -235,9 +235,9 @@ func checkNodes(ctx context.Context, e *env, a Machine) error {
 	return targets("omits the deleted Node", []string{a.Name}, []string{b.Name})
 }
 
-// The method gone waits until the cloud does not have the load balancer.
-func (e *env) gone(ctx context.Context, id string) error {
-	return e.eventually(ctx, "the load balancer "+id+" is deleted", func(ctx context.Context) error {
+// awaitDeletion waits until the cloud does not have the load balancer.
+func (e *env) awaitDeletion(ctx context.Context, id string) error {
+	return e.retryUntilOK(ctx, "the load balancer "+id+" is deleted", func(ctx context.Context) error {
 		found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool { return lb.ID == id })
 		if err == nil && len(found) > 0 {
 			err = errors.New("it still exists")
@@ -247,7 +247,7 @@ func (e *env) gone(ctx context.Context, id string) error {
 }
 
 func checkDelete(ctx context.Context, e *env, _ Machine) error {
-	s, lb, err := e.balanced(ctx, "web")
+	s, lb, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return err
 	}
@@ -268,14 +268,14 @@ func checkDelete(ctx context.Context, e *env, _ Machine) error {
 }
 
 func checkType(ctx context.Context, e *env, _ Machine) error {
-	s, lb, err := e.balanced(ctx, "web")
+	s, lb, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return err
 	}
 	if err := e.changeService(ctx, s, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP }); err != nil {
 		return err
 	}
-	if err := e.gone(ctx, lb.ID); err != nil {
+	if err := e.awaitDeletion(ctx, lb.ID); err != nil {
 		return err
 	}
 	return e.serviceBecomes(ctx, s, "free of the load balancer", func(s *v1.Service) error {
@@ -301,7 +301,7 @@ func checkClass(ctx context.Context, e *env, _ Machine) error {
 }
 
 func checkCollision(ctx context.Context, e *env, _ Machine) error {
-	s, first, err := e.balanced(ctx, "web")
+	s, first, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return err
 	}
@@ -309,10 +309,10 @@ func checkCollision(ctx context.Context, e *env, _ Machine) error {
 	if _, err := e.kube.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other, Labels: map[string]string{LabelRun: e.run}}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	e.later(func(ctx context.Context) error {
+	e.addCleanup(func(ctx context.Context) error {
 		return e.kube.CoreV1().Namespaces().Delete(ctx, other, metav1.DeleteOptions{})
 	})
-	_, second, err := e.balanced(ctx, "web", func(s *v1.Service) { s.Namespace = other })
+	_, second, err := e.createBalanced(ctx, "web", func(s *v1.Service) { s.Namespace = other })
 	if err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ func checkCollision(ctx context.Context, e *env, _ Machine) error {
 	if err := e.serviceDisappears(ctx, s); err != nil {
 		return err
 	}
-	again, _, err := e.balanced(ctx, "web")
+	again, _, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return fmt.Errorf("the Service was created again: %w", err)
 	}
@@ -346,33 +346,33 @@ func checkSourceRanges(ctx context.Context, e *env, _ Machine) error {
 			return nil
 		}
 	}
-	s, lb, err := e.balanced(ctx, "web", func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} })
+	s, lb, err := e.createBalanced(ctx, "web", func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} })
 	if err != nil {
 		return err
 	}
-	if err := e.balances(ctx, s, lb.ID, "has the source range", ranges("192.0.2.0/24")); err != nil {
+	if err := e.awaitBalancer(ctx, s, lb.ID, "has the source range", ranges("192.0.2.0/24")); err != nil {
 		return err
 	}
 	if err := e.changeService(ctx, s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "192.0.2.0/24"} }); err != nil {
 		return err
 	}
-	return e.balances(ctx, s, lb.ID, "has both source ranges", ranges("192.0.2.0/24", "198.51.100.0/24"))
+	return e.awaitBalancer(ctx, s, lb.ID, "has both source ranges", ranges("192.0.2.0/24", "198.51.100.0/24"))
 }
 
 func checkUDP(ctx context.Context, e *env, _ Machine) error {
-	s, lb, err := e.balanced(ctx, "dns", func(s *v1.Service) {
+	s, lb, err := e.createBalanced(ctx, "dns", func(s *v1.Service) {
 		s.Spec.Ports = []v1.ServicePort{{Name: "dns", Port: 53, Protocol: v1.ProtocolUDP}}
 	})
 	if err != nil {
 		return err
 	}
-	return e.balances(ctx, s, lb.ID, "has the UDP port", samePorts)
+	return e.awaitBalancer(ctx, s, lb.ID, "has the UDP port", samePorts)
 }
 
 // checkDrift deletes the load balancer in the cloud, and then changes the Service. Upstream's
 // controller reads the cloud only after a change of a Service or Node.
 func checkDrift(ctx context.Context, e *env, _ Machine) error {
-	s, lb, err := e.balanced(ctx, "web")
+	s, lb, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return err
 	}
@@ -382,12 +382,12 @@ func checkDrift(ctx context.Context, e *env, _ Machine) error {
 	if err := e.changeService(ctx, s, func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 }); err != nil {
 		return err
 	}
-	return e.eventually(ctx, "the Service has a load balancer again", func(ctx context.Context) error {
+	return e.retryUntilOK(ctx, "the Service has a load balancer again", func(ctx context.Context) error {
 		lb, err := e.loadBalancerOf(ctx, s)
 		if err != nil {
 			return err
 		}
-		now, err := e.observed(s)
+		now, err := e.lastService(s)
 		if err != nil {
 			return err
 		}
@@ -420,14 +420,14 @@ func (e *env) loseReply(ctx context.Context, suffix, call string, added func(con
 	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: call, Count: 1}); err != nil {
 		return err
 	}
-	s, lb, err := e.balanced(ctx, suffix)
+	s, lb, err := e.createBalanced(ctx, suffix)
 	if err != nil {
 		return err
 	}
 	if err := e.undisturb(ctx); err != nil {
 		return err
 	}
-	if err := e.eventually(ctx, "the cloud has one new load balancer", func(ctx context.Context) error {
+	if err := e.retryUntilOK(ctx, "the cloud has one new load balancer", func(ctx context.Context) error {
 		found, err := added(ctx)
 		if err == nil && len(found) != 1 {
 			err = fmt.Errorf("the cloud has %d load balancers for one Service; want only %s", len(found), lb.ID)

@@ -37,7 +37,7 @@ var nodeChecks = []Check{
 		Title: "The Node of a deleted machine is deleted when it is not Ready, and not earlier"},
 	{ID: "node.replaced", Level: Should, run: onNode(checkReplaced),
 		Title: "A new machine with the name of a deleted one gets its own Node"},
-	{ID: "node.outage", Level: Must, missing: needsAnyFault, exclusive: true, limits: 2, run: onNode(checkOutage),
+	{ID: "node.outage", Level: Must, missing: needsAnyFault, exclusive: true, limitFactor: 2, run: onNode(checkOutage),
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
@@ -119,7 +119,7 @@ func checkNodeIP(ctx context.Context, e *env) error {
 		return err
 	}
 	return e.nodeStays(ctx, m.Name, "uninitialised", func(n *v1.Node) error {
-		if initialised(n) == nil {
+		if checkInitialised(n) == nil {
 			return fmt.Errorf("the annotation %s is %s, which is no address of the machine, but the CCM removed the taint", nodeIPAnnotation, documentation)
 		}
 		return nil
@@ -143,7 +143,7 @@ func checkUnknown(ctx context.Context, e *env) error {
 		return err
 	}
 	return e.nodeStays(ctx, name, "uninitialised", func(n *v1.Node) error {
-		if initialised(n) == nil {
+		if checkInitialised(n) == nil {
 			return errors.New("the CCM removed the taint, but there is no machine with this name")
 		}
 		return nil
@@ -155,13 +155,13 @@ func checkUnknown(ctx context.Context, e *env) error {
 // works. Providers have deleted such Nodes, for example kubernetes/cloud-provider-openstack#2062.
 func checkCreateRace(ctx context.Context, e *env) error {
 	name := e.prefix + "-a"
-	if err := e.node(ctx, name, func(n *v1.Node) { n.Status.Conditions = []v1.NodeCondition{ready(false)} }); err != nil {
+	if err := e.node(ctx, name, func(n *v1.Node) { n.Status.Conditions = []v1.NodeCondition{readyCondition(false)} }); err != nil {
 		return err
 	}
 	if err := e.setReady(ctx, name, false); err != nil {
 		return err
 	}
-	if err := e.nodeStays(ctx, name, "in the cluster while its machine is missing", exists); err != nil {
+	if err := e.nodeStays(ctx, name, "in the cluster while its machine is missing", anyObject); err != nil {
 		return err
 	}
 	m, err := e.machine(ctx, "a")
@@ -172,7 +172,7 @@ func checkCreateRace(ctx context.Context, e *env) error {
 		if n.Spec.ProviderID != m.ProviderID {
 			return fmt.Errorf("spec.providerID is %q; the machine has %q", n.Spec.ProviderID, m.ProviderID)
 		}
-		return initialised(n)
+		return checkInitialised(n)
 	})
 }
 
@@ -250,7 +250,7 @@ func checkDeleted(ctx context.Context, e *env, m Machine) error {
 	if err := e.deleteMachine(ctx, m.Name); err != nil {
 		return err
 	}
-	if err := e.nodeStays(ctx, m.Name, "in the cluster while it is Ready", exists); err != nil {
+	if err := e.nodeStays(ctx, m.Name, "in the cluster while it is Ready", anyObject); err != nil {
 		return err
 	}
 	if err := e.setReady(ctx, m.Name, false); err != nil {
@@ -259,8 +259,8 @@ func checkDeleted(ctx context.Context, e *env, m Machine) error {
 	return e.nodeDisappears(ctx, m.Name)
 }
 
-// The function exists is a condition that every existing object fulfils.
-func exists[T any](*T) error { return nil }
+// anyObject is a condition that every existing object fulfils.
+func anyObject[T any](*T) error { return nil }
 
 func checkReplaced(ctx context.Context, e *env, old Machine) error {
 	if err := e.deleteMachine(ctx, old.Name); err != nil {
@@ -283,7 +283,7 @@ func checkReplaced(ctx context.Context, e *env, old Machine) error {
 		return err
 	}
 	return e.nodeBecomes(ctx, m.Name, "a Node of the new machine", func(n *v1.Node) error {
-		if err := initialised(n); err != nil {
+		if err := checkInitialised(n); err != nil {
 			return err
 		}
 		if n.Spec.ProviderID != m.ProviderID {
@@ -321,7 +321,7 @@ func checkOutage(ctx context.Context, e *env, m Machine) error {
 		return err
 	}
 	// The CCM must work again after the outage.
-	_, err := e.joined(ctx, "after")
+	_, err := e.joinNode(ctx, "after")
 	return err
 }
 

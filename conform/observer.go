@@ -86,8 +86,8 @@ func (o *observer) versions(key string) ([]version, <-chan struct{}) {
 	return slices.Clone(o.history[key]), o.changed
 }
 
-// The function latest returns the last version of an object, or nil if the object does not exist.
-func latest[T any](all []version) *T {
+// lastVersion returns the last version of an object, or nil if the object does not exist.
+func lastVersion[T any](all []version) *T {
 	if len(all) == 0 {
 		return nil
 	}

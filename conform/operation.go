@@ -11,32 +11,32 @@ import (
 )
 
 var operationChecks = []Check{
-	{ID: "ops.restart", Level: Should, missing: needs(needsLoadBalancers, needsCalls), exclusive: true, restarts: true, run: onNode(checkRestart),
+	{ID: "ops.restart", Level: Should, missing: requirements(needsLoadBalancers, needsCalls), exclusive: true, needsRestart: true, run: onNode(checkRestart),
 		Title: "A restart of the CCM does not change the cloud if nothing else has changed"},
-	{ID: "ops.crash", Level: Must, missing: needsLoadBalancers, exclusive: true, restarts: true, limits: 2, run: onNode(checkCrash),
+	{ID: "ops.crash", Level: Must, missing: needsLoadBalancers, exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkCrash),
 		Title: "A crash of the CCM during the creation of a load balancer leaves one load balancer, and none after the deletion"},
-	{ID: "lb.orphan", Level: Must, missing: needs(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, restarts: true, limits: 4, run: onNode(checkOrphan),
+	{ID: "lb.orphan", Level: Must, missing: requirements(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, needsRestart: true, limitFactor: 4, run: onNode(checkOrphan),
 		Title: "A crash of the CCM after each call of a creation leaves one load balancer, and none after the deletion"},
-	{ID: "ops.leader", Level: Must, missing: needs(needsLoadBalancers, needsElection), exclusive: true, restarts: true, limits: 2, run: onNode(checkLeader),
+	{ID: "ops.leader", Level: Must, missing: requirements(needsLoadBalancers, needsElection), exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkLeader),
 		Title: "Of two CCMs one works, and the other one finishes its work after a crash"},
-	{ID: "ops.migrate", Level: Should, missing: needsMigration, exclusive: true, restarts: true, limits: 2, run: onNode(checkMigrate),
+	{ID: "ops.migrate", Level: Should, missing: needsMigration, exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkMigrate),
 		Title: "The CCM deletes Nodes only while it holds the Lease of the leader migration"},
 	{ID: "ops.rbac", Level: Must, missing: needsUser, run: checkPermissions,
 		Title: "The CCM's user has the necessary permissions, and not all permissions"},
-	{ID: "ops.throttle", Level: Should, missing: needs(needsLoadBalancers, needsCalls, needsFault(FaultThrottle)), exclusive: true, run: onNode(checkThrottle),
+	{ID: "ops.throttle", Level: Should, missing: requirements(needsLoadBalancers, needsCalls, needsFault(FaultThrottle)), exclusive: true, run: onNode(checkThrottle),
 		Title: "The CCM does not call the cloud more often while the cloud refuses its calls"},
-	{ID: "ops.budget", Level: Should, missing: needs(needsLoadBalancers, needsCalls), exclusive: true, run: onNode(checkBudget),
+	{ID: "ops.budget", Level: Should, missing: requirements(needsLoadBalancers, needsCalls), exclusive: true, run: onNode(checkBudget),
 		Title: "Without a change of the cluster, the CCM makes few calls, and changes nothing in the cloud"},
 	{ID: "ops.slo", Level: Should, exclusive: true, run: checkTogether,
 		Title: "Ten Nodes that join at the same time are initialised in time"},
 }
 
 func checkRestart(ctx context.Context, e *env, _ Machine) error {
-	s, lb, err := e.balanced(ctx, "web")
+	s, lb, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return err
 	}
-	if err := e.balances(ctx, s, lb.ID, "is complete", samePorts); err != nil {
+	if err := e.awaitBalancer(ctx, s, lb.ID, "is complete", samePorts); err != nil {
 		return err
 	}
 	calls, err := e.callsDuring(ctx, func(ctx context.Context) error {
@@ -83,7 +83,7 @@ func checkCrash(ctx context.Context, e *env, _ Machine) error {
 		if err := e.restart(ctx); err != nil {
 			return err
 		}
-		if err := e.finishes(ctx, s, added); err != nil {
+		if err := e.checkFinished(ctx, s, added); err != nil {
 			return fmt.Errorf("crash %s after the creation of the Service: %w", delay, err)
 		}
 	}
@@ -95,7 +95,7 @@ func checkCrash(ctx context.Context, e *env, _ Machine) error {
 func (e *env) writesOfCreation(ctx context.Context, added func(context.Context) ([]LoadBalancer, error)) (map[string]int, error) {
 	var s *v1.Service
 	calls, err := e.callsDuring(ctx, func(ctx context.Context) (err error) {
-		s, _, err = e.balanced(ctx, "first")
+		s, _, err = e.createBalanced(ctx, "first")
 		return err
 	})
 	if err != nil {
@@ -148,7 +148,7 @@ func (e *env) crashAfter(ctx context.Context, suffix, call string, skip int, add
 	if err != nil {
 		return err
 	}
-	if err := e.eventually(ctx, "the CCM makes the call", func(ctx context.Context) error {
+	if err := e.retryUntilOK(ctx, "the CCM makes the call", func(ctx context.Context) error {
 		now, err := e.driver.Calls(ctx)
 		if err == nil && now[call].Calls-before[call].Calls <= skip {
 			err = fmt.Errorf("it made %d calls; want more than %d", now[call].Calls-before[call].Calls, skip)
@@ -166,13 +166,13 @@ func (e *env) crashAfter(ctx context.Context, suffix, call string, skip int, add
 	if err := e.restart(ctx); err != nil {
 		return err
 	}
-	return e.finishes(ctx, s, added)
+	return e.checkFinished(ctx, s, added)
 }
 
-// The method finishes waits until a CCM has finished the work of a killed CCM: the Service has one
+// checkFinished waits until a CCM has finished the work of a killed CCM: the Service has one
 // load balancer. Then it deletes the Service, and the cloud must have no load balancer of the
 // Service.
-func (e *env) finishes(ctx context.Context, s *v1.Service, added func(context.Context) ([]LoadBalancer, error)) error {
+func (e *env) checkFinished(ctx context.Context, s *v1.Service, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.serviceBecomes(ctx, s, "ready after the crash", hasAddress); err != nil {
 		return err
 	}

@@ -44,20 +44,20 @@ func assertPartial(t *testing.T, r conform.Report, err error, reason string, clo
 	}
 }
 
-// The type mortal is a driver that does not answer any more after it has created some machines.
-type mortal struct {
+// mortalDriver is a driver that does not answer any more after it has created some machines.
+type mortalDriver struct {
 	*fake.Cloud
 	left atomic.Int32
 }
 
-func (m *mortal) CreateMachine(ctx context.Context, x conform.Machine) (conform.Machine, error) {
+func (m *mortalDriver) CreateMachine(ctx context.Context, x conform.Machine) (conform.Machine, error) {
 	if m.left.Add(-1) < 0 {
 		return x, errors.New("connection refused")
 	}
 	return m.Cloud.CreateMachine(ctx, x)
 }
 
-func (m *mortal) Capabilities(ctx context.Context) (conform.Capabilities, error) {
+func (m *mortalDriver) Capabilities(ctx context.Context) (conform.Capabilities, error) {
 	if m.left.Load() < 0 {
 		return conform.Capabilities{}, errors.New("connection refused")
 	}
@@ -80,7 +80,7 @@ func TestPartialReport(t *testing.T) {
 		}
 	})
 	t.Run("the driver dies", func(t *testing.T) {
-		d := &mortal{Cloud: fake.NewCloud()}
+		d := &mortalDriver{Cloud: fake.NewCloud()}
 		d.left.Store(2)
 		r, err := conform.Run(t.Context(), conform.Config{
 			Kube: admin, Driver: d, Subject: &fake.Manager{Kube: admin, Cloud: d.Cloud}, AllowExisting: true, Focus: regexp.MustCompile("^node"), Timeout: time.Hour, Parallel: 1,

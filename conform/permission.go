@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The variable permissions maps resources to the verbs that the controllers in
+// requiredVerbs maps resources to the verbs that the controllers in
 // k8s.io/cloud-provider need.
-var permissions = map[string]string{
+var requiredVerbs = map[string]string{
 	"nodes":           "get list watch update patch delete",
 	"nodes/status":    "patch",
 	"services":        "list watch",
@@ -41,7 +41,7 @@ func checkPermissions(ctx context.Context, e *env) error {
 		return r.Status.Allowed, nil
 	}
 	var missing []error
-	for resource, verbs := range permissions {
+	for resource, verbs := range requiredVerbs {
 		for verb := range strings.FieldsSeq(verbs) {
 			ok, err := allowed("", resource, verb)
 			if err != nil {

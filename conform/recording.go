@@ -66,9 +66,9 @@ func recordingOf(ctx context.Context, driver any, after time.Time) ([]Call, erro
 
 const redacted = "REDACTED"
 
-// The variable secrets finds secrets in headers, queries, JSON and log lines. The text before the
+// secretPatterns finds secrets in headers, queries, JSON and log lines. The text before the
 // secret is the first group.
-var secrets = []*regexp.Regexp{
+var secretPatterns = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(\b(?:authorization|proxy-authorization|(?:set-)?cookie|x-auth-token|x-subject-token|x-amz-security-token)["']?\s*[:=]\s*["'\[]*)[^"'\]\r\n]+`),
 	regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}`),
 	regexp.MustCompile(`(?i)([?&;](?:[a-z0-9_-]*(?:signature|token|secret|password|credential|api_?key)|sig)=)[^&;\s"']+`),
@@ -79,7 +79,7 @@ var secrets = []*regexp.Regexp{
 // Redact replaces tokens, passwords, cookies and signatures in a text. The text may be a header, a
 // query, JSON or lines of a log.
 func Redact(text string) string {
-	for _, s := range secrets {
+	for _, s := range secretPatterns {
 		text = s.ReplaceAllString(text, "${1}"+redacted)
 	}
 	return text

@@ -35,13 +35,13 @@ func (e *env) podRange(n int) (string, error) {
 	return netip.PrefixFrom(netip.AddrFrom4(first), 28).String(), nil
 }
 
-// The method routed creates a machine and a Node with the pod range n, and waits for the route.
-func (e *env) routed(ctx context.Context, n int) (Machine, Route, error) {
+// createRouted creates a machine and a Node with the pod range n, and waits for the route.
+func (e *env) createRouted(ctx context.Context, n int) (Machine, Route, error) {
 	cidr, err := e.podRange(n)
 	if err != nil {
 		return Machine{}, Route{}, err
 	}
-	m, err := e.joined(ctx, "a", func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = cidr, []string{cidr} })
+	m, err := e.joinNode(ctx, "a", func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = cidr, []string{cidr} })
 	if err != nil {
 		return m, Route{}, err
 	}
@@ -49,8 +49,8 @@ func (e *env) routed(ctx context.Context, n int) (Machine, Route, error) {
 	return m, r, err
 }
 
-// The method routes returns the routes with the given destination.
-func (e *env) routes(ctx context.Context, cidr string) ([]Route, error) {
+// listRoutes returns the routes with the given destination.
+func (e *env) listRoutes(ctx context.Context, cidr string) ([]Route, error) {
 	all, err := e.driver.ListRoutes(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("driver: list routes: %w", err)
@@ -60,8 +60,8 @@ func (e *env) routes(ctx context.Context, cidr string) ([]Route, error) {
 
 // routeTo waits until the only route with the given destination leads to the machine.
 func (e *env) routeTo(ctx context.Context, cidr, machine string) (r Route, err error) {
-	err = e.eventually(ctx, "route to "+cidr, func(ctx context.Context) error {
-		found, err := e.routes(ctx, cidr)
+	err = e.retryUntilOK(ctx, "route to "+cidr, func(ctx context.Context) error {
+		found, err := e.listRoutes(ctx, cidr)
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (e *env) routeTo(ctx context.Context, cidr, machine string) (r Route, err e
 }
 
 func checkRouteCreate(ctx context.Context, e *env) error {
-	m, _, err := e.routed(ctx, 0)
+	m, _, err := e.createRouted(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func checkRouteCreate(ctx context.Context, e *env) error {
 }
 
 func checkRouteRepair(ctx context.Context, e *env) error {
-	m, r, err := e.routed(ctx, 1)
+	m, r, err := e.createRouted(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -102,15 +102,15 @@ func checkRouteRepair(ctx context.Context, e *env) error {
 }
 
 func checkRouteDelete(ctx context.Context, e *env) error {
-	m, r, err := e.routed(ctx, 2)
+	m, r, err := e.createRouted(ctx, 2)
 	if err != nil {
 		return err
 	}
 	if err := e.deleteNode(ctx, m.Name); err != nil {
 		return err
 	}
-	return e.eventually(ctx, "the route to "+r.CIDR+" is deleted", func(ctx context.Context) error {
-		found, err := e.routes(ctx, r.CIDR)
+	return e.retryUntilOK(ctx, "the route to "+r.CIDR+" is deleted", func(ctx context.Context) error {
+		found, err := e.listRoutes(ctx, r.CIDR)
 		if err == nil && len(found) > 0 {
 			err = fmt.Errorf("the routes are %v", found)
 		}
@@ -119,7 +119,7 @@ func checkRouteDelete(ctx context.Context, e *env) error {
 }
 
 func checkRouteForeign(ctx context.Context, e *env) error {
-	m, _, err := e.routed(ctx, 3)
+	m, _, err := e.createRouted(ctx, 3)
 	if err != nil {
 		return err
 	}
@@ -128,14 +128,14 @@ func checkRouteForeign(ctx context.Context, e *env) error {
 	if err != nil {
 		return fmt.Errorf("driver: create route: %w", err)
 	}
-	e.later(func(ctx context.Context) error {
+	e.addCleanup(func(ctx context.Context) error {
 		if err := e.driver.DeleteRoute(ctx, r.ID); err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
 		return nil
 	})
-	return e.always(ctx, "the route to "+other+" stays", func(ctx context.Context) error {
-		found, err := e.routes(ctx, other)
+	return e.checkAlways(ctx, "the route to "+other+" stays", func(ctx context.Context) error {
+		found, err := e.listRoutes(ctx, other)
 		if err == nil && len(found) != 1 {
 			err = errors.New("the CCM deleted it")
 		}

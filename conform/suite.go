@@ -46,8 +46,8 @@ type Config struct {
 	Focus, Skip *regexp.Regexp
 	// Timeout is the longest time for one reaction of the CCM (DefaultTimeout).
 	Timeout time.Duration
-	// Observe is the time for which a check waits for a forbidden reaction (DefaultObserve). It must
-	// be longer than the CCM's --node-monitor-period.
+	// Observe is the time for which a check waits for a forbidden reaction. The default is
+	// DefaultObserve. It must be longer than the CCM's --node-monitor-period.
 	Observe time.Duration
 	// Limit is the longest time for one check without its cleanup (DefaultLimit). Long checks, for
 	// example with several restarts of the CCM, have a multiple of this time.
@@ -218,7 +218,7 @@ func (s *suite) runAll(ctx context.Context) {
 	slots := make(chan struct{}, s.Parallel)
 	var exclusive []Check
 	for _, c := range Checks() {
-		if reason, selected := s.selects(c); !selected {
+		if reason, selected := s.isSelected(c); !selected {
 			continue
 		} else if reason != "" {
 			s.add(Result{ID: c.ID, Level: c.Level, Title: c.Title, Verdict: Skip, Reason: reason})
@@ -241,12 +241,12 @@ func (s *suite) runAll(ctx context.Context) {
 		s.add(s.check(ctx, c))
 	}
 	if s.Budgets && ctx.Err() == nil {
-		s.budgets(ctx)
+		s.countCalls(ctx)
 	}
 }
 
-// The method ended returns an error with the end of the log if the CCM has ended by itself.
-func (s *suite) ended() error {
+// exitError returns an error with the end of the log if the CCM has ended by itself.
+func (s *suite) exitError() error {
 	if s.Subject == nil {
 		return nil
 	}
@@ -264,7 +264,7 @@ func (s *suite) watchSubject(ctx context.Context) {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	for {
-		if err := s.ended(); err != nil {
+		if err := s.exitError(); err != nil {
 			s.stop(err)
 			return
 		}
@@ -276,10 +276,10 @@ func (s *suite) watchSubject(ctx context.Context) {
 	}
 }
 
-// The method dead returns an error if the CCM has ended by itself, or if the driver does not
+// checkAlive returns an error if the CCM has ended by itself, or if the driver does not
 // answer.
-func (s *suite) dead(ctx context.Context) error {
-	if err := s.ended(); err != nil {
+func (s *suite) checkAlive(ctx context.Context) error {
+	if err := s.exitError(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, evidenceTimeout)
@@ -298,15 +298,15 @@ func reasonOf(ctx context.Context) string {
 	return "the run was interrupted"
 }
 
-// The method selects reports whether the report contains the check. If the run skips the check, the
+// isSelected reports whether the report contains the check. If the run skips the check, the
 // method also returns the reason.
-func (s *suite) selects(c Check) (reason string, selected bool) {
+func (s *suite) isSelected(c Check) (reason string, selected bool) {
 	switch {
 	case s.Focus != nil && !s.Focus.MatchString(c.ID), s.Level == Must && c.Level != Must:
 		return "", false
 	case s.Skip != nil && s.Skip.MatchString(c.ID):
 		return "it matches --skip", true
-	case c.restarts && s.Subject == nil:
+	case c.needsRestart && s.Subject == nil:
 		return "the CCM was not started by this program", true
 	case c.missing != nil:
 		return c.missing(s.caps), true
@@ -342,7 +342,7 @@ func (s *suite) check(ctx context.Context, c Check) Result {
 	beating, stop := context.WithCancel(ctx)
 	var heart sync.WaitGroup
 	heart.Go(func() { e.keepAlive(beating) })
-	limit := s.Limit * time.Duration(max(c.limits, 1))
+	limit := s.Limit * time.Duration(max(c.limitFactor, 1))
 	limited, end := context.WithTimeoutCause(ctx, limit, errLimit)
 	defer end()
 	err := c.run(limited, e)
@@ -350,7 +350,7 @@ func (s *suite) check(ctx context.Context, c Check) Result {
 		err = fmt.Errorf("%w of %s: %w", errLimit, limit, err)
 	}
 	if err != nil && ctx.Err() == nil {
-		if dead := s.dead(ctx); dead != nil {
+		if dead := s.checkAlive(ctx); dead != nil {
 			s.stop(dead)
 		}
 	}

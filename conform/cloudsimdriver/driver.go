@@ -63,7 +63,7 @@ func (d *Driver) CreateMachine(ctx context.Context, m conform.Machine) (conform.
 	maps.Copy(labels, d.Labels)
 	i, err := d.Cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: m.Name, Zone: m.Zone, Type: m.Type, Labels: labels})
 	if err == nil {
-		i, err = d.settled(ctx, i)
+		i, err = d.awaitSettled(ctx, i)
 	}
 	if err != nil {
 		return m, err
@@ -71,9 +71,9 @@ func (d *Driver) CreateMachine(ctx context.Context, m conform.Machine) (conform.
 	return d.machine(i), nil
 }
 
-// The method settled waits until the last operation on the instance has ended, and returns the
+// awaitSettled waits until the last operation on the instance has ended, and returns the
 // instance.
-func (d *Driver) settled(ctx context.Context, i cloudsim.Instance) (cloudsim.Instance, error) {
+func (d *Driver) awaitSettled(ctx context.Context, i cloudsim.Instance) (cloudsim.Instance, error) {
 	op, err := d.Cloud.WaitOperation(ctx, i.Operation)
 	if err != nil {
 		return i, err
@@ -128,40 +128,40 @@ func (d *Driver) GetMachine(ctx context.Context, name string) (conform.Machine, 
 	return d.machine(i), err
 }
 
-// The method change calls verb with the instance of the given name, and waits for the end of the
+// runOperation calls verb with the instance of the given name, and waits for the end of the
 // operation.
-func (d *Driver) change(ctx context.Context, name string, verb func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) error {
+func (d *Driver) runOperation(ctx context.Context, name string, verb func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) error {
 	i, err := d.instance(ctx, name)
 	if err != nil {
 		return err
 	}
 	if i, err = verb(ctx, i.ID); err == nil {
-		_, err = d.settled(ctx, i)
+		_, err = d.awaitSettled(ctx, i)
 	}
 	return err
 }
 
 // StopMachine implements conform.Machines.
 func (d *Driver) StopMachine(ctx context.Context, name string) error {
-	return d.change(ctx, name, d.Cloud.StopInstance)
+	return d.runOperation(ctx, name, d.Cloud.StopInstance)
 }
 
 // StartMachine implements conform.Machines.
 func (d *Driver) StartMachine(ctx context.Context, name string) error {
-	return d.change(ctx, name, d.Cloud.StartInstance)
+	return d.runOperation(ctx, name, d.Cloud.StartInstance)
 }
 
 // DeleteMachine implements conform.Machines. It returns when the instance does not exist any more.
 func (d *Driver) DeleteMachine(ctx context.Context, name string) error {
-	err := d.change(ctx, name, d.Cloud.DeleteInstance)
+	err := d.runOperation(ctx, name, d.Cloud.DeleteInstance)
 	if errors.Is(err, conform.ErrNotFound) || errors.Is(err, cloudsim.NotFound) {
 		return nil
 	}
 	return err
 }
 
-// The method names maps the IDs of all instances to their names.
-func (d *Driver) names(ctx context.Context) (map[cloudsim.InstanceID]string, error) {
+// instanceNames maps the IDs of all instances to their names.
+func (d *Driver) instanceNames(ctx context.Context) (map[cloudsim.InstanceID]string, error) {
 	all, _, err := cloudsim.All(ctx, d.Cloud.ListInstances, cloudsim.ListOptions{})
 	names := map[cloudsim.InstanceID]string{}
 	for _, i := range all {
@@ -172,7 +172,7 @@ func (d *Driver) names(ctx context.Context) (map[cloudsim.InstanceID]string, err
 
 // ListLoadBalancers implements conform.Network.
 func (d *Driver) ListLoadBalancers(ctx context.Context) ([]conform.LoadBalancer, error) {
-	names, err := d.names(ctx)
+	names, err := d.instanceNames(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func notFound(err error) error {
 
 // ListRoutes implements conform.Network. A route that is being deleted is not in the result.
 func (d *Driver) ListRoutes(ctx context.Context) ([]conform.Route, error) {
-	names, err := d.names(ctx)
+	names, err := d.instanceNames(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -263,8 +263,8 @@ func (d *Driver) DeleteRoute(ctx context.Context, id string) error {
 	return notFound(err)
 }
 
-// The variable effects contains the cloud's effect for each kind of fault.
-var effects = map[conform.FaultKind]cloudsim.FaultEffect{
+// effectOf contains the cloud's effect for each kind of fault.
+var effectOf = map[conform.FaultKind]cloudsim.FaultEffect{
 	conform.FaultError:        {Type: cloudsim.FaultError, Kind: "internal"},
 	conform.FaultUnauthorized: {Type: cloudsim.FaultError, Kind: "unauthenticated"},
 	conform.FaultTimeout:      {Type: cloudsim.FaultHang},
@@ -274,7 +274,7 @@ var effects = map[conform.FaultKind]cloudsim.FaultEffect{
 
 // SetFault implements conform.Faults.
 func (d *Driver) SetFault(ctx context.Context, f conform.Fault) error {
-	effect, ok := effects[f.Kind]
+	effect, ok := effectOf[f.Kind]
 	if !ok {
 		return fmt.Errorf("fault %q: %w", f.Kind, conform.ErrUnsupported)
 	}
@@ -294,7 +294,7 @@ func (d *Driver) SetFault(ctx context.Context, f conform.Fault) error {
 		}
 		operations = nil
 		for _, t := range targets {
-			if writes(t.Operation) {
+			if isWrite(t.Operation) {
 				operations = append(operations, t.Operation)
 			}
 		}
@@ -325,8 +325,8 @@ func (d *Driver) ClearFault(ctx context.Context) error {
 	return err
 }
 
-// The function writes reports whether an operation changes the objects that a CCM manages.
-func writes(operation string) bool {
+// isWrite reports whether an operation changes the objects that a CCM manages.
+func isWrite(operation string) bool {
 	noun, verb, _ := strings.Cut(operation, ".")
 	return (noun == "loadBalancers" || noun == "routes" || noun == "addresses") && !reads[verb]
 }
@@ -342,7 +342,7 @@ func (d *Driver) Calls(ctx context.Context) (map[string]conform.Count, error) {
 	}
 	all := map[string]conform.Count{}
 	for _, r := range bill.Rows {
-		all[r.Operation] = conform.Count{Calls: int(r.Calls), Writes: writes(r.Operation)} //nolint:gosec // far below the limit
+		all[r.Operation] = conform.Count{Calls: int(r.Calls), Writes: isWrite(r.Operation)} //nolint:gosec // far below the limit
 	}
 	return all, nil
 }

@@ -35,16 +35,17 @@ const (
 // Modes returns all modes.
 func Modes() []Mode { return []Mode{Sanity, LostReply, Crash} }
 
-// The variable titles contains the statement of each mode.
-var titles = map[Mode]string{
+// modeTitles maps each mode to a sentence for the report. The sentence is true if the driver
+// passes.
+var modeTitles = map[Mode]string{
 	Sanity:    "The driver passes csi-sanity",
 	LostReply: "The driver passes csi-sanity while replies of the cloud are lost",
 	Crash:     "The driver passes csi-sanity while it is killed at each call to the cloud",
 }
 
-// The constant leaks is the ID of a check. This check finds volumes and snapshots that still exist
+// leakCheck is the ID of a check. This check finds volumes and snapshots that still exist
 // after csi-sanity has run in a mode.
-const leaks = "csi.leaks"
+const leakCheck = "csi.leaks"
 
 // Default values of Config.
 const (
@@ -117,7 +118,7 @@ func Run(ctx context.Context, c Config) (conform.Report, error) {
 	defer func() { _ = os.RemoveAll(dir) }() // the sockets
 	c.Endpoint = cmp.Or(c.Endpoint, "unix://"+filepath.Join(dir, "driver.sock"))
 	c.Driver.Env = append(slices.Clone(c.Driver.Env), "CSI_ENDPOINT="+c.Endpoint)
-	s := &suite{Config: c, report: &report, remains: conform.Result{ID: leaks, Level: conform.Must, Title: "No volume and no snapshot remains after csi-sanity", Verdict: conform.Pass}}
+	s := &suite{Config: c, report: &report, remains: conform.Result{ID: leakCheck, Level: conform.Must, Title: "No volume and no snapshot remains after csi-sanity", Verdict: conform.Pass}}
 	for _, m := range c.Modes {
 		if err := s.mode(ctx, m, filepath.Join(dir, string(m)+".sock")); err != nil {
 			report.Incomplete = conform.Redact(err.Error())
@@ -149,7 +150,7 @@ func (s *suite) mode(ctx context.Context, m Mode, path string) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("the mode %s takes longer than %s", m, s.Limit))
 	defer cancel()
 	f := newFaults(m, s.Driver.Kill)
-	s.Proxy.Intercept(f.choose, f.lost)
+	s.Proxy.Intercept(f.choose, f.killDriver)
 	d, err := newDriver(&s.Driver, s.Endpoint, s.Timeout)
 	if err != nil {
 		return err
@@ -170,12 +171,12 @@ func (s *suite) mode(ctx context.Context, m Mode, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	r := conform.Result{ID: "csi." + string(m), Level: conform.Must, Title: titles[m], Verdict: conform.Pass, Took: time.Since(began)}
-	if reason := strings.TrimSpace(fw.unused(m) + "\n" + failed); reason != "" {
+	r := conform.Result{ID: "csi." + string(m), Level: conform.Must, Title: modeTitles[m], Verdict: conform.Pass, Took: time.Since(began)}
+	if reason := strings.TrimSpace(fw.unprovenReason(m) + "\n" + failed); reason != "" {
 		r.Verdict, r.Reason = conform.Fail, conform.Redact(reason)
 	}
 	if m == Sanity {
-		s.report.Budgets = fw.budgets()
+		s.report.Budgets = fw.callsPerRPC()
 	}
 	s.add(r)
 	return s.compare(ctx, m, d, before)
@@ -205,7 +206,7 @@ func (s *suite) runSanity(ctx context.Context, m Mode, fw *forwarder, path strin
 	if err != nil {
 		return "", err
 	}
-	server := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(fw.handle))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(fw.handle))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
 	defer func() {
@@ -227,20 +228,20 @@ func (s *suite) runSanity(ctx context.Context, m Mode, fw *forwarder, path strin
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
-	case fw.broken() != nil:
-		return "", fw.broken()
+	case fw.fatalError() != nil:
+		return "", fw.fatalError()
 	case result != nil:
-		return fmt.Sprintf("csi-sanity failed: %v; its output is in %s:\n%s", result, sanity.Log, failures(sanity.Log)), nil
+		return fmt.Sprintf("csi-sanity failed: %v; its output is in %s:\n%s", result, sanity.Log, failedTests(sanity.Log)), nil
 	}
 	return "", nil
 }
 
-// maxFailures is the maximum number of lines that failures returns.
+// maxFailures is the maximum number of lines that failedTests returns.
 const maxFailures = 40
 
-// The function failures returns the lines of csi-sanity's output that name failed tests, or the end
+// failedTests returns the lines of csi-sanity's output that name failed tests, or the end
 // of the output if no line does.
-func failures(path string) string {
+func failedTests(path string) string {
 	raw, _ := os.ReadFile(path) // csi-sanity may have failed before its first output
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
 	failed := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !strings.Contains(l, "[FAIL]") })

@@ -88,7 +88,7 @@ func (d *driver) name(ctx context.Context) (string, error) {
 		if ended := d.process.Ended(); ended != nil {
 			return "", fmt.Errorf("the driver does not serve: %w", ended)
 		}
-		if !transient(err) || sleep(ctx, reconnect) != nil {
+		if !isTransient(err) || sleep(ctx, reconnect) != nil {
 			return "", fmt.Errorf("the driver does not answer the RPC GetPluginInfo on unix://%s: %w; its output is in %s", d.socket, err, d.process.Log)
 		}
 	}

@@ -12,10 +12,10 @@ import (
 // any number of calls.
 const maxCrashes = 20
 
-// The type faults selects the calls to the cloud that the proxy disturbs. An RPC consists of
+// faultSelector selects the calls to the cloud that the proxy disturbs. An RPC consists of
 // attempts. After each attempt that the faults have disturbed, the forwarder begins another
 // attempt.
-type faults struct {
+type faultSelector struct {
 	mode Mode
 	kill func() error
 
@@ -30,12 +30,12 @@ type faults struct {
 	total   int             // disturbed calls
 }
 
-func newFaults(m Mode, kill func() error) *faults {
-	return &faults{mode: m, kill: kill, seen: map[string]bool{}}
+func newFaults(m Mode, kill func() error) *faultSelector {
+	return &faultSelector{mode: m, kill: kill, seen: map[string]bool{}}
 }
 
 // begin begins an attempt. The first attempt of an RPC has the number 1.
-func (f *faults) begin(attempt int) {
+func (f *faultSelector) begin(attempt int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if attempt == 1 {
@@ -46,7 +46,7 @@ func (f *faults) begin(attempt int) {
 
 // end ends an attempt. It reports whether a fault has disturbed the attempt. In the mode Crash, the
 // driver then does not run.
-func (f *faults) end(ctx context.Context) (hit bool, err error) {
+func (f *faultSelector) end(ctx context.Context) (hit bool, err error) {
 	f.mu.Lock()
 	f.running = false
 	f.mu.Unlock()
@@ -63,7 +63,7 @@ func (f *faults) end(ctx context.Context) (hit bool, err error) {
 }
 
 // choose returns the fault of a call to the cloud.
-func (f *faults) choose(name string, writes bool) conform.Fault {
+func (f *faultSelector) choose(name string, writes bool) conform.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.running {
@@ -89,9 +89,9 @@ func (f *faults) choose(name string, writes bool) conform.Fault {
 	return conform.Fault{Kind: conform.FaultLoseReply}
 }
 
-// The method lost kills the driver in the mode Crash. The cloud has then executed the call, and the
+// killDriver kills the driver in the mode Crash. The cloud has then executed the call, and the
 // driver has not seen the loss of the reply.
-func (f *faults) lost() {
+func (f *faultSelector) killDriver() {
 	defer f.pending.Done()
 	if f.mode != Crash {
 		return
@@ -102,8 +102,8 @@ func (f *faults) lost() {
 	f.err = errors.Join(f.err, err)
 }
 
-// The method disturbed returns the number of disturbed calls.
-func (f *faults) disturbed() int {
+// disturbedCalls returns the number of disturbed calls.
+func (f *faultSelector) disturbedCalls() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.total

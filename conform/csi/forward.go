@@ -25,11 +25,11 @@ const (
 	maxPause   = time.Second
 )
 
-// The type raw is a codec that does not decode messages.
-type raw struct{}
+// rawCodec is a codec that does not decode messages.
+type rawCodec struct{}
 
 // Marshal implements encoding.CodecV2.
-func (raw) Marshal(v any) (mem.BufferSlice, error) {
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*[]byte)
 	if !ok {
 		return nil, fmt.Errorf("the message has the type %T", v)
@@ -38,7 +38,7 @@ func (raw) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 // Unmarshal implements encoding.CodecV2.
-func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
 		return fmt.Errorf("the message has the type %T", v)
@@ -48,7 +48,7 @@ func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 // Name implements encoding.CodecV2.
-func (raw) Name() string { return "proto" }
+func (rawCodec) Name() string { return "proto" }
 
 // count is the number of successful RPCs with one name, and of their calls to the cloud.
 type count struct{ rpcs, calls int }
@@ -58,7 +58,7 @@ type count struct{ rpcs, calls int }
 // belongs to one RPC.
 type forwarder struct {
 	driver  *driver
-	faults  *faults
+	faults  *faultSelector
 	proxy   conform.Faults
 	timeout time.Duration
 
@@ -86,7 +86,7 @@ func (f *forwarder) handle(_ any, stream grpc.ServerStream) error {
 
 // invoke forwards an RPC once.
 func (f *forwarder) invoke(ctx context.Context, method string, in []byte) (out []byte, err error) {
-	err = f.driver.conn.Invoke(ctx, method, &in, &out, grpc.ForceCodecV2(raw{}))
+	err = f.driver.conn.Invoke(ctx, method, &in, &out, grpc.ForceCodecV2(rawCodec{}))
 	return out, err
 }
 
@@ -106,8 +106,8 @@ func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, 
 			return nil, f.fail(err)
 		}
 	}
-	before := f.calls(ctx)
-	defer func() { f.add(f.calls(ctx) - before) }()
+	before := f.callCount(ctx)
+	defer func() { f.add(f.callCount(ctx) - before) }()
 	disturbed := false
 	for attempt, pause := 1, firstPause; ; attempt++ {
 		f.faults.begin(attempt)
@@ -122,9 +122,9 @@ func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, 
 		disturbed = disturbed || hit
 		switch {
 		case err == nil:
-			f.succeeded(name, f.calls(ctx)-before)
+			f.countSuccess(name, f.callCount(ctx)-before)
 			return out, nil
-		case !hit && (!disturbed || !transient(err)):
+		case !hit && (!disturbed || !isTransient(err)):
 			return nil, err
 		}
 		if sleep(ctx, pause) != nil {
@@ -134,14 +134,14 @@ func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, 
 	}
 }
 
-// The function transient reports whether an error means that the same RPC can succeed later. A
-// driver may return such an error while the cloud finishes the work of a disturbed attempt.
-func transient(err error) bool {
+// isTransient reports whether an error means that the same RPC can succeed later. A driver
+// may return such an error while the cloud finishes the work of a disturbed attempt.
+func isTransient(err error) bool {
 	return slices.Contains([]codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded}, status.Code(err))
 }
 
-// The method calls returns the number of all calls to the cloud.
-func (f *forwarder) calls(ctx context.Context) (n int) {
+// callCount returns the number of all calls to the cloud.
+func (f *forwarder) callCount(ctx context.Context) (n int) {
 	all, _ := f.proxy.Calls(ctx) // the proxy in this process always answers
 	for _, c := range all {
 		n += c.Calls
@@ -156,8 +156,8 @@ func (f *forwarder) add(calls int) {
 	f.made += calls
 }
 
-// The method succeeded counts a successful RPC and its calls to the cloud.
-func (f *forwarder) succeeded(name string, calls int) {
+// countSuccess counts a successful RPC and its calls to the cloud.
+func (f *forwarder) countSuccess(name string, calls int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.counted[name]
@@ -174,15 +174,15 @@ func (f *forwarder) fail(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// The method broken returns the reason why the run cannot continue, or nil.
-func (f *forwarder) broken() error {
+// fatalError returns the reason why the run cannot continue, or nil.
+func (f *forwarder) fatalError() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
 }
 
-// The method unused returns the reason why a run has proved nothing, or "".
-func (f *forwarder) unused(m Mode) string {
+// unprovenReason returns the reason why a run has proved nothing, or "".
+func (f *forwarder) unprovenReason(m Mode) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -190,15 +190,15 @@ func (f *forwarder) unused(m Mode) string {
 		return "no RPC of the controller succeeded: csi-sanity must use the endpoint in the environment variable CSI_ENDPOINT, and run the specs [Controller Server]"
 	case f.made == 0:
 		return "the driver made no call through the proxy: the URL of its cloud must be the environment variable CONFORM_API_URL"
-	case m != Sanity && f.faults.disturbed() == 0:
+	case m != Sanity && f.faults.disturbedCalls() == 0:
 		return "no call of the driver was disturbed, because no RPC changed the cloud"
 	}
 	return ""
 }
 
-// The method budgets returns the number of calls to the cloud for 100 successful RPCs of each name.
+// callsPerRPC returns the number of calls to the cloud for 100 successful RPCs of each name.
 // It omits RPCs without calls.
-func (f *forwarder) budgets() map[string]int {
+func (f *forwarder) callsPerRPC() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := map[string]int{}

@@ -109,7 +109,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	routing, err := route.New(routes{p}, kube, nodes, "conform", []*net.IPNet{pods})
+	routing, err := route.New(routesProvider{p}, kube, nodes, "conform", []*net.IPNet{pods})
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func (p *provider) Instances() (cloudprovider.Instances, bool)                  
 func (p *provider) InstancesV2() (cloudprovider.InstancesV2, bool)                    { return p, true }
 func (p *provider) Zones() (cloudprovider.Zones, bool)                                { return nil, false }
 func (p *provider) Clusters() (cloudprovider.Clusters, bool)                          { return nil, false }
-func (p *provider) Routes() (cloudprovider.Routes, bool)                              { return routes{p}, true }
+func (p *provider) Routes() (cloudprovider.Routes, bool)                              { return routesProvider{p}, true }
 func (p *provider) ProviderName() string                                              { return Name }
 func (p *provider) HasClusterID() bool                                                { return true }
 
@@ -160,7 +160,7 @@ func (p *provider) InstanceMetadata(ctx context.Context, n *v1.Node) (*cloudprov
 	}
 	if p.bug == SlowMetadata {
 		select {
-		case <-time.After(slow):
+		case <-time.After(slowCall):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -233,9 +233,9 @@ func (p *provider) statusOf(s *v1.Service, lb conform.LoadBalancer) *v1.LoadBala
 	return status
 }
 
-// The method wanted returns the load balancer of a Service. The addresses of a new load balancer
+// wantedBalancer returns the load balancer of a Service. The addresses of a new load balancer
 // contain * for the number that the cloud chooses.
-func (p *provider) wanted(s *v1.Service, nodes []*v1.Node) (conform.LoadBalancer, error) {
+func (p *provider) wantedBalancer(s *v1.Service, nodes []*v1.Node) (conform.LoadBalancer, error) {
 	want := conform.LoadBalancer{
 		Machines:         namesOf(nodes),
 		ClientIPAffinity: s.Spec.SessionAffinity == v1.ServiceAffinityClientIP && p.bug != NoAffinity,
@@ -312,7 +312,7 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 		}
 		nodes = slices.DeleteFunc(nodes, func(n *v1.Node) bool { return n.Labels[v1.LabelNodeExcludeBalancers] != "" })
 	}
-	want, err := p.wanted(s, nodes)
+	want, err := p.wantedBalancer(s, nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -328,7 +328,7 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 	case p.bug == Duplicate && !found:
 		name += rand.Text()
 	case p.bug == SlowCreation && !found:
-		time.AfterFunc(slow/2, func() { _, _ = p.cloud.putLoadBalancer(context.WithoutCancel(ctx), name, want) })
+		time.AfterFunc(slowCall/2, func() { _, _ = p.cloud.putLoadBalancer(context.WithoutCancel(ctx), name, want) })
 		return nil, errors.New("the load balancer is not ready yet")
 	}
 	if found && reflect.DeepEqual(lb, want) && p.bug != WriteAtStart {
@@ -341,8 +341,8 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 	return p.statusOf(s, want), nil
 }
 
-// The constant slow is the duration of slow calls, for the bugs SlowCreation and SlowMetadata.
-const slow = 2 * time.Second
+// slowCall is the duration of slow calls, for the bugs SlowCreation and SlowMetadata.
+const slowCall = 2 * time.Second
 
 func namesOf(nodes []*v1.Node) (all []string) {
 	for _, n := range nodes {
@@ -388,11 +388,11 @@ func (p *provider) EnsureLoadBalancerDeleted(ctx context.Context, cluster string
 	return p.cloud.removeLoadBalancer(ctx, name)
 }
 
-// The type routes implements cloudprovider.Routes.
-type routes struct{ *provider }
+// routesProvider implements cloudprovider.Routes.
+type routesProvider struct{ *provider }
 
 // ListRoutes implements cloudprovider.Routes.
-func (p routes) ListRoutes(ctx context.Context, _ string) (all []*cloudprovider.Route, err error) {
+func (p routesProvider) ListRoutes(ctx context.Context, _ string) (all []*cloudprovider.Route, err error) {
 	err = p.cloud.call(ctx, "routes.list", false, func() error {
 		found, err := p.cloud.ListRoutes(ctx)
 		for _, r := range found {
@@ -419,7 +419,7 @@ func (p routes) ListRoutes(ctx context.Context, _ string) (all []*cloudprovider.
 }
 
 // CreateRoute implements cloudprovider.Routes.
-func (p routes) CreateRoute(ctx context.Context, _, _ string, r *cloudprovider.Route) error {
+func (p routesProvider) CreateRoute(ctx context.Context, _, _ string, r *cloudprovider.Route) error {
 	if p.bug == NoRoutes {
 		return nil
 	}
@@ -431,7 +431,7 @@ func (p routes) CreateRoute(ctx context.Context, _, _ string, r *cloudprovider.R
 }
 
 // DeleteRoute implements cloudprovider.Routes.
-func (p routes) DeleteRoute(ctx context.Context, _ string, r *cloudprovider.Route) error {
+func (p routesProvider) DeleteRoute(ctx context.Context, _ string, r *cloudprovider.Route) error {
 	if p.bug == RoutesNotDeleted {
 		return nil
 	}

@@ -157,9 +157,9 @@ func (d *Driver) GetMachine(ctx context.Context, name string) (conform.Machine, 
 	return d.machine(s), nil
 }
 
-// The method change calls verb with the server of the given name, and waits for the end of the
+// runAction calls verb with the server of the given name, and waits for the end of the
 // action.
-func (d *Driver) change(ctx context.Context, name string, verb func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response, error)) error {
+func (d *Driver) runAction(ctx context.Context, name string, verb func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response, error)) error {
 	s, err := d.server(ctx, name)
 	if err != nil {
 		return err
@@ -187,17 +187,17 @@ func notFound(err error) error {
 
 // StopMachine implements conform.Machines.
 func (d *Driver) StopMachine(ctx context.Context, name string) error {
-	return d.change(ctx, name, d.Client.Server.Poweroff)
+	return d.runAction(ctx, name, d.Client.Server.Poweroff)
 }
 
 // StartMachine implements conform.Machines.
 func (d *Driver) StartMachine(ctx context.Context, name string) error {
-	return d.change(ctx, name, d.Client.Server.Poweron)
+	return d.runAction(ctx, name, d.Client.Server.Poweron)
 }
 
 // DeleteMachine implements conform.Machines. It returns when the server is deleted.
 func (d *Driver) DeleteMachine(ctx context.Context, name string) error {
-	err := d.change(ctx, name, func(ctx context.Context, s *hcloud.Server) (*hcloud.Action, *hcloud.Response, error) {
+	err := d.runAction(ctx, name, func(ctx context.Context, s *hcloud.Server) (*hcloud.Action, *hcloud.Response, error) {
 		result, resp, err := d.Client.Server.DeleteWithResult(ctx, s)
 		if err != nil {
 			return nil, resp, err
@@ -210,8 +210,8 @@ func (d *Driver) DeleteMachine(ctx context.Context, name string) error {
 	return err
 }
 
-// The method names maps the IDs of all servers to their names.
-func (d *Driver) names(ctx context.Context) (map[int64]string, error) {
+// serverNames maps the IDs of all servers to their names.
+func (d *Driver) serverNames(ctx context.Context) (map[int64]string, error) {
 	all, err := d.Client.Server.All(ctx)
 	names := map[int64]string{}
 	for _, s := range all {
@@ -222,7 +222,7 @@ func (d *Driver) names(ctx context.Context) (map[int64]string, error) {
 
 // ListLoadBalancers implements conform.Network.
 func (d *Driver) ListLoadBalancers(ctx context.Context) ([]conform.LoadBalancer, error) {
-	names, err := d.names(ctx)
+	names, err := d.serverNames(ctx)
 	if err != nil {
 		return nil, err
 	}

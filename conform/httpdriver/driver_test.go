@@ -82,16 +82,16 @@ func TestSameAnswers(t *testing.T) {
 	}
 }
 
-// The type unsupported is a driver without routes.
-type unsupported struct{ *fake.Cloud }
+// withoutRoutes is a driver without routes.
+type withoutRoutes struct{ *fake.Cloud }
 
-func (unsupported) ListRoutes(context.Context) ([]conform.Route, error) {
+func (withoutRoutes) ListRoutes(context.Context) ([]conform.Route, error) {
 	return nil, conform.ErrUnsupported
 }
 
 // TestWrongAnswers proves that each wrong answer of a driver is an error.
 func TestWrongAnswers(t *testing.T) {
-	if _, err := start(t, httpdriver.Handler(unsupported{fake.NewCloud()})).ListRoutes(t.Context()); !errors.Is(err, conform.ErrUnsupported) {
+	if _, err := start(t, httpdriver.Handler(withoutRoutes{fake.NewCloud()})).ListRoutes(t.Context()); !errors.Is(err, conform.ErrUnsupported) {
 		t.Errorf("unsupported call: got error %v", err)
 	}
 	for name, body := range map[string]string{"not JSON": "<html>", "other type": `{"a":1}`, "too long": "[" + strings.Repeat(" ", 17<<20) + "]"} {

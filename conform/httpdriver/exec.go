@@ -43,7 +43,7 @@ type program string
 func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 	cmd := exec.CommandContext(r.Context(), "sh", "-c", string(p)+` "$@"`, "sh", r.Method, r.URL.RequestURI()) //nolint:gosec // the user's command
 	cmd.WaitDelay = killDelay                                                                                  // a child of the program may keep its output open
-	var out, stderr limited
+	var out, stderr limitedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if r.Body != nil {
 		defer r.Body.Close()
@@ -66,19 +66,19 @@ func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = limited{}
+		out = limitedBuffer{}
 		_, _ = out.Write(text) // a bytes.Buffer returns no error
 	}
 	resp.Body = io.NopCloser(&out.Buffer)
 	return resp, nil
 }
 
-// The type limited is a buffer that keeps one byte more than the longest body.
-type limited struct{ bytes.Buffer }
+// limitedBuffer is a buffer that keeps one byte more than the longest body.
+type limitedBuffer struct{ bytes.Buffer }
 
 // Write implements io.Writer. It discards bytes beyond the limit without an error, so that the program
 // can continue.
-func (l *limited) Write(b []byte) (int, error) {
+func (l *limitedBuffer) Write(b []byte) (int, error) {
 	l.Buffer.Write(b[:min(len(b), maxBody+1-l.Len())])
 	return len(b), nil
 }

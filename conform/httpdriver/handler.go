@@ -18,14 +18,14 @@ func Handler(d conform.Driver) http.Handler {
 	m.serve("POST /machines", func(r *http.Request) (any, error) { return withBody(r, d.CreateMachine) })
 	m.serve("GET /machines", func(r *http.Request) (any, error) { return d.ListMachines(r.Context()) })
 	m.serve("GET /machines/{name}", func(r *http.Request) (any, error) { return d.GetMachine(r.Context(), r.PathValue("name")) })
-	m.named("POST /machines/{name}/stop", "name", d.StopMachine)
-	m.named("POST /machines/{name}/start", "name", d.StartMachine)
-	m.named("DELETE /machines/{name}", "name", d.DeleteMachine)
+	m.serveNamed("POST /machines/{name}/stop", "name", d.StopMachine)
+	m.serveNamed("POST /machines/{name}/start", "name", d.StartMachine)
+	m.serveNamed("DELETE /machines/{name}", "name", d.DeleteMachine)
 	m.serve("GET /load-balancers", func(r *http.Request) (any, error) { return d.ListLoadBalancers(r.Context()) })
-	m.named("DELETE /load-balancers/{id}", "id", d.DeleteLoadBalancer)
+	m.serveNamed("DELETE /load-balancers/{id}", "id", d.DeleteLoadBalancer)
 	m.serve("GET /routes", func(r *http.Request) (any, error) { return d.ListRoutes(r.Context()) })
 	m.serve("POST /routes", func(r *http.Request) (any, error) { return withBody(r, d.CreateRoute) })
-	m.named("DELETE /routes/{id}", "id", d.DeleteRoute)
+	m.serveNamed("DELETE /routes/{id}", "id", d.DeleteRoute)
 	return m
 }
 
@@ -68,8 +68,8 @@ func (m mux) serve(pattern string, call func(*http.Request) (any, error)) {
 	})
 }
 
-// The method named serves a call that has the last variable of the path as its only argument.
-func (m mux) named(pattern, variable string, call func(context.Context, string) error) {
+// serveNamed serves a call that has the last variable of the path as its only argument.
+func (m mux) serveNamed(pattern, variable string, call func(context.Context, string) error) {
 	m.serve(pattern, func(r *http.Request) (any, error) { return nil, call(r.Context(), r.PathValue(variable)) })
 }
 

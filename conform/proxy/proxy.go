@@ -217,7 +217,7 @@ func fail(w http.ResponseWriter, _ *http.Request, err error) {
 func (p *Proxy) begin(name string, writes bool, r *http.Request, body []byte) (*conform.Call, conform.Fault, <-chan struct{}) {
 	call := &conform.Call{At: time.Now(), Name: name, Request: conform.Redact(r.URL.RequestURI())}
 	if writes {
-		call.Body = recorded(r.URL.Path, body)
+		call.Body = recordedBody(r.URL.Path, body)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -271,17 +271,17 @@ func (p *Proxy) Intercept(choose func(name string, writes bool) conform.Fault, l
 	p.choose, p.lost = choose, lost
 }
 
-// The variable sensitive matches a path if the proxy must not record the bodies of its calls, such
+// sensitivePath matches a path if the proxy must not record the bodies of its calls, such
 // as the path of OpenStack's tokens.
-var sensitive = regexp.MustCompile(`(?i)token|auth|login|session|secret|key|credential|certificate`)
+var sensitivePath = regexp.MustCompile(`(?i)token|auth|login|session|secret|key|credential|certificate`)
 
-// The function recorded returns the body of a call without secrets, for the recording. If the body
+// recordedBody returns the body of a call without secrets, for the recording. If the body
 // is large, sensitive or not JSON, it returns the body's length instead.
-func recorded(path string, body []byte) string {
+func recordedBody(path string, body []byte) string {
 	switch {
 	case len(body) == 0:
 		return ""
-	case len(body) > maxRecordedBody, sensitive.MatchString(path), !json.Valid(body):
+	case len(body) > maxRecordedBody, sensitivePath.MatchString(path), !json.Valid(body):
 		return fmt.Sprintf("(%d bytes)", len(body))
 	}
 	return conform.Redact(string(body))

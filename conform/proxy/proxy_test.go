@@ -87,7 +87,8 @@ func (a *api) recording(t *testing.T) []conform.Call {
 	return all
 }
 
-// TestForward proves that the proxy forwards, counts and names calls.
+// TestForward proves that the proxy forwards calls, counts them and derives their names from the
+// requests.
 func TestForward(t *testing.T) {
 	a := start(t)
 	for _, path := range []string{"/v1/servers", "/v1/servers/42?x=1", "/v1/servers/43"} {
