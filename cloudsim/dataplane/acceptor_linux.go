@@ -52,13 +52,13 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 		if ctx.Err() != nil {
 			return // the listener is closed
 		}
-		b.rest(ctx, &again, "accept connections", ln.Addr(), err)
+		b.waitRetry(ctx, &again, "accept connections", ln.Addr(), err)
 	}
 	defer f.leave(e)
 	for _, l := range f.loops {
 		a := &acceptor{entry: e, home: l}
 		e.acceptors = append(e.acceptors, a)
-		l.do(a.open)
+		l.enqueue(a.open)
 	}
 	told := uint64(0) // number of accepted clients at the last logged error
 	for {
@@ -70,12 +70,12 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 				told = t.taken
 				again.Reset()
 			}
-			b.rest(ctx, &again, "accept connections", ln.Addr(), t.err)
-			t.of.home.do(t.of.open)
+			b.waitRetry(ctx, &again, "accept connections", ln.Addr(), t.err)
+			t.of.home.enqueue(t.of.open)
 			for range len(e.failed) { // if one acceptor lacks descriptors, all acceptors lack them
 				t := <-e.failed
 				told = max(told, t.taken)
-				t.of.home.do(t.of.open)
+				t.of.home.enqueue(t.of.open)
 			}
 		}
 	}
@@ -106,11 +106,11 @@ func takeOver(ln net.Listener) (fd int, err error) {
 // leave frees the port. Then it ends the connections of e that still wait for a target.
 func (f *forwarder) leave(e *entry) {
 	for _, a := range e.acceptors {
-		a.home.ask(a.forget)
+		a.home.runInLoop(a.forget)
 	}
 	_ = unix.Close(e.fd)
 	for _, l := range f.loops {
-		l.ask(func() {
+		l.runInLoop(func() {
 			for _, w := range l.watched {
 				if w, ok := w.(*endpoint); ok {
 					w.conn.endWaiting(e.socket)
@@ -142,11 +142,11 @@ func (a *acceptor) forget() {
 	}
 }
 
-// look implements watched. An acceptor has no deadline.
-func (a *acceptor) look(time.Duration) time.Duration { return never }
+// checkDeadline implements descriptorOwner. An acceptor has no deadline.
+func (a *acceptor) checkDeadline(time.Duration) time.Duration { return never }
 
-// The method ready accepts one client. If more clients wait, epoll reports the descriptor again.
-func (a *acceptor) ready(uint32) {
+// handleEvents accepts one client. If more clients wait, epoll reports the descriptor again.
+func (a *acceptor) handleEvents(uint32) {
 	fd, sa, err := syscall.Accept4(a.fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC) // unix.Accept4 makes an additional system call
 	switch {
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR), errors.Is(err, syscall.ECONNABORTED):

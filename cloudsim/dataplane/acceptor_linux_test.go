@@ -28,8 +28,8 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 	log := make(warnings, 10)
 	counters := dataplane.NewCounters()
 	runLogged(t, slog.NewTextHandler(log, nil), f.cloud, dataplane.Config{Counters: counters})
-	f.cloud.await(t, lbID, ready)
-	dial(t, f.address()).alive() // this connection stays open, so that it frees no descriptor during the test
+	f.cloud.await(t, lbID, unreadyReason)
+	dial(t, f.address()).checkEcho() // this connection stays open, so that it frees no descriptor during the test
 	second, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func TestSourceRanges(t *testing.T) {
 	f.lb.Listeners = append(f.lb.Listeners, cloudsim.Listener{Protocol: cloudsim.UDP, Port: port, TargetPort: at})
 	f.lb.SourceRanges = []string{"127.0.0.9/32", "fd00::/8", "127.0.1.7/24"} // host bits do not matter
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters})
+	f.start(t, dataplane.Config{Counters: counters})
 	from := func(ip string) *net.Dialer { return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}} }
 	talk := func(ip string) bool {
 		c, err := from(ip).Dial("tcp", f.address())
@@ -75,7 +75,7 @@ func TestSourceRanges(t *testing.T) {
 		}
 		t.Cleanup(func() { udp.Close() })
 		c, flow := client{tcp.(*net.TCPConn), t}, udpClient{udp.(*net.UDPConn), t}
-		c.alive()
+		c.checkEcho()
 		flow.ask("x")
 		return c, flow
 	}
@@ -93,7 +93,7 @@ func TestSourceRanges(t *testing.T) {
 	if who := expelledFlow.tryAsk("y"); who != "" {
 		t.Errorf("flow of an excluded client: got an answer of %s, want none", who)
 	}
-	kept.alive()
+	kept.checkEcho()
 	keptFlow.ask("y")
 	s, _ = counters.LoadBalancerStats(lbID)
 	if n := s.Listeners[1].Accepted - s.Listeners[1].Refused.SourceRange; n != 2 {
@@ -130,7 +130,7 @@ func TestProxyProtocol(t *testing.T) {
 			echo(c)
 		}))
 		f.lb.Listeners[0].ProxyProtocol = version
-		f.up(t, dataplane.Config{})
+		f.start(t, dataplane.Config{})
 		c := dial(t, f.address())
 		me := c.LocalAddr().(*net.TCPAddr).AddrPort()
 		want := fmt.Appendf(nil, "PROXY TCP4 %s %s %d %d\r\n", me.Addr(), f.lb.IP, me.Port(), port)
@@ -143,7 +143,7 @@ func TestProxyProtocol(t *testing.T) {
 			t.Errorf("addresses of %s differ: %s", version, d)
 		}
 		if version == cloudsim.ProxyV2 {
-			c.alive()
+			c.checkEcho()
 		}
 	}
 }
@@ -158,12 +158,12 @@ func TestDualStack(t *testing.T) {
 	} else {
 		ln.Close()
 	}
-	f := newFleet(t, 1, named)
-	spare := serve(t, "::1", 0, named(9)) // only to find a free port of ::1
+	f := newFleet(t, 1, sayName)
+	spare := serve(t, "::1", 0, sayName(9)) // only to find a free port of ::1
 	spare.close()
 	f.lb.Listeners[0].Port = spare.port
 	f.lb.Addresses = []cloudsim.LoadBalancerAddress{{Family: cloudsim.IPv4, IP: f.lb.IP}, {Family: cloudsim.IPv6, IP: "::1"}}
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	for _, ip := range []string{f.lb.IP, "::1"} {
 		if word, refused := ask(t, net.JoinHostPort(ip, fmt.Sprint(spare.port))); word != "i-000001" {
 			t.Errorf("address %s: got answer %q, refused %v; want i-000001", ip, word, refused)
@@ -191,9 +191,9 @@ func TestDualStack(t *testing.T) {
 // cannot open the port, the load balancer has the condition "degraded".
 func TestPublishedPort(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 1, named)
+	f := newFleet(t, 1, sayName)
 	host := lbIP()
-	taken := serve(t, host, 0, named(9))
+	taken := serve(t, host, 0, sayName(9))
 	f.lb.Published = []cloudsim.PublishedPort{{Protocol: cloudsim.TCP, Port: port, Host: "192.0.2.1", PublishedPort: taken.port}}
 	f.cloud.putLB(f.lb)
 	run(t, f.cloud, dataplane.Config{PublishedBind: host})
@@ -212,7 +212,7 @@ func TestPublishedPort(t *testing.T) {
 	if d := cmp.Diff(want, s.Listeners[1]); d != "" {
 		t.Error(d)
 	}
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	if word, _ := ask(t, fmt.Sprintf("%s:%d", host, taken.port)); word != "i-000001" {
 		t.Errorf("published port: got answer %q, want i-000001", word)
 	}
@@ -221,9 +221,9 @@ func TestPublishedPort(t *testing.T) {
 // With affinity, a client keeps its target even if another target has fewer connections.
 func TestClientAffinity(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 3, named)
+	f := newFleet(t, 3, sayName)
 	f.lb.Affinity = cloudsim.AffinityClientIP
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	first := dial(t, f.address())
 	who := first.line()
 	for range 5 {

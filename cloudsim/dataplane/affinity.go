@@ -31,8 +31,8 @@ type affinityEntry struct {
 	until  time.Time
 }
 
-// The method set changes the timeout. With a timeout of 0 it forgets all clients.
-func (a *affinity) set(timeout time.Duration) {
+// setTimeout changes the timeout. With a timeout of 0 it forgets all clients.
+func (a *affinity) setTimeout(timeout time.Duration) {
 	if a.timeout = timeout; timeout == 0 {
 		*a = affinity{}
 	}

@@ -79,7 +79,7 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 		return
 	}
 	b.revision = lb.Revision
-	if b.does(lb) {
+	if b.isApplied(lb) {
 		return
 	}
 	sockets := b.cfg.socketsOf(lb)
@@ -91,8 +91,8 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lb, b.sources = lb, prefixes(lb.SourceRanges)
-	b.kept.set(lb.AffinityTimeout())
+	b.lb, b.sources = lb, parsePrefixes(lb.SourceRanges)
+	b.kept.setTimeout(lb.AffinityTimeout())
 	if b.reported != nil && !same(*b.reported, lb.Status) {
 		b.reported = nil // the change may have reset the status in the cloud
 	}
@@ -110,9 +110,9 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	}
 }
 
-// The method named does returns true if the addresses, published ports and spec of lb are
+// isApplied returns true if the addresses, published ports and spec of lb are
 // already in force.
-func (b *balancer) does(lb cloudsim.LoadBalancer) bool {
+func (b *balancer) isApplied(lb cloudsim.LoadBalancer) bool {
 	return slices.Equal(b.lb.Addresses, lb.Addresses) && slices.Equal(b.lb.Published, lb.Published) && b.lb.Same(lb.LoadBalancerSpec)
 }
 
@@ -230,8 +230,8 @@ func (b *balancer) applyMachine(ctx context.Context, id cloudsim.InstanceID, m m
 // health check changes, updateProbes replaces the probes. The old verdict stays in force until the
 // new probes change it.
 func (b *balancer) updateProbes(ctx context.Context, t *target, m machine) {
-	m = m.at(t.key)
-	reachable, in := m.on() && m.ip() != "", b.pools[t.key.Listener]
+	m = m.withAddresses(t.key)
+	reachable, in := m.isReachable() && m.ip() != "", b.pools[t.key.Listener]
 	probe, probed := t.listed && reachable && in.used, t.stopProbe != nil
 	if t.stopProbe != nil && (!probe || t.machine.ip() != m.ip() || t.check != in.check) {
 		t.stopProbe()
@@ -245,7 +245,7 @@ func (b *balancer) updateProbes(ctx context.Context, t *target, m machine) {
 	case t.listed && reachable:
 		t.verdict = verdict{health: cloudsim.TargetInitial, reason: "no listener forwards to the target"}
 	default:
-		t.verdict = verdict{health: cloudsim.TargetUnhealthy, reason: m.why(t.key.Instance)}
+		t.verdict = verdict{health: cloudsim.TargetUnhealthy, reason: m.unusableReason(t.key.Instance)}
 	}
 	t.machine, t.check = m, in.check
 	if probe && t.stopProbe == nil {
@@ -265,7 +265,7 @@ func (b *balancer) recordProbe(ctx context.Context, t *target, found error) {
 		return // the probe used rules that are no longer in force
 	}
 	before := t.verdict
-	t.verdict = before.after(found, t.check)
+	t.verdict = before.afterProbe(found, t.check)
 	if t.health == before.health && t.reason == before.reason {
 		return
 	}

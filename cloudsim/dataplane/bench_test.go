@@ -15,9 +15,9 @@ import (
 // it. It reports the ratio of the two times, because other load on the machine affects both
 // times.
 
-// The function beside runs both functions for b.N rounds each, in alternating slices. It returns
+// runAlternating runs both functions for b.N rounds each, in alternating slices. It returns
 // the total time of each function.
-func beside(b *testing.B, slices int, balanced, direct func(rounds int)) (lb, straight time.Duration) {
+func runAlternating(b *testing.B, slices int, balanced, direct func(rounds int)) (lb, straight time.Duration) {
 	timed := func(do func(int), rounds int) time.Duration {
 		begin := time.Now()
 		do(rounds)
@@ -68,7 +68,7 @@ func BenchmarkThroughput(b *testing.B) {
 			}
 		}
 	}))
-	f.up(b, dataplane.Config{})
+	f.start(b, dataplane.Config{})
 	block := make([]byte, 256<<10)
 	stream := func(address string) func(int) {
 		c := open(b, address)
@@ -90,7 +90,7 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 	lb, direct := both(f)
 	b.SetBytes(int64(len(block)))
-	through, straight := beside(b, 4, stream(lb), stream(direct))
+	through, straight := runAlternating(b, 4, stream(lb), stream(direct))
 	b.ReportMetric(float64(straight)/float64(through), "throughput/direct")
 }
 
@@ -103,7 +103,7 @@ type onlyWriter struct{ io.Writer }
 // target.
 func BenchmarkLatency(b *testing.B) {
 	f := newFleet(b, 1, each(echo))
-	f.up(b, dataplane.Config{})
+	f.start(b, dataplane.Config{})
 	talk := func(address string) func(int) {
 		c, message := open(b, address), make([]byte, 64)
 		return func(rounds int) {
@@ -118,7 +118,7 @@ func BenchmarkLatency(b *testing.B) {
 		}
 	}
 	lb, direct := both(f)
-	through, straight := beside(b, 4, talk(lb), talk(direct))
+	through, straight := runAlternating(b, 4, talk(lb), talk(direct))
 	b.ReportMetric(float64(through)/float64(straight), "latency/direct")
 }
 
@@ -128,7 +128,7 @@ func BenchmarkLatency(b *testing.B) {
 func BenchmarkConnections(b *testing.B) {
 	f := newFleet(b, 1, each(echo))
 	f.lb.HealthCheck.IntervalMillis = 2000
-	f.up(b, dataplane.Config{})
+	f.start(b, dataplane.Config{})
 	connect := func(address string) func(int) {
 		message := make([]byte, 64)
 		return func(rounds int) {
@@ -148,7 +148,7 @@ func BenchmarkConnections(b *testing.B) {
 		}
 	}
 	lb, direct := both(f)
-	through, straight := beside(b, 4, connect(lb), connect(direct))
+	through, straight := runAlternating(b, 4, connect(lb), connect(direct))
 	b.ReportMetric(float64(b.N)/through.Seconds(), "conns/s")
 	b.ReportMetric(float64(straight)/float64(through), "rate/direct")
 }

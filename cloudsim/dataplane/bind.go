@@ -15,20 +15,20 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The type bound is an open socket. Exactly one of the fields is set.
-type bound struct {
+// boundSocket is an open socket. Exactly one of the fields is set.
+type boundSocket struct {
 	streams net.Listener
 	packets *net.UDPConn
 }
 
-func (o *bound) Addr() net.Addr {
+func (o *boundSocket) Addr() net.Addr {
 	if o.packets != nil {
 		return o.packets.LocalAddr()
 	}
 	return o.streams.Addr()
 }
 
-func (o *bound) Close() error {
+func (o *boundSocket) Close() error {
 	if o.packets != nil {
 		return o.packets.Close()
 	}
@@ -38,7 +38,7 @@ func (o *bound) Close() error {
 // The method open opens a socket at ip:port and at no other address. If a route makes the address
 // local to this machine, but no interface has it (see Config.Claim), the method sets the socket
 // option IP_FREEBIND.
-func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*bound, error) {
+func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*boundSocket, error) {
 	o, err := c.openWith(ctx, net.ListenConfig{}, protocol, ip, port)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) && isLocal(ip) {
 		return c.openWith(ctx, net.ListenConfig{Control: freebind}, protocol, ip, port)
@@ -46,14 +46,14 @@ func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string,
 	return o, err
 }
 
-func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol cloudsim.Protocol, ip string, port int) (*bound, error) {
+func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol cloudsim.Protocol, ip string, port int) (*boundSocket, error) {
 	address := hostPort(ip, port)
 	if protocol == cloudsim.UDP {
 		pc, err := lc.ListenPacket(ctx, "udp", address)
 		if err != nil {
 			return nil, err
 		}
-		return &bound{packets: pc.(*net.UDPConn)}, nil
+		return &boundSocket{packets: pc.(*net.UDPConn)}, nil
 	}
 	lc.SetMultipathTCP(false) // the kernel splices plain TCP only
 	lc.KeepAlive = -1         // off: the idle timeout ends dead connections
@@ -65,13 +65,13 @@ func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol clou
 	if err != nil {
 		return nil, err
 	}
-	return &bound{streams: ln}, nil
+	return &boundSocket{streams: ln}, nil
 }
 
 // bind opens the socket s at its address. If this machine denies a port below 1024, the method
 // opens the port plus LowPortOffset instead. The result named problem contains the reason if o is
 // nil, or if o is at another port than the configured port.
-func (c Config) bind(ctx context.Context, s *socket) (o *bound, problem string) {
+func (c Config) bind(ctx context.Context, s *socket) (o *boundSocket, problem string) {
 	ip, port := s.bind, s.key.port
 	a, err := netip.ParseAddr(ip)
 	if err != nil || a.IsUnspecified() && s.bind == s.key.ip {

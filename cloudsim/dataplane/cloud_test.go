@@ -143,14 +143,14 @@ func (m *memory) ListLoadBalancers(_ context.Context, o cloudsim.ListOptions) (c
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return listed(m, m.lbs, o)
+	return listPage(m, m.lbs, o)
 }
 
 func (m *memory) ListInstances(_ context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lists++
-	return listed(m, m.instances, o)
+	return listPage(m, m.instances, o)
 }
 
 func (m *memory) ListZones(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Zone], error) {
@@ -160,8 +160,8 @@ func (m *memory) ListZones(context.Context, cloudsim.ListOptions) (cloudsim.List
 	return cloudsim.List[cloudsim.Zone]{Revision: m.rev}, m.down
 }
 
-// The function listed returns pages of two items.
-func listed[K ~string, V any](m *memory, all map[K]V, o cloudsim.ListOptions) (l cloudsim.List[V], err error) {
+// listPage returns pages of two items.
+func listPage[K ~string, V any](m *memory, all map[K]V, o cloudsim.ListOptions) (l cloudsim.List[V], err error) {
 	l.Revision, m.met = m.rev, m.met || m.down != nil
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		if string(k) <= o.After {
@@ -277,18 +277,18 @@ func satisfies(lb cloudsim.LoadBalancer, is func(cloudsim.LoadBalancerStatus) st
 	return ""
 }
 
-// The function ready returns "" if every listener accepts connections and every target is healthy.
-func ready(s cloudsim.LoadBalancerStatus) string {
+// unreadyReason returns "" if every listener accepts connections and every target is healthy.
+func unreadyReason(s cloudsim.LoadBalancerStatus) string {
 	for _, l := range s.Listeners {
 		if l.Endpoint == "" {
 			return "listener without endpoint"
 		}
 	}
-	return healths(slices.Repeat([]cloudsim.TargetHealth{cloudsim.TargetHealthy}, len(s.Targets))...)(s)
+	return wantHealth(slices.Repeat([]cloudsim.TargetHealth{cloudsim.TargetHealthy}, len(s.Targets))...)(s)
 }
 
-// The function healths returns a check that the targets' health equals want.
-func healths(want ...cloudsim.TargetHealth) func(cloudsim.LoadBalancerStatus) string {
+// wantHealth returns a check that the targets' health equals want.
+func wantHealth(want ...cloudsim.TargetHealth) func(cloudsim.LoadBalancerStatus) string {
 	return func(s cloudsim.LoadBalancerStatus) string {
 		var have []cloudsim.TargetHealth
 		for _, t := range s.Targets {

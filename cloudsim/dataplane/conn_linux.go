@@ -69,7 +69,7 @@ func (a *acceptor) begin(fd int, from netip.AddrPort, first choice) {
 		c.start()
 		return
 	}
-	c.loop.do(c.start)
+	c.loop.enqueue(c.start)
 }
 
 // start reads the bytes that the client has sent already, and begins to dial.
@@ -97,7 +97,7 @@ func (c *conn) start() {
 // another target.
 func (c *conn) dial() {
 	for err := c.connect(); err != nil; err = c.connect() {
-		if !c.another(err) {
+		if !c.tryAnotherTarget(err) {
 			return
 		}
 	}
@@ -123,7 +123,7 @@ func (c *conn) connect() error {
 		return err
 	}
 	c.until = c.loop.now + dialTimeout
-	c.loop.due(c.until)
+	c.loop.scheduleCheck(c.until)
 	var answer, events uint32 = 0, reads
 	if len(c.halves[in].held) > 0 {
 		answer = eventsNow(fd, unix.EPOLLOUT)
@@ -133,15 +133,15 @@ func (c *conn) connect() error {
 		c.back.asks = true
 	}
 	if c.back.id, err = c.loop.watch(fd, events, &c.back); err == nil && answer != 0 {
-		c.answered(answer)
+		c.handleDialResult(answer)
 	}
 	return err
 }
 
-// The method another closes the socket to the present target and chooses another target. If there
+// tryAnotherTarget closes the socket to the present target and chooses another target. If there
 // is no other target, it ends the connection and returns false. A failed dial does not change the
 // target's health, because only probes change it.
-func (c *conn) another(err error) bool {
+func (c *conn) tryAnotherTarget(err error) bool {
 	c.back.close(c.loop, true)
 	c.tried = append(c.tried, c.target)
 	to, ok := c.b.retry(c.l, c.client, c.choice, c.tried, err)
@@ -154,9 +154,9 @@ func (c *conn) another(err error) bool {
 	return true
 }
 
-// The method answered starts forwarding if the target accepted the connection. Otherwise it dials
+// handleDialResult starts forwarding if the target accepted the connection. Otherwise it dials
 // another target.
-func (c *conn) answered(events uint32) {
+func (c *conn) handleDialResult(events uint32) {
 	var err error
 	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		err = failure(c.back.fd)
@@ -166,17 +166,17 @@ func (c *conn) answered(events uint32) {
 		c.back.writable = true
 		c.active = c.loop.now
 		c.target.bytes[in].Add(uint64(c.early)) //nolint:gosec // a length
-		c.loop.due(c.deadline())
+		c.loop.scheduleCheck(c.deadline())
 		c.run()
 		return
 	}
-	if c.another(err) {
+	if c.tryAnotherTarget(err) {
 		c.dial()
 	}
 }
 
-// The method ready handles the epoll events of an endpoint.
-func (s *endpoint) ready(events uint32) {
+// handleEvents handles the epoll events of an endpoint.
+func (s *endpoint) handleEvents(events uint32) {
 	const end = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 	s.readable = s.readable || events&(unix.EPOLLIN|end) != 0
 	s.writable = s.writable || events&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0
@@ -195,7 +195,7 @@ func (s *endpoint) ready(events uint32) {
 		}
 		c.run()
 	case c.phase == dialling && s == &c.back:
-		c.answered(events)
+		c.handleDialResult(events)
 	}
 }
 
@@ -233,10 +233,10 @@ func (c *conn) run() {
 	}
 }
 
-// The method look checks the deadline of a connection. After the deadline of a dial, the method
+// checkDeadline checks the deadline of a connection. After the deadline of a dial, the method
 // dials another target. After the idle timeout, the method ends the connection, unless bytes wait
 // for a slow reader. The client's endpoint checks the deadline for both endpoints.
-func (s *endpoint) look(now time.Duration) time.Duration {
+func (s *endpoint) checkDeadline(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {
 		return never
@@ -245,7 +245,7 @@ func (s *endpoint) look(now time.Duration) time.Duration {
 		if now < c.until {
 			return c.until
 		}
-		if c.another(os.ErrDeadlineExceeded) {
+		if c.tryAnotherTarget(os.ErrDeadlineExceeded) {
 			c.dial()
 		}
 		return never // a new dial has set its own deadline
@@ -253,7 +253,7 @@ func (s *endpoint) look(now time.Duration) time.Duration {
 	if now < c.deadline() {
 		return c.deadline()
 	}
-	if c.waits() {
+	if c.hasWaitingBytes() {
 		c.active = now
 		return c.deadline()
 	}
@@ -270,15 +270,15 @@ func (c *conn) deadline() time.Duration {
 	return c.active + idle
 }
 
-// The method waits reports whether bytes wait for a slow reader. Such a connection is not silent.
-func (c *conn) waits() bool {
-	return !c.halves[in].empty() || !c.halves[out].empty() || unsent(c.front.fd) || unsent(c.back.fd)
+// hasWaitingBytes reports whether bytes wait for a slow reader. Such a connection is not silent.
+func (c *conn) hasWaitingBytes() bool {
+	return !c.halves[in].empty() || !c.halves[out].empty() || hasUnsent(c.front.fd) || hasUnsent(c.back.fd)
 }
 
 // cutSoon tells the loop to reset the connection, and does not wait for the loop. The loop
 // resets the connection only in the phase forwarding. Any goroutine may call it.
 func (c *conn) cutSoon() {
-	c.loop.do(func() {
+	c.loop.enqueue(func() {
 		if c.phase == forwarding {
 			c.end(true)
 		}

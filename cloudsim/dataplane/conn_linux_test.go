@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The function silence opens a port that neither accepts nor refuses connections.
-func silence(t *testing.T, ip string, port int) {
+// openSilentPort opens a port that neither accepts nor refuses connections.
+func openSilentPort(t *testing.T, ip string, port int) {
 	t.Helper()
 	must := func(err error) {
 		if t.Helper(); err != nil {
@@ -35,12 +35,12 @@ func silence(t *testing.T, ip string, port int) {
 	t.Cleanup(func() { c.Close() })
 }
 
-// The function quiet returns a fleet without probes. Its first target does not answer.
-func quiet(t *testing.T, targets int) *fleet {
-	f := newFleet(t, targets, named)
+// quietFleet returns a fleet without probes. Its first target does not answer.
+func quietFleet(t *testing.T, targets int) *fleet {
+	f := newFleet(t, targets, sayName)
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}
 	f.servers[0].close()
-	silence(t, f.servers[0].ip, f.servers[0].port)
+	openSilentPort(t, f.servers[0].ip, f.servers[0].port)
 	return f
 }
 
@@ -49,9 +49,9 @@ func quiet(t *testing.T, targets int) *fleet {
 // answered.
 func TestSilentTarget(t *testing.T) {
 	t.Parallel()
-	f := quiet(t, 2)
+	f := quietFleet(t, 2)
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters})
+	f.start(t, dataplane.Config{Counters: counters})
 	if word, refused := ask(t, f.address()); refused || word != "i-000002" {
 		t.Errorf("got answer %q, refused %v; want i-000002", word, refused)
 	}
@@ -65,10 +65,10 @@ func TestSilentTarget(t *testing.T) {
 // plane resets these connections at once.
 func TestListenerGoesWhileDialling(t *testing.T) {
 	t.Parallel()
-	f := quiet(t, 1)
+	f := quietFleet(t, 1)
 	counters := dataplane.NewCounters()
 	f.lb.Listeners = append(f.lb.Listeners, cloudsim.Listener{Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port})
-	f.up(t, dataplane.Config{Counters: counters})
+	f.start(t, dataplane.Config{Counters: counters})
 	stats := func() cloudsim.LoadBalancerStats {
 		s, _ := counters.LoadBalancerStats(lbID)
 		return s
@@ -101,7 +101,7 @@ func TestResetAfterHalfClose(t *testing.T) {
 	}))
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters, IdleTimeout: -1})
+	f.start(t, dataplane.Config{Counters: counters, IdleTimeout: -1})
 	c := dial(t, f.address())
 	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)

@@ -71,7 +71,7 @@ func (b *balancer) stats() cloudsim.LoadBalancerStats {
 	for _, t := range b.order {
 		s.Targets = append(s.Targets, t.stats())
 	}
-	for _, t := range b.leaving() {
+	for _, t := range b.drainingTargets() {
 		s.Targets = append(s.Targets, t.stats())
 	}
 	return s
@@ -84,8 +84,8 @@ func (t *target) stats() cloudsim.TargetStats {
 	}
 }
 
-// The method refusals returns the sum over all listeners, including listeners that were removed.
-func (b *balancer) refusals() map[refusal]uint64 {
+// sumRefusals returns the sum over all listeners, including listeners that were removed.
+func (b *balancer) sumRefusals() map[refusal]uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := maps.Clone(b.refused)

@@ -21,22 +21,22 @@ func TestDrainingIsVisible(t *testing.T) {
 	f := newFleet(t, 2, each(echo))
 	f.lb.DrainTimeoutSeconds = 600
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters, DrainTimeout: -1}) // the load balancer's own timeout applies
-	a, b := dial(t, f.address()), dial(t, f.address())              // one to each target
-	a.alive()
-	b.alive()
+	f.start(t, dataplane.Config{Counters: counters, DrainTimeout: -1}) // the load balancer's own timeout applies
+	a, b := dial(t, f.address()), dial(t, f.address())                 // one to each target
+	a.checkEcho()
+	b.checkEcho()
 	f.lb.Targets = f.lb.Targets[:1]
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetDraining))
-	a.alive()
-	b.alive()
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy, cloudsim.TargetDraining))
+	a.checkEcho()
+	b.checkEcho()
 	s, _ := counters.LoadBalancerStats(lbID)
 	if len(s.Targets) != 2 || s.Targets[1].Instance != instance(2) || s.Targets[1].Active != 1 {
 		t.Errorf("counters: got %+v, want the draining target with 1 active connection", s.Targets)
 	}
 	a.Close()
 	b.Close()
-	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy))
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy))
 }
 
 // A probe of a target that sends an endless answer reads only the beginning of the answer.
@@ -58,7 +58,7 @@ func TestProbeOfAnEndlessAnswer(t *testing.T) {
 		}
 	}))
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, IntervalMillis: 300_000, TimeoutMillis: 5000}
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	if n := <-sent; n == 0 || n > 32<<20 { // bytes; more than the socket buffers hold
 		t.Errorf("the target sent %d bytes to a health check, want more than 0 and at most 32 MiB", n)
 	}
@@ -80,7 +80,7 @@ func TestProbeOverTLS(t *testing.T) {
 	f.lb.HealthCheck = cloudsim.HealthCheck{
 		Protocol: cloudsim.HealthHTTPS, Port: ln.Addr().(*net.TCPAddr).Port, IntervalMillis: 10, TimeoutMillis: 10_000, ExpectedCodes: "200,410-420",
 	}
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	f.lb.HealthCheck.ExpectedCodes = "200-299"
 	f.cloud.putLB(f.lb)
 	want := fmt.Sprintf("GET https://%s/: answered 418, want 200-299", ln.Addr())
@@ -103,7 +103,7 @@ func TestAnEndRestartsIdle(t *testing.T) {
 			_, _ = io.WriteString(c, "late")
 		}
 	}))
-	f.up(t, dataplane.Config{IdleTimeout: idle})
+	f.start(t, dataplane.Config{IdleTimeout: idle})
 	c := dial(t, f.address())
 	_, _ = io.WriteString(c, "x")
 	time.Sleep(idle * 3 / 5)

@@ -23,16 +23,16 @@ type flow struct {
 	last   atomic.Int64 // time of the last datagram, in ns since began
 }
 
-// The variable began is time zero for flows and loops. It contains a monotonic clock reading, so
+// startTime is time zero for flows and loops. It contains a monotonic clock reading, so
 // changes of the system time have no effect.
-var began = time.Now()
+var startTime = time.Now()
 
-func (f *flow) passed() { f.last.Store(int64(time.Since(began))) }
+func (f *flow) passed() { f.last.Store(int64(time.Since(startTime))) }
 
-func (f *flow) silence() time.Duration { return time.Since(began) - time.Duration(f.last.Load()) }
+func (f *flow) silence() time.Duration { return time.Since(startTime) - time.Duration(f.last.Load()) }
 
-// The type packets serves one UDP socket.
-type packets struct {
+// udpServer serves one UDP socket.
+type udpServer struct {
 	b      *balancer
 	socket *socket
 	conn   *net.UDPConn
@@ -42,7 +42,7 @@ type packets struct {
 }
 
 // receive forwards datagrams until ctx ends and the socket is closed. Then it ends every flow.
-func (p *packets) receive(ctx context.Context) {
+func (p *udpServer) receive(ctx context.Context) {
 	defer p.end()
 	_ = p.conn.SetReadBuffer(1 << 20) // a burst waits in the buffer instead of being lost; the kernel may grant less
 	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
@@ -53,7 +53,7 @@ func (p *packets) receive(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			p.b.rest(ctx, &again, "receive datagrams", p.conn.LocalAddr(), err)
+			p.b.waitRetry(ctx, &again, "receive datagrams", p.conn.LocalAddr(), err)
 			continue
 		}
 		again.Reset()
@@ -63,7 +63,7 @@ func (p *packets) receive(ctx context.Context) {
 
 // forward sends a datagram to the target of its client's flow, or begins a new flow. If a
 // target refuses the datagram, the flow ends and the datagram goes to another target.
-func (p *packets) forward(datagram []byte, from netip.AddrPort) {
+func (p *udpServer) forward(datagram []byte, from netip.AddrPort) {
 	p.mu.Lock()
 	f := p.flows[from]
 	p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *packets) forward(datagram []byte, from netip.AddrPort) {
 // The method send sends a datagram to the flow's target. If the target refuses the datagram, or if
 // the flow is closed, the method ends the flow and returns false. Otherwise it returns true, even
 // if the system drops the datagram.
-func (p *packets) send(f *flow, datagram []byte) bool {
+func (p *udpServer) send(f *flow, datagram []byte) bool {
 	n, err := f.server.Write(datagram)
 	switch {
 	case err == nil:
@@ -103,7 +103,7 @@ func (p *packets) send(f *flow, datagram []byte) bool {
 
 // The method open begins a flow. It returns nil if the balancer refuses the flow, or if this
 // machine cannot open a socket.
-func (p *packets) open(from netip.AddrPort, tried []*target) *flow {
+func (p *udpServer) open(from netip.AddrPort, tried []*target) *flow {
 	client := from.Addr().Unmap()
 	to, why := p.b.begin(p.socket.l, client, tried)
 	if why != "" {
@@ -134,7 +134,7 @@ func (p *packets) open(from netip.AddrPort, tried []*target) *flow {
 }
 
 // close ends a flow. The next datagram of its client begins another flow.
-func (p *packets) close(f *flow) {
+func (p *udpServer) close(f *flow) {
 	p.mu.Lock()
 	if p.flows[f.peer] == f {
 		delete(p.flows, f.peer)
@@ -144,7 +144,7 @@ func (p *packets) close(f *flow) {
 }
 
 // end closes every flow.
-func (p *packets) end() {
+func (p *udpServer) end() {
 	p.mu.Lock()
 	all := p.flows
 	p.flows = map[netip.AddrPort]*flow{}
@@ -156,7 +156,7 @@ func (p *packets) end() {
 
 // answer forwards the target's datagrams to the client, until the flow is silent for too long
 // or is closed.
-func (p *packets) answer(f *flow) {
+func (p *udpServer) answer(f *flow) {
 	reads, err := newPooledReader(f.server, maxDatagram)
 	if err != nil {
 		return
@@ -182,7 +182,7 @@ func (p *packets) answer(f *flow) {
 	}
 }
 
-func (p *packets) answerOne(f *flow, reads *pooledReader) error {
+func (p *udpServer) answerOne(f *flow, reads *pooledReader) error {
 	datagram, err := reads.read()
 	defer reads.release()
 	if err != nil {

@@ -46,7 +46,7 @@ func udpServer(t testing.TB, ip string, port int, name string) (stop func(), at 
 // listener. Probes check the TCP servers.
 func udpFleet(t testing.TB, n int) (f *fleet, stops []func()) {
 	t.Helper()
-	f = newFleet(t, n, named)
+	f = newFleet(t, n, sayName)
 	at := 0
 	for i, s := range f.servers {
 		var stop func()
@@ -117,7 +117,7 @@ func TestUDP(t *testing.T) {
 	t.Parallel()
 	f, _ := udpFleet(t, 2)
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters})
+	f.start(t, dataplane.Config{Counters: counters})
 	if word, _ := ask(t, f.address()); word == "" {
 		t.Error("got no answer over TCP")
 	}
@@ -154,7 +154,7 @@ func TestFlowExpires(t *testing.T) {
 	f, _ := udpFleet(t, 1)
 	f.lb.HealthCheck.IntervalMillis = 300_000
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters, FlowTimeout: 3 * time.Second})
+	f.start(t, dataplane.Config{Counters: counters, FlowTimeout: 3 * time.Second})
 	flows := func() int {
 		s, _ := counters.LoadBalancerStats(lbID)
 		return s.Listeners[1].Active
@@ -205,7 +205,7 @@ func TestFlowMovesOn(t *testing.T) {
 	t.Parallel()
 	f, stops := udpFleet(t, 3)
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters})
+	f.start(t, dataplane.Config{Counters: counters})
 	c := dialUDP(t, f.address())
 	at := func(who string) int {
 		for n := range f.servers {
@@ -266,7 +266,7 @@ func TestMaxFlows(t *testing.T) {
 	f, _ := udpFleet(t, 1)
 	f.lb.Listeners[1].MaxConnections = 1
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters, FlowTimeout: 300 * time.Millisecond})
+	f.start(t, dataplane.Config{Counters: counters, FlowTimeout: 300 * time.Millisecond})
 	first, second := dialUDP(t, f.address()), dialUDP(t, f.address())
 	first.ask("a")
 	if _, err := second.Write([]byte("b")); err != nil {
@@ -288,7 +288,7 @@ func TestMaxFlows(t *testing.T) {
 func TestUDPListenerGoes(t *testing.T) {
 	t.Parallel()
 	f, _ := udpFleet(t, 1)
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	c := dialUDP(t, f.address())
 	c.ask("a")
 	udp := f.lb.Listeners[1]
@@ -304,6 +304,6 @@ func TestUDPListenerGoes(t *testing.T) {
 	})
 	f.lb.Listeners = append(f.lb.Listeners, udp)
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	c.ask("b")
 }

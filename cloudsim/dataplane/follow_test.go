@@ -21,16 +21,16 @@ import (
 // misses no event.
 func TestWatchResumes(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 2, named)
+	f := newFleet(t, 2, sayName)
 	targets := f.lb.Targets
 	f.lb.Targets = targets[:1]
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	for i := range 6 {
 		f.cloud.breakWatches()
 		f.lb.Targets = targets[i%2 : i%2+1]
 		f.cloud.putLB(f.lb)
 		f.cloud.breakWatches()
-		f.cloud.await(t, lbID, ready)
+		f.cloud.await(t, lbID, unreadyReason)
 		if word, _ := ask(t, f.address()); word != string(targets[i%2].Instance) {
 			t.Fatalf("round %d: got answer %q, want %s", i, word, targets[i%2].Instance)
 		}
@@ -45,13 +45,13 @@ func TestWatchResumes(t *testing.T) {
 func TestCloudAwayAndGone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, each(echo))
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	kept := dial(t, f.address())
-	kept.alive()
+	kept.checkEcho()
 	second := f.lb
 	second.ID, second.IP = "lb-000002", lbIP()
 	f.cloud.putLB(second)
-	f.cloud.await(t, "lb-000002", ready)
+	f.cloud.await(t, "lb-000002", unreadyReason)
 
 	for _, err := range []error{
 		cloudsim.Errorf(cloudsim.Unavailable, "away"),
@@ -67,7 +67,7 @@ func TestCloudAwayAndGone(t *testing.T) {
 			}
 			return ""
 		})
-		dial(t, f.address()).alive()
+		dial(t, f.address()).checkEcho()
 	}
 	f.cloud.deleteLB("lb-000002") // the plane sees no event of this
 	f.cloud.deleteInstance(instance(3))
@@ -77,9 +77,9 @@ func TestCloudAwayAndGone(t *testing.T) {
 	f.cloud.compact()
 	f.cloud.fail(nil)
 
-	f.cloud.await(t, "lb-000003", ready)
-	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
-	kept.alive()
+	f.cloud.await(t, "lb-000003", unreadyReason)
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
+	kept.checkEcho()
 	for _, s := range f.cloud.told("lb-000003") {
 		if s.Listeners[0].Error != "" {
 			t.Errorf("listener of the second load balancer: got error %s", s.Listeners[0].Error)
@@ -119,11 +119,11 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 		f.cloud.putLB(f.lb)
 	}
 	stop := run(t, f.cloud, cfg)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	last := f.lb
 	last.ID, last.IP = "lb-000003", lbIP()
 	f.cloud.putLB(last)
-	f.cloud.await(t, last.ID, ready) // all earlier events were handled
+	f.cloud.await(t, last.ID, unreadyReason) // all earlier events were handled
 	stop()
 	close(listening)
 	for address := range listening {
@@ -139,28 +139,28 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 // status from the cloud's record. The plane then reports the status again.
 func TestUndoneChangeIsReported(t *testing.T) {
 	f := newFleet(t, 2, each(echo))
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	both := f.lb.Targets
 	f.lb.Targets = both[:1]
 	f.cloud.putLB(f.lb)
 	f.lb.Targets = both
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 }
 
 // A cloud can lose its records and get new records. The plane accepts the lists of this
 // cloud, although the new revisions are lower than the revisions that the plane knows.
 func TestCloudThatBeganAnew(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 2, named)
-	f.up(t, dataplane.Config{})
+	f := newFleet(t, 2, sayName)
+	f.start(t, dataplane.Config{})
 	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "away"))
 	f.cloud.restart()
 	f.cloud.putInstance(instance(2), f.servers[0].ip, cloudsim.InstanceRunning) // has the address of the former first instance
 	f.lb.Targets = f.lb.Targets[1:]
 	f.cloud.putLB(f.lb)
 	f.cloud.fail(nil)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	if word, _ := ask(t, f.address()); word != string(instance(1)) {
 		t.Errorf("got answer %q, want the server of the second instance", word)
 	}
@@ -170,7 +170,7 @@ func TestCloudThatBeganAnew(t *testing.T) {
 func TestReportIsRetried(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "away"))
 	f.servers[0].close()
 	eventually.Empty(t, func() string {
@@ -182,7 +182,7 @@ func TestReportIsRetried(t *testing.T) {
 		return ""
 	})
 	f.cloud.fail(nil)
-	f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy))
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetUnhealthy))
 }
 
 // A restarted data plane continues as before, and reports its status even if the cloud's record
@@ -190,9 +190,9 @@ func TestReportIsRetried(t *testing.T) {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))
-	stop := f.up(t, dataplane.Config{ShutdownGrace: -1})
+	stop := f.start(t, dataplane.Config{ShutdownGrace: -1})
 	c := dial(t, f.address())
-	c.alive()
+	c.checkEcho()
 	stop()
 	c.wasReset()
 	before := f.cloud.told(lbID)
@@ -203,8 +203,8 @@ func TestRestart(t *testing.T) {
 		}
 		return ""
 	})
-	f.cloud.await(t, lbID, ready)
-	dial(t, f.address()).alive()
+	f.cloud.await(t, lbID, unreadyReason)
+	dial(t, f.address()).checkEcho()
 	f.lb.Targets = f.lb.Targets[:1]
 	f.cloud.putLB(f.lb)
 	f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
@@ -218,14 +218,14 @@ func TestShutdownGrace(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))
 	const grace = 3 * time.Second
-	stop := f.up(t, dataplane.Config{ShutdownGrace: grace})
+	stop := f.start(t, dataplane.Config{ShutdownGrace: grace})
 	polite, stays, drains := dial(t, f.address()), dial(t, f.address()), dial(t, f.address())
 	for _, c := range []client{polite, stays, drains} {
-		c.alive()
+		c.checkEcho()
 	}
 	f.lb.Targets = f.lb.Targets[1:] // at least one connection drains, for 30 s
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	begin := time.Now()
 	done := make(chan struct{})
 	go func() { defer close(done); stop() }()
@@ -235,7 +235,7 @@ func TestShutdownGrace(t *testing.T) {
 		}
 		return ""
 	})
-	polite.alive()
+	polite.checkEcho()
 	_ = polite.CloseWrite()
 	if rest, err := io.ReadAll(polite); len(rest) != 0 || err != nil {
 		t.Errorf("connection that ends in the grace period: got rest %q, error %v", rest, err)
@@ -264,7 +264,7 @@ func TestFirstContact(t *testing.T) {
 	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "booting"))
 	run(t, f.cloud, dataplane.Config{})
 	f.cloud.fail(nil)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 }
 
 func TestValidate(t *testing.T) {

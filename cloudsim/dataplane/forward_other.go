@@ -39,7 +39,7 @@ func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Lis
 			}
 			return
 		case err != nil:
-			b.rest(ctx, &again, "accept connections", ln.Addr(), err)
+			b.waitRetry(ctx, &again, "accept connections", ln.Addr(), err)
 			continue
 		}
 		again.Reset()
@@ -128,7 +128,7 @@ func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net
 		return nil, err
 	}
 	if from := c.source(client); from.IsValid() {
-		d.Control = foreign
+		d.Control = allowForeign
 		return d.DialTCP(ctx, "tcp", from, at)
 	}
 	conn, err := d.DialContext(ctx, "tcp", at.String())
@@ -177,14 +177,14 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 
 var errIdle = errors.New("idle for too long")
 
-// The constant looks is the number of checks in one idle timeout. A connection is idle after this
-// number of consecutive checks without activity. A long stop of the process counts as one check.
-const looks = 4
+// idleChecks is the number of checks in one idle timeout. A connection is idle after this number
+// of consecutive checks without activity. A long stop of the process counts as one check.
+const idleChecks = 4
 
 // The method move moves bytes from src to dst until src ends.
 //
 // If the listener has an idle timeout, the method move divides the timeout into equal parts. The
-// number of parts is the constant named looks. While move waits for src, it wakes up after each
+// number of parts is the constant idleChecks. While move waits for src, it wakes up after each
 // part. This version cannot detect bytes that wait for a slow reader. The reader must take them
 // within the idle timeout.
 func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
@@ -197,13 +197,13 @@ func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 		if idle <= 0 {
 			return nil
 		}
-		return src.SetReadDeadline(time.Now().Add(idle / looks))
+		return src.SetReadDeadline(time.Now().Add(idle / idleChecks))
 	}
 	err = next()
 	var seen, nothing uint64
 	for err == nil {
 		var n int64
-		n, err = some(dst, reads)
+		n, err = copySome(dst, reads)
 		c.target.bytes[d].Add(uint64(n))
 		c.activity.Add(uint64(n))
 		if errors.Is(err, io.EOF) {
@@ -213,7 +213,7 @@ func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 			err = next()
 			if now := c.activity.Load(); now != seen {
 				seen, nothing = now, 0
-			} else if nothing++; nothing == looks {
+			} else if nothing++; nothing == idleChecks {
 				err = errIdle
 			}
 		}
@@ -221,9 +221,9 @@ func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 	return err
 }
 
-// The function some waits for bytes and writes them to dst. It returns io.EOF after the last
+// copySome waits for bytes and writes them to dst. It returns io.EOF after the last
 // byte.
-func some(dst io.Writer, reads *pooledReader) (int64, error) {
+func copySome(dst io.Writer, reads *pooledReader) (int64, error) {
 	bytes, err := reads.read()
 	defer reads.release()
 	if len(bytes) == 0 {

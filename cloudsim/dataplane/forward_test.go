@@ -25,9 +25,9 @@ import (
 
 // Sequential requests spread evenly over the targets.
 func TestSpreads(t *testing.T) {
-	f := newFleet(t, 3, named)
+	f := newFleet(t, 3, sayName)
 	reg := prometheus.NewRegistry()
-	f.up(t, dataplane.Config{Registry: reg})
+	f.start(t, dataplane.Config{Registry: reg})
 	const rounds = 20
 	got := map[string]int{}
 	for range 3 * rounds {
@@ -48,8 +48,8 @@ func TestSpreads(t *testing.T) {
 
 // A new connection goes to the target with the fewest connections.
 func TestLeastConnections(t *testing.T) {
-	f := newFleet(t, 3, named)
-	f.up(t, dataplane.Config{})
+	f := newFleet(t, 3, sayName)
+	f.start(t, dataplane.Config{})
 	held := map[string]client{}
 	for range 3 {
 		c := dial(t, f.address())
@@ -79,7 +79,7 @@ func TestHalfClose(t *testing.T) {
 			all, err := io.ReadAll(c)
 			fmt.Fprintf(c, "%s %v\n", all, err)
 		}))
-		f.up(t, dataplane.Config{})
+		f.start(t, dataplane.Config{})
 		c := dial(t, f.address())
 		if _, err := io.WriteString(c, "question"); err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func TestHalfClose(t *testing.T) {
 			heard <- fmt.Sprintf("%s %v", all, err)
 		}))
 		f.lb.HealthCheck.IntervalMillis = 300_000
-		f.up(t, dataplane.Config{})
+		f.start(t, dataplane.Config{})
 		<-heard
 		c := dial(t, f.address())
 		if all, err := io.ReadAll(c); string(all) != "answer" || err != nil {
@@ -126,7 +126,7 @@ func TestAnswerOutlivesItsTarget(t *testing.T) {
 		}
 	}))
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters})
+	f.start(t, dataplane.Config{Counters: counters})
 	c := dial(t, f.address())
 	if err := c.SetReadBuffer(32 << 10); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestResetTravels(t *testing.T) {
 				_ = c.SetLinger(0)
 			}
 		}))
-		f.up(t, dataplane.Config{})
+		f.start(t, dataplane.Config{})
 		c := dial(t, f.address())
 		if _, err := c.Write([]byte("x")); err != nil {
 			t.Fatal(err)
@@ -182,7 +182,7 @@ func TestResetTravels(t *testing.T) {
 				ended <- err
 			}
 		}))
-		f.up(t, dataplane.Config{})
+		f.start(t, dataplane.Config{})
 		c := dial(t, f.address())
 		if _, err := c.Write([]byte("x")); err != nil {
 			t.Fatal(err)
@@ -230,7 +230,7 @@ func TestBigTransferBothWays(t *testing.T) {
 			target <- exchange(c, 1, 2)
 		}
 	}))
-	f.up(t, dataplane.Config{IdleTimeout: time.Second}) // the deadlines of the idle timeout pass during the transfer
+	f.start(t, dataplane.Config{IdleTimeout: time.Second}) // the deadlines of the idle timeout pass during the transfer
 	c := dial(t, f.address())
 	_ = c.SetDeadline(time.Now().Add(5 * time.Minute))
 	if _, err := c.Write([]byte("x")); err != nil {
@@ -254,7 +254,7 @@ func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 	f := newFleet(t, 1, each(func(*net.TCPConn) { <-release })) // reads nothing
 	t.Cleanup(func() { close(release) })
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters})
+	f.start(t, dataplane.Config{Counters: counters})
 	active := func(want int) {
 		t.Helper()
 		eventually.Empty(t, func() string {
@@ -300,14 +300,14 @@ func TestSlowReaderDoesNotSlowOthers(t *testing.T) {
 		_, _ = io.Copy(c, io.LimitReader(rand.NewChaCha8([32]byte{}), size))
 	}))
 	const idle = 5 * time.Second
-	f.up(t, dataplane.Config{IdleTimeout: idle})
+	f.start(t, dataplane.Config{IdleTimeout: idle})
 	slow := dial(t, f.address())
 	if _, err := slow.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	for begin := time.Now(); time.Since(begin) < idle*3/2; {
 		c := dial(t, f.address())
-		c.alive()
+		c.checkEcho()
 		c.Close()
 	}
 	if n, err := io.Copy(io.Discard, slow); n != size || err != nil {
@@ -330,7 +330,7 @@ func TestLateReaderGetsTheEnd(t *testing.T) {
 			ended <- struct{}{}
 		}
 	}))
-	f.up(t, dataplane.Config{IdleTimeout: idle})
+	f.start(t, dataplane.Config{IdleTimeout: idle})
 	c := dial(t, f.address())
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -348,7 +348,7 @@ func TestIdle(t *testing.T) {
 	t.Parallel()
 	const idle = 2 * time.Second
 	f := newFleet(t, 1, each(echo))
-	f.up(t, dataplane.Config{IdleTimeout: idle})
+	f.start(t, dataplane.Config{IdleTimeout: idle})
 	begin := time.Now()
 	dial(t, f.address()).wasReset()
 	if took := time.Since(begin); took < idle {
@@ -363,7 +363,7 @@ func TestIdle(t *testing.T) {
 			time.Sleep(idle / 8)
 		}
 	}))
-	feed.up(t, dataplane.Config{IdleTimeout: idle})
+	feed.start(t, dataplane.Config{IdleTimeout: idle})
 	c := dial(t, feed.address())
 	for begin := time.Now(); time.Since(begin) < 2*idle; {
 		c.line()
@@ -375,9 +375,9 @@ func TestIdleTimeoutChanges(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
 	f.lb.Listeners[0].IdleTimeoutSeconds = 30
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	c := dial(t, f.address())
-	c.alive()
+	c.checkEcho()
 	time.Sleep(3 * time.Second) // only the deadline of the old timeout remains
 	f.lb.Listeners[0].IdleTimeoutSeconds = 1
 	f.cloud.putLB(f.lb)
@@ -405,7 +405,7 @@ func TestTakingTurnsIsNotIdle(t *testing.T) {
 			speak(c)
 		}
 	}))
-	f.up(t, dataplane.Config{IdleTimeout: idle})
+	f.start(t, dataplane.Config{IdleTimeout: idle})
 	c := dial(t, f.address())
 	speak(c.TCPConn)
 	if _, err := io.ReadFull(c, make([]byte, words)); err != nil {
@@ -417,9 +417,9 @@ func TestTakingTurnsIsNotIdle(t *testing.T) {
 // most half of MaxOpen.
 func TestMaxOpen(t *testing.T) {
 	for says, maxOpen := range map[int]int{0: 3, 100: 2} {
-		f := newFleet(t, 1, named)
+		f := newFleet(t, 1, sayName)
 		f.lb.Listeners[0].MaxConnections = says
-		f.up(t, dataplane.Config{MaxOpen: maxOpen})
+		f.start(t, dataplane.Config{MaxOpen: maxOpen})
 		first, second := dial(t, f.address()), dial(t, f.address())
 		first.line()
 		second.line()
@@ -439,8 +439,8 @@ func TestMaxOpen(t *testing.T) {
 // The data plane resets a connection beyond MaxConnections. It allows a new connection after
 // another connection has ended.
 func TestMaxConnections(t *testing.T) {
-	f := newFleet(t, 1, named)
-	f.up(t, dataplane.Config{MaxConnections: 2})
+	f := newFleet(t, 1, sayName)
+	f.start(t, dataplane.Config{MaxConnections: 2})
 	first, second := dial(t, f.address()), dial(t, f.address())
 	first.line()
 	second.line()
@@ -460,10 +460,10 @@ func TestMaxConnections(t *testing.T) {
 // error. If the data plane can connect to no target, it resets the client's connection. The log
 // then has the reason once, not for each connection.
 func TestDialFailureTriesAnother(t *testing.T) {
-	f := newFleet(t, 3, named)
-	probed := serve(t, f.servers[0].ip, 0, says("ok"))
+	f := newFleet(t, 3, sayName)
+	probed := serve(t, f.servers[0].ip, 0, sayWord("ok"))
 	for _, s := range f.servers[1:] {
-		serve(t, s.ip, probed.port, says("ok"))
+		serve(t, s.ip, probed.port, sayWord("ok"))
 	}
 	f.lb.HealthCheck.Port = probed.port
 	f.servers[0].close()
@@ -471,7 +471,7 @@ func TestDialFailureTriesAnother(t *testing.T) {
 	f.cloud.putLB(f.lb)
 	log := make(warnings, 10)
 	runLogged(t, slog.NewTextHandler(log, nil), f.cloud, dataplane.Config{})
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	for range 9 {
 		if word, refused := ask(t, f.address()); refused || word != "i-000002" {
 			t.Fatalf("got answer %q, refused %v; want i-000002", word, refused)
@@ -492,15 +492,15 @@ func TestDialFailureTriesAnother(t *testing.T) {
 			t.Errorf("log line: got %q, want a line with %q", line, want)
 		}
 	}
-	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetHealthy))
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetHealthy))
 }
 
 // Addresses behind one instance are separate targets. The data plane probes, reaches and drains
 // each of them separately. When the instance stops, all of them are unhealthy.
 func TestAddressesBehindAnInstance(t *testing.T) {
 	cloud := newMemory()
-	a := serve(t, instanceIP(), 0, says("a"))
-	b := serve(t, instanceIP(), a.port, says("b"))
+	a := serve(t, instanceIP(), 0, sayWord("a"))
+	b := serve(t, instanceIP(), a.port, sayWord("b"))
 	cloud.putInstance(instance(1), instanceIP(), cloudsim.InstanceRunning)
 	at := func(s *server) cloudsim.Target { return cloudsim.Target{Instance: instance(1), IP: s.ip} }
 	lb := cloudsim.LoadBalancer{ID: lbID, IP: lbIP()}
@@ -510,7 +510,7 @@ func TestAddressesBehindAnInstance(t *testing.T) {
 	cloud.putLB(lb)
 	reg := prometheus.NewRegistry()
 	run(t, cloud, dataplane.Config{Registry: reg})
-	cloud.await(t, lbID, ready)
+	cloud.await(t, lbID, unreadyReason)
 	address := fmt.Sprintf("%s:%d", lb.IP, port)
 	got := map[string]int{}
 	for range 4 {
@@ -520,11 +520,11 @@ func TestAddressesBehindAnInstance(t *testing.T) {
 	if d := cmp.Diff(map[string]int{"a": 2, "b": 2}, got); d != "" {
 		t.Error(d)
 	}
-	if n := series(t, reg)["cloudsim_lb_connections_total{instance=i-000001,ip="+b.ip+",listener=,load_balancer=lb-000001}"]; n != 2 {
+	if n := metricSeries(t, reg)["cloudsim_lb_connections_total{instance=i-000001,ip="+b.ip+",listener=,load_balancer=lb-000001}"]; n != 2 {
 		t.Errorf("target b: got %v connections, want 2", n)
 	}
 	b.close()
-	cloud.await(t, lbID, healths("healthy", "unhealthy"))
+	cloud.await(t, lbID, wantHealth("healthy", "unhealthy"))
 	lb.Targets = lb.Targets[:1]
 	lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}
 	cloud.putLB(lb)

@@ -90,7 +90,7 @@ func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip strin
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("tcp %s: %s", address, why(ctx, err))
+		return fmt.Errorf("tcp %s: %s", address, failureReason(ctx, err))
 	}
 	_ = c.Close()
 	return nil
@@ -107,7 +107,7 @@ func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck
 	req.Header.Set("User-Agent", "cloudsim-health-check")
 	resp, err := p.http.RoundTrip(req)
 	if err != nil {
-		return why(ctx, err)
+		return failureReason(ctx, err)
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxProbeBody) // closing with unread bytes would reset the connection
@@ -117,9 +117,9 @@ func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck
 	return ""
 }
 
-// The function why returns the reason of a failed probe. It returns the same text for equal
+// failureReason returns the reason of a failed probe. It returns the same text for equal
 // failures.
-func why(ctx context.Context, err error) string {
+func failureReason(ctx context.Context, err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
 	}

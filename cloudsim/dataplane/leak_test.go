@@ -19,10 +19,10 @@ import (
 // them, no connection counts as active.
 func TestLeavesNothing(t *testing.T) {
 	const clients, times = 50, 40
-	f := newFleet(t, 2, named)
+	f := newFleet(t, 2, sayName)
 	f.lb.HealthCheck.IntervalMillis = 300_000 // so that no probe changes the counts
 	reg := prometheus.NewRegistry()
-	stop := f.up(t, dataplane.Config{Registry: reg, ShutdownGrace: -1})
+	stop := f.start(t, dataplane.Config{Registry: reg, ShutdownGrace: -1})
 	dial(t, f.address()).Close()
 	settled := func() string {
 		if n := sum(t, reg, "cloudsim_lb_active_connections"); n != 0 {
@@ -90,12 +90,12 @@ func TestWaitingHoldsNoPipes(t *testing.T) {
 		}
 	}))
 	f.lb.HealthCheck.IntervalMillis = 300_000
-	f.up(t, dataplane.Config{})
-	dial(t, f.address()).alive()
+	f.start(t, dataplane.Config{})
+	dial(t, f.address()).checkEcho()
 	before := openDescriptors(t)
 	const n = 30
 	for range n {
-		dial(t, f.address()).alive()
+		dial(t, f.address()).checkEcho()
 	}
 	eventually.Empty(t, func() string {
 		runtime.GC() // closes the runtime's spare pipes

@@ -141,7 +141,7 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 			_ = bound.Close() // returns when the port is free; accept may return earlier
 		})
 		if bound.packets != nil {
-			(&packets{b: b, socket: s, conn: bound.packets, flows: map[netip.AddrPort]*flow{}}).receive(ctx)
+			(&udpServer{b: b, socket: s, conn: bound.packets, flows: map[netip.AddrPort]*flow{}}).receive(ctx)
 		} else {
 			b.forwarder.accept(ctx, b, s, bound.streams)
 		}
@@ -159,9 +159,9 @@ func (s *socket) endpointOf(a net.Addr) string {
 	return hostPort(s.key.ip, s.key.port)
 }
 
-// The method rest logs the first of several consecutive errors of a socket. It then waits until the
+// waitRetry logs the first of several consecutive errors of a socket. It then waits until the
 // next try.
-func (b *balancer) rest(ctx context.Context, again *backoff.Backoff, cannot string, at net.Addr, err error) {
+func (b *balancer) waitRetry(ctx context.Context, again *backoff.Backoff, cannot string, at net.Addr, err error) {
 	if again.Fresh() {
 		b.log.Warn("cannot "+cannot+"; trying again", "endpoint", at.String(), "error", err)
 	}
@@ -177,9 +177,9 @@ func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.notifyReporter()
 }
 
-// The function prefixes parses source ranges. It skips an invalid range without an error. This is
+// parsePrefixes parses source ranges. It skips an invalid range without an error. This is
 // safe, because the cloud's API has already validated all ranges.
-func prefixes(ranges []string) []netip.Prefix {
+func parsePrefixes(ranges []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range ranges {
 		if p, err := netip.ParsePrefix(r); err == nil {

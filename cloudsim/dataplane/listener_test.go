@@ -25,7 +25,7 @@ func TestPortTakenThenFreed(t *testing.T) {
 	f.lb.Listeners = append(f.lb.Listeners, cloudsim.Listener{
 		Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port,
 	})
-	other := serve(t, f.lb.IP, port, says("another server"))
+	other := serve(t, f.lb.IP, port, sayWord("another server"))
 	f.cloud.putLB(f.lb)
 	run(t, f.cloud, dataplane.Config{})
 	s := f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
@@ -38,14 +38,14 @@ func TestPortTakenThenFreed(t *testing.T) {
 	if l := s.Listeners[0]; l.Endpoint != "" || l.Error != want {
 		t.Errorf("listener on a used port: got %+v, want error %q", l, want)
 	}
-	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy))
-	dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+1)).alive()
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy))
+	dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+1)).checkEcho()
 	other.close()
-	s = f.cloud.await(t, lbID, ready)
+	s = f.cloud.await(t, lbID, unreadyReason)
 	if l := s.Listeners[0]; l.Endpoint != f.address() || l.Error != "" {
 		t.Errorf("listener on a free port: got %+v, want no error", l)
 	}
-	dial(t, f.address()).alive()
+	dial(t, f.address()).checkEcho()
 }
 
 // If low ports need privileges, the listener uses a high port, and the status has the reason.
@@ -61,7 +61,7 @@ func TestLowPortFallsBack(t *testing.T) {
 	})
 	f.cloud.putLB(f.lb)
 	run(t, f.cloud, cfg)
-	s := f.cloud.await(t, lbID, ready)
+	s := f.cloud.await(t, lbID, unreadyReason)
 	start, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err != nil {
 		t.Skip("cannot read the first unprivileged port: ", err)
@@ -74,7 +74,7 @@ func TestLowPortFallsBack(t *testing.T) {
 	if diff := cmp.Diff(want, s.Listeners[0]); diff != "" {
 		t.Error(diff)
 	}
-	dial(t, f.lb.IP+":10080").alive()
+	dial(t, f.lb.IP+":10080").checkEcho()
 }
 
 // The data plane does not listen on an unspecified or invalid address.
@@ -107,13 +107,13 @@ func TestClosingIsWaitedFor(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return lingering{ln.(*net.TCPListener)}, nil
+		return lingeringListener{ln.(*net.TCPListener)}, nil
 	})
-	f.up(t, cfg)
+	f.start(t, cfg)
 	f.cloud.deleteLB(lbID)
 	f.lb.ID = "lb-000002"
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, f.lb.ID, ready)
+	f.cloud.await(t, f.lb.ID, unreadyReason)
 	for _, s := range f.cloud.told(f.lb.ID) {
 		if why := s.Listeners[0].Error; why != "" {
 			t.Error(why)
@@ -121,10 +121,11 @@ func TestClosingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// The type lingering is a listener whose Accept fails 40 ms before Close frees the port.
-type lingering struct{ *net.TCPListener }
+// lingeringListener is a listener whose Close takes 40 ms. Accept returns an error at the beginning
+// of these 40 ms, and Close frees the port at their end.
+type lingeringListener struct{ *net.TCPListener }
 
-func (l lingering) Close() error {
+func (l lingeringListener) Close() error {
 	_ = l.SetDeadline(time.Now())
 	time.Sleep(40 * time.Millisecond)
 	return l.TCPListener.Close()
@@ -132,9 +133,9 @@ func (l lingering) Close() error {
 
 // The data plane sends few reports: one at the start, and one for each group of changes.
 func TestReportsAreFew(t *testing.T) {
-	f := newFleet(t, 3, named)
+	f := newFleet(t, 3, sayName)
 	f.lb.HealthCheck.IntervalMillis = 1
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	told := len(f.cloud.told(lbID))
 	if told > 1+1+3 { // one report for the socket and one report per target; an idle machine sends one report for all
 		t.Errorf("got %d reports until all targets were healthy: %+v", told, f.cloud.told(lbID))

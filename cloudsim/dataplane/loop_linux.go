@@ -57,7 +57,7 @@ func newForwarder() (*forwarder, error) {
 // first.
 func (f *forwarder) close() {
 	for _, l := range f.loops {
-		l.do(func() { l.ended = true })
+		l.enqueue(func() { l.ended = true })
 	}
 	f.work.Wait()
 }
@@ -65,7 +65,7 @@ func (f *forwarder) close() {
 // look makes all loops check all deadlines, because some deadlines have become earlier.
 func (f *forwarder) look() {
 	for _, l := range f.loops {
-		l.do(func() { l.due(l.now) })
+		l.enqueue(func() { l.scheduleCheck(l.now) })
 	}
 }
 
@@ -85,26 +85,26 @@ func (f *forwarder) leastLoaded(home *loop) *loop {
 	return least
 }
 
-// The type watched is the owner of a descriptor that a loop waits for. Only the loop calls its
+// descriptorOwner is the owner of a descriptor that a loop waits for. Only the loop calls its
 // methods.
-type watched interface {
-	// ready handles epoll events of the descriptor.
-	ready(events uint32)
-	// The method look checks the deadline. If the deadline has passed, the method ends the
+type descriptorOwner interface {
+	// handleEvents handles epoll events of the descriptor.
+	handleEvents(events uint32)
+	// checkDeadline checks the deadline. If the deadline has passed, the method ends the
 	// connection or dials another target. It returns the time of the next check.
-	look(now time.Duration) time.Duration
+	checkDeadline(now time.Duration) time.Duration
 }
 
 // loop waits for many sockets and serves those that are ready, one after the other. It must
 // never call a function that blocks. Only the loop's goroutine may use its state. Other
-// goroutines must use the method named do.
+// goroutines must use enqueue.
 type loop struct {
 	forwarder *forwarder
 	open      atomic.Int64 // connections
 
 	epoll   int
 	wake    int // an eventfd; a write wakes the loop
-	watched map[uint64]watched
+	watched map[uint64]descriptorOwner
 	last    uint64 // id of the latest descriptor; wake has the id 0
 	busy    []*conn
 	next    time.Duration // time of the next check of deadlines
@@ -112,7 +112,7 @@ type loop struct {
 	lost    time.Duration // time in which the process was stopped
 	ended   bool
 	buf     []byte // for bytes that the loop reads and writes at once
-	pipes   pipes
+	pipes   pipePool
 
 	mu   sync.Mutex
 	todo []func()
@@ -135,14 +135,14 @@ func newLoop(f *forwarder) (*loop, error) {
 		return nil, err
 	}
 	return &loop{
-		forwarder: f, epoll: epoll, wake: wake, watched: map[uint64]watched{}, next: never,
-		now: time.Since(began), buf: make([]byte, small),
+		forwarder: f, epoll: epoll, wake: wake, watched: map[uint64]descriptorOwner{}, next: never,
+		now: time.Since(startTime), buf: make([]byte, small),
 	}, nil
 }
 
-// The method do queues f for the loop's goroutine and returns at once. Any goroutine may call it. A
+// enqueue queues f for the loop's goroutine and returns at once. Any goroutine may call it. A
 // loop that has ended ignores f.
-func (l *loop) do(f func()) {
+func (l *loop) enqueue(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.deaf {
@@ -155,11 +155,11 @@ func (l *loop) do(f func()) {
 	}
 }
 
-// The method ask runs f in the goroutine of the loop, and waits until f has returned. The loop must
+// runInLoop runs f in the goroutine of the loop, and waits until f has returned. The loop must
 // not have ended.
-func (l *loop) ask(f func()) {
+func (l *loop) runInLoop(f func()) {
 	done := make(chan struct{})
-	l.do(func() {
+	l.enqueue(func() {
 		defer close(done)
 		f()
 	})
@@ -171,27 +171,27 @@ func (l *loop) run() {
 	defer l.close()
 	events := make([]unix.EpollEvent, 128)
 	for !l.ended {
-		allowed := l.idle()
-		n, err := unix.EpollWait(l.epoll, events, milliseconds(allowed))
+		allowed := l.sleepTime()
+		n, err := unix.EpollWait(l.epoll, events, roundUpMillis(allowed))
 		if err != nil {
 			n = 0 // a signal (EINTR); an open epoll descriptor returns no other error
 		}
 		l.tick(allowed)
 		for _, e := range events[:n] {
 			if s := l.watched[number(e)]; s != nil {
-				s.ready(e.Events)
+				s.handleEvents(e.Events)
 			}
 		}
 		l.answer()
 		l.continueConns()
 		if n < len(events) && l.now >= l.next { // sockets that are ready have priority over deadlines
-			l.look()
+			l.checkDeadlines()
 		}
 	}
 }
 
-// The method idle returns how long the loop may sleep.
-func (l *loop) idle() time.Duration {
+// sleepTime returns how long the loop may sleep.
+func (l *loop) sleepTime() time.Duration {
 	switch {
 	case len(l.busy) > 0:
 		return 0
@@ -201,9 +201,9 @@ func (l *loop) idle() time.Duration {
 	return max(l.next-l.now, 0)
 }
 
-// The function milliseconds rounds up, so that the deadline has passed when the loop wakes. -1
+// roundUpMillis rounds up, so that the deadline has passed when the loop wakes. -1
 // means forever.
-func milliseconds(d time.Duration) int {
+func roundUpMillis(d time.Duration) int {
 	if d == never {
 		return -1
 	}
@@ -213,7 +213,7 @@ func milliseconds(d time.Duration) int {
 // tick updates the loop's clock. If the process was stopped for a while, the clock leaves this
 // time out, so that connections do not appear silent.
 func (l *loop) tick(allowed time.Duration) {
-	now := time.Since(began) - l.lost
+	now := time.Since(startTime) - l.lost
 	if late := now - l.now - min(allowed, now-l.now); late > time.Second {
 		l.lost += late
 		now -= late
@@ -246,23 +246,23 @@ func (l *loop) continueConns() {
 	}
 }
 
-// The method look checks the deadlines of all watched descriptors. It takes O(connections), and
+// checkDeadlines checks the deadlines of all watched descriptors. It takes O(connections), and
 // runs at most once per tick.
-func (l *loop) look() {
+func (l *loop) checkDeadlines() {
 	l.next = never
 	for _, s := range l.watched {
-		l.due(s.look(l.now))
+		l.scheduleCheck(s.checkDeadline(l.now))
 	}
 	if l.next != never {
 		l.next = max(l.next, l.now+tick)
 	}
 }
 
-// The method due moves the next check to the given time, unless the next check is already earlier.
-func (l *loop) due(at time.Duration) { l.next = min(l.next, at) }
+// scheduleCheck moves the next check to the given time, unless the next check is already earlier.
+func (l *loop) scheduleCheck(at time.Duration) { l.next = min(l.next, at) }
 
 // watch makes the loop wait for events of fd. The loop passes the events to s.
-func (l *loop) watch(fd int, events uint32, s watched) (id uint64, err error) {
+func (l *loop) watch(fd int, events uint32, s descriptorOwner) (id uint64, err error) {
 	l.last++
 	id = l.last
 	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, event(id, events)); err != nil {

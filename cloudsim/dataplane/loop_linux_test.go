@@ -27,7 +27,7 @@ func TestStoppedTimeIsLost(t *testing.T) {
 		{"stopped process", 0, 0},
 		{"stopped process during a sleep", slept / 4, slept / 4},
 	} {
-		l := &loop{now: time.Since(began) - slept}
+		l := &loop{now: time.Since(startTime) - slept}
 		before := l.now
 		l.tick(tc.allowed)
 		if got := l.now - before; got < tc.passed || got > tc.passed+time.Second {
@@ -77,7 +77,7 @@ func TestBusyLoopIsNotWaitedFor(t *testing.T) {
 	}
 	for i, l := range f.loops {
 		busy, free := make(chan struct{}), make(chan struct{})
-		l.do(func() { close(busy); <-free })
+		l.enqueue(func() { close(busy); <-free })
 		<-busy
 		if err := refused(); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("connection without loop %d: got error %v, want a reset", i, err)
@@ -86,8 +86,8 @@ func TestBusyLoopIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// Few connections stay on the loop that accepted them. Many connections are spread over all
-// loops.
+// If there are few connections, each connection stays on the loop that accepted it. If there are
+// many connections, the forwarder spreads them over all loops.
 func TestLoopsShare(t *testing.T) {
 	f := &forwarder{}
 	for range 3 {

@@ -54,7 +54,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 			count(descBytes, t.BytesOut, i, t.IP, t.Listener, out.String())
 			ch <- prometheus.MustNewConstMetric(descActive, prometheus.GaugeValue, float64(t.Active), lb, i, t.IP, t.Listener)
 		}
-		for why, n := range b.refusals() {
+		for why, n := range b.sumRefusals() {
 			count(descRefused, n, string(why))
 		}
 	}

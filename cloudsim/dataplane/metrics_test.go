@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The function series returns every series of a registry, with names such as "name{label=value}".
-func series(t testing.TB, reg *prometheus.Registry) map[string]float64 {
+// metricSeries returns every series of a registry, with names such as "name{label=value}".
+func metricSeries(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
@@ -36,7 +36,7 @@ func series(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 // sum returns the sum of all series with the given name.
 func sum(t testing.TB, reg *prometheus.Registry, name string) (n float64) {
 	t.Helper()
-	for s, v := range series(t, reg) {
+	for s, v := range metricSeries(t, reg) {
 		if strings.HasPrefix(s, name+"{") {
 			n += v
 		}
@@ -48,13 +48,13 @@ func sum(t testing.TB, reg *prometheus.Registry, name string) (n float64) {
 // of a load balancer end after its deletion.
 func TestMetrics(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
-	probed := serve(t, f.servers[0].ip, 0, says("ok"))
+	probed := serve(t, f.servers[0].ip, 0, sayWord("ok"))
 	f.lb.HealthCheck.Port = probed.port
 	reg := prometheus.NewRegistry()
-	stop := f.up(t, dataplane.Config{Registry: reg, DrainTimeout: -1})
+	stop := f.start(t, dataplane.Config{Registry: reg, DrainTimeout: -1})
 
 	c := dial(t, f.address())
-	c.alive()
+	c.checkEcho()
 	if n := sum(t, reg, "cloudsim_lb_active_connections"); n != 1 {
 		t.Errorf("got %v active connections, want 1", n)
 	}
@@ -64,7 +64,7 @@ func TestMetrics(t *testing.T) {
 		t.Error("connection to a closed target was accepted")
 	}
 	probed.close()
-	f.cloud.await(t, lbID, healths("unhealthy"))
+	f.cloud.await(t, lbID, wantHealth("unhealthy"))
 	if _, refused := ask(t, f.address()); !refused {
 		t.Error("connection to an unhealthy target was accepted")
 	}
@@ -78,12 +78,12 @@ func TestMetrics(t *testing.T) {
 		"cloudsim_lb_refused_connections_total{load_balancer=lb-000001,reason=dial_failed}":              1,
 		"cloudsim_lb_refused_connections_total{load_balancer=lb-000001,reason=no_healthy_target}":        1,
 	}
-	eventually.Empty(t, func() string { return cmp.Diff(want, series(t, reg)) })
+	eventually.Empty(t, func() string { return cmp.Diff(want, metricSeries(t, reg)) })
 
 	f.lb.Targets = nil
 	f.cloud.putLB(f.lb)
 	eventually.Empty(t, func() string {
-		for s := range series(t, reg) {
+		for s := range metricSeries(t, reg) {
 			if strings.Contains(s, "i-000001") {
 				return s + " belongs to a removed target"
 			}
@@ -91,7 +91,7 @@ func TestMetrics(t *testing.T) {
 		return ""
 	})
 	f.cloud.deleteLB(lbID)
-	eventually.Empty(t, func() string { return cmp.Diff(map[string]float64{}, series(t, reg)) })
+	eventually.Empty(t, func() string { return cmp.Diff(map[string]float64{}, metricSeries(t, reg)) })
 	stop()
 	run(t, newMemory(), dataplane.Config{Registry: reg})() // a second run may register the metrics again
 }
@@ -104,7 +104,7 @@ func TestBytesByDirection(t *testing.T) {
 		}
 	}))
 	reg := prometheus.NewRegistry()
-	f.up(t, dataplane.Config{Registry: reg})
+	f.start(t, dataplane.Config{Registry: reg})
 	c := dial(t, f.address())
 	_, _ = c.Write([]byte("abc"))
 	if n, err := io.Copy(io.Discard, c); n != 100_000 || err != nil {
@@ -112,7 +112,7 @@ func TestBytesByDirection(t *testing.T) {
 	}
 	const target = ",instance=i-000001,ip=,listener=,load_balancer=lb-000001}"
 	eventually.Empty(t, func() string {
-		have := series(t, reg)
+		have := metricSeries(t, reg)
 		return cmp.Diff([2]float64{3, 100_000}, [2]float64{
 			have["cloudsim_lb_bytes_total{direction=in"+target], have["cloudsim_lb_bytes_total{direction=out"+target],
 		})

@@ -15,11 +15,11 @@ type pipe struct {
 	holds   int // bytes
 }
 
-// The type pipes lends pipes and keeps unused ones, because making a pipe costs more than a splice.
-type pipes struct{ spare []*pipe }
+// pipePool lends pipes and keeps unused ones, because making a pipe costs more than a splice.
+type pipePool struct{ spare []*pipe }
 
 // lend returns a pipe, or nil if the process has no free descriptors.
-func (s *pipes) lend() *pipe {
+func (s *pipePool) lend() *pipe {
 	if last := len(s.spare) - 1; last >= 0 {
 		p := s.spare[last]
 		s.spare = s.spare[:last]
@@ -36,7 +36,7 @@ func (s *pipes) lend() *pipe {
 
 // giveBack keeps p for the next connection, unless p still holds bytes or s already has the
 // maximum number of spare pipes.
-func (s *pipes) giveBack(p *pipe) {
+func (s *pipePool) giveBack(p *pipe) {
 	if p.holds == 0 && len(s.spare) < spares {
 		s.spare = append(s.spare, p)
 		return
@@ -44,7 +44,7 @@ func (s *pipes) giveBack(p *pipe) {
 	p.close()
 }
 
-func (s *pipes) close() {
+func (s *pipePool) close() {
 	for _, p := range s.spare {
 		p.close()
 	}

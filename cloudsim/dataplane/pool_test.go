@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The method second returns the address of the second listener, which withSecond adds.
-func (f *fleet) second() string { return fmt.Sprintf("%s:%d", f.lb.IP, port+1) }
+// secondAddress returns the address of the second listener, which withSecond adds.
+func (f *fleet) secondAddress() string { return fmt.Sprintf("%s:%d", f.lb.IP, port+1) }
 
 // withSecond adds a second listener with its own targets and health check. It listens at the next
 // port and uses the same target port.
@@ -24,8 +24,8 @@ func (f *fleet) withSecond(targets []cloudsim.Target, check *cloudsim.HealthChec
 	f.lb.Listeners = []cloudsim.Listener{f.lb.Listeners[0], second}
 }
 
-// The function answers waits until an address forwards to the server of instance n.
-func answers(t *testing.T, address string, n int) {
+// awaitAnswer waits until an address forwards to the server of instance n.
+func awaitAnswer(t *testing.T, address string, n int) {
 	t.Helper()
 	eventually.Empty(t, func() string {
 		if word, refused := ask(t, address); refused || word != string(instance(n)) {
@@ -39,17 +39,17 @@ func answers(t *testing.T, address string, n int) {
 // entries in the status, in the statistics and in the metrics.
 func TestListenerTargets(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 2, named)
+	f := newFleet(t, 2, sayName)
 	own := f.lb.Targets[1:]
 	f.lb.Targets = f.lb.Targets[:1]
 	f.withSecond(own, nil)
 	counters, reg := dataplane.NewCounters(), prometheus.NewRegistry()
-	f.up(t, dataplane.Config{Counters: counters, Registry: reg})
+	f.start(t, dataplane.Config{Counters: counters, Registry: reg})
 	for range 4 {
 		if word, _ := ask(t, f.address()); word != string(instance(1)) {
 			t.Errorf("first listener: got answer %q, want the first target", word)
 		}
-		if word, _ := ask(t, f.second()); word != string(instance(2)) {
+		if word, _ := ask(t, f.secondAddress()); word != string(instance(2)) {
 			t.Errorf("second listener: got answer %q, want the second target", word)
 		}
 	}
@@ -63,56 +63,56 @@ func TestListenerTargets(t *testing.T) {
 	if len(s.Targets) != 2 || s.Targets[0].Connections != 4 || s.Targets[1].Connections != 4 || s.Targets[1].Listener != key {
 		t.Errorf("statistics: got %+v, want 4 connections for each listener", s.Targets)
 	}
-	if n := series(t, reg)["cloudsim_lb_connections_total{instance=i-000002,ip=,listener="+key+",load_balancer=lb-000001}"]; n != 4 {
+	if n := metricSeries(t, reg)["cloudsim_lb_connections_total{instance=i-000002,ip=,listener="+key+",load_balancer=lb-000001}"]; n != 4 {
 		t.Errorf("metric of the second listener's target: got %v, want 4", n)
 	}
 
 	f.withSecond(append(own, f.lb.Targets...), nil) // the same instance is a target of both listeners
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, ready)
-	answers(t, f.second(), 1)
-	answers(t, f.second(), 2)
-	answers(t, f.address(), 1)
+	f.cloud.await(t, lbID, unreadyReason)
+	awaitAnswer(t, f.secondAddress(), 1)
+	awaitAnswer(t, f.secondAddress(), 2)
+	awaitAnswer(t, f.address(), 1)
 	f.cloud.putInstance(instance(1), f.servers[0].ip, cloudsim.InstanceStopped)
-	f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy, cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetUnhealthy, cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
 
 	f.withSecond([]cloudsim.Target{}, nil) // no targets
 	f.cloud.putInstance(instance(1), f.servers[0].ip, cloudsim.InstanceRunning)
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy))
-	if word, refused := ask(t, f.second()); !refused {
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy))
+	if word, refused := ask(t, f.secondAddress()); !refused {
 		t.Errorf("listener without targets: got answer %q, want a reset", word)
 	}
 	f.withSecond(nil, nil) // the targets of the load balancer
 	f.cloud.putLB(f.lb)
-	answers(t, f.second(), 1)
+	awaitAnswer(t, f.secondAddress(), 1)
 }
 
 // A listener with its own health check uses only this check. The other listener uses the load
 // balancer's check.
 func TestListenerHealthCheck(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 1, named)
-	probed := serve(t, f.servers[0].ip, 0, says("ok"))
+	f := newFleet(t, 1, sayName)
+	probed := serve(t, f.servers[0].ip, 0, sayWord("ok"))
 	f.withSecond(nil, &cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, Port: probed.port, IntervalMillis: 10})
-	f.up(t, dataplane.Config{})
-	answers(t, f.second(), 1)
+	f.start(t, dataplane.Config{})
+	awaitAnswer(t, f.secondAddress(), 1)
 
 	probed.close()
-	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
-	if word, refused := ask(t, f.second()); !refused {
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
+	if word, refused := ask(t, f.secondAddress()); !refused {
 		t.Errorf("listener with an unhealthy target: got answer %q, want a reset", word)
 	}
-	answers(t, f.address(), 1)
+	awaitAnswer(t, f.address(), 1)
 
 	f.lb.HealthCheck.Port = probed.port
 	f.withSecond(nil, &cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 10}) // the default port is the target port
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy, cloudsim.TargetHealthy))
-	answers(t, f.second(), 1)
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetUnhealthy, cloudsim.TargetHealthy))
+	awaitAnswer(t, f.secondAddress(), 1)
 	f.lb.Listeners = f.lb.Listeners[1:] // no listener uses the load balancer's check
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy))
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy))
 }
 
 // A connection continues when its listener gets its own health check or targets, as long as the
@@ -127,7 +127,7 @@ func TestListenerPoolMoves(t *testing.T) {
 		}
 	})
 	f.lb.DrainTimeoutSeconds = -1
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	a, b := dial(t, f.address()), dial(t, f.address()) // one to each target
 	first := f.lb.Targets[:1]
 	if b.line(); a.line() == "2" {
@@ -139,13 +139,13 @@ func TestListenerPoolMoves(t *testing.T) {
 		if len(s.Targets) == 0 || s.Targets[0].Listener == "" {
 			return "want the targets of the listener"
 		}
-		return ready(s) // no target drains
+		return unreadyReason(s) // no target drains
 	})
-	a.alive()
-	b.alive()
+	a.checkEcho()
+	b.checkEcho()
 
 	f.lb.Listeners[0].Targets = first
 	f.cloud.putLB(f.lb)
 	b.wasReset()
-	a.alive()
+	a.checkEcho()
 }

@@ -138,7 +138,7 @@ func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choi
 	return choice{slot: s, ip: s.target.machine.reach(client), port: l.spec.TargetPort}, true
 }
 
-// release subtracts from the count the connection that pick added.
+// release removes a connection from the number of connections. The method pick has added it.
 func (b *balancer) release(l *listener, s *slot) {
 	l.queue.giveBack(s)
 	s.target.active--
@@ -159,6 +159,6 @@ func (b *balancer) updateSlots(t *target) {
 			s = &slot{target: t, order: b.seats, at: -1}
 			l.slots[t] = s
 		}
-		l.queue.set(s, member && t.takes())
+		l.queue.set(s, member && t.isUsable())
 	}
 }

@@ -40,7 +40,7 @@ func TestThroughARealCloud(t *testing.T) {
 		})
 		return lb.Status
 	}
-	s := status(ready)
+	s := status(unreadyReason)
 	address := fmt.Sprintf("%s:%d", lb.IP, lb.Listeners[0].Port)
 	if got := s.Listeners[0].Endpoint; got != address {
 		t.Errorf("got endpoint %q, want %q", got, address)
@@ -150,7 +150,7 @@ func twoInstances(t testing.TB, cloud *api.Client) (targets []cloudsim.Target, t
 		if err != nil {
 			t.Fatal(err)
 		}
-		targetPort = serve(t, vm.InternalIP(), targetPort, says(name)).port
+		targetPort = serve(t, vm.InternalIP(), targetPort, sayWord(name)).port
 		targets = append(targets, cloudsim.Target{Instance: vm.ID})
 	}
 	return targets, targetPort

@@ -70,7 +70,7 @@ func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 			Instance: t.key.Instance, IP: t.key.IP, Listener: t.key.Listener, Health: t.health, Reason: t.reason,
 		})
 	}
-	for _, t := range b.leaving() {
+	for _, t := range b.drainingTargets() {
 		if t.draining == 0 { // its connections continue, because their listener still has the instance in another pool
 			continue
 		}
@@ -85,8 +85,8 @@ func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	return s, false
 }
 
-// The method leaving returns the removed targets that still have connections, in a stable order.
-func (b *balancer) leaving() []*target {
+// drainingTargets returns the removed targets that still have connections, in a stable order.
+func (b *balancer) drainingTargets() []*target {
 	var all []*target
 	for _, t := range b.targets {
 		if !t.listed {
@@ -109,10 +109,10 @@ func same(a, b cloudsim.LoadBalancerStatus) bool {
 		slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Targets, b.Targets)
 }
 
-// conditionOf returns the condition of a load balancer. Without sockets, and until the data plane
-// has tried to open every socket, the condition is "". Otherwise it is "working" if all sockets are
-// open at their configured ports, "failed" if no socket is open, else "degraded". The reason is the
-// error of the first faulty socket.
+// conditionOf returns the condition of a load balancer. The condition is "" if there are no
+// sockets, or if the data plane has not tried to open every socket yet. Otherwise it is "working"
+// if all sockets are open at their configured ports, "failed" if no socket is open, else
+// "degraded". The reason is the error of the first faulty socket.
 func conditionOf(sockets []cloudsim.ListenerStatus) (c cloudsim.LoadBalancerCondition, reason string) {
 	open, well, known := 0, 0, 0
 	for _, s := range sockets {

@@ -24,18 +24,18 @@ func TestStatesOfALoadBalancer(t *testing.T) {
 	other.lb.Listeners = f.lb.Listeners
 	f.cloud.putLB(other.lb)
 	run(t, f.cloud, dataplane.Config{})
-	f.cloud.await(t, "lb-000002", ready)
+	f.cloud.await(t, "lb-000002", unreadyReason)
 	if listens(f.address()) {
 		t.Fatal("a provisioning load balancer accepts connections")
 	}
 	f.lb.State = cloudsim.LoadBalancerUpdating
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	c := dial(t, f.address())
-	c.alive()
+	c.checkEcho()
 	f.lb.State = cloudsim.LoadBalancerActive
 	f.cloud.putLB(f.lb)
-	c.alive()
+	c.checkEcho()
 	f.lb.State = cloudsim.LoadBalancerDeleting
 	f.cloud.putLB(f.lb)
 	c.wasReset()
@@ -48,15 +48,15 @@ func TestStatesOfALoadBalancer(t *testing.T) {
 func TestDeletedFreesItsPorts(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	for n := 2; n < 12; n++ {
 		c := dial(t, f.address())
-		c.alive()
+		c.checkEcho()
 		f.cloud.deleteLB(f.lb.ID)
 		f.lb.ID = cloudsim.LoadBalancerID(fmt.Sprintf("lb-%06d", n))
 		f.cloud.putLB(f.lb)
 		c.wasReset()
-		f.cloud.await(t, f.lb.ID, ready)
+		f.cloud.await(t, f.lb.ID, unreadyReason)
 		for _, s := range f.cloud.told(f.lb.ID) {
 			if why := s.Listeners[0].Error; why != "" {
 				t.Fatalf("load balancer %d: got listener error %s", n, why)
@@ -69,19 +69,19 @@ func TestDeletedFreesItsPorts(t *testing.T) {
 // takes no new connections and keeps its open connections.
 func TestHealthUpAndDown(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 2, named)
+	f := newFleet(t, 2, sayName)
 	first := f.servers[0]
-	probed := serve(t, first.ip, 0, says("ok")) // a separate port for probes
-	serve(t, f.servers[1].ip, probed.port, says("ok"))
+	probed := serve(t, first.ip, 0, sayWord("ok")) // a separate port for probes
+	serve(t, f.servers[1].ip, probed.port, sayWord("ok"))
 	f.lb.HealthCheck.Port = probed.port
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 
 	held := dial(t, f.address())
 	for held.line() != string(instance(1)) {
 		held = dial(t, f.address())
 	}
 	probed.close()
-	s := f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy, cloudsim.TargetHealthy))
+	s := f.cloud.await(t, lbID, wantHealth(cloudsim.TargetUnhealthy, cloudsim.TargetHealthy))
 	if want := fmt.Sprintf("tcp %s:%d: connection refused", first.ip, probed.port); s.Targets[0].Reason != want {
 		t.Errorf("got reason %q, want %q", s.Targets[0].Reason, want)
 	}
@@ -94,8 +94,8 @@ func TestHealthUpAndDown(t *testing.T) {
 		t.Errorf("connection to a target that became unhealthy: got error %v", err)
 	}
 	held.Close()
-	serve(t, first.ip, probed.port, says("ok"))
-	f.cloud.await(t, lbID, ready)
+	serve(t, first.ip, probed.port, sayWord("ok"))
+	f.cloud.await(t, lbID, unreadyReason)
 	eventually.Empty(t, func() string {
 		if word, _ := ask(t, f.address()); word != string(instance(1)) {
 			return "the healthy target gets no connections"
@@ -120,7 +120,7 @@ func TestHTTPHealth(t *testing.T) {
 	}))
 	answer <- "HTTP/1.0 200 OK\r\n\r\nfine"
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, Path: "/healthz?full=1", IntervalMillis: 5, TimeoutMillis: 50}
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	for _, tc := range []struct{ answer, reason string }{
 		{"HTTP/1.0 503 Service Unavailable\r\n\r\n", "answered 503, want 200"},
 		{"HTTP/1.0 204 No Content\r\n\r\n", "answered 204, want 200"},
@@ -171,9 +171,9 @@ func TestInstanceStates(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t, 1, each(echo))
-			f.up(t, dataplane.Config{DrainTimeout: time.Minute})
+			f.start(t, dataplane.Config{DrainTimeout: time.Minute})
 			c := dial(t, f.address())
-			c.alive()
+			c.checkEcho()
 			reason := "instance i-000001 does not exist"
 			if tc.now == "" {
 				f.cloud.deleteInstance(instance(1))
@@ -181,7 +181,7 @@ func TestInstanceStates(t *testing.T) {
 				f.cloud.putInstance(instance(1), f.servers[0].ip, tc.now)
 				reason = "instance i-000001 is " + string(tc.now)
 			}
-			s := f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy))
+			s := f.cloud.await(t, lbID, wantHealth(cloudsim.TargetUnhealthy))
 			if s.Targets[0].Reason != reason {
 				t.Errorf("got reason %q, want %q", s.Targets[0].Reason, reason)
 			}
@@ -189,15 +189,15 @@ func TestInstanceStates(t *testing.T) {
 				t.Error("the unhealthy instance still accepts connections")
 			}
 			if tc.keeps {
-				c.alive()
+				c.checkEcho()
 			} else {
 				c.wasReset()
 			}
 			f.cloud.putInstance(instance(1), f.servers[0].ip, cloudsim.InstanceRunning)
-			f.cloud.await(t, lbID, ready)
-			dial(t, f.address()).alive()
+			f.cloud.await(t, lbID, unreadyReason)
+			dial(t, f.address()).checkEcho()
 			if tc.keeps {
-				c.alive()
+				c.checkEcho()
 			}
 		})
 	}
@@ -210,26 +210,26 @@ func TestUpdateInPlace(t *testing.T) {
 	f.lb.Listeners = append(f.lb.Listeners, cloudsim.Listener{
 		Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port,
 	})
-	f.up(t, dataplane.Config{DrainTimeout: 50 * time.Millisecond})
+	f.start(t, dataplane.Config{DrainTimeout: 50 * time.Millisecond})
 	before := len(f.cloud.told(lbID)) // earlier reports may say that no probe has ended yet
 	c := dial(t, f.address())
 	gone := dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+1))
-	c.alive()
-	gone.alive()
+	c.checkEcho()
+	gone.checkEcho()
 
 	f.lb.HealthCheck.IntervalMillis = 20
 	f.lb.Targets = append(f.lb.Targets, cloudsim.Target{Instance: instance(2)})
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	f.lb.Listeners[1].Port = port + 2
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	gone.wasReset() // its listener was removed, and the drain timeout is over
 	if listens(gone.RemoteAddr().String()) {
 		t.Error("the removed listener still accepts connections")
 	}
-	dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+2)).alive()
-	c.alive()
+	dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+2)).checkEcho()
+	c.checkEcho()
 	for _, s := range f.cloud.told(lbID)[before:] {
 		if s.Targets[0].Health != cloudsim.TargetHealthy {
 			t.Errorf("healthy target after an update: got health %s in %+v", s.Targets[0].Health, s)
@@ -237,8 +237,8 @@ func TestUpdateInPlace(t *testing.T) {
 	}
 }
 
-// The method empty removes all targets.
-func (f *fleet) empty(t *testing.T) {
+// removeTargets removes all targets.
+func (f *fleet) removeTargets(t *testing.T) {
 	t.Helper()
 	f.lb.Targets = nil
 	f.cloud.putLB(f.lb)
@@ -256,23 +256,23 @@ func TestRemovedTargetDrains(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))
 	const drain = 3 * time.Second
-	f.up(t, dataplane.Config{DrainTimeout: drain})
+	f.start(t, dataplane.Config{DrainTimeout: drain})
 	both := f.lb.Targets
 	a, b := dial(t, f.address()), dial(t, f.address()) // one to each target
-	a.alive()
-	b.alive()
+	a.checkEcho()
+	b.checkEcho()
 	begin := time.Now()
-	f.empty(t)
+	f.removeTargets(t)
 	f.lb.Targets = both
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	for time.Since(begin) < drain+50*time.Millisecond {
-		a.alive()
-		b.alive()
+		a.checkEcho()
+		b.checkEcho()
 	}
 	begin = time.Now()
-	f.empty(t)
-	a.alive()
+	f.removeTargets(t)
+	a.checkEcho()
 	for cut := false; !cut; { // other changes do not extend the timeout
 		f.lb.HealthCheck.IntervalMillis++
 		f.cloud.putLB(f.lb)
@@ -290,25 +290,25 @@ func TestRemovedTargetDrains(t *testing.T) {
 func TestTargetPutBackIsNew(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
-	f.up(t, dataplane.Config{})
+	f.start(t, dataplane.Config{})
 	before := f.lb.Targets
 	c := dial(t, f.address())
-	c.alive()
-	f.empty(t)
+	c.checkEcho()
+	f.removeTargets(t)
 	f.lb.Targets, f.lb.HealthCheck.HealthyThreshold = before, 10
 	f.lb.HealthCheck.IntervalMillis = 60_000
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, healths(cloudsim.TargetInitial))
-	c.alive()
+	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetInitial))
+	c.checkEcho()
 }
 
 // After a change of a listener's target port, new connections go to the new port.
 func TestTargetPortMoves(t *testing.T) {
-	f := newFleet(t, 1, named)
-	f.up(t, dataplane.Config{DrainTimeout: -1})
+	f := newFleet(t, 1, sayName)
+	f.start(t, dataplane.Config{DrainTimeout: -1})
 	old := dial(t, f.address())
 	old.line()
-	moved := serve(t, f.servers[0].ip, 0, says("moved"))
+	moved := serve(t, f.servers[0].ip, 0, sayWord("moved"))
 	f.lb.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port, TargetPort: moved.port}}
 	f.cloud.putLB(f.lb)
 	old.wasReset()
@@ -334,20 +334,20 @@ func TestNoListeners(t *testing.T) {
 		if s.Condition != "" || s.Targets[0].Reason != "no listener forwards to the target" {
 			return "want no condition, and the reason for which the target is not probed"
 		}
-		return healths(cloudsim.TargetInitial)(s)
+		return wantHealth(cloudsim.TargetInitial)(s)
 	}
 	f.cloud.await(t, lbID, idle)
 
 	f.lb.Listeners = listeners
 	f.cloud.putLB(f.lb)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	c := dial(t, f.address())
-	c.alive()
+	c.checkEcho()
 
 	f.lb.Listeners = nil
 	f.cloud.putLB(f.lb)
 	f.cloud.await(t, lbID, idle)
-	c.alive()
+	c.checkEcho()
 	if listens(f.address()) {
 		t.Error("the address of the removed listener accepts connections")
 	}

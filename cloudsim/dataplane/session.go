@@ -33,7 +33,7 @@ func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choic
 	why := refusal("")
 	var c choice
 	switch {
-	case !b.admits(client):
+	case !b.isAllowed(client):
 		why = refusedSource
 	case l.open >= l.limit(b.cfg) || b.cfg.total.Load() >= int64(b.cfg.MaxOpen):
 		why = refusedLimit
@@ -52,9 +52,9 @@ func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choic
 	return c, ""
 }
 
-// The method closed updates the number of open connections after a connection or flow of l has
+// updateOpen updates the number of open connections after a connection or flow of l has
 // ended.
-func (b *balancer) closed(l *listener) {
+func (b *balancer) updateOpen(l *listener) {
 	l.open--
 	b.cfg.total.Add(-1)
 }
@@ -63,7 +63,7 @@ func (b *balancer) closed(l *listener) {
 func (b *balancer) endUnserved(l *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed(l)
+	b.updateOpen(l)
 	l.refused[refusedDial]++
 }
 
@@ -72,7 +72,7 @@ func (b *balancer) abandon(l *listener, c choice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.release(l, c.slot)
-	b.closed(l)
+	b.updateOpen(l)
 	l.refused[refusedDial]++
 }
 
@@ -108,7 +108,7 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 func (b *balancer) join(s *session) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.stopped || !b.admits(s.client) || b.effectOn(s) != keep {
+	if b.stopped || !b.isAllowed(s.client) || b.effectOn(s) != keep {
 		return false
 	}
 	b.sessions[s] = struct{}{}
@@ -122,15 +122,15 @@ func (b *balancer) leave(s *session) {
 	defer b.mu.Unlock()
 	s.undrain()
 	delete(b.sessions, s)
-	b.closed(s.l)
+	b.updateOpen(s.l)
 	if b.kept.find(s.client, s.target.key.Listener) == s.target {
 		b.kept.keep(s.client, s.target.key.Listener, s.target) // the affinity timeout begins at the end of the session
 	}
 	b.release(s.l, s.slot)
 }
 
-// The method admits reports whether the source ranges allow a client.
-func (b *balancer) admits(client netip.Addr) bool {
+// isAllowed reports whether the source ranges allow a client.
+func (b *balancer) isAllowed(client netip.Addr) bool {
 	return len(b.sources) == 0 || slices.ContainsFunc(b.sources, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
@@ -138,7 +138,7 @@ func (b *balancer) admits(client netip.Addr) bool {
 // × ranges), so b calls it only after a change of the rules.
 func (b *balancer) cutExcluded() {
 	for s := range b.sessions {
-		if !b.admits(s.client) {
+		if !b.isAllowed(s.client) {
 			s.cut()
 		}
 	}
@@ -156,9 +156,9 @@ const (
 
 func (b *balancer) effectOn(s *session) sessionEffect {
 	elsewhere := b.sockets[s.socket.key] != s.socket || s.l.spec.TargetPort != s.port
-	t := b.present(s)
+	t := b.presentTarget(s)
 	switch {
-	case !s.target.machine.keeps():
+	case !s.target.machine.keepsConns():
 		return cut
 	case s.l.protocol == cloudsim.UDP && (elsewhere || t.health == cloudsim.TargetUnhealthy):
 		return cut // the client does not notice: its next datagram begins a new flow to the right target
@@ -168,9 +168,9 @@ func (b *balancer) effectOn(s *session) sessionEffect {
 	return keep
 }
 
-// The method present returns the session's target in the pool that its listener uses now. If the
+// presentTarget returns the session's target in the pool that its listener uses now. If the
 // pool does not have the target, the method returns a target that is not in the spec.
-func (b *balancer) present(s *session) *target {
+func (b *balancer) presentTarget(s *session) *target {
 	if s.l.pool == s.target.key.Listener {
 		return s.target
 	}

@@ -163,9 +163,9 @@ func (s *server) close() {
 	s.work.Wait()
 }
 
-// The function says returns a handler that sends a word and keeps the connection until the client
+// sayWord returns a handler that sends a word and keeps the connection until the client
 // ends it.
-func says(word string) func(*net.TCPConn) {
+func sayWord(word string) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		if _, err := io.WriteString(c, word+"\n"); err == nil {
 			_, _ = io.Copy(io.Discard, c)
@@ -202,13 +202,13 @@ func newFleet(t testing.TB, n int, handle func(n int) func(*net.TCPConn)) *fleet
 	return f
 }
 
-// The method named up adds the load balancer to the cloud, runs a data plane, and waits until all
+// start adds the load balancer to the cloud, runs a data plane, and waits until all
 // listeners accept connections and all targets are healthy.
-func (f *fleet) up(t testing.TB, cfg dataplane.Config) (stop func()) {
+func (f *fleet) start(t testing.TB, cfg dataplane.Config) (stop func()) {
 	t.Helper()
 	f.cloud.putLB(f.lb)
 	stop = run(t, f.cloud, cfg)
-	f.cloud.await(t, lbID, ready)
+	f.cloud.await(t, lbID, unreadyReason)
 	return stop
 }
 
@@ -220,7 +220,7 @@ func each(handle func(*net.TCPConn)) func(int) func(*net.TCPConn) {
 	return func(int) func(*net.TCPConn) { return handle }
 }
 
-func named(n int) func(*net.TCPConn) { return says(string(instance(n))) }
+func sayName(n int) func(*net.TCPConn) { return sayWord(string(instance(n))) }
 
 // testTimeout is the longest time that a test waits. It is enough for a machine under load.
 const testTimeout = 30 * time.Second
@@ -272,8 +272,8 @@ func (c client) line() string {
 	}
 }
 
-// The method alive checks that the target echoes a line.
-func (c client) alive() {
+// checkEcho checks that the target echoes a line.
+func (c client) checkEcho() {
 	c.t.Helper()
 	if _, err := io.WriteString(c, "ping\n"); err != nil {
 		c.t.Fatal(err)

@@ -26,7 +26,7 @@ func (c Config) dialUDP(client netip.Addr, to choice) (*net.UDPConn, error) {
 	from := c.source(client)
 	d := net.Dialer{}
 	if from.IsValid() {
-		d.LocalAddr, d.Control = net.UDPAddrFromAddrPort(from), foreign
+		d.LocalAddr, d.Control = net.UDPAddrFromAddrPort(from), allowForeign
 	}
 	conn, err := d.Dial("udp", at.String())
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The function foreign lets a socket bind to an address that this machine does not have.
-func foreign(_, _ string, c syscall.RawConn) error {
+// allowForeign lets a socket bind to an address that this machine does not have.
+func allowForeign(_, _ string, c syscall.RawConn) error {
 	var err error
-	cerr := c.Control(func(fd uintptr) { err = transparent(int(fd)) })
+	cerr := c.Control(func(fd uintptr) { err = setTransparent(int(fd)) })
 	return errors.Join(cerr, err)
 }
 
-// The function transparent sets IP_TRANSPARENT on fd, see ip(7). With IP_BIND_ADDRESS_NO_PORT the
-// kernel chooses the source port at connect. So connections to different targets can have the same
-// source port.
-func transparent(fd int) error {
+// setTransparent sets IP_TRANSPARENT on fd, see ip(7). With IP_BIND_ADDRESS_NO_PORT the kernel
+// chooses the source port at connect. So connections to different targets can have the same source
+// port.
+func setTransparent(fd int) error {
 	return errors.Join(
 		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1))

@@ -7,6 +7,6 @@ import (
 	"syscall"
 )
 
-func foreign(string, string, syscall.RawConn) error { return canShow() }
+func allowForeign(string, string, syscall.RawConn) error { return canShow() }
 
 func canShow() error { return errors.New("--show-clients needs Linux") }

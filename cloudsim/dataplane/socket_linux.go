@@ -31,7 +31,7 @@ func (c Config) socketTo(client netip.Addr, at netip.AddrPort) (fd int, err erro
 	}
 	err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	if from := c.source(client); err == nil && from.IsValid() {
-		if err = transparent(fd); err == nil {
+		if err = setTransparent(fd); err == nil {
 			err = unix.Bind(fd, sockaddr(from))
 		}
 	}
@@ -61,9 +61,9 @@ func failure(fd int) error {
 	return err
 }
 
-// The function unsent reports whether some written bytes still wait for an acknowledgement of the
+// hasUnsent reports whether some written bytes still wait for an acknowledgement of the
 // peer.
-func unsent(fd int) bool {
+func hasUnsent(fd int) bool {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	return err == nil && n > 0
 }

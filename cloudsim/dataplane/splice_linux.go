@@ -69,7 +69,7 @@ func (w *halfConn) move(l *loop) (more bool, err error) {
 // The method copy reads once and writes as many bytes as dst takes.
 func (w *halfConn) copy(l *loop) error {
 	n, err := unix.Read(w.src.fd, l.buf)
-	if n, err = w.came(n, err); n == 0 {
+	if n, err = w.countRead(n, err); n == 0 {
 		return err
 	}
 	w.many = n == len(l.buf)
@@ -77,7 +77,7 @@ func (w *halfConn) copy(l *loop) error {
 		w.src.readable = false // an event reports later bytes
 	}
 	sent, err := unix.Write(w.dst.fd, l.buf[:n])
-	if sent, err = w.went(l, sent, err); err == nil && sent < n {
+	if sent, err = w.countWritten(l, sent, err); err == nil && sent < n {
 		w.hold(l.buf[sent:n])
 	}
 	return err
@@ -91,7 +91,7 @@ func (w *halfConn) splice(l *loop) error {
 		return nil
 	}
 	moved, err := unix.Splice(w.src.fd, nil, p.in, nil, pipeSize, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
-	n, err := w.came(int(moved), err)
+	n, err := w.countRead(int(moved), err)
 	if n == 0 {
 		l.pipes.giveBack(p)
 		return err
@@ -101,9 +101,9 @@ func (w *halfConn) splice(l *loop) error {
 	return nil
 }
 
-// The method came counts the bytes read from src. If there are none, it detects whether src has
+// countRead counts the bytes read from src. If there are none, it detects whether src has
 // ended.
-func (w *halfConn) came(n int, err error) (int, error) {
+func (w *halfConn) countRead(n int, err error) (int, error) {
 	switch {
 	case err == nil && n > 0:
 		w.src.conn.target.bytes[w.direction].Add(uint64(n))
@@ -120,10 +120,10 @@ func (w *halfConn) came(n int, err error) (int, error) {
 	return 0, nil
 }
 
-// The method went returns the number of bytes that dst has taken. If dst takes no more bytes for
+// countWritten returns the number of bytes that dst has taken. If dst takes no more bytes for
 // now, the method makes epoll report when dst is writable again. It does not block. It returns an
 // error if dst has failed.
-func (w *halfConn) went(l *loop, n int, err error) (int, error) {
+func (w *halfConn) countWritten(l *loop, n int, err error) (int, error) {
 	switch {
 	case err == nil:
 		return n, nil
@@ -157,7 +157,7 @@ func (w *halfConn) flush(l *loop) error {
 			moved, failed := unix.Splice(w.pipe.out, nil, w.dst.fd, nil, w.pipe.holds, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 			n, err = int(moved), failed
 		}
-		if n, err = w.went(l, n, err); err != nil {
+		if n, err = w.countWritten(l, n, err); err != nil {
 			return err
 		}
 		if len(w.held) > 0 {

@@ -36,9 +36,9 @@ func keysOf(all []*target) []cloudsim.TargetKey {
 	return keys
 }
 
-// The method named takes returns true if the balancer may choose the target for new
+// isUsable returns true if the balancer may choose the target for new
 // connections.
-func (t *target) takes() bool { return t.listed && t.health == cloudsim.TargetHealthy }
+func (t *target) isUsable() bool { return t.listed && t.health == cloudsim.TargetHealthy }
 
 // machine is the known state of an instance. The zero value is an instance that does not exist.
 type machine struct {
@@ -69,12 +69,12 @@ func isIPv4(ip string) bool {
 	return err == nil && a.Is4()
 }
 
-// The method named on returns true if a connection can reach the machine.
-func (m machine) on() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
+// isReachable returns true if a connection can reach the machine.
+func (m machine) isReachable() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
 
-// The method named at returns a copy of m with the addresses for the target with the given key. If
+// withAddresses returns a copy of m with the addresses for the target with the given key. If
 // the key has an address behind the instance, the result has only this address.
-func (m machine) at(key cloudsim.TargetKey) machine {
+func (m machine) withAddresses(key cloudsim.TargetKey) machine {
 	if key.IP != "" {
 		m.ips = [2]string{key.IP}
 	}
@@ -94,8 +94,8 @@ func (m machine) reach(client netip.Addr) string {
 	return m.ips[0]
 }
 
-// The method why returns the reason for which a machine takes no connections.
-func (m machine) why(id cloudsim.InstanceID) string {
+// unusableReason returns the reason for which a machine takes no connections.
+func (m machine) unusableReason(id cloudsim.InstanceID) string {
 	switch {
 	case m.state == "":
 		return fmt.Sprintf("instance %s does not exist", id)
@@ -107,10 +107,10 @@ func (m machine) why(id cloudsim.InstanceID) string {
 	return fmt.Sprintf("instance %s has no internal address", id)
 }
 
-// The method named keeps returns true if the machine still has its connections. A machine
-// that is shutting down still has its connections. A machine that is off, was restarted or
-// is out of reach has lost its connections.
-func (m machine) keeps() bool {
+// keepsConns returns true if the machine still has its connections. A machine that is
+// shutting down still has its connections. A machine that is off, was restarted or is out
+// of reach has lost its connections.
+func (m machine) keepsConns() bool {
 	if m.dark {
 		return false
 	}
@@ -128,9 +128,9 @@ type verdict struct {
 	good, bad int    // numbers of successful and failed probes in a row
 }
 
-// The method after returns the verdict after one more probe. The parameter found is the error of
+// afterProbe returns the verdict after one more probe. The parameter found is the error of
 // this probe, or nil if the probe succeeded.
-func (v verdict) after(found error, check cloudsim.HealthCheck) verdict {
+func (v verdict) afterProbe(found error, check cloudsim.HealthCheck) verdict {
 	if found == nil {
 		v.good, v.bad = v.good+1, 0
 		if v.good >= check.HealthyThreshold {

@@ -50,7 +50,7 @@ func TestVerdict(t *testing.T) {
 				if p == '-' {
 					found = errors.New("no")
 				}
-				v = v.after(found, check)
+				v = v.afterProbe(found, check)
 				got.WriteByte(v.health[0])
 				if v.health == cloudsim.TargetHealthy && v.reason != "" {
 					t.Errorf("healthy target: got reason %q, want none", v.reason)
@@ -85,16 +85,16 @@ func newChooser(t *testing.T, weights map[cloudsim.InstanceID]int) chooser {
 
 func (c chooser) add(id cloudsim.InstanceID, weight int) {
 	c.targets[cloudsim.TargetKey{Instance: id}] = &target{key: cloudsim.TargetKey{Instance: id}, listed: true, weight: weight, verdict: verdict{health: cloudsim.TargetHealthy}}
-	c.updateSlots(c.of(id))
+	c.updateSlots(c.targetOf(id))
 }
 
-func (c chooser) of(id cloudsim.InstanceID) *target {
+func (c chooser) targetOf(id cloudsim.InstanceID) *target {
 	return c.targets[cloudsim.TargetKey{Instance: id}]
 }
 
 func (c chooser) health(id cloudsim.InstanceID, h cloudsim.TargetHealth) {
-	c.of(id).health = h
-	c.updateSlots(c.of(id))
+	c.targetOf(id).health = h
+	c.updateSlots(c.targetOf(id))
 }
 
 func (c chooser) pick(client netip.Addr) choice {
@@ -131,8 +131,8 @@ func TestPick(t *testing.T) {
 	got += c.take(1, true) // a, the only target without connections
 	c.health("c", cloudsim.TargetHealthy)
 	got += c.take(1, true) // c, which waited longest
-	c.of("a").listed = false
-	c.updateSlots(c.of("a"))
+	c.targetOf("a").listed = false
+	c.updateSlots(c.targetOf("a"))
 	c.add("d", 1)
 	got += c.take(3, true) // d c d: a was removed
 	if want := "abcabcacaacdcd"; got != want {
@@ -178,7 +178,7 @@ func TestWeights(t *testing.T) {
 func TestAffinity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
-		c.kept.set(time.Minute)
+		c.kept.setTimeout(time.Minute)
 		ann, bob := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
 		visit := func(who netip.Addr) cloudsim.InstanceID {
 			p := c.pick(who)
@@ -216,7 +216,7 @@ func TestAffinity(t *testing.T) {
 		if n := len(c.kept.byClient); n != maxKept || c.kept.recent.Len() != n {
 			t.Errorf("affinity: got %d clients, %d of them in order; want %d", n, c.kept.recent.Len(), maxKept)
 		}
-		if c.kept.set(0); len(c.kept.byClient) != 0 {
+		if c.kept.setTimeout(0); len(c.kept.byClient) != 0 {
 			t.Error("got stored clients without affinity")
 		}
 	})

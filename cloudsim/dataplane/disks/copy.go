@@ -20,17 +20,17 @@ const (
 	// tick is longer than the resolution of the kernel's file times. If the last write to a
 	// file is longer ago than tick, the next write changes the modification time.
 	tick = 20 * time.Millisecond
-	// The constant tries is the maximum number of times that copyTogether repeats the copies. A
+	// maxTries is the maximum number of times that copyTogether repeats the copies. A
 	// repetition is necessary if a source has changed during the copy.
-	tries = 5
+	maxTries = 5
 	// quietTimeout is how long each try waits for a pause in the writes to the sources.
 	quietTimeout = 2 * time.Second
 )
 
 var errBusy = errors.New("programs write to it all the time: the copy waits for a pause in the writes, or for a file system that can clone files (XFS, Btrfs)")
 
-// The type copying describes the copy of one file.
-type copying struct {
+// fileCopy describes the copy of one file.
+type fileCopy struct {
 	from, to string
 	bytes    int64 // size of the copy; the copy is larger if the source is larger
 	mode     fs.FileMode
@@ -44,7 +44,7 @@ type copying struct {
 // writes to the source. Otherwise a copy takes time. Such a copy is valid only if no program
 // writes to a source during this time. copyTogether returns errBusy after too many invalid
 // tries.
-func copyTogether(ctx context.Context, all []copying) error {
+func copyTogether(ctx context.Context, all []fileCopy) error {
 	if complete(all) {
 		return nil
 	}
@@ -66,7 +66,7 @@ func copyTogether(ctx context.Context, all []copying) error {
 		if steady {
 			break
 		}
-		if try == tries {
+		if try == maxTries {
 			return errBusy
 		}
 	}
@@ -78,7 +78,7 @@ func copyTogether(ctx context.Context, all []copying) error {
 	return fsync.Dir(filepath.Dir(all[0].to))
 }
 
-func complete(all []copying) bool {
+func complete(all []fileCopy) bool {
 	for _, c := range all {
 		if _, err := os.Lstat(c.to); err != nil {
 			return false
@@ -89,7 +89,7 @@ func complete(all []copying) bool {
 
 // copyOnce copies each source to its temporary name. The result named steady is true if the
 // copies show all sources at one instant.
-func copyOnce(ctx context.Context, all []copying) (steady bool, err error) {
+func copyOnce(ctx context.Context, all []fileCopy) (steady bool, err error) {
 	before, err := awaitUnchanged(ctx, all)
 	if err != nil {
 		return false, err
@@ -117,31 +117,31 @@ func copyOnce(ctx context.Context, all []copying) (steady bool, err error) {
 	return true, nil
 }
 
-// The type written is the modification time and the size of a file. If two results of stat differ,
+// fileStamp is the modification time and the size of a file. If two results of stat differ,
 // a program wrote to the file between the calls.
-type written struct {
+type fileStamp struct {
 	at   time.Time
 	size int64
 }
 
-func stat(path string) (written, error) {
+func stat(path string) (fileStamp, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return written{}, errLost
+		return fileStamp{}, errLost
 	case err != nil:
-		return written{}, err
+		return fileStamp{}, err
 	case !info.Mode().IsRegular():
-		return written{}, errNotRegular
+		return fileStamp{}, errNotRegular
 	}
-	return written{info.ModTime(), info.Size()}, nil
+	return fileStamp{info.ModTime(), info.Size()}, nil
 }
 
 // awaitUnchanged waits until no program has written to a source for the duration of the constant
 // tick. It waits at most for quietTimeout. It returns the modification time and the size of each
 // source.
-func awaitUnchanged(ctx context.Context, all []copying) ([]written, error) {
-	found := make([]written, len(all))
+func awaitUnchanged(ctx context.Context, all []fileCopy) ([]fileStamp, error) {
+	found := make([]fileStamp, len(all))
 	for end := time.Now().Add(quietTimeout); ; {
 		var last time.Time
 		for i, c := range all {
@@ -167,7 +167,7 @@ func awaitUnchanged(ctx context.Context, all []copying) ([]written, error) {
 // copy makes the file under its temporary name and syncs it. The result named atOnce is true
 // if the file is a clone. A clone shows the source at one instant, even if a program writes to
 // the source.
-func (c copying) copy(ctx context.Context) (atOnce bool, err error) {
+func (c fileCopy) copy(ctx context.Context) (atOnce bool, err error) {
 	from, err := os.OpenFile(c.from, os.O_RDONLY|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, errLost
@@ -210,7 +210,7 @@ func copyData(ctx context.Context, to, from *os.File) error {
 	if err := to.Truncate(info.Size()); err != nil {
 		return err
 	}
-	for e, err := range extents(from) {
+	for e, err := range listExtents(from) {
 		if err != nil {
 			return err
 		}
@@ -232,9 +232,9 @@ func copyData(ctx context.Context, to, from *os.File) error {
 // extent is a part of a file that holds data, from offset begin up to end.
 type extent struct{ begin, end int64 }
 
-// The function extents returns the parts of a file between its holes. A file system without support
+// listExtents returns the parts of a file between its holes. A file system without support
 // for holes reports the whole file as one part.
-func extents(f *os.File) iter.Seq2[extent, error] {
+func listExtents(f *os.File) iter.Seq2[extent, error] {
 	return func(yield func(extent, error) bool) {
 		info, err := f.Stat()
 		if err != nil {

@@ -236,14 +236,14 @@ func (k *manager) reportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim
 
 // fill starts the copy of the source's data into the file of d. The job ends with a report.
 func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
-	c := copying{from: Path(k.dir, d.SourceDisk), to: Path(k.dir, d.ID), bytes: int64(d.SizeGiB) << 30, mode: made}
+	c := fileCopy{from: Path(k.dir, d.SourceDisk), to: Path(k.dir, d.ID), bytes: int64(d.SizeGiB) << 30, mode: made}
 	if d.SourceSnapshot != "" {
 		c.from = SnapshotPath(k.dir, d.SourceSnapshot)
 	}
 	said := d.Status
 	k.start(ctx, string(d.ID), func(ctx context.Context) error {
 		status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
-		err := k.within(ctx, func() error { return copyTogether(ctx, []copying{c}) })
+		err := k.runLimited(ctx, func() error { return copyTogether(ctx, []fileCopy{c}) })
 		if err != nil {
 			status = cloudsim.DiskStatus{Error: "of its source: " + reason(err), Lost: errors.Is(err, errLost) && !k.notCreated(d.SourceDisk)}
 		}
@@ -330,6 +330,6 @@ func (k *manager) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	return k.files.removeAllBut(known)
 }
 
-// The variable ours matches the names of this package's files. Earlier versions kept the files of
+// ownFiles matches the names of this package's files. Earlier versions kept the files of
 // deleted disks as spare-000001.img.
-var ours = regexp.MustCompile(`^(disk|snap|spare)-[0-9a-f]+\.img(\.part)?$`)
+var ownFiles = regexp.MustCompile(`^(disk|snap|spare)-[0-9a-f]+\.img(\.part)?$`)

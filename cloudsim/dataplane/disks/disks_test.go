@@ -62,7 +62,7 @@ func create(t *testing.T, c *client.Client, name string, size int) cloudsim.Disk
 	return d
 }
 
-func gone(path string) bool { _, err := os.Stat(path); return errors.Is(err, fs.ErrNotExist) }
+func isGone(path string) bool { _, err := os.Stat(path); return errors.Is(err, fs.ErrNotExist) }
 
 // The file of a disk has the size of the disk, but takes no space before the first write. Data
 // stays when the disk grows. The data plane deletes the file with the disk.
@@ -91,7 +91,7 @@ func TestFileFollowsDisk(t *testing.T) {
 	if _, err := c.DeleteDisk(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "disk file is removed", func() bool { return gone(path) })
+	eventually.True(t, "disk file is removed", func() bool { return isGone(path) })
 }
 
 // Earlier versions kept the files of deleted disks as spare-*.img. The start of the
@@ -107,7 +107,7 @@ func TestStartDeletesSpareFiles(t *testing.T) {
 	defer run()()
 	d := create(t, c, "data", 1)
 	eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
-	if got, want := names(t, dir), string(d.ID)+".img spare-.img spare-1.txt"; got != want {
+	if got, want := fileNames(t, dir), string(d.ID)+".img spare-.img spare-1.txt"; got != want {
 		t.Errorf("folder: got %s, want %s", got, want)
 	}
 }
@@ -139,7 +139,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.True(t, "copy reports an error", func() bool { return strings.Contains(status(t, c, read.ID).Error, "regular file") })
-	if !gone(disks.Path(dir, read.ID)) {
+	if !isGone(disks.Path(dir, read.ID)) {
 		t.Error("the data plane copied the target of a symbolic link")
 	}
 
@@ -157,14 +157,14 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.True(t, "disk can be deleted after the copy", func() bool { _, err := c.DeleteDisk(t.Context(), d.ID); return err == nil })
-	eventually.True(t, "disk file is removed", func() bool { return names(t, dir) == string(source.ID)+".img "+string(next)+".img" })
+	eventually.True(t, "disk file is removed", func() bool { return fileNames(t, dir) == string(source.ID)+".img "+string(next)+".img" })
 	if raw, err := os.ReadFile(outside); err != nil || string(raw) != "secret" {
 		t.Errorf("target of the symbolic links: got %.20q, error %v; want it unchanged", raw, err)
 	}
 }
 
-// The function names returns the names of the files in dir, sorted and joined by spaces.
-func names(t *testing.T, dir string) string {
+// fileNames returns the names of the files in dir, sorted and joined by spaces.
+func fileNames(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -228,9 +228,9 @@ func TestAfterRestart(t *testing.T) {
 	}
 	defer run()()
 	eventually.True(t, "disk file has the new size", func() bool { return status(t, c, grows.ID).SizeGiB == 2 })
-	eventually.True(t, "disk file is removed", func() bool { return gone(disks.Path(dir, goes.ID)) })
+	eventually.True(t, "disk file is removed", func() bool { return isGone(disks.Path(dir, goes.ID)) })
 	eventually.True(t, "disk reports lost data", func() bool { return strings.Contains(status(t, c, lost.ID).Error, "its data is lost") })
-	if read(t, disks.Path(dir, grows.ID), 100) != "kept" || gone(foreign) {
+	if read(t, disks.Path(dir, grows.ID), 100) != "kept" || isGone(foreign) {
 		t.Error("the data plane changed the data of the grown disk or removed a foreign file")
 	}
 }

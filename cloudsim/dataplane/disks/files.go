@@ -79,7 +79,7 @@ func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]
 	}
 	defer func() { _ = os.RemoveAll(scratch) }() // if this fails, the next start removes the folder
 	var ids []string
-	var all []copying
+	var all []fileCopy
 	var total int64
 	for _, id := range slices.Sorted(maps.Keys(sizes)) {
 		n, err := dataIn(f.path(id))
@@ -95,7 +95,7 @@ func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]
 			return errTooBig
 		}
 		ids = append(ids, id)
-		all = append(all, copying{from: f.path(id), to: filepath.Join(scratch, id+suffix), bytes: sizes[id].Bytes, mode: made})
+		all = append(all, fileCopy{from: f.path(id), to: filepath.Join(scratch, id+suffix), bytes: sizes[id].Bytes, mode: made})
 	}
 	switch err := copyTogether(ctx, all); {
 	case errors.Is(err, errBusy):
@@ -125,7 +125,7 @@ func dataIn(path string) (n int64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	for e, err := range extents(file) {
+	for e, err := range listExtents(file) {
 		if err != nil {
 			return 0, err
 		}
@@ -240,7 +240,7 @@ func (f *Files) removeAllBut(keep map[string]bool) error {
 		return err
 	}
 	for _, file := range all {
-		if keep[file.Name()] || !ours.MatchString(file.Name()) {
+		if keep[file.Name()] || !ownFiles.MatchString(file.Name()) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(f.dir, file.Name())); err != nil {

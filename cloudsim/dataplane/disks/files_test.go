@@ -54,7 +54,7 @@ func TestStatesHaveData(t *testing.T) {
 		write(t, disks.Path(dir, a.ID), at, "then")
 	}
 	shot := snapshot(t, c, "shot", a.ID)
-	done(t, c, shot)
+	awaitOperation(t, c, shot)
 	s, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "then"})
 	if err != nil || !s.DiskData || s.Bytes < 6*4096 || s.Bytes > 1<<20 {
 		t.Fatalf("saved state: got %+v, error %v; want disk data of at most 1 MiB", s, err)
@@ -66,13 +66,13 @@ func TestStatesHaveData(t *testing.T) {
 	b := create(t, c, "b", 1)
 	whole(t, c, b.ID, 1)
 	ok(t, c.LoadState(t.Context(), "then", cloudsim.LoadState{}))
-	if !gone(disks.Path(dir, b.ID)) {
+	if !isGone(disks.Path(dir, b.ID)) {
 		t.Error("the load kept the file of a disk that is not in the state")
 	}
 	isThen(t, c, dir, a.ID, shot.ID)
 
 	ok(t, c.ResetState(t.Context()))
-	if !gone(disks.Path(dir, a.ID)) || !gone(disks.SnapshotPath(dir, shot.ID)) {
+	if !isGone(disks.Path(dir, a.ID)) || !isGone(disks.SnapshotPath(dir, shot.ID)) {
 		t.Error("disk files exist after the reset")
 	}
 	fresh := create(t, c, "fresh", 2)
@@ -128,7 +128,7 @@ func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	ok(t, c.LoadState(t.Context(), "then", cloudsim.LoadState{}))
 	holds("then")
 	ok(t, c.LoadState(t.Context(), "before", cloudsim.LoadState{}))
-	if !gone(path) {
+	if !isGone(path) {
 		t.Error("the load created a file for a disk without data")
 	}
 }
@@ -183,7 +183,7 @@ func TestLateData(t *testing.T) {
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
 		t.Fatal("the second load succeeded")
 	}
-	if !gone(disks.Path(dir, b.ID)) {
+	if !isGone(disks.Path(dir, b.ID)) {
 		t.Error("the data plane created a disk file before the data of the load was in place")
 	}
 	ok(t, os.RemoveAll(inTheWay))
@@ -214,7 +214,7 @@ func isThen(t *testing.T, c *client.Client, dir string, d cloudsim.DiskID, s clo
 	}
 	whole(t, c, d, 2)
 	restored := copyOf(t, c, cloudsim.CreateDisk{Name: "restored", SourceSnapshot: s})
-	done(t, c, restored)
+	awaitOperation(t, c, restored)
 	if got := read(t, disks.Path(dir, restored.ID), 1<<30+5); got != "then" {
 		t.Errorf("disk of the snapshot: got data %q, want then", got)
 	}
@@ -332,18 +332,18 @@ func TestDataAfterAKill(t *testing.T) {
 	}
 	stage()
 	swap(cloudsim.StagedData{})
-	if read(t, disks.Path(dir, a), 0) != "now." || gone(disks.Path(dir, b)) {
+	if read(t, disks.Path(dir, a), 0) != "now." || isGone(disks.Path(dir, b)) {
 		t.Error("uncommitted data is in place")
 	}
 	s := stage()
 	ok(t, os.Rename(filepath.Join(dir, s.Folder, string(a)+".img"), disks.Path(dir, a))) // as if the process was killed during the swap
 	swap(s)
-	if read(t, disks.Path(dir, a), 0) != "then" || !gone(disks.Path(dir, b)) {
+	if read(t, disks.Path(dir, a), 0) != "then" || !isGone(disks.Path(dir, b)) {
 		t.Error("committed data is not in place")
 	}
 	ok(t, os.WriteFile(disks.Path(dir, b), []byte("new."), 0o600))
 	swap(s)
-	if gone(disks.Path(dir, b)) {
+	if isGone(disks.Path(dir, b)) {
 		t.Error("the second swap removed a disk that was created after the load")
 	}
 	refused := errors.New("refused")

@@ -63,8 +63,8 @@ func (j *jobs) stop(name string) {
 	}
 }
 
-// The method within waits until fewer than atOnce copies run, and then calls the function do.
-func (j *jobs) within(ctx context.Context, do func() error) error {
+// runLimited waits until fewer than atOnce copies run, and then calls the function do.
+func (j *jobs) runLimited(ctx context.Context, do func() error) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

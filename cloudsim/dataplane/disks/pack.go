@@ -42,7 +42,7 @@ func pack(ctx context.Context, w *statefile.Writer, id, path string, size int64)
 		return 0, err
 	}
 	part := make([]byte, maxPart)
-	for e, err := range extents(file) {
+	for e, err := range listExtents(file) {
 		if err != nil {
 			return n, err
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The function pending reports whether the data of a snapshot or a group is not complete yet.
-func pending(s cloudsim.SnapshotState) bool {
+// isPending reports whether the data of a snapshot or a group is not complete yet.
+func isPending(s cloudsim.SnapshotState) bool {
 	return s == cloudsim.SnapshotCreating || s == cloudsim.SnapshotCopying
 }
 
@@ -34,14 +34,14 @@ func (k *manager) putSnapshots(ctx context.Context, ss []cloudsim.Snapshot) erro
 
 func (k *manager) putSnapshot(ctx context.Context, s cloudsim.Snapshot) error {
 	switch {
-	case pending(s.State) && s.Group != "":
+	case isPending(s.State) && s.Group != "":
 		if k.members[s.Group] == nil {
 			k.members[s.Group] = map[cloudsim.SnapshotID]cloudsim.Snapshot{}
 		}
 		k.members[s.Group][s.ID] = s // takeGroup copies it when all members are known
 		return nil
-	case pending(s.State):
-		k.take(ctx, string(s.ID), []cloudsim.Snapshot{s})
+	case isPending(s.State):
+		k.takeSnapshots(ctx, string(s.ID), []cloudsim.Snapshot{s})
 		return nil
 	case s.State != cloudsim.SnapshotReady || s.Status.SizeGiB == 0:
 		return nil
@@ -83,7 +83,7 @@ func (k *manager) handleGroup(ctx context.Context, e cloudsim.Event) error {
 	if err := json.Unmarshal(e.Object, &g); err != nil {
 		return err
 	}
-	if pending(g.State) && e.Type != cloudsim.EventDelete {
+	if isPending(g.State) && e.Type != cloudsim.EventDelete {
 		k.takeGroup(ctx, g.ID)
 	} else {
 		delete(k.members, g.ID)
@@ -97,20 +97,20 @@ func (k *manager) takeGroup(ctx context.Context, id cloudsim.SnapshotGroupID) {
 	for i, s := range ids {
 		all[i] = k.members[id][s]
 	}
-	k.take(ctx, string(id), all)
+	k.takeSnapshots(ctx, string(id), all)
 }
 
-// The method take starts a job that copies the disks of all snapshots at one instant. The job ends
+// takeSnapshots starts a job that copies the disks of all snapshots at one instant. The job ends
 // with one report for all snapshots.
-func (k *manager) take(ctx context.Context, name string, all []cloudsim.Snapshot) {
-	var cs []copying
+func (k *manager) takeSnapshots(ctx context.Context, name string, all []cloudsim.Snapshot) {
+	var cs []fileCopy
 	var said []cloudsim.SnapshotReport
 	for _, s := range all {
-		cs = append(cs, copying{from: Path(k.dir, s.Disk), to: SnapshotPath(k.dir, s.ID), bytes: int64(s.SizeGiB) << 30, mode: snapshotMode})
+		cs = append(cs, fileCopy{from: Path(k.dir, s.Disk), to: SnapshotPath(k.dir, s.ID), bytes: int64(s.SizeGiB) << 30, mode: snapshotMode})
 		said = append(said, cloudsim.SnapshotReport{ID: s.ID, Status: s.Status})
 	}
 	k.start(ctx, name, func(ctx context.Context) error {
-		err := k.within(ctx, func() error { return copyTogether(ctx, cs) })
+		err := k.runLimited(ctx, func() error { return copyTogether(ctx, cs) })
 		lost := errors.Is(err, errLost) && !slices.ContainsFunc(all, func(s cloudsim.Snapshot) bool { return k.notCreated(s.Disk) })
 		reports := make([]cloudsim.SnapshotReport, len(all))
 		for i, s := range all {

@@ -30,9 +30,9 @@ func snapshot(t *testing.T, c *client.Client, name string, of cloudsim.DiskID) c
 	return s
 }
 
-// The function done waits for the operation on a resource. It fails the test if the operation
+// awaitOperation waits for the operation on a resource. It fails the test if the operation
 // failed.
-func done(t *testing.T, c *client.Client, of cloudsim.Resource) {
+func awaitOperation(t *testing.T, c *client.Client, of cloudsim.Resource) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
@@ -64,7 +64,7 @@ func TestCopies(t *testing.T) {
 		write(t, path, at, "then")
 	}
 	s := snapshot(t, c, "snap", d.ID)
-	done(t, c, s)
+	awaitOperation(t, c, s)
 	write(t, path, 1<<30, "late")
 	info, err := os.Stat(disks.SnapshotPath(dir, s.ID))
 	if err != nil || info.Size() != 2<<30 || info.Mode().Perm() != 0o400 {
@@ -80,7 +80,7 @@ func TestCopies(t *testing.T) {
 		size int64
 		mid  string
 	}{"restored": {restored, 3, "then"}, "copied": {copied, 2, "late"}} {
-		done(t, c, tc.d)
+		awaitOperation(t, c, tc.d)
 		path := disks.Path(dir, tc.d.ID)
 		info, err := os.Stat(path)
 		if err != nil || info.Size() != tc.size<<30 || info.Mode().Perm() != 0o600 {
@@ -99,16 +99,16 @@ func TestCopies(t *testing.T) {
 	if _, err := c.DeleteDisk(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "disk file is removed", func() bool { return gone(path) })
+	eventually.True(t, "disk file is removed", func() bool { return isGone(path) })
 	again := copyOf(t, c, cloudsim.CreateDisk{Name: "again", SourceSnapshot: s.ID})
-	done(t, c, again)
+	awaitOperation(t, c, again)
 	if got := read(t, disks.Path(dir, again.ID), 1<<30); got != "then" {
 		t.Errorf("disk of the snapshot: got data %q, want then", got)
 	}
 	if _, err := c.DeleteSnapshot(t.Context(), s.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "snapshot file is removed", func() bool { return gone(disks.SnapshotPath(dir, s.ID)) })
+	eventually.True(t, "snapshot file is removed", func() bool { return isGone(disks.SnapshotPath(dir, s.ID)) })
 	if left, err := filepath.Glob(filepath.Join(dir, "*.part")); err != nil || len(left) != 0 {
 		t.Errorf("partial files: got %v, error %v; want none", left, err)
 	}
@@ -123,7 +123,7 @@ func TestCopyOfNothing(t *testing.T) {
 	d := create(t, c, "data", 1)
 	eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	kept := snapshot(t, c, "kept", d.ID)
-	done(t, c, kept)
+	awaitOperation(t, c, kept)
 	if err := errors.Join(os.Remove(disks.Path(dir, d.ID)), os.Remove(disks.SnapshotPath(dir, kept.ID))); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestCopyOfNothing(t *testing.T) {
 	if _, err := c.DeleteSnapshot(t.Context(), s.ID); err != nil {
 		t.Error(err)
 	}
-	if !gone(disks.Path(dir, r.ID)) || !gone(disks.SnapshotPath(dir, s.ID)) {
+	if !isGone(disks.Path(dir, r.ID)) || !isGone(disks.SnapshotPath(dir, s.ID)) {
 		t.Error("files of failed copies exist")
 	}
 }
@@ -157,8 +157,8 @@ func TestCopiesAfterRestart(t *testing.T) {
 	eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	write(t, disks.Path(dir, d.ID), 100, "kept")
 	old, lost := snapshot(t, c, "old", d.ID), snapshot(t, c, "lost", d.ID)
-	done(t, c, old)
-	done(t, c, lost)
+	awaitOperation(t, c, old)
+	awaitOperation(t, c, lost)
 	stop()
 	s := snapshot(t, c, "snap", d.ID)
 	g, err := c.CreateSnapshotGroup(t.Context(), cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}})
@@ -174,8 +174,8 @@ func TestCopiesAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer run()()
-	done(t, c, s)
-	done(t, c, g)
+	awaitOperation(t, c, s)
+	awaitOperation(t, c, g)
 	for _, id := range []cloudsim.SnapshotID{s.ID, g.Snapshots[0]} {
 		if got := read(t, disks.SnapshotPath(dir, id), 100); got != "kept" {
 			t.Errorf("snapshot %s: got data %q, want kept", id, got)
@@ -185,7 +185,7 @@ func TestCopiesAfterRestart(t *testing.T) {
 		now, err := c.GetSnapshot(t.Context(), lost.ID)
 		return err == nil && now.Status.Lost
 	})
-	if !gone(part) || !gone(stray) || !gone(disks.SnapshotPath(dir, old.ID)) {
+	if !isGone(part) || !isGone(stray) || !isGone(disks.SnapshotPath(dir, old.ID)) {
 		t.Error("files of incomplete or deleted copies exist")
 	}
 }
@@ -289,7 +289,7 @@ func TestBusyDiskWaits(t *testing.T) {
 		return err == nil && (now.ReadyToUse || strings.Contains(now.Status.Error, "programs write to it all the time"))
 	})
 	stop()
-	done(t, c, s)
+	awaitOperation(t, c, s)
 	if _, err := os.Stat(disks.SnapshotPath(dir, s.ID)); errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
