@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The function signature returns a bearer token. The token contains a signature
-// that the access key makes at the present time.
-func signature(k cloudsim.AccessKey) string { return signatureAt(k, time.Now()).Token() }
+// signatureNow returns a bearer token. The token contains a signature that
+// the access key makes at the present time.
+func signatureNow(k cloudsim.AccessKey) string { return signatureAt(k, time.Now()).Token() }
 
 func signatureAt(k cloudsim.AccessKey, at time.Time) cloudsim.Signature {
 	s := cloudsim.Signature{AccessKey: k.ID, Time: at.UTC().Truncate(time.Second), Region: "sim-1", Service: "ec2", Hash: strings.Repeat("0a", 32)}
@@ -22,11 +22,11 @@ func signatureAt(k cloudsim.AccessKey, at time.Time) cloudsim.Signature {
 	return s
 }
 
-// The function signed creates an access key, and returns a signature as a
-// bearer token.
-func signed(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
+// signedToken creates an access key, and returns a signature as a bearer
+// token.
+func signedToken(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
-	return signature(must(e.CreateAccessKey(admin, cloudsim.CreateAccessKey{ServiceAccount: name}))(t))
+	return signatureNow(must(e.CreateAccessKey(admin, cloudsim.CreateAccessKey{ServiceAccount: name}))(t))
 }
 
 // TestAccessKey proves that a signature permits the calls of the access key's

@@ -24,10 +24,10 @@ var addresses = store.Table[cloudsim.Address]{
 	Index: map[string]func(*cloudsim.Address) []string{byIP: func(a *cloudsim.Address) []string { return []string{a.IP} }},
 }
 
-// The variable ranges stores the configured range of each kind of load balancer
+// addressRanges stores the configured range of each kind of load balancer
 // address. The store counts the free addresses of each range separately. If two
 // ranges overlapped, the store could therefore assign the same address twice.
-var ranges = store.Notes[netip.Prefix]{Name: "range"}
+var addressRanges = store.Notes[netip.Prefix]{Name: "range"}
 
 // keepRanges stores the configured ranges of load balancers. It returns an
 // error if a range changed while addresses of the old range are in use.
@@ -42,7 +42,7 @@ func (e *Engine) keepRanges(tx *store.Tx) error {
 		{"internal load balancers", e.cfg.InternalLoadBalancers},
 		{"internal load balancers, IPv6", e.cfg.InternalLoadBalancers6},
 	} {
-		have, ok, err := ranges.Get(tx, r.key)
+		have, ok, err := addressRanges.Get(tx, r.key)
 		switch {
 		case err != nil:
 			return err
@@ -57,7 +57,7 @@ func (e *Engine) keepRanges(tx *store.Tx) error {
 				return rangeInUse(r.key, have.String(), r.want.String())
 			}
 		}
-		if err := ranges.Put(tx, r.key, r.want); err != nil {
+		if err := addressRanges.Put(tx, r.key, r.want); err != nil {
 			return err
 		}
 	}
@@ -97,10 +97,10 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 // IPv6 ranges it returns 2^62-2.
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
-// The function numbered returns the part of range p whose addresses the store
-// counts. The store counts with 64-bit numbers, so this part is at most the
-// first /64 of p.
-func numbered(p netip.Prefix) netip.Prefix {
+// countablePart returns the part of range p whose addresses the store counts.
+// The store counts with 64-bit numbers, so this part is at most the first /64
+// of p.
+func countablePart(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
 }
 
@@ -108,7 +108,7 @@ func numbered(p netip.Prefix) netip.Prefix {
 // not count the address (see numbered). Such an address comes from an earlier
 // configuration, or is beyond the first /64 of p.
 func giveIP(tx *store.Tx, p netip.Prefix, ip netip.Addr) error {
-	if !numbered(p).Contains(ip) {
+	if !countablePart(p).Contains(ip) {
 		return nil
 	}
 	return tx.Give(p.String(), offset(p, ip)-1)

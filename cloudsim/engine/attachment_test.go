@@ -28,19 +28,19 @@ func TestAttachmentRefusals(t *testing.T) {
 			return err
 		}
 		rest()
-		refused(t, "to one that terminates", attach(d, going.ID, false), cloudsim.Conflict, "")
-		refused(t, "to nothing", attach(d, "", false), cloudsim.Invalid, "instance")
+		expectRefused(t, "to one that terminates", attach(d, going.ID, false), cloudsim.Conflict, "")
+		expectRefused(t, "to nothing", attach(d, "", false), cloudsim.Invalid, "instance")
 		_, err := e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{})
-		refused(t, "from nothing", err, cloudsim.Invalid, "instance")
+		expectRefused(t, "from nothing", err, cloudsim.Invalid, "instance")
 
 		p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
 		tok := must(e.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleWriter, Project: p.ID}))(t)
 		their := must(e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Write}))(t)
 		theirs := must(e.CreateInstance(their, cloudsim.CreateInstance{Name: "theirs", Zone: "sim-1a", Type: "small"}))(t)
-		refused(t, "to another project's", attach(d, theirs.ID, false), cloudsim.NotFound, "instance")
+		expectRefused(t, "to another project's", attach(d, theirs.ID, false), cloudsim.NotFound, "instance")
 
 		must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: a.ID, ReadOnly: true}))(t)
-		refused(t, "for writing, while it is read-only", attach(d, a.ID, false), cloudsim.Conflict, "")
+		expectRefused(t, "for writing, while it is read-only", attach(d, a.ID, false), cloudsim.Conflict, "")
 		must(e.AttachDisk(ctx, many.ID, cloudsim.AttachDisk{Instance: a.ID}))(t)
 		rest()
 		detach := cloudsim.DetachDisk{Instance: a.ID}
@@ -48,10 +48,10 @@ func TestAttachmentRefusals(t *testing.T) {
 		if again := must(e.DetachDisk(ctx, d.ID, detach))(t); again.Revision != got.Revision {
 			t.Errorf("repeated request: got %+v", again)
 		}
-		refused(t, "while it is detaching", attach(d, a.ID, true), cloudsim.Conflict, "")
+		expectRefused(t, "while it is detaching", attach(d, a.ID, true), cloudsim.Conflict, "")
 		must(e.AttachDisk(ctx, many.ID, cloudsim.AttachDisk{Instance: b.ID}))(t)
 		_, err = e.DetachDisk(ctx, many.ID, detach)
-		refused(t, "from one, while it is attaching to another", err, cloudsim.Conflict, "")
+		expectRefused(t, "from one, while it is attaching to another", err, cloudsim.Conflict, "")
 		rest()
 		got = must(e.DetachDisk(ctx, many.ID, detach))(t)
 		if at, _ := got.Attachment(b.ID); at.State != cloudsim.AttachmentAttached {
@@ -130,15 +130,15 @@ func TestListDisksOfInstances(t *testing.T) {
 // snapshot of the disk.
 func TestResizeWaitsForCopies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
-	e, down := boot(t, file(t), instant, kept)
+	e, down := boot(t, file(t), instant, withDiskData)
 	defer down()
 	d := mustCreateDisk(t, e, ctx, "data")
 	s := mustSnapshot(t, e, ctx, "snap", d.ID)
 	_, err := e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 20})
-	refused(t, "while a snapshot is taken", err, cloudsim.Conflict, "")
+	expectRefused(t, "while a snapshot is taken", err, cloudsim.Conflict, "")
 	_, err = e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 65537})
-	refused(t, "above its type", err, cloudsim.Invalid, "sizeGiB")
-	if err := e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: whole(10)}}); err != nil {
+	expectRefused(t, "above its type", err, cloudsim.Invalid, "sizeGiB")
+	if err := e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: completeStatus(10)}}); err != nil {
 		t.Fatal(err)
 	}
 	must(e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 20}))(t)

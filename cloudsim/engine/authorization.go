@@ -117,17 +117,17 @@ func (ac *access) Authorize(ctx context.Context, r Request) (context.Context, er
 		}
 		return call.choose(tx, r.Project)
 	}); err != nil {
-		return refused(ctx, call), err
+		return withCallerName(ctx, call), err
 	}
 	if err := call.authorize(r.Operation, r.Access); err != nil {
-		return refused(ctx, call), err
+		return withCallerName(ctx, call), err
 	}
 	return context.WithValue(ctx, callKey{}, call), nil
 }
 
-// The function refused returns a ctx for the audit record of a refused call.
-// The ctx contains the name of the caller, but no permissions.
-func refused(ctx context.Context, c Call) context.Context {
+// withCallerName returns a ctx for the audit record of a refused call. The
+// ctx contains the name of the caller, but no permissions.
+func withCallerName(ctx context.Context, c Call) context.Context {
 	c.grants, c.Project = nil, "-" // no project has this id
 	return context.WithValue(ctx, callKey{}, c)
 }
@@ -159,7 +159,7 @@ func (c *Call) choose(tx *store.Tx, chosen string) error {
 	if chosen != AllProjects {
 		p, err = findProject(tx, chosen)
 	}
-	if c.everywhere() {
+	if c.inAllProjects() {
 		c.Project = p.ID
 		return err
 	}
@@ -250,7 +250,7 @@ func callOf(ctx context.Context) (Call, error) {
 	return c, nil
 }
 
-// The method sees reports whether the call may see a resource with metadata m.
-func (c Call) sees(m *cloudsim.Meta) bool {
-	return m.Project == "" || m.Project == c.Project || c.Project == "" && c.everywhere()
+// canSee reports whether the call may see a resource with metadata m.
+func (c Call) canSee(m *cloudsim.Meta) bool {
+	return m.Project == "" || m.Project == c.Project || c.Project == "" && c.inAllProjects()
 }

@@ -36,16 +36,16 @@ func BenchmarkDurableCreates(b *testing.B) {
 	}
 	defer limitDB.Close()
 	path := filepath.Join(dir, "cloud.db")
-	round(b, path, 0, 0) // creates the file
+	timeCreates(b, path, 0, 0) // creates the file
 	seen, commits := content(b, path)
 	var ours, limit time.Duration
 	made, transactions := 0, 0
 	for r := range rounds {
 		n := b.N/rounds + 1
-		ours += round(b, path, r*n, n)
+		ours += timeCreates(b, path, r*n, n)
 		made += n
 		now, c := content(b, path)
-		limit += replay(b, limitDB, fresh(now, seen), c-commits-1) // without the commit with which the function round opens the file
+		limit += replay(b, limitDB, addedKeys(now, seen), c-commits-1) // without the commit with which timeCreates opens the file
 		transactions += c - commits - 1
 		seen, commits = now, c
 	}
@@ -55,9 +55,9 @@ func BenchmarkDurableCreates(b *testing.B) {
 	b.ReportMetric(limit.Seconds()/ours.Seconds(), "of-bbolt")
 }
 
-// The function round opens a cloud and creates n instances. It returns the time
-// that the creates took.
-func round(b *testing.B, path string, first, n int) time.Duration {
+// timeCreates opens a cloud and creates n instances. It returns the time that
+// the creates took.
+func timeCreates(b *testing.B, path string, first, n int) time.Duration {
 	b.Helper()
 	st, err := store.Open(path)
 	if err != nil {
@@ -118,9 +118,9 @@ func content(b *testing.B, path string) (all map[string][]kv, commits int) {
 	return all, commits
 }
 
-// The function fresh compares the maps in the parameters named now and before. It returns the keys
+// addedKeys compares the maps in the parameters named now and before. It returns the keys
 // that only the first map contains.
-func fresh(now, before map[string][]kv) map[string][]kv {
+func addedKeys(now, before map[string][]kv) map[string][]kv {
 	out := map[string][]kv{}
 	for bucket, all := range now {
 		old := map[string]bool{}

@@ -97,8 +97,8 @@ func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.Au
 	return all, next, next < last, nil
 }
 
-// The method changed returns a channel that the next Record closes.
-func (l *ledger) changed() <-chan struct{} {
+// nextRecord returns a channel that the next Record closes.
+func (l *ledger) nextRecord() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.added == nil {
@@ -131,13 +131,13 @@ func (e *Engine) WatchAudit(ctx context.Context, o cloudsim.AuditOptions, bookma
 			return lines, more, err
 		}
 		mark := func() cloudsim.AuditLine { return cloudsim.AuditLine{Bookmark: number} }
-		watch(ctx, &e.watchShares, bookmark, e.ledger.changed, read, mark)(yield)
+		watch(ctx, &e.watchShares, bookmark, e.ledger.nextRecord, read, mark)(yield)
 	}
 }
 
-// The method entries returns the entries in memory, oldest first. The caller
-// must hold the lock of the ledger.
-func (l *ledger) entries() []cloudsim.AuditEntry {
+// storedEntries returns the entries in memory, oldest first. The caller must
+// hold the lock of the ledger.
+func (l *ledger) storedEntries() []cloudsim.AuditEntry {
 	if len(l.ring) < auditKeep {
 		return l.ring
 	}
@@ -149,7 +149,7 @@ func (l *ledger) entries() []cloudsim.AuditEntry {
 func (l *ledger) ofRequest(id string) (all []cloudsim.AuditEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, entry := range l.entries() {
+	for _, entry := range l.storedEntries() {
 		if entry.RequestID == id {
 			all = append(all, entry)
 		}
@@ -169,7 +169,7 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 			return all, err
 		}
 	}
-	for _, entry := range l.entries() {
+	for _, entry := range l.storedEntries() {
 		if entry.Number > o.After && o.Covers(entry) {
 			all.Items = append(all.Items, entry)
 		}
@@ -181,8 +181,8 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 }
 
 // Bill sums the calls that match the options o. If o.Since is zero, Bill sums
-// all calls since the last reset. Otherwise Bill reads the audit entries in
-// memory, and sums the calls since o.Since.
+// all calls since the last reset. Otherwise Bill sums the calls since o.Since.
+// For this sum it has only the audit entries that are still in memory.
 func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := ac.Now()
 	l := &ac.ledger
@@ -198,7 +198,7 @@ func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bil
 		}
 	} else {
 		b.From = o.Since
-		kept := l.entries()
+		kept := l.storedEntries()
 		b.Complete = l.total == uint64(len(kept)) || kept[0].Time.Before(o.Since)
 		for _, entry := range kept {
 			if !o.Covers(entry) {

@@ -63,7 +63,7 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 		})
 	case cloudsim.KindSnapshotGroup:
 		return undoWork(tx, op, snapshotGroups, func(g *cloudsim.SnapshotGroup) error {
-			all, err := members(tx, g)
+			all, err := membersOf(tx, g)
 			if err != nil {
 				return err
 			}

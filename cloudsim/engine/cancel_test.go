@@ -9,12 +9,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestCancelCopies proves that a snapshot, a group and a copy of a disk can be
-// cancelled while they are created or copied. The cancelled resource no longer
-// exists, and its source disk can be deleted.
+// TestCancelCopies proves that a client can cancel the creation of a snapshot,
+// of a snapshot group, and of a disk that is a copy. Afterwards the new resource
+// does not exist, and the client can delete the source disk.
 func TestCancelCopies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
-	e, stop := boot(t, file(t), frozen, kept)
+	e, stop := boot(t, file(t), frozen, withDiskData)
 	defer stop()
 	d := mustCreateDisk(t, e, ctx, "data")
 	advance(t, e, ctx, time.Hour)
@@ -40,7 +40,7 @@ func TestCancelCopies(t *testing.T) {
 		advance(t, e, ctx, later)
 		calledOff("a group", g.Operation, func() error { _, err := e.GetSnapshotGroup(ctx, g.ID); return err })
 		_, err := e.GetSnapshot(ctx, g.Snapshots[0])
-		refused(t, "its member", err, cloudsim.NotFound, "")
+		expectRefused(t, "its member", err, cloudsim.NotFound, "")
 
 		c := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "copy", Zone: d.Zone, Type: d.Type, SourceDisk: d.ID}))(t)
 		advance(t, e, ctx, later)

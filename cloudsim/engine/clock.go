@@ -73,7 +73,7 @@ func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsi
 		return k, cloudsim.Errorf(cloudsim.Unavailable, "the clock was being advanced: %w", ctx.Err())
 	}
 	err = e.update(ctx, func(tx *store.Tx, _ Call) error {
-		next := running(tx)
+		next := runningClock(tx)
 		switch {
 		case req.Real:
 			next = store.Clock{}
@@ -94,9 +94,9 @@ func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsi
 	return k, err
 }
 
-// The function running returns a clock that begins at the present time of the
-// cloud and has the present rate.
-func running(tx *store.Tx) store.Clock {
+// runningClock returns a clock that begins at the present time of the cloud
+// and has the present rate.
+func runningClock(tx *store.Tx) store.Clock {
 	c := store.Clock{Machine: tx.Machine, Cloud: tx.Now, Rate: 1}
 	if is := tx.Clock(); !is.Real() {
 		c.Rate = is.Rate
@@ -124,7 +124,7 @@ func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k
 	defer e.settling.Unlock()
 	var goal store.Clock
 	if err := e.store.View(func(tx *store.Tx) error {
-		goal = running(tx)
+		goal = runningClock(tx)
 		goal.Cloud = goal.Cloud.Add(seconds(req.Seconds))
 		return nil
 	}); err != nil {

@@ -76,7 +76,7 @@ func (e *Engine) reportedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if err != nil || op.Over() || !isDue(op, tx.Now) {
 		return putAfter(tx, d, err)
 	}
-	if is, err := held(tx, op); is || err != nil {
+	if is, err := isHeld(tx, op); is || err != nil {
 		return putAfter(tx, d, err)
 	}
 	return e.finishDisk(tx, d)

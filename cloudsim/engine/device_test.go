@@ -11,14 +11,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The function reported returns a report about the device of one disk.
-func reported(id cloudsim.DiskID, ready bool, failure string) cloudsim.ReportDevices {
+// deviceReport returns a report about the device of one disk.
+func deviceReport(id cloudsim.DiskID, ready bool, failure string) cloudsim.ReportDevices {
 	return cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{{Disk: id, Ready: ready, Error: failure}}}
 }
 
-// TestDeviceReports proves that an attachment completes only after its duration and after a report
-// with the device. A detachment completes only after its duration and after a report without the
-// device. The report may come before or after the end of the duration.
+// TestDeviceReports proves that an attachment completes only after two events: the duration of the
+// operation has ended, and the hypervisor has reported the device. A detachment completes only
+// after its duration has ended and the hypervisor has sent a report without the device. In both
+// cases, the report may come before or after the end of the duration.
 func TestDeviceReports(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		t.Run(fmt.Sprintf("early %t", early), func(t *testing.T) {
@@ -42,7 +43,7 @@ func TestDeviceReports(t *testing.T) {
 					via    cloudsim.DiskState
 					state  cloudsim.DiskState
 				}{
-					{func() (cloudsim.Disk, error) { return e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}) }, reported(d.ID, true, ""), cloudsim.DiskAttaching, cloudsim.DiskInUse},
+					{func() (cloudsim.Disk, error) { return e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}) }, deviceReport(d.ID, true, ""), cloudsim.DiskAttaching, cloudsim.DiskInUse},
 					{func() (cloudsim.Disk, error) { return e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}) }, none, cloudsim.DiskDetaching, cloudsim.DiskAvailable},
 				} {
 					must(step.begin())(t)
@@ -118,10 +119,10 @@ func TestDeadHypervisor(t *testing.T) {
 		attach := func() cloudsim.Disk { return must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t) }
 		fails(attach(), cloudsim.DiskAvailable, "has not added the device of disk disk-000001 within 1m0s", "check that the hypervisor runs")
 		d = attach()
-		must(e.ReportDevices(ctx, i.ID, reported(d.ID, false, "no free loop device")))(t)
+		must(e.ReportDevices(ctx, i.ID, deviceReport(d.ID, false, "no free loop device")))(t)
 		fails(d, cloudsim.DiskAvailable, "no free loop device")
 		attach()
-		must(e.ReportDevices(ctx, i.ID, reported(d.ID, true, "")))(t)
+		must(e.ReportDevices(ctx, i.ID, deviceReport(d.ID, true, "")))(t)
 		time.Sleep(21 * time.Second)
 		synctest.Wait()
 		detach := func() cloudsim.Disk { return must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t) }
@@ -156,7 +157,7 @@ func TestHeldDevice(t *testing.T) {
 		h := must(e.CreateHold(ctx, cloudsim.CreateHold{Name: "attach", HoldSpec: cloudsim.HoldSpec{Transition: cloudsim.Transition{Kind: cloudsim.KindDisk, Verb: cloudsim.Attach}}}))(t)
 		must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
 		time.Sleep(21 * time.Second)
-		must(e.ReportDevices(ctx, i.ID, reported(d.ID, true, "")))(t)
+		must(e.ReportDevices(ctx, i.ID, deviceReport(d.ID, true, "")))(t)
 		if got := must(e.GetDisk(ctx, d.ID))(t); got.State != cloudsim.DiskAttaching {
 			t.Errorf("held attachment after the report: got state %s", got.State)
 		}
@@ -177,13 +178,13 @@ func TestInvalidDeviceReports(t *testing.T) {
 	defer down()
 	i := mustCreate(t, e, ctx, "a")
 	_, err := e.ReportDevices(ctx, i.ID, cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{{}}})
-	refused(t, "without a disk", err, cloudsim.Invalid, "devices[0].disk")
+	expectRefused(t, "without a disk", err, cloudsim.Invalid, "devices[0].disk")
 	_, err = e.ReportDevices(ctx, i.ID, cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{{Disk: "disk-000001"}, {Disk: "disk-000001"}}})
-	refused(t, "with a disk twice", err, cloudsim.Invalid, "devices[1].disk")
+	expectRefused(t, "with a disk twice", err, cloudsim.Invalid, "devices[1].disk")
 	_, err = e.ReportDevices(ctx, i.ID, cloudsim.ReportDevices{Devices: make([]cloudsim.DeviceReport, cloudsim.MaxDeviceReports+1)})
-	refused(t, "with too many disks", err, cloudsim.Invalid, "devices")
+	expectRefused(t, "with too many disks", err, cloudsim.Invalid, "devices")
 	_, err = e.ReportDevices(ctx, "i-ffffff", cloudsim.ReportDevices{})
-	refused(t, "about a missing instance", err, cloudsim.NotFound, "")
+	expectRefused(t, "about a missing instance", err, cloudsim.NotFound, "")
 	if got := must(e.GetInstance(ctx, i.ID))(t); got.ReportsDevices {
 		t.Errorf("instance after invalid reports: got %+v", got)
 	}

@@ -243,7 +243,7 @@ func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 		if err := d.Move(cloudsim.Fail); err != nil {
 			return err
 		}
-		if err := e.end(tx, d.Operation, cloudsim.Fail, lost(d.Status)); err != nil {
+		if err := e.end(tx, d.Operation, cloudsim.Fail, lostDataError(d.Status)); err != nil {
 			return err
 		}
 		return disks.Put(tx, d)
@@ -258,7 +258,7 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 	if e.cfg.DiskData {
 		return nil
 	}
-	ds, err := copying(tx, disks, func(d *cloudsim.Disk) bool { return d.State == cloudsim.DiskCopying })
+	ds, err := findCopying(tx, disks, func(d *cloudsim.Disk) bool { return d.State == cloudsim.DiskCopying })
 	if err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 			return err
 		}
 	}
-	gs, err := copying(tx, snapshotGroups, func(g *cloudsim.SnapshotGroup) bool { return g.State == cloudsim.SnapshotCopying })
+	gs, err := findCopying(tx, snapshotGroups, func(g *cloudsim.SnapshotGroup) bool { return g.State == cloudsim.SnapshotCopying })
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 			return err
 		}
 	}
-	ss, err := copying(tx, snapshots, func(s *cloudsim.Snapshot) bool { return s.State == cloudsim.SnapshotCopying })
+	ss, err := findCopying(tx, snapshots, func(s *cloudsim.Snapshot) bool { return s.State == cloudsim.SnapshotCopying })
 	if err != nil {
 		return err
 	}
@@ -288,11 +288,11 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 	return nil
 }
 
-// The function copying calls its last argument, a function, for each resource
-// of a table. It returns the resources for which this function returns true. It
+// findCopying calls its last argument, a function, for each resource of a
+// table. It returns the resources for which this function returns true. It
 // reads the whole table before it returns, so the caller may then change the
 // resources.
-func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, err error) {
+func findCopying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, err error) {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
 			return nil, err

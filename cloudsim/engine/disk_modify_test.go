@@ -22,7 +22,7 @@ func TestModifyDisk(t *testing.T) {
 		d := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "balanced", SizeGiB: 10, IOPS: 4000}))(t)
 		modify := func(req cloudsim.ModifyDisk) (cloudsim.Disk, error) { return e.ModifyDisk(ctx, d.ID, req) }
 		_, err := modify(cloudsim.ModifyDisk{IOPS: 5000})
-		refused(t, "before it is made", err, cloudsim.Conflict, "")
+		expectRefused(t, "before it is made", err, cloudsim.Conflict, "")
 		rest()
 		was := must(modify(cloudsim.ModifyDisk{IOPS: 4000, Type: "balanced"}))(t)
 		if was.State != cloudsim.DiskAvailable || was.ModifiedAt != nil {
@@ -38,7 +38,7 @@ func TestModifyDisk(t *testing.T) {
 			t.Errorf("repeated request: got %+v", again)
 		}
 		_, err = modify(cloudsim.ModifyDisk{IOPS: 20_000})
-		refused(t, "a second at a time", err, cloudsim.Conflict, "")
+		expectRefused(t, "a second at a time", err, cloudsim.Conflict, "")
 		rest()
 		if got = must(e.GetDisk(ctx, d.ID))(t); got.State != cloudsim.DiskInUse {
 			t.Errorf("disk after the modification: got %+v", got)
@@ -54,9 +54,9 @@ func TestModifyDisk(t *testing.T) {
 		rest()
 		must(e.DeleteDisk(ctx, d.ID))(t)
 		_, err = modify(cloudsim.ModifyDisk{IOPS: 20_000})
-		refused(t, "while it is deleted, to what it is", err, cloudsim.Conflict, "")
+		expectRefused(t, "while it is deleted, to what it is", err, cloudsim.Conflict, "")
 		_, err = e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 10})
-		refused(t, "while it is deleted, to the size that it is", err, cloudsim.Conflict, "")
+		expectRefused(t, "while it is deleted, to the size that it is", err, cloudsim.Conflict, "")
 	})
 }
 
@@ -83,7 +83,7 @@ func TestModifyDiskIsChecked(t *testing.T) {
 		"unknown disk":                                 {"disk-ffffff", cloudsim.ModifyDisk{IOPS: 1}, cloudsim.NotFound, ""},
 	} {
 		_, err := e.ModifyDisk(ctx, tc.id, tc.req)
-		refused(t, name, err, tc.kind, tc.field)
+		expectRefused(t, name, err, tc.kind, tc.field)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestModifyCooldown(t *testing.T) {
 		time.Sleep(time.Hour - time.Second)
 		must(e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 20_000}))(t)
 		_, err := e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 30_000})
-		refused(t, "too soon", err, cloudsim.Conflict, "")
+		expectRefused(t, "too soon", err, cloudsim.Conflict, "")
 		time.Sleep(2 * time.Second)
 		must(e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 30_000}))(t)
 	})
@@ -149,7 +149,7 @@ func TestDiskOfSource(t *testing.T) {
 			}
 			got, err := e.CreateDisk(ctx, tc.req)
 			if tc.kind != nil {
-				refused(t, name, err, cloudsim.KindOf(tc.kind), tc.field)
+				expectRefused(t, name, err, cloudsim.KindOf(tc.kind), tc.field)
 				return
 			}
 			if want := max(10, tc.req.SizeGiB); err != nil || got.SizeGiB != want || got.State != cloudsim.DiskAvailable {
@@ -180,6 +180,6 @@ func TestDiskPages(t *testing.T) {
 	}
 	for _, token := range []string{"-1", "0", "garbage", "i-000001"} {
 		_, err := e.ListDisks(ctx, cloudsim.ListOptions{After: token})
-		refused(t, token, err, cloudsim.Invalid, "after")
+		expectRefused(t, token, err, cloudsim.Invalid, "after")
 	}
 }

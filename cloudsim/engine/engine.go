@@ -137,8 +137,8 @@ type core struct {
 type Engine struct {
 	*core
 	access
-	images
-	states
+	imageManager
+	stateManager
 
 	// regionOf is the region of each zone. A zone never changes its region, so
 	// write transactions may read this map instead of the store.
@@ -163,16 +163,16 @@ type access struct {
 	ledger  ledger
 }
 
-// The type images manages the registry's repositories, and decides which pushes
+// imageManager manages the registry's repositories, and decides which pushes
 // and pulls are permitted.
-type images struct {
+type imageManager struct {
 	*core
 	projectOf func(*store.Tx, Call) (cloudsim.ProjectID, error)
 	decisions decisions
 }
 
-// The type states saves, loads, exports and imports the whole cloud.
-type states struct {
+// stateManager saves, loads, exports and imports the whole cloud.
+type stateManager struct {
 	*core
 	cloud replaceable
 	// The mutex loading is locked while LoadState, ResetState, or SaveState
@@ -201,8 +201,8 @@ func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
 	c := &core{log: log, store: st, cfg: cfg}
 	e := &Engine{core: c}
 	e.access.core, e.access.projectOf, e.access.placeOf = c, e.projectOf, e.placeOf
-	e.images.core, e.images.projectOf = c, e.projectOf
-	e.states.core, e.cloud = c, e
+	e.imageManager.core, e.imageManager.projectOf = c, e.projectOf
+	e.stateManager.core, e.cloud = c, e
 	e.ledger.base = uint64(time.Now().UnixMicro()) // microseconds, so that a later start has a higher base: each call takes more than a microsecond
 	return e
 }

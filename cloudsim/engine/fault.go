@@ -86,14 +86,14 @@ func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) 
 	if err != nil {
 		return hit, err
 	}
-	ids, err := e.matching(*live, call, s)
+	ids, err := e.matchingFaults(*live, call, s)
 	if err != nil || len(ids) == 0 {
 		return hit, err
 	}
 	usedUp := false
 	err = e.store.Update(call.RequestID, func(tx *store.Tx) (err error) {
 		tx.Caller, tx.Cause = call.Caller, strings.TrimSpace(s.Operation+" "+s.Target)
-		hit, usedUp, err = count(tx, ids)
+		hit, usedUp, err = countStrikes(tx, ids)
 		return err
 	})
 	if err != nil {
@@ -105,10 +105,10 @@ func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) 
 	return hit, nil
 }
 
-// The method matching returns the ids of the faults that match a call, in
-// order. It reads the zone, type and labels of the target at most once, and
-// only if a fault needs them.
-func (e *Engine) matching(live []cloudsim.Fault, call Call, s Subject) (ids []string, err error) {
+// matchingFaults returns the ids of the faults that match a call, in order.
+// It reads the zone, type and labels of the target at most once, and only if
+// a fault needs them.
+func (e *Engine) matchingFaults(live []cloudsim.Fault, call Call, s Subject) (ids []string, err error) {
 	now := e.Now()
 	var at *place
 	for i := range live {
@@ -132,10 +132,10 @@ func (e *Engine) matching(live []cloudsim.Fault, call Call, s Subject) (ids []st
 	return ids, nil
 }
 
-// The function count counts the call for each fault in ids, in order, until a
-// fault decides the outcome. The result usedUp is true if one of these faults
-// can never hit again.
-func count(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
+// countStrikes counts the call for each fault in ids, in order, until a fault
+// decides the outcome. The result usedUp is true if one of these faults can
+// never hit again.
+func countStrikes(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)
 		if errors.Is(err, cloudsim.NotFound) {
@@ -234,10 +234,10 @@ func kindOfNoun(noun string) cloudsim.ResourceKind {
 	return cloudsim.ResourceKind(kind)
 }
 
-// The function everywhere returns ctx with a call that has no project. The
-// methods that list faults, holds and signing keys use this ctx, because these
-// resources belong to no project.
-func everywhere(ctx context.Context) (context.Context, error) {
+// withoutProject returns ctx with a call that has no project. The methods that
+// list faults, holds and signing keys use this ctx, because these resources
+// belong to no project.
+func withoutProject(ctx context.Context) (context.Context, error) {
 	call, err := callOf(ctx)
 	call.Project = ""
 	return context.WithValue(ctx, callKey{}, call), err
@@ -286,7 +286,7 @@ func makeFault(tx *store.Tx, req cloudsim.CreateFault) (f cloudsim.Fault, err er
 	if err := faults.Put(tx, &f); err != nil {
 		return f, err
 	}
-	return f, begins(tx, f)
+	return f, scheduleFault(tx, f)
 }
 
 // sameFault reports whether two specs have the same JSON.
@@ -321,7 +321,7 @@ func (e *Engine) GetFault(ctx context.Context, id cloudsim.FaultID) (f cloudsim.
 
 // ListFaults returns one page of faults and their counts.
 func (e *Engine) ListFaults(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.Fault], err error) {
-	if ctx, err = everywhere(ctx); err != nil {
+	if ctx, err = withoutProject(ctx); err != nil {
 		return l, err
 	}
 	if l, err = listPage(ctx, e.core, faults, o, func(f *cloudsim.Fault) string { return f.Match.Zone }); err != nil {

@@ -32,10 +32,10 @@ func Under(ctx context.Context, hit Strike) context.Context {
 	return context.WithValue(ctx, callKey{}, call)
 }
 
-// The function stuck reports whether a fault prevents an operation from
-// settling. The fault must have hit the call that began the operation, the
-// fault must still exist, and the time window of the fault must be open.
-func stuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
+// isStuck reports whether a fault prevents an operation from settling. The
+// fault must have hit the call that began the operation, the fault must still
+// exist, and the time window of the fault must be open.
+func isStuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if op.Released || !strings.HasPrefix(op.HeldBy, faults.Prefix+"-") {
 		return false, nil
 	}
@@ -46,10 +46,10 @@ func stuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return err == nil && f.OpenAt(tx.Now), err
 }
 
-// The function begins adds work items to the due list for the begin and the end
-// of a fault's time window. If the window is already open, the function also
+// scheduleFault adds work items to the due list for the begin and the end of
+// a fault's time window. If the window is already open, the function also
 // starts the zone outage of the fault.
-func begins(tx *store.Tx, f cloudsim.Fault) error {
+func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
 	from, until := f.Window()
 	for _, at := range []*time.Time{&from, until} {
 		if at == nil || !at.After(tx.Now) {
@@ -62,7 +62,8 @@ func begins(tx *store.Tx, f cloudsim.Fault) error {
 	return keepOutages(tx)
 }
 
-// settledFault applies the begin or the end of a fault's time window.
+// settledFault runs at the begin and at the end of a fault's time window. It starts or ends the
+// zone outage of the fault. At the end, it also releases the operations that the fault has blocked.
 func (e *Engine) settledFault(tx *store.Tx, w store.Work) error {
 	f, err := faults.Get(tx, w.ID)
 	if errors.Is(err, cloudsim.NotFound) {

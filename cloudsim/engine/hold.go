@@ -16,10 +16,10 @@ var holds = store.Table[cloudsim.Hold]{
 	Meta: func(h *cloudsim.Hold) *cloudsim.Meta { return &h.Meta },
 }
 
-// The function idle reports whether the due work of an operation must not
-// settle. The reasons are: the operation is over, the operation no longer
-// exists, or a hold or a fault blocks the operation.
-func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
+// mustNotSettle reports whether the due work of an operation must not settle.
+// The reasons are: the operation is over, the operation no longer exists, or
+// a hold or a fault blocks the operation.
+func mustNotSettle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	if id == "" {
 		return false, nil
 	}
@@ -30,16 +30,15 @@ func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	return held(tx, op)
+	return isHeld(tx, op)
 }
 
-// The function held reports whether a hold or a fault prevents an operation
-// from settling. If a hold blocks the operation, the function records the id of
-// the hold in the operation. The engine calls this function when the work is
-// due. A hold therefore also applies to operations that began before the hold
-// was created.
-func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
-	if is, err := stuck(tx, op); is || err != nil {
+// isHeld reports whether a hold or a fault prevents an operation from settling.
+// If a hold blocks the operation, the function records the id of the hold in
+// the operation. The engine calls this function when the work is due. A hold
+// therefore also applies to operations that began before the hold was created.
+func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
+	if is, err := isStuck(tx, op); is || err != nil {
 		return is, err
 	}
 	for h, err := range holds.Scan(tx, "", "") {
@@ -134,7 +133,7 @@ func (e *Engine) GetHold(ctx context.Context, id cloudsim.HoldID) (cloudsim.Hold
 
 // ListHolds returns one page of holds.
 func (e *Engine) ListHolds(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.Hold], err error) {
-	if ctx, err = everywhere(ctx); err != nil {
+	if ctx, err = withoutProject(ctx); err != nil {
 		return l, err
 	}
 	return listPage(ctx, e.core, holds, o, nil)
@@ -179,17 +178,17 @@ func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 	return op, err
 }
 
-// The variable durations stores the work durations that override the durations
-// of the profile. A change applies to work that begins after the change.
-var durations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
+// workDurations stores the work durations that override the durations of the
+// profile. A change applies to work that begins after the change.
+var workDurations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 
 const allDurations = "all"
 
-// The function takes returns the stored duration of work of a kind and verb. If
-// no duration is stored, the function returns the duration in the parameter
+// durationOf returns the stored duration of work of a kind and verb. If no
+// duration is stored, the function returns the duration in the parameter
 // profile.
-func takes(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile time.Duration) (time.Duration, error) {
-	said, ok, err := durations.Get(tx, allDurations)
+func durationOf(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile time.Duration) (time.Duration, error) {
+	said, ok, err := workDurations.Get(tx, allDurations)
 	if err != nil || !ok {
 		return profile, err
 	}
@@ -208,7 +207,7 @@ func (e *Engine) GetDurations(ctx context.Context) (d cloudsim.WorkDurations, er
 		return d, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {
-		d, _, err = durations.Get(tx, allDurations)
+		d, _, err = workDurations.Get(tx, allDurations)
 		return err
 	})
 	if d.Items == nil {
@@ -226,5 +225,5 @@ func (e *Engine) SetDurations(ctx context.Context, req cloudsim.WorkDurations) (
 	if req.Items == nil {
 		req.Items = []cloudsim.WorkDuration{}
 	}
-	return req, e.update(ctx, func(tx *store.Tx, _ Call) error { return durations.Put(tx, allDurations, req) })
+	return req, e.update(ctx, func(tx *store.Tx, _ Call) error { return workDurations.Put(tx, allDurations, req) })
 }

@@ -60,7 +60,7 @@ func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInst
 		return i, errNameTaken(cloudsim.KindInstance, req.Name, string(have.ID), "address "+have.InternalIP())
 	case !sameLabels(have.Labels, req.Labels):
 		return i, errNameTaken(cloudsim.KindInstance, req.Name, string(have.ID), "other labels")
-	case req.ServiceAccount != "" && !carries(tx, call, have, req.ServiceAccount):
+	case req.ServiceAccount != "" && !hasAccount(tx, call, have, req.ServiceAccount):
 		return i, errNameTaken(cloudsim.KindInstance, req.Name, string(have.ID), "another service account")
 	}
 	same, err := sameUserData(tx, have.ID, req.UserData)
@@ -123,8 +123,8 @@ func errUnknownReference(field, value, hint string) error {
 }
 
 // workOnInstance begins work on an instance. Before the call, the caller must
-// change the state of the instance. workOnInstance clears Crashed, because any
-// new work ends a crash.
+// change the state of the instance. workOnInstance clears the field Crashed,
+// because an instance with new work no longer counts as crashed.
 func (e *Engine) workOnInstance(tx *store.Tx, call Call, i *cloudsim.Instance, verb cloudsim.Verb, takes time.Duration) error {
 	i.Crashed = nil
 	if err := work(e, tx, call, instances, i, verb, takes, e.settledInstance); err != nil {

@@ -116,7 +116,7 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 	if err != nil {
 		return l, err
 	}
-	req.Listeners = listed(req.Listeners)
+	req.Listeners = nonNilList(req.Listeners)
 	l = cloudsim.LoadBalancer{
 		ID:               cloudsim.LoadBalancerID(id),
 		Meta:             cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
@@ -134,9 +134,9 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 	return l, e.workOnLoadBalancer(tx, call, &l, cloudsim.Create)
 }
 
-// The function listed replaces a nil list by an empty list, so that the API
-// always shows a list of listeners.
-func listed(all []cloudsim.Listener) []cloudsim.Listener {
+// nonNilList replaces a nil list by an empty list, so that the API always
+// shows a list of listeners.
+func nonNilList(all []cloudsim.Listener) []cloudsim.Listener {
 	if all == nil {
 		return []cloudsim.Listener{}
 	}
@@ -187,16 +187,16 @@ func checkTargetList(tx *store.Tx, project cloudsim.ProjectID, region, list stri
 			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("names %s, which does not exist", t.Instance)})
 		case i.Region != region:
 			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("names %s, which is in region %s", t.Instance, i.Region)})
-		case t.IP != "" && !behind(i, t.IP):
+		case t.IP != "" && !isBehind(i, t.IP):
 			bad = append(bad, cloudsim.FieldError{Field: fmt.Sprintf("%s[%d].ip", list, n), Reason: fmt.Sprintf("is %s, which is neither an address of %s nor in its pod ranges %v", t.IP, t.Instance, i.PodRanges)})
 		}
 	}
 	return bad, nil
 }
 
-// The function behind reports whether ip is an address of instance i, or is in
-// a pod range of i.
-func behind(i cloudsim.Instance, ip string) bool {
+// isBehind reports whether ip is an address of instance i, or is in a pod
+// range of i.
+func isBehind(i cloudsim.Instance, ip string) bool {
 	a, err := netip.ParseAddr(ip)
 	return err == nil && i.Has(a)
 }
@@ -260,7 +260,7 @@ func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 			}
 		}
 		l.Labels, l.LoadBalancerSpec = req.Labels, req.LoadBalancerSpec
-		l.Listeners = listed(l.Listeners)
+		l.Listeners = nonNilList(l.Listeners)
 		return e.assignAddresses(tx, l, families, req.Addresses)
 	})
 }

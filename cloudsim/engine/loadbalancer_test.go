@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The function where returns the addresses of a load balancer.
-func where(l cloudsim.LoadBalancer) (ips []string) {
+// addressesOf returns the addresses of a load balancer.
+func addressesOf(l cloudsim.LoadBalancer) (ips []string) {
 	for _, a := range l.Addresses {
 		ips = append(ips, a.IP)
 	}
@@ -59,11 +59,11 @@ func TestLoadBalancerFamilies(t *testing.T) {
 			t.Errorf("%s: %v, want %v", step.name, err, step.kind)
 		}
 		got, _ := e.GetLoadBalancer(ctx, lb.ID)
-		if d := cmp.Diff(step.want, where(got)); d != "" {
+		if d := cmp.Diff(step.want, addressesOf(got)); d != "" {
 			t.Errorf("%s: %s", step.name, d)
 		}
-		if got.IP != where(got)[0] {
-			t.Errorf("%s: ip is %s, not the first of %v", step.name, got.IP, where(got))
+		if got.IP != addressesOf(got)[0] {
+			t.Errorf("%s: ip is %s, not the first of %v", step.name, got.IP, addressesOf(got))
 		}
 	}
 	left, err := e.ListAddresses(ctx, cloudsim.ListOptions{})
@@ -75,7 +75,7 @@ func TestLoadBalancerFamilies(t *testing.T) {
 	if lb, err = e.CreateLoadBalancer(ctx, inside); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"127.66.0.1", "fd00:127:65::2"}, where(lb)); d != "" {
+	if d := cmp.Diff([]string{"127.66.0.1", "fd00:127:65::2"}, addressesOf(lb)); d != "" {
 		t.Errorf("internal load balancer: %s", d)
 	}
 	inside.Name, inside.Addresses = "inside2", []string{front6.IP}

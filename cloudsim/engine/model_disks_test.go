@@ -32,9 +32,9 @@ type shot struct {
 	until             time.Time
 }
 
-// The method copied reports whether the cloud is making a disk or a snapshot
-// from the resource with the given id.
-func (w *world) copied(id string) bool {
+// isCopySource reports whether the cloud is making a disk or a snapshot from
+// the resource with the given id.
+func (w *world) isCopySource(id string) bool {
 	for _, d := range w.disks {
 		if d.Source == id && (d.State == "creating" || d.State == "copying") {
 			return true
@@ -52,8 +52,8 @@ func (d *vol) hasData() bool {
 	return !slices.Contains([]string{"creating", "copying", "deleting"}, d.State)
 }
 
-// The method settled completes the work on disk d in the model.
-func (d *vol) settled() {
+// settle completes the work on disk d in the model.
+func (d *vol) settle() {
 	maps.DeleteFunc(d.At, func(_, state string) bool { return state == "detaching" })
 	for i := range d.At {
 		d.At[i] = "attached"
@@ -69,7 +69,7 @@ func (d *vol) lose(instance string) {
 	was := d.At[instance]
 	delete(d.At, instance)
 	if was == "attaching" || was == "detaching" || d.State == "in-use" {
-		d.settled()
+		d.settle()
 	}
 }
 
@@ -82,7 +82,7 @@ func (w *world) settleDisks(now time.Time) {
 		case d.State == "creating" && d.Source != "" && !d.Data:
 			d.State, d.until = "copying", time.Time{}
 		default:
-			d.settled()
+			d.settle()
 		}
 	}
 	for id, s := range w.snapshots {
@@ -107,12 +107,12 @@ func (w *world) createDisk(t *rapid.T) {
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "source") {
 	case 0:
-		req.SourceDisk = cloudsim.DiskID(some(t, w.disks))
+		req.SourceDisk = cloudsim.DiskID(randomID(t, w.disks))
 	case 1:
-		req.SourceSnapshot = cloudsim.SnapshotID(some(t, w.snapshots))
+		req.SourceSnapshot = cloudsim.SnapshotID(randomID(t, w.snapshots))
 	}
 	source := string(req.SourceDisk) + string(req.SourceSnapshot)
-	have := w.disks[named(w.disks, req.Name, func(d *vol) string { return d.Name })]
+	have := w.disks[idOfName(w.disks, req.Name, func(d *vol) string { return d.Name })]
 	_, err := w.e.CreateDisk(w.ctx, req)
 	switch {
 	case req.SizeGiB == 0 && source == "":
@@ -169,7 +169,7 @@ func (w *world) source(req cloudsim.CreateDisk) (size int, refusal error) {
 }
 
 func (w *world) attachDisk(t *rapid.T) {
-	id, to := some(t, w.disks), some(t, w.instances)
+	id, to := randomID(t, w.disks), randomID(t, w.instances)
 	d, i := w.disks[id], w.instances[to]
 	_, err := w.e.AttachDisk(w.ctx, cloudsim.DiskID(id), cloudsim.AttachDisk{Instance: cloudsim.InstanceID(to)})
 	switch {
@@ -194,7 +194,7 @@ func (w *world) attachDisk(t *rapid.T) {
 }
 
 func (w *world) detachDisk(t *rapid.T) {
-	id, from := some(t, w.disks), some(t, w.instances)
+	id, from := randomID(t, w.disks), randomID(t, w.instances)
 	force := rapid.Bool().Draw(t, "force")
 	d, i := w.disks[id], w.instances[from]
 	_, err := w.e.DetachDisk(w.ctx, cloudsim.DiskID(id), cloudsim.DetachDisk{Instance: cloudsim.InstanceID(from), Force: force})
@@ -219,7 +219,7 @@ func (w *world) detachDisk(t *rapid.T) {
 }
 
 func (w *world) resizeDisk(t *rapid.T) {
-	id := some(t, w.disks)
+	id := randomID(t, w.disks)
 	d := w.disks[id]
 	size := rapid.IntRange(4, 7).Draw(t, "size")
 	_, err := w.e.ResizeDisk(w.ctx, cloudsim.DiskID(id), cloudsim.ResizeDisk{SizeGiB: size})
@@ -230,7 +230,7 @@ func (w *world) resizeDisk(t *rapid.T) {
 		agree(t, err, cloudsim.Invalid)
 	case size == d.Size && d.State != "deleting":
 		agree(t, err, nil)
-	case w.copied(id) || d.State != "available" && d.State != "in-use":
+	case w.isCopySource(id) || d.State != "available" && d.State != "in-use":
 		agree(t, err, cloudsim.Conflict)
 	default:
 		agree(t, err, nil)
@@ -239,7 +239,7 @@ func (w *world) resizeDisk(t *rapid.T) {
 }
 
 func (w *world) deleteDisk(t *rapid.T) {
-	id := some(t, w.disks)
+	id := randomID(t, w.disks)
 	d := w.disks[id]
 	_, err := w.e.DeleteDisk(w.ctx, cloudsim.DiskID(id))
 	switch {
@@ -247,7 +247,7 @@ func (w *world) deleteDisk(t *rapid.T) {
 		agree(t, err, cloudsim.NotFound)
 	case d.State == "deleting":
 		agree(t, err, nil)
-	case w.copied(id) || !slices.Contains([]string{"creating", "copying", "available"}, d.State):
+	case w.isCopySource(id) || !slices.Contains([]string{"creating", "copying", "available"}, d.State):
 		agree(t, err, cloudsim.Conflict)
 	default:
 		agree(t, err, nil)
@@ -256,8 +256,8 @@ func (w *world) deleteDisk(t *rapid.T) {
 }
 
 func (w *world) createSnapshot(t *rapid.T) {
-	req := cloudsim.CreateSnapshot{Name: rapid.SampledFrom([]string{"s", "t"}).Draw(t, "name"), Disk: cloudsim.DiskID(some(t, w.disks))}
-	have := w.snapshots[named(w.snapshots, req.Name, func(s *shot) string { return s.Name })]
+	req := cloudsim.CreateSnapshot{Name: rapid.SampledFrom([]string{"s", "t"}).Draw(t, "name"), Disk: cloudsim.DiskID(randomID(t, w.disks))}
+	have := w.snapshots[idOfName(w.snapshots, req.Name, func(s *shot) string { return s.Name })]
 	d := w.disks[string(req.Disk)]
 	_, err := w.e.CreateSnapshot(w.ctx, req)
 	switch {
@@ -278,7 +278,7 @@ func (w *world) createSnapshot(t *rapid.T) {
 }
 
 func (w *world) deleteSnapshot(t *rapid.T) {
-	id := some(t, w.snapshots)
+	id := randomID(t, w.snapshots)
 	s := w.snapshots[id]
 	_, err := w.e.DeleteSnapshot(w.ctx, cloudsim.SnapshotID(id))
 	switch {
@@ -288,7 +288,7 @@ func (w *world) deleteSnapshot(t *rapid.T) {
 		agree(t, err, cloudsim.Conflict) // the members of a group can be deleted only with the group
 	case s.State == "deleting":
 		agree(t, err, nil)
-	case w.copied(id):
+	case w.isCopySource(id):
 		agree(t, err, cloudsim.Conflict)
 	default:
 		agree(t, err, nil)
@@ -299,7 +299,7 @@ func (w *world) deleteSnapshot(t *rapid.T) {
 // reportData reports complete data for a disk and a snapshot, as a data plane
 // does.
 func (w *world) reportData(t *rapid.T) {
-	if id := some(t, w.disks); w.disks[id] == nil {
+	if id := randomID(t, w.disks); w.disks[id] == nil {
 		agree(t, w.e.ReportDisk(w.ctx, cloudsim.DiskID(id), cloudsim.DiskStatus{SizeGiB: 1}), cloudsim.NotFound)
 	} else {
 		d := w.disks[id]
@@ -308,7 +308,7 @@ func (w *world) reportData(t *rapid.T) {
 			d.State = "available"
 		}
 	}
-	id := some(t, w.snapshots)
+	id := randomID(t, w.snapshots)
 	agree(t, w.e.ReportSnapshots(w.ctx, []cloudsim.SnapshotReport{{ID: cloudsim.SnapshotID(id), Status: cloudsim.DiskStatus{SizeGiB: 1}}}), nil)
 	if s := w.snapshots[id]; s != nil {
 		if s.Data = true; s.Group != "" {

@@ -54,14 +54,14 @@ func (w *world) reportedGroup(id string) {
 }
 
 func (w *world) createGroup(t *rapid.T) {
-	disks := []string{some(t, w.disks), some(t, w.disks)}
+	disks := []string{randomID(t, w.disks), randomID(t, w.disks)}
 	slices.Sort(disks)
 	disks = slices.Compact(disks)
 	req := cloudsim.CreateSnapshotGroup{Name: rapid.SampledFrom([]string{"g", "h"}).Draw(t, "name")}
 	for _, d := range disks {
 		req.Disks = append([]cloudsim.DiskID{cloudsim.DiskID(d)}, req.Disks...) // the order of the disks does not matter
 	}
-	have := w.groups[named(w.groups, req.Name, func(g *grp) string { return g.Name })]
+	have := w.groups[idOfName(w.groups, req.Name, func(g *grp) string { return g.Name })]
 	_, err := w.e.CreateSnapshotGroup(w.ctx, req)
 	switch {
 	case have != nil && have.State == "deleting":
@@ -96,7 +96,7 @@ func (w *world) createGroup(t *rapid.T) {
 }
 
 func (w *world) deleteGroup(t *rapid.T) {
-	id := some(t, w.groups)
+	id := randomID(t, w.groups)
 	g := w.groups[id]
 	_, err := w.e.DeleteSnapshotGroup(w.ctx, cloudsim.SnapshotGroupID(id))
 	switch {
@@ -104,7 +104,7 @@ func (w *world) deleteGroup(t *rapid.T) {
 		agree(t, err, cloudsim.NotFound)
 	case g.State == "deleting":
 		agree(t, err, nil)
-	case slices.ContainsFunc(g.Snapshots, w.copied):
+	case slices.ContainsFunc(g.Snapshots, w.isCopySource):
 		agree(t, err, cloudsim.Conflict)
 	default:
 		agree(t, err, nil)
@@ -115,7 +115,7 @@ func (w *world) deleteGroup(t *rapid.T) {
 
 // modifyDisk requests a random type, a random IOPS value, or both for a random disk.
 func (w *world) modifyDisk(t *rapid.T) {
-	id := some(t, w.disks)
+	id := randomID(t, w.disks)
 	d := w.disks[id]
 	req := cloudsim.ModifyDisk{
 		Type: rapid.SampledFrom([]string{"", "fast", "balanced", "moon"}).Draw(t, "type"),

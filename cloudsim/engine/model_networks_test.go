@@ -95,9 +95,9 @@ func inside(a, b string) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }
 
-// The function named has reports whether the map all has at least one value for which the function
+// hasAny reports whether the map all has at least one value for which the function
 // named ok returns true.
-func has[T any](all map[string]*T, ok func(*T) bool) bool {
+func hasAny[T any](all map[string]*T, ok func(*T) bool) bool {
 	for _, v := range all {
 		if ok(v) {
 			return true
@@ -111,7 +111,7 @@ func (w *world) createNetwork(t *rapid.T) {
 		Name: rapid.SampledFrom([]string{"m", "n"}).Draw(t, "name"),
 		IPv4: rapid.SampledFrom([]string{"10.1.0.0/24", "10.1.0.0/25", "10.2.0.0/24", "127.64.0.0/24"}).Draw(t, "range"),
 	}
-	have := w.networks[named(w.networks, req.Name, func(n *vnet) string { return n.Name })]
+	have := w.networks[idOfName(w.networks, req.Name, func(n *vnet) string { return n.Name })]
 	_, err := w.e.CreateNetwork(w.ctx, req)
 	switch {
 	case have != nil && have.State == "deleting":
@@ -120,7 +120,7 @@ func (w *world) createNetwork(t *rapid.T) {
 		agree(t, err, cloudsim.Exists)
 	case have != nil:
 		agree(t, err, nil)
-	case has(w.networks, func(n *vnet) bool { return overlap(n.Range, req.IPv4) }):
+	case hasAny(w.networks, func(n *vnet) bool { return overlap(n.Range, req.IPv4) }):
 		agree(t, err, cloudsim.Conflict)
 	default:
 		agree(t, err, nil)
@@ -131,7 +131,7 @@ func (w *world) createNetwork(t *rapid.T) {
 // updateNetwork sets or removes the pod range of a network, and sets the
 // maximum number of routes.
 func (w *world) updateNetwork(t *rapid.T) {
-	id := some(t, w.networks)
+	id := randomID(t, w.networks)
 	n := w.networks[id]
 	pods := rapid.SampledFrom([]string{"", "10.9.0.0/16"}).Draw(t, "pods")
 	most := rapid.SampledFrom([]int{1, cloudsim.DefaultMaxRoutes}).Draw(t, "routes")
@@ -142,8 +142,8 @@ func (w *world) updateNetwork(t *rapid.T) {
 		agree(t, err, cloudsim.NotFound)
 	case n.Pods == pods && n.Routes == most && n.State != "deleting":
 		agree(t, err, nil)
-	case n.Pods != pods && has(w.instances, func(i *vm) bool { return i.Pods && w.subnets[i.Subnet].Network == id }),
-		pods != "" && has(w.networks, func(o *vnet) bool { return o != n && o.Pods != "" }),
+	case n.Pods != pods && hasAny(w.instances, func(i *vm) bool { return i.Pods && w.subnets[i.Subnet].Network == id }),
+		pods != "" && hasAny(w.networks, func(o *vnet) bool { return o != n && o.Pods != "" }),
 		!n.usable():
 		agree(t, err, cloudsim.Conflict)
 	default:
@@ -156,7 +156,7 @@ func (w *world) updateNetwork(t *rapid.T) {
 func (w *world) podsIn(subnet string) bool { return w.networks[w.subnets[subnet].Network].Pods != "" }
 
 func (w *world) deleteNetwork(t *rapid.T) {
-	id := some(t, w.networks)
+	id := randomID(t, w.networks)
 	n := w.networks[id]
 	_, err := w.e.DeleteNetwork(w.ctx, cloudsim.NetworkID(id))
 	switch {
@@ -164,7 +164,7 @@ func (w *world) deleteNetwork(t *rapid.T) {
 		agree(t, err, cloudsim.NotFound)
 	case n.State == "deleting":
 		agree(t, err, nil)
-	case n.Name == cloudsim.DefaultNetwork, has(w.subnets, func(s *part) bool { return s.Network == id }), has(w.routes, func(r *way) bool { return r.Network == id }):
+	case n.Name == cloudsim.DefaultNetwork, hasAny(w.subnets, func(s *part) bool { return s.Network == id }), hasAny(w.routes, func(r *way) bool { return r.Network == id }):
 		agree(t, err, cloudsim.Conflict)
 	default:
 		agree(t, err, nil)
@@ -174,11 +174,11 @@ func (w *world) deleteNetwork(t *rapid.T) {
 
 func (w *world) createSubnet(t *rapid.T) {
 	req := cloudsim.CreateSubnet{
-		Name: rapid.SampledFrom([]string{"u", "v"}).Draw(t, "name"), Network: cloudsim.NetworkID(some(t, w.networks)),
+		Name: rapid.SampledFrom([]string{"u", "v"}).Draw(t, "name"), Network: cloudsim.NetworkID(randomID(t, w.networks)),
 		Zone: rapid.SampledFrom([]string{"", "", "sim-1a", "mars"}).Draw(t, "zone"),
 		IPv4: rapid.SampledFrom([]string{"10.1.0.0/29", "10.1.0.8/29", "10.1.0.0/28", "10.2.0.0/29"}).Draw(t, "range"),
 	}
-	have := w.subnets[named(w.subnets, req.Name, func(s *part) string { return s.Name })]
+	have := w.subnets[idOfName(w.subnets, req.Name, func(s *part) string { return s.Name })]
 	n := w.networks[string(req.Network)]
 	_, err := w.e.CreateSubnet(w.ctx, req)
 	switch {
@@ -196,7 +196,7 @@ func (w *world) createSubnet(t *rapid.T) {
 		agree(t, err, cloudsim.Conflict)
 	case !inside(req.IPv4, n.Range):
 		agree(t, err, cloudsim.Invalid)
-	case has(w.subnets, func(s *part) bool { return s.Network == string(req.Network) && overlap(s.Range, req.IPv4) }):
+	case hasAny(w.subnets, func(s *part) bool { return s.Network == string(req.Network) && overlap(s.Range, req.IPv4) }):
 		agree(t, err, cloudsim.Conflict)
 	default:
 		agree(t, err, nil)
@@ -205,7 +205,7 @@ func (w *world) createSubnet(t *rapid.T) {
 }
 
 func (w *world) deleteSubnet(t *rapid.T) {
-	id := some(t, w.subnets)
+	id := randomID(t, w.subnets)
 	s := w.subnets[id]
 	_, err := w.e.DeleteSubnet(w.ctx, cloudsim.SubnetID(id))
 	switch {
@@ -213,7 +213,7 @@ func (w *world) deleteSubnet(t *rapid.T) {
 		agree(t, err, cloudsim.NotFound)
 	case s.State == "deleting":
 		agree(t, err, nil)
-	case s.Name == cloudsim.DefaultNetwork, has(w.instances, func(i *vm) bool { return i.Subnet == id }):
+	case s.Name == cloudsim.DefaultNetwork, hasAny(w.instances, func(i *vm) bool { return i.Subnet == id }):
 		agree(t, err, cloudsim.Conflict)
 	default:
 		agree(t, err, nil)
@@ -225,9 +225,9 @@ func (w *world) deleteSubnet(t *rapid.T) {
 func (w *world) createInstanceIn(t *rapid.T) {
 	req := cloudsim.CreateInstance{
 		Name: rapid.SampledFrom([]string{"k", "l"}).Draw(t, "name"), Zone: rapid.SampledFrom([]string{"sim-1a", "sim-1b"}).Draw(t, "zone"),
-		Type: "small", Subnet: cloudsim.SubnetID(some(t, w.subnets)),
+		Type: "small", Subnet: cloudsim.SubnetID(randomID(t, w.subnets)),
 	}
-	have := w.instances[named(w.instances, req.Name, func(i *vm) string { return i.Name })]
+	have := w.instances[idOfName(w.instances, req.Name, func(i *vm) string { return i.Name })]
 	s := w.subnets[string(req.Subnet)]
 	_, err := w.e.CreateInstance(w.ctx, req)
 	switch {
@@ -265,10 +265,10 @@ func (w *world) freeIn(subnet string) string {
 
 func (w *world) createRoute(t *rapid.T) {
 	req := cloudsim.CreateRoute{
-		Name: rapid.SampledFrom([]string{"r", "s"}).Draw(t, "name"), NextHop: cloudsim.InstanceID(some(t, w.instances)),
+		Name: rapid.SampledFrom([]string{"r", "s"}).Draw(t, "name"), NextHop: cloudsim.InstanceID(randomID(t, w.instances)),
 		Destination: rapid.SampledFrom([]string{"10.50.0.0/24", "10.50.0.0/16", "127.64.0.0/30"}).Draw(t, "destination"),
 	}
-	have := w.routes[named(w.routes, req.Name, func(r *way) string { return r.Name })]
+	have := w.routes[idOfName(w.routes, req.Name, func(r *way) string { return r.Name })]
 	hop := w.instances[string(req.NextHop)]
 	_, err := w.e.CreateRoute(w.ctx, req)
 	switch {
@@ -285,11 +285,11 @@ func (w *world) createRoute(t *rapid.T) {
 		switch {
 		case inside(req.Destination, w.networks[network].Range):
 			agree(t, err, cloudsim.Invalid)
-		case has(w.networks, func(n *vnet) bool {
+		case hasAny(w.networks, func(n *vnet) bool {
 			return n.Range != w.networks[network].Range && overlap(req.Destination, n.Range)
 		}):
 			agree(t, err, cloudsim.Conflict)
-		case has(w.routes, func(r *way) bool { return r.Network == network && r.To == req.Destination }):
+		case hasAny(w.routes, func(r *way) bool { return r.Network == network && r.To == req.Destination }):
 			agree(t, err, cloudsim.Exists)
 		case w.routesOf(network) >= w.networks[network].Routes:
 			agree(t, err, cloudsim.Exhausted)
@@ -310,7 +310,7 @@ func (w *world) routesOf(network string) (n int) {
 }
 
 func (w *world) deleteRoute(t *rapid.T) {
-	id := some(t, w.routes)
+	id := randomID(t, w.routes)
 	r := w.routes[id]
 	_, err := w.e.DeleteRoute(w.ctx, cloudsim.RouteID(id))
 	switch {

@@ -29,7 +29,7 @@ func TestModel(t *testing.T) {
 		_ = steps.Value.Set("100") // a short run makes half of the steps; fewer steps reach too few states
 	}
 	synctest.Test(t, func(t *testing.T) {
-		rapid.Check(undated{t}, func(rt *rapid.T) {
+		rapid.Check(withoutDeadline{t}, func(rt *rapid.T) {
 			e, down := boot(t, file(t), func(c *engine.Config) {
 				c.Instances, c.LoadBalancers = fewInstances, fewAddresses
 				c.Profile.Disk, c.DiskData = diskWork, true
@@ -43,16 +43,16 @@ func TestModel(t *testing.T) {
 				networks: map[string]*vnet{}, subnets: map[string]*part{}, routes: map[string]*way{},
 			}
 			w.beginNetworks()
-			rt.Repeat(w.verbs(rapid.SampledFrom([]string{"all", "balancers", "disks", "networks"}).Draw(rt, "theme")))
+			rt.Repeat(w.callsOf(rapid.SampledFrom([]string{"all", "balancers", "disks", "networks"}).Draw(rt, "theme")))
 		})
 	})
 }
 
-// The method verbs returns the calls of a theme. A run uses only the calls of
-// one theme. With all calls, a run would rarely reach states that need several
+// callsOf returns the calls of a theme. A run uses only the calls of one
+// theme. With all calls, a run would rarely reach states that need several
 // resources.
-func (w *world) verbs(theme string) map[string]func(*rapid.T) {
-	all := map[string]func(*rapid.T){"": w.same, "pass time": w.passTime, "createInstance": w.createInstance, "moveInstance": w.moveInstance}
+func (w *world) callsOf(theme string) map[string]func(*rapid.T) {
+	all := map[string]func(*rapid.T){"": w.compare, "pass time": w.passTime, "createInstance": w.createInstance, "moveInstance": w.moveInstance}
 	add := func(of string, verbs map[string]func(*rapid.T)) {
 		if theme == "all" || theme == of {
 			maps.Copy(all, verbs)
@@ -75,9 +75,9 @@ func (w *world) verbs(theme string) map[string]func(*rapid.T) {
 	return all
 }
 
-// The type undated hides the deadline of the test. The deadline is in real
+// withoutDeadline hides the deadline of the test. The deadline is in real
 // time, but the test runs in virtual time.
-type undated struct{ testing.TB }
+type withoutDeadline struct{ testing.TB }
 
 // These ranges are so small that random calls sometimes exhaust them.
 var (
@@ -157,9 +157,9 @@ func (w *world) freeAddress() string {
 	return free(fewAddresses, held)
 }
 
-// The function named returns the id of the resource with that name. It returns
-// "" if there is no such resource.
-func named[T any](all map[string]*T, name string, of func(*T) string) string {
+// idOfName returns the id of the resource with that name. It returns "" if
+// there is no such resource.
+func idOfName[T any](all map[string]*T, name string, of func(*T) string) string {
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		if of(all[id]) == name {
 			return id
@@ -178,9 +178,9 @@ func agree(t *rapid.T, got error, want error) {
 	t.Fatalf("result of the cloud: got %v, want the model's result %v", got, want)
 }
 
-// The function some returns the id of a random resource in the map all, or an
-// id that does not exist.
-func some[T any](t *rapid.T, all map[string]*T) string {
+// randomID returns the id of a random resource in the map all, or an id that
+// does not exist.
+func randomID[T any](t *rapid.T, all map[string]*T) string {
 	return rapid.SampledFrom(append(slices.Sorted(maps.Keys(all)), "none-000001")).Draw(t, "id")
 }
 
@@ -238,10 +238,10 @@ func (w *world) settle(now time.Time) {
 	}
 }
 
-// The method same compares the cloud with the model, and the journal with the
+// compare compares the cloud with the model, and the journal with the
 // resources. The journal must have each revision once and in order. The last
 // event of each resource must contain the present resource.
-func (w *world) same(t *rapid.T) {
+func (w *world) compare(t *rapid.T) {
 	w.reroute()
 	is, err1 := w.e.ListInstances(w.ctx, cloudsim.ListOptions{})
 	as, err2 := w.e.ListAddresses(w.ctx, cloudsim.ListOptions{})

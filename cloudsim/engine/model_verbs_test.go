@@ -16,7 +16,7 @@ func (w *world) createInstance(t *rapid.T) {
 		Zone: rapid.SampledFrom([]string{"sim-1a", "sim-1a", "sim-1b", "mars"}).Draw(t, "zone"),
 		Type: "small",
 	}
-	have := w.instances[named(w.instances, req.Name, func(i *vm) string { return i.Name })]
+	have := w.instances[idOfName(w.instances, req.Name, func(i *vm) string { return i.Name })]
 	address := w.freeInstanceIP()
 	got, err := w.e.CreateInstance(w.ctx, req)
 	switch {
@@ -42,7 +42,7 @@ func (w *world) createInstance(t *rapid.T) {
 }
 
 func (w *world) moveInstance(t *rapid.T) {
-	id := some(t, w.instances)
+	id := randomID(t, w.instances)
 	i := w.instances[id]
 	verbs := map[string]struct {
 		do    func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)
@@ -77,7 +77,7 @@ var addressNames = []string{"a", "b", "c", "lb-000001"}
 
 func (w *world) createAddress(t *rapid.T) {
 	req := cloudsim.CreateAddress{Name: rapid.SampledFrom(addressNames).Draw(t, "name")}
-	have := w.addresses[named(w.addresses, req.Name, func(a *ip) string { return a.Name })]
+	have := w.addresses[idOfName(w.addresses, req.Name, func(a *ip) string { return a.Name })]
 	address := w.freeAddress()
 	_, err := w.e.CreateAddress(w.ctx, req)
 	switch {
@@ -94,7 +94,7 @@ func (w *world) createAddress(t *rapid.T) {
 }
 
 func (w *world) deleteAddress(t *rapid.T) {
-	id := some(t, w.addresses)
+	id := randomID(t, w.addresses)
 	a := w.addresses[id]
 	err := w.e.DeleteAddress(w.ctx, cloudsim.AddressID(id))
 	switch {
@@ -123,7 +123,7 @@ func (w *world) draw(t *rapid.T) (spec cloudsim.LoadBalancerSpec, targets []stri
 func (w *world) drawTargets(t *rapid.T) (list []cloudsim.Target, ids []string, known bool) {
 	known = true
 	for range rapid.IntRange(0, 2).Draw(t, "targets") {
-		id := some(t, w.instances)
+		id := randomID(t, w.instances)
 		if slices.Contains(ids, id) {
 			continue
 		}
@@ -142,8 +142,8 @@ func (w *world) createBalancer(t *rapid.T) {
 	if static != "" {
 		req.Addresses = []string{static}
 	}
-	have := w.balancers[named(w.balancers, req.Name, func(l *lb) string { return l.Name })]
-	on := w.addresses[named(w.addresses, static, func(a *ip) string { return a.IP })]
+	have := w.balancers[idOfName(w.balancers, req.Name, func(l *lb) string { return l.Name })]
+	on := w.addresses[idOfName(w.addresses, static, func(a *ip) string { return a.IP })]
 	address := w.freeAddress()
 	got, err := w.e.CreateLoadBalancer(w.ctx, req)
 	switch {
@@ -173,9 +173,9 @@ func (w *world) createBalancer(t *rapid.T) {
 	}
 }
 
-// The method change checks the result of an update of a load balancer and
-// applies the update to the model.
-func (w *world) change(t *rapid.T, l *lb, port int, targets []string, known bool, got cloudsim.LoadBalancer, err error) {
+// updateLB checks the result of an update of a load balancer and applies the
+// update to the model.
+func (w *world) updateLB(t *rapid.T, l *lb, port int, targets []string, known bool, got cloudsim.LoadBalancer, err error) {
 	switch {
 	case l.State != "deleting" && l.Port == port && slices.Equal(l.Targets, targets):
 		agree(t, err, nil) // the update begins no work
@@ -193,7 +193,7 @@ func (w *world) change(t *rapid.T, l *lb, port int, targets []string, known bool
 }
 
 func (w *world) updateBalancer(t *rapid.T) {
-	id := some(t, w.balancers)
+	id := randomID(t, w.balancers)
 	l := w.balancers[id]
 	spec, targets, known := w.draw(t)
 	now, getErr := w.e.GetLoadBalancer(w.ctx, cloudsim.LoadBalancerID(id))
@@ -214,12 +214,12 @@ func (w *world) updateBalancer(t *rapid.T) {
 	case rev != 0 && rev != now.Revision:
 		agree(t, err, cloudsim.Stale)
 	default:
-		w.change(t, l, spec.Listeners[0].Port, targets, known, got, err)
+		w.updateLB(t, l, spec.Listeners[0].Port, targets, known, got, err)
 	}
 }
 
 func (w *world) setTargets(t *rapid.T) {
-	id := some(t, w.balancers)
+	id := randomID(t, w.balancers)
 	l := w.balancers[id]
 	list, targets, known := w.drawTargets(t)
 	got, err := w.e.SetLoadBalancerTargets(w.ctx, cloudsim.LoadBalancerID(id), cloudsim.SetTargets{Targets: list}, 0)
@@ -227,11 +227,11 @@ func (w *world) setTargets(t *rapid.T) {
 		agree(t, err, cloudsim.NotFound)
 		return
 	}
-	w.change(t, l, l.Port, targets, known, got, err)
+	w.updateLB(t, l, l.Port, targets, known, got, err)
 }
 
 func (w *world) deleteBalancer(t *rapid.T) {
-	id := some(t, w.balancers)
+	id := randomID(t, w.balancers)
 	l := w.balancers[id]
 	_, err := w.e.DeleteLoadBalancer(w.ctx, cloudsim.LoadBalancerID(id))
 	switch {

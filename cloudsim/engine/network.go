@@ -64,7 +64,7 @@ func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwo
 	if err := e.checkOverlap(tx, n); err != nil {
 		return n, err
 	}
-	if err := e.permitted(newRanges(n, cloudsim.Network{})); err != nil {
+	if err := e.checkRanges(newRanges(n, cloudsim.Network{})); err != nil {
 		return n, err
 	}
 	if err := e.checkAddressQuota(tx, n, cloudsim.Network{}); err != nil {
@@ -97,12 +97,12 @@ func (e *Engine) checkOverlap(tx *store.Tx, n cloudsim.Network) error {
 	if err := e.checkReserved(n); err != nil {
 		return err
 	}
-	mine := spans(n)
+	mine := allRanges(n)
 	for other, err := range networks.Scan(tx, "", "") {
 		if err != nil {
 			return err
 		}
-		a, b, ok := clash(mine, spans(other), n.Default && other.Default)
+		a, b, ok := clash(mine, allRanges(other), n.Default && other.Default)
 		switch {
 		case !ok || other.ID == n.ID:
 		case other.Project != n.Project:
@@ -117,28 +117,28 @@ func (e *Engine) checkOverlap(tx *store.Tx, n cloudsim.Network) error {
 // checkReserved returns Conflict if n overlaps a range that the cloud reserves for
 // load balancers or default networks.
 func (e *Engine) checkReserved(n cloudsim.Network) error {
-	if a, b, ok := clash(spans(n), whole(e.cfg.LoadBalancers, e.cfg.LoadBalancers6, e.cfg.InternalLoadBalancers, e.cfg.InternalLoadBalancers6), false); ok {
+	if a, b, ok := clash(allRanges(n), wholeRanges(e.cfg.LoadBalancers, e.cfg.LoadBalancers6, e.cfg.InternalLoadBalancers, e.cfg.InternalLoadBalancers6), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, where load balancers get their addresses", a, b)
 	}
 	if n.Default {
 		return nil
 	}
-	if a, b, ok := clash(spans(n), append(whole(e.cfg.Instances, e.cfg.Instances6), e.cfg.Pods.Families()...), false); ok {
+	if a, b, ok := clash(allRanges(n), append(wholeRanges(e.cfg.Instances, e.cfg.Instances6), e.cfg.Pods.Families()...), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the range of the projects' default networks", a, b)
 	}
 	return nil
 }
 
-// The function spans returns the address ranges and the pod ranges of network
-// n. The field Bits of each result is the prefix length of the part that one
+// allRanges returns the address ranges and the pod ranges of network n. The
+// field Bits of each result is the prefix length of the part that one
 // instance gets.
-func spans(n cloudsim.Network) []cloudsim.PodRange {
-	return append(whole(n.Ranges()...), n.PodRanges.Families()...)
+func allRanges(n cloudsim.Network) []cloudsim.PodRange {
+	return append(wholeRanges(n.Ranges()...), n.PodRanges.Families()...)
 }
 
-// The function whole converts address ranges to PodRange values. An instance
-// gets one address of such a range, so Bits is the full length of an address.
-func whole(all ...netip.Prefix) []cloudsim.PodRange {
+// wholeRanges converts address ranges to PodRange values. An instance gets
+// one address of such a range, so Bits is the full length of an address.
+func wholeRanges(all ...netip.Prefix) []cloudsim.PodRange {
 	var out []cloudsim.PodRange
 	for _, p := range all {
 		if p.IsValid() {
@@ -220,7 +220,7 @@ func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req c
 		if err := e.checkOverlap(tx, n); err != nil {
 			return err
 		}
-		if err := e.permitted(newRanges(n, before)); err != nil {
+		if err := e.checkRanges(newRanges(n, before)); err != nil {
 			return err
 		}
 		if err := e.checkAddressQuota(tx, n, before); err != nil {
@@ -265,10 +265,10 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 		if n.Default {
 			return cloudsim.Errorf(cloudsim.Conflict, "network %s (%s) is the default network of its project: delete the project instead", n.ID, n.Name)
 		}
-		if err := unused(tx, cloudsim.KindNetwork, string(id), subnets, byNetwork); err != nil {
+		if err := checkUnused(tx, cloudsim.KindNetwork, string(id), subnets, byNetwork); err != nil {
 			return err
 		}
-		if err := unused(tx, cloudsim.KindNetwork, string(id), routes, byNetwork); err != nil {
+		if err := checkUnused(tx, cloudsim.KindNetwork, string(id), routes, byNetwork); err != nil {
 			return err
 		}
 		if err := n.Move(cloudsim.Delete); err != nil {
@@ -279,11 +279,11 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 	return n, err
 }
 
-// The function unused returns Conflict if a resource in the table users refers
-// to the resource with the given kind and id. The function unused looks up the
-// references in the index that the parameter index names. The error names the
-// first resource that it finds.
-func unused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
+// checkUnused returns Conflict if a resource in the table users refers to the
+// resource with the given kind and id. checkUnused looks up the references in
+// the index that the parameter index names. The error names the first
+// resource that it finds.
+func checkUnused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {
 			return err

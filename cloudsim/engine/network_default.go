@@ -103,7 +103,7 @@ func (e *Engine) stillApart(tx *store.Tx) error {
 		if n.Default {
 			continue
 		}
-		if err := e.permitted(newRanges(n, cloudsim.Network{})); err != nil {
+		if err := e.checkRanges(newRanges(n, cloudsim.Network{})); err != nil {
 			e.log.Warn("a network stays that could not be created now", "network", n.ID, "name", n.Name, "project", n.Project, "err", err)
 		}
 	}
@@ -159,7 +159,7 @@ func (e *Engine) dropDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) er
 		own = append(own, n)
 	}
 	for _, n := range own {
-		if err := unused(tx, cloudsim.KindNetwork, string(n.ID), routes, byNetwork); err != nil {
+		if err := checkUnused(tx, cloudsim.KindNetwork, string(n.ID), routes, byNetwork); err != nil {
 			return err
 		}
 		in, err := subnets.Lookup(tx, byNetwork, string(n.ID))

@@ -18,9 +18,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// The function denied fails the test unless err has the given kind and contains
-// each string in words.
-func denied(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
+// expectError fails the test unless err has the given kind and contains each
+// string in words.
+func expectError(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
 		t.Errorf("got error %v, want kind %s", err, kind)
@@ -80,7 +80,7 @@ func TestSubnetGivesAddresses(t *testing.T) {
 		t.Errorf("pod ranges of the second instance: %s", diff)
 	}
 	_, err := e.CreateInstance(ctx, in("third", s.ID))
-	denied(t, err, cloudsim.Exhausted, "pod ranges", string(n.ID), "10.11.0.0/23")
+	expectError(t, err, cloudsim.Exhausted, "pod ranges", string(n.ID), "10.11.0.0/23")
 	first := must(e.ListInstances(ctx, cloudsim.ListOptions{Network: n.ID}))(t).Items[0]
 	must(e.DeleteInstance(ctx, first.ID))(t)
 	again := must(e.CreateInstance(ctx, in("third", s.ID)))(t)
@@ -112,14 +112,14 @@ func TestInstanceAsksForAnAddress(t *testing.T) {
 		t.Errorf("repeated request: got %s", again.ID)
 	}
 	_, err := e.CreateInstance(ctx, ask("a", "10.10.1.4"))
-	denied(t, err, cloudsim.Exists, "address 10.10.1.3")
+	expectError(t, err, cloudsim.Exists, "address 10.10.1.3")
 	_, err = e.CreateInstance(ctx, ask("b", "10.10.1.3"))
-	denied(t, err, cloudsim.Conflict, "10.10.1.3")
+	expectError(t, err, cloudsim.Conflict, "10.10.1.3")
 	for address, why := range map[string]string{
 		"10.10.2.3": "not in subnet " + string(s.ID), "10.10.1.0": "reserved by its subnet", "10.10.1.1": "reserved by its subnet", "10.10.1.7": "reserved by its subnet", "fd10:0:0:1::1": "reserved by its subnet", "x": "must be an IP address",
 	} {
 		_, err := e.CreateInstance(ctx, ask("b", address))
-		denied(t, err, cloudsim.Invalid, "address", why)
+		expectError(t, err, cloudsim.Invalid, "address", why)
 	}
 	if next := must(e.CreateInstance(ctx, in("b", s.ID)))(t); next.InternalIP() != "10.10.1.2" {
 		t.Errorf("a refused request reserved an address: the next instance has %s", next.InternalIP())
@@ -169,12 +169,12 @@ func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 				}
 				for _, address := range tc.kept {
 					_, err := ask(address)
-					denied(t, err, cloudsim.Invalid, "address is reserved")
+					expectError(t, err, cloudsim.Invalid, "address is reserved")
 				}
 				for k, last := range slices.Backward(all) {
 					for _, address := range tc.free[:k+1] {
 						_, err := ask(address)
-						denied(t, err, cloudsim.Conflict, "another instance's")
+						expectError(t, err, cloudsim.Conflict, "another instance's")
 					}
 					must(e.DeleteInstance(ctx, last.ID))(t)
 				}
@@ -199,9 +199,9 @@ func TestSubnetIsExhausted(t *testing.T) {
 		t.Errorf("address of an instance in a /30: got %s", i.InternalIP())
 	}
 	_, err := e.CreateInstance(ctx, in("b", s.ID))
-	denied(t, err, cloudsim.Exhausted, string(s.ID), "tiny-a", "10.10.0.0/30")
+	expectError(t, err, cloudsim.Exhausted, string(s.ID), "tiny-a", "10.10.0.0/30")
 	_, err = e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "b", Zone: "sim-1a", Type: "small", Network: n.ID})
-	denied(t, err, cloudsim.Exhausted, "tiny-a")
+	expectError(t, err, cloudsim.Exhausted, "tiny-a")
 }
 
 // TestNetworkRefusals proves that the error for an invalid request names the
@@ -245,20 +245,20 @@ func TestNetworkRefusals(t *testing.T) {
 		"zone that the subnet does not serve":          {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1b", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names", "sim-1b"}},
 		"zone that no subnet of the network serves":    {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1b", Network: n.ID}), cloudsim.Invalid, []string{"network names", "sim-1b"}},
 		"subnet of another network":                    {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1a", Network: "net-000001", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names"}},
-		"network with subnets":                         {why(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, []string{string(s.ID)}},
-		"default network":                              {why(e.DeleteNetwork(ctx, "net-000001")), cloudsim.Conflict, []string{"delete the project instead"}},
-		"default subnet":                               {why(e.DeleteSubnet(ctx, "subnet-000001")), cloudsim.Conflict, []string{"delete the project instead"}},
-		"pod ranges that overlap the network's ranges": {why(e.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.10.4.0/22"}}}, 0)), cloudsim.Invalid, []string{"podRanges.ipv4"}},
+		"network with subnets":                         {errorOf(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, []string{string(s.ID)}},
+		"default network":                              {errorOf(e.DeleteNetwork(ctx, "net-000001")), cloudsim.Conflict, []string{"delete the project instead"}},
+		"default subnet":                               {errorOf(e.DeleteSubnet(ctx, "subnet-000001")), cloudsim.Conflict, []string{"delete the project instead"}},
+		"pod ranges that overlap the network's ranges": {errorOf(e.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.10.4.0/22"}}}, 0)), cloudsim.Invalid, []string{"podRanges.ipv4"}},
 	} {
-		t.Run(name, func(t *testing.T) { denied(t, tc.err, tc.kind, tc.words...) })
+		t.Run(name, func(t *testing.T) { expectError(t, tc.err, tc.kind, tc.words...) })
 	}
 	if l := must(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t); l.Revision != before {
 		t.Errorf("the refused requests changed the revision to %d from %d", l.Revision, before)
 	}
 }
 
-// The function why returns only the error of a call.
-func why[T any](_ T, err error) error { return err }
+// errorOf returns only the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
 
 // TestNetworkInUse proves that a network or subnet in use cannot be deleted.
 // The error names a resource that uses the network or subnet. After the
@@ -274,9 +274,9 @@ func TestNetworkInUse(t *testing.T) {
 	b := must(e.CreateInstance(mine, in("b", s.ID)))(t)
 	spec := cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.12.0.0/16"}}
 	_, err := e.UpdateNetwork(mine, n.ID, cloudsim.UpdateNetwork{NetworkSpec: spec}, 0)
-	denied(t, err, cloudsim.Conflict, string(a.ID), "10.11.0.0/24")
+	expectError(t, err, cloudsim.Conflict, string(a.ID), "10.11.0.0/24")
 	_, err = e.DeleteSubnet(mine, s.ID)
-	denied(t, err, cloudsim.Conflict, string(a.ID), "1 more")
+	expectError(t, err, cloudsim.Conflict, string(a.ID), "1 more")
 	for _, i := range []cloudsim.InstanceID{a.ID, b.ID} {
 		must(e.DeleteInstance(mine, i))(t)
 	}
@@ -284,8 +284,8 @@ func TestNetworkInUse(t *testing.T) {
 		t.Errorf("updated: %+v", got)
 	}
 	_, err = e.UpdateNetwork(mine, n.ID, cloudsim.UpdateNetwork{}, n.Revision)
-	denied(t, err, cloudsim.Stale)
-	denied(t, e.DeleteProject(ctx, p.ID), cloudsim.Conflict, string(n.ID))
+	expectError(t, err, cloudsim.Stale)
+	expectError(t, e.DeleteProject(ctx, p.ID), cloudsim.Conflict, string(n.ID))
 	must(e.DeleteSubnet(mine, s.ID))(t)
 	must(e.DeleteNetwork(mine, n.ID))(t)
 	if err := e.DeleteProject(ctx, p.ID); err != nil {
@@ -352,7 +352,7 @@ func TestNetworkLife(t *testing.T) {
 		n := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "n", IPv4: "10.10.0.0/16"}))(t)
 		req := cloudsim.CreateSubnet{Name: "s", Network: n.ID, IPv4: "10.10.0.0/24"}
 		_, err := e.CreateSubnet(ctx, req)
-		denied(t, err, cloudsim.Conflict, "creating")
+		expectError(t, err, cloudsim.Conflict, "creating")
 		down()
 		e, down = boot(t, path, takes)
 		defer down()
@@ -360,7 +360,7 @@ func TestNetworkLife(t *testing.T) {
 		synctest.Wait()
 		s := must(e.CreateSubnet(ctx, req))(t)
 		_, err = e.CreateInstance(ctx, in("a", s.ID))
-		denied(t, err, cloudsim.Conflict, "creating")
+		expectError(t, err, cloudsim.Conflict, "creating")
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if op := must(e.GetOperation(ctx, s.Operation))(t); op.State != cloudsim.OperationDone || op.Kind != cloudsim.KindSubnet {
@@ -368,9 +368,9 @@ func TestNetworkLife(t *testing.T) {
 		}
 		must(e.DeleteSubnet(ctx, s.ID))(t)
 		_, err = e.CreateInstance(ctx, in("a", s.ID))
-		denied(t, err, cloudsim.Conflict, "deleting")
+		expectError(t, err, cloudsim.Conflict, "deleting")
 		_, err = e.DeleteNetwork(ctx, n.ID)
-		denied(t, err, cloudsim.Conflict, string(s.ID))
+		expectError(t, err, cloudsim.Conflict, string(s.ID))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		must(e.DeleteNetwork(ctx, n.ID))(t)

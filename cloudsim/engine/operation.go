@@ -35,7 +35,7 @@ func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsi
 	if err := e.supersede(tx, m.Operation, verb); err != nil {
 		return false, err
 	}
-	lasts, err := takes(tx, kind, verb, profile)
+	lasts, err := durationOf(tx, kind, verb, profile)
 	if err != nil {
 		return false, err
 	}
@@ -62,7 +62,7 @@ func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsi
 		return false, err
 	}
 	if lasts <= 0 {
-		return held(tx, op)
+		return isHeld(tx, op)
 	}
 	return true, tx.Later(*op.DueAt, store.Work{Kind: kind, ID: id, Verb: cloudsim.Settle, Operation: op.ID})
 }

@@ -109,7 +109,7 @@ func (p past[T]) rows(tx *store.Tx, t store.Table[T], o cloudsim.ListOptions) it
 		}
 		slices.SortFunc(all, func(a, b T) int { return strings.Compare(t.ID(&a), t.ID(&b)) })
 		for _, v := range all {
-			if t.ID(&v) <= o.After || o.Source != "" && !slices.Contains(indexed(t, bySource, &v), o.Source) {
+			if t.ID(&v) <= o.After || o.Source != "" && !slices.Contains(indexValues(t, bySource, &v), o.Source) {
 				continue
 			}
 			if !yield(v, nil) {

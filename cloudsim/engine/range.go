@@ -30,11 +30,11 @@ func newRanges(n, before cloudsim.Network) []wantedRange {
 	return all
 }
 
-// The method permitted checks that projects may use all wanted ranges. It
-// returns Invalid if a range is not inside a configured range. It returns
-// Conflict if a range overlaps a route of the cloud's machine. A range inside
-// the configured pod ranges is always permitted.
-func (e *Engine) permitted(wanted []wantedRange) error {
+// checkRanges checks that projects may use all wanted ranges. It returns
+// Invalid if a range is not inside a configured range. It returns Conflict if
+// a range overlaps a route of the cloud's machine. A range inside the
+// configured pod ranges is always permitted.
+func (e *Engine) checkRanges(wanted []wantedRange) error {
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -109,24 +109,24 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) err
 	return err
 }
 
-// The method routable returns Conflict if a new route in network n would
-// redirect traffic of load balancers, of other networks, or of the pods of
-// other instances. The parameter hop is the next hop of the route. The
-// parameter named to is the destination of the route.
-func (e *Engine) routable(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
-	if _, b, ok := clash(whole(to), whole(e.cfg.LoadBalancerRanges()...), false); ok {
+// checkRoute returns Conflict if a new route in network n would redirect
+// traffic of load balancers, of other networks, or of the pods of other
+// instances. The parameter hop is the next hop of the route. The parameter
+// named to is the destination of the route.
+func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
+	if _, b, ok := clash(wholeRanges(to), wholeRanges(e.cfg.LoadBalancerRanges()...), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, where load balancers get their addresses", to, b)
 	}
 	if err := e.routableToPods(n, hop, to); err != nil {
 		return err
 	}
-	own := spans(n)
+	own := allRanges(n)
 	for other, err := range networks.Scan(tx, "", "") {
 		if err != nil {
 			return err
 		}
-		theirs := slices.DeleteFunc(spans(other), func(r cloudsim.PodRange) bool { return slices.Contains(own, r) })
-		if _, b, ok := clash(whole(to), theirs, false); ok {
+		theirs := slices.DeleteFunc(allRanges(other), func(r cloudsim.PodRange) bool { return slices.Contains(own, r) })
+		if _, b, ok := clash(wholeRanges(to), theirs, false); ok {
 			return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, which another network has: a route leads to addresses outside all networks, or to pods of its own network", to, b)
 		}
 	}
@@ -145,7 +145,7 @@ func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, to ne
 			return nil
 		}
 	}
-	if _, b, ok := clash(whole(to), n.PodRanges.Families(), false); ok {
+	if _, b, ok := clash(wholeRanges(to), n.PodRanges.Families(), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, from which all default networks get pod ranges: the next hop %s may have routes to its own pod ranges %v only", to, b, hop.ID, hop.PodRanges)
 	}
 	return nil

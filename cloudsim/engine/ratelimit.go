@@ -148,7 +148,8 @@ func (c Call) tokenOrAccount() cloudsim.TokenID {
 
 // take takes a token from a bucket and returns 0. If the bucket is empty, the
 // method returns the time until the bucket has a token again. It stores the
-// state of the bucket in c.RateLimit, unless another bucket has fewer tokens.
+// state of the bucket in c.RateLimit, unless c.RateLimit already has the state
+// of a bucket with fewer tokens.
 func (r *rates) take(c *Call, key bucketKey, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

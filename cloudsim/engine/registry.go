@@ -69,7 +69,7 @@ func (c RegistryCaller) Name() string { return c.call.Caller }
 // password of a service account is valid until the password expires or the
 // service account is deleted. Any other password also becomes invalid when the
 // caller's token expires or is deleted.
-func (im *images) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (c cloudsim.RegistryCredential, err error) {
+func (im *imageManager) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (c cloudsim.RegistryCredential, err error) {
 	if err := req.Validate(); err != nil {
 		return c, err
 	}
@@ -99,7 +99,7 @@ func (im *images) CreateRegistryCredential(ctx context.Context, req cloudsim.Cre
 	return c, err
 }
 
-func (im *images) newClaims(tx *store.Tx, use string, life time.Duration) registryClaims {
+func (im *imageManager) newClaims(tx *store.Tx, use string, life time.Duration) registryClaims {
 	return registryClaims{
 		Issuer: im.cfg.Issuer, Audience: im.cfg.Registry, Use: use, TokenID: rand.Text(),
 		From: tx.Now.Unix(), IssuedAt: tx.Now.Unix(), Expires: tx.Now.Add(life).Unix(),
@@ -108,7 +108,7 @@ func (im *images) newClaims(tx *store.Tx, use string, life time.Duration) regist
 
 // AuthorizeRegistryPassword authenticates a password. The password is from
 // CreateRegistryCredential, or is the secret of a token of the cloud.
-func (im *images) AuthorizeRegistryPassword(password string) (c RegistryCaller, err error) {
+func (im *imageManager) AuthorizeRegistryPassword(password string) (c RegistryCaller, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		t, _, err := authenticate(tx, password)
 		if err == nil {
@@ -128,7 +128,7 @@ func (im *images) AuthorizeRegistryPassword(password string) (c RegistryCaller, 
 }
 
 // AuthorizeRegistryBearer authenticates a bearer token.
-func (im *images) AuthorizeRegistryBearer(bearer string) (c RegistryCaller, err error) {
+func (im *imageManager) AuthorizeRegistryBearer(bearer string) (c RegistryCaller, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		c, err = im.readClaims(tx, bearer, useBearer)
 		return err
@@ -138,7 +138,7 @@ func (im *images) AuthorizeRegistryBearer(bearer string) (c RegistryCaller, err 
 
 // readClaims verifies a token of the registry and checks that its caller still
 // exists. It compares times with the cloud's clock, without tolerance.
-func (im *images) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, err error) {
+func (im *imageManager) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, err error) {
 	if err := verify(tx, cloudsim.KeyRegistry, token, &c.claims); err != nil {
 		return c, err
 	}
@@ -182,7 +182,7 @@ func (im *images) readClaims(tx *store.Tx, token, use string) (c RegistryCaller,
 // requested actions that the caller's roles permit. CreateRegistryBearer
 // returns no error if the roles permit only some or none of the requested
 // actions.
-func (im *images) CreateRegistryBearer(c RegistryCaller, requestID string, asked []cloudsim.RegistryAccess) (b RegistryBearer, err error) {
+func (im *imageManager) CreateRegistryBearer(c RegistryCaller, requestID string, asked []cloudsim.RegistryAccess) (b RegistryBearer, err error) {
 	var entries []func()
 	err = im.store.View(func(tx *store.Tx) error {
 		b.Granted = nil
@@ -193,7 +193,7 @@ func (im *images) CreateRegistryBearer(c RegistryCaller, requestID string, asked
 				if refused == nil {
 					granted.Actions = append(granted.Actions, action)
 				}
-				entries = append(entries, func() { im.decided(c, requestID, cloudsim.RegistryToken, a.Name+":"+action, refused) })
+				entries = append(entries, func() { im.recordDecision(c, requestID, cloudsim.RegistryToken, a.Name+":"+action, refused) })
 			}
 			if granted.Actions != nil {
 				b.Granted = append(b.Granted, granted)
@@ -217,7 +217,7 @@ func (im *images) CreateRegistryBearer(c RegistryCaller, requestID string, asked
 // registry answers each use of the token with the reason in the parameter why.
 // This token is for clients that show users the answers of the registry, but do
 // not show the answers of the token endpoint.
-func (im *images) CreateRegistryRefusal(why string) (b RegistryBearer, err error) {
+func (im *imageManager) CreateRegistryRefusal(why string) (b RegistryBearer, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		claims := im.newClaims(tx, useBearer, cloudsim.RegistryBearerLife)
 		claims.Refused = why
@@ -238,7 +238,7 @@ var ErrRegistryScope = errors.New("the bearer token has no permission for this c
 // action. In this case, a new bearer token would not permit the action either.
 // If the roles permit the action, but the bearer token was made for other
 // actions or repositories, AllowRegistry returns ErrRegistryScope.
-func (im *images) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
+func (im *imageManager) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		if c.claims.Refused != "" {
 			return cloudsim.Errorf(cloudsim.Denied, "%s", c.claims.Refused)
@@ -250,7 +250,7 @@ func (im *images) AllowRegistry(c RegistryCaller, requestID, kind, name, action 
 		return err
 	})
 	operation, resource := RegistryOperation(kind, name, action)
-	im.decided(c, requestID, operation, resource, err)
+	im.recordDecision(c, requestID, operation, resource, err)
 	return r, err
 }
 
@@ -265,7 +265,7 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 
 // mayUse checks the action against the caller's present roles. A caller without
 // permission gets the same error for an existing and a missing repository.
-func (im *images) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
+func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
 		if c.claims.PullOnly || len(c.claims.Only) > 0 {
 			return r, cloudsim.Errorf(cloudsim.Denied, "the password of %s was not made for the names of all repositories", c.call.caller())
@@ -324,7 +324,7 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 // decision as JSON. KeepRegistryDecisions ignores invalid lines. The engine
 // then writes each new decision to the audit file as one line, with one call of
 // Write. The parameter named to is the writer for the audit file.
-func (im *images) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
+func (im *imageManager) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	lines := make([][]byte, 0, maxDecisions)
 	for line := range before {
 		if len(lines) == 2*maxDecisions { // keep only the last lines, so that most lines of a long file need no decoding
@@ -343,14 +343,14 @@ func (im *images) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	}
 }
 
-// The method decided writes an audit entry for a decision about a request of caller c.
-func (im *images) decided(c RegistryCaller, requestID, operation, resource string, refused error) {
+// recordDecision writes an audit entry for a decision about a request of caller c.
+func (im *imageManager) recordDecision(c RegistryCaller, requestID, operation, resource string, refused error) {
 	im.AuditRegistry(cloudsim.RegistryDecision{Caller: c.call.Caller, Operation: operation, Resource: resource, RequestID: requestID}, refused)
 }
 
 // AuditRegistry writes an audit entry. If refused is nil, the entry says that the
 // cloud allowed the action.
-func (im *images) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
+func (im *imageManager) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
 	d.Time, d.Allowed = im.Now(), refused == nil
 	if refused != nil {
 		d.Reason = refused.Error()
@@ -373,7 +373,7 @@ func (im *images) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
 
 // ListRegistryDecisions returns the latest decisions, the newest last. It does
 // not check permissions, so its caller must authorize the call first.
-func (im *images) ListRegistryDecisions(context.Context) (cloudsim.List[cloudsim.RegistryDecision], error) {
+func (im *imageManager) ListRegistryDecisions(context.Context) (cloudsim.List[cloudsim.RegistryDecision], error) {
 	im.decisions.mu.Lock()
 	defer im.decisions.mu.Unlock()
 	n := im.decisions.next

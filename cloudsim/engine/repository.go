@@ -32,7 +32,7 @@ func findRepository(tx *store.Tx, name string) (cloudsim.Repository, error) {
 }
 
 // CreateRepository creates a repository. The call is idempotent by name.
-func (im *images) CreateRepository(ctx context.Context, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
+func (im *imageManager) CreateRepository(ctx context.Context, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
 	}
@@ -43,7 +43,7 @@ func (im *images) CreateRepository(ctx context.Context, req cloudsim.CreateRepos
 	return r, err
 }
 
-func (im *images) repositoryByName(tx *store.Tx, call Call, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
+func (im *imageManager) repositoryByName(tx *store.Tx, call Call, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
 	project, err := im.projectOf(tx, call)
 	if err != nil {
 		return r, err
@@ -68,18 +68,18 @@ func (im *images) repositoryByName(tx *store.Tx, call Call, req cloudsim.CreateR
 }
 
 // GetRepository returns a repository.
-func (im *images) GetRepository(ctx context.Context, id cloudsim.RepositoryID) (cloudsim.Repository, error) {
+func (im *imageManager) GetRepository(ctx context.Context, id cloudsim.RepositoryID) (cloudsim.Repository, error) {
 	return read(ctx, im.core, repositories, string(id))
 }
 
 // ListRepositories returns one page of repositories.
-func (im *images) ListRepositories(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Repository], error) {
+func (im *imageManager) ListRepositories(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Repository], error) {
 	return listPage(ctx, im.core, repositories, o, nil)
 }
 
 // Repositories returns the repositories of all projects by name. The registry,
 // which stores the images, calls this method.
-func (im *images) Repositories() (map[string]cloudsim.Repository, error) {
+func (im *imageManager) Repositories() (map[string]cloudsim.Repository, error) {
 	all := map[string]cloudsim.Repository{}
 	err := im.store.View(func(tx *store.Tx) error {
 		for r, err := range repositories.Scan(tx, "", "") {
@@ -95,7 +95,7 @@ func (im *images) Repositories() (map[string]cloudsim.Repository, error) {
 
 // DeleteRepository removes a repository. Clients can no longer pull its images. A
 // new repository with the same name does not get these images.
-func (im *images) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID) error {
+func (im *imageManager) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID) error {
 	return im.update(ctx, func(tx *store.Tx, call Call) error {
 		r, err := get(tx, call, repositories, string(id))
 		if err != nil {

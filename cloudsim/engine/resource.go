@@ -29,7 +29,7 @@ func (c *core) update(ctx context.Context, fn func(*store.Tx, Call) error) error
 // returns NotFound, so that a caller cannot probe the ids of other projects.
 func get[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
 	v, err := getAt(tx, call, t, id)
-	if err == nil && !call.sees(t.Meta(&v)) {
+	if err == nil && !call.canSee(t.Meta(&v)) {
 		var none T
 		return none, cloudsim.Errorf(cloudsim.NotFound, "no %s %s", t.Kind, id)
 	}
@@ -86,7 +86,7 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 				return false
 			}
 		}
-		if len(o.Instances) > 0 && !slices.ContainsFunc(indexed(t, byInstance, v), func(id string) bool { return slices.Contains(o.Instances, cloudsim.InstanceID(id)) }) {
+		if len(o.Instances) > 0 && !slices.ContainsFunc(indexValues(t, byInstance, v), func(id string) bool { return slices.Contains(o.Instances, cloudsim.InstanceID(id)) }) {
 			return false
 		}
 		if o.Kind != "" {
@@ -101,7 +101,7 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 			}
 		}
 		m := t.Meta(v)
-		if !call.sees(m) || o.Name != "" && m.Name != o.Name || o.Zone != "" && (zone == nil || zone(v) != o.Zone) {
+		if !call.canSee(m) || o.Name != "" && m.Name != o.Name || o.Zone != "" && (zone == nil || zone(v) != o.Zone) {
 			return false
 		}
 		for k, want := range o.Labels {
@@ -142,9 +142,9 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 	return l, err
 }
 
-// The function indexed returns the values by which an index of the table finds resource v. It
+// indexValues returns the values by which an index of the table finds resource v. It
 // returns nil if the table does not have this index.
-func indexed[T any](t store.Table[T], index string, v *T) []string {
+func indexValues[T any](t store.Table[T], index string, v *T) []string {
 	if of := t.Index[index]; of != nil {
 		return of(v)
 	}

@@ -39,9 +39,9 @@ func ofRole(name cloudsim.RoleName) []string {
 	return []string{string(name)}
 }
 
-// The variable predefined holds the predefined roles by name, so that findRole
-// need not read these roles from the store.
-var predefined = func() map[cloudsim.RoleName]cloudsim.Role {
+// predefinedRoles holds the predefined roles by name, so that findRole need
+// not read these roles from the store.
+var predefinedRoles = func() map[cloudsim.RoleName]cloudsim.Role {
 	all := map[cloudsim.RoleName]cloudsim.Role{}
 	for _, r := range cloudsim.PredefinedRoles() {
 		all[cloudsim.RoleName(r.Name)] = r
@@ -63,7 +63,7 @@ func sameRole(a, b cloudsim.Role) bool {
 // findRole returns Invalid instead of NotFound, because the name comes from a
 // field of a request.
 func findRole(tx *store.Tx, name cloudsim.RoleName) (cloudsim.Role, error) {
-	if r, ok := predefined[name]; ok {
+	if r, ok := predefinedRoles[name]; ok {
 		return r, nil
 	}
 	r, err := roles.Get(tx, string(name))
@@ -98,9 +98,9 @@ func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
 	return all, nil
 }
 
-// The function permits reports whether a list of permissions includes an
+// includesOperation reports whether a list of permissions includes an
 // operation with the given class.
-func permits(all []cloudsim.Permission, operation string, class Access) bool {
+func includesOperation(all []cloudsim.Permission, operation string, class Access) bool {
 	for _, p := range all {
 		switch {
 		case p == cloudsim.PermitRead && class == Read, p == cloudsim.PermitWrite && class == Write, p == cloudsim.PermitAll:
@@ -112,8 +112,8 @@ func permits(all []cloudsim.Permission, operation string, class Access) bool {
 	return false
 }
 
-// The method everywhere reports whether the call has a role in all projects.
-func (c Call) everywhere() bool {
+// inAllProjects reports whether the call has a role in all projects.
+func (c Call) inAllProjects() bool {
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool { return g.Project == "" })
 }
 
@@ -121,13 +121,13 @@ func (c Call) everywhere() bool {
 // resources in all projects.
 func (c Call) mayEverywhere(operation string, class Access) bool {
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool {
-		return g.Project == "" && g.Resource == "" && permits(g.Permissions, operation, class)
+		return g.Project == "" && g.Resource == "" && includesOperation(g.Permissions, operation, class)
 	})
 }
 
-// The method where reports whether grant g applies to the call's project.
+// grantApplies reports whether grant g applies to the call's project.
 // Operations of class Admin need a grant for all projects.
-func (c Call) where(g cloudsim.Grant, class Access) bool {
+func (c Call) grantApplies(g cloudsim.Grant, class Access) bool {
 	return g.Project == "" || g.Project == c.Project && class != Admin
 }
 
@@ -140,7 +140,7 @@ func (c *Call) authorize(operation string, class Access) error {
 	}
 	var limited []string
 	for _, g := range c.grants {
-		if !c.where(g, class) || !permits(g.Permissions, operation, class) {
+		if !c.grantApplies(g, class) || !includesOperation(g.Permissions, operation, class) {
 			continue
 		}
 		if g.Resource == "" {
@@ -149,7 +149,7 @@ func (c *Call) authorize(operation string, class Access) error {
 		limited = append(limited, g.Resource)
 	}
 	if limited == nil {
-		return c.denied(operation, class)
+		return c.deniedError(operation, class)
 	}
 	c.limited = limited
 	return nil
@@ -177,10 +177,10 @@ var suggestion = map[Access]cloudsim.RoleName{
 	Read: cloudsim.RoleReader, Write: cloudsim.RoleWriter, Manage: cloudsim.RoleAdmin, Admin: cloudsim.RoleAdmin,
 }
 
-// The method denied returns the Denied error of a call. The error names the
-// caller, the missing permission, the caller's roles, and a way to get the
+// deniedError returns the Denied error of a call. The error names the caller,
+// the missing permission, the caller's roles, and a way to get the
 // permission.
-func (c Call) denied(operation string, class Access) error {
+func (c Call) deniedError(operation string, class Access) error {
 	have := make([]string, 0, len(c.grants))
 	for _, g := range c.grants {
 		have = append(have, string(g.Role))
@@ -214,7 +214,7 @@ func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 		class = Admin
 	}
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool {
-		return c.where(g, class) && g.Resource == "" && (permits(g.Permissions, noun+".get", class) || permits(g.Permissions, noun+".list", class))
+		return c.grantApplies(g, class) && g.Resource == "" && (includesOperation(g.Permissions, noun+".get", class) || includesOperation(g.Permissions, noun+".list", class))
 	})
 }
 

@@ -241,7 +241,7 @@ func TestReadersDoNotHearOfCallers(t *testing.T) {
 	defer down()
 	admin := enter(t, e, "secret", engine.DefaultProject)
 	reader := must(e.Authorize(t.Context(), engine.Request{Secret: account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader}), Operation: "events.list", Access: engine.Read}))(t)
-	trusting(t, e, admin, "sa")
+	createTrust(t, e, admin, "sa")
 	must(e.CreateAccessKey(admin, cloudsim.CreateAccessKey{ServiceAccount: "sa"}))(t)
 	for _, kind := range []cloudsim.ResourceKind{cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding, cloudsim.KindWorkloadTrust, cloudsim.KindAccessKey} {
 		of := cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{kind}}
@@ -261,9 +261,9 @@ func keySet(t *testing.T) string {
 	return string(must(json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "k", Algorithm: "ES256", Use: "sig"}}}))(t))
 }
 
-// The function trusting creates a workload trust. With this trust, a workload
-// of a cluster can call the cloud as the service account.
-func trusting(t *testing.T, e *engine.Engine, ctx context.Context, account string) cloudsim.WorkloadTrust {
+// createTrust creates a workload trust. With this trust, a workload of a
+// cluster can call the cloud as the service account.
+func createTrust(t *testing.T, e *engine.Engine, ctx context.Context, account string) cloudsim.WorkloadTrust {
 	t.Helper()
 	return must(e.CreateWorkloadTrust(ctx, cloudsim.CreateWorkloadTrust{Name: "trust", Account: account, WorkloadTrustSpec: cloudsim.WorkloadTrustSpec{
 		Issuer: "https://kubernetes.default.svc", Audience: "registry.cloudsim", Keys: keySet(t), Namespace: "shop", ServiceAccount: "web",
@@ -283,7 +283,7 @@ func TestDeletedProjectLeavesNothing(t *testing.T) {
 	sa := must(e.CreateServiceAccount(in, cloudsim.CreateServiceAccount{Name: "theirs"}))(t)
 	mine := must(e.CreateServiceAccount(admin, cloudsim.CreateServiceAccount{Name: "mine"}))(t)
 	carrier := must(e.CreateInstance(admin, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", ServiceAccount: string(sa.ID)}))(t)
-	trusting(t, e, in, string(mine.ID))
+	createTrust(t, e, in, string(mine.ID))
 	l := must(e.ListNetworks(in, cloudsim.ListOptions{Name: cloudsim.DefaultNetwork}))(t)
 	n := l.Items[0]
 	n.PodRanges.IPv4 = "10.245.0.0/16"
@@ -395,7 +395,7 @@ func TestOneTrustForAWorkload(t *testing.T) {
 	bank := enter(t, e, "secret", "bank")
 	mine := must(e.CreateServiceAccount(admin, cloudsim.CreateServiceAccount{Name: "mine"}))(t)
 	theirs := must(e.CreateServiceAccount(bank, cloudsim.CreateServiceAccount{Name: "theirs"}))(t)
-	first := trusting(t, e, admin, string(mine.ID))
+	first := createTrust(t, e, admin, string(mine.ID))
 	again := cloudsim.CreateWorkloadTrust{Name: "again", Account: string(theirs.ID), WorkloadTrustSpec: first.WorkloadTrustSpec}
 	again.UID = "another"
 	if _, err := e.CreateWorkloadTrust(bank, again); !errors.Is(err, cloudsim.Exists) {

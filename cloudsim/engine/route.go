@@ -91,10 +91,10 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	if err != nil {
 		return r, err // not possible, because Validate has checked the destination
 	}
-	if err := e.routable(tx, n, hop, to); err != nil {
+	if err := e.checkRoute(tx, n, hop, to); err != nil {
 		return r, err
 	}
-	if err := e.permitted([]wantedRange{{"destination", to}}); err != nil {
+	if err := e.checkRanges([]wantedRange{{"destination", to}}); err != nil {
 		return r, err
 	}
 	for there, err := range routes.Find(tx, byDestination, destinationKey(n.ID, req.Destination), "") {

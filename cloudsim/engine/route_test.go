@@ -50,7 +50,7 @@ func TestRouteFollowsItsNextHop(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		_, err := e.GetRoute(ctx, r.ID)
-		denied(t, err, cloudsim.NotFound)
+		expectError(t, err, cloudsim.NotFound)
 	})
 }
 
@@ -77,17 +77,17 @@ func TestRouteRefusals(t *testing.T) {
 		must(e.CreateRoute(ctx, req))(t)
 	}
 	to := func(destination string, hop cloudsim.InstanceID, network cloudsim.NetworkID) error {
-		return why(e.CreateRoute(ctx, cloudsim.CreateRoute{Name: "new", Destination: destination, NextHop: hop, Network: network}))
+		return errorOf(e.CreateRoute(ctx, cloudsim.CreateRoute{Name: "new", Destination: destination, NextHop: hop, Network: network}))
 	}
-	denied(t, to("10.244.1.0/24", a.ID, ""), cloudsim.Exists, string(r.ID), "(r)")
-	denied(t, to("10.245.0.0/16", a.ID, ""), cloudsim.Exhausted, string(n.ID), "3 routes")
-	denied(t, to("10.10.3.0/24", a.ID, ""), cloudsim.Invalid, "destination", "10.10.0.0/16")
-	denied(t, to("10.245.0.0/16", "i-ffffff", ""), cloudsim.Invalid, "nextHop names i-ffffff")
-	denied(t, to("10.245.0.0/16", b.ID, n.ID), cloudsim.Invalid, "nextHop", string(b.Network))
-	denied(t, to("fd77::/64", b.ID, ""), cloudsim.Invalid, "nextHop", "no address of the family")
-	denied(t, why(e.CreateRoute(ctx, toPods("r", b))), cloudsim.Exists, string(r.ID))
+	expectError(t, to("10.244.1.0/24", a.ID, ""), cloudsim.Exists, string(r.ID), "(r)")
+	expectError(t, to("10.245.0.0/16", a.ID, ""), cloudsim.Exhausted, string(n.ID), "3 routes")
+	expectError(t, to("10.10.3.0/24", a.ID, ""), cloudsim.Invalid, "destination", "10.10.0.0/16")
+	expectError(t, to("10.245.0.0/16", "i-ffffff", ""), cloudsim.Invalid, "nextHop names i-ffffff")
+	expectError(t, to("10.245.0.0/16", b.ID, n.ID), cloudsim.Invalid, "nextHop", string(b.Network))
+	expectError(t, to("fd77::/64", b.ID, ""), cloudsim.Invalid, "nextHop", "no address of the family")
+	expectError(t, errorOf(e.CreateRoute(ctx, toPods("r", b))), cloudsim.Exists, string(r.ID))
 
 	must(e.DeleteInstance(ctx, a.ID))(t)
 	must(e.DeleteSubnet(ctx, s.ID))(t)
-	denied(t, why(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, string(r.ID), "2 more")
+	expectError(t, errorOf(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, string(r.ID), "2 more")
 }

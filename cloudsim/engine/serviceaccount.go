@@ -27,7 +27,7 @@ func ofAccount(id cloudsim.ServiceAccountID) []string {
 // operation in all projects, the id may be of an account of any project.
 func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAccount, error) {
 	a, err := serviceAccounts.Get(tx, idOrName)
-	if err == nil && !call.mayEverywhere(call.Operation, call.access) && !call.sees(&a.Meta) {
+	if err == nil && !call.mayEverywhere(call.Operation, call.access) && !call.canSee(&a.Meta) {
 		err = cloudsim.NotFound
 	}
 	if errors.Is(err, cloudsim.NotFound) && call.Project != "" {
@@ -69,9 +69,9 @@ func mayBe(tx *store.Tx, call Call, a cloudsim.ServiceAccount) error {
 	return err
 }
 
-// The function carries reports whether the service account of instance i has
-// the id or name idOrName.
-func carries(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) bool {
+// hasAccount reports whether the service account of instance i has the id or
+// name idOrName.
+func hasAccount(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) bool {
 	call.Project = i.Project
 	a, err := findAccount(tx, call, idOrName)
 	return err == nil && a.ID == i.ServiceAccount
@@ -193,7 +193,7 @@ func deleteAll[T any](tx *store.Tx, t store.Table[T], all []T) error {
 // trusts and tokens. It returns Conflict if an instance of another project uses
 // an account of this project.
 func (ac *access) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
-	accounts, err := owned(tx, serviceAccounts, id)
+	accounts, err := resourcesOf(tx, serviceAccounts, id)
 	if err != nil {
 		return err
 	}
@@ -202,17 +202,17 @@ func (ac *access) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
 			return err
 		}
 	}
-	bound, err1 := owned(tx, roleBindings, id)
-	its, err2 := owned(tx, tokens, id)
-	trusts, err3 := owned(tx, workloadTrusts, id)
+	bound, err1 := resourcesOf(tx, roleBindings, id)
+	its, err2 := resourcesOf(tx, tokens, id)
+	trusts, err3 := resourcesOf(tx, workloadTrusts, id)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	return errors.Join(deleteAll(tx, roleBindings, bound), deleteAll(tx, tokens, its), deleteAll(tx, workloadTrusts, trusts))
 }
 
-// The function owned returns the resources of a project.
-func owned[T any](tx *store.Tx, t store.Table[T], id cloudsim.ProjectID) (all []T, err error) {
+// resourcesOf returns the resources of a project.
+func resourcesOf[T any](tx *store.Tx, t store.Table[T], id cloudsim.ProjectID) (all []T, err error) {
 	for v, err := range t.Scan(tx, id, "") {
 		if err != nil {
 			return nil, err

@@ -87,8 +87,8 @@ func newKey(tx *store.Tx, use cloudsim.KeyUse) (k cloudsim.SigningKey, err error
 	return k, signingKeys.Put(tx, &k)
 }
 
-// The function private decodes the private key of k.
-func private(k cloudsim.SigningKey) (*ecdsa.PrivateKey, error) {
+// decodeKey decodes the private key of k.
+func decodeKey(k cloudsim.SigningKey) (*ecdsa.PrivateKey, error) {
 	key, err := x509.ParsePKCS8PrivateKey(k.Private)
 	if err != nil {
 		return nil, fmt.Errorf("signing key %s is damaged: %w", k.ID, err)
@@ -106,7 +106,7 @@ func sign(tx *store.Tx, use cloudsim.KeyUse, claims any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	key, err := private(k)
+	key, err := decodeKey(k)
 	if err != nil {
 		return "", err
 	}
@@ -174,7 +174,7 @@ func (ac *access) GetSigningKey(ctx context.Context, id cloudsim.SigningKeyID) (
 
 // ListSigningKeys returns one page of keys without their private keys.
 func (ac *access) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.SigningKey], err error) {
-	if ctx, err = everywhere(ctx); err != nil {
+	if ctx, err = withoutProject(ctx); err != nil {
 		return l, err
 	}
 	return listPage(ctx, ac.core, signingKeys, o, nil)
@@ -201,7 +201,7 @@ func (ac *access) KeySet() (set cloudsim.KeySet, err error) {
 			if err != nil {
 				return err
 			}
-			key, err := private(k)
+			key, err := decodeKey(k)
 			if err != nil {
 				return err
 			}
@@ -242,7 +242,7 @@ func verify(tx *store.Tx, use cloudsim.KeyUse, token string, claims any) error {
 	if len(found) == 0 || found[0].Use != use {
 		return cloudsim.Errorf(cloudsim.Unauthenticated, "the token is signed with a key that the cloud does not have (any more): %.64q", kid)
 	}
-	key, err := private(found[0])
+	key, err := decodeKey(found[0])
 	if err != nil {
 		return err
 	}

@@ -114,9 +114,9 @@ func (e *Engine) settledSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 // has copied the data.
 func (e *Engine) lacksData(s cloudsim.DiskStatus) bool { return e.cfg.DiskData && s.SizeGiB == 0 }
 
-// The function lost returns the error for an operation that waits for copied data, if this data is
+// lostDataError returns the error for an operation that waits for copied data, if this data is
 // lost.
-func lost(s cloudsim.DiskStatus) *cloudsim.OperationError {
+func lostDataError(s cloudsim.DiskStatus) *cloudsim.OperationError {
 	return &cloudsim.OperationError{Kind: cloudsim.NotFound, Detail: s.Error}
 }
 
@@ -131,7 +131,7 @@ func (e *Engine) copiedSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 		if err := s.Move(cloudsim.Fail); err != nil {
 			return err
 		}
-		if err := e.end(tx, s.Operation, cloudsim.Fail, lost(s.Status)); err != nil {
+		if err := e.end(tx, s.Operation, cloudsim.Fail, lostDataError(s.Status)); err != nil {
 			return err
 		}
 		return snapshots.Put(tx, s)

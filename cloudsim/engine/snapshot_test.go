@@ -13,17 +13,17 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The function kept configures a data plane for disks. The test acts as the data plane.
-func kept(c *engine.Config) { c.DiskData = true }
+// withDiskData configures a data plane for disks. The test acts as the data plane.
+func withDiskData(c *engine.Config) { c.DiskData = true }
 
 func mustSnapshot(t *testing.T, e *engine.Engine, ctx context.Context, name string, of cloudsim.DiskID) cloudsim.Snapshot {
 	t.Helper()
 	return must(e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: name, Disk: of}))(t)
 }
 
-// The function refused fails the test unless err has the given kind. If field
-// is not "", the error must also name that field.
-func refused(t *testing.T, what string, err error, kind cloudsim.Kind, field string) {
+// expectRefused fails the test unless err has the given kind. If field is not
+// "", the error must also name that field.
+func expectRefused(t *testing.T, what string, err error, kind cloudsim.Kind, field string) {
 	t.Helper()
 	ce, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || ce.Kind != kind || field != "" && (len(ce.Fields) != 1 || ce.Fields[0].Field != field) {
@@ -31,9 +31,9 @@ func refused(t *testing.T, what string, err error, kind cloudsim.Kind, field str
 	}
 }
 
-// The function whole returns the status that a data plane reports for complete
-// data. The parameter size is in GiB.
-func whole(size int) cloudsim.DiskStatus { return cloudsim.DiskStatus{SizeGiB: size} }
+// completeStatus returns the status that a data plane reports for complete data.
+// The parameter size is in GiB.
+func completeStatus(size int) cloudsim.DiskStatus { return cloudsim.DiskStatus{SizeGiB: size} }
 
 var gone = cloudsim.DiskStatus{Error: "its data is lost", Lost: true}
 
@@ -46,14 +46,14 @@ func TestSnapshotIsReadyWithItsData(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path, ctx := file(t), engine.AsCloud(t.Context())
-				e, down := boot(t, path, slowDisks, kept)
+				e, down := boot(t, path, slowDisks, withDiskData)
 				defer func() { down() }()
 				d := mustCreateDisk(t, e, ctx, "data")
 				time.Sleep(21 * time.Second)
 				synctest.Wait()
 				s := mustSnapshot(t, e, ctx, "snap", d.ID)
 				report := func() {
-					if err := e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: whole(10)}}); err != nil {
+					if err := e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: completeStatus(10)}}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -65,7 +65,7 @@ func TestSnapshotIsReadyWithItsData(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				down()
-				e, down = boot(t, path, slowDisks, kept)
+				e, down = boot(t, path, slowDisks, withDiskData)
 				time.Sleep(11 * time.Second)
 				synctest.Wait()
 				if !early {
@@ -103,13 +103,13 @@ func TestSnapshotCreateIsIdempotentAndChecked(t *testing.T) {
 		t.Errorf("the repeated request returned %+v after %+v", again, s)
 	}
 	_, err := e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: other.ID})
-	refused(t, "of another disk", err, cloudsim.Exists, "")
+	expectRefused(t, "of another disk", err, cloudsim.Exists, "")
 	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID, Labels: map[string]string{"a": "b"}})
-	refused(t, "with other labels", err, cloudsim.Exists, "")
+	expectRefused(t, "with other labels", err, cloudsim.Exists, "")
 	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "more", Disk: "disk-ffffff"})
-	refused(t, "of nothing", err, cloudsim.NotFound, "disk")
+	expectRefused(t, "of nothing", err, cloudsim.NotFound, "disk")
 	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "more"})
-	refused(t, "unnamed disk", err, cloudsim.Invalid, "disk")
+	expectRefused(t, "unnamed disk", err, cloudsim.Invalid, "disk")
 	mustSnapshot(t, e, ctx, "third", other.ID)
 	for source, want := range map[string]int{string(d.ID): 1, string(other.ID): 1, "disk-ffffff": 0, "": 2} {
 		if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{Source: source}))(t); len(l.Items) != want {
@@ -122,14 +122,14 @@ func TestSnapshotCreateIsIdempotentAndChecked(t *testing.T) {
 	}
 	must(e.DeleteSnapshot(ctx, s.ID))(t)
 	_, err = e.GetSnapshot(ctx, s.ID)
-	refused(t, "deleted", err, cloudsim.NotFound, "")
+	expectRefused(t, "deleted", err, cloudsim.NotFound, "")
 }
 
 // TestSourceStaysWhileItIsCopied proves that the source of a copy cannot be
 // deleted until the copy is complete.
 func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
-	e, down := boot(t, file(t), instant, kept)
+	e, down := boot(t, file(t), instant, withDiskData)
 	defer down()
 	d := mustCreateDisk(t, e, ctx, "data")
 	s := mustSnapshot(t, e, ctx, "snap", d.ID)
@@ -138,9 +138,9 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	}
 	restore := cloudsim.CreateDisk{Name: "restored", Zone: "sim-1b", Type: "balanced", SourceSnapshot: s.ID}
 	_, err := e.CreateDisk(ctx, restore)
-	refused(t, "of a snapshot that is not ready", err, cloudsim.Conflict, "")
+	expectRefused(t, "of a snapshot that is not ready", err, cloudsim.Conflict, "")
 	_, err = e.DeleteDisk(ctx, d.ID)
-	refused(t, "deleting the disk of a snapshot that is not ready", err, cloudsim.Conflict, "")
+	expectRefused(t, "deleting the disk of a snapshot that is not ready", err, cloudsim.Conflict, "")
 	report := func(of cloudsim.DiskStatus) error {
 		return e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: of}, {ID: "snap-ffffff"}})
 	}
@@ -150,7 +150,7 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	if s = must(e.GetSnapshot(ctx, s.ID))(t); s.State != cloudsim.SnapshotCopying || s.Status.Error != "no space" {
 		t.Errorf("snapshot without space: got %+v", s)
 	}
-	if err := report(whole(10)); err != nil {
+	if err := report(completeStatus(10)); err != nil {
 		t.Fatal(err)
 	}
 	r := must(e.CreateDisk(ctx, restore))(t)
@@ -158,12 +158,12 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 		t.Fatalf("restored: %+v", r)
 	}
 	_, err = e.DeleteSnapshot(ctx, s.ID)
-	refused(t, "deleting the snapshot of a disk that is not ready", err, cloudsim.Conflict, "")
+	expectRefused(t, "deleting the snapshot of a disk that is not ready", err, cloudsim.Conflict, "")
 	copied := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "copy", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID}))(t)
 	_, err = e.DeleteDisk(ctx, d.ID)
-	refused(t, "deleting the source of a disk that is not ready", err, cloudsim.Conflict, "")
+	expectRefused(t, "deleting the source of a disk that is not ready", err, cloudsim.Conflict, "")
 	for _, made := range []cloudsim.Disk{r, copied} {
-		if err := e.ReportDisk(ctx, made.ID, whole(10)); err != nil {
+		if err := e.ReportDisk(ctx, made.ID, completeStatus(10)); err != nil {
 			t.Fatal(err)
 		}
 		now := must(e.GetDisk(ctx, made.ID))(t)
@@ -185,7 +185,7 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 // The failed copy can only be deleted.
 func TestLostSourceFails(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
-	e, down := boot(t, file(t), instant, kept)
+	e, down := boot(t, file(t), instant, withDiskData)
 	defer down()
 	d := mustCreateDisk(t, e, ctx, "data")
 	if err := e.ReportDisk(ctx, d.ID, gone); err != nil {
@@ -209,11 +209,11 @@ func TestLostSourceFails(t *testing.T) {
 		}
 	}
 	_, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "third", Zone: "sim-1a", Type: "fast", SourceSnapshot: s.ID})
-	refused(t, "of what failed", err, cloudsim.Conflict, "")
+	expectRefused(t, "of what failed", err, cloudsim.Conflict, "")
 	_, err = e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "third", Zone: "sim-1a", Type: "fast", SourceDisk: c.ID})
-	refused(t, "a copy of what failed", err, cloudsim.Conflict, "")
+	expectRefused(t, "a copy of what failed", err, cloudsim.Conflict, "")
 	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "third", Disk: c.ID})
-	refused(t, "a snapshot of what failed", err, cloudsim.Conflict, "")
+	expectRefused(t, "a snapshot of what failed", err, cloudsim.Conflict, "")
 	must(e.DeleteSnapshot(ctx, s.ID))(t)
 	must(e.DeleteDisk(ctx, c.ID))(t)
 	must(e.DeleteDisk(ctx, d.ID))(t)
@@ -223,7 +223,7 @@ func TestLostSourceFails(t *testing.T) {
 // cloud is started again without a data plane.
 func TestNoDataPlaneAnyMore(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
-	e, down := boot(t, path, instant, kept)
+	e, down := boot(t, path, instant, withDiskData)
 	d := mustCreateDisk(t, e, ctx, "data")
 	s := mustSnapshot(t, e, ctx, "snap", d.ID)
 	g := must(e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}}))(t)
@@ -247,7 +247,7 @@ func TestSnapshotDeletionTakesTime(t *testing.T) {
 		rest := func() { time.Sleep(21 * time.Second); synctest.Wait() }
 		d := mustCreateDisk(t, e, ctx, "data")
 		_, err := e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "early", Disk: d.ID})
-		refused(t, "of a disk that is not made", err, cloudsim.Conflict, "")
+		expectRefused(t, "of a disk that is not made", err, cloudsim.Conflict, "")
 		rest()
 		s := mustSnapshot(t, e, ctx, "snap", d.ID)
 		g := must(e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}}))(t)
@@ -261,14 +261,14 @@ func TestSnapshotDeletionTakesTime(t *testing.T) {
 			}
 		}
 		_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID})
-		refused(t, "the name of what is being deleted", err, cloudsim.Conflict, "")
+		expectRefused(t, "the name of what is being deleted", err, cloudsim.Conflict, "")
 		_, err = e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}})
-		refused(t, "the group's likewise", err, cloudsim.Conflict, "")
+		expectRefused(t, "the group's likewise", err, cloudsim.Conflict, "")
 		rest()
 		_, err = e.GetSnapshot(ctx, s.ID)
-		refused(t, "deleted", err, cloudsim.NotFound, "")
+		expectRefused(t, "deleted", err, cloudsim.NotFound, "")
 		_, err = e.GetSnapshotGroup(ctx, g.ID)
-		refused(t, "deleted", err, cloudsim.NotFound, "")
+		expectRefused(t, "deleted", err, cloudsim.NotFound, "")
 		if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
 			t.Errorf("left: %+v", l.Items)
 		}
@@ -279,30 +279,30 @@ func TestSnapshotDeletionTakesTime(t *testing.T) {
 // ready and are deleted together.
 func TestSnapshotGroup(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
-	e, down := boot(t, file(t), instant, kept)
+	e, down := boot(t, file(t), instant, withDiskData)
 	defer down()
 	a, b := mustCreateDisk(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "b")
 	create := func(name string, of ...cloudsim.DiskID) (cloudsim.SnapshotGroup, error) {
 		return e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: name, Disks: of})
 	}
 	_, err := create("group", a.ID, "disk-ffffff")
-	refused(t, "of a disk that is not there", err, cloudsim.NotFound, "disks")
+	expectRefused(t, "of a disk that is not there", err, cloudsim.NotFound, "disks")
 	if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
 		t.Errorf("snapshots of an incomplete group: got %+v", l.Items)
 	}
 	_, err = create("group")
-	refused(t, "of nothing", err, cloudsim.Invalid, "disks")
+	expectRefused(t, "of nothing", err, cloudsim.Invalid, "disks")
 	g := must(create("group", b.ID, a.ID))(t)
 	if again := must(create("group", a.ID, b.ID))(t); again.Revision != g.Revision || g.State != cloudsim.SnapshotCopying {
 		t.Errorf("the repeated request returned %+v after %+v", again, g)
 	}
 	_, err = create("group", a.ID)
-	refused(t, "of other disks", err, cloudsim.Exists, "")
+	expectRefused(t, "of other disks", err, cloudsim.Exists, "")
 	_, err = e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{a.ID, b.ID}, Labels: map[string]string{"a": "b"}})
-	refused(t, "with other labels", err, cloudsim.Exists, "")
+	expectRefused(t, "with other labels", err, cloudsim.Exists, "")
 
-	one := []cloudsim.SnapshotReport{{ID: g.Snapshots[0], Status: whole(10)}}
-	both := append(slices.Clone(one), cloudsim.SnapshotReport{ID: g.Snapshots[1], Status: whole(10)})
+	one := []cloudsim.SnapshotReport{{ID: g.Snapshots[0], Status: completeStatus(10)}}
+	both := append(slices.Clone(one), cloudsim.SnapshotReport{ID: g.Snapshots[1], Status: completeStatus(10)})
 	states := func() (all []cloudsim.SnapshotState) {
 		for _, id := range g.Snapshots {
 			s := must(e.GetSnapshot(ctx, id))(t)
@@ -331,17 +331,17 @@ func TestSnapshotGroup(t *testing.T) {
 		t.Errorf("operation: %+v", op)
 	}
 	_, err = e.DeleteSnapshot(ctx, g.Snapshots[0])
-	refused(t, "deleting a member", err, cloudsim.Conflict, "")
+	expectRefused(t, "deleting a member", err, cloudsim.Conflict, "")
 	r := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "restored", Zone: "sim-1a", Type: "fast", SourceSnapshot: g.Snapshots[1]}))(t)
 	_, err = e.DeleteSnapshotGroup(ctx, g.ID)
-	refused(t, "while a disk is made of a member", err, cloudsim.Conflict, "")
-	if err := e.ReportDisk(ctx, r.ID, whole(10)); err != nil {
+	expectRefused(t, "while a disk is made of a member", err, cloudsim.Conflict, "")
+	if err := e.ReportDisk(ctx, r.ID, completeStatus(10)); err != nil {
 		t.Fatal(err)
 	}
 	must(e.DeleteSnapshotGroup(ctx, g.ID))(t)
 	for _, id := range g.Snapshots {
 		_, err = e.GetSnapshot(ctx, id)
-		refused(t, "deleted", err, cloudsim.NotFound, "")
+		expectRefused(t, "deleted", err, cloudsim.NotFound, "")
 	}
 }
 
@@ -349,7 +349,7 @@ func TestSnapshotGroup(t *testing.T) {
 // member has lost its data.
 func TestSnapshotGroupFailsAsAWhole(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
-	e, down := boot(t, file(t), instant, kept)
+	e, down := boot(t, file(t), instant, withDiskData)
 	defer down()
 	a, b := mustCreateDisk(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "b")
 	g := must(e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{a.ID, b.ID}}))(t)
@@ -381,18 +381,18 @@ func TestSnapshotsKeepToTheirProject(t *testing.T) {
 	tok := must(e.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleWriter, Project: p.ID}))(t)
 	their := must(e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Write}))(t)
 	_, err := e.GetSnapshot(their, s.ID)
-	refused(t, "reading it", err, cloudsim.NotFound, "")
+	expectRefused(t, "reading it", err, cloudsim.NotFound, "")
 	_, err = e.CreateSnapshot(their, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID})
-	refused(t, "taking one", err, cloudsim.NotFound, "disk")
+	expectRefused(t, "taking one", err, cloudsim.NotFound, "disk")
 	_, err = e.CreateDisk(their, cloudsim.CreateDisk{Name: "x", Zone: "sim-1a", Type: "fast", SourceSnapshot: s.ID})
-	refused(t, "restoring it", err, cloudsim.NotFound, "sourceSnapshot")
+	expectRefused(t, "restoring it", err, cloudsim.NotFound, "sourceSnapshot")
 	_, err = e.CreateDisk(their, cloudsim.CreateDisk{Name: "x", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID})
-	refused(t, "copying the disk", err, cloudsim.NotFound, "sourceDisk")
+	expectRefused(t, "copying the disk", err, cloudsim.NotFound, "sourceDisk")
 	if l := must(e.ListSnapshots(their, cloudsim.ListOptions{Source: string(d.ID)}))(t); len(l.Items) != 0 {
 		t.Errorf("listed: %+v", l.Items)
 	}
 	mine := must(e.CreateDisk(their, cloudsim.CreateDisk{Name: "x", Zone: "sim-1a", Type: "fast", SizeGiB: 4}))(t)
 	must(e.CreateSnapshotGroup(their, cloudsim.CreateSnapshotGroup{Name: "g", Disks: []cloudsim.DiskID{mine.ID}}))(t)
 	must(e.DeleteDisk(their, mine.ID))(t)
-	refused(t, "deleting a project with snapshots", e.DeleteProject(ctx, p.ID), cloudsim.Conflict, "")
+	expectRefused(t, "deleting a project with snapshots", e.DeleteProject(ctx, p.ID), cloudsim.Conflict, "")
 }

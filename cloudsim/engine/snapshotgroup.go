@@ -81,8 +81,8 @@ func (e *Engine) newGroup(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	return g, work(e, tx, call, snapshotGroups, &g, cloudsim.Create, e.cfg.Profile.Disk, e.settledSnapshotGroup)
 }
 
-// The function members returns the snapshots of a group.
-func members(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, error) {
+// membersOf returns the snapshots of a group.
+func membersOf(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, error) {
 	all := make([]cloudsim.Snapshot, len(g.Snapshots))
 	for i, id := range g.Snapshots {
 		var err error
@@ -114,7 +114,7 @@ func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot,
 }
 
 func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) error {
-	all, err := members(tx, g)
+	all, err := membersOf(tx, g)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []clou
 		if err := moveGroup(tx, g, all, cloudsim.Fail); err != nil {
 			return err
 		}
-		if err := e.end(tx, g.Operation, cloudsim.Fail, lost(m.Status)); err != nil {
+		if err := e.end(tx, g.Operation, cloudsim.Fail, lostDataError(m.Status)); err != nil {
 			return err
 		}
 		return snapshotGroups.Put(tx, g)
@@ -170,7 +170,7 @@ func (e *Engine) copiedGroups(tx *store.Tx, ids []cloudsim.SnapshotGroupID) erro
 		if g.State != cloudsim.SnapshotCopying {
 			continue
 		}
-		all, err := members(tx, &g)
+		all, err := membersOf(tx, &g)
 		if err != nil {
 			return err
 		}
@@ -205,7 +205,7 @@ func (e *Engine) DeleteSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGr
 				return err
 			}
 		}
-		all, err := members(tx, &g)
+		all, err := membersOf(tx, &g)
 		if err != nil {
 			return err
 		}

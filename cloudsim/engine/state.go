@@ -29,7 +29,7 @@ const (
 )
 
 // statePath returns the path of a saved state's file.
-func (ss *states) statePath(name string) (string, error) {
+func (ss *stateManager) statePath(name string) (string, error) {
 	if ss.cfg.StateDir == "" {
 		return "", cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no folder for states")
 	}
@@ -42,7 +42,7 @@ func (ss *states) statePath(name string) (string, error) {
 // SaveState saves the whole cloud. The saved records are from one instant, and
 // the saved disk data is from one later instant. Other calls continue during
 // the save. A load or a reset waits until a save with disk data ends.
-func (ss *states) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloudsim.State, err error) {
+func (ss *stateManager) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloudsim.State, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return s, err
 	}
@@ -79,7 +79,7 @@ func (ss *states) SaveState(ctx context.Context, req cloudsim.SaveState) (s clou
 
 // keepState creates the file of a saved state and calls write to fill it. If
 // write fails, no file remains.
-func (ss *states) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
+func (ss *stateManager) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
 	path, err := ss.statePath(name)
 	if err != nil {
 		return s, err
@@ -112,7 +112,7 @@ func (ss *states) keepState(name string, write func(*os.File) error) (s cloudsim
 }
 
 // forgetScratch removes temporary files that a killed process left.
-func (ss *states) forgetScratch() (err error) {
+func (ss *stateManager) forgetScratch() (err error) {
 	left, _ := fs.Glob(os.DirFS(ss.cfg.StateDir), scratchPrefix+"*") // the pattern is valid
 	for _, name := range left {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(ss.cfg.StateDir, name)))
@@ -121,7 +121,7 @@ func (ss *states) forgetScratch() (err error) {
 }
 
 // openState opens the file of a saved state.
-func (ss *states) openState(name string) (*os.File, error) {
+func (ss *stateManager) openState(name string) (*os.File, error) {
 	path, err := ss.statePath(name)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (ss *states) openState(name string) (*os.File, error) {
 
 // withState opens the file of a saved state, and calls withUnpacked with this file and the
 // function fn.
-func (ss *states) withState(name string, fn func(from *store.Store, data *statefile.Reader) error) error {
+func (ss *stateManager) withState(name string, fn func(from *store.Store, data *statefile.Reader) error) error {
 	f, err := ss.openState(name)
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (ss *states) withState(name string, fn func(from *store.Store, data *statef
 // data. The reader is nil if the saved state has no disk data. withUnpacked
 // returns Invalid for a damaged file. It does not change the store of the
 // running cloud.
-func (ss *states) withUnpacked(f io.Reader, fn func(from *store.Store, data *statefile.Reader) error) error {
+func (ss *stateManager) withUnpacked(f io.Reader, fn func(from *store.Store, data *statefile.Reader) error) error {
 	r, err := statefile.NewReader(f)
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func stateAt(path string) (s cloudsim.State, err error) {
 }
 
 // ListStates returns all saved states.
-func (ss *states) ListStates(ctx context.Context) (l cloudsim.States, err error) {
+func (ss *stateManager) ListStates(ctx context.Context) (l cloudsim.States, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return l, err
 	}
@@ -222,7 +222,7 @@ func (ss *states) ListStates(ctx context.Context) (l cloudsim.States, err error)
 }
 
 // DeleteState deletes a saved state.
-func (ss *states) DeleteState(ctx context.Context, name string) error {
+func (ss *stateManager) DeleteState(ctx context.Context, name string) error {
 	if _, err := callOf(ctx); err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func (ss *states) DeleteState(ctx context.Context, name string) error {
 // open operations of the saved state, and due work settles. Tokens of the
 // running cloud stay valid if their project and service account exist in the
 // saved state. Open watches end with the error Gone.
-func (ss *states) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
+func (ss *stateManager) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	return ss.withState(name, func(from *store.Store, data *statefile.Reader) error {
 		if req.RecordsOnly {
 			data = nil
@@ -254,7 +254,7 @@ func (ss *states) LoadState(ctx context.Context, name string, req cloudsim.LoadS
 		}
 		return ss.replace(ctx, from, data, func(tx *store.Tx) error {
 			if data != nil {
-				if err := unattached(tx); err != nil {
+				if err := checkUnattached(tx); err != nil {
 					return err
 				}
 			}
@@ -279,7 +279,7 @@ var accessKinds = []cloudsim.ResourceKind{
 // ResetState empties the cloud in one transaction. Projects, access rights and
 // the clock stay. The numbers in the ids of new resources begin at 1 again, but
 // revisions continue. Open watches end with the error Gone.
-func (ss *states) ResetState(ctx context.Context) error {
+func (ss *stateManager) ResetState(ctx context.Context) error {
 	return ss.replace(ctx, nil, nil, func(tx *store.Tx) error {
 		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), ss.cloud.prepare(tx))
 	})
@@ -290,7 +290,7 @@ func (ss *states) ResetState(ctx context.Context) error {
 // records. The parameter data is a reader of the new disk data (see stage). No
 // work settles while fn runs. At the end, the method replace updates the
 // engine's copies of records in memory.
-func (ss *states) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
+func (ss *stateManager) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()
 	s, err := ss.stage(ctx, from, data)
@@ -305,7 +305,7 @@ func (ss *states) replace(ctx context.Context, from *store.Store, data *statefil
 			return cloudsim.Errorf(cloudsim.Unavailable, "the caller did not wait; nothing was changed: %w", context.Cause(ctx))
 		}
 		if err := ss.update(ctx, func(tx *store.Tx, _ Call) error {
-			return errors.Join(fn(tx), staged.Put(tx, stagedKey, s))
+			return errors.Join(fn(tx), stagedDisks.Put(tx, stagedKey, s))
 		}); err != nil {
 			return errors.Join(err, ss.cloud.loadZones())
 		}
@@ -316,7 +316,7 @@ func (ss *states) replace(ctx context.Context, from *store.Store, data *statefil
 
 // ExportState opens the file of a saved state. ImportState of any cloud can
 // read the file.
-func (ss *states) ExportState(ctx context.Context, name string) (io.ReadCloser, error) {
+func (ss *stateManager) ExportState(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := callOf(ctx); err != nil {
 		return nil, err
 	}
@@ -326,7 +326,7 @@ func (ss *states) ExportState(ctx context.Context, name string) (io.ReadCloser, 
 // ImportState stores an exported state under a name. It checks the whole file
 // except the ids and offsets of disk data. Only LoadState checks these ids and
 // offsets. ImportState returns Invalid for a damaged state.
-func (ss *states) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
+func (ss *stateManager) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
 	if _, err := callOf(ctx); err != nil {
 		return cloudsim.State{}, err
 	}
@@ -348,7 +348,7 @@ func (ss *states) ImportState(ctx context.Context, name string, r io.Reader) (cl
 
 // DiffStates compares two saved states. The name "" means the present contents
 // of the cloud.
-func (ss *states) DiffStates(ctx context.Context, from, to string) (d cloudsim.StateDiff, err error) {
+func (ss *stateManager) DiffStates(ctx context.Context, from, to string) (d cloudsim.StateDiff, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return d, err
 	}
@@ -405,7 +405,7 @@ func fieldsThatDiffer(was, is map[string]any) (names []string) {
 
 // objectsOf reads all objects of a saved state. It omits revisions, times and
 // secrets, because these differ between any two saved states.
-func (ss *states) objectsOf(name string) (all map[objectKey]map[string]any, err error) {
+func (ss *stateManager) objectsOf(name string) (all map[objectKey]map[string]any, err error) {
 	all = map[objectKey]map[string]any{}
 	read := func(st *store.Store) error {
 		return st.View(func(tx *store.Tx) error {

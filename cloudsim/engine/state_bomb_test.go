@@ -25,26 +25,26 @@ import (
 var bombs = map[string]func(t testing.TB, size int) []byte{
 	"large values": func(t testing.TB, size int) []byte {
 		value := string(make([]byte, 1<<20))
-		return bomb(t, size, "object/instance", func(n int) (string, string) { return fmt.Sprintf("%06d", n), value })
+		return largeState(t, size, "object/instance", func(n int) (string, string) { return fmt.Sprintf("%06d", n), value })
 	},
 	"below the limit": func(t testing.TB, size int) []byte {
 		value, rng := make([]byte, 1<<20), rand.NewChaCha8([32]byte{})
-		return bomb(t, size, "object/instance", func(n int) (string, string) {
+		return largeState(t, size, "object/instance", func(n int) (string, string) {
 			_, _ = rng.Read(value[:6<<10])
 			return fmt.Sprintf("%06d", n), string(value)
 		})
 	},
 	"small values": func(t testing.TB, size int) []byte {
-		return bomb(t, size, "object/fault", func(n int) (string, string) { return fmt.Sprintf("%09d", n), "{}" })
+		return largeState(t, size, "object/fault", func(n int) (string, string) { return fmt.Sprintf("%09d", n), "{}" })
 	},
 	"index entries": func(t testing.TB, size int) []byte {
-		return bomb(t, size, "index/instance/name", func(n int) (string, string) { return fmt.Sprintf("%09d", n), "" })
+		return largeState(t, size, "index/instance/name", func(n int) (string, string) { return fmt.Sprintf("%09d", n), "" })
 	},
 }
 
-// The function bomb returns a saved state with records in one bucket. It adds
+// largeState returns a saved state with records in one bucket. It adds
 // records until they have size bytes, or until the compressed state has 3 MB.
-func bomb(t testing.TB, size int, bucket string, next func(n int) (key, value string)) []byte {
+func largeState(t testing.TB, size int, bucket string, next func(n int) (key, value string)) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := statefile.NewWriter(&out)

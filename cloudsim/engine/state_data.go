@@ -25,10 +25,10 @@ type DiskFiles interface {
 	Swap(commit func() (cloudsim.StagedData, error)) error
 }
 
-// The variable staged stores the name of the staged disk data. The transaction
-// that replaces the records of the cloud also stores this name in the note
-// staged. After a crash the note decides which data belongs to the records.
-var staged = store.Notes[cloudsim.StagedData]{Name: "stagedDisks"}
+// stagedDisks stores the name of the staged disk data. The transaction that
+// replaces the records of the cloud also stores this name in stagedDisks.
+// After a crash this note decides which data belongs to the records.
+var stagedDisks = store.Notes[cloudsim.StagedData]{Name: "stagedDisks"}
 
 const stagedKey = "disks"
 
@@ -77,7 +77,7 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 // parameter from. The parameter r is a reader of this disk data. If r is nil,
 // the method prepares the running cloud's present data for the disks and
 // snapshots in that store. If r and from are nil, the method prepares no data.
-func (ss *states) stage(ctx context.Context, from *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
+func (ss *stateManager) stage(ctx context.Context, from *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if ss.cfg.DiskFiles == nil {
 		return s, nil
 	}
@@ -94,8 +94,8 @@ func (ss *states) stage(ctx context.Context, from *store.Store, r *statefile.Rea
 }
 
 // swap calls the function replace, and then replaces the disk data by the
-// staged data. The function replace must write the note staged.
-func (ss *states) swap(s cloudsim.StagedData, replace func() error) error {
+// staged data. The function replace must write stagedDisks.
+func (ss *stateManager) swap(s cloudsim.StagedData, replace func() error) error {
 	if ss.cfg.DiskFiles == nil {
 		return replace()
 	}
@@ -104,21 +104,21 @@ func (ss *states) swap(s cloudsim.StagedData, replace func() error) error {
 
 // recoverData completes the loading of a saved state after a kill of the
 // process, if the killed process had already committed the records.
-func (ss *states) recoverData() error {
+func (ss *stateManager) recoverData() error {
 	if ss.cfg.DiskFiles == nil {
 		return nil
 	}
 	return ss.cfg.DiskFiles.Swap(func() (s cloudsim.StagedData, err error) {
 		err = ss.store.View(func(tx *store.Tx) error {
-			s, _, err = staged.Get(tx, stagedKey)
+			s, _, err = stagedDisks.Get(tx, stagedKey)
 			return err
 		})
 		return s, err
 	})
 }
 
-// The function unattached returns Conflict if a disk is attached.
-func unattached(tx *store.Tx) error {
+// checkUnattached returns Conflict if a disk is attached.
+func checkUnattached(tx *store.Tx) error {
 	for d, err := range disks.Scan(tx, "", "") {
 		if err != nil {
 			return err

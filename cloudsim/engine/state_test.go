@@ -334,13 +334,13 @@ func TestResetState(t *testing.T) {
 	}
 	may("after a load")
 	sa := must(e.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "web"}))(t)
-	trust := trusting(t, e, ctx, string(sa.ID))
+	trust := createTrust(t, e, ctx, string(sa.ID))
 	key := must(e.CreateAccessKey(ctx, cloudsim.CreateAccessKey{ServiceAccount: string(sa.ID)}))(t)
 	if err := e.ResetState(ctx); err != nil {
 		t.Fatal(err)
 	}
 	may("after a reset")
-	if _, err := e.Authorize(t.Context(), engine.Request{Secret: signature(key), Access: engine.Enter}); err != nil {
+	if _, err := e.Authorize(t.Context(), engine.Request{Secret: signatureNow(key), Access: engine.Enter}); err != nil {
 		t.Errorf("the access key is not valid: %v", err)
 	}
 	if _, err := e.GetWorkloadTrust(ctx, trust.ID); err != nil {

@@ -193,7 +193,7 @@ func (e *Engine) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (s clou
 		if n.Default {
 			return cloudsim.Errorf(cloudsim.Conflict, "subnet %s (%s) is the default subnet of its project: delete the project instead", s.ID, s.Name)
 		}
-		if err := unused(tx, cloudsim.KindSubnet, string(id), instances, bySubnet); err != nil {
+		if err := checkUnused(tx, cloudsim.KindSubnet, string(id), instances, bySubnet); err != nil {
 			return err
 		}
 		if err := s.Move(cloudsim.Delete); err != nil {
@@ -231,13 +231,13 @@ func (e *Engine) place(tx *store.Tx, project cloudsim.ProjectID, region string, 
 	if err != nil {
 		return n, s, err
 	}
-	s, err = nearest(tx, n, region, req.Zone)
+	s, err = nearestSubnet(tx, n, region, req.Zone)
 	return n, s, err
 }
 
-// The function nearest returns the subnet of n that serves zone and the fewest
-// other zones. If several subnets fit equally well, it returns the oldest.
-func nearest(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Subnet, error) {
+// nearestSubnet returns the subnet of n that serves zone and the fewest other
+// zones. If several subnets fit equally well, it returns the oldest.
+func nearestSubnet(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Subnet, error) {
 	all, err := subnets.Lookup(tx, byNetwork, string(n.ID))
 	if err != nil {
 		return cloudsim.Subnet{}, err
@@ -307,7 +307,7 @@ func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	}
 	var free bool
 	var err error
-	if numbered(r).Contains(ip) {
+	if countablePart(r).Contains(ip) {
 		free, err = tx.TakeThis(r.String(), offset(r, ip)-1)
 	} else {
 		free, err = nobodyHas(tx, ip)

@@ -12,14 +12,14 @@ import (
 // mayUse lists the tables that the methods of each type may use. To use a table
 // of another type, a method must call a method of that type.
 var mayUse = map[string][]string{
-	"access": {"tokens", "serviceAccounts", "roles", "roleBindings", "workloadTrusts", "accessKeys", "signingKeys", "rateNotes", "instances", "projects"},
-	"images": {"repositories", "tokens"},
-	"states": {"staged", "tokens", "serviceAccounts", "projects", "disks", "snapshots"},
+	"access":       {"tokens", "serviceAccounts", "roles", "roleBindings", "workloadTrusts", "accessKeys", "signingKeys", "rateNotes", "instances", "projects"},
+	"imageManager": {"repositories", "tokens"},
+	"stateManager": {"stagedDisks", "tokens", "serviceAccounts", "projects", "disks", "snapshots"},
 }
 
-// TestTables proves that the methods of access, images and states use only the
-// tables that mayUse permits. The map mayUse shows a reader which tables each
-// type can change.
+// TestTables proves that the methods of each type in mayUse use only the tables
+// that mayUse permits. The map mayUse shows a reader which tables each type can
+// change.
 func TestTables(t *testing.T) {
 	files, err := parser.ParseDir(token.NewFileSet(), ".", nil, 0) //nolint:staticcheck // the package has no build tags that matter here
 	if err != nil {

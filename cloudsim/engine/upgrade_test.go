@@ -74,7 +74,7 @@ func TestUpgrade(t *testing.T) {
 				t.Errorf("the token is not valid: %v", err)
 			}
 			checkDisk(t, e)
-			instances(t, e, map[string]cloudsim.InstanceState{
+			checkInstances(t, e, map[string]cloudsim.InstanceState{
 				"a": cloudsim.InstanceRunning, "held": cloudsim.InstanceProvisioning, "late": cloudsim.InstanceProvisioning,
 			})
 
@@ -82,7 +82,7 @@ func TestUpgrade(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkDisk(t, e)
-			instances(t, e, map[string]cloudsim.InstanceState{
+			checkInstances(t, e, map[string]cloudsim.InstanceState{
 				"a": cloudsim.InstanceRunning, "b": cloudsim.InstanceStopped, "held": cloudsim.InstanceProvisioning,
 			})
 			l := must(e.ListLoadBalancers(ctx, cloudsim.ListOptions{}))(t)
@@ -97,7 +97,7 @@ func TestUpgrade(t *testing.T) {
 				t.Fatal(err)
 			}
 			advance(t, e, ctx, time.Hour)
-			instances(t, e, map[string]cloudsim.InstanceState{
+			checkInstances(t, e, map[string]cloudsim.InstanceState{
 				"a": cloudsim.InstanceRunning, "b": cloudsim.InstanceStopped, "held": cloudsim.InstanceRunning,
 			})
 		})
@@ -117,8 +117,8 @@ func checkDisk(t *testing.T, e *engine.Engine) {
 	}
 }
 
-// The function instances checks the names and the states of all instances.
-func instances(t *testing.T, e *engine.Engine, want map[string]cloudsim.InstanceState) {
+// checkInstances checks the names and the states of all instances.
+func checkInstances(t *testing.T, e *engine.Engine, want map[string]cloudsim.InstanceState) {
 	t.Helper()
 	l := must(e.ListInstances(engine.AsCloud(t.Context()), cloudsim.ListOptions{}))(t)
 	if len(l.Items) != len(want) {
@@ -144,14 +144,14 @@ func TestLoadHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	advance(t, e, ctx, 0)
-	instances(t, e, map[string]cloudsim.InstanceState{"a": cloudsim.InstanceRunning})
+	checkInstances(t, e, map[string]cloudsim.InstanceState{"a": cloudsim.InstanceRunning})
 
 	if err := e.LoadState(ctx, "held", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time after a restart
 		advance(t, e, ctx, time.Hour)
-		instances(t, e, map[string]cloudsim.InstanceState{"a": cloudsim.InstanceProvisioning})
+		checkInstances(t, e, map[string]cloudsim.InstanceState{"a": cloudsim.InstanceProvisioning})
 		op := must(e.GetOperation(ctx, a.Operation))(t)
 		if op.HeldBy != string(h.ID) || op.Over() {
 			t.Errorf("operation: got %+v; want an open operation that %s holds", op, h.ID)
@@ -167,7 +167,7 @@ func TestLoadHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	advance(t, e, ctx, 0)
-	instances(t, e, map[string]cloudsim.InstanceState{"a": cloudsim.InstanceRunning})
+	checkInstances(t, e, map[string]cloudsim.InstanceState{"a": cloudsim.InstanceRunning})
 	if err := e.DeleteHold(ctx, h.ID); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("second deletion of the hold: got error %v; want NotFound", err)
 	}

@@ -227,6 +227,6 @@ func (c Call) eventFilter() func(cloudsim.Event) bool {
 			ok = c.mayRead(ev.Kind)
 			may[ev.Kind] = ok
 		}
-		return ok && c.sees(&cloudsim.Meta{Project: ev.Project})
+		return ok && c.canSee(&cloudsim.Meta{Project: ev.Project})
 	}
 }

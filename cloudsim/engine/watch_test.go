@@ -23,9 +23,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The function brief creates a token of a service account. The token expires
-// after 90 seconds.
-func brief(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
+// shortToken creates a token of a service account. The token expires after 90
+// seconds.
+func shortToken(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	return must(e.CreateToken(admin, cloudsim.CreateToken{ServiceAccount: name, TTLSeconds: 90}))(t).Secret
 }
@@ -99,20 +99,20 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 		want   error
 		after  time.Duration
 	}{
-		"token deleted":                   {brief, revoke, cloudsim.Unauthenticated, 0},
-		"token expired":                   {brief, idle, cloudsim.Unauthenticated, 2 * time.Minute},
+		"token deleted":                   {shortToken, revoke, cloudsim.Unauthenticated, 0},
+		"token expired":                   {shortToken, idle, cloudsim.Unauthenticated, 2 * time.Minute},
 		"token rotated":                   {admins, rotate, cloudsim.Unauthenticated, 0},
-		"account deleted":                 {brief, remove, cloudsim.Unauthenticated, 0},
-		"roles removed":                   {brief, strip, cloudsim.Denied, 0},
-		"role for some resources remains": {brief, limit, cloudsim.Denied, 0},
+		"account deleted":                 {shortToken, remove, cloudsim.Unauthenticated, 0},
+		"roles removed":                   {shortToken, strip, cloudsim.Denied, 0},
+		"role for some resources remains": {shortToken, limit, cloudsim.Denied, 0},
 		"trust deleted":                   {workload, distrust, cloudsim.Unauthenticated, 0},
 		"workload's token expired":        {workload, idle, cloudsim.Unauthenticated, 2 * time.Minute},
 		"workload's account deleted":      {workload, remove, cloudsim.Unauthenticated, 0},
 		"workload's roles removed":        {workload, strip, cloudsim.Denied, 0},
-		"access key deleted":              {signed, disown, cloudsim.Unauthenticated, 0},
-		"signature expired":               {signed, idle, cloudsim.Unauthenticated, 16 * time.Minute},
-		"signer's account deleted":        {signed, remove, cloudsim.Unauthenticated, 0},
-		"signer's roles removed":          {signed, strip, cloudsim.Denied, 0},
+		"access key deleted":              {signedToken, disown, cloudsim.Unauthenticated, 0},
+		"signature expired":               {signedToken, idle, cloudsim.Unauthenticated, 16 * time.Minute},
+		"signer's account deleted":        {signedToken, remove, cloudsim.Unauthenticated, 0},
+		"signer's roles removed":          {signedToken, strip, cloudsim.Denied, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

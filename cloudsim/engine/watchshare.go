@@ -79,7 +79,7 @@ func (s *watchShare) wait(ctx context.Context) error {
 // boundTo returns false for all other callers. The callers of a project that
 // have no role in all projects share the limits of this project.
 func (c Call) boundTo() (cloudsim.ProjectID, bool) {
-	return c.home, c.home != "" && !c.everywhere()
+	return c.home, c.home != "" && !c.inAllProjects()
 }
 
 // BoundTo returns the project whose limits apply to the call of ctx. It returns

@@ -38,7 +38,7 @@ func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err er
 		if err := s.read(tx); err != nil {
 			return err
 		}
-		return s.waits(tx)
+		return s.addWaits(tx)
 	})
 	return w, err
 }
@@ -57,7 +57,7 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {
 		w = cloudsim.Why{Kind: cloudsim.WhyOfRequest, ID: id, Since: tx.Floor(), Steps: []cloudsim.WhyStep{}, Waits: []cloudsim.WhyWait{}}
-		return effects(tx, call.eventFilter(), &w)
+		return addEffects(tx, call.eventFilter(), &w)
 	})
 	if err != nil {
 		return w, err
@@ -74,10 +74,10 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 	return w, nil
 }
 
-// The function effects adds the steps of a request to w, and the reasons for
-// which its operations wait. The steps are the events that the request caused,
-// and the events at the end of its operations.
-func effects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) error {
+// addEffects adds the steps of a request to w, and the reasons for which its
+// operations wait. The steps are the events that the request caused, and the
+// events at the end of its operations.
+func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) error {
 	type object struct {
 		kind cloudsim.ResourceKind
 		id   string
@@ -194,9 +194,9 @@ func (s *whyReader) read(tx *store.Tx) error {
 		switch {
 		case ev.ID == s.why.ID && ev.Kind == s.why.Kind:
 			s.requests[ev.RequestID] = true
-			return s.changed(ev)
+			return s.addChange(ev)
 		case ev.Kind == cloudsim.KindOperation:
-			return s.operated(ev)
+			return s.addOperation(ev)
 		case ev.Kind == cloudsim.KindFault && slices.Contains(strings.Fields(ev.Cause), s.why.ID):
 			s.addFault(ev)
 		}
@@ -230,9 +230,9 @@ func (s *whyReader) add(ev cloudsim.Event, text string) {
 	})
 }
 
-// The method changed adds a step for an event of the object. The step describes
-// the differences from the previous event of the object.
-func (s *whyReader) changed(ev cloudsim.Event) error {
+// addChange adds a step for an event of the object. The step describes the
+// differences from the previous event of the object.
+func (s *whyReader) addChange(ev cloudsim.Event) error {
 	now := map[string]any{}
 	if err := json.Unmarshal(ev.Object, &now); err != nil {
 		return fmt.Errorf("event %d: %w", ev.Rev, err)
@@ -248,7 +248,7 @@ func (s *whyReader) changed(ev cloudsim.Event) error {
 		text = append(text, was+" → "+state)
 	}
 	if s.before != nil {
-		text = append(text, differences(s.before, now)...)
+		text = append(text, describeChanges(s.before, now)...)
 	}
 	if s.why.Gone = ev.Type == cloudsim.EventDelete; s.why.Gone {
 		text = append(text, "is gone")
@@ -261,9 +261,9 @@ func (s *whyReader) changed(ev cloudsim.Event) error {
 	return nil
 }
 
-// The function differences describes the changed fields in order, except the
-// fields that change in every event.
-func differences(was, is map[string]any) (text []string) {
+// describeChanges describes the changed fields in order, except the fields
+// that change in every event.
+func describeChanges(was, is map[string]any) (text []string) {
 	for _, k := range slices.Sorted(maps.Keys(is)) {
 		if k == "revision" || k == "updatedAt" || k == "state" || reflect.DeepEqual(was[k], is[k]) {
 			continue
@@ -278,8 +278,8 @@ func differences(was, is map[string]any) (text []string) {
 	return text
 }
 
-// The method operated adds a step for an operation on the object.
-func (s *whyReader) operated(ev cloudsim.Event) error {
+// addOperation adds a step for an operation on the object.
+func (s *whyReader) addOperation(ev cloudsim.Event) error {
 	var op cloudsim.Operation
 	if err := json.Unmarshal(ev.Object, &op); err != nil {
 		return fmt.Errorf("event %d: %w", ev.Rev, err)
@@ -311,8 +311,8 @@ func (s *whyReader) addFault(ev cloudsim.Event) {
 	}
 }
 
-// The method waits adds the reasons for which the object waits at present.
-func (s *whyReader) waits(tx *store.Tx) error {
+// addWaits adds the reasons for which the object waits at present.
+func (s *whyReader) addWaits(tx *store.Tx) error {
 	if s.why.Gone {
 		return nil
 	}

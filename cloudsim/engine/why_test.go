@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The function admitted returns an authorized ctx for a request with that id
-// and operation.
-func admitted(t *testing.T, e *engine.Engine, id, operation string) context.Context {
+// authorizedContext returns an authorized ctx for a request with that id and
+// operation.
+func authorizedContext(t *testing.T, e *engine.Engine, id, operation string) context.Context {
 	t.Helper()
 	ctx, err := e.Authorize(t.Context(), engine.Request{ID: id, Secret: "secret", Operation: operation, Access: engine.Write, Project: engine.DefaultProject})
 	if err != nil {
@@ -28,7 +28,7 @@ func admitted(t *testing.T, e *engine.Engine, id, operation string) context.Cont
 func TestWhy(t *testing.T) {
 	e, stop := boot(t, file(t), frozen)
 	defer stop()
-	as := func(id, operation string) context.Context { return admitted(t, e, id, operation) }
+	as := func(id, operation string) context.Context { return authorizedContext(t, e, id, operation) }
 	i := mustCreate(t, e, as("req-make", "instances.create"), "node-1")
 	advance(t, e, engine.AsCloud(t.Context()), time.Hour)
 	if _, err := e.CreateHold(as("req-hold", "holds.create"), cloudsim.CreateHold{Name: "slow-stop", HoldSpec: cloudsim.HoldSpec{
@@ -67,17 +67,17 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestWhyRequest proves that WhyRequest joins the call, its operation, the
-// changes of the object up to the end of the operation, and the faults that hit
-// the call. It does not contain the effects of other requests. A caller without
-// access to the audit trail gets no calls.
+// TestWhyRequest proves that the answer of WhyRequest contains the call, its
+// operation, the changes that the operation made, and the faults that hit the
+// call. The answer does not contain the effects of other requests. A caller
+// without access to the audit trail gets an answer without the call.
 func TestWhyRequest(t *testing.T) {
 	e, stop := boot(t, file(t), frozen)
 	defer stop()
 	cloud := engine.AsCloud(t.Context())
-	i := mustCreate(t, e, admitted(t, e, "req-make", "instances.create"), "node-1")
+	i := mustCreate(t, e, authorizedContext(t, e, "req-make", "instances.create"), "node-1")
 	advance(t, e, cloud, time.Hour)
-	must(e.StopInstance(admitted(t, e, "req-stop", "instances.stop"), i.ID))(t)
+	must(e.StopInstance(authorizedContext(t, e, "req-stop", "instances.stop"), i.ID))(t)
 	e.Record(cloudsim.AuditEntry{RequestID: "req-stop", Operation: "instances.stop", Target: string(i.ID), Caller: "admin", Outcome: cloudsim.OutcomeOK, Status: 202})
 	e.Record(cloudsim.AuditEntry{RequestID: "req-other", Operation: "instances.get"})
 	why := func(ctx context.Context, id string) cloudsim.Why { return must(e.WhyRequest(ctx, id))(t) }
@@ -85,7 +85,7 @@ func TestWhyRequest(t *testing.T) {
 		t.Errorf("waits of a running operation: got %+v", w.Waits)
 	}
 	advance(t, e, cloud, time.Hour)
-	must(e.StartInstance(admitted(t, e, "req-start", "instances.start"), i.ID))(t)
+	must(e.StartInstance(authorizedContext(t, e, "req-start", "instances.start"), i.ID))(t)
 	advance(t, e, cloud, time.Hour)
 
 	w := why(cloud, "req-stop")
@@ -107,7 +107,7 @@ func TestWhyRequest(t *testing.T) {
 	}
 
 	mustFault(t, e, fault("flaky", "instances.create"))
-	must(e.Decide(admitted(t, e, "req-struck", "instances.create"), engine.Subject{Operation: "instances.create"}))(t)
+	must(e.Decide(authorizedContext(t, e, "req-struck", "instances.create"), engine.Subject{Operation: "instances.create"}))(t)
 	if w := why(cloud, "req-struck"); !tells(w, "req-struck", "instances.create", "(flaky) changed the call: error") {
 		t.Errorf("request that a fault hit: got %+v", w)
 	}
@@ -146,7 +146,7 @@ func TestWhyTellsOfFaults(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	struck := admitted(t, e, "req-struck", "instances.stop")
+	struck := authorizedContext(t, e, "req-struck", "instances.stop")
 	if hit, err := e.Decide(struck, engine.Subject{Operation: "instances.stop", Target: string(i.ID)}); err != nil || hit.Fault == nil {
 		t.Fatalf("call that matches the fault: got %+v, error %v, want a hit", hit, err)
 	}

@@ -37,7 +37,7 @@ func settleDue[T any](tx *store.Tx, t store.Table[T], w store.Work, settled func
 	case t.Meta(&v).Operation != w.Operation:
 		return nil
 	}
-	if nothing, err := idle(tx, w.Operation); nothing || err != nil {
+	if nothing, err := mustNotSettle(tx, w.Operation); nothing || err != nil {
 		return err
 	}
 	return settled(tx, &v)

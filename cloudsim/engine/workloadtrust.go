@@ -41,14 +41,14 @@ var workloadAlgorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.
 type workloadClaims struct {
 	jwt.Claims
 	Kubernetes struct {
-		Namespace      string `json:"namespace"`
-		ServiceAccount bound  `json:"serviceaccount"`
-		Pod            bound  `json:"pod"`
+		Namespace      string      `json:"namespace"`
+		ServiceAccount boundObject `json:"serviceaccount"`
+		Pod            boundObject `json:"pod"`
 	} `json:"kubernetes.io"`
 }
 
-// The type bound is a Kubernetes object to which a token is bound.
-type bound struct {
+// boundObject is a Kubernetes object to which a token is bound.
+type boundObject struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`
 }
@@ -80,7 +80,7 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 		if w.Issuer != said.Issuer {
 			continue
 		}
-		until, err := trusted(tx.Now, w, t)
+		until, err := verifyTrusted(tx.Now, w, t)
 		switch {
 		case err != nil && good.ID == "":
 			why = err
@@ -116,10 +116,10 @@ func refuseWorkload(w cloudsim.WorkloadTrust, format string, args ...any) error 
 	return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
 }
 
-// The function trusted verifies a token with the keys and rules of one trust.
-// The parameter now is the cloud's time. The result until is the time at which
-// the token expires.
-func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (until time.Time, err error) {
+// verifyTrusted verifies a token with the keys and rules of one trust. The
+// parameter now is the cloud's time. The result until is the time at which the
+// token expires.
+func verifyTrusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (until time.Time, err error) {
 	refuse := func(format string, args ...any) (time.Time, error) { return until, refuseWorkload(w, format, args...) }
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal([]byte(w.Keys), &set); err != nil {
@@ -215,7 +215,7 @@ func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 			continue
 		}
 		whose := "workload trust " + string(have.ID)
-		if !call.sees(&have.Meta) {
+		if !call.canSee(&have.Meta) {
 			whose = "a workload trust of another project, which an administrator can delete,"
 		}
 		return cloudsim.Errorf(cloudsim.Exists, "%s is for %s/%s of issuer %q with audience %q already: a workload is one account", whose, w.Namespace, w.ServiceAccount, w.Issuer, w.Audience)

@@ -57,7 +57,7 @@ const bookmark = time.Minute
 func Run(ctx context.Context, watch Watch, h Handler, between backoff.Backoff) {
 	r := reader{watch: watch, handler: h, between: between}
 	for ; ctx.Err() == nil; r.between.Wait(ctx) {
-		err := r.read(ctx)
+		err := r.listAndWatch(ctx)
 		if ctx.Err() != nil {
 			return // the caller ended Run, so this is no failure
 		}
@@ -80,10 +80,10 @@ type reader struct {
 	lost   bool
 }
 
-// If the reader has no list, the method read first lists the resources. Then
-// read watches the resources until the watch ends. The method read always
-// returns an error, which contains the reason for the end.
-func (r *reader) read(ctx context.Context) error {
+// listAndWatch lists the resources, unless an earlier call has listed them. Then
+// it watches the resources until the watch ends. It always returns an error,
+// which contains the reason for the end.
+func (r *reader) listAndWatch(ctx context.Context) error {
 	if r.listed == nil {
 		listed, err := r.handler.List(ctx)
 		if err != nil {

@@ -90,9 +90,9 @@ func (n *names) OnError(err error, news bool) {
 	}
 }
 
-// The method until waits until the function in the parameter ok returns true. The method until
+// await waits until the function in the parameter ok returns true. await
 // holds n.mu during each call of this function.
-func (n *names) until(t *testing.T, what string, ok func() bool) {
+func (n *names) await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	eventually.True(t, what, func() bool {
 		n.mu.Lock()
@@ -133,9 +133,9 @@ func (l *line) cut(dead bool) {
 	l.watch = nil
 }
 
-// The function followed starts a cloud with one instance, and an informer that updates a Handler of
+// startFollowing starts a cloud with one instance, and an informer that updates a Handler of
 // type names.
-func followed(t *testing.T) (*client.Client, *names, *line) {
+func startFollowing(t *testing.T) (*client.Client, *names, *line) {
 	t.Helper()
 	cloud := cloudtest.Start(t)
 	create(t, cloud, "one")
@@ -149,7 +149,7 @@ func followed(t *testing.T) (*client.Client, *names, *line) {
 		informer.Run(ctx, by.Watch, n, backoff.Backoff{First: time.Millisecond, Most: 10 * time.Millisecond})
 	})
 	t.Cleanup(func() { cancel(); l.cut(true); running.Wait() })
-	n.until(t, "it knows the first", func() bool { return n.there["one"] && n.heard > 0 })
+	n.await(t, "it knows the first", func() bool { return n.there["one"] && n.heard > 0 })
 	return cloud, n, l
 }
 
@@ -163,14 +163,14 @@ func create(t *testing.T, cloud *client.Client, name string) {
 // TestDroppedStream proves that Run resumes a broken watch at its last revision. The handler misses
 // no event, and Run does not list again.
 func TestDroppedStream(t *testing.T) {
-	cloud, n, l := followed(t)
+	cloud, n, l := startFollowing(t)
 	for try := range 5 {
 		name := fmt.Sprintf("more-%d", try)
 		l.cut(true)
-		n.until(t, "it is lost", func() bool { return len(n.lost) == try+1 })
+		n.await(t, "it is lost", func() bool { return len(n.lost) == try+1 })
 		create(t, cloud, name)
 		l.cut(false)
-		n.until(t, "it knows what came while it was lost", func() bool { return n.there[name] && n.again == try+1 })
+		n.await(t, "it knows what came while it was lost", func() bool { return n.there[name] && n.again == try+1 })
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -187,61 +187,61 @@ func TestDroppedStream(t *testing.T) {
 // TestQuietCloudIsOnSyncAtOnce proves that Run calls OnSync as soon as a new watch works, even if
 // no resource changes.
 func TestQuietCloudIsOnSyncAtOnce(t *testing.T) {
-	_, n, l := followed(t)
+	_, n, l := startFollowing(t)
 	l.cut(true)
-	n.until(t, "it is lost", func() bool { return len(n.lost) == 1 })
+	n.await(t, "it is lost", func() bool { return len(n.lost) == 1 })
 	l.cut(false)
-	n.until(t, "it is heard", func() bool { return n.again == 1 })
+	n.await(t, "it is heard", func() bool { return n.again == 1 })
 }
 
 // TestExpiredRevision proves that Run lists everything again if the journal no longer contains the
 // revision (410 Gone). With the new list the handler also removes resources for which it got no
 // delete event.
 func TestExpiredRevision(t *testing.T) {
-	cloud, n, _ := followed(t)
+	cloud, n, _ := startFollowing(t)
 	if _, err := cloud.SaveState(t.Context(), cloudsim.SaveState{Name: "s", RecordsOnly: true}); err != nil {
 		t.Fatal(err)
 	}
 	create(t, cloud, "two")
-	n.until(t, "it knows the second", func() bool { return n.there["two"] })
+	n.await(t, "it knows the second", func() bool { return n.there["two"] })
 	if err := cloud.LoadState(t.Context(), "s", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
-	n.until(t, "it forgot the second", func() bool { return !n.there["two"] && n.there["one"] && n.lists == 2 && n.again == 1 })
+	n.await(t, "it forgot the second", func() bool { return !n.there["two"] && n.there["one"] && n.lists == 2 && n.again == 1 })
 	if !errors.Is(n.lost[0], cloudsim.Gone) {
 		t.Errorf("it was lost because of %v, want Gone", n.lost[0])
 	}
 	create(t, cloud, "three")
-	n.until(t, "it knows the third", func() bool { return n.there["three"] })
+	n.await(t, "it knows the third", func() bool { return n.there["three"] })
 }
 
 // TestEventThatCannotBeTaken proves that Run lists everything again if Take returns an error.
 func TestEventThatCannotBeTaken(t *testing.T) {
-	cloud, n, _ := followed(t)
+	cloud, n, _ := startFollowing(t)
 	n.mu.Lock()
 	n.ruin = errors.New("what is that")
 	n.mu.Unlock()
 	create(t, cloud, "two")
-	n.until(t, "it knows the second all the same", func() bool { return n.there["two"] && n.lists >= 2 })
+	n.await(t, "it knows the second all the same", func() bool { return n.there["two"] && n.lists >= 2 })
 }
 
-// The type scripted is a Handler for a cloud with scripted failures.
-type scripted struct {
+// scriptedHandler is a Handler for a cloud with scripted failures.
+type scriptedHandler struct {
 	list  func() (informer.Listed, error)
 	taken []cloudsim.Event
 	told  []string
 }
 
-func (s *scripted) List(context.Context) (informer.Listed, error) { return s.list() }
+func (s *scriptedHandler) List(context.Context) (informer.Listed, error) { return s.list() }
 
-func (s *scripted) Take(_ context.Context, e cloudsim.Event) error {
+func (s *scriptedHandler) Take(_ context.Context, e cloudsim.Event) error {
 	s.taken = append(s.taken, e)
 	return nil
 }
 
-func (s *scripted) OnSync(again bool) { s.told = append(s.told, fmt.Sprintf("heard %v", again)) }
+func (s *scriptedHandler) OnSync(again bool) { s.told = append(s.told, fmt.Sprintf("heard %v", again)) }
 
-func (s *scripted) OnError(err error, news bool) {
+func (s *scriptedHandler) OnError(err error, news bool) {
 	s.told = append(s.told, fmt.Sprintf("lost %v %v", err, news))
 }
 
@@ -253,7 +253,7 @@ func TestBackoff(t *testing.T) {
 		began := time.Now()
 		var asked []time.Duration
 		lists := 0
-		p := &scripted{list: func() (informer.Listed, error) {
+		p := &scriptedHandler{list: func() (informer.Listed, error) {
 			lists++
 			return informer.Listed{cloudsim.KindInstance: 7}, nil
 		}}
@@ -296,7 +296,7 @@ func TestBackoff(t *testing.T) {
 // has reached the revisions of both lists.
 func TestListsOfTwoMoments(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	p := &scripted{list: func() (informer.Listed, error) {
+	p := &scriptedHandler{list: func() (informer.Listed, error) {
 		return informer.Listed{cloudsim.KindInstance: 5, cloudsim.KindLoadBalancer: 8}, nil
 	}}
 	watch := func(_ context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {

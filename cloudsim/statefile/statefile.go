@@ -126,7 +126,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	if err != nil {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "not an exported state: %w", err)
 	}
-	s := &Reader{in: bufio.NewReaderSize(&limited{zip: zip, sent: sent}, 64<<10)}
+	s := &Reader{in: bufio.NewReaderSize(&limitedReader{zip: zip, sent: sent}, 64<<10)}
 	line, err := s.in.ReadSlice('\n')
 	if err != nil || json.Unmarshal(line, &s.Head) != nil || s.Head.Format != format {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "not an exported state: the header is missing")
@@ -235,15 +235,15 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The type limited reads the uncompressed content of a file. It returns an error if the content
+// limitedReader reads the uncompressed content of a file. It returns an error if the content
 // exceeds the limit that the constants slack and ratio define.
-type limited struct {
+type limitedReader struct {
 	zip  *gzip.Reader
 	sent *counter
 	n    int64
 }
 
-func (l *limited) Read(p []byte) (int, error) {
+func (l *limitedReader) Read(p []byte) (int, error) {
 	n, err := l.zip.Read(p)
 	if l.n += int64(n); l.n > slack+ratio*l.sent.n {
 		return 0, cloudsim.Errorf(cloudsim.Invalid, "the state expands to more than %d times its size", ratio)

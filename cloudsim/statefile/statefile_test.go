@@ -45,8 +45,8 @@ func read(t *testing.T, file []byte) (all []statefile.Record, err error) {
 	return all, nil
 }
 
-// The function written returns a file with two sections of n keys each.
-func written(t *testing.T, n uint64) []byte {
+// writtenFile returns a file with two sections of n keys each.
+func writtenFile(t *testing.T, n uint64) []byte {
 	t.Helper()
 	rng := rand.NewChaCha8([32]byte{1})
 	var out bytes.Buffer
@@ -74,7 +74,7 @@ func written(t *testing.T, n uint64) []byte {
 // file, the reader returns Invalid or the same records. If the end of the file is missing, the
 // reader returns Invalid.
 func TestFile(t *testing.T) {
-	whole := written(t, 10)
+	whole := writtenFile(t, 10)
 	want, err := read(t, whole)
 	if err != nil || len(want) != 22 || string(want[0].Bucket) != "records" || want[0].Sequence != 10 || len(want[21].Value) != 100 {
 		t.Fatalf("file with two sections: got %d records, error %v, want 22 records", len(want), err)

@@ -88,7 +88,7 @@ func putBatch(tx *bolt.Tx, r *statefile.Reader) (more bool, err error) {
 			return false, nil
 		case err != nil:
 			return false, err
-		case rec.Key == nil && !known(string(rec.Bucket)):
+		case rec.Key == nil && !isBucketName(string(rec.Bucket)):
 			return false, statefile.Damaged("there is no bucket %.40q", rec.Bucket)
 		}
 		b, err := tx.CreateBucketIfNotExists(rec.Bucket)
@@ -112,8 +112,8 @@ func putBatch(tx *bolt.Tx, r *statefile.Reader) (more bool, err error) {
 	return true, nil
 }
 
-// The function known reports whether a store may have a bucket with the given name.
-func known(name string) bool {
+// isBucketName reports whether a store may have a bucket with the given name.
+func isBucketName(name string) bool {
 	switch name {
 	case string(bucketMeta), string(bucketJournal), string(bucketDue), string(bucketUsage):
 		return true

@@ -17,8 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// The function archived returns the archive of a store with n projects and due work.
-func archived(t testing.TB, n int) []byte {
+// makeArchive returns the archive of a store with n projects and due work.
+func makeArchive(t testing.TB, n int) []byte {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {
@@ -76,10 +76,10 @@ func unarchive(t testing.TB, state []byte) (again []byte, err error) {
 	return archive(t, s), nil
 }
 
-// The function state returns a saved state with the given buckets. Each element
-// of buckets is the name of an empty bucket, or the name, the only key and the
+// makeState returns a saved state with the given buckets. Each element of
+// buckets is the name of an empty bucket, or the name, the only key and the
 // value of a bucket.
-func state(t testing.TB, buckets ...[]string) []byte {
+func makeState(t testing.TB, buckets ...[]string) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := statefile.NewWriter(&out)
@@ -100,12 +100,12 @@ func state(t testing.TB, buckets ...[]string) []byte {
 // written, and that it returns Invalid for a saved state with unreadable
 // records.
 func TestArchive(t *testing.T) {
-	whole := archived(t, 10)
+	whole := makeArchive(t, 10)
 	if again, err := unarchive(t, whole); err != nil || !bytes.Equal(again, whole) {
 		t.Fatalf("an archive of the unarchived store differs, error %v", err)
 	}
 	schema := []string{"meta", "schema", "1"}
-	if _, err := unarchive(t, state(t, schema)); err != nil {
+	if _, err := unarchive(t, makeState(t, schema)); err != nil {
 		t.Fatalf("archive of an empty store: got error %v", err)
 	}
 	for what, bad := range map[string][][]string{
@@ -120,7 +120,7 @@ func TestArchive(t *testing.T) {
 		"short number":                      {{"free/p", "x", ""}, schema},
 		"short revision":                    {{"journal", "x", "{}"}, schema},
 	} {
-		if _, err := unarchive(t, state(t, bad...)); err == nil {
+		if _, err := unarchive(t, makeState(t, bad...)); err == nil {
 			t.Errorf("archive with %s: got no error", what)
 		}
 	}
@@ -134,7 +134,7 @@ func TestCheckComparesIndexes(t *testing.T) {
 		"entry":    {{"index/project/name", "a\x00name\x00proj-000001", ""}, schema},
 		"resource": {schema, {"object/project", "proj-000001", `{"id":"proj-000001","name":"name"}`}},
 	} {
-		r, err := statefile.NewReader(bytes.NewReader(state(t, buckets...)))
+		r, err := statefile.NewReader(bytes.NewReader(makeState(t, buckets...)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,11 +149,11 @@ func TestCheckComparesIndexes(t *testing.T) {
 	}
 }
 
-// FuzzUnarchive proves that Unarchive either returns Invalid for a saved state
-// with arbitrary records, or returns a store. The test can read this store and
-// archive it again.
+// FuzzUnarchive gives Unarchive saved states with arbitrary records. It proves
+// that Unarchive returns either Invalid or a store. The test can read this store
+// and archive it again.
 func FuzzUnarchive(f *testing.F) {
-	z, err := gzip.NewReader(bytes.NewReader(archived(f, 3)))
+	z, err := gzip.NewReader(bytes.NewReader(makeArchive(f, 3)))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func FuzzUnarchive(f *testing.F) {
 // proves that such a change never ends the process. Each call returns an error, or does not read
 // the changed byte.
 func TestFlippedByteInFile(t *testing.T) {
-	whole := written(t, 100)
+	whole := writtenFile(t, 100)
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	step := 61
 	if testing.Short() {
@@ -213,7 +213,7 @@ func TestFlippedByteInFile(t *testing.T) {
 func TestReplaceGoesOn(t *testing.T) {
 	for name, n := range map[string]struct{ own, other int }{"own is ahead": {9, 3}, "the other is": {3, 9}} {
 		t.Run(name, func(t *testing.T) {
-			r, err := statefile.NewReader(bytes.NewReader(archived(t, n.other)))
+			r, err := statefile.NewReader(bytes.NewReader(makeArchive(t, n.other)))
 			if err != nil {
 				t.Fatal(err)
 			}

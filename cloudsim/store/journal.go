@@ -147,7 +147,7 @@ func (t *Tx) Newest(before uint64, words []string, fn func(cloudsim.Event) bool)
 func (t *Tx) Events() (uint64, error) {
 	last, floor := t.Revision(), t.Floor()
 	n := last - floor
-	gaps, err := t.gaps()
+	gaps, err := t.revisionGaps()
 	counted := floor
 	for _, gap := range gaps { // sorted; the gaps of an imported state may overlap
 		if from, to := max(gap[0], counted+1), min(gap[1], last); from <= to {
@@ -194,7 +194,7 @@ func (t *Tx) Compact(keep uint64, limit int) (int, error) {
 // the journal is missing. CheckJournal accepts the gaps that Replace has made.
 func (t *Tx) CheckJournal() error {
 	next := t.Floor() + 1
-	gaps, err := t.gaps()
+	gaps, err := t.revisionGaps()
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func header(t *testing.T, name string) []byte {
 
 func TestOpenRefusesARedoLogWithCommits(t *testing.T) {
 	killed := header(t, "killed")
-	for name, file := range map[string][]byte{"of a file": written(t, 3), "without a file": nil} {
+	for name, file := range map[string][]byte{"of a file": writtenFile(t, 3), "without a file": nil} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cloud.db")
 			if file != nil {
@@ -49,7 +49,7 @@ func TestOpenRefusesARedoLogWithCommits(t *testing.T) {
 }
 
 func TestOpenRemovesARedoLogWithoutCommits(t *testing.T) {
-	file, killed := written(t, 3), header(t, "killed")
+	file, killed := writtenFile(t, 3), header(t, "killed")
 	torn := bytes.Clone(killed)
 	torn[4096+100] ^= 1 // the only header in the log
 	for name, log := range map[string][]byte{

@@ -111,7 +111,7 @@ func (t *Tx) beginEpoch(last uint64) error {
 	if err := journal.SetSequence(next); err != nil {
 		return err
 	}
-	gaps, err := t.gaps()
+	gaps, err := t.revisionGaps()
 	if err != nil {
 		return err
 	}
@@ -135,9 +135,9 @@ func (t *Tx) Epoch() uint64 {
 	return 0
 }
 
-// The method gaps returns the revisions without events, as pairs of the first
+// revisionGaps returns the revisions without events, as pairs of the first
 // and the last revision.
-func (t *Tx) gaps() (gaps [][2]uint64, err error) {
+func (t *Tx) revisionGaps() (gaps [][2]uint64, err error) {
 	if raw := t.read(bucketMeta).Get(keyGaps); raw != nil {
 		err = json.Unmarshal(raw, &gaps)
 	}

@@ -104,7 +104,7 @@ func Open(path string) (*Store, error) {
 	if s.ahead.file, err = os.OpenFile(path, os.O_WRONLY, 0); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	if err := s.stamp(path); err != nil {
+	if err := s.ensureSchema(path); err != nil {
 		if errors.Is(err, errPanic) {
 			err = damaged(path, err)
 		}
@@ -145,9 +145,9 @@ func open(path string) (db *bolt.DB, err error) {
 	return bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType})
 }
 
-// The method stamp writes the schema into a new file. It returns an error if
-// the file has another schema.
-func (s *Store) stamp(path string) (err error) {
+// ensureSchema writes the schema into a new file. It returns an error if the
+// file has another schema.
+func (s *Store) ensureSchema(path string) (err error) {
 	defer panicOnFault()()
 	defer recoverTo(&err)
 	var have string

@@ -506,8 +506,8 @@ func TestOpenRefusesOtherSchema(t *testing.T) {
 	}
 }
 
-// The function written returns the bytes of the file of a store that has n projects.
-func written(t *testing.T, n int) []byte {
+// writtenFile returns the bytes of the file of a store that has n projects.
+func writtenFile(t *testing.T, n int) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	s, err := store.Open(path)
@@ -539,7 +539,7 @@ func written(t *testing.T, n int) []byte {
 // TestDamagedFile proves that Open, a read or a write returns an error for a damaged file. The
 // damage never ends the process. If Open returns an error, it has not changed the file.
 func TestDamagedFile(t *testing.T) {
-	whole := written(t, 200)
+	whole := writtenFile(t, 200)
 	noise := bytes.Repeat([]byte{0xa5}, len(whole))
 	files := map[string][]byte{"cut": whole[:5000], "noise": noise}
 	page := os.Getpagesize()
@@ -572,9 +572,9 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// TestPreallocationIsBeyondTheLastPage proves that the file has zeros after its
-// last page after each commit. The zeros never overwrite a page, even after the
-// next Open.
+// TestPreallocationIsBeyondTheLastPage proves that each commit leaves zeros in
+// the file, behind the last page. The zeros never overwrite a page, even after
+// the next Open.
 func TestPreallocationIsBeyondTheLastPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	const each = 32

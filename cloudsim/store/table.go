@@ -47,10 +47,10 @@ func (t Table[T]) index(name string) []byte {
 	return []byte("index/" + string(t.Kind) + "/" + name)
 }
 
-// The method keys returns the index entries of v. Each entry is the name of an
+// indexEntries returns the index entries of v. Each entry is the name of an
 // index bucket and a key. A key ends with the id, so that many resources can
 // have the same value.
-func (t Table[T]) keys(v *T) [][2][]byte {
+func (t Table[T]) indexEntries(v *T) [][2][]byte {
 	id, m := t.ID(v), t.Meta(v)
 	entry := func(index, value string) [2][]byte {
 		return [2][]byte{t.index(index), []byte(value + "\x00" + id)}
@@ -102,7 +102,7 @@ func (t Table[T]) Has(tx *Tx, id string) bool {
 
 // Named returns the resource of a project with the given name, or NotFound.
 func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, err error) {
-	for id := range t.ids(tx, byName, string(project)+"\x00"+name, "") {
+	for id := range t.idsOf(tx, byName, string(project)+"\x00"+name, "") {
 		return t.Get(tx, id)
 	}
 	if t.Has(tx, name) {
@@ -117,7 +117,7 @@ func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, e
 // Lookup returns the resources with the given value in an index, sorted by id.
 func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
 	var all []T
-	for id := range t.ids(tx, index, value, "") {
+	for id := range t.idsOf(tx, index, value, "") {
 		v, err := t.Get(tx, id)
 		if err != nil {
 			return nil, err
@@ -133,7 +133,7 @@ func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
 // at an error.
 func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
-		for id := range t.ids(tx, index, value, after) {
+		for id := range t.idsOf(tx, index, value, after) {
 			if v, err := t.Get(tx, id); !yield(v, err) || err != nil {
 				return
 			}
@@ -149,7 +149,7 @@ func (t Table[T]) FindAny(tx *Tx, index string, values []string, after string) f
 	return func(yield func(T, error) bool) {
 		var ids []string
 		for _, value := range values {
-			for id := range t.ids(tx, index, value, after) {
+			for id := range t.idsOf(tx, index, value, after) {
 				ids = append(ids, id)
 			}
 		}
@@ -166,7 +166,7 @@ func (t Table[T]) FindAny(tx *Tx, index string, values []string, after string) f
 // at most limit. It reads no resource.
 func (t Table[T]) Count(tx *Tx, index, value string, limit int) int {
 	n := 0
-	for range t.ids(tx, index, value, "") {
+	for range t.idsOf(tx, index, value, "") {
 		if n++; n >= limit {
 			break
 		}
@@ -176,7 +176,7 @@ func (t Table[T]) Count(tx *Tx, index, value string, limit int) int {
 
 // Owned reports whether the project has a resource of this kind.
 func (t Table[T]) Owned(tx *Tx, project cloudsim.ProjectID) bool {
-	for range t.ids(tx, byProject, string(project), "") {
+	for range t.idsOf(tx, byProject, string(project), "") {
 		return true
 	}
 	return false
@@ -192,9 +192,9 @@ func (t Table[T]) Any(tx *Tx) bool {
 	return k != nil
 }
 
-// The method ids yields the ids of the resources with the given value in an index. If the parameter
+// idsOf yields the ids of the resources with the given value in an index. If the parameter
 // after is not empty, the function yields only ids that are greater than after.
-func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool) {
+func (t Table[T]) idsOf(tx *Tx, index, value, after string) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		b := tx.read(t.index(index))
 		if b == nil {
@@ -286,7 +286,7 @@ func (t Table[T]) Put(tx *Tx, v *T) error {
 	if err := b.Put([]byte(id), raw); err != nil {
 		return fmt.Errorf("%s %s: %w", t.Kind, id, err)
 	}
-	return tx.journal(cloudsim.EventPut, t.Kind, id, m, t.shown(v, raw))
+	return tx.journal(cloudsim.EventPut, t.Kind, id, m, t.eventJSON(v, raw))
 }
 
 // Delete removes the resource v and writes an event to the journal. The event contains v as the
@@ -311,12 +311,12 @@ func (t Table[T]) Delete(tx *Tx, v *T) error {
 	if err != nil {
 		return err
 	}
-	return tx.journal(cloudsim.EventDelete, t.Kind, id, m, t.shown(v, raw))
+	return tx.journal(cloudsim.EventDelete, t.Kind, id, m, t.eventJSON(v, raw))
 }
 
-// The method shown returns the JSON of v for the event. The parameter raw is the JSON with the
+// eventJSON returns the JSON of v for the event. The parameter raw is the JSON with the
 // private fields of v.
-func (t Table[T]) shown(v *T, raw []byte) []byte {
+func (t Table[T]) eventJSON(v *T, raw []byte) []byte {
 	if t.Public == nil {
 		return raw
 	}
@@ -341,7 +341,7 @@ type trace struct {
 }
 
 func (t Table[T]) trace(v *T) trace {
-	left := trace{keys: t.keys(v), project: t.Meta(v).Project}
+	left := trace{keys: t.indexEntries(v), project: t.Meta(v).Project}
 	slices.SortFunc(left.keys, compareKeys)
 	if t.Uses != nil {
 		left.uses = t.Uses(v)
@@ -422,7 +422,7 @@ func (t Table[T]) Check(tx *Tx) error {
 		if t.Uses != nil {
 			taken.add(t.Meta(&v).Project, t.Uses(&v))
 		}
-		for _, k := range t.keys(&v) {
+		for _, k := range t.indexEntries(&v) {
 			if b := tx.read(k[0]); b == nil || b.Get(k[1]) == nil {
 				return fmt.Errorf("%s %s is missing from %s", t.Kind, t.ID(&v), k[0])
 			}
