@@ -28,22 +28,22 @@ var appliable = []struct {
 	types     string                 // API path of the list of types, for resources with a type
 	update    []string
 }{
-	{"networks", "/v1/networks", checked[cloudsim.CreateNetwork], "", []string{"labels", "podRanges", "maxRoutes"}},
-	{"subnets", "/v1/subnets", checked[cloudsim.CreateSubnet], "", nil},
-	{"instances", "/v1/instances", checked[cloudsim.CreateInstance], "/v1/instance-types", []string{"labels"}},
-	{"addresses", "/v1/addresses", checked[cloudsim.CreateAddress], "", nil},
-	{"routes", "/v1/routes", checked[cloudsim.CreateRoute], "", nil},
-	{"disks", "/v1/disks", checked[cloudsim.CreateDisk], "/v1/disk-types", nil},
-	{"loadBalancers", "/v1/load-balancers", checked[cloudsim.CreateLoadBalancer], "", []string{
+	{"networks", "/v1/networks", checkRequest[cloudsim.CreateNetwork], "", []string{"labels", "podRanges", "maxRoutes"}},
+	{"subnets", "/v1/subnets", checkRequest[cloudsim.CreateSubnet], "", nil},
+	{"instances", "/v1/instances", checkRequest[cloudsim.CreateInstance], "/v1/instance-types", []string{"labels"}},
+	{"addresses", "/v1/addresses", checkRequest[cloudsim.CreateAddress], "", nil},
+	{"routes", "/v1/routes", checkRequest[cloudsim.CreateRoute], "", nil},
+	{"disks", "/v1/disks", checkRequest[cloudsim.CreateDisk], "/v1/disk-types", nil},
+	{"loadBalancers", "/v1/load-balancers", checkRequest[cloudsim.CreateLoadBalancer], "", []string{
 		"labels", "listeners", "targets", "healthCheck", "sourceRanges", "affinity", "affinityTimeoutSeconds", "drainTimeoutSeconds",
 	}},
-	{"faults", "/v1/faults", checked[cloudsim.CreateFault], "", nil},
-	{"holds", "/v1/holds", checked[cloudsim.CreateHold], "", nil},
+	{"faults", "/v1/faults", checkRequest[cloudsim.CreateFault], "", nil},
+	{"holds", "/v1/holds", checkRequest[cloudsim.CreateHold], "", nil},
 }
 
-// The variable references contains the members whose value is the id of another resource. The value
+// referenceLists contains the members whose value is the id of another resource. The value
 // of an entry is the API path of the list of these resources.
-var references = map[string]string{
+var referenceLists = map[string]string{
 	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
 }
@@ -63,7 +63,7 @@ func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (do
 	later := map[string]bool{} // resources and types that the dry run would have created, or has found
 	var wrong []error
 	for _, i := range wanted {
-		a, err := i.again().apply(ctx, cl, true, later)
+		a, err := i.withNewBody().apply(ctx, cl, true, later)
 		if err != nil {
 			wrong = append(wrong, i.locate(err))
 		}
@@ -86,8 +86,8 @@ func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (do
 	return done, nil
 }
 
-// The function checked decodes a request of type T and validates it, without a call to the cloud.
-func checked[T interface{ Validate() error }](raw []byte) error {
+// checkRequest decodes a request of type T and validates it, without a call to the cloud.
+func checkRequest[T interface{ Validate() error }](raw []byte) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	var req T
@@ -113,7 +113,7 @@ func (i item) exist(ctx context.Context, cl *client.Client, found map[string]boo
 		if name == "" || m.path == "" || found[m.path+" "+name] {
 			continue
 		}
-		have, err := named(ctx, cl, m.path, name)
+		have, err := findByName(ctx, cl, m.path, name)
 		if err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	if err := errors.Join(i.resolveTarget(ctx, cl, later), resolve(ctx, cl, i.body, later)); err != nil {
 		return a, err
 	}
-	have, err := named(ctx, cl, i.path, i.name)
+	have, err := findByName(ctx, cl, i.path, i.name)
 	if err != nil {
 		return a, err
 	}
@@ -164,9 +164,9 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Resu
 	if err := json.Unmarshal(raw, &want); err != nil {
 		return a, err
 	}
-	fields := differing(have, want, i.update)
+	fields := differingMembers(have, want, i.update)
 	if fixed := slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return slices.Contains(i.update, f) }); len(fixed) > 0 {
-		return a, differs(have, fixed)
+		return a, differenceError(have, fixed)
 	}
 	a.Result, a.Fields = "unchanged", strings.Join(fields, ", ")
 	if len(fields) == 0 {
@@ -178,7 +178,7 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Resu
 	a.Result = "updated"
 	body := map[string]any{}
 	for _, k := range i.update {
-		if v := merged(have[k], want[k]); v != nil {
+		if v := mergeValues(have[k], want[k]); v != nil {
 			body[k] = v
 		}
 	}
@@ -201,11 +201,11 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Resu
 	return a, nil
 }
 
-// The function merged takes the parameter have as the present value and the parameter want as the
-// new value, and returns the updated value. If both values are JSON objects, the function copies
-// the present value and updates each member of the copy that the new value contains. Otherwise it
+// mergeValues takes the parameter have as the present value and the parameter want as the new
+// value, and returns the updated value. If both values are JSON objects, the function copies the
+// present value and updates each member of the copy that the new value contains. Otherwise it
 // returns the new value. If the new value is nil, the function returns the present value.
-func merged(have, want any) any {
+func mergeValues(have, want any) any {
 	if want == nil {
 		return have
 	}
@@ -216,14 +216,14 @@ func merged(have, want any) any {
 	}
 	all := maps.Clone(is)
 	for k, v := range more {
-		all[k] = merged(is[k], v)
+		all[k] = mergeValues(is[k], v)
 	}
 	return all
 }
 
-// The function named returns the resource with the given name in the form of the API, or nil if it
+// findByName returns the resource with the given name in the form of the API, or nil if it
 // does not exist.
-func named(ctx context.Context, cl *client.Client, path, name string) (map[string]any, error) {
+func findByName(ctx context.Context, cl *client.Client, path, name string) (map[string]any, error) {
 	raw, err := cl.Do(ctx, "GET", path+"?name="+url.QueryEscape(name), nil)
 	if err != nil {
 		return nil, err
@@ -235,18 +235,18 @@ func named(ctx context.Context, cl *client.Client, path, name string) (map[strin
 	return l.Items[0], nil
 }
 
-// The function differing returns the names of the members whose values differ between the file and
-// the cloud. If apply cannot update a member, the function ignores this member in two cases. In the
+// differingMembers returns the names of the members whose values differ between the file and the
+// cloud. If apply cannot update a member, the function ignores this member in two cases. In the
 // first case the cloud does not show the member, because it may exist only in requests. In the
 // second case the file has an empty value, which means the default value.
-func differing(have, want map[string]any, update []string) (fields []string) {
+func differingMembers(have, want map[string]any, update []string) (fields []string) {
 	for k, v := range want {
 		is, shown := have[k]
 		canUpdate := slices.Contains(update, k)
 		if !canUpdate && (!shown || v == "" || v == 0.0) {
 			continue
 		}
-		if !covers(is, v) {
+		if !isCovered(is, v) {
 			fields = append(fields, k)
 		}
 	}
@@ -254,9 +254,9 @@ func differing(have, want map[string]any, update []string) (fields []string) {
 	return fields
 }
 
-// The function differs returns an Exists error that names the fields that differ and cannot be
+// differenceError returns an Exists error that names the fields that differ and cannot be
 // updated.
-func differs(have map[string]any, fields []string) error {
+func differenceError(have map[string]any, fields []string) error {
 	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "it exists and differs"}
 	for _, k := range fields {
 		shown, _ := json.Marshal(have[k])
@@ -265,10 +265,10 @@ func differs(have map[string]any, fields []string) error {
 	return e
 }
 
-// The function covers reports whether the cloud's value includes the wanted value. The cloud's
-// value may have more members than the file, e.g. default values. If the cloud shows no value, the
-// function returns true for a zero value in the file. A null in the file matches any value.
-func covers(have, want any) bool {
+// isCovered reports whether the cloud's value includes the wanted value. The cloud's value may
+// have more members than the file, e.g. default values. If the cloud shows no value, the function
+// returns true for a zero value in the file. A null in the file matches any value.
+func isCovered(have, want any) bool {
 	switch want := want.(type) {
 	case nil:
 		return true
@@ -276,14 +276,14 @@ func covers(have, want any) bool {
 		is, ok := have.(map[string]any)
 		ok = ok || have == nil
 		for k, v := range want {
-			ok = ok && covers(is[k], v)
+			ok = ok && isCovered(is[k], v)
 		}
 		return ok
 	case []any:
 		is, ok := have.([]any)
 		ok = (ok || have == nil) && len(is) == len(want)
 		for n := range want {
-			ok = ok && covers(is[n], want[n])
+			ok = ok && isCovered(is[n], want[n])
 		}
 		return ok
 	case string:
@@ -343,14 +343,14 @@ func resolve(ctx context.Context, cl *client.Client, v any, later map[string]boo
 				continue // labels contain no references
 			}
 			name, isName := one.(string)
-			path, isReference := references[k]
+			path, isReference := referenceLists[k]
 			if !isName || !isReference || name == "" || later[path+" "+name] {
 				if err := resolve(ctx, cl, one, later); err != nil {
 					return err
 				}
 				continue
 			}
-			found, err := named(ctx, cl, path, name)
+			found, err := findByName(ctx, cl, path, name)
 			if err != nil {
 				return err
 			}

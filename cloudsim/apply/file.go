@@ -28,9 +28,9 @@ type item struct {
 	update           []string // members that can be updated
 }
 
-// The method named at returns the position of a field in the file. If the field is missing, the
+// positionOf returns the position of a field in the file. If the field is missing, the
 // result is the position of the object that should contain the field.
-func (i item) at(field string) string {
+func (i item) positionOf(field string) string {
 	line := i.node.Line
 	n := i.node
 	for _, part := range strings.FieldsFunc(field, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
@@ -64,11 +64,11 @@ func member(n *yaml.Node, part string) *yaml.Node {
 func (i item) locate(err error) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || len(e.Fields) == 0 {
-		return fmt.Errorf("%s: %w", i.at(""), err)
+		return fmt.Errorf("%s: %w", i.positionOf(""), err)
 	}
 	var all []error
 	for _, f := range e.Fields {
-		all = append(all, cloudsim.Errorf(e.Kind, "%s: %s %s", i.at(f.Field), f.Field, f.Reason))
+		all = append(all, cloudsim.Errorf(e.Kind, "%s: %s %s", i.positionOf(f.Field), f.Field, f.Reason))
 	}
 	return cloudsim.OneOrMany(all)
 }
@@ -152,7 +152,7 @@ func itemsOf(file string, top *yaml.Node) (all []item, err error) {
 			i := item{file: file, list: kind.key, path: kind.path, node: n, check: kind.check, types: kind.types, update: kind.update}
 			err := n.Decode(&i.body)
 			if i.name, _ = i.body["name"].(string); err != nil || i.name == "" {
-				wrong = append(wrong, bad(n, "%s: want a resource with a name%s", kind.key, because(err)))
+				wrong = append(wrong, bad(n, "%s: want a resource with a name%s", kind.key, reasonOf(err)))
 				continue
 			}
 			all = append(all, i)
@@ -172,16 +172,16 @@ func itemsOf(file string, top *yaml.Node) (all []item, err error) {
 	return all, cloudsim.OneOrMany(wrong)
 }
 
-func because(err error) string {
+func reasonOf(err error) string {
 	if err == nil {
 		return ""
 	}
 	return ": " + strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", "")
 }
 
-// The method again returns a copy of i with a new copy of the body, so that the caller can change
+// withNewBody returns a copy of i with a new copy of the body, so that the caller can change
 // this body.
-func (i item) again() item {
+func (i item) withNewBody() item {
 	i.body = nil
 	_ = i.node.Decode(&i.body) // cannot fail, because the node was decoded before
 	return i

@@ -37,7 +37,7 @@ func TargetID(ctx context.Context, cl *client.Client, of, word string, later map
 	case !known:
 		return "", cloudsim.Errorf(cloudsim.NotFound, "target %q must be an id, as it may be of any kind", word)
 	}
-	found, err := named(ctx, cl, path, word)
+	found, err := findByName(ctx, cl, path, word)
 	if err != nil {
 		return "", err
 	}

@@ -19,11 +19,11 @@ func (c *Client) SetClock(ctx context.Context, req cloudsim.SetClock) (cloudsim.
 // AdvanceClock moves the clock forward. It returns when the cloud has completed all work that is
 // due by the new time. The caller must be an admin.
 func (c *Client) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (cloudsim.Clock, error) {
-	return call[cloudsim.Clock](ctx, c.patient(), "POST", "/v1/clock/advance", req)
+	return call[cloudsim.Clock](ctx, c.withoutTimeout(), "POST", "/v1/clock/advance", req)
 }
 
-// The method patient returns a copy of c without a timeout, for calls that can take long.
-func (c *Client) patient() *Client {
+// withoutTimeout returns a copy of c without a timeout, for calls that can take long.
+func (c *Client) withoutTimeout() *Client {
 	p, hc := *c, *c.HTTP
 	hc.Timeout = 0
 	p.HTTP = &hc

@@ -11,11 +11,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// The type meets makes a call that the faults of a preset affect. The result named saw is true if
+// callAffected makes a call that the faults of a preset affect. The result named saw is true if
 // the call had the expected effect.
-type meets func(ctx context.Context, c *client.Client) (saw bool, err error)
+type callAffected func(ctx context.Context, c *client.Client) (saw bool, err error)
 
-func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client) error) meets {
+func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client) error) callAffected {
 	return func(ctx context.Context, c *client.Client) (bool, error) {
 		err := call(ctx, c)
 		return errors.Is(err, with), err
@@ -36,7 +36,7 @@ func getA(ctx context.Context, c *client.Client) error {
 // doneAll returns a function that makes a change and checks two results. The call that makes the
 // change must return an error of the given kind. Nevertheless, the cloud must have made the
 // change.
-func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) error, instances int) meets {
+func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) error, instances int) callAffected {
 	return func(ctx context.Context, c *client.Client) (bool, error) {
 		err := change(ctx, c)
 		l, lerr := c.ListInstances(ctx, cloudsim.ListOptions{})
@@ -44,9 +44,9 @@ func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) er
 	}
 }
 
-// The variable sights contains a check of the expected effect for each preset. The cloud of the
+// effectChecks contains a check of the expected effect for each preset. The cloud of the
 // test has an instance with the name "a", and a disk is attached to this instance.
-var sights = map[string]meets{
+var effectChecks = map[string]callAffected{
 	"slow-cloud": func(ctx context.Context, c *client.Client) (bool, error) {
 		begin := time.Now()
 		err := getA(ctx, c)
@@ -119,7 +119,7 @@ func TestEveryPreset(t *testing.T) {
 			for _, f := range p.Faults {
 				faults = append(faults, must(c.CreateFault(ctx, f))(t).ID)
 			}
-			look := sights[p.Name]
+			look := effectChecks[p.Name]
 			if look == nil {
 				t.Fatal("the test has no check for this preset")
 			}

@@ -11,17 +11,17 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// The type answers is an HTTP server that always sends the same answer.
-type answers struct {
+// fixedServer is an HTTP server that always sends the same answer.
+type fixedServer struct {
 	status int
 	body   []byte
 }
 
-func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a fixedServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Status: http.StatusText(a.status), Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(a.body)), Request: r}, nil
 }
 
-func talksTo(a answers) *client.Client {
+func talksTo(a fixedServer) *client.Client {
 	return &client.Client{URL: "http://cloud", HTTP: &http.Client{Transport: a}}
 }
 
@@ -35,7 +35,7 @@ func FuzzWatch(f *testing.F) {
 	f.Add([]byte("<html>"))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		var ended error
-		for _, err := range talksTo(answers{http.StatusOK, stream}).Watch(t.Context(), cloudsim.WatchOptions{}) {
+		for _, err := range talksTo(fixedServer{http.StatusOK, stream}).Watch(t.Context(), cloudsim.WatchOptions{}) {
 			if ended != nil {
 				t.Fatalf("the watch continues after error %v", ended)
 			}
@@ -57,7 +57,7 @@ func FuzzProblem(f *testing.F) {
 		if status < 400 || status > 599 {
 			t.Skip("the status is no error")
 		}
-		_, err := talksTo(answers{status, body}).GetInstance(t.Context(), "i-000001")
+		_, err := talksTo(fixedServer{status, body}).GetInstance(t.Context(), "i-000001")
 		checkError(t, err)
 	})
 }

@@ -27,9 +27,9 @@ type plug struct {
 	many     bool // the disk may be attached to many instances
 }
 
-// The type plugged is an answer: an error, or the sorted list of the instances to which the disk is
+// attachAnswer is an answer: an error, or the sorted list of the instances to which the disk is
 // attached. The field who contains this list as one string, with a space after each instance.
-type plugged struct {
+type attachAnswer struct {
 	err cloudsim.Kind
 	who string
 }
@@ -54,7 +54,7 @@ func TestAttachmentsAreLinearizable(t *testing.T) {
 	for n := range 8 {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		own, h := *c, *c.HTTP
-		h.Transport = loses{h.Transport, rng}
+		h.Transport = losingTransport{h.Transport, rng}
 		own.HTTP = &h
 		wg.Go(func() {
 			for range calls / 8 {
@@ -75,14 +75,14 @@ func TestAttachmentsAreLinearizable(t *testing.T) {
 	wg.Wait()
 	kinds := map[string]int{}
 	for _, op := range history {
-		kinds[op.Input.(plug).verb+" "+op.Output.(plugged).err.Error()]++
+		kinds[op.Input.(plug).verb+" "+op.Output.(attachAnswer).err.Error()]++
 	}
 	t.Logf("%v", kinds)
 	if result := porcupine.CheckOperationsTimeout(plugModel(), history, time.Minute); result != porcupine.Ok {
 		t.Fatalf("%d calls are not linearizable: %v", len(history), result)
 	}
 	for i, op := range history { // the checker must find a wrong answer
-		if out := op.Output.(plugged); op.Input.(plug).verb == "read" && out.err == 0 {
+		if out := op.Output.(attachAnswer); op.Input.(plug).verb == "read" && out.err == 0 {
 			out.who = "i-999999 "
 			history[i].Output = out
 			break
@@ -108,7 +108,7 @@ func madeToPlug(t *testing.T, c *client.Client) (disks []cloudsim.Disk, instance
 	return disks, instances
 }
 
-func doPlug(t *testing.T, c *client.Client, in plug) plugged {
+func doPlug(t *testing.T, c *client.Client, in plug) attachAnswer {
 	ctx := context.Background()
 	var d cloudsim.Disk
 	var err error
@@ -124,14 +124,14 @@ func doPlug(t *testing.T, c *client.Client, in plug) plugged {
 		if kind := cloudsim.KindOf(err); kind != cloudsim.Unavailable && kind != cloudsim.Conflict {
 			t.Errorf("%+v: got error %v, want Unavailable or Conflict", in, err)
 		}
-		return plugged{err: cloudsim.KindOf(err)}
+		return attachAnswer{err: cloudsim.KindOf(err)}
 	}
 	var who []string
 	for _, a := range d.Attachments {
 		who = append(who, string(a.Instance)+" ")
 	}
 	slices.Sort(who)
-	return plugged{who: strings.Join(who, "")}
+	return attachAnswer{who: strings.Join(who, "")}
 }
 
 // plugModel checks every disk separately. The state of a disk is the list of the instances to which
@@ -150,14 +150,14 @@ func plugModel() porcupine.Model {
 			}
 			return all
 		},
-		Step: func(s, in, out any) []any { return plugStep(s.(string), in.(plug), out.(plugged)) },
+		Step: func(s, in, out any) []any { return plugStep(s.(string), in.(plug), out.(attachAnswer)) },
 	}
 	return m.ToModel()
 }
 
 // plugStep returns the possible states of a disk after a call with the given answer. It returns nil
 // if the answer is impossible.
-func plugStep(who string, in plug, out plugged) []any {
+func plugStep(who string, in plug, out attachAnswer) []any {
 	me := string(in.instance) + " "
 	has, next := strings.Contains(who, me), who
 	refused := in.verb == "attach" && !has && who != "" && !in.many

@@ -40,7 +40,7 @@ func TestLinearizable(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		k := &caller{c: *c}
 		http := *c.HTTP
-		http.Transport = loses{http.Transport, rng}
+		http.Transport = losingTransport{http.Transport, rng}
 		k.c.HTTP = &http
 		wg.Go(func() {
 			for range calls / 8 {
@@ -85,13 +85,13 @@ func checkLinearizable(t *testing.T, history []porcupine.Operation) {
 	}
 }
 
-// The type loses is a transport that sometimes loses a call, or the answer to a call.
-type loses struct {
+// losingTransport is a transport that sometimes loses a call, or the answer to a call.
+type losingTransport struct {
 	next http.RoundTripper
 	rng  *rand.Rand
 }
 
-func (l loses) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l losingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch l.rng.IntN(25) {
 	case 0:
 		return nil, errors.New("the call is lost")
@@ -232,7 +232,7 @@ func registerModel() porcupine.Model {
 // the answer is impossible.
 func step(b register, in input, out output) []register {
 	if out.err == cloudsim.Unavailable {
-		return append(lost(b, in), b)
+		return append(statesAfterLoss(b, in), b)
 	}
 	one := func(next register, ok bool) []register {
 		if !ok {
@@ -272,9 +272,9 @@ func step(b register, in input, out output) []register {
 	return one(register{there: true, id: in.id, rev: out.rev, after: max(b.after, b.rev), port: in.port}, out.rev > max(b.after, b.rev))
 }
 
-// The function lost returns the possible states if the cloud did the work of a call, but the answer
+// statesAfterLoss returns the possible states if the cloud did the work of a call, but the answer
 // was lost.
-func lost(b register, in input) []register {
+func statesAfterLoss(b register, in input) []register {
 	after := max(b.after, b.rev)
 	mine := b.there && (b.id == in.id || b.id == unknownID)
 	switch {

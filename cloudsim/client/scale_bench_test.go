@@ -78,7 +78,7 @@ func BenchmarkScale(b *testing.B) {
 	b.Run("watch200", func(b *testing.B) {
 		var took [2]time.Duration
 		rounds := 0
-		see := [2]func() time.Duration{watched(b, few, small.watchers), watched(b, many, large.watchers)}
+		see := [2]func() time.Duration{beginWatches(b, few, small.watchers), beginWatches(b, many, large.watchers)}
 		for b.Loop() {
 			for i := range see {
 				took[i] += see[i]()
@@ -119,7 +119,7 @@ func BenchmarkStates(b *testing.B) {
 			}
 			took[step.what] += time.Since(begin)
 		}
-		took["raw"] += raw(b, c, name)
+		took["raw"] += timeUnpack(b, c, name)
 		rounds++
 	}
 	if l, err := c.ListInstances(b.Context(), cloudsim.ListOptions{Limit: 1}); err != nil || len(l.Items) != 1 {
@@ -132,9 +132,9 @@ func BenchmarkStates(b *testing.B) {
 	}
 }
 
-// The function raw unpacks a saved state, writes its bytes to two files, and syncs one file. It
+// timeUnpack unpacks a saved state, writes its bytes to two files, and syncs one file. It
 // returns the duration of these steps.
-func raw(b *testing.B, c *client.Client, name string) time.Duration {
+func timeUnpack(b *testing.B, c *client.Client, name string) time.Duration {
 	b.Helper()
 	var state bytes.Buffer
 	if err := c.ExportState(b.Context(), name, &state); err != nil {
@@ -169,15 +169,15 @@ func raw(b *testing.B, c *client.Client, name string) time.Duration {
 func fill(b *testing.B, s size) *client.Client {
 	b.Helper()
 	c := cloudtest.Start(b)
-	each(b, s.instances, func(ctx context.Context, n int) error {
+	callConcurrently(b, s.instances, func(ctx context.Context, n int) error {
 		_, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: fmt.Sprintf("i-%d", n), Zone: "sim-1a", Type: "small"})
 		return err
 	})
-	each(b, s.disks, func(ctx context.Context, n int) error {
+	callConcurrently(b, s.disks, func(ctx context.Context, n int) error {
 		_, err := c.CreateDisk(ctx, cloudsim.CreateDisk{Name: fmt.Sprintf("d-%d", n), Zone: "sim-1a", Type: "balanced", SizeGiB: 1})
 		return err
 	})
-	each(b, s.loadBalancers, func(ctx context.Context, n int) error {
+	callConcurrently(b, s.loadBalancers, func(ctx context.Context, n int) error {
 		_, err := c.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: fmt.Sprintf("l-%d", n), Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{
 			Listeners: []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080}}, Targets: []cloudsim.Target{{Instance: "i-000001"}},
 			HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP},
@@ -187,8 +187,8 @@ func fill(b *testing.B, s size) *client.Client {
 	return c
 }
 
-// The function each calls fn n times from 64 goroutines.
-func each(b *testing.B, n int, fn func(context.Context, int) error) {
+// callConcurrently calls fn n times from 64 goroutines.
+func callConcurrently(b *testing.B, n int, fn func(context.Context, int) error) {
 	b.Helper()
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -219,9 +219,9 @@ func times(b *testing.B, c *client.Client, n int, call func(context.Context, *cl
 	return time.Since(begin)
 }
 
-// The function watched begins n watches of addresses. It returns a function that creates an address
+// beginWatches begins n watches of addresses. It returns a function that creates an address
 // and returns the time until all watches saw the address.
-func watched(b *testing.B, c *client.Client, n int) func() time.Duration {
+func beginWatches(b *testing.B, c *client.Client, n int) func() time.Duration {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())
 	l, err := c.ListAddresses(ctx, cloudsim.ListOptions{Limit: 1})

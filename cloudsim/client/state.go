@@ -11,7 +11,7 @@ import (
 
 // SaveState saves the whole cloud. For all methods about states, the caller must be an admin.
 func (c *Client) SaveState(ctx context.Context, req cloudsim.SaveState) (cloudsim.State, error) {
-	return call[cloudsim.State](ctx, c.patient(), "POST", "/v1/states", req)
+	return call[cloudsim.State](ctx, c.withoutTimeout(), "POST", "/v1/states", req)
 }
 
 // ListStates returns all saved states.
@@ -25,7 +25,7 @@ func (c *Client) LoadState(ctx context.Context, name string, req cloudsim.LoadSt
 	if req.RecordsOnly {
 		path += "?recordsOnly=true"
 	}
-	_, err := call[struct{}](ctx, c.patient(), "POST", path, nil)
+	_, err := call[struct{}](ctx, c.withoutTimeout(), "POST", path, nil)
 	return err
 }
 
@@ -38,7 +38,7 @@ func (c *Client) DeleteState(ctx context.Context, name string) error {
 // ResetState deletes the contents of the cloud, except the projects and the access rights. All
 // watches end with Gone.
 func (c *Client) ResetState(ctx context.Context) error {
-	_, err := call[struct{}](ctx, c.patient(), "POST", "/v1/states/reset", nil)
+	_, err := call[struct{}](ctx, c.withoutTimeout(), "POST", "/v1/states/reset", nil)
 	return err
 }
 
@@ -51,12 +51,12 @@ func (c *Client) DiffStates(ctx context.Context, from, to string) (cloudsim.Stat
 	if to != "" {
 		q.Set("to", to)
 	}
-	return call[cloudsim.StateDiff](ctx, c.patient(), "GET", "/v1/states/diff?"+q.Encode(), nil)
+	return call[cloudsim.StateDiff](ctx, c.withoutTimeout(), "GET", "/v1/states/diff?"+q.Encode(), nil)
 }
 
 // ExportState writes the file of a saved state to w. Any cloud can import the file.
 func (c *Client) ExportState(ctx context.Context, name string, w io.Writer) error {
-	resp, err := c.do(ctx, c.patient().HTTP, http.MethodGet, "/v1/states/"+seg(name)+"/export", nil)
+	resp, err := c.do(ctx, c.withoutTimeout().HTTP, http.MethodGet, "/v1/states/"+seg(name)+"/export", nil)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (c *Client) ExportState(ctx context.Context, name string, w io.Writer) erro
 
 // ImportState saves an exported state under a name.
 func (c *Client) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
-	return call[cloudsim.State](ctx, c.patient(), "PUT", "/v1/states/"+seg(name), nil, func(req *http.Request) {
+	return call[cloudsim.State](ctx, c.withoutTimeout(), "PUT", "/v1/states/"+seg(name), nil, func(req *http.Request) {
 		req.Body = io.NopCloser(r)
 		req.ContentLength = -1
 		req.Header.Set("Content-Type", "application/octet-stream")

@@ -44,11 +44,11 @@ func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err er
 	if done.Head.Version != cloudsim.TranscriptVersion {
 		return done, cloudsim.Errorf(cloudsim.Invalid, "the transcript has version %d; this program reads version %d", done.Head.Version, cloudsim.TranscriptVersion)
 	}
-	if err := c.fits(ctx, done.Head); err != nil {
+	if err := c.checkStart(ctx, done.Head); err != nil {
 		return done, err
 	}
 	p := player{c: c, head: done.Head, secrets: map[cloudsim.TokenID]string{}}
-	p.http = &http.Client{Timeout: c.HTTP.Timeout, Transport: once(c.HTTP.Transport)}
+	p.http = &http.Client{Timeout: c.HTTP.Timeout, Transport: withoutReuse(c.HTTP.Transport)}
 	defer p.http.CloseIdleConnections()
 	for n := 2; lines.Scan(); n++ {
 		var line struct {
@@ -83,10 +83,10 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// The function once returns a copy of an http.Transport that does not reuse connections. It returns
+// withoutReuse returns a copy of an http.Transport that does not reuse connections. It returns
 // any other round tripper unchanged. If the cloud closed a reused connection, the transport would
 // send the call again, and the cloud would get two calls.
-func once(rt http.RoundTripper) http.RoundTripper {
+func withoutReuse(rt http.RoundTripper) http.RoundTripper {
 	if rt == nil {
 		rt = http.DefaultTransport
 	}
@@ -98,9 +98,9 @@ func once(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// The method fits returns Conflict if the cloud is not in the state in which the transcript began.
+// checkStart returns Conflict if the cloud is not in the state in which the transcript began.
 // It compares the revision, and the time of a frozen clock.
-func (c *Client) fits(ctx context.Context, head cloudsim.TranscriptHead) error {
+func (c *Client) checkStart(ctx context.Context, head cloudsim.TranscriptHead) error {
 	everything := *c
 	everything.Project = "*"
 	clock, err := everything.GetClock(ctx)
@@ -199,7 +199,7 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 // answer. If the argument times is true, it also compares the times in the answers.
 func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) error {
 	if status != call.Status {
-		return cloudsim.Errorf(cloudsim.Conflict, "the recorded answer has status %d, but the cloud answers %d: %s", call.Status, status, shown(raw))
+		return cloudsim.Errorf(cloudsim.Conflict, "the recorded answer has status %d, but the cloud answers %d: %s", call.Status, status, shortAnswer(raw))
 	}
 	answer, members := cloudsim.Digest(raw, times)
 	if call.Answer == "" || answer == "" || answer == call.Answer {
@@ -221,12 +221,12 @@ func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) e
 	if len(differ) > 0 {
 		where = " in " + strings.Join(differ, ", ")
 	}
-	return cloudsim.Errorf(cloudsim.Conflict, "the answer differs%s; now it is %s", where, shown(raw))
+	return cloudsim.Errorf(cloudsim.Conflict, "the answer differs%s; now it is %s", where, shortAnswer(raw))
 }
 
-// The function shown returns an answer for an error message. It removes secrets, and cuts the
+// shortAnswer returns an answer for an error message. It removes secrets, and cuts the
 // answer after 500 characters.
-func shown(raw []byte) string {
+func shortAnswer(raw []byte) string {
 	clean, _ := cloudsim.Redact(raw)
 	if !utf8.Valid(clean) {
 		return fmt.Sprintf("%d bytes that are no text", len(raw))

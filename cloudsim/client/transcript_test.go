@@ -66,8 +66,8 @@ func tape(t *testing.T) (transcript []byte, secret string) {
 	return out.Bytes(), token.Secret
 }
 
-// The function replayed replays a transcript on a new cloud.
-func replayed(t *testing.T, transcript []byte, opts ...cloudtest.Option) (client.Replayed, error) {
+// replayOnNewCloud replays a transcript on a new cloud.
+func replayOnNewCloud(t *testing.T, transcript []byte, opts ...cloudtest.Option) (client.Replayed, error) {
 	t.Helper()
 	return cloudtest.Start(t, recordable(opts...)...).Replay(context.WithoutCancel(t.Context()), bytes.NewReader(transcript))
 }
@@ -79,11 +79,11 @@ func TestReplay(t *testing.T) {
 	if bytes.Contains(transcript, []byte(secret)) {
 		t.Error("the transcript contains a secret")
 	}
-	done, err := replayed(t, transcript)
+	done, err := replayOnNewCloud(t, transcript)
 	if err != nil || done.Calls < 110 || done.Full {
 		t.Errorf("replay: got %+v, error %v; want at least 110 calls", done, err)
 	}
-	torn, err := replayed(t, append(bytes.Clone(transcript), `{"requestId": "r`...))
+	torn, err := replayOnNewCloud(t, append(bytes.Clone(transcript), `{"requestId": "r`...))
 	if err != nil || torn.Calls != done.Calls {
 		t.Errorf("replay of a transcript with an incomplete last line: got %+v, error %v", torn, err)
 	}
@@ -111,7 +111,7 @@ func TestReplayFindsDifferences(t *testing.T) {
 			tc.change(&call)
 			changed := append([][]byte(nil), lines...)
 			changed[at] = must(json.Marshal(call))(t)
-			done, err := replayed(t, bytes.Join(changed, []byte("\n")))
+			done, err := replayOnNewCloud(t, bytes.Join(changed, []byte("\n")))
 			if want := fmt.Sprintf("line %d, POST /v1/instances of admin: ", at+1); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got error %v, want %s…%s", err, want, tc.want)
 			}
@@ -126,7 +126,7 @@ func TestReplayFindsDifferences(t *testing.T) {
 // in the state in which the recording began.
 func TestReplayWantsTheSameCloud(t *testing.T) {
 	transcript, _ := tape(t)
-	if _, err := replayed(t, transcript, cloudtest.WithConfig(func(c *engine.Config) { c.Catalogue.Zones = c.Catalogue.Zones[:1] })); !errors.Is(err, cloudsim.Conflict) {
+	if _, err := replayOnNewCloud(t, transcript, cloudtest.WithConfig(func(c *engine.Config) { c.Catalogue.Zones = c.Catalogue.Zones[:1] })); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("replay in a cloud with other zones: got error %v, want Conflict", err)
 	}
 	c := cloudtest.Start(t)

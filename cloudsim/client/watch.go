@@ -30,7 +30,7 @@ var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent not
 // repeated.
 func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
-		for l, err := range lines[watchLine](ctx, c, "/v1/watch?"+watchQuery(o).Encode()) {
+		for l, err := range readLines[watchLine](ctx, c, "/v1/watch?"+watchQuery(o).Encode()) {
 			if l.Type == cloudsim.EventBookmark && o.Bookmark == 0 {
 				continue // a bookmark also shows that the connection is alive
 			}
@@ -48,7 +48,7 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
 	return func(yield func(cloudsim.AuditEntry, error) bool) {
 		o.Limit = 0
-		for l, err := range lines[auditLine](ctx, c, "/v1/audit/watch"+auditQuery(o)) {
+		for l, err := range readLines[auditLine](ctx, c, "/v1/audit/watch"+auditQuery(o)) {
 			switch {
 			case err != nil:
 				yield(cloudsim.AuditEntry{}, err)
@@ -60,17 +60,16 @@ func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.S
 	}
 }
 
-// The function lines yields the lines of the watch at a path. It ends when ctx ends, when the
-// server closes the connection, or when the caller leaves the loop. Unless ctx ended, the last item
-// is an error.
-func lines[L interface{ failure() *cloudsim.Problem }](ctx context.Context, c *Client, path string) iter.Seq2[L, error] {
+// readLines yields the lines of the watch at a path. It ends when ctx ends, when the server closes
+// the connection, or when the caller leaves the loop. Unless ctx ended, the last item is an error.
+func readLines[L interface{ failure() *cloudsim.Problem }](ctx context.Context, c *Client, path string) iter.Seq2[L, error] {
 	return func(yield func(L, error) bool) {
 		var none L
 		heard, hangUp := context.WithCancelCause(ctx)
 		defer hangUp(nil)
 		silent := time.AfterFunc(maxSilence, func() { hangUp(errSilent) })
 		defer silent.Stop()
-		resp, err := c.do(heard, c.patient().HTTP, http.MethodGet, path, nil)
+		resp, err := c.do(heard, c.withoutTimeout().HTTP, http.MethodGet, path, nil)
 		if err != nil {
 			if ctx.Err() == nil {
 				yield(none, err)

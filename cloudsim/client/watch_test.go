@@ -14,11 +14,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// The type hangs is a cloud that answers a watch with the given lines, and then sends no more data.
+// hangingServer is a cloud that answers a watch with the given lines, and then sends no more data.
 // If lines is empty, the cloud does not answer.
-type hangs struct{ lines string }
+type hangingServer struct{ lines string }
 
-func (h hangs) RoundTrip(r *http.Request) (*http.Response, error) {
+func (h hangingServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	rest := endless{r}
 	if h.lines == "" {
 		_, err := rest.Read(nil)
@@ -44,7 +44,7 @@ func TestWatchOfACloudThatHangs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := client.Client{URL: "http://cloud", HTTP: &http.Client{Transport: hangs{lines}}}
+				c := client.Client{URL: "http://cloud", HTTP: &http.Client{Transport: hangingServer{lines}}}
 				revs, begin := 0, time.Now()
 				var last error
 				for e, err := range c.Watch(t.Context(), cloudsim.WatchOptions{}) {

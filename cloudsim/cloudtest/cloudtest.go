@@ -141,10 +141,10 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 	}
 }
 
-// The constant concurrent is the number of idle connections that the client
-// keeps. With Go's default of two, most calls of a controller's workers would
-// open a new connection.
-const concurrent = 64
+// maxIdleConns is the number of idle connections that the client keeps. With
+// Go's default of two, most calls of a controller's workers would open a new
+// connection.
+const maxIdleConns = 64
 
 // serve starts srv and returns a transport to it.
 func (o *options) serve(tb testing.TB, srv *httptest.Server) http.RoundTripper {
@@ -155,7 +155,7 @@ func (o *options) serve(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	if o.pipes == nil {
 		srv.Start()
 		if t, ok := srv.Client().Transport.(*http.Transport); ok {
-			t.MaxIdleConnsPerHost = concurrent
+			t.MaxIdleConnsPerHost = maxIdleConns
 		}
 		return srv.Client().Transport
 	}
@@ -177,7 +177,7 @@ func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	srv.Listener = ln
 	srv.Start()
 	srv.URL = "unix://" + path
-	t := &http.Transport{MaxIdleConnsPerHost: concurrent}
+	t := &http.Transport{MaxIdleConnsPerHost: maxIdleConns}
 	client.Reach(t, srv.URL)
 	return t
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The function plain returns a dialect with one call, which runs the given function.
-func plain(do func(*dialect.Request) (int, any, error)) dialect.Dialect {
+// oneCallDialect returns a dialect with one call, which runs the given function.
+func oneCallDialect(do func(*dialect.Request) (int, any, error)) dialect.Dialect {
 	return dialect.Dialect{
 		Name:  "plain",
 		Calls: []dialect.Call{{Name: "things.do", Method: "POST", Path: "/things/{id}", Do: do}},
@@ -35,7 +35,7 @@ func plain(do func(*dialect.Request) (int, any, error)) dialect.Dialect {
 
 func serve(t *testing.T, cfg dialect.Config, do func(*dialect.Request) (int, any, error)) *httptest.Server {
 	t.Helper()
-	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), plain(do), cfg))
+	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), oneCallDialect(do), cfg))
 	t.Cleanup(srv.Close)
 	return srv
 }
@@ -97,7 +97,7 @@ func TestPassesOn(t *testing.T) {
 func TestPanicAndMetrics(t *testing.T) {
 	var log bytes.Buffer
 	reg := prometheus.NewRegistry()
-	d := plain(func(*dialect.Request) (int, any, error) { panic("broken") })
+	d := oneCallDialect(func(*dialect.Request) (int, any, error) { panic("broken") })
 	srv := httptest.NewServer(dialect.New(slog.New(slog.NewTextHandler(&log, nil)), d, dialect.Config{URL: "http://127.0.0.1:1", Metrics: reg}))
 	defer srv.Close()
 	dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{Metrics: reg}) // a second dialect may share the registry
@@ -214,7 +214,7 @@ func TestSelect(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	d := plain(func(r *dialect.Request) (int, any, error) {
+	d := oneCallDialect(func(r *dialect.Request) (int, any, error) {
 		me, err := r.Cloud.WhoAmI(r.Context())
 		return http.StatusOK, me.Caller, err
 	})
@@ -295,7 +295,7 @@ func TestCodedErrorIsNoInternalError(t *testing.T) {
 		{errors.New("broken"), true, "my-id internal error; the cloud's log has request my-id"},
 	} {
 		var log strings.Builder
-		d := plain(func(*dialect.Request) (int, any, error) { return 0, nil, tc.err })
+		d := oneCallDialect(func(*dialect.Request) (int, any, error) { return 0, nil, tc.err })
 		d.Refuse = func(w http.ResponseWriter, r *dialect.Request, err error) {
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = io.WriteString(w, r.ID+" "+dialect.Message(r, err))

@@ -9,7 +9,7 @@ import (
 type metrics struct {
 	requests, unsupported *prometheus.CounterVec
 
-	seen *seen
+	seen *resourceSet
 }
 
 // newMetrics creates the metrics of a dialect. Two dialects may use the same registry.
@@ -21,18 +21,18 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		unsupported: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cloudsim_dialect_unsupported_total", Help: "Unsupported calls, by the resource in their path, or by the name of the call.",
 		}, []string{"dialect", "resource"}),
-		seen: &seen{names: map[string]bool{}},
+		seen: &resourceSet{names: map[string]bool{}},
 	}
 	if reg != nil {
-		m.requests = shared(reg, m.requests)
-		m.unsupported = shared(reg, m.unsupported)
+		m.requests = registerShared(reg, m.requests)
+		m.unsupported = registerShared(reg, m.unsupported)
 	}
 	return m
 }
 
-// The function shared registers the counter c and returns it. If another dialect has registered the
+// registerShared registers the counter c and returns it. If another dialect has registered the
 // same metric, the function returns the counter of that dialect.
-func shared(reg prometheus.Registerer, c *prometheus.CounterVec) *prometheus.CounterVec {
+func registerShared(reg prometheus.Registerer, c *prometheus.CounterVec) *prometheus.CounterVec {
 	err := reg.Register(c)
 	if have, ok := err.(prometheus.AlreadyRegisteredError); ok { //nolint:errorlint // the package returns it unwrapped
 		if same, ok := have.ExistingCollector.(*prometheus.CounterVec); ok {
@@ -46,8 +46,8 @@ func shared(reg prometheus.Registerer, c *prometheus.CounterVec) *prometheus.Cou
 // The metric needs a limit because callers choose the paths of their calls.
 const maxResources = 64
 
-// The type seen is the set of resources that are in the metric of unsupported calls.
-type seen struct {
+// resourceSet is the set of resources that are in the metric of unsupported calls.
+type resourceSet struct {
 	mu    sync.Mutex
 	names map[string]bool
 }

@@ -203,9 +203,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}})
 }
 
-// The method selected returns the call that the dialect's function Select selects. If Select fails,
-// or if the dialect does not support the call, the method returns a call that fails with the error.
-func (s *server) selected(r *Request) Call {
+// selectedCall returns the call that the dialect's function Select selects. If Select fails, or if
+// the dialect does not support the call, the method returns a call that fails with the error.
+func (s *server) selectedCall(r *Request) Call {
 	name, err := s.dialect.Select(r)
 	if err != nil {
 		return Call{Do: func(*Request) (int, any, error) { return 0, nil, err }}
@@ -285,7 +285,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 		s.log.DebugContext(r.Context(), "request", "dialect", s.dialect.Name, "call", c.Name, "status", out.status, "took", time.Since(begin), "requestId", req.ID)
 	}()
 	if s.dialect.Select != nil {
-		c = s.selected(req)
+		c = s.selectedCall(req)
 	}
 	to := &transport{next: s.cfg.Transport, id: req.ID, call: s.dialect.Name + "." + c.Name}
 	status, body, err := s.do(req, to, c) //nolint:contextcheck // req has the context

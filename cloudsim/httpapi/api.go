@@ -55,8 +55,8 @@ type api struct {
 	engine  *engine.Engine
 	huma    huma.API
 	metrics *metrics
-	audit   audit
-	watches watches
+	audit   auditFile
+	watches watchCounter
 	tracer  trace.Tracer
 
 	logRequests bool
@@ -68,10 +68,10 @@ type api struct {
 // New returns an HTTP handler that serves the API of the engine e.
 func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 	a := &api{
-		log: log, engine: e, metrics: newMetrics(cfg.Metrics, &figures{log, e}), audit: audit{w: cfg.Audit},
+		log: log, engine: e, metrics: newMetrics(cfg.Metrics, &figures{log, e}), audit: auditFile{w: cfg.Audit},
 		tracer: newTracer(cfg.Tracer), logRequests: cfg.LogRequests,
 	}
-	var routers routers
+	var routers routerTable
 	routers = newRouters(func() *mux.Router {
 		router := mux.NewRouter()
 		router.Use(noteRoute)
@@ -79,7 +79,7 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 			a.refuse(w, r, cloudsim.Errorf(cloudsim.NotFound, "no route %s: see /openapi.json", r.URL.Path))
 		})
 		router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Allow", strings.Join(routers.allowed(r), ", ")) // RFC 9110 section 15.5.6
+			w.Header().Set("Allow", strings.Join(routers.allowedMethods(r), ", ")) // RFC 9110 section 15.5.6
 			a.refuse(w, r, &statusError{http.StatusMethodNotAllowed, cloudsim.Errorf(cloudsim.Invalid, "%s does not answer %s: see /openapi.json", r.URL.Path, r.Method)})
 		})
 		return router
@@ -87,7 +87,7 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 	a.huma = huma.NewAPI(openAPI(cfg.Version), routers)
 	a.routes()
 	a.huma.OpenAPI().Components.Schemas.(schemas).fillShapes()
-	a.plainRoutes(routers.others(), cfg)
+	a.plainRoutes(routers.otherPaths(), cfg)
 	return a.middleware(compress(cfg.Transcript.transcribe(routers)))
 }
 
@@ -149,7 +149,7 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 			o.upload: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 		}}
 	}
-	fn = limited(a, o, breakable(a, o, fn))
+	fn = withPermissionCheck(a, o, withFaults(a, o, fn))
 	huma.Register(a.huma, h, func(ctx context.Context, in *I) (*O, error) {
 		out, err := fn(ctx, in)
 		if err != nil {
@@ -168,8 +168,8 @@ const maxTarget = 128
 // it.
 const dialectCallHeader = "Dialect-Call"
 
-// The function conditional reports whether an operation supports If-Match.
-func conditional(o *huma.Operation) bool {
+// supportsIfMatch reports whether an operation supports If-Match.
+func supportsIfMatch(o *huma.Operation) bool {
 	return slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool { return p.In == "header" && p.Name == "If-Match" })
 }
 
@@ -207,7 +207,7 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 		if id := hc.Param("id"); id != "" {
 			x.target = strings.Clone(id[:min(len(id), maxTarget)]) // a clone, because the path can be long and the audit keeps many targets
 		}
-		if im := hc.Header("If-Match"); im != "" && im != "*" && !conditional(hc.Operation()) {
+		if im := hc.Header("If-Match"); im != "" && im != "*" && !supportsIfMatch(hc.Operation()) {
 			a.refuseHuma(hc, cloudsim.InvalidField("header.If-Match", "is not understood by "+o.id+", because the operation does not depend on a revision: omit it"))
 			return
 		}
@@ -227,9 +227,9 @@ func setRateLimit(hc huma.Context, l engine.RateLimit) {
 	hc.SetHeader("RateLimit-Reset", strconv.FormatInt(reset, 10))
 }
 
-// The function limited returns a function that calls fn only if the caller's permission covers the
+// withPermissionCheck returns a function that calls fn only if the caller's permission covers the
 // resource of the call.
-func limited[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+func withPermissionCheck[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	return func(ctx context.Context, in *I) (*O, error) {
 		if err := a.engine.MayTouch(ctx, subjectOf(o.id, in)); err != nil {
 			return nil, err

@@ -21,11 +21,11 @@ func (a *api) billRoutes() {
 	handle(a, op{id: "audit.watch", method: http.MethodGet, path: auditWatchPath, summary: "Stream the calls after a number, one JSON document a line", access: engine.Admin}, a.watchAudit)
 	handle(a, op{id: "rateLimits.get", method: http.MethodGet, path: "/v1/rate-limits", summary: "Read the rate limits of callers", access: engine.Read},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.RateLimits }, error) {
-			return plain(a.engine.GetRateLimits(ctx))
+			return withoutETag(a.engine.GetRateLimits(ctx))
 		})
 	handle(a, op{id: "rateLimits.set", method: http.MethodPut, path: "/v1/rate-limits", summary: "Set the rate limits of callers", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.RateLimits]) (*struct{ Body cloudsim.RateLimits }, error) {
-			return plain(a.engine.SetRateLimits(ctx, in.Body))
+			return withoutETag(a.engine.SetRateLimits(ctx, in.Body))
 		})
 }
 
@@ -40,7 +40,7 @@ func (in auditInput) options() cloudsim.AuditOptions {
 }
 
 func (a *api) getBill(ctx context.Context, in *auditInput) (*struct{ Body cloudsim.Bill }, error) {
-	return plain(a.engine.Bill(ctx, in.options()))
+	return withoutETag(a.engine.Bill(ctx, in.options()))
 }
 
 func (a *api) resetBill(ctx context.Context, _ *none) (*none, error) {
@@ -65,7 +65,7 @@ func (a *api) listAudit(ctx context.Context, in *struct {
 	if o.Limit = in.Limit; o.Limit == 0 {
 		o.Limit = cloudsim.DefaultPageSize
 	}
-	return plain(a.engine.Audit(ctx, o))
+	return withoutETag(a.engine.Audit(ctx, o))
 }
 
 // watchAudit streams calls. It answers errors in the same ways as the method watch.
@@ -81,8 +81,8 @@ func (a *api) watchAudit(ctx context.Context, in *struct {
 	return stream(ctx, a, a.engine.WatchAudit(ctx, o, bookmarkEvery)), nil
 }
 
-// The type audit writes calls to a file, one at a time.
-type audit struct {
+// auditFile writes calls to a file, one at a time.
+type auditFile struct {
 	mu sync.Mutex
 	w  io.Writer
 }

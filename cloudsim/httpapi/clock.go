@@ -16,11 +16,11 @@ const advanceTimeout = 10 * time.Minute
 func (a *api) clockRoutes() {
 	handle(a, op{id: "clock.get", method: http.MethodGet, path: "/v1/clock", summary: "Read the cloud's time and its rate", access: engine.Read},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.Clock }, error) {
-			return plain(a.engine.GetClock(ctx))
+			return withoutETag(a.engine.GetClock(ctx))
 		})
 	handle(a, op{id: "clock.set", method: http.MethodPut, path: "/v1/clock", summary: "Freeze the clock, set it, make it run faster, or follow the machine again", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.SetClock]) (*struct{ Body cloudsim.Clock }, error) {
-			return plain(a.engine.SetClock(ctx, in.Body))
+			return withoutETag(a.engine.SetClock(ctx, in.Body))
 		})
 	handle(a, op{id: "clock.advance", method: post, path: "/v1/clock/advance", summary: "Move the clock forward, and wait for the end of all work that is due", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.AdvanceClock]) (*struct{ Body cloudsim.Clock }, error) {
@@ -29,12 +29,12 @@ func (a *api) clockRoutes() {
 			}
 			ctx, cancel := context.WithTimeout(ctx, advanceTimeout-replyTimeout)
 			defer cancel()
-			return plain(a.engine.AdvanceClock(ctx, in.Body))
+			return withoutETag(a.engine.AdvanceClock(ctx, in.Body))
 		})
 }
 
-// The function plain makes an answer without an ETag, because v is not a resource.
-func plain[T any](v T, err error) (*struct{ Body T }, error) {
+// withoutETag makes an answer without an ETag, because v is not a resource.
+func withoutETag[T any](v T, err error) (*struct{ Body T }, error) {
 	if err != nil {
 		return nil, err
 	}

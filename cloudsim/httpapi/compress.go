@@ -18,7 +18,7 @@ func compress(next http.Handler) http.Handler {
 		gzhttp.MinSize(minCompressed), gzhttp.ContentTypes([]string{"application/json"}), gzhttp.EnableZstd(false), gzhttp.CompressionLevel(gzip.BestSpeed))
 	zipped := wrap(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet && !endless(r.URL.Path) {
+		if r.Method == http.MethodGet && !isWatchPath(r.URL.Path) {
 			zipped.ServeHTTP(w, r)
 			return
 		}

@@ -21,11 +21,11 @@ func (a *api) diskRoutes() {
 	lists(a, "disks", "/v1/disks", "disks", engine.Read, e.ListDisks)
 	gets(a, "disks", "/v1/disks/{id}", "a disk", engine.Read, e.GetDisk, revOf[cloudsim.Disk])
 	handle(a, op{id: "disks.update", method: http.MethodPut, path: "/v1/disks/{id}", summary: "Replace a disk's labels", access: engine.Write}, a.updateDisk)
-	asks(a, "disks.attach", "/v1/disks/{id}/attach", "Begin to attach a disk to an instance of its zone", e.AttachDisk)
-	asks(a, "disks.detach", "/v1/disks/{id}/detach", "Begin to detach a disk from an instance; with force also from a stopped instance", e.DetachDisk)
-	asks(a, "disks.resize", "/v1/disks/{id}/resize", "Begin to grow a disk, attached or not", e.ResizeDisk)
-	asks(a, "disks.modify", "/v1/disks/{id}/modify", "Begin to change the type, IOPS or throughput of a disk, attached or not", e.ModifyDisk)
-	acts(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk without attachments", e.DeleteDisk)
+	actWithBody(a, "disks.attach", "/v1/disks/{id}/attach", "Begin to attach a disk to an instance of its zone", e.AttachDisk)
+	actWithBody(a, "disks.detach", "/v1/disks/{id}/detach", "Begin to detach a disk from an instance; with force also from a stopped instance", e.DetachDisk)
+	actWithBody(a, "disks.resize", "/v1/disks/{id}/resize", "Begin to grow a disk, attached or not", e.ResizeDisk)
+	actWithBody(a, "disks.modify", "/v1/disks/{id}/modify", "Begin to change the type, IOPS or throughput of a disk, attached or not", e.ModifyDisk)
+	act(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk without attachments", e.DeleteDisk)
 }
 
 // askInput is a request about one resource. The request has the id of the resource in the path,
@@ -35,9 +35,9 @@ type askInput[R any] struct {
 	Body R
 }
 
-// The function asks registers a route for a verb with a request body. For a
-// verb without a body, use acts.
-func asks[T cloudsim.Resource, ID ~string, R any](a *api, id, path, summary string, act func(context.Context, ID, R) (T, error)) {
+// actWithBody registers a route for a verb with a request body. For a verb
+// without a body, use act.
+func actWithBody[T cloudsim.Resource, ID ~string, R any](a *api, id, path, summary string, act func(context.Context, ID, R) (T, error)) {
 	handle(a, op{id: id, method: post, path: path, summary: summary, status: http.StatusAccepted, access: engine.Write},
 		func(ctx context.Context, in *askInput[R]) (*body[T], error) {
 			v, err := act(ctx, ID(in.ID), in.Body)

@@ -14,14 +14,14 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// The variable whole contains nouns of operation ids, such as the noun faults of faults.create.
+// unaffectedNouns contains nouns of operation ids, such as the noun faults of faults.create.
 // Faults cannot affect the operations with these nouns. A user needs these operations to control
 // and repair the cloud.
-var whole = []string{"faults", "clock", "holds", "durations", "why", "states"}
+var unaffectedNouns = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
-// The function breakable applies the fault rules before and after fn.
-func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
-	if slices.Contains(whole, tagOf(o.id)) {
+// withFaults applies the fault rules before and after fn.
+func withFaults[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+	if slices.Contains(unaffectedNouns, tagOf(o.id)) {
 		return fn
 	}
 	a.targets = append(a.targets, cloudsim.FaultTarget{Operation: o.id, Method: o.method, Path: o.path, Summary: o.summary})
@@ -33,27 +33,27 @@ func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error))
 		if hit == (engine.Strike{}) {
 			return fn(ctx, in)
 		}
-		if err := before(ctx, hit); err != nil {
+		if err := applyBefore(ctx, hit); err != nil {
 			return nil, err
 		}
 		ctx = engine.Under(ctx, hit)
-		if does(hit, cloudsim.FaultDuplicate) {
+		if hasEffect(hit, cloudsim.FaultDuplicate) {
 			_, _ = fn(ctx, in) // the first delivery of a duplicated request; the caller gets only the second answer
 		}
 		out, err := fn(ctx, in)
-		if err := after(ctx, hit, err); err != nil {
+		if err := applyAfter(ctx, hit, err); err != nil {
 			return nil, err
 		}
-		if does(hit, cloudsim.FaultCorruptToken) {
+		if hasEffect(hit, cloudsim.FaultCorruptToken) {
 			corrupt(out)
 		}
 		return out, err
 	}
 }
 
-// The function does reports whether the parameter hit contains a fault with the given effect. It
+// hasEffect reports whether the parameter hit contains a fault with the given effect. It
 // returns false if hit contains no fault.
-func does(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
+func hasEffect(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
 	return hit.Fault != nil && hit.Fault.Effect.Type == effect
 }
 
@@ -71,15 +71,15 @@ func subjectOf(operation string, in any) engine.Subject {
 	switch in := in.(type) {
 	case interface{ target() string }:
 		s.Target = in.target()
-	case interface{ wanted() any }:
-		s.Body = in.wanted()
+	case interface{ requestedObject() any }:
+		s.Body = in.requestedObject()
 	}
 	return s
 }
 
-// The function before applies the effects that delay the work of a call or replace the work. When
-// the function before runs, the cloud has not yet committed any change for the call.
-func before(ctx context.Context, hit engine.Strike) error {
+// applyBefore applies the effects that delay the work of a call or replace the work. When
+// applyBefore runs, the cloud has not yet committed any change for the call.
+func applyBefore(ctx context.Context, hit engine.Strike) error {
 	x := exchangeOf(ctx)
 	if hit.Latency > 0 {
 		_ = x.reply.SetWriteDeadline(time.Now().Add(hit.Latency + replyTimeout))
@@ -104,10 +104,10 @@ func before(ctx context.Context, hit engine.Strike) error {
 	return nil
 }
 
-// The function after applies the effects that a fault has when the work of a call has ended. At
-// this time the changes are durable. If the work failed, the caller gets the error of the work,
+// applyAfter applies the effects that a fault has when the work of a call has ended. At this
+// time the changes are durable. If the work failed, the caller gets the error of the work,
 // unless the effect drops the reply.
-func after(ctx context.Context, hit engine.Strike, failed error) error {
+func applyAfter(ctx context.Context, hit engine.Strike, failed error) error {
 	switch {
 	case hit.Fault == nil:
 		return nil
@@ -143,7 +143,7 @@ func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	if e.Kind != "" {
 		kind, _ = cloudsim.ParseKind(e.Kind)
 	}
-	msg := cmp.Or(e.Message, words(ctx, f)+fmt.Sprintf("%s %s (%s) changed this call", cloudsim.KindFault, f.ID, f.Name))
+	msg := cmp.Or(e.Message, shortageText(ctx, f)+fmt.Sprintf("%s %s (%s) changed this call", cloudsim.KindFault, f.ID, f.Name))
 	p := newProblem(cmp.Or(e.Status, status[kind]), kind, msg, exchangeOf(ctx).requestID)
 	p.retryAfter = e.RetryAfterSeconds
 	if e.Type == cloudsim.FaultThrottle {
@@ -152,10 +152,10 @@ func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	return p
 }
 
-// The function words returns the first part of the error message for a fault that imitates a
-// shortage or an outage. This part names the quota, the type or the zone. For other faults, the
-// function returns "".
-func words(ctx context.Context, f *cloudsim.Fault) string {
+// shortageText returns the first part of the error message for a fault that imitates a shortage
+// or an outage. This part names the quota, the type or the zone. For other faults, the function
+// returns "".
+func shortageText(ctx context.Context, f *cloudsim.Fault) string {
 	m := f.Match
 	switch f.Effect.Type {
 	case cloudsim.FaultQuota:
@@ -189,5 +189,5 @@ func (a *api) faultPresets(context.Context, *none) (*struct{ Body cloudsim.Fault
 	return &struct{ Body cloudsim.FaultPresetList }{cloudsim.FaultPresetList{Items: cloudsim.FaultPresets()}}, nil
 }
 
-// The method wanted returns the object that a create request asks for.
-func (c *create[R]) wanted() any { return &c.Body }
+// requestedObject returns the object that a create request asks for.
+func (c *create[R]) requestedObject() any { return &c.Body }

@@ -32,7 +32,7 @@ func TestFaultShortages(t *testing.T) {
 	if err := c.DeleteFault(ctx, out.ID); err != nil {
 		t.Fatal(err)
 	}
-	breaks(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultQuota}, cloudsim.FaultWhen{Max: 1})
+	createFault(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultQuota}, cloudsim.FaultWhen{Max: 1})
 	if _, err := c.ListInstances(ctx, cloudsim.ListOptions{}); err != nil {
 		t.Errorf("list with a quota fault: got error %v", err)
 	}
@@ -49,7 +49,7 @@ func TestFaultShortages(t *testing.T) {
 // The second delivery of a create returns the existing instance.
 func TestFaultDuplicates(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
-	f := breaks(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultDuplicate}, cloudsim.FaultWhen{Max: 2})
+	f := createFault(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultDuplicate}, cloudsim.FaultWhen{Max: 2})
 	i, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestFaultCorruptsTokens(t *testing.T) {
 		want error
 	}{{"bad", cloudsim.Unauthenticated}, {"good", nil}} {
 		if tc.want != nil {
-			breaks(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultCorruptToken}, cloudsim.FaultWhen{Max: 1})
+			createFault(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultCorruptToken}, cloudsim.FaultWhen{Max: 1})
 		}
 		tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: tc.name, Role: cloudsim.RoleReader})
 		if err != nil {

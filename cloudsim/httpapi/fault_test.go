@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The function breaks creates a fault and deletes the fault when the test ends.
-func breaks(t *testing.T, c *client.Client, operation string, effect cloudsim.FaultEffect, when cloudsim.FaultWhen) cloudsim.Fault {
+// createFault creates a fault and deletes the fault when the test ends.
+func createFault(t *testing.T, c *client.Client, operation string, effect cloudsim.FaultEffect, when cloudsim.FaultWhen) cloudsim.Fault {
 	t.Helper()
 	f, err := c.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
 		Match: cloudsim.FaultMatch{Operation: operation}, When: when, Effect: effect,
@@ -71,7 +71,7 @@ func TestFaultErrors(t *testing.T) {
 		"slower":   {cloudsim.FaultEffect{Type: cloudsim.FaultThrottle, RetryAfterSeconds: 30}, 429, cloudsim.Exhausted, "30", "fault-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			breaks(t, c, "zones.*", tc.effect, cloudsim.FaultWhen{})
+			createFault(t, c, "zones.*", tc.effect, cloudsim.FaultWhen{})
 			resp, raw := send(t, c, "GET", zonesOf, "")
 			var p cloudsim.Problem
 			if err := json.Unmarshal(raw, &p); err != nil {
@@ -92,7 +92,7 @@ func TestFaultErrors(t *testing.T) {
 func TestFaultLosesTheReply(t *testing.T) {
 	var log bytes.Buffer
 	c, ctx := cloudtest.Start(t, cloudtest.WithLog(slog.New(slog.NewTextHandler(&log, nil)))), t.Context()
-	f := breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply}, cloudsim.FaultWhen{Max: 2})
+	f := createFault(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply}, cloudsim.FaultWhen{Max: 2})
 	req := cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}
 	if _, err := c.CreateInstance(ctx, req); !errors.Is(err, cloudsim.Unavailable) {
 		t.Fatalf("creation with a lost reply: got error %v, want Unavailable", err)
@@ -129,7 +129,7 @@ func TestFaultLosesTheReply(t *testing.T) {
 
 func TestFaultErrorAfterCommit(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
-	breaks(t, c, "instances.*", cloudsim.FaultEffect{Type: cloudsim.FaultErrorAfterCommit}, cloudsim.FaultWhen{Max: 2})
+	createFault(t, c, "instances.*", cloudsim.FaultEffect{Type: cloudsim.FaultErrorAfterCommit}, cloudsim.FaultWhen{Max: 2})
 	if _, err := c.GetInstance(ctx, "i-000fff"); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("GetInstance of a missing instance: got error %v, want NotFound", err)
 	}
@@ -145,7 +145,7 @@ func TestFaultErrorAfterCommit(t *testing.T) {
 // TestFaultDrops proves that a dropped call changes nothing.
 func TestFaultDrops(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
-	breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, cloudsim.FaultWhen{Max: 2})
+	createFault(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, cloudsim.FaultWhen{Max: 2})
 	noReply(t, c)
 	if _, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Unavailable) {
 		t.Fatalf("creation with a dropped request: got error %v, want Unavailable", err)
@@ -158,7 +158,7 @@ func TestFaultDrops(t *testing.T) {
 func TestFaultLatency(t *testing.T) {
 	c := cloudtest.Start(t)
 	const late = 150 * time.Millisecond
-	breaks(t, c, "zones.list", cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: int(late.Milliseconds())}, cloudsim.FaultWhen{Max: 1})
+	createFault(t, c, "zones.list", cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: int(late.Milliseconds())}, cloudsim.FaultWhen{Max: 1})
 	begin := time.Now()
 	if resp, raw := send(t, c, "GET", zonesOf, ""); resp.StatusCode != http.StatusOK || time.Since(begin) < late {
 		t.Errorf("got %s after %s: %s; want 200 after the delay", resp.Status, time.Since(begin), raw)
@@ -174,7 +174,7 @@ func TestFaultsLetGo(t *testing.T) {
 	} {
 		t.Run(string(effect.Type), func(t *testing.T) {
 			c := cloudtest.Start(t)
-			f := breaks(t, c, "instances.create", effect, cloudsim.FaultWhen{})
+			f := createFault(t, c, "instances.create", effect, cloudsim.FaultWhen{})
 			ctx, leave := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -203,7 +203,7 @@ func TestFaultsLetGo(t *testing.T) {
 func TestFaultMaxOverTheWire(t *testing.T) {
 	c := cloudtest.Start(t)
 	const callers, most = 64, 20
-	breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultError}, cloudsim.FaultWhen{Max: most})
+	createFault(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultError}, cloudsim.FaultWhen{Max: most})
 	errs := make([]error, callers)
 	var wg sync.WaitGroup
 	for n := range callers {
@@ -231,7 +231,7 @@ func TestFaultTargets(t *testing.T) {
 	if err != nil || len(targets) < 25 {
 		t.Fatalf("got %d fault targets, error %v; want at least 25", len(targets), err)
 	}
-	f := breaks(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultError}, cloudsim.FaultWhen{})
+	f := createFault(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultError}, cloudsim.FaultWhen{})
 	for _, target := range targets {
 		if strings.HasPrefix(target.Operation, "faults.") {
 			t.Errorf("fault targets: got %s, want no operation of faults", target.Operation)
@@ -264,7 +264,7 @@ func TestFaultsAreTheAdmins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	breaks(t, c, "zones.*", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, cloudsim.FaultWhen{})
+	createFault(t, c, "zones.*", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, cloudsim.FaultWhen{})
 	ccm := *c
 	ccm.Token, ccm.Project = client.StaticToken(tok.Secret), ""
 	if _, err := ccm.ListFaults(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Denied) {

@@ -25,10 +25,10 @@ func (a *api) holdRoutes() {
 		})
 	handle(a, op{id: "durations.get", method: http.MethodGet, path: "/v1/durations", summary: "Read the durations of work that differ from the profile", access: engine.Read},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.WorkDurations }, error) {
-			return plain(e.GetDurations(ctx))
+			return withoutETag(e.GetDurations(ctx))
 		})
 	handle(a, op{id: "durations.set", method: http.MethodPut, path: "/v1/durations", summary: "Replace the durations of future work", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.WorkDurations]) (*struct{ Body cloudsim.WorkDurations }, error) {
-			return plain(e.SetDurations(ctx, in.Body))
+			return withoutETag(e.SetDurations(ctx, in.Body))
 		})
 }

@@ -14,11 +14,11 @@ import (
 func (a *api) identityRoutes() {
 	handle(a, op{id: "instances.userData", method: http.MethodGet, path: "/v1/instances/{id}/user-data", summary: "Read the user data of an instance", access: engine.Write},
 		func(ctx context.Context, in *ByID) (*struct{ Body cloudsim.UserData }, error) {
-			return plain(a.engine.GetUserData(ctx, cloudsim.InstanceID(in.ID)))
+			return withoutETag(a.engine.GetUserData(ctx, cloudsim.InstanceID(in.ID)))
 		})
 	handle(a, op{id: "instances.identity", method: post, path: "/v1/instances/{id}/identity", summary: "Sign an identity document of an instance", access: engine.Manage},
 		func(ctx context.Context, in *askInput[cloudsim.CreateIdentityDocument]) (*struct{ Body cloudsim.IdentityDocument }, error) {
-			return plain(a.engine.CreateIdentityDocument(ctx, cloudsim.InstanceID(in.ID), in.Body))
+			return withoutETag(a.engine.CreateIdentityDocument(ctx, cloudsim.InstanceID(in.ID), in.Body))
 		})
 	handle(a, op{id: "instances.token", method: post, path: "/v1/instances/{id}/token", summary: "Make a short-lived token of an instance's service account", status: http.StatusCreated, access: engine.Manage},
 		func(ctx context.Context, in *ByID) (*body[cloudsim.Token], error) {

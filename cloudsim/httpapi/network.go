@@ -14,12 +14,12 @@ func (a *api) networkRoutes() {
 	lists(a, "networks", "/v1/networks", "networks", engine.Read, e.ListNetworks)
 	gets(a, "networks", "/v1/networks/{id}", "a network", engine.Read, e.GetNetwork, revOf[cloudsim.Network])
 	handle(a, op{id: "networks.update", method: http.MethodPut, path: "/v1/networks/{id}", summary: "Replace labels, pod ranges and the limit of routes", status: http.StatusAccepted, access: engine.Write}, a.updateNetwork)
-	acts(a, "networks.delete", http.MethodDelete, "/v1/networks/{id}", "Begin to delete an empty network", e.DeleteNetwork)
+	act(a, "networks.delete", http.MethodDelete, "/v1/networks/{id}", "Begin to delete an empty network", e.DeleteNetwork)
 
 	handle(a, op{id: "subnets.create", method: post, path: "/v1/subnets", summary: "Make a subnet", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createSubnet)
 	lists(a, "subnets", "/v1/subnets", "subnets", engine.Read, e.ListSubnets)
 	gets(a, "subnets", "/v1/subnets/{id}", "a subnet", engine.Read, e.GetSubnet, revOf[cloudsim.Subnet])
-	acts(a, "subnets.delete", http.MethodDelete, "/v1/subnets/{id}", "Begin to delete a subnet without instances", e.DeleteSubnet)
+	act(a, "subnets.delete", http.MethodDelete, "/v1/subnets/{id}", "Begin to delete a subnet without instances", e.DeleteSubnet)
 }
 
 func (a *api) createNetwork(ctx context.Context, in *create[cloudsim.CreateNetwork]) (*body[cloudsim.Network], error) {

@@ -26,9 +26,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The type observed is a cloud whose HTTP handler a test calls without a network. The loop of the
+// localCloud is a cloud whose HTTP handler a test calls without a network. The loop of the
 // engine runs only after the test has called the method run.
-type observed struct {
+type localCloud struct {
 	http.Handler
 	engine *engine.Engine
 	store  *store.Store
@@ -36,7 +36,7 @@ type observed struct {
 	spans  *tracetest.SpanRecorder
 }
 
-func observe(t *testing.T, change func(*engine.Config)) *observed {
+func observe(t *testing.T, change func(*engine.Config)) *localCloud {
 	t.Helper()
 	st, err := store.Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {
@@ -48,7 +48,7 @@ func observe(t *testing.T, change func(*engine.Config)) *observed {
 	if change != nil {
 		change(&cfg)
 	}
-	o := &observed{store: st, spans: tracetest.NewSpanRecorder()}
+	o := &localCloud{store: st, spans: tracetest.NewSpanRecorder()}
 	log := slog.New(slog.NewJSONHandler(&o.log, nil))
 	o.engine = engine.New(log, st, cfg)
 	if err := o.engine.Prepare(); err != nil {
@@ -63,7 +63,7 @@ func observe(t *testing.T, change func(*engine.Config)) *observed {
 	return o
 }
 
-func (o *observed) ask(method, target, body string, header ...string) (int, string) {
+func (o *localCloud) ask(method, target, body string, header ...string) (int, string) {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	r.Host = "localhost"
 	r.Header.Set("Authorization", "Bearer secret")
@@ -77,7 +77,7 @@ func (o *observed) ask(method, target, body string, header ...string) (int, stri
 }
 
 // The method run runs the engine until the test ends.
-func (o *observed) run(t *testing.T) {
+func (o *localCloud) run(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -21,7 +21,7 @@ func (a *api) registryRoutes() {
 
 	handle(a, op{id: "registry.credential", method: post, path: "/v1/registry/credentials", summary: "Create a password of the caller for the registry, valid for at most an hour", access: engine.Enter},
 		func(ctx context.Context, in *create[cloudsim.CreateRegistryCredential]) (*struct{ Body cloudsim.RegistryCredential }, error) {
-			return plain(e.CreateRegistryCredential(ctx, in.Body))
+			return withoutETag(e.CreateRegistryCredential(ctx, in.Body))
 		})
 	handle(a, op{id: "registry.decisions", method: http.MethodGet, path: "/v1/registry/decisions", summary: "List recent decisions of the registry, with reasons", access: engine.Admin},
 		func(ctx context.Context, _ *none) (*listed[cloudsim.RegistryDecision], error) {

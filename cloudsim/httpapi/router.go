@@ -9,34 +9,34 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// The type routers has one router for each noun. A noun is the first path segment after /v1, such
-// as disks in /v1/disks. A router compares a path with the pattern of one route after the other,
+// routerTable has one router for each noun. A noun is the first path segment after /v1, such as
+// disks in /v1/disks. A router compares a path with the pattern of one route after the other,
 // and the API has about 150 routes. With a single router, this search would take longer than the
 // work of most requests.
-type routers struct {
+type routerTable struct {
 	routers map[string]*mux.Router // by noun; "" is the router for paths outside the API
 	make    func() *mux.Router
 }
 
 // newRouters returns routers without routes. The function make returns a new router for one noun.
-func newRouters(make func() *mux.Router) routers {
-	return routers{map[string]*mux.Router{"": make()}, make}
+func newRouters(make func() *mux.Router) routerTable {
+	return routerTable{map[string]*mux.Router{"": make()}, make}
 }
 
-// The method others returns the router for paths outside the API.
-func (n routers) others() *mux.Router { return n.routers[""] }
+// otherPaths returns the router for paths outside the API.
+func (n routerTable) otherPaths() *mux.Router { return n.routers[""] }
 
 // routerOf returns the router for a path. For a path that is not clean, such as //v1/disks, any
 // router is correct, because every router redirects such a path.
-func (n routers) routerOf(path string) *mux.Router {
+func (n routerTable) routerOf(path string) *mux.Router {
 	if r, ok := n.routers[nounOf(path)]; ok {
 		return r
 	}
-	return n.others()
+	return n.otherPaths()
 }
 
 // Handle adds a route. Huma calls this method.
-func (n routers) Handle(op *huma.Operation, handler func(huma.Context)) {
+func (n routerTable) Handle(op *huma.Operation, handler func(huma.Context)) {
 	noun := nounOf(op.Path)
 	if n.routers[noun] == nil {
 		n.routers[noun] = n.make()
@@ -44,12 +44,12 @@ func (n routers) Handle(op *huma.Operation, handler func(huma.Context)) {
 	humamux.NewAdapter(n.routers[noun]).Handle(op, handler)
 }
 
-func (n routers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (n routerTable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n.routerOf(r.URL.Path).ServeHTTP(w, r)
 }
 
-// The method allowed lists the methods that the path of r supports.
-func (n routers) allowed(r *http.Request) (methods []string) {
+// allowedMethods lists the methods that the path of r supports.
+func (n routerTable) allowedMethods(r *http.Request) (methods []string) {
 	router := n.routerOf(r.URL.Path)
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		as := *r

@@ -41,9 +41,9 @@ func (a *api) routes() {
 	lists(a, "instances", "/v1/instances", "instances", engine.Read, e.ListInstances)
 	gets(a, "instances", "/v1/instances/{id}", "an instance", engine.Read, e.GetInstance, revOf[cloudsim.Instance])
 	handle(a, op{id: "instances.update", method: http.MethodPut, path: "/v1/instances/{id}", summary: "Replace an instance's labels", access: engine.Write}, a.updateInstance)
-	acts(a, "instances.start", post, "/v1/instances/{id}/start", "Begin to start a stopped instance", e.StartInstance)
-	acts(a, "instances.stop", post, "/v1/instances/{id}/stop", "Begin to stop an instance. The instance keeps its addresses", e.StopInstance)
-	acts(a, "instances.reboot", post, "/v1/instances/{id}/reboot", "Begin to reboot an instance", e.RebootInstance)
+	act(a, "instances.start", post, "/v1/instances/{id}/start", "Begin to start a stopped instance", e.StartInstance)
+	act(a, "instances.stop", post, "/v1/instances/{id}/stop", "Begin to stop an instance. The instance keeps its addresses", e.StopInstance)
+	act(a, "instances.reboot", post, "/v1/instances/{id}/reboot", "Begin to reboot an instance", e.RebootInstance)
 	handle(a, op{id: "instances.crash", method: post, path: "/v1/instances/{id}/crash", summary: "Cut the power of a running instance. Its state stays running until a reboot", access: engine.Write},
 		func(ctx context.Context, in *ByID) (*body[cloudsim.Instance], error) {
 			v, err := e.CrashInstance(ctx, cloudsim.InstanceID(in.ID))
@@ -59,7 +59,7 @@ func (a *api) routes() {
 			v, err := e.ForgetDevices(ctx, cloudsim.InstanceID(in.ID))
 			return answer(v, v.Revision, err)
 		})
-	acts(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance. The instance exists until the operation ends", e.DeleteInstance)
+	act(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance. The instance exists until the operation ends", e.DeleteInstance)
 
 	a.noticeRoutes()
 	a.identityRoutes()
@@ -85,11 +85,11 @@ func (a *api) routes() {
 	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace labels, listeners, targets, health check and rules, and change families and static addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
 	handle(a, op{id: "loadBalancers.setTargets", method: http.MethodPut, path: "/v1/load-balancers/{id}/targets", summary: "Replace the whole set of targets", status: http.StatusAccepted, access: engine.Write}, a.setTargets)
 	handle(a, op{id: "loadBalancers.stats", method: http.MethodGet, path: "/v1/load-balancers/{id}/stats", summary: "Read the traffic counters of a load balancer, by listener and by target", access: engine.Read}, a.loadBalancerStats)
-	acts(a, "loadBalancers.delete", http.MethodDelete, "/v1/load-balancers/{id}", "Begin to delete a load balancer", e.DeleteLoadBalancer)
+	act(a, "loadBalancers.delete", http.MethodDelete, "/v1/load-balancers/{id}", "Begin to delete a load balancer", e.DeleteLoadBalancer)
 
 	lists(a, "operations", "/v1/operations", "operations; finished ones are kept for a day", engine.Read, e.ListOperations)
 	handle(a, op{id: "operations.get", method: http.MethodGet, path: "/v1/operations/{id}", summary: "Read an operation, or wait for its end", access: engine.Read}, a.getOperation)
-	acts(a, "operations.cancel", post, "/v1/operations/{id}/cancel", "Cancel a running operation, if its kind can be cancelled", e.CancelOperation)
+	act(a, "operations.cancel", post, "/v1/operations/{id}/cancel", "Cancel a running operation, if its kind can be cancelled", e.CancelOperation)
 
 	a.clockRoutes()
 	a.holdRoutes()
@@ -181,7 +181,7 @@ func deletes[ID ~string](a *api, noun, path, summary string, access engine.Acces
 		func(ctx context.Context, in *ByID) (*none, error) { return nil, del(ctx, ID(in.ID)) })
 }
 
-func acts[T cloudsim.Resource, ID ~string](a *api, id, method, path, summary string, act func(context.Context, ID) (T, error)) {
+func act[T cloudsim.Resource, ID ~string](a *api, id, method, path, summary string, act func(context.Context, ID) (T, error)) {
 	handle(a, op{id: id, method: method, path: path, summary: summary, status: http.StatusAccepted, access: engine.Write},
 		func(ctx context.Context, in *ByID) (*body[T], error) {
 			v, err := act(ctx, ID(in.ID))

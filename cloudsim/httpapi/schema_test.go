@@ -19,10 +19,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
 
-// The variable beside contains additional members for the test of a limit. Validate accepts the
+// additionalMembers contains additional members for the test of a limit. Validate accepts the
 // tested member only together with these members. The additional members are necessary because a
 // generated request body has only the required members.
-var beside = map[string]string{
+var additionalMembers = map[string]string{
 	"affinityTimeoutSeconds/maximum":                   `{"affinity":"clientIP"}`,
 	"effect.ageSeconds/maximum":                        `{"effect":{"type":"staleRead"}}`,
 	"effect.latencyMillis/maximum":                     `{"effect":{"type":"latency"}}`,
@@ -33,9 +33,9 @@ var beside = map[string]string{
 	"podRanges.ipv6Mask/maximum":                       `{"podRanges":{"ipv6":"fd11::/56"}}`,
 }
 
-// The variable texts contains the members whose values need a special form. For each of these
+// memberTexts contains the members whose values need a special form. For each of these
 // members, the map has a function that returns a valid value of the given length.
-var texts = map[string]func(length int) string{
+var memberTexts = map[string]func(length int) string{
 	"healthCheck.expectedCodes":              statuses,
 	"healthCheck.path":                       path,
 	"listeners[0].healthCheck.expectedCodes": statuses,
@@ -69,13 +69,13 @@ func TestDocumentedLimits(t *testing.T) {
 				limits++
 				t.Run(o.OperationID+"/"+l.member+"/"+l.name, func(t *testing.T) {
 					for _, v := range l.within {
-						if raw := bodyOf(t, doc, ref, l, v); slices.Contains(refused(t, request, raw), l.member) {
+						if raw := bodyOf(t, doc, ref, l, v); slices.Contains(refusedMembers(t, request, raw), l.member) {
 							t.Errorf("Validate refuses %.80v, which is within the documented limit: %.300s", v, raw)
 						}
 					}
 					for _, v := range l.beyond {
 						raw := bodyOf(t, doc, ref, l, v)
-						if !slices.Contains(refused(t, request, raw), l.member) {
+						if !slices.Contains(refusedMembers(t, request, raw), l.member) {
 							t.Errorf("Validate does not refuse %.80v, which is beyond the documented limit: %.300s", v, raw)
 							continue
 						}
@@ -93,8 +93,8 @@ func TestDocumentedLimits(t *testing.T) {
 	}
 }
 
-// The function refused returns the members that Validate refuses.
-func refused(t *testing.T, request reflect.Type, raw []byte) (members []string) {
+// refusedMembers returns the members that Validate refuses.
+func refusedMembers(t *testing.T, request reflect.Type, raw []byte) (members []string) {
 	t.Helper()
 	v := reflect.New(request)
 	if err := json.Unmarshal(raw, v.Interface()); err != nil {
@@ -173,7 +173,7 @@ func limitsOf(doc *huma.OpenAPI, s *huma.Schema, member string) (all []limit) {
 
 // text returns a value of the given length for member.
 func text(member string, length int) string {
-	if of := texts[member]; of != nil {
+	if of := memberTexts[member]; of != nil {
 		return of(length)
 	}
 	return strings.Repeat("a", length)
@@ -196,22 +196,22 @@ func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []b
 	t.Helper()
 	s := doc.Components.Schemas.SchemaFromRef(ref)
 	body := sample(doc, s).(map[string]any)
-	if more := beside[l.member+"/"+l.name]; more != "" {
+	if more := additionalMembers[l.member+"/"+l.name]; more != "" {
 		if err := json.Unmarshal([]byte(more), &body); err != nil {
 			t.Fatal(err)
 		}
 	}
 	path := strings.FieldsFunc(l.member, func(r rune) bool { return strings.ContainsRune(".[]", r) })
-	raw, err := json.Marshal(put(doc, s, body, path, value))
+	raw, err := json.Marshal(setAt(doc, s, body, path, value))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return raw
 }
 
-// The function put sets the value at a path inside the JSON value in the parameter have, and
+// setAt sets the value at a path inside the JSON value in the parameter have, and
 // returns the changed JSON value. It creates missing objects and lists.
-func put(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any) any {
+func setAt(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any) any {
 	if len(path) == 0 {
 		return value
 	}
@@ -223,14 +223,14 @@ func put(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any) 
 		if len(list) == 0 {
 			list = []any{sample(doc, s.Items)}
 		}
-		list[0] = put(doc, s.Items, list[0], path[1:], value)
+		list[0] = setAt(doc, s.Items, list[0], path[1:], value)
 		return list
 	}
 	members, _ := have.(map[string]any)
 	if members == nil {
 		members = sample(doc, s).(map[string]any)
 	}
-	members[path[0]] = put(doc, s.Properties[path[0]], members[path[0]], path[1:], value)
+	members[path[0]] = setAt(doc, s.Properties[path[0]], members[path[0]], path[1:], value)
 	return members
 }
 

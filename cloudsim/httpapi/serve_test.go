@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// The method served serves the API until the test ends. It returns the address of the server.
-func (o *observed) served(t *testing.T, limits run.Limits) string {
+// serve serves the API until the test ends. It returns the address of the server.
+func (o *localCloud) serve(t *testing.T, limits run.Limits) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +59,7 @@ func sendAll(t *testing.T, address, request string) string {
 // request. The server sends a reply or closes the connection.
 func TestHalfARequest(t *testing.T) {
 	o := observe(t, nil)
-	address := o.served(t, run.Limits{AnonymousFor: 2 * time.Second, Body: 100 * time.Millisecond})
+	address := o.serve(t, run.Limits{AnonymousFor: 2 * time.Second, Body: 100 * time.Millisecond})
 	const half = " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
 	for request, want := range map[string]string{
 		"":                                   "",

@@ -31,24 +31,24 @@ func (a *api) stateRoutes() {
 	e := a.engine
 	handle(a, op{id: "states.save", method: post, path: "/v1/states", summary: "Save the whole cloud", status: http.StatusCreated, access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.SaveState]) (*struct{ Body cloudsim.State }, error) {
-			patient(ctx)
-			return plain(e.SaveState(ctx, in.Body))
+			extendDeadlines(ctx)
+			return withoutETag(e.SaveState(ctx, in.Body))
 		})
 	handle(a, op{id: "states.list", method: http.MethodGet, path: "/v1/states", summary: "List saved states", access: engine.Admin},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.States }, error) {
-			return plain(e.ListStates(ctx))
+			return withoutETag(e.ListStates(ctx))
 		})
 	handle(a, op{id: "states.diff", method: http.MethodGet, path: "/v1/states/diff", summary: "Compare two states, or a state with the running cloud", access: engine.Admin},
 		func(ctx context.Context, in *struct {
 			From string `query:"from" maxLength:"63" doc:"Name of a state; absent for the running cloud"`
 			To   string `query:"to" maxLength:"63" doc:"Name of a state; absent for the running cloud"`
 		}) (*struct{ Body cloudsim.StateDiff }, error) {
-			patient(ctx)
-			return plain(e.DiffStates(ctx, in.From, in.To))
+			extendDeadlines(ctx)
+			return withoutETag(e.DiffStates(ctx, in.From, in.To))
 		})
 	handle(a, op{id: "states.reset", method: post, path: "/v1/states/reset", summary: "Delete all resources of the cloud. Projects, roles, service accounts and tokens stay", status: http.StatusNoContent, access: engine.Admin},
 		func(ctx context.Context, _ *none) (*none, error) {
-			patient(ctx)
+			extendDeadlines(ctx)
 			return nil, e.ResetState(ctx)
 		})
 	handle(a, op{id: "states.load", method: post, path: "/v1/states/{name}/load", summary: "Replace the cloud by a saved state. Watches end with the error gone", status: http.StatusNoContent, access: engine.Admin},
@@ -56,7 +56,7 @@ func (a *api) stateRoutes() {
 			ByName
 			RecordsOnly bool `query:"recordsOnly" doc:"Do not change the data of disks. Without this parameter, the cloud refuses to load a state with disk data while a disk is attached"`
 		}) (*none, error) {
-			patient(ctx)
+			extendDeadlines(ctx)
 			return nil, e.LoadState(ctx, in.Name, cloudsim.LoadState{RecordsOnly: in.RecordsOnly})
 		})
 	handle(a, op{id: "states.delete", method: http.MethodDelete, path: "/v1/states/{name}", summary: "Delete a state", status: http.StatusNoContent, access: engine.Admin},
@@ -65,8 +65,8 @@ func (a *api) stateRoutes() {
 	handle(a, op{id: "states.import", method: http.MethodPut, path: "/v1/states/{name}", summary: "Import an exported state", status: http.StatusCreated, access: engine.Admin, upload: "application/octet-stream"}, a.importState)
 }
 
-// The function patient extends the deadlines of a call to stateTimeout.
-func patient(ctx context.Context) {
+// extendDeadlines extends the deadlines of a call to stateTimeout.
+func extendDeadlines(ctx context.Context) {
 	if reply := exchangeOf(ctx).reply; reply != nil {
 		end := time.Now().Add(stateTimeout)
 		_, _ = reply.SetWriteDeadline(end), reply.SetReadDeadline(end)
@@ -76,7 +76,7 @@ func patient(ctx context.Context) {
 // exportState streams the file of a saved state. If it cannot read the file, it closes the
 // connection in the middle of the answer.
 func (a *api) exportState(ctx context.Context, in *ByName) (*huma.StreamResponse, error) {
-	patient(ctx)
+	extendDeadlines(ctx)
 	f, err := a.engine.ExportState(ctx, in.Name)
 	if err != nil {
 		return nil, err
@@ -106,10 +106,10 @@ func (a *api) importState(ctx context.Context, in *struct {
 	ByName
 	Upload
 }) (*struct{ Body cloudsim.State }, error) {
-	patient(ctx)
+	extendDeadlines(ctx)
 	s, err := a.engine.ImportState(ctx, in.Name, in.in)
 	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		err = cloudsim.Errorf(cloudsim.Invalid, "the state has more than %d bytes", tooLong.Limit)
 	}
-	return plain(s, err)
+	return withoutETag(s, err)
 }

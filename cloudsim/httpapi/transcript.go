@@ -73,7 +73,7 @@ func (t *Transcript) transcribe(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, "/v1/") || endless(r.URL.Path) {
+		if !strings.HasPrefix(r.URL.Path, "/v1/") || isWatchPath(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -31,9 +31,9 @@ const (
 	auditWatchPath = "/v1/audit/watch"
 )
 
-// The function endless reports whether the path is that of a watch. The answer to a watch has no
+// isWatchPath reports whether the path is that of a watch. The answer to a watch has no
 // end.
-func endless(path string) bool { return slices.Contains([]string{watchPath, auditWatchPath}, path) }
+func isWatchPath(path string) bool { return slices.Contains([]string{watchPath, auditWatchPath}, path) }
 
 // These constants limit the number of open watches. The first limit is for the whole cloud. The
 // second limit is for each caller with a role in all projects. The third limit is for all other
@@ -45,16 +45,16 @@ const (
 	maxWatchesProject = 64
 )
 
-// The type watches counts the open watches.
-type watches struct {
+// watchCounter counts the open watches.
+type watchCounter struct {
 	mu   sync.Mutex
 	open int
 	by   map[string]int // by project, or by the caller's id
 }
 
-// The method enter counts a new watch. It returns Exhausted if too many watches are open. Call the
+// addWatch counts a new watch. It returns Exhausted if too many watches are open. Call the
 // function leave at the end of the watch.
-func (w *watches) enter(ctx context.Context) (leave func(), err error) {
+func (w *watchCounter) addWatch(ctx context.Context) (leave func(), err error) {
 	id, who := engine.Principal(ctx)
 	most := maxWatchesEach
 	if p, bound := engine.BoundTo(ctx); bound {
@@ -132,7 +132,7 @@ func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse,
 // of the stream: {"problem": …}.
 func stream[T any](ctx context.Context, a *api, items iter.Seq2[T, error]) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		leave, err := a.watches.enter(ctx)
+		leave, err := a.watches.addWatch(ctx)
 		if err != nil {
 			a.refuseHuma(hc, err) //nolint:contextcheck // hc contains the context
 			return

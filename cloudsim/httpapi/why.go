@@ -16,10 +16,10 @@ func (a *api) whyRoutes() {
 		}) (*struct{ Body cloudsim.Why }, error) {
 			switch {
 			case in.Request == "":
-				return plain(a.engine.Why(ctx, in.Object))
+				return withoutETag(a.engine.Why(ctx, in.Object))
 			case in.Object != "":
 				return nil, cloudsim.InvalidField("query.request", "cannot be together with object: send one of them")
 			}
-			return plain(a.engine.WhyRequest(ctx, in.Request))
+			return withoutETag(a.engine.WhyRequest(ctx, in.Request))
 		})
 }

@@ -66,16 +66,16 @@ func (p *problem) GetHeaders() http.Header {
 func init() {
 	huma.ValidateStrictCasing = true
 	huma.NewErrorWithContext = func(hc huma.Context, code int, msg string, errs ...error) huma.StatusError {
-		return decoding(exchangeOf(hc.Context()).requestID, code, msg, errs)
+		return decodeProblem(exchangeOf(hc.Context()).requestID, code, msg, errs)
 	}
 	huma.NewError = func(code int, msg string, errs ...error) huma.StatusError {
-		return decoding("", code, msg, errs)
+		return decodeProblem("", code, msg, errs)
 	}
 }
 
-// The function decoding returns the problem for a request that huma could not read. It replaces 422
+// decodeProblem returns the problem for a request that huma could not read. It replaces 422
 // with 400, so that an invalid field and invalid JSON get the same status.
-func decoding(requestID string, code int, msg string, errs []error) *problem {
+func decodeProblem(requestID string, code int, msg string, errs []error) *problem {
 	if code == http.StatusUnprocessableEntity {
 		code = http.StatusBadRequest
 	}
@@ -91,7 +91,7 @@ func decoding(requestID string, code int, msg string, errs []error) *problem {
 			continue
 		}
 		f := cloudsim.FieldError{Field: strings.TrimPrefix(strings.TrimPrefix(d.Location, "body"), "."), Reason: d.Message}
-		if name, ok := required(d.Message); ok {
+		if name, ok := missingField(d.Message); ok {
 			f = cloudsim.FieldError{Field: strings.TrimPrefix(f.Field+"."+name, "."), Reason: "is required"}
 		}
 		if f.Field == "" {
@@ -106,9 +106,9 @@ func decoding(requestID string, code int, msg string, errs []error) *problem {
 	return p
 }
 
-// The function required extracts the name of a missing field from huma's message. Huma reports the
+// missingField extracts the name of a missing field from huma's message. Huma reports the
 // error for the parent object, and names the field only in the message.
-func required(msg string) (name string, ok bool) {
+func missingField(msg string) (name string, ok bool) {
 	before, after, _ := strings.Cut(validation.MsgExpectedRequiredProperty, "%s")
 	if name, ok = strings.CutPrefix(msg, before); !ok {
 		return "", false

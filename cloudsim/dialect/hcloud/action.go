@@ -20,8 +20,8 @@ var actionTypes = map[cloudsim.ResourceKind]string{
 	cloudsim.KindNetwork: "network", cloudsim.KindSubnet: "network", cloudsim.KindRoute: "network",
 }
 
-// The variable commands maps the verbs of this cloud to Hetzner's commands.
-var commands = map[cloudsim.ResourceKind]map[cloudsim.Verb]string{
+// commandOf maps the verbs of this cloud to Hetzner's commands.
+var commandOf = map[cloudsim.ResourceKind]map[cloudsim.Verb]string{
 	cloudsim.KindInstance: {
 		cloudsim.Create: "create_server", cloudsim.Start: "start_server", cloudsim.Stop: "stop_server",
 		cloudsim.Reboot: "reboot_server", cloudsim.Terminate: "delete_server",
@@ -40,7 +40,7 @@ var commands = map[cloudsim.ResourceKind]map[cloudsim.Verb]string{
 // actionOf returns the action of an operation.
 func actionOf(o cloudsim.Operation) action {
 	a := action{
-		ID: dialect.Number(o.ID), Command: commands[o.Kind][o.Verb], Status: "running", Progress: o.Percent, Started: o.CreatedAt, Resources: []resource{},
+		ID: dialect.Number(o.ID), Command: commandOf[o.Kind][o.Verb], Status: "running", Progress: o.Percent, Started: o.CreatedAt, Resources: []resource{},
 	}
 	if a.Command == "" {
 		a.Command = string(o.Verb) + "_" + actionTypes[o.Kind]
@@ -79,11 +79,11 @@ func done(a action, at time.Time) action {
 	return a
 }
 
-// The function accepted returns the answer to a call that started an action.
-func accepted(a action) (int, any, error) { return http.StatusCreated, actionReply{a}, nil }
+// actionStarted returns the answer to a call that started an action.
+func actionStarted(a action) (int, any, error) { return http.StatusCreated, actionReply{a}, nil }
 
-// The function locked returns the error of a call for a resource on which an action runs.
-func locked(what string, state string) error {
+// errLocked returns the error of a call for a resource on which an action runs.
+func errLocked(what string, state string) error {
 	return cloudsim.Errorf(cloudsim.Conflict, "the %s is locked: an action is running (%s)", what, state)
 }
 

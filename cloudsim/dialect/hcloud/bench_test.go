@@ -22,7 +22,7 @@ func benchWorld(b *testing.B) *world {
 	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), hcloud.New(), dialect.Config{URL: "http://cloud", Transport: api, Project: w.cloud.Project}))
 	b.Cleanup(srv.Close)
 	w.url = srv.URL
-	w.Client = w.as(b, w.cloud)
+	w.Client = w.clientOf(b, w.cloud)
 	return w
 }
 

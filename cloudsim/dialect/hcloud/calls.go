@@ -21,13 +21,13 @@ func (a *api) calls() []dialect.Call {
 	add("actions.get", get, "/actions/{id}", "Get an action", a.getAction)
 
 	addCatalogue(add, "locations", "location", locations)
-	addCatalogue(add, "datacenters", "datacenter", datacenters)
+	addCatalogue(add, "datacenters", "datacenter", listDatacenters)
 	addCatalogue(add, "server_types", "server type", serverTypes)
 	addCatalogue(add, "load_balancer_types", "load balancer type", pricedLoadBalancerTypes)
 	addCatalogue(add, "images", "image", filteredImages)
 	add("pricing.get", get, "/pricing", "Get all prices, which are 0", getPricing)
 
-	add("servers.list", get, "/servers", "List servers", listCall(a, "servers", (*client.Client).ListInstances, where("status", statusOfServer), a.servers))
+	add("servers.list", get, "/servers", "List servers", listCall(a, "servers", (*client.Client).ListInstances, filterBy("status", statusOfServer), a.serversOf))
 	add("servers.get", get, "/servers/{id}", "Get a server", a.getServer)
 	add("servers.create", post, "/servers", "Create a server", a.createServer)
 	add("servers.update", put, "/servers/{id}", "Change the labels of a server", a.updateServer)
@@ -42,19 +42,19 @@ func (a *api) calls() []dialect.Call {
 	add("servers.remove_from_placement_group", post, "/servers/{id}/actions/remove_from_placement_group", "Remove a server from its placement group", serverCall("remove_from_placement_group", removeFromPlacementGroup))
 	add("servers.change_protection", post, "/servers/{id}/actions/change_protection", "Protect a server against deletion", serverCall("change_protection", protectServer))
 
-	add("placement_groups.list", get, "/placement_groups", "List placement groups", listCall(a, "placement_groups", placementGroups.list, where("type", typeOfPlacementGroup), placementGroups.show))
+	add("placement_groups.list", get, "/placement_groups", "List placement groups", listCall(a, "placement_groups", placementGroups.list, filterBy("type", typeOfPlacementGroup), placementGroups.show))
 	add("placement_groups.get", get, "/placement_groups/{id}", "Get a placement group", placementGroups.get)
 	add("placement_groups.create", post, "/placement_groups", "Create a placement group", createPlacementGroup)
 	add("placement_groups.update", put, "/placement_groups/{id}", "Change the name and the labels of a placement group", placementGroups.update)
 	add("placement_groups.delete", del, "/placement_groups/{id}", "Delete a placement group without servers", deletePlacementGroup)
 
-	add("ssh_keys.list", get, "/ssh_keys", "List SSH keys", listCall(a, "ssh_keys", sshKeys.list, where("fingerprint", fingerprintOf), sshKeys.show))
+	add("ssh_keys.list", get, "/ssh_keys", "List SSH keys", listCall(a, "ssh_keys", sshKeys.list, filterBy("fingerprint", fingerprintOf), sshKeys.show))
 	add("ssh_keys.get", get, "/ssh_keys/{id}", "Get an SSH key", sshKeys.get)
 	add("ssh_keys.create", post, "/ssh_keys", "Create an SSH key", createSSHKey)
 	add("ssh_keys.update", put, "/ssh_keys/{id}", "Change the name and the labels of an SSH key", sshKeys.update)
 	add("ssh_keys.delete", del, "/ssh_keys/{id}", "Delete an SSH key", sshKeys.delete)
 
-	add("volumes.list", get, "/volumes", "List volumes", listCall(a, "volumes", (*client.Client).ListDisks, where("status", statusOfVolume), each(volumeOf)))
+	add("volumes.list", get, "/volumes", "List volumes", listCall(a, "volumes", (*client.Client).ListDisks, filterBy("status", statusOfVolume), convertEach(volumeOf)))
 	add("volumes.get", get, "/volumes/{id}", "Get a volume", a.getVolume)
 	add("volumes.create", post, "/volumes", "Create a volume", a.createVolume)
 	add("volumes.update", put, "/volumes/{id}", "Change the labels of a volume", updateVolume)
@@ -64,7 +64,7 @@ func (a *api) calls() []dialect.Call {
 	add("volumes.change_protection", post, "/volumes/{id}/actions/change_protection", "Protect a volume against deletion", volumeCall("change_protection", protectVolume))
 	add("volumes.resize", post, "/volumes/{id}/actions/resize", "Enlarge a volume", volumeCall("resize_volume", resizeVolume))
 
-	add("networks.list", get, "/networks", "List networks", listCall(a, "networks", (*client.Client).ListNetworks, nil, networks))
+	add("networks.list", get, "/networks", "List networks", listCall(a, "networks", (*client.Client).ListNetworks, nil, networksWithParts))
 	add("networks.get", get, "/networks/{id}", "Get a network", getNetwork)
 	add("networks.create", post, "/networks", "Create a network", createNetwork)
 	add("networks.update", put, "/networks/{id}", "Change the labels of a network", updateNetwork)
@@ -75,7 +75,7 @@ func (a *api) calls() []dialect.Call {
 	add("networks.delete_route", post, "/networks/{id}/actions/delete_route", "Delete a route", networkCall("delete_route", deleteRoute))
 	add("networks.change_protection", post, "/networks/{id}/actions/change_protection", "Protect a network against deletion", networkCall("change_protection", protectNetwork))
 
-	add("load_balancers.list", get, "/load_balancers", "List load balancers", listCall(a, "load_balancers", (*client.Client).ListLoadBalancers, nil, each(loadBalancerOf)))
+	add("load_balancers.list", get, "/load_balancers", "List load balancers", listCall(a, "load_balancers", (*client.Client).ListLoadBalancers, nil, convertEach(loadBalancerOf)))
 	add("load_balancers.get", get, "/load_balancers/{id}", "Get a load balancer", a.getLoadBalancer)
 	add("load_balancers.create", post, "/load_balancers", "Create a load balancer", a.createLoadBalancer)
 	add("load_balancers.update", put, "/load_balancers/{id}", "Change the labels of a load balancer", a.updateLoadBalancer)
@@ -110,8 +110,8 @@ func addCatalogue[T entry](add func(name, method, path, summary string, fn call)
 	add(many+".get", "GET", "/"+many+"/{id}", "Get a "+title, c.get)
 }
 
-// The variable refusals has the reasons for calls that the dialect does not support.
-var refusals = map[string]string{
+// refusalReasons has the reasons for calls that the dialect does not support.
+var refusalReasons = map[string]string{
 	"POST /v1/certificates":            "load balancers forward TCP without TLS",
 	"POST /v1/firewalls":               noFirewalls,
 	"/v1/firewalls/{path...}":          noFirewalls,

@@ -156,7 +156,7 @@ func serverCalls(t *testing.T, w *world) {
 		t.Errorf("server by name: got %+v", one)
 	}
 	_, _, err = w.Server.Create(ctx, sdk.ServerCreateOpts{Name: "Worker-1.Example", ServerType: &sdk.ServerType{Name: "small"}, Image: &sdk.Image{Name: "ubuntu-24.04"}})
-	fails(t, err, sdk.ErrorCodeUniquenessError)
+	expectError(t, err, sdk.ErrorCodeUniquenessError)
 	s, resp, err = w.Server.Update(ctx, s, sdk.ServerUpdateOpts{Name: "Worker-1.Example", Labels: map[string]string{"pool": "b"}})
 	if must(t, s, resp, err); s.Labels["pool"] != "b" || s.Name != "Worker-1.Example" {
 		t.Errorf("result of the update: got %+v", s)
@@ -210,17 +210,17 @@ func volumeCalls(t *testing.T, w *world) {
 		t.Errorf("result of the update: got %+v", v)
 	}
 	_, _, err = w.Volume.Attach(ctx, v, s)
-	fails(t, err, sdk.ErrorCodeVolumeAlreadyAttached)
+	expectError(t, err, sdk.ErrorCodeVolumeAlreadyAttached)
 	a, resp, err = w.Volume.Resize(ctx, v, 20)
 	w.wait(t, a, resp, err)
 	_, _, err = w.Volume.Resize(ctx, v, 15)
-	fails(t, err, sdk.ErrorCodeInvalidInput)
+	expectError(t, err, sdk.ErrorCodeInvalidInput)
 	_, err = w.Volume.Delete(ctx, v)
-	fails(t, err, sdk.ErrorCodeLocked)
+	expectError(t, err, sdk.ErrorCodeLocked)
 	a, resp, err = w.Volume.Detach(ctx, v)
 	w.wait(t, a, resp, err)
 	_, _, err = w.Volume.Detach(ctx, v)
-	fails(t, err, sdk.ErrorCodeServiceError)
+	expectError(t, err, sdk.ErrorCodeServiceError)
 	if v, resp, err = w.Volume.GetByID(ctx, v.ID); must(t, v, resp, err).Server != nil || v.Size != 20 {
 		t.Errorf("detached volume: got %+v", v)
 	}
@@ -252,7 +252,7 @@ func networkCalls(t *testing.T, w *world) {
 	a, resp, err := w.Network.AddSubnet(ctx, n, sdk.NetworkAddSubnetOpts{Subnet: sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.20.2.0/24"), NetworkZone: "sim-1"}})
 	w.wait(t, a, resp, err)
 	_, _, err = w.Network.AddSubnet(ctx, n, sdk.NetworkAddSubnetOpts{Subnet: sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.20.2.0/24"), NetworkZone: "sim-1"}})
-	fails(t, err, sdk.ErrorCodeUniquenessError)
+	expectError(t, err, sdk.ErrorCodeUniquenessError)
 	a, resp, err = w.Network.DeleteSubnet(ctx, n, sdk.NetworkDeleteSubnetOpts{Subnet: sdk.NetworkSubnet{IPRange: cidr("10.20.2.0/24")}})
 	w.wait(t, a, resp, err)
 	made, resp, err := w.Server.Create(ctx, sdk.ServerCreateOpts{
@@ -266,14 +266,14 @@ func networkCalls(t *testing.T, w *world) {
 	a, resp, err = w.Network.AddRoute(ctx, n, sdk.NetworkAddRouteOpts{Route: route})
 	w.wait(t, a, resp, err)
 	_, _, err = w.Network.AddRoute(ctx, n, sdk.NetworkAddRouteOpts{Route: route})
-	fails(t, err, sdk.ErrorCodeUniquenessError)
+	expectError(t, err, sdk.ErrorCodeUniquenessError)
 	if n, resp, err = w.Network.GetByName(ctx, "Cluster"); must(t, n, resp, err) == nil || len(n.Routes) != 1 || !n.Routes[0].Gateway.Equal(route.Gateway) || len(n.Servers) != 1 {
 		t.Errorf("network: got %+v", n)
 	}
 	a, resp, err = w.Network.DeleteRoute(ctx, n, sdk.NetworkDeleteRouteOpts{Route: route})
 	w.wait(t, a, resp, err)
 	_, _, err = w.Network.DeleteRoute(ctx, n, sdk.NetworkDeleteRouteOpts{Route: route})
-	fails(t, err, sdk.ErrorCodeNotFound)
+	expectError(t, err, sdk.ErrorCodeNotFound)
 	a, resp, err = w.Network.AddRoute(ctx, n, sdk.NetworkAddRouteOpts{Route: route})
 	w.wait(t, a, resp, err)
 	n, resp, err = w.Network.Update(ctx, n, sdk.NetworkUpdateOpts{Labels: map[string]string{"a": "c"}})
@@ -284,7 +284,7 @@ func networkCalls(t *testing.T, w *world) {
 		t.Errorf("network by id: got %+v", one)
 	}
 	_, err = w.Network.Delete(ctx, n)
-	fails(t, err, sdk.ErrorCodeResourceInUse)
+	expectError(t, err, sdk.ErrorCodeResourceInUse)
 	gone, resp, err := w.Server.DeleteWithResult(ctx, s)
 	w.wait(t, must(t, gone, resp, err).Action, nil, nil)
 	if n, resp, err = w.Network.GetByID(ctx, n.ID); must(t, n, resp, err) == nil || len(n.Routes) != 1 || !n.Routes[0].Gateway.Equal(route.Gateway) {
@@ -326,7 +326,7 @@ func loadBalancerCalls(t *testing.T, w *world) {
 	a, resp, err = w.LoadBalancer.AddServerTarget(ctx, l, sdk.LoadBalancerAddServerTargetOpts{Server: s, UsePrivateIP: sdk.Ptr(false)})
 	w.wait(t, a, resp, err)
 	_, _, err = w.LoadBalancer.AddServerTarget(ctx, l, sdk.LoadBalancerAddServerTargetOpts{Server: s})
-	fails(t, err, sdk.ErrorCodeTargetAlreadyDefined)
+	expectError(t, err, sdk.ErrorCodeTargetAlreadyDefined)
 	if l, resp, err = w.LoadBalancer.GetByName(ctx, "a0123"); must(t, l, resp, err) == nil || len(l.Services) != 1 || len(l.Targets) != 1 {
 		t.Fatalf("load balancer: got %+v", l)
 	}
@@ -348,7 +348,7 @@ func loadBalancerCalls(t *testing.T, w *world) {
 	a, resp, err = w.LoadBalancer.DeleteService(ctx, l, 80)
 	w.wait(t, a, resp, err)
 	_, _, err = w.LoadBalancer.DeleteService(ctx, l, 80)
-	fails(t, err, sdk.ErrorCodeNotFound)
+	expectError(t, err, sdk.ErrorCodeNotFound)
 	a, resp, err = w.LoadBalancer.ChangeAlgorithm(ctx, l, sdk.LoadBalancerChangeAlgorithmOpts{Type: sdk.LoadBalancerAlgorithmTypeLeastConnections})
 	w.wait(t, a, resp, err)
 	a, resp, err = w.LoadBalancer.ChangeType(ctx, l, sdk.LoadBalancerChangeTypeOpts{LoadBalancerType: &sdk.LoadBalancerType{Name: "lb21"}})
@@ -356,7 +356,7 @@ func loadBalancerCalls(t *testing.T, w *world) {
 	n, resp, err := w.Network.GetByName(ctx, "default")
 	must(t, n, resp, err)
 	_, _, err = w.LoadBalancer.AddServerTarget(ctx, l, sdk.LoadBalancerAddServerTargetOpts{Server: s, UsePrivateIP: sdk.Ptr(true)})
-	fails(t, err, sdk.ErrorCodeLoadBalancerNotAttachedToNetwork)
+	expectError(t, err, sdk.ErrorCodeLoadBalancerNotAttachedToNetwork)
 	a, resp, err = w.LoadBalancer.AttachToNetwork(ctx, l, sdk.LoadBalancerAttachToNetworkOpts{Network: n})
 	w.wait(t, a, resp, err)
 	a, resp, err = w.LoadBalancer.AddServerTarget(ctx, l, sdk.LoadBalancerAddServerTargetOpts{Server: s, UsePrivateIP: sdk.Ptr(true)})

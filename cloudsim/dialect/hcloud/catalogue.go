@@ -86,14 +86,14 @@ func (c catalogue[T]) get(r *dialect.Request) (int, any, error) {
 	return 0, nil, cloudsim.Errorf(cloudsim.NotFound, "no %s has the id %d", strings.ReplaceAll(c.one, "_", " "), n)
 }
 
-// The function zones returns all zones of the cloud.
-func zones(r *dialect.Request) ([]cloudsim.Zone, error) {
+// listZones returns all zones of the cloud.
+func listZones(r *dialect.Request) ([]cloudsim.Zone, error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListZones, cloudsim.ListOptions{})
 	return all, err
 }
 
 func locations(r *dialect.Request) ([]location, error) {
-	all, err := zones(r)
+	all, err := listZones(r)
 	out := make([]location, 0, len(all))
 	for _, z := range all {
 		out = append(out, locationOf(z.Name, z.Region))
@@ -101,9 +101,9 @@ func locations(r *dialect.Request) ([]location, error) {
 	return out, err
 }
 
-// The function datacenters returns all datacenters. Each datacenter supports all server types.
-func datacenters(r *dialect.Request) ([]datacenter, error) {
-	all, err := zones(r)
+// listDatacenters returns all datacenters. Each datacenter supports all server types.
+func listDatacenters(r *dialect.Request) ([]datacenter, error) {
+	all, err := listZones(r)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func serverTypes(r *dialect.Request) ([]serverType, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, err := zones(r)
+	in, err := listZones(r)
 	prices := pricesIn(in)
 	var places []serverTypeLocation
 	for _, z := range in {
@@ -165,7 +165,7 @@ func loadBalancerTypes() []loadBalancerType {
 
 // pricedLoadBalancerTypes returns the types of load balancers with their prices.
 func pricedLoadBalancerTypes(r *dialect.Request) ([]loadBalancerType, error) {
-	in, err := zones(r)
+	in, err := listZones(r)
 	all := loadBalancerTypes()
 	for i := range all {
 		all[i].Prices = pricesIn(in)
@@ -176,7 +176,7 @@ func pricedLoadBalancerTypes(r *dialect.Request) ([]loadBalancerType, error) {
 // findLoadBalancerType returns the type with an id or a name.
 func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 	for _, t := range loadBalancerTypes() {
-		if o.is(t.ID, t.Name) {
+		if o.refersTo(t.ID, t.Name) {
 			return t, true
 		}
 	}
@@ -190,9 +190,9 @@ func authenticate(r *dialect.Request) error {
 	return err
 }
 
-// The function images returns the system images. Machines of this cloud boot no image, so all
+// systemImages returns the system images. Machines of this cloud boot no image, so all
 // images are equal. The images exist only because clients need an image to create a server.
-func images() []image {
+func systemImages() []image {
 	var all []image
 	for _, s := range []string{"ubuntu-24.04", "ubuntu-22.04", "debian-13", "debian-12", "rocky-9"} {
 		flavor, version, _ := strings.Cut(s, "-")
@@ -207,7 +207,7 @@ func images() []image {
 // filteredImages returns the images that the query selects.
 func filteredImages(r *dialect.Request) ([]image, error) {
 	q := r.URL.Query()
-	return slices.DeleteFunc(images(), func(i image) bool {
+	return slices.DeleteFunc(systemImages(), func(i image) bool {
 		return q.Has("type") && !slices.Contains(q["type"], i.Type) || q.Has("architecture") && !slices.Contains(q["architecture"], i.Architecture) ||
 			q.Get("bound_to") != "" || q.Get("label_selector") != ""
 	}), authenticate(r)

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The variable failures maps each error kind of this cloud to the status and code in Hetzner's API.
-var failures = map[cloudsim.Kind]dialect.Failure{
+// kindFailures maps each error kind of this cloud to the status and code in Hetzner's API.
+var kindFailures = map[cloudsim.Kind]dialect.Failure{
 	cloudsim.Internal:        {Status: http.StatusInternalServerError, Code: "server_error"},
 	cloudsim.Invalid:         {Status: http.StatusUnprocessableEntity, Code: "invalid_input"},
 	cloudsim.Unauthenticated: {Status: http.StatusUnauthorized, Code: "unauthorized"},
@@ -50,7 +50,7 @@ func failureOf(err error) dialect.Failure {
 	if e, ok := errors.AsType[*cloudsim.Error](err); ok && e.Kind == cloudsim.Exhausted && e.RetryAfter > 0 {
 		return dialect.Failure{Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded"}
 	}
-	return failures[cloudsim.KindOf(err)]
+	return kindFailures[cloudsim.KindOf(err)]
 }
 
 // refuse writes an error in Hetzner's format. It hides the details of internal errors.
@@ -58,7 +58,7 @@ func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	f := failureOf(err)
 	body := errorBody{Code: f.Code, Message: dialect.Message(r, err)}
 	if e, ok := errors.AsType[*cloudsim.Error](err); ok {
-		body.Details = details(e.Fields)
+		body.Details = invalidFields(e.Fields)
 		if e.RetryAfter > 0 {
 			seconds := int(math.Ceil(e.RetryAfter.Seconds()))
 			w.Header().Set("Retry-After", strconv.Itoa(seconds))
@@ -92,8 +92,8 @@ func noCallsRemain(h http.Header, retryAfter int) {
 	}
 }
 
-// The function details lists the invalid fields. It returns nil if no field is invalid.
-func details(fields []cloudsim.FieldError) *errorDetails {
+// invalidFields lists the invalid fields. It returns nil if no field is invalid.
+func invalidFields(fields []cloudsim.FieldError) *errorDetails {
 	if len(fields) == 0 {
 		return nil
 	}

@@ -33,8 +33,8 @@ type answer struct {
 	}
 }
 
-// The method raw sends a request directly, without Hetzner's client.
-func (w *world) raw(tb testing.TB, method, path, secret, body string) (a answer) {
+// sendRaw sends a request directly, without Hetzner's client.
+func (w *world) sendRaw(tb testing.TB, method, path, secret, body string) (a answer) {
 	tb.Helper()
 	req, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
 	if err != nil {
@@ -71,7 +71,7 @@ func TestBadRequests(t *testing.T) {
 	}
 	w.instance(t, "node-1")
 	lb := `{"name":"x","load_balancer_type":"lb11","location":"sim-1a"`
-	before, want := w.counted(t), map[string]float64{}
+	before, want := w.requestCounts(t), map[string]float64{}
 	for name, test := range map[string]struct {
 		method, path, secret, body string
 		status                     int
@@ -135,7 +135,7 @@ func TestBadRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			want[strconv.Itoa(test.status)]++
-			a := w.raw(t, test.method, test.path, test.secret, test.body)
+			a := w.sendRaw(t, test.method, test.path, test.secret, test.body)
 			if a.Status != test.status || a.Error.Code != test.code || a.Error.Message == "" || a.ID == "" {
 				t.Errorf("got answer %+v, want status %d and code %s", a, test.status, test.code)
 			}
@@ -147,18 +147,18 @@ func TestBadRequests(t *testing.T) {
 			}
 		})
 	}
-	for code, n := range w.counted(t) {
+	for code, n := range w.requestCounts(t) {
 		if got := n - before[code]; got != want[code] {
 			t.Errorf("metrics: got %v requests with the status %s, want %v", got, code, want[code])
 		}
 	}
-	if got := w.raw(t, "GET", "/readyz", "", ""); got.Status != 200 {
+	if got := w.sendRaw(t, "GET", "/readyz", "", ""); got.Status != 200 {
 		t.Errorf("/readyz: got status %d, want 200", got.Status)
 	}
 }
 
-// The method counted returns the number of requests in the metrics, by HTTP status.
-func (w *world) counted(tb testing.TB) map[string]float64 {
+// requestCounts returns the number of requests in the metrics, by HTTP status.
+func (w *world) requestCounts(tb testing.TB) map[string]float64 {
 	tb.Helper()
 	families, err := w.metrics.Gather()
 	if err != nil {
@@ -205,7 +205,7 @@ func TestUnknownFields(t *testing.T) {
 			continue
 		}
 		path := strings.Replace(c.Path, "{id}", fmt.Sprint(ids[strings.Split(c.Path, "/")[2]]), 1)
-		a := w.raw(t, c.Method, path, secretOf(t, w), `{"no_such_field":1}`)
+		a := w.sendRaw(t, c.Method, path, secretOf(t, w), `{"no_such_field":1}`)
 		if a.Status != 422 || a.Error.Code != "invalid_input" || a.Error.Details == nil || a.Error.Details.Fields[0].Name != "no_such_field" {
 			t.Errorf("%s: got answer %+v, want status 422 and the field no_such_field", c.Name, a)
 		}
@@ -252,7 +252,7 @@ func TestRefusals(t *testing.T) {
 			method, path = "GET", pattern
 		}
 		path = strings.NewReplacer("{id}", "1", "{action}", "x", "{path...}", "x").Replace(path)
-		if a := w.raw(t, method, path, secretOf(t, w), ""); a.Status != 501 || a.Error.Code != "unsupported_error" || !strings.HasSuffix(a.Error.Message, ": "+why) {
+		if a := w.sendRaw(t, method, path, secretOf(t, w), ""); a.Status != 501 || a.Error.Code != "unsupported_error" || !strings.HasSuffix(a.Error.Message, ": "+why) {
 			t.Errorf("%s %s: got answer %+v, want status 501 and the reason %q", method, path, a, why)
 		}
 	}
@@ -270,10 +270,10 @@ func TestNamesAndRoles(t *testing.T) {
 		t.Errorf("volume with a long name: got %+v", got)
 	}
 	_, _, err = w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: long, Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
-	fails(t, err, sdk.ErrorCodeUniquenessError)
-	reader := w.as(t, cloudtest.As(t, w.cloud, "reader", cloudsim.RoleReader))
+	expectError(t, err, sdk.ErrorCodeUniquenessError)
+	reader := w.clientOf(t, cloudtest.As(t, w.cloud, "reader", cloudsim.RoleReader))
 	_, _, err = reader.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: "x", Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
-	fails(t, err, sdk.ErrorCodeForbidden)
+	expectError(t, err, sdk.ErrorCodeForbidden)
 }
 
 // While an action runs on a resource, the resource is locked. An action has the status
@@ -350,11 +350,11 @@ func TestFaults(t *testing.T) {
 		t.Errorf("direct call with a fault for a dialect's call: got error %v", err)
 	}
 	_, err := once.Server.All(ctx)
-	fails(t, err, "unavailable")
+	expectError(t, err, "unavailable")
 
 	fault("throttle", cloudsim.FaultMatch{Operation: "instances.list"}, cloudsim.FaultEffect{Type: cloudsim.FaultThrottle, RetryAfterSeconds: 7})
 	_, err = once.Server.All(ctx)
-	fails(t, err, sdk.ErrorCodeRateLimitExceeded)
+	expectError(t, err, sdk.ErrorCodeRateLimitExceeded)
 	if e, ok := errors.AsType[sdk.Error](err); !ok || e.Response().Header.Get("RateLimit-Remaining") != "0" || e.Response().Header.Get("Retry-After") != "7" || !e.Response().Meta.Ratelimit.Reset.Equal(at.Add(7*time.Second)) {
 		t.Errorf("headers of a rate limit: got error %v", err)
 	}

@@ -159,7 +159,7 @@ func TestCallsAreUnique(t *testing.T) {
 // The map failures has a status and a code for each error kind.
 func TestEachKindHasAFailure(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
-		if f := failures[k]; f.Status < 400 || f.Code == "" {
+		if f := kindFailures[k]; f.Status < 400 || f.Code == "" {
 			t.Errorf("error kind %s has no failure", k)
 		}
 	}

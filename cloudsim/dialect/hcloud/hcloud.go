@@ -27,9 +27,9 @@ const Name = "hcloud"
 
 // New returns the dialect for Hetzner Cloud.
 func New() dialect.Dialect {
-	a := &api{cursors: cursors{after: map[[sha256.Size]byte]string{}}}
+	a := &api{cursors: pageCursors{after: map[[sha256.Size]byte]string{}}}
 	return dialect.Dialect{
-		Name: Name, Title: "Hetzner Cloud", Calls: a.calls(), Refusals: refusals,
+		Name: Name, Title: "Hetzner Cloud", Calls: a.calls(), Refusals: refusalReasons,
 		Token:  func(r *dialect.Request) (string, error) { return bearer(r), nil },
 		Refuse: refuse, IDHeader: "X-Correlation-Id",
 		CloudHeaders: []string{headerLimit, headerRemaining, headerReset},
@@ -44,8 +44,8 @@ func New() dialect.Dialect {
 // api contains the calls of the dialect. Its fields are caches that avoid repeated calls
 // to the cloud.
 type api struct {
-	types   types
-	cursors cursors
+	types   typeCache
+	cursors pageCursors
 }
 
 // bearer returns the secret in an Authorization header.
@@ -145,9 +145,9 @@ type updateResource struct {
 	Labels *map[string]string `json:"labels"`
 }
 
-// The method labels returns the new labels of the resource. It returns Unsupported if the request
+// newLabels returns the new labels of the resource. It returns Unsupported if the request
 // changes the name of the resource, because this cloud cannot rename resources.
-func (u updateResource) labels(m cloudsim.Meta) (map[string]string, error) {
+func (u updateResource) newLabels(m cloudsim.Meta) (map[string]string, error) {
 	if u.Name != "" && u.Name != dialect.OtherName(m) {
 		return nil, dialect.Unsupported{What: "a new name", Why: "names do not change: create another resource"}
 	}
@@ -161,9 +161,9 @@ func idOf(name string) int64 {
 	return int64(sum[0])<<22 | int64(sum[1])<<14 | int64(sum[2])<<6 | int64(sum[3])>>2 | 1<<30
 }
 
-// The type types caches the instance types for the duration of the constant typesFor, because each
+// typeCache caches the instance types for the duration of the constant typesFor, because each
 // server in an answer contains its type. Only a restart of the cloud changes the instance types.
-type types struct {
+type typeCache struct {
 	mu    sync.Mutex
 	until time.Time
 	byID  map[string]cloudsim.InstanceType
@@ -171,7 +171,7 @@ type types struct {
 
 const typesFor = 10 * time.Second
 
-func (t *types) get(r *dialect.Request) (map[string]cloudsim.InstanceType, error) {
+func (t *typeCache) get(r *dialect.Request) (map[string]cloudsim.InstanceType, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if time.Now().Before(t.until) {

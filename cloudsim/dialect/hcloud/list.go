@@ -68,13 +68,13 @@ func clip(s string) string {
 	return s
 }
 
-// The method selects reports whether the query selects a resource.
-func (q query) selects(m cloudsim.Meta) bool {
+// isSelected reports whether the query selects a resource.
+func (q query) isSelected(m cloudsim.Meta) bool {
 	return (q.name == "" || dialect.OtherName(m) == q.name) && (q.keep == nil || q.keep(dialect.Visible(m.Labels)))
 }
 
-// The method options returns the part of the query that the cloud evaluates.
-func (q query) options() cloudsim.ListOptions {
+// cloudOptions returns the part of the query that the cloud evaluates.
+func (q query) cloudOptions() cloudsim.ListOptions {
 	o := cloudsim.ListOptions{Labels: q.equal}
 	if q.name != "" {
 		o.Name = dialect.Name(q.name)
@@ -114,11 +114,11 @@ type lister[T any] func(context.Context, cloudsim.ListOptions) (cloudsim.List[T]
 // Hetzner's pages have numbers, but a page of the cloud begins after an id. If the cloud evaluates
 // the whole query, the function list stores the last id of each page. Then the next page needs only
 // one call to the cloud. In all other cases, the function list reads all resources.
-func list[T cloudsim.Resource](r *dialect.Request, c *cursors, q query, from lister[T], filter func(T) bool) ([]T, meta, error) {
+func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, from lister[T], filter func(T) bool) ([]T, meta, error) {
 	selected := q.keep == nil && q.sort == nil && q.name == "" && filter == nil
 	if selected {
-		if after, ok := c.before(r, q); ok {
-			o := q.options()
+		if after, ok := c.startOfPage(r, q); ok {
+			o := q.cloudOptions()
 			o.After, o.Limit = after, q.perPage
 			l, err := from(r.Context(), o)
 			if err != nil {
@@ -130,11 +130,11 @@ func list[T cloudsim.Resource](r *dialect.Request, c *cursors, q query, from lis
 			return l.Items, q.meta(len(l.Items), l.Next != ""), nil
 		}
 	}
-	all, _, err := cloudsim.All(r.Context(), from, q.options())
+	all, _, err := cloudsim.All(r.Context(), from, q.cloudOptions())
 	if err != nil {
 		return nil, meta{}, err
 	}
-	all = slices.DeleteFunc(all, func(v T) bool { return !q.selects(v.Head()) || filter != nil && !filter(v) })
+	all = slices.DeleteFunc(all, func(v T) bool { return !q.isSelected(v.Head()) || filter != nil && !filter(v) })
 	if slices.ContainsFunc(q.sort, func(s string) bool { return s == "id:desc" }) {
 		slices.Reverse(all)
 	}
@@ -174,8 +174,8 @@ func listCall[T cloudsim.Resource, U any](a *api, name string, from func(*client
 	}
 }
 
-// The function each returns a function that converts each resource of a page with fn.
-func each[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error) {
+// convertEach returns a function that converts each resource of a page with fn.
+func convertEach[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error) {
 	return func(_ *dialect.Request, page []T) ([]U, error) {
 		out := make([]U, 0, len(page))
 		for _, v := range page {
@@ -185,10 +185,10 @@ func each[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error) {
 	}
 }
 
-// The function where returns a function for listCall. Its filters select the resources for which
-// the query parameter contains the result of the function value. Without this parameter, they
+// filterBy returns a function for listCall. Its filters select the resources for which the
+// query parameter contains the result of the function value. Without this parameter, they
 // select all resources.
-func where[T any](parameter string, value func(T) string) func(url.Values) func(T) bool {
+func filterBy[T any](parameter string, value func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
 		if !q.Has(parameter) {
 			return nil
@@ -230,9 +230,9 @@ func (q query) meta(n int, more bool) meta {
 	return meta{p}
 }
 
-// The type cursors caches the id after which each page of a list begins. If cursors has no entry
+// pageCursors caches the id after which each page of a list begins. If cursors has no entry
 // for a page, the dialect gives the same answer but reads more resources from the cloud.
-type cursors struct {
+type pageCursors struct {
 	mu    sync.Mutex
 	after map[[sha256.Size]byte]string
 }
@@ -242,15 +242,15 @@ type cursors struct {
 const maxCursors = 4096
 
 // key identifies a page of a caller's list.
-func (c *cursors) key(r *dialect.Request, page int) [sha256.Size]byte {
+func (c *pageCursors) key(r *dialect.Request, page int) [sha256.Size]byte {
 	v := r.URL.Query()
 	v.Del("page")
 	return sha256.Sum256([]byte(bearer(r) + "\x00" + r.URL.Path + "?" + v.Encode() + "\x00" + strconv.Itoa(page)))
 }
 
-// The method before returns the id after which the page of a query begins. It returns false if
+// startOfPage returns the id after which the page of a query begins. It returns false if
 // cursors has no entry for the page.
-func (c *cursors) before(r *dialect.Request, q query) (string, bool) {
+func (c *pageCursors) startOfPage(r *dialect.Request, q query) (string, bool) {
 	if q.page == 1 {
 		return "", true
 	}
@@ -261,7 +261,7 @@ func (c *cursors) before(r *dialect.Request, q query) (string, bool) {
 }
 
 // remember stores the last id of the page of a query, for the next page.
-func (c *cursors) remember(r *dialect.Request, q query, last string) {
+func (c *pageCursors) remember(r *dialect.Request, q query, last string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.after) >= maxCursors {

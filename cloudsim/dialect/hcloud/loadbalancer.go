@@ -113,7 +113,7 @@ type createLoadBalancer struct {
 }
 
 func (a *api) createLoadBalancer(r *dialect.Request) (int, any, error) {
-	in, err := zones(r)
+	in, err := listZones(r)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -175,7 +175,7 @@ func newLoadBalancer(r *dialect.Request, c createLoadBalancer, in []cloudsim.Zon
 	l.HealthCheck.Protocol = cloudsim.HealthTCP
 	for i, s := range c.Services {
 		if err := addService(&l, s); err != nil {
-			return req, at(fmt.Sprintf("services[%d].", i), err)
+			return req, prefixFields(fmt.Sprintf("services[%d].", i), err)
 		}
 	}
 	for _, t := range c.Targets {
@@ -187,9 +187,9 @@ func newLoadBalancer(r *dialect.Request, c createLoadBalancer, in []cloudsim.Zon
 	return req, nil
 }
 
-// The function named at adds a prefix to the field names in an Invalid error. It returns all other
+// prefixFields adds a prefix to the field names in an Invalid error. It returns all other
 // errors unchanged.
-func at(prefix string, err error) error {
+func prefixFields(prefix string, err error) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid {
 		return err
@@ -249,7 +249,7 @@ func (a *api) updateLoadBalancer(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	return showLoadBalancer(dialect.ChangeLoadBalancer(r, l, func(l *cloudsim.LoadBalancer) (err error) {
-		l.Labels, err = u.labels(l.Meta)
+		l.Labels, err = u.newLabels(l.Meta)
 		return err
 	}))
 }
@@ -260,9 +260,9 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	if loadBalancerBusy(l) {
-		return 0, nil, locked("load balancer", string(l.State))
+		return 0, nil, errLocked("load balancer", string(l.State))
 	}
-	if err := deletable(l.Meta); err != nil {
+	if err := checkDeletable(l.Meta); err != nil {
 		return 0, nil, err
 	}
 	if _, err := r.Cloud.DeleteLoadBalancer(r.Context(), l.ID); err != nil {
@@ -298,14 +298,14 @@ func loadBalancerCall[T any](command string, fn func(*dialect.Request, *cloudsim
 		}
 		l, err = dialect.ChangeLoadBalancer(r, l, func(l *cloudsim.LoadBalancer) error {
 			if loadBalancerBusy(*l) {
-				return locked("load balancer", string(l.State))
+				return errLocked("load balancer", string(l.State))
 			}
 			return fn(r, l, in)
 		})
 		if err != nil {
 			return 0, nil, err
 		}
-		return accepted(loadBalancerAction(l, command))
+		return actionStarted(loadBalancerAction(l, command))
 	}
 }
 

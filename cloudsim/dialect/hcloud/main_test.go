@@ -20,13 +20,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
 )
 
-// The type calls counts the successful calls of a dialect by the name of the call.
-type calls struct {
+// callCounter counts the successful calls of a dialect by the name of the call.
+type callCounter struct {
 	mu sync.Mutex
 	n  map[string]int
 }
 
-func (c *calls) count(name string) {
+func (c *callCounter) count(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n == nil {
@@ -40,19 +40,19 @@ type world struct {
 	*sdk.Client
 	cloud   *client.Client
 	url     string
-	seen    *calls
+	seen    *callCounter
 	metrics *prometheus.Registry
 
 	unsupported atomic.Int64 // number of answers with the status 501
 }
 
-// The type noted is an http.ResponseWriter that counts the answers with the status 501.
-type noted struct {
+// countingWriter is an http.ResponseWriter that counts the answers with the status 501.
+type countingWriter struct {
 	http.ResponseWriter
 	unsupported *atomic.Int64
 }
 
-func (n noted) WriteHeader(code int) {
+func (n countingWriter) WriteHeader(code int) {
 	if code == http.StatusNotImplemented {
 		n.unsupported.Add(1)
 	}
@@ -62,7 +62,7 @@ func (n noted) WriteHeader(code int) {
 // start runs a cloud and a dialect until the test ends.
 func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	tb.Helper()
-	w := &world{cloud: cloudtest.Start(tb, opts...), seen: &calls{}, metrics: prometheus.NewRegistry()}
+	w := &world{cloud: cloudtest.Start(tb, opts...), seen: &callCounter{}, metrics: prometheus.NewRegistry()}
 	d := hcloud.New()
 	for i := range d.Calls {
 		name, do := d.Calls[i].Name, d.Calls[i].Do
@@ -77,16 +77,16 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	h := dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{
 		URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport, Project: w.cloud.Project, Metrics: w.metrics,
 	})
-	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { h.ServeHTTP(noted{rw, &w.unsupported}, r) }))
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { h.ServeHTTP(countingWriter{rw, &w.unsupported}, r) }))
 	tb.Cleanup(srv.Close)
 	w.url = srv.URL
-	w.Client = w.as(tb, w.cloud)
+	w.Client = w.clientOf(tb, w.cloud)
 	return w
 }
 
-// The method as returns Hetzner's client with the same token as the given client of the
+// clientOf returns Hetzner's client with the same token as the given client of the
 // cloud.
-func (w *world) as(tb testing.TB, c *client.Client) *sdk.Client {
+func (w *world) clientOf(tb testing.TB, c *client.Client) *sdk.Client {
 	tb.Helper()
 	secret, err := c.Token()
 	if err != nil {
@@ -120,8 +120,8 @@ func (w *world) wait(tb testing.TB, action *sdk.Action, _ *sdk.Response, err err
 	}
 }
 
-// The function fails checks that err is an error of Hetzner's API with the given code.
-func fails(tb testing.TB, err error, code sdk.ErrorCode) {
+// expectError checks that err is an error of Hetzner's API with the given code.
+func expectError(tb testing.TB, err error, code sdk.ErrorCode) {
 	tb.Helper()
 	if !sdk.IsError(err, code) {
 		tb.Errorf("got error %v, want code %s", err, code)

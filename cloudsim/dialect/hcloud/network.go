@@ -16,8 +16,8 @@ import (
 // hop. After the deletion of the next hop, only this label contains the address.
 const labelGateway = dialect.LabelPrefix + "gateway"
 
-// The type parts holds the resources that belong to networks.
-type parts struct {
+// networkParts holds the resources that belong to networks.
+type networkParts struct {
 	subnets       []cloudsim.Subnet
 	routes        []cloudsim.Route
 	instances     []cloudsim.Instance
@@ -27,7 +27,7 @@ type parts struct {
 
 // partsOf reads the parts of one network. If the network id is empty, it reads the parts
 // of all networks.
-func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p parts, err error) {
+func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p networkParts, err error) {
 	o := cloudsim.ListOptions{Network: of}
 	ctx := r.Context()
 	if p.subnets, _, err = cloudsim.All(ctx, r.Cloud.ListSubnets, o); err != nil {
@@ -48,7 +48,7 @@ func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p parts, err error) {
 
 // networkOf returns the network with its parts. A subnet of all regions has the first
 // region as its network zone.
-func networkOf(n cloudsim.Network, p parts) network {
+func networkOf(n cloudsim.Network, p networkParts) network {
 	out := network{
 		ID: dialect.Number(n.ID), Name: dialect.OtherName(n.Meta), Created: n.CreatedAt, IPRange: n.IPv4,
 		Subnets: []networkSubnet{}, Routes: []networkRoute{}, Servers: []int64{}, LoadBalancers: []int64{}, Labels: dialect.Visible(n.Labels),
@@ -87,8 +87,8 @@ func networkOf(n cloudsim.Network, p parts) network {
 	return out
 }
 
-// The function networks returns the networks with their parts.
-func networks(r *dialect.Request, all []cloudsim.Network) ([]network, error) {
+// networksWithParts returns the networks with their parts.
+func networksWithParts(r *dialect.Request, all []cloudsim.Network) ([]network, error) {
 	of := cloudsim.NetworkID("")
 	if len(all) == 1 {
 		of = all[0].ID
@@ -113,7 +113,7 @@ func findNetwork(r *dialect.Request) (cloudsim.Network, error) {
 }
 
 func showNetwork(r *dialect.Request, status int, n cloudsim.Network) (int, any, error) {
-	all, err := networks(r, []cloudsim.Network{n})
+	all, err := networksWithParts(r, []cloudsim.Network{n})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -205,7 +205,7 @@ func updateNetwork(r *dialect.Request) (int, any, error) {
 	if u.ExposeRoutesToVSwitch {
 		return 0, nil, dialect.Unsupported{What: "expose_routes_to_vswitch"}
 	}
-	all, err := u.labels(n.Meta)
+	all, err := u.newLabels(n.Meta)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -222,7 +222,7 @@ func deleteNetwork(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := deletable(n.Meta); err != nil {
+	if err := checkDeletable(n.Meta); err != nil {
 		return 0, nil, err
 	}
 	p, err := partsOf(r, n.ID)
@@ -300,7 +300,7 @@ func networkCall[T any](command string, fn func(*dialect.Request, cloudsim.Netwo
 		if err != nil {
 			return 0, nil, err
 		}
-		return accepted(begun(m, command, busy, resource{dialect.Number(n.ID), "network"}))
+		return actionStarted(begun(m, command, busy, resource{dialect.Number(n.ID), "network"}))
 	}
 }
 
@@ -309,7 +309,7 @@ func addSubnet(r *dialect.Request, n cloudsim.Network, s networkSubnet) (m cloud
 		return m, false, err
 	}
 	if n.State == cloudsim.NetworkCreating {
-		return m, false, locked("network", string(n.State))
+		return m, false, errLocked("network", string(n.State))
 	}
 	made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(r, n, s))
 	return made.Meta, made.State == cloudsim.SubnetCreating, err
@@ -364,7 +364,7 @@ func deleteRoute(r *dialect.Request, n cloudsim.Network, in networkRoute) (m clo
 	if err != nil {
 		return m, false, err
 	}
-	shown := networkOf(cloudsim.Network{ID: n.ID}, parts{routes: p.routes, instances: p.instances}).Routes
+	shown := networkOf(cloudsim.Network{ID: n.ID}, networkParts{routes: p.routes, instances: p.instances}).Routes
 	if !slices.Contains(shown, in) {
 		return m, false, cloudsim.Errorf(cloudsim.NotFound, "the network has no route to %.80q over %.80q", in.Destination, in.Gateway)
 	}

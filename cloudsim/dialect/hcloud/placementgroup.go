@@ -27,8 +27,8 @@ const spread = "spread"
 
 func typeOfPlacementGroup(cloudsim.Record) string { return spread }
 
-// The function members returns the instances in a placement group.
-func members(r *dialect.Request, group cloudsim.RecordID) ([]cloudsim.Instance, error) {
+// instancesIn returns the instances in a placement group.
+func instancesIn(r *dialect.Request, group cloudsim.RecordID) ([]cloudsim.Instance, error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstances, cloudsim.ListOptions{Labels: map[string]string{labelPlacementGroup: string(group)}})
 	return all, err
 }
@@ -106,7 +106,7 @@ func deletePlacementGroup(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	in, err := members(r, g.ID)
+	in, err := instancesIn(r, g.ID)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -126,7 +126,7 @@ func joinPlacementGroup(r *dialect.Request, field string, n int64) (label string
 	if err != nil {
 		return "", err
 	}
-	in, err := members(r, g.ID)
+	in, err := instancesIn(r, g.ID)
 	if err != nil {
 		return "", err
 	}
@@ -146,7 +146,7 @@ func addToPlacementGroup(r *dialect.Request, i cloudsim.Instance, labels map[str
 	case i.State == cloudsim.InstanceRunning:
 		return coded("server_not_stopped", "the server is running: power it off first")
 	case i.State != cloudsim.InstanceStopped:
-		return locked("server", serverStatus[i.State])
+		return errLocked("server", serverStatus[i.State])
 	}
 	labels[labelPlacementGroup], err = joinPlacementGroup(r, "placement_group", in.PlacementGroup)
 	return err

@@ -20,8 +20,8 @@ type modelLB struct {
 	algorithm sdk.LoadBalancerAlgorithmType
 }
 
-// The variable limits contains the maximum numbers of services and targets for each type.
-var limits = map[string][2]int{"lb11": {5, 25}, "lb21": {15, 75}, "lb31": {30, 150}}
+// typeLimits contains the maximum numbers of services and targets for each type.
+var typeLimits = map[string][2]int{"lb11": {5, 25}, "lb21": {15, 75}, "lb31": {30, 150}}
 
 // A load balancer cannot have more services and targets than its type allows.
 func TestLimitsOfTypes(t *testing.T) {
@@ -32,7 +32,7 @@ func TestLimitsOfTypes(t *testing.T) {
 		s := &sdk.Server{ID: dialect.Number(w.instance(t, fmt.Sprintf("node-%d", i)).ID)}
 		targets = append(targets, sdk.LoadBalancerCreateOptsTarget{Type: sdk.LoadBalancerTargetTypeServer, Server: sdk.LoadBalancerCreateOptsTargetServer{Server: s}})
 	}
-	for typ, limit := range limits {
+	for typ, limit := range typeLimits {
 		opts := sdk.LoadBalancerCreateOpts{Name: typ, LoadBalancerType: &sdk.LoadBalancerType{Name: typ}, NetworkZone: "sim-1", Targets: targets[:limit[1]]}
 		for i := range limit[0] {
 			opts.Services = append(opts.Services, sdk.LoadBalancerCreateOptsService{Protocol: sdk.LoadBalancerServiceProtocolTCP, ListenPort: sdk.Ptr(1000 + i), DestinationPort: sdk.Ptr(80)})
@@ -43,12 +43,12 @@ func TestLimitsOfTypes(t *testing.T) {
 			t.Errorf("%s: got %d services and %d targets, want %v", typ, len(l.Services), len(l.Targets), limit)
 		}
 		_, _, err = w.LoadBalancer.AddService(ctx, l, sdk.LoadBalancerAddServiceOpts{Protocol: sdk.LoadBalancerServiceProtocolTCP, ListenPort: sdk.Ptr(999), DestinationPort: sdk.Ptr(80)})
-		fails(t, err, sdk.ErrorCodeResourceLimitExceeded)
+		expectError(t, err, sdk.ErrorCodeResourceLimitExceeded)
 		_, _, err = w.LoadBalancer.AddServerTarget(ctx, l, sdk.LoadBalancerAddServerTargetOpts{Server: targets[limit[1]].Server.Server})
-		fails(t, err, sdk.ErrorCodeResourceLimitExceeded)
+		expectError(t, err, sdk.ErrorCodeResourceLimitExceeded)
 		opts.Name, opts.Targets = typ+"-large", targets[:limit[1]+1]
 		_, _, err = w.LoadBalancer.Create(ctx, opts)
-		fails(t, err, sdk.ErrorCodeResourceLimitExceeded)
+		expectError(t, err, sdk.ErrorCodeResourceLimitExceeded)
 	}
 }
 
@@ -92,7 +92,7 @@ func (m *modelLB) step(t *testing.T, w *world, rng *rand.Rand, l *sdk.LoadBalanc
 	switch rng.IntN(8) {
 	case 0, 1:
 		switch {
-		case len(m.services) >= limits[m.typ][0]:
+		case len(m.services) >= typeLimits[m.typ][0]:
 			want = sdk.ErrorCodeResourceLimitExceeded
 		case has:
 			want = sdk.ErrorCodeSourcePortAlreadyUsed
@@ -115,7 +115,7 @@ func (m *modelLB) step(t *testing.T, w *world, rng *rand.Rand, l *sdk.LoadBalanc
 		switch {
 		case m.targets[s.ID]:
 			want = sdk.ErrorCodeTargetAlreadyDefined
-		case len(m.targets) >= limits[m.typ][1]:
+		case len(m.targets) >= typeLimits[m.typ][1]:
 			want = sdk.ErrorCodeResourceLimitExceeded
 		default:
 			m.targets[s.ID] = true
@@ -131,7 +131,7 @@ func (m *modelLB) step(t *testing.T, w *world, rng *rand.Rand, l *sdk.LoadBalanc
 		_, _, err = w.LoadBalancer.RemoveServerTarget(ctx, l, &sdk.Server{ID: 4711})
 	default:
 		typ := []string{"lb11", "lb21", "lb31"}[rng.IntN(3)]
-		if want = "invalid_load_balancer_type"; len(m.services) <= limits[typ][0] && len(m.targets) <= limits[typ][1] {
+		if want = "invalid_load_balancer_type"; len(m.services) <= typeLimits[typ][0] && len(m.targets) <= typeLimits[typ][1] {
 			want, m.typ = "", typ
 		}
 		_, _, err = w.LoadBalancer.ChangeType(ctx, l, sdk.LoadBalancerChangeTypeOpts{LoadBalancerType: &sdk.LoadBalancerType{Name: typ}})

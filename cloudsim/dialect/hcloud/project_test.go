@@ -30,8 +30,8 @@ func TestOtherProject(t *testing.T) {
 	}
 	theirs := *w.cloud
 	theirs.Project = p.ID
-	owner, other := w.as(t, cloudtest.As(t, w.cloud, "owner", cloudsim.RoleWriter)), cloudtest.As(t, &theirs, "someone", cloudsim.RoleWriter)
-	stranger := w.as(t, other)
+	owner, other := w.clientOf(t, cloudtest.As(t, w.cloud, "owner", cloudsim.RoleWriter)), cloudtest.As(t, &theirs, "someone", cloudsim.RoleWriter)
+	stranger := w.clientOf(t, other)
 	secret, err := other.Token()
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestOtherProject(t *testing.T) {
 
 	check := func(status int, method, path, body string) {
 		t.Helper()
-		if a := w.raw(t, method, path, secret, body); a.Status != status {
+		if a := w.sendRaw(t, method, path, secret, body); a.Status != status {
 			t.Errorf("%s %s: got answer %+v, want status %d", method, path, a, status)
 		}
 	}

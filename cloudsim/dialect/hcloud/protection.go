@@ -13,8 +13,8 @@ const labelProtection = dialect.LabelPrefix + "protection"
 
 func protected(m cloudsim.Meta) bool { return m.Labels[labelProtection] != "" }
 
-// The function deletable returns an error if a resource is protected against deletion.
-func deletable(m cloudsim.Meta) error {
+// checkDeletable returns an error if a resource is protected against deletion.
+func checkDeletable(m cloudsim.Meta) error {
 	if !protected(m) {
 		return nil
 	}
@@ -37,8 +37,8 @@ type changeProtection struct {
 	Delete *bool `json:"delete"`
 }
 
-// The method of returns the labels of a resource with the requested protection.
-func (c changeProtection) of(m cloudsim.Meta) map[string]string {
+// protectedLabels returns the labels of a resource with the requested protection.
+func (c changeProtection) protectedLabels(m cloudsim.Meta) map[string]string {
 	labels := cloneLabels(m.Labels)
 	if c.Delete != nil {
 		protect(labels, *c.Delete)
@@ -63,15 +63,15 @@ func protectServer(_ *dialect.Request, i cloudsim.Instance, labels map[string]st
 }
 
 func protectVolume(r *dialect.Request, d cloudsim.Disk, in changeProtection) (cloudsim.Disk, error) {
-	return r.Cloud.UpdateDisk(r.Context(), d.ID, cloudsim.UpdateDisk{Labels: in.of(d.Meta)}, d.Revision)
+	return r.Cloud.UpdateDisk(r.Context(), d.ID, cloudsim.UpdateDisk{Labels: in.protectedLabels(d.Meta)}, d.Revision)
 }
 
 func protectNetwork(r *dialect.Request, n cloudsim.Network, in changeProtection) (m cloudsim.Meta, busy bool, err error) {
-	n, err = r.Cloud.UpdateNetwork(r.Context(), n.ID, cloudsim.UpdateNetwork{Labels: in.of(n.Meta), NetworkSpec: n.NetworkSpec}, n.Revision)
+	n, err = r.Cloud.UpdateNetwork(r.Context(), n.ID, cloudsim.UpdateNetwork{Labels: in.protectedLabels(n.Meta), NetworkSpec: n.NetworkSpec}, n.Revision)
 	return n.Meta, n.State == cloudsim.NetworkCreating, err
 }
 
 func protectLoadBalancer(_ *dialect.Request, l *cloudsim.LoadBalancer, in changeProtection) error {
-	l.Labels = in.of(l.Meta)
+	l.Labels = in.protectedLabels(l.Meta)
 	return nil
 }

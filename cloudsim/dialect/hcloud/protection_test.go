@@ -93,10 +93,10 @@ func protectionCalls(t *testing.T, w *world) {
 		check(true)
 		set(nil) // changes nothing
 		check(true)
-		fails(t, of.remove(), sdk.ErrorCodeProtected)
+		expectError(t, of.remove(), sdk.ErrorCodeProtected)
 		if what == "server" {
 			_, _, err := w.Server.ChangeProtection(ctx, s, sdk.ServerChangeProtectionOpts{Delete: sdk.Ptr(false)})
-			fails(t, err, sdk.ErrorCodeInvalidInput)
+			expectError(t, err, sdk.ErrorCodeInvalidInput)
 			check(true)
 		}
 		set(sdk.Ptr(false))

@@ -35,7 +35,7 @@ func TestRateLimit(t *testing.T) {
 		}
 	}
 	_, _, err = limited.Volume.List(ctx, sdk.VolumeListOpts{})
-	fails(t, err, sdk.ErrorCodeRateLimitExceeded)
+	expectError(t, err, sdk.ErrorCodeRateLimitExceeded)
 	e, ok := errors.AsType[sdk.Error](err)
 	if !ok {
 		t.Fatalf("got error %v, want an error of Hetzner's API", err)

@@ -42,9 +42,9 @@ func sshKeyCalls(t *testing.T, w *world) {
 		t.Errorf("SSH key with an unknown fingerprint: got %+v, error %v; want none", one, err)
 	}
 	_, _, err = w.SSHKey.Create(ctx, sdk.SSHKeyCreateOpts{Name: createdKey, PublicKey: otherKey})
-	fails(t, err, sdk.ErrorCodeUniquenessError)
+	expectError(t, err, sdk.ErrorCodeUniquenessError)
 	_, _, err = w.SSHKey.Create(ctx, sdk.SSHKeyCreateOpts{Name: "other", PublicKey: publicKey})
-	fails(t, err, sdk.ErrorCodeUniquenessError)
+	expectError(t, err, sdk.ErrorCodeUniquenessError)
 	k, resp, err = w.SSHKey.Update(ctx, k, sdk.SSHKeyUpdateOpts{Name: "lower", Labels: map[string]string{"a": "c"}})
 	if must(t, k, resp, err); k.Name != "lower" || k.Labels["a"] != "c" || k.PublicKey != publicKey {
 		t.Errorf("result of the update: got %+v", k)
@@ -67,7 +67,7 @@ func sshKeyCalls(t *testing.T, w *world) {
 	_, _, err = w.Server.Create(ctx, sdk.ServerCreateOpts{
 		Name: "without-key", ServerType: &sdk.ServerType{Name: "small"}, Image: &sdk.Image{Name: "debian-13"}, SSHKeys: []*sdk.SSHKey{k},
 	})
-	fails(t, err, sdk.ErrorCodeInvalidInput)
+	expectError(t, err, sdk.ErrorCodeInvalidInput)
 }
 
 func placementGroupCalls(t *testing.T, w *world) {
@@ -95,30 +95,30 @@ func placementGroupCalls(t *testing.T, w *world) {
 		}
 	}
 	_, err = server("spread-10")
-	fails(t, err, "placement_group_member_limit_reached")
+	expectError(t, err, "placement_group_member_limit_reached")
 	if g, resp, err = w.PlacementGroup.GetByName(ctx, "Spread"); must(t, g, resp, err) == nil || len(g.Servers) != 10 || g.Servers[0] != first.ID {
 		t.Fatalf("placement group: got %+v", g)
 	}
 	_, err = w.PlacementGroup.Delete(ctx, g)
-	fails(t, err, sdk.ErrorCodeResourceInUse)
+	expectError(t, err, sdk.ErrorCodeResourceInUse)
 
 	a, resp, err := w.Server.RemoveFromPlacementGroup(ctx, first)
 	w.wait(t, a, resp, err)
 	_, _, err = w.Server.RemoveFromPlacementGroup(ctx, first)
-	fails(t, err, sdk.ErrorCodePlacementError)
+	expectError(t, err, sdk.ErrorCodePlacementError)
 	_, _, err = w.Server.AddToPlacementGroup(ctx, first, g)
-	fails(t, err, sdk.ErrorCodeServerNotStopped)
+	expectError(t, err, sdk.ErrorCodeServerNotStopped)
 	a, resp, err = w.Server.Poweroff(ctx, first)
 	w.wait(t, a, resp, err)
 	_, _, err = w.Server.AddToPlacementGroup(ctx, first, &sdk.PlacementGroup{ID: 4711})
-	fails(t, err, sdk.ErrorCodeInvalidInput)
+	expectError(t, err, sdk.ErrorCodeInvalidInput)
 	a, resp, err = w.Server.AddToPlacementGroup(ctx, first, g)
 	w.wait(t, a, resp, err)
 	if s, resp, err := w.Server.GetByID(ctx, first.ID); must(t, s, resp, err).PlacementGroup == nil || len(s.PlacementGroup.Servers) != 10 {
 		t.Errorf("placement group of the server: got %+v", s.PlacementGroup)
 	}
 	_, _, err = w.Server.AddToPlacementGroup(ctx, first, g)
-	fails(t, err, sdk.ErrorCodePlacementError)
+	expectError(t, err, sdk.ErrorCodePlacementError)
 
 	for _, id := range g.Servers {
 		gone, resp, err := w.Server.DeleteWithResult(ctx, &sdk.Server{ID: id})

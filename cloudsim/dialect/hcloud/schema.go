@@ -438,8 +438,8 @@ func (o *idOrName) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// The method named is reports whether o refers to the resource with the given id and name.
-func (o idOrName) is(id int64, name string) bool {
+// refersTo reports whether o refers to the resource with the given id and name.
+func (o idOrName) refersTo(id int64, name string) bool {
 	return o.id != 0 && o.id == id || o.id == 0 && o.name != "" && o.name == name
 }
 

@@ -62,7 +62,7 @@ func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, gro
 		s.PrivateNet = append(s.PrivateNet, serverPrivateNet{Network: dialect.Number(i.Network), IP: i.InternalIP(), AliasIPs: []string{}})
 	}
 	if name := i.Labels[labelImage]; name != "" {
-		for _, img := range images() {
+		for _, img := range systemImages() {
 			if *img.Name == name {
 				s.Image = &img
 			}
@@ -73,9 +73,9 @@ func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, gro
 
 func statusOfServer(i cloudsim.Instance) string { return serverStatus[i.State] }
 
-// The method servers returns the servers of the instances of one page. The number of instances must
+// serversOf returns the servers of the instances of one page. The number of instances must
 // not exceed cloudsim.MaxInstancesInFilter, and maxPerPage is lower than this limit.
-func (a *api) servers(r *dialect.Request, all []cloudsim.Instance) ([]server, error) {
+func (a *api) serversOf(r *dialect.Request, all []cloudsim.Instance) ([]server, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -122,7 +122,7 @@ func getInstance(r *dialect.Request) (cloudsim.Instance, error) {
 
 // showServer answers with one server.
 func (a *api) showServer(r *dialect.Request, i cloudsim.Instance) (int, any, error) {
-	all, err := a.servers(r, []cloudsim.Instance{i})
+	all, err := a.serversOf(r, []cloudsim.Instance{i})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -164,9 +164,9 @@ type createPublicNet struct {
 	IPv6       *int64 `json:"ipv6"`
 }
 
-// The method refused returns Unsupported if a field requests a feature that this cloud does not
+// checkSupported returns Unsupported if a field requests a feature that this cloud does not
 // have.
-func (c createServer) refused() error {
+func (c createServer) checkSupported() error {
 	off := func(b *bool) bool { return b != nil && !*b }
 	for _, f := range []struct {
 		given     bool
@@ -187,7 +187,7 @@ func (c createServer) refused() error {
 }
 
 func (a *api) createServer(r *dialect.Request) (int, any, error) {
-	in, err := zones(r)
+	in, err := listZones(r)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -195,7 +195,7 @@ func (a *api) createServer(r *dialect.Request) (int, any, error) {
 	if err := r.Decode(&c); err != nil {
 		return 0, nil, err
 	}
-	if err := c.refused(); err != nil {
+	if err := c.checkSupported(); err != nil {
 		return 0, nil, err
 	}
 	req, err := a.newServer(r, c, in)
@@ -206,7 +206,7 @@ func (a *api) createServer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	all, err := a.servers(r, []cloudsim.Instance{i})
+	all, err := a.serversOf(r, []cloudsim.Instance{i})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -230,18 +230,18 @@ func (a *api) newServer(r *dialect.Request, c createServer, in []cloudsim.Zone) 
 		return req, err
 	}
 	for name := range types {
-		if c.ServerType.is(idOf(name), name) {
+		if c.ServerType.refersTo(idOf(name), name) {
 			req.Type = name
 		}
 	}
 	if req.Type == "" {
 		return req, errUnknown("server_type", c.ServerType)
 	}
-	image := slices.IndexFunc(images(), func(i image) bool { return c.Image.is(i.ID, *i.Name) })
+	image := slices.IndexFunc(systemImages(), func(i image) bool { return c.Image.refersTo(i.ID, *i.Name) })
 	if image < 0 {
 		return req, errUnknown("image", c.Image)
 	}
-	req.Labels[labelImage] = *images()[image].Name
+	req.Labels[labelImage] = *systemImages()[image].Name
 	place := c.Location
 	if place == "" {
 		place = strings.TrimSuffix(c.Datacenter, datacenterSuffix)
@@ -283,7 +283,7 @@ func (a *api) updateServer(r *dialect.Request) (int, any, error) {
 	if err := r.Decode(&u); err != nil {
 		return 0, nil, err
 	}
-	all, err := u.labels(i.Meta)
+	all, err := u.newLabels(i.Meta)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -298,7 +298,7 @@ func (a *api) deleteServer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := deletable(i.Meta); err != nil {
+	if err := checkDeletable(i.Meta); err != nil {
 		return 0, nil, err
 	}
 	if i, err = r.Cloud.DeleteInstance(r.Context(), i.ID); err != nil {
@@ -327,7 +327,7 @@ func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instan
 		if i, err = r.Cloud.UpdateInstance(r.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision); err != nil {
 			return 0, nil, err
 		}
-		return accepted(begun(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
+		return actionStarted(begun(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
 	}
 }
 
@@ -340,13 +340,13 @@ func power(command string, wanted cloudsim.InstanceState, change func(*client.Cl
 			return 0, nil, err
 		}
 		if instanceBusy(i.State) {
-			return 0, nil, locked("server", serverStatus[i.State])
+			return 0, nil, errLocked("server", serverStatus[i.State])
 		}
 		if i.State != wanted {
 			if i, err = change(r.Cloud, r.Context(), i.ID); err != nil {
 				return 0, nil, err
 			}
 		}
-		return accepted(begun(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
+		return actionStarted(begun(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
 	}
 }

@@ -78,7 +78,7 @@ func findSSHKeys(r *dialect.Request, keys []idOrName) error {
 		return err
 	}
 	for i, k := range keys {
-		if !slices.ContainsFunc(have, func(v cloudsim.Record) bool { return k.is(dialect.Number(v.ID), dialect.OtherName(v.Meta)) }) {
+		if !slices.ContainsFunc(have, func(v cloudsim.Record) bool { return k.refersTo(dialect.Number(v.ID), dialect.OtherName(v.Meta)) }) {
 			return errUnknown(fmt.Sprintf("ssh_keys[%d]", i), k)
 		}
 	}

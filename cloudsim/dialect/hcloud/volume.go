@@ -136,7 +136,7 @@ func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (r
 		req.Zone = i.Zone
 		return req, nil
 	}
-	in, err := zones(r)
+	in, err := listZones(r)
 	if err != nil {
 		return req, err
 	}
@@ -165,7 +165,7 @@ func updateVolume(r *dialect.Request) (int, any, error) {
 	if err := r.Decode(&u); err != nil {
 		return 0, nil, err
 	}
-	labels, err := u.labels(d.Meta)
+	labels, err := u.newLabels(d.Meta)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -181,9 +181,9 @@ func (a *api) deleteVolume(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	if volumeBusy(d) {
-		return 0, nil, locked("volume", string(d.State))
+		return 0, nil, errLocked("volume", string(d.State))
 	}
-	if err := deletable(d.Meta); err != nil {
+	if err := checkDeletable(d.Meta); err != nil {
 		return 0, nil, err
 	}
 	if _, err := r.Cloud.DeleteDisk(r.Context(), d.ID); err != nil {
@@ -214,12 +214,12 @@ func volumeCall[T any](command string, fn func(*dialect.Request, cloudsim.Disk, 
 			return 0, nil, err
 		}
 		if volumeBusy(d) {
-			return 0, nil, locked("volume", string(d.State))
+			return 0, nil, errLocked("volume", string(d.State))
 		}
 		if d, err = fn(r, d, in); err != nil {
 			return 0, nil, err
 		}
-		return accepted(volumeAction(d, command))
+		return actionStarted(volumeAction(d, command))
 	}
 }
 
