@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The function objects returns the objects of a manifest as JSON. The keys of the map are the kind
+// manifestObjects returns the objects of a manifest as JSON. The keys of the map are the kind
 // and the name of each object.
-func objects(t *testing.T, path string) map[string][]byte {
+func manifestObjects(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -51,9 +51,9 @@ func objects(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// The function strictly decodes the object with the given name from the map in the parameter all.
+// decodeStrict decodes the object with the given name from the map in the parameter all.
 // It fails the test if the object has an unknown field.
-func strictly[T any](t *testing.T, all map[string][]byte, name string) (v T) {
+func decodeStrict[T any](t *testing.T, all map[string][]byte, name string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(all[name]))
 	d.DisallowUnknownFields()
@@ -67,18 +67,18 @@ func strictly[T any](t *testing.T, all map[string][]byte, name string) (v T) {
 // those of the lab. It also proves that every container mounts only volumes that exist.
 func TestShippedVolumes(t *testing.T) {
 	const dir = "../../deploy/csi/"
-	lab, rules, driver := objects(t, "../../lab/volumes.yaml"), objects(t, dir+"rbac.yaml"), objects(t, dir+"driver.yaml")
+	lab, rules, driver := manifestObjects(t, "../../lab/volumes.yaml"), manifestObjects(t, dir+"rbac.yaml"), manifestObjects(t, dir+"driver.yaml")
 	const role = "ClusterRole/cloudsim:csi-sidecars"
-	if d := cmp.Diff(strictly[rbacv1.ClusterRole](t, lab, role).Rules, strictly[rbacv1.ClusterRole](t, rules, role).Rules); d != "" {
+	if d := cmp.Diff(decodeStrict[rbacv1.ClusterRole](t, lab, role).Rules, decodeStrict[rbacv1.ClusterRole](t, rules, role).Rules); d != "" {
 		t.Errorf("the shipped rules differ from the lab's rules (-lab +shipped):\n%s", d)
 	}
 	const name = "CSIDriver/csi.cloudsim.dev"
-	if d := cmp.Diff(strictly[storagev1.CSIDriver](t, lab, name).Spec, strictly[storagev1.CSIDriver](t, driver, name).Spec); d != "" {
+	if d := cmp.Diff(decodeStrict[storagev1.CSIDriver](t, lab, name).Spec, decodeStrict[storagev1.CSIDriver](t, driver, name).Spec); d != "" {
 		t.Errorf("the shipped driver differs from the lab's driver (-lab +shipped):\n%s", d)
 	}
-	strictly[storagev1.StorageClass](t, driver, "StorageClass/balanced")
-	controller := strictly[appsv1.Deployment](t, objects(t, dir+"controller.yaml"), "Deployment/csi-controller").Spec.Template.Spec
-	node := strictly[appsv1.DaemonSet](t, objects(t, dir+"node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
+	decodeStrict[storagev1.StorageClass](t, driver, "StorageClass/balanced")
+	controller := decodeStrict[appsv1.Deployment](t, manifestObjects(t, dir+"controller.yaml"), "Deployment/csi-controller").Spec.Template.Spec
+	node := decodeStrict[appsv1.DaemonSet](t, manifestObjects(t, dir+"node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
 	for _, pod := range []corev1.PodSpec{controller, node} {
 		known := map[string]bool{}
 		for _, v := range pod.Volumes {
@@ -89,7 +89,7 @@ func TestShippedVolumes(t *testing.T) {
 				if !known[m.Name] {
 					t.Errorf("container %s mounts %s, but the pod has no such volume", c.Name, m.Name)
 				}
-				if in := shares(c, m); in != "" {
+				if in := sharedMount(c, m); in != "" {
 					t.Errorf("container %s mounts %s in %s, a mount that the container shares with the node. The mount stays on the node when the container ends", c.Name, m.MountPath, in)
 				}
 			}
@@ -100,7 +100,7 @@ func TestShippedVolumes(t *testing.T) {
 // TestShippedSocket proves that --kubelet-socket-dir is the folder on the node that contains the
 // socket of the driver.
 func TestShippedSocket(t *testing.T) {
-	pod := strictly[appsv1.DaemonSet](t, objects(t, "../../deploy/csi/node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
+	pod := decodeStrict[appsv1.DaemonSet](t, manifestObjects(t, "../../deploy/csi/node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
 	said := map[string]string{}
 	for _, a := range pod.Containers[0].Args {
 		name, value, _ := strings.Cut(a, "=")
@@ -123,10 +123,10 @@ func TestShippedSocket(t *testing.T) {
 	}
 }
 
-// The function shares returns the path of a mount that contains m and has bidirectional
-// propagation, or "" if there is no such mount. With bidirectional propagation, the mount m also
-// appears on the node.
-func shares(c corev1.Container, m corev1.VolumeMount) string {
+// sharedMount returns the path of a mount that contains m and has bidirectional propagation, or
+// "" if there is no such mount. With bidirectional propagation, the mount m also appears on the
+// node.
+func sharedMount(c corev1.Container, m corev1.VolumeMount) string {
 	for _, above := range c.VolumeMounts {
 		if p := above.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional && strings.HasPrefix(m.MountPath, above.MountPath+"/") {
 			return above.MountPath

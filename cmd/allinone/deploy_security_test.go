@@ -38,7 +38,7 @@ func TestDeployPodSecurity(t *testing.T) {
 	}
 	restricted := psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.LatestVersion()}
 	workloads := 0
-	for name, m := range shipped(t) {
+	for name, m := range deployedObjects(t) {
 		spec := m.Spec.Template.Spec
 		if len(spec.Containers) == 0 {
 			continue
@@ -66,7 +66,7 @@ func TestDeployPodSecurity(t *testing.T) {
 // TestDeployFileModes proves that only the user and the group of a pod can read the Secrets and
 // ConfigMaps of the pod. It also proves that every pod has the runtime's default seccomp profile.
 func TestDeployFileModes(t *testing.T) {
-	for name, m := range shipped(t) {
+	for name, m := range deployedObjects(t) {
 		spec := m.Spec.Template.Spec
 		if len(spec.Containers) == 0 {
 			continue
@@ -116,7 +116,7 @@ func TestDeployListeners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, m := range shipped(t) {
+	for name, m := range deployedObjects(t) {
 		spec := m.Spec.Template.Spec
 		if len(spec.Containers) > 0 && !spec.HostNetwork && !strings.Contains(string(policies), name[strings.LastIndex(name, "/")+1:]) {
 			t.Errorf("%s: no NetworkPolicy selects it", name)
@@ -134,9 +134,9 @@ func TestDeployListeners(t *testing.T) {
 	}
 }
 
-// The variable tagged matches the names of images with a tag in manifests, in the Dockerfile and in
+// taggedImage matches the names of images with a tag in manifests, in the Dockerfile and in
 // Compose files.
-var tagged = regexp.MustCompile(`(?m)(?:image: |_IMAGE=|_IMAGE:-)((?:[a-z0-9.-]+/)*[a-z0-9-]+:[A-Za-z0-9][\w.-]*)(@sha256:[0-9a-f]{64})?`)
+var taggedImage = regexp.MustCompile(`(?m)(?:image: |_IMAGE=|_IMAGE:-)((?:[a-z0-9.-]+/)*[a-z0-9-]+:[A-Za-z0-9][\w.-]*)(@sha256:[0-9a-f]{64})?`)
 
 // TestDeployImagesArePinned checks the images that the project does not build. It proves that
 // each of these images has a digest or is in deploy/unpinned.txt.
@@ -160,7 +160,7 @@ func TestDeployImagesArePinned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range tagged.FindAllStringSubmatch(string(raw), -1) {
+		for _, m := range taggedImage.FindAllStringSubmatch(string(raw), -1) {
 			if image, digest := m[1], m[2]; digest == "" {
 				if _, listed := unpinned[image]; !listed {
 					t.Errorf("%s: image %s has no digest: run make pin, or add it to deploy/unpinned.txt", file, image)

@@ -28,9 +28,9 @@ type manifest struct {
 	}
 }
 
-// The function shipped returns the objects in deploy. The keys of the map are the file and the name
+// deployedObjects returns the objects in deploy. The keys of the map are the file and the name
 // of each object.
-func shipped(t *testing.T) map[string]manifest {
+func deployedObjects(t *testing.T) map[string]manifest {
 	t.Helper()
 	all := map[string]manifest{}
 	err := filepath.WalkDir("../../deploy", func(path string, d fs.DirEntry, err error) error {
@@ -66,7 +66,7 @@ func shipped(t *testing.T) map[string]manifest {
 // and no unnecessary privileges.
 func TestShippedContainersStart(t *testing.T) {
 	commands := 0
-	for name, m := range shipped(t) {
+	for name, m := range deployedObjects(t) {
 		for _, c := range m.Spec.Template.Spec.Containers {
 			if c.Image != "allinone" {
 				continue
@@ -107,7 +107,7 @@ func TestShippedContainersStart(t *testing.T) {
 // one user, so that each container can use the sockets of the others. A probe uses a port that
 // exists and that the kubelet can reach.
 func TestShippedContainersAreUsers(t *testing.T) {
-	for name, m := range shipped(t) {
+	for name, m := range deployedObjects(t) {
 		pod, shares := m.Spec.Template.Spec, map[string]int64{}
 		for _, c := range pod.Containers {
 			var user *int64

@@ -36,7 +36,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"readenv": readenv, "until": until, "exits": exits, "address": address,
+			"readenv": readenv, "until": awaitLine, "exits": checkExit, "address": freeAddress,
 		},
 	})
 }
@@ -54,9 +54,9 @@ func readenv(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// The function until implements the script command "until FILE REGEXP". It waits until a line of
+// awaitLine implements the script command "until FILE REGEXP". It waits until a line of
 // FILE matches REGEXP.
-func until(ts *testscript.TestScript, neg bool, args []string) {
+func awaitLine(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: until FILE REGEXP")
 	}
@@ -69,9 +69,9 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// The function address implements the script command "address NAME". It sets the variable NAME to
+// freeAddress implements the script command "address NAME". It sets the variable NAME to
 // an address with a free port. The kernel does not use this port for outgoing connections.
-func address(ts *testscript.TestScript, neg bool, args []string) {
+func freeAddress(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: address NAME")
 	}
@@ -80,9 +80,9 @@ func address(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], fmt.Sprintf("127.0.0.1:%d", ports[0]))
 }
 
-// The function exits implements the script command "exits CODE COMMAND...". It runs COMMAND and
+// checkExit implements the script command "exits CODE COMMAND...". It runs COMMAND and
 // fails the script if the exit code is not CODE.
-func exits(ts *testscript.TestScript, neg bool, args []string) {
+func checkExit(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND...")
 	}

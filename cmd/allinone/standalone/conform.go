@@ -1,4 +1,5 @@
-// Package standalone runs commands of allinone as programs of their own, which contain less code.
+// Package standalone runs a command of allinone as a separate program. Such a program contains less
+// code than allinone.
 package standalone
 
 import (

@@ -29,11 +29,12 @@ const DefaultCloudURL = "http://127.0.0.1:8180"
 // answers after at most ten seconds.
 const callTimeout = 30 * time.Second
 
-// The constant concurrent is the number of idle connections to the cloud that the client keeps
+// maxIdleConns is the number of idle connections to the cloud that the client keeps
 // open.
-const concurrent = 64
+const maxIdleConns = 64
 
-// Connection contains the environment, and the flags of all commands that call the cloud.
+// Connection contains the environment of the command (Env) and some flags. All commands that call
+// the cloud have these flags.
 type Connection struct {
 	Env
 	URL, TokenFile, CAFile, Project, DataDir string
@@ -133,7 +134,7 @@ func (c *Connection) Client() (*client.Client, error) {
 		at, tokenFile = DefaultCloudURL, cmp.Or(tokenFile, c.ownToken())
 	}
 	if !client.ValidURL(at) {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: want http://HOST:PORT or unix:///PATH, without a user or a query", redacted(at))
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: want http://HOST:PORT or unix:///PATH, without a user or a query", redactURL(at))
 	}
 	cl := &client.Client{
 		URL:       at,
@@ -146,7 +147,7 @@ func (c *Connection) Client() (*client.Client, error) {
 	if usual, ok := http.DefaultTransport.(*http.Transport); ok {
 		t = usual.Clone()
 	}
-	t.MaxIdleConnsPerHost = concurrent
+	t.MaxIdleConnsPerHost = maxIdleConns
 	client.Reach(t, at)
 	if err := client.Trust(t, caFile); err != nil {
 		return nil, err
@@ -158,8 +159,8 @@ func (c *Connection) Client() (*client.Client, error) {
 	return cl, nil
 }
 
-// The function redacted returns the URL without its password, so that an error can contain the URL.
-func redacted(at string) string {
+// redactURL returns the URL without its password, so that an error can contain the URL.
+func redactURL(at string) string {
 	u, err := url.Parse(at)
 	if err != nil || u.User == nil {
 		return at

@@ -128,8 +128,8 @@ func (p Printer[T]) Encode(v any) error {
 	return enc.Encode(v)
 }
 
-// The method shown returns the columns of the output format.
-func (p Printer[T]) shown() []Column[T] {
+// shownColumns returns the columns of the output format.
+func (p Printer[T]) shownColumns() []Column[T] {
 	return slices.DeleteFunc(slices.Clone(p.Columns), func(c Column[T]) bool { return c.Wide && p.Format != FormatWide })
 }
 
@@ -137,7 +137,7 @@ func (p Printer[T]) shown() []Column[T] {
 func (p Printer[T]) Table() *Table {
 	t := &Table{w: p.Writer}
 	if !p.noHeaders {
-		for _, c := range p.shown() {
+		for _, c := range p.shownColumns() {
 			t.head = append(t.head, c.Head)
 		}
 	}
@@ -146,7 +146,7 @@ func (p Printer[T]) Table() *Table {
 
 // Rows returns one row of cells for each object, with the columns of the output format.
 func (p Printer[T]) Rows(things []T) [][]string {
-	cols := p.shown()
+	cols := p.shownColumns()
 	rows := make([][]string, len(things))
 	for i, thing := range things {
 		for _, c := range cols {

@@ -30,7 +30,7 @@ func newAccessKeysCommand(c *cli.Connection) *cobra.Command {
 		accessKeys.listCommand(c),
 		accessKeys.getCommand(c),
 		newCreateAccessKeyCommand(c),
-		accessKeys.deleteCommand(c, false, whole(accessKeys, (*client.Client).DeleteAccessKey)),
+		accessKeys.deleteCommand(c, false, readFirst(accessKeys, (*client.Client).DeleteAccessKey)),
 	)
 	return cmd
 }
@@ -84,6 +84,6 @@ the path of this file from the variable AWS_SHARED_CREDENTIALS_FILE.`,
 	f.StringVar(&req.ServiceAccount, "service-account", "", "service account (name or id) that signs with the access key")
 	f.StringVar(&file, "credentials-file", "", "new `FILE` for the id and the secret")
 	_ = cmd.MarkFlagRequired("service-account")
-	_ = cmd.RegisterFlagCompletionFunc("service-account", names(c, serviceAccounts))
+	_ = cmd.RegisterFlagCompletionFunc("service-account", completeNames(c, serviceAccounts))
 	return cmd
 }

@@ -51,15 +51,15 @@ func newAddressesCommand(c *cli.Connection) *cobra.Command {
 		addresses.listCommand(c),
 		addresses.getCommand(c),
 		create,
-		addresses.deleteCommand(c, false, whole(addresses, (*client.Client).DeleteAddress)),
+		addresses.deleteCommand(c, false, readFirst(addresses, (*client.Client).DeleteAddress)),
 	)
 	return cmd
 }
 
-// The function whole returns an action that uses call. The function in the parameter call returns
-// no resource. The action therefore reads the resource first, then calls the function, and returns
+// readFirst returns an action that uses call. The function in the parameter call returns no
+// resource. The action therefore reads the resource first, then calls the function, and returns
 // the resource.
-func whole[T cloudsim.Resource, ID ~string](k kind[T, ID], call func(*client.Client, context.Context, ID) error) action[T, ID] {
+func readFirst[T cloudsim.Resource, ID ~string](k kind[T, ID], call func(*client.Client, context.Context, ID) error) action[T, ID] {
 	return func(cl *client.Client, ctx context.Context, id ID) (T, error) {
 		t, err := k.get(cl, ctx, id)
 		if err != nil {

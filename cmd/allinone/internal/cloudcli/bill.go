@@ -137,11 +137,11 @@ the command continues with the calls of the new run.`,
 				return p.List(trail.Items)
 			}
 			s := newStream(p, func(e cloudsim.AuditEntry) any { return e })
-			if err := s.changes(trail.Items); err != nil {
+			if err := s.printAll(trail.Items); err != nil {
 				return err
 			}
 			opts.After = trail.Last
-			return followAudit(ctx, c, cl, opts, func(e cloudsim.AuditEntry) error { return s.changes([]cloudsim.AuditEntry{e}) })
+			return followAudit(ctx, c, cl, opts, func(e cloudsim.AuditEntry) error { return s.printAll([]cloudsim.AuditEntry{e}) })
 		}),
 	}
 	o.Flags(cmd)

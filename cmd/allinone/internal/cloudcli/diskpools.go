@@ -41,7 +41,7 @@ more than the new capacity. Creation and growth beyond the capacity fail with
 Exhausted. The command needs an admin token.`,
 		Example: `  # No fast disk can be made in sim-1a any more
   allinone cloud disk-pools set sim-1a.fast --size 0`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, diskPools)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, diskPools)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			n, err := parseSize(size)
 			if err != nil {

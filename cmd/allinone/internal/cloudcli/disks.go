@@ -114,7 +114,7 @@ func newDiskTypesCommand(c *cli.Connection) *cobra.Command {
 func newCreateDiskCommand(c *cli.Connection) *cobra.Command {
 	var (
 		o      cli.Output
-		w      waiting
+		w      waitFlags
 		labels []string
 		size   string
 		from   diskSource
@@ -171,9 +171,9 @@ zone. For a copy you may omit --size.`,
 	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	cmd.MarkFlagsOneRequired("size", "from-snapshot", "from-disk")
 	cmd.MarkFlagsMutuallyExclusive("zone", "replica-zone")
-	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
-	_ = cmd.RegisterFlagCompletionFunc("replica-zone", names(c, zones))
-	_ = cmd.RegisterFlagCompletionFunc("type", names(c, diskTypes))
+	_ = cmd.RegisterFlagCompletionFunc("zone", completeNames(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("replica-zone", completeNames(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("type", completeNames(c, diskTypes))
 	return cmd
 }
 
@@ -196,9 +196,9 @@ func diskThenInstance(c *cli.Connection) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		switch len(given) {
 		case 0:
-			return names(c, disks)(cmd, nil, part)
+			return completeNames(c, disks)(cmd, nil, part)
 		case 1:
-			return names(c, instances)(cmd, nil, part)
+			return completeNames(c, instances)(cmd, nil, part)
 		}
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -223,7 +223,7 @@ func diskAndInstance(ctx context.Context, cl *client.Client, args []string) (clo
 
 func newAttachDiskCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
-	var w waiting
+	var w waitFlags
 	var req cloudsim.AttachDisk
 	cmd := &cobra.Command{
 		Use: "attach DISK INSTANCE", Short: "Attach a disk to an instance of its zone",
@@ -248,7 +248,7 @@ func newAttachDiskCommand(c *cli.Connection) *cobra.Command {
 
 func newDetachDiskCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
-	var w waiting
+	var w waitFlags
 	var req cloudsim.DetachDisk
 	cmd := &cobra.Command{
 		Use: "detach DISK INSTANCE", Short: "Detach a disk from an instance",
@@ -275,13 +275,13 @@ without the instance. The instance must then be stopped or terminating.`,
 
 func newResizeDiskCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
-	var w waiting
+	var w waitFlags
 	var size string
 	cmd := &cobra.Command{
 		Use: "resize DISK --size GIB", Short: "Grow a disk, attached or not",
 		Example: `  allinone cloud disks resize data-1 --size 20
   allinone cloud disks resize data-1 --size 20GiB --wait`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, disks)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, disks)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			n, err := parseSize(size)
 			if err != nil {
@@ -304,7 +304,7 @@ func newResizeDiskCommand(c *cli.Connection) *cobra.Command {
 
 func newModifyDiskCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
-	var w waiting
+	var w waitFlags
 	var req cloudsim.ModifyDisk
 	cmd := &cobra.Command{
 		Use: "modify DISK", Short: "Change the type, IOPS or throughput of a disk, attached or not",
@@ -312,7 +312,7 @@ func newModifyDiskCommand(c *cli.Connection) *cobra.Command {
 sets its default IOPS and throughput, unless you give these values too.`,
 		Example: `  allinone cloud disks modify data-1 --type fast --wait
   allinone cloud disks modify data-1 --iops 6000 --throughput 250`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, disks)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, disks)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := disks.resolve(ctx, cl, args[0])
 			if err != nil {
@@ -329,7 +329,7 @@ sets its default IOPS and throughput, unless you give these values too.`,
 	f.IntVar(&req.IOPS, "iops", 0, "new number of operations per second")
 	f.IntVar(&req.ThroughputMiBps, "throughput", 0, "new throughput in `MIB` per second")
 	cmd.MarkFlagsOneRequired("type", "iops", "throughput")
-	_ = cmd.RegisterFlagCompletionFunc("type", names(c, diskTypes))
+	_ = cmd.RegisterFlagCompletionFunc("type", completeNames(c, diskTypes))
 	return cmd
 }
 
@@ -342,8 +342,8 @@ func (s *diskSource) flags(c *cli.Connection, cmd *cobra.Command) {
 	f.StringVar(&s.snapshot, "from-snapshot", "", "`SNAPSHOT` that provides the first data")
 	f.StringVar(&s.disk, "from-disk", "", "`DISK` to copy")
 	cmd.MarkFlagsMutuallyExclusive("from-snapshot", "from-disk")
-	_ = cmd.RegisterFlagCompletionFunc("from-snapshot", names(c, snapshots))
-	_ = cmd.RegisterFlagCompletionFunc("from-disk", names(c, disks))
+	_ = cmd.RegisterFlagCompletionFunc("from-snapshot", completeNames(c, snapshots))
+	_ = cmd.RegisterFlagCompletionFunc("from-disk", completeNames(c, disks))
 }
 
 // resolve writes the id of the source into req. It accepts the id of a deleted source. If a user

@@ -80,7 +80,7 @@ prints new events until you interrupt it.`,
 					return err // the command fails if no cloud runs at its start, but the function follow would wait for a cloud
 				}
 				s := newStream(p, func(e cloudsim.Event) any { return e })
-				return follow(ctx, c, cl, where, func(e cloudsim.Event) error { return s.changes([]cloudsim.Event{e}) })
+				return follow(ctx, c, cl, where, func(e cloudsim.Event) error { return s.printAll([]cloudsim.Event{e}) })
 			}
 			events, err := cl.AllEvents(ctx, where)
 			if err != nil {

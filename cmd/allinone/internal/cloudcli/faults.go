@@ -62,7 +62,7 @@ Faults never affect the commands of faults, so you can always repair the cloud.`
 		newCreateFaultCommand(c),
 		newFaultPresetCommand(c),
 		newFaultTargetsCommand(c),
-		faults.deleteCommand(c, false, whole(faults, (*client.Client).DeleteFault)),
+		faults.deleteCommand(c, false, readFirst(faults, (*client.Client).DeleteFault)),
 	)
 	return cmd
 }
@@ -120,7 +120,7 @@ Effects:
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			req.Name = args[0]
-			if err := in.into(&req); err != nil {
+			if err := in.applyTo(&req); err != nil {
 				return err
 			}
 			of, _, _ := strings.Cut(req.Match.Operation, ".")
@@ -165,8 +165,8 @@ Effects:
 	_ = cmd.RegisterFlagCompletionFunc("effect", cli.Fixed(cloudsim.FaultEffects()...))
 	_ = cmd.RegisterFlagCompletionFunc("kind", cli.Fixed(errorKinds()...))
 	_ = cmd.RegisterFlagCompletionFunc("operation", operationNames(c))
-	_ = cmd.RegisterFlagCompletionFunc("caller", names(c, tokens))
-	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("caller", completeNames(c, tokens))
+	_ = cmd.RegisterFlagCompletionFunc("zone", completeNames(c, zones))
 	_ = cmd.RegisterFlagCompletionFunc("scope", cli.Fixed(cloudsim.OutageAPI, cloudsim.OutageData, cloudsim.OutageBoth))
 	return cmd
 }
@@ -179,9 +179,9 @@ func errorKinds() []string {
 	return words
 }
 
-// The method into parses the flags and writes their values into req. It returns an error for each
+// applyTo parses the flags and writes their values into req. It returns an error for each
 // flag that it cannot parse.
-func (in faultFlags) into(req *cloudsim.CreateFault) error {
+func (in faultFlags) applyTo(req *cloudsim.CreateFault) error {
 	var errs [8]error
 	req.Labels, errs[0] = cli.ParseLabels("label", in.labels)
 	req.Match.Labels, errs[1] = cli.ParseLabels("selector", in.matchLabels)
@@ -294,7 +294,7 @@ func newFaultPresetCommand(c *cli.Connection) *cobra.Command {
 	}
 	o.Flags(cmd)
 	cmd.Flags().StringVar(&zone, "zone", "", "zone of a preset that affects one zone (default "+cloudsim.PresetZone+")")
-	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("zone", completeNames(c, zones))
 	return cmd
 }
 

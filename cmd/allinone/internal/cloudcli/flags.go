@@ -109,8 +109,8 @@ func parseHealth(s string, h *cloudsim.HealthCheck) error {
 	return nil
 }
 
-// The function millis converts a duration to milliseconds, the unit of the API.
-func millis(flag string, d time.Duration) (int, error) {
+// toMillis converts a duration to milliseconds, the unit of the API.
+func toMillis(flag string, d time.Duration) (int, error) {
 	if d < time.Millisecond {
 		return 0, cli.BadFlag(flag, d.String(), "at least 1ms")
 	}

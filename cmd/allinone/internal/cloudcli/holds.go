@@ -41,7 +41,7 @@ operations that already run. Holds survive a restart of the cloud.`,
   allinone cloud holds delete slow-stop          # ends all held operations`,
 	}
 	cmd.AddCommand(holds.listCommand(c), holds.getCommand(c), newCreateHoldCommand(c),
-		holds.deleteCommand(c, false, whole(holds, (*client.Client).DeleteHold)))
+		holds.deleteCommand(c, false, readFirst(holds, (*client.Client).DeleteHold)))
 	return cmd
 }
 

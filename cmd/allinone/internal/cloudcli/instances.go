@@ -67,7 +67,7 @@ func newInstancesCommand(c *cli.Connection) *cobra.Command {
 func newCreateInstanceCommand(c *cli.Connection) *cobra.Command {
 	var (
 		o      cli.Output
-		w      waiting
+		w      waitFlags
 		labels []string
 		at     placeFlags
 		data   string
@@ -114,8 +114,8 @@ it is in the subnet of this network that is nearest to its zone.`,
 	f.StringVar(&req.Type, "type", "", "instance type (default small)")
 	f.StringVar(&data, "user-data-file", "", "`FILE` with the user data; - for standard input")
 	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
-	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
-	_ = cmd.RegisterFlagCompletionFunc("type", names(c, instanceTypes))
+	_ = cmd.RegisterFlagCompletionFunc("zone", completeNames(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("type", completeNames(c, instanceTypes))
 	at.flags(c, cmd)
 	return cmd
 }
@@ -134,8 +134,8 @@ type placeFlags struct{ network, subnet string }
 func (p *placeFlags) flags(c *cli.Connection, cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.network, "network", "", "`NETWORK` (default the project's default network)")
 	cmd.Flags().StringVar(&p.subnet, "subnet", "", "`SUBNET` (default a subnet of the network that serves the zone)")
-	_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
-	_ = cmd.RegisterFlagCompletionFunc("subnet", names(c, subnets))
+	_ = cmd.RegisterFlagCompletionFunc("network", completeNames(c, networks))
+	_ = cmd.RegisterFlagCompletionFunc("subnet", completeNames(c, subnets))
 }
 
 // resolve writes the ids of the network and the subnet into req.

@@ -128,7 +128,7 @@ func newLoadBalancersCommand(c *cli.Connection) *cobra.Command {
 func newCreateLoadBalancerCommand(c *cli.Connection) *cobra.Command {
 	var (
 		o      cli.Output
-		w      waiting
+		w      waitFlags
 		s      specFlags
 		scheme string
 		req    cloudsim.CreateLoadBalancer
@@ -150,7 +150,7 @@ the existing load balancer.`,
 		req.Name = args[0]
 		req.Labels = map[string]string{}
 		req.HealthCheck.Protocol = cloudsim.HealthTCP
-		if err := s.apply(ctx, cl, cmd.Flags().Changed, req.Labels, &req.LoadBalancerSpec); err != nil {
+		if err := s.applyTo(ctx, cl, cmd.Flags().Changed, req.Labels, &req.LoadBalancerSpec); err != nil {
 			return err
 		}
 		if req.Region, err = regions.theOnly(ctx, cl, "region", req.Region); err != nil {
@@ -170,7 +170,7 @@ the existing load balancer.`,
 	f := cmd.Flags()
 	f.StringVar(&req.Region, "region", "", "region of the load balancer (default the only region)")
 	f.StringVar(&scheme, "scheme", "", "scheme: external or internal (default external)")
-	_ = cmd.RegisterFlagCompletionFunc("region", names(c, regions))
+	_ = cmd.RegisterFlagCompletionFunc("region", completeNames(c, regions))
 	_ = cmd.RegisterFlagCompletionFunc("scheme", cli.Fixed(cloudsim.SchemeExternal, cloudsim.SchemeInternal))
 	return cmd
 }
@@ -199,7 +199,7 @@ const staleTries = 10
 func newUpdateLoadBalancerCommand(c *cli.Connection) *cobra.Command {
 	var (
 		o      cli.Output
-		w      waiting
+		w      waitFlags
 		s      specFlags
 		remove []string
 	)
@@ -213,7 +213,7 @@ keeps forwarding.
 		Example: `  allinone cloud load-balancers update shop --listener tcp:80:30081
   allinone cloud load-balancers update shop --health http:10256/healthz --label team=shop --remove-label old
   allinone cloud load-balancers update shop --affinity clientIP --affinity-timeout 1h --source-range 127.0.0.0/8`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, loadBalancers)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, loadBalancers)),
 	}
 	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 		found, err := loadBalancers.resolve(ctx, cl, args[0])
@@ -240,7 +240,7 @@ func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(st
 	for range staleTries {
 		req := cloudsim.UpdateLoadBalancer{Labels: map[string]string{}, LoadBalancerSpec: l.LoadBalancerSpec}
 		maps.Copy(req.Labels, l.Labels)
-		if err := s.apply(ctx, cl, given, req.Labels, &req.LoadBalancerSpec); err != nil {
+		if err := s.applyTo(ctx, cl, given, req.Labels, &req.LoadBalancerSpec); err != nil {
 			return l, err
 		}
 		for _, key := range remove {
@@ -261,7 +261,7 @@ func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(st
 func newSetTargetsCommand(c *cli.Connection) *cobra.Command {
 	var (
 		o       cli.Output
-		w       waiting
+		w       waitFlags
 		targets []string
 		none    bool
 	)
@@ -269,7 +269,7 @@ func newSetTargetsCommand(c *cli.Connection) *cobra.Command {
 		Use: "set-targets NAME", Short: "Replace the targets of a load balancer",
 		Example: `  allinone cloud load-balancers set-targets shop --target node-1 --target node-2
   allinone cloud load-balancers set-targets shop --none`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, loadBalancers)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, loadBalancers)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			if none == (len(targets) > 0) {
 				return cloudsim.Errorf(cloudsim.Invalid, "want --target, once or more, or --none")
@@ -290,6 +290,6 @@ func newSetTargetsCommand(c *cli.Connection) *cobra.Command {
 	w.flags(cmd)
 	cmd.Flags().StringSliceVar(&targets, "target", nil, "target `INSTANCE`, such as node-1, or with a weight, such as node-1=3; may be repeated")
 	cmd.Flags().BoolVar(&none, "none", false, "remove all targets")
-	_ = cmd.RegisterFlagCompletionFunc("target", names(c, instances))
+	_ = cmd.RegisterFlagCompletionFunc("target", completeNames(c, instances))
 	return cmd
 }

@@ -44,14 +44,14 @@ func (s *specFlags) flags(c *cli.Connection, cmd *cobra.Command) {
 	f.StringVar(&s.affinity, "affinity", "", "clientIP: connections of a client go to the same target; none: they do not (default none)")
 	f.DurationVar(&s.sticky, "affinity-timeout", 0, "time for which the load balancer remembers the target of a client (default 3h)")
 	f.DurationVar(&s.drain, "drain-timeout", 0, "time for which connections stay open after the removal of their target or listener; 0 for no time (default 30s)")
-	_ = cmd.RegisterFlagCompletionFunc("address", names(c, addresses))
+	_ = cmd.RegisterFlagCompletionFunc("address", completeNames(c, addresses))
 	_ = cmd.RegisterFlagCompletionFunc("family", cli.Fixed(cloudsim.IPv4, cloudsim.IPv6))
 	_ = cmd.RegisterFlagCompletionFunc("affinity", cli.Fixed(cloudsim.AffinityNone, cloudsim.AffinityClientIP))
-	_ = cmd.RegisterFlagCompletionFunc("target", names(c, instances))
+	_ = cmd.RegisterFlagCompletionFunc("target", completeNames(c, instances))
 }
 
-// The method apply writes the values of the given flags into labels and spec.
-func (s *specFlags) apply(ctx context.Context, cl *client.Client, given func(string) bool, labels map[string]string, spec *cloudsim.LoadBalancerSpec) (err error) {
+// applyTo writes the values of the given flags into labels and spec.
+func (s *specFlags) applyTo(ctx context.Context, cl *client.Client, given func(string) bool, labels map[string]string, spec *cloudsim.LoadBalancerSpec) (err error) {
 	if given("listener") {
 		if spec.Listeners, err = parseListeners(s.listeners); err != nil {
 			return err
@@ -167,12 +167,12 @@ func (s *specFlags) applyHealth(given func(string) bool, h *cloudsim.HealthCheck
 		h.ExpectedCodes = s.codes
 	}
 	if given("health-interval") {
-		if h.IntervalMillis, err = millis("health-interval", s.interval); err != nil {
+		if h.IntervalMillis, err = toMillis("health-interval", s.interval); err != nil {
 			return err
 		}
 	}
 	if given("health-timeout") {
-		if h.TimeoutMillis, err = millis("health-timeout", s.timeout); err != nil {
+		if h.TimeoutMillis, err = toMillis("health-timeout", s.timeout); err != nil {
 			return err
 		}
 	}

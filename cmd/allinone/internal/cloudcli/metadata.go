@@ -33,8 +33,8 @@ func newCloudMetadataCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// The type value contains a path of the metadata service and the value at this path.
-type value struct {
+// pathValue contains a path of the metadata service and the value at this path.
+type pathValue struct {
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
@@ -46,19 +46,19 @@ func newShowMetadataCommand(c *cli.Connection) *cobra.Command {
 		Long: `Show the metadata of an instance, path by path. User data and identity documents
 have commands of their own.`,
 		Example: "  allinone cloud metadata show node-1\n  allinone cloud metadata show node-1 -o json",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, instances)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			i, err := instances.resolve(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}
-			p := cli.Printer[value]{Output: o, Writer: c.Stdout, ID: func(v value) string { return v.Path }, Columns: []cli.Column[value]{
-				{Head: "PATH", Cell: func(v value) string { return v.Path }},
-				{Head: "VALUE", Cell: func(v value) string { return valueCell(v.Value) }},
+			p := cli.Printer[pathValue]{Output: o, Writer: c.Stdout, ID: func(v pathValue) string { return v.Path }, Columns: []cli.Column[pathValue]{
+				{Head: "PATH", Cell: func(v pathValue) string { return v.Path }},
+				{Head: "VALUE", Cell: func(v pathValue) string { return valueCell(v.Value) }},
 			}}
-			var all []value
+			var all []pathValue
 			for path, v := range metadata.Of(i).All() {
-				all = append(all, value{path, v})
+				all = append(all, pathValue{path, v})
 			}
 			return p.List(all)
 		}),
@@ -82,7 +82,7 @@ func newShowUserDataCommand(c *cli.Connection) *cobra.Command {
 	return &cobra.Command{
 		Use: "user-data INSTANCE", Short: "Print the user data of an instance",
 		Example: "  allinone cloud metadata user-data node-1",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, instances)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			i, err := instances.resolve(ctx, cl, args[0])
 			if err != nil {
@@ -108,7 +108,7 @@ The document is a JSON Web Token. Its recipient verifies it with the key set tha
 cloud publishes at /.well-known/jwks.json.`,
 		Example: `  allinone cloud metadata identity node-1 --audience vault
   allinone cloud metadata identity node-1 --audience vault --claims`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, instances)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			i, err := instances.resolve(ctx, cl, args[0])
 			if err != nil {
@@ -159,7 +159,7 @@ func instanceThenNotice(c *cli.Connection) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		switch len(given) {
 		case 0:
-			return names(c, instances)(cmd, nil, part)
+			return completeNames(c, instances)(cmd, nil, part)
 		case 1:
 			return cli.Fixed(cloudsim.NoticeTypes()...)(cmd, nil, part)
 		}

@@ -37,7 +37,7 @@ func newMetadataTreesCommand(c *cli.Connection) *cobra.Command {
 		metadataTrees.listCommand(c),
 		metadataTrees.getCommand(c),
 		newSetMetadataTreeCommand(c),
-		metadataTrees.deleteCommand(c, false, whole(metadataTrees, (*client.Client).DeleteMetadataTree)),
+		metadataTrees.deleteCommand(c, false, readFirst(metadataTrees, (*client.Client).DeleteMetadataTree)),
 	)
 	return cmd
 }
@@ -59,7 +59,7 @@ ${id}, ${id.number}, ${zone}, ${internal-ip} and ${labels.KEY}.`,
   #   - {path: /instance-id, text: "${id.number}"}
   #   - {path: /hostname, text: "${hostname}"}
   allinone cloud metadata-trees set hetzner --file hetzner.yaml`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, metadataTrees)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, metadataTrees)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			req, err := readMetadataTree(c, file)
 			if err != nil {

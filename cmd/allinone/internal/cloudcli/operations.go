@@ -55,13 +55,13 @@ func newOperationsCommand(c *cli.Connection) *cobra.Command {
 
 func newWaitCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
-	var w waiting
+	var w waitFlags
 	cmd := &cobra.Command{
 		Use: "wait ID...", Short: "Wait until operations are over",
 		Long: "Wait until operations are over. An operation that failed makes the command fail\nthe same way.",
 		Example: `  allinone cloud operations wait op-000001
   allinone cloud operations wait op-000001 op-000002 --timeout 30s -o json`,
-		Args: cobra.MinimumNArgs(1), ValidArgsFunction: names(c, operations),
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeNames(c, operations),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			found, missing := operations.resolveAll(ctx, cl, args)
 			var ids []cloudsim.OperationID
@@ -98,7 +98,7 @@ func newReleaseCommand(c *cli.Connection) *cobra.Command {
 // the arguments.
 func eachOperation(c *cli.Connection, cmd *cobra.Command, act func(*client.Client, context.Context, cloudsim.OperationID) (cloudsim.Operation, error)) *cobra.Command {
 	var o cli.Output
-	cmd.Args, cmd.ValidArgsFunction = cobra.MinimumNArgs(1), names(c, operations)
+	cmd.Args, cmd.ValidArgsFunction = cobra.MinimumNArgs(1), completeNames(c, operations)
 	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 		var done []cloudsim.Operation
 		var failed []error

@@ -32,7 +32,7 @@ func newProjectsCommand(c *cli.Connection) *cobra.Command {
 				req := cloudsim.CreateProject{Name: name, Labels: labels}
 				return cl.CreateProject(ctx, req)
 			}),
-		projects.deleteCommand(c, false, whole(projects, (*client.Client).DeleteProject)),
+		projects.deleteCommand(c, false, readFirst(projects, (*client.Client).DeleteProject)),
 	)
 	return cmd
 }

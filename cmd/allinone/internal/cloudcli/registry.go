@@ -35,7 +35,7 @@ func newRepositoriesCommand(c *cli.Connection) *cobra.Command {
 				req := cloudsim.CreateRepository{Name: name, Labels: labels}
 				return cl.CreateRepository(ctx, req)
 			}),
-		repositories.deleteCommand(c, false, whole(repositories, (*client.Client).DeleteRepository)),
+		repositories.deleteCommand(c, false, readFirst(repositories, (*client.Client).DeleteRepository)),
 	)
 	return cmd
 }
@@ -138,7 +138,7 @@ func newWorkloadTrustsCommand(c *cli.Connection) *cobra.Command {
 		workloadTrusts.listCommand(c),
 		workloadTrusts.getCommand(c),
 		newCreateWorkloadTrustCommand(c),
-		workloadTrusts.deleteCommand(c, false, whole(workloadTrusts, (*client.Client).DeleteWorkloadTrust)),
+		workloadTrusts.deleteCommand(c, false, readFirst(workloadTrusts, (*client.Client).DeleteWorkloadTrust)),
 	)
 	return cmd
 }

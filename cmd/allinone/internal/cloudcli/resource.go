@@ -194,15 +194,15 @@ func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
 	f.StringSliceVarP(&labels, "selector", "l", nil, "only resources with the label `KEY=VALUE`; may be repeated")
 	if k.zoned {
 		f.StringVar(&where.Zone, "zone", "", "only resources in this zone")
-		_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+		_ = cmd.RegisterFlagCompletionFunc("zone", completeNames(c, zones))
 	}
 	if k.sourced {
 		f.StringVar(&source, "source", "", "only resources that were created from this `DISK`, or from the snapshot with this id")
-		_ = cmd.RegisterFlagCompletionFunc("source", names(c, disks))
+		_ = cmd.RegisterFlagCompletionFunc("source", completeNames(c, disks))
 	}
 	if k.attached {
 		f.StringArrayVar(&attached, "instance", nil, "only disks that are attached to this `INSTANCE`; may be repeated")
-		_ = cmd.RegisterFlagCompletionFunc("instance", names(c, instances))
+		_ = cmd.RegisterFlagCompletionFunc("instance", completeNames(c, instances))
 	}
 	if k.worked {
 		f.StringVar(&where.Target, "target", "", "only operations on the resource with this `ID`")
@@ -214,7 +214,7 @@ func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
 	}
 	if k.networked {
 		f.StringVar(&network, "network", "", "only resources in this `NETWORK`")
-		_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
+		_ = cmd.RegisterFlagCompletionFunc("network", completeNames(c, networks))
 	}
 	return cmd
 }
@@ -224,7 +224,7 @@ func (k kind[T, ID]) getCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "get NAME...", Short: "Show one or more " + k.plural,
 		Example: fmt.Sprintf("  allinone cloud %[1]s get %[2]s\n  allinone cloud %[1]s get %[2]s -o yaml", k.command, k.sample),
-		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: names(c, k),
+		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: completeNames(c, k),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			found, err := k.resolveAll(ctx, cl, args)
 			return errors.Join(printResult(k.printer(c, o), len(args) == 1, found), err)
@@ -243,7 +243,7 @@ func (k kind[T, ID]) labelCommand(c *cli.Connection, update func(context.Context
 		Long: fmt.Sprintf(`Set labels of one %s with KEY=VALUE, and remove them with KEY-, as 'kubectl
 label' does for a Node.`, k.noun),
 		Example: fmt.Sprintf("  allinone cloud %s label %s team=red tier-", k.command, k.sample),
-		Args:    cobra.MinimumNArgs(2), ValidArgsFunction: firstOnly(names(c, k)),
+		Args:    cobra.MinimumNArgs(2), ValidArgsFunction: firstOnly(completeNames(c, k)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			v, err := k.resolve(ctx, cl, args[0])
 			if err != nil {
@@ -289,9 +289,9 @@ func printResult[T any](p cli.Printer[T], single bool, things []T) error {
 	return p.List(things)
 }
 
-// The function names returns a shell completion for the names of resources of the kind k. It omits
+// completeNames returns a shell completion for the names of resources of the kind k. It omits
 // names that the command line already contains.
-func names[T cloudsim.Resource, ID ~string](c *cli.Connection, k kind[T, ID]) cobra.CompletionFunc {
+func completeNames[T cloudsim.Resource, ID ~string](c *cli.Connection, k kind[T, ID]) cobra.CompletionFunc {
 	return c.Complete(func(ctx context.Context, cl *client.Client) (all []cli.Candidate, err error) {
 		there, err := k.list(cl, ctx, cloudsim.ListOptions{})
 		for _, t := range there.Items {

@@ -53,7 +53,7 @@ func newRolesCommand(c *cli.Connection) *cobra.Command {
 		roles.listCommand(c),
 		roles.getCommand(c),
 		newCreateRoleCommand(c),
-		roles.deleteCommand(c, false, whole(roles, (*client.Client).DeleteRole)),
+		roles.deleteCommand(c, false, readFirst(roles, (*client.Client).DeleteRole)),
 	)
 	return cmd
 }
@@ -103,7 +103,7 @@ func newRoleBindingsCommand(c *cli.Connection) *cobra.Command {
 		roleBindings.listCommand(c),
 		roleBindings.getCommand(c),
 		newCreateRoleBindingCommand(c),
-		roleBindings.deleteCommand(c, false, whole(roleBindings, (*client.Client).DeleteRoleBinding)),
+		roleBindings.deleteCommand(c, false, readFirst(roleBindings, (*client.Client).DeleteRoleBinding)),
 	)
 	return cmd
 }
@@ -140,8 +140,8 @@ With --resource the role applies only to resources with these names or ids.`,
 	f.StringVar(&req.ServiceAccount, "service-account", "", "service account (name or id) that gets the role")
 	f.StringVar(&req.Resource, "resource", "", "name or id of the resources that the role applies to; * matches any characters (default all)")
 	f.BoolVar(&req.AllProjects, "all-projects", false, "grant the role in all projects, and for operations on the whole cloud")
-	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
-	_ = cmd.RegisterFlagCompletionFunc("service-account", names(c, serviceAccounts))
+	_ = cmd.RegisterFlagCompletionFunc("role", completeNames(c, roles))
+	_ = cmd.RegisterFlagCompletionFunc("service-account", completeNames(c, serviceAccounts))
 	return cmd
 }
 

@@ -42,7 +42,7 @@ func newRoutesCommand(c *cli.Connection) *cobra.Command {
 func newCreateRouteCommand(c *cli.Connection) *cobra.Command {
 	var (
 		o                cli.Output
-		w                waiting
+		w                waitFlags
 		labels           []string
 		network, nextHop string
 		req              cloudsim.CreateRoute
@@ -89,7 +89,7 @@ network.`,
 	f.StringVar(&network, "network", "", "`NETWORK` of the route (default the network of the instance)")
 	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	_ = errors.Join(cmd.MarkFlagRequired("destination"), cmd.MarkFlagRequired("next-hop")) // errors only for unknown flag names
-	_ = cmd.RegisterFlagCompletionFunc("next-hop", names(c, instances))
-	_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
+	_ = cmd.RegisterFlagCompletionFunc("next-hop", completeNames(c, instances))
+	_ = cmd.RegisterFlagCompletionFunc("network", completeNames(c, networks))
 	return cmd
 }

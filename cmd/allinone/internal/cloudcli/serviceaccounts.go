@@ -35,7 +35,7 @@ are bound to it, and calls with tokens of its own, which may be short-lived.`
 		serviceAccounts.listCommand(c),
 		serviceAccounts.getCommand(c),
 		newCreateServiceAccountCommand(c),
-		serviceAccounts.deleteCommand(c, false, whole(serviceAccounts, (*client.Client).DeleteServiceAccount)),
+		serviceAccounts.deleteCommand(c, false, readFirst(serviceAccounts, (*client.Client).DeleteServiceAccount)),
 	)
 	return cmd
 }
@@ -80,7 +80,7 @@ creates a role binding in its project, with a name made of both names.`,
 	f.StringSliceVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	f.StringSliceVar(&granted, "role", nil, "`ROLE` to grant to the service account in its project; may be repeated")
 	f.StringVar(&req.Description, "description", "", "purpose of the service account, for people")
-	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
+	_ = cmd.RegisterFlagCompletionFunc("role", completeNames(c, roles))
 	return cmd
 }
 

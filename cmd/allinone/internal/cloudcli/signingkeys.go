@@ -39,7 +39,7 @@ func newSigningKeysCommand(c *cli.Connection) *cobra.Command {
 		signingKeys.listCommand(c),
 		signingKeys.getCommand(c),
 		newRotateCommand(c),
-		signingKeys.deleteCommand(c, false, whole(signingKeys, (*client.Client).DeleteSigningKey)),
+		signingKeys.deleteCommand(c, false, readFirst(signingKeys, (*client.Client).DeleteSigningKey)),
 	)
 	return cmd
 }

@@ -43,7 +43,7 @@ func newSnapshotGroupsCommand(c *cli.Connection) *cobra.Command {
 func newCreateSnapshotGroupCommand(c *cli.Connection) *cobra.Command {
 	var (
 		o      cli.Output
-		w      waiting
+		w      waitFlags
 		labels []string
 		of     []string
 	)
@@ -76,6 +76,6 @@ existing group.`,
 	f.StringArrayVar(&of, "disk", nil, "source `DISK`; may be repeated")
 	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE` of the group and its snapshots; may be repeated")
 	_ = cmd.MarkFlagRequired("disk")
-	_ = cmd.RegisterFlagCompletionFunc("disk", names(c, disks))
+	_ = cmd.RegisterFlagCompletionFunc("disk", completeNames(c, disks))
 	return cmd
 }

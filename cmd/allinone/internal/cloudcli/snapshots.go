@@ -58,7 +58,7 @@ func newSnapshotsCommand(c *cli.Connection) *cobra.Command {
 func newCreateSnapshotCommand(c *cli.Connection) *cobra.Command {
 	var (
 		o      cli.Output
-		w      waiting
+		w      waitFlags
 		labels []string
 		disk   string
 	)
@@ -89,6 +89,6 @@ as after a power cut. The same command again returns the existing snapshot.`,
 	f.StringVar(&disk, "disk", "", "source `DISK`")
 	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	_ = cmd.MarkFlagRequired("disk")
-	_ = cmd.RegisterFlagCompletionFunc("disk", names(c, disks))
+	_ = cmd.RegisterFlagCompletionFunc("disk", completeNames(c, disks))
 	return cmd
 }

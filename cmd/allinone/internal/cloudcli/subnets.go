@@ -56,7 +56,7 @@ func newSubnetsCommand(c *cli.Connection) *cobra.Command {
 func newCreateSubnetCommand(c *cli.Connection) *cobra.Command {
 	var (
 		o       cli.Output
-		w       waiting
+		w       waitFlags
 		labels  []string
 		network string
 		req     cloudsim.CreateSubnet
@@ -94,8 +94,8 @@ without both flags all zones. An instance gets the lowest free address.`,
 	f.StringVar(&req.IPv6, "ipv6", "", "IPv6 `RANGE` inside the range of the network (default none)")
 	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	_ = errors.Join(cmd.MarkFlagRequired("network"), cmd.MarkFlagRequired("ipv4")) // errors only for unknown flag names
-	_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
-	_ = cmd.RegisterFlagCompletionFunc("region", names(c, regions))
-	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("network", completeNames(c, networks))
+	_ = cmd.RegisterFlagCompletionFunc("region", completeNames(c, regions))
+	_ = cmd.RegisterFlagCompletionFunc("zone", completeNames(c, zones))
 	return cmd
 }

@@ -43,7 +43,7 @@ func newTokensCommand(c *cli.Connection) *cobra.Command {
 		tokens.listCommand(c),
 		tokens.getCommand(c),
 		newCreateTokenCommand(c),
-		tokens.deleteCommand(c, false, whole(tokens, (*client.Client).DeleteToken)),
+		tokens.deleteCommand(c, false, readFirst(tokens, (*client.Client).DeleteToken)),
 	)
 	return cmd
 }
@@ -104,8 +104,8 @@ stdout, or writes it to a new file that only you can read.`,
 	f.StringVar(&role, "role", "", "role of a token without a service account, e.g. writer or reader; see 'allinone cloud roles list'")
 	f.DurationVar(&ttl, "ttl", 0, "lifetime of the token, e.g. 8h; 0 for a token that does not expire")
 	f.StringVar(&secretFile, "secret-file", "", "new `FILE` for the secret")
-	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
-	_ = cmd.RegisterFlagCompletionFunc("service-account", names(c, serviceAccounts))
+	_ = cmd.RegisterFlagCompletionFunc("role", completeNames(c, roles))
+	_ = cmd.RegisterFlagCompletionFunc("service-account", completeNames(c, serviceAccounts))
 	return cmd
 }
 

@@ -16,18 +16,18 @@ import (
 // progressEvery is the time between two progress messages while a command waits.
 const progressEvery = 5 * time.Second
 
-// The type waiting contains the flags of commands that can wait for operations of the cloud.
-type waiting struct {
+// waitFlags contains the flags of commands that can wait for operations of the cloud.
+type waitFlags struct {
 	wait    bool
 	timeout time.Duration
 }
 
-func (w *waiting) flags(cmd *cobra.Command) {
+func (w *waitFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until the work is over")
 	w.timeoutFlag(cmd)
 }
 
-func (w *waiting) timeoutFlag(cmd *cobra.Command) {
+func (w *waitFlags) timeoutFlag(cmd *cobra.Command) {
 	w.timeout = 5 * time.Minute
 	cmd.Flags().Var((*waitTime)(&w.timeout), "timeout", "time limit for --wait; 0 for no limit")
 }
@@ -50,7 +50,7 @@ func (p *waitTime) Set(s string) error {
 // await waits for operations and prints their progress to stderr. It returns the operations, and an
 // error for every operation that failed. After the timeout, the method returns an error, but the
 // cloud continues the operations.
-func (w waiting) await(ctx context.Context, c *cli.Connection, cl *client.Client, ids []cloudsim.OperationID) ([]cloudsim.Operation, error) {
+func (w waitFlags) await(ctx context.Context, c *cli.Connection, cl *client.Client, ids []cloudsim.OperationID) ([]cloudsim.Operation, error) {
 	if w.timeout > 0 {
 		late := cloudsim.Errorf(cloudsim.Unavailable, "not over after %s; the work goes on: see 'allinone cloud operations list'", w.timeout)
 		var cancel context.CancelFunc
@@ -132,7 +132,7 @@ func printDone(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
 // The function settle waits for the operations on the resources in the parameter things, and
 // returns the new state of these resources. Without --wait, the function returns the parameter
 // things unchanged.
-func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, w waiting, k kind[T, ID], things []T) ([]T, error) {
+func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, w waitFlags, k kind[T, ID], things []T) ([]T, error) {
 	if !w.wait {
 		return things, nil
 	}
@@ -160,7 +160,7 @@ func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connect
 
 // show prints the resource t that a call returned. With --wait it first waits for the operation
 // on t.
-func (k kind[T, ID]) show(ctx context.Context, c *cli.Connection, cl *client.Client, o cli.Output, w waiting, t T, err error) error {
+func (k kind[T, ID]) show(ctx context.Context, c *cli.Connection, cl *client.Client, o cli.Output, w waitFlags, t T, err error) error {
 	if err != nil {
 		return err
 	}
@@ -175,11 +175,11 @@ type action[T cloudsim.Resource, ID ~string] func(*client.Client, context.Contex
 // one resource, the command continues with the other resources.
 func (k kind[T, ID]) actionCommand(c *cli.Connection, name, short string, act action[T, ID]) *cobra.Command {
 	var o cli.Output
-	var w waiting
+	var w waitFlags
 	cmd := &cobra.Command{
 		Use: name + " NAME...", Short: short,
 		Example: fmt.Sprintf("  allinone cloud %[1]s %[2]s %[3]s\n  allinone cloud %[1]s %[2]s %[3]s --wait", k.command, name, k.sample),
-		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: names(c, k),
+		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: completeNames(c, k),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			changed, failed := k.actOn(ctx, cl, args, act)
 			changed, late := settle(ctx, c, cl, w, k, changed)
@@ -209,11 +209,11 @@ func (k kind[T, ID]) actOn(ctx context.Context, cl *client.Client, namesOrIDs []
 // deleteCommand returns a command that deletes any number of resources and prints their states.
 // If slow is true, the command has the flag --wait.
 func (k kind[T, ID]) deleteCommand(c *cli.Connection, slow bool, act action[T, ID]) *cobra.Command {
-	var w waiting
+	var w waitFlags
 	cmd := &cobra.Command{
 		Use: "delete NAME...", Aliases: []string{"rm"}, Short: "Delete one or more " + k.plural,
 		Example: fmt.Sprintf("  allinone cloud %[1]s delete %[2]s", k.command, k.sample),
-		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: names(c, k),
+		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: completeNames(c, k),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			going, failed := k.actOn(ctx, cl, args, act)
 			late := k.awaitEnd(ctx, c, cl, w, going)
@@ -237,7 +237,7 @@ func (k kind[T, ID]) deleteCommand(c *cli.Connection, slow bool, act action[T, I
 	return cmd
 }
 
-func (k kind[T, ID]) awaitEnd(ctx context.Context, c *cli.Connection, cl *client.Client, w waiting, going []T) error {
+func (k kind[T, ID]) awaitEnd(ctx context.Context, c *cli.Connection, cl *client.Client, w waitFlags, going []T) error {
 	if !w.wait {
 		return nil
 	}

@@ -87,9 +87,9 @@ type listWatch[T cloudsim.Resource, ID ~string] struct {
 // watchList prints the resources of the kind k, and then every change of these resources, until
 // ctx ends.
 func watchList[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, k kind[T, ID], p cli.Printer[T], where cloudsim.ListOptions) error {
-	w := listWatch[T, ID]{kind: k, where: where, print: changePrinter(p).changes, seen: map[string]T{}}
+	w := listWatch[T, ID]{kind: k, where: where, print: changePrinter(p).printAll, seen: map[string]T{}}
 	for {
-		rev, err := w.list(ctx, cl)
+		rev, err := w.printDifferences(ctx, cl)
 		if err != nil {
 			return err
 		}
@@ -101,10 +101,10 @@ func watchList[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Conn
 	}
 }
 
-// The method list requests the list and prints the differences from the resources in the map seen.
+// printDifferences requests the list and prints the differences from the resources in the map seen.
 // It prints new, changed and deleted resources. It returns the revision at which a watch must
 // start.
-func (w *listWatch[T, ID]) list(ctx context.Context, cl *client.Client) (uint64, error) {
+func (w *listWatch[T, ID]) printDifferences(ctx context.Context, cl *client.Client) (uint64, error) {
 	things, rev, err := w.kind.all(ctx, cl, w.where)
 	if err != nil {
 		return 0, err
@@ -115,7 +115,7 @@ func (w *listWatch[T, ID]) list(ctx context.Context, cl *client.Client) (uint64,
 		id := w.kind.id(t)
 		there[id] = true
 		if have, ok := w.seen[id]; !ok || have.Head().Revision != t.Head().Revision {
-			ev, err := w.event(t, cloudsim.EventPut)
+			ev, err := w.newEvent(t, cloudsim.EventPut)
 			if err != nil {
 				return 0, err
 			}
@@ -125,7 +125,7 @@ func (w *listWatch[T, ID]) list(ctx context.Context, cl *client.Client) (uint64,
 	}
 	for id, t := range w.seen {
 		if !there[id] {
-			ev, err := w.event(t, cloudsim.EventDelete)
+			ev, err := w.newEvent(t, cloudsim.EventDelete)
 			if err != nil {
 				return 0, err
 			}
@@ -136,9 +136,9 @@ func (w *listWatch[T, ID]) list(ctx context.Context, cl *client.Client) (uint64,
 	return rev, w.print(news)
 }
 
-// The method event returns the event for a resource that is new, changed or deleted according to
+// newEvent returns the event for a resource that is new, changed or deleted according to
 // the list.
-func (w *listWatch[T, ID]) event(t T, typ cloudsim.EventType) (cloudsim.Event, error) {
+func (w *listWatch[T, ID]) newEvent(t T, typ cloudsim.EventType) (cloudsim.Event, error) {
 	object, err := json.Marshal(t)
 	m := t.Head()
 	return cloudsim.Event{
@@ -156,7 +156,7 @@ func (w *listWatch[T, ID]) handle(ev cloudsim.Event) error {
 	if shown && have.Head().Revision >= ev.Rev {
 		return nil // listWatch has already printed this change
 	}
-	selected := w.selected(ev, t.Head())
+	selected := w.isSelected(ev, t.Head())
 	if !selected && !shown {
 		return nil
 	}
@@ -168,9 +168,9 @@ func (w *listWatch[T, ID]) handle(ev cloudsim.Event) error {
 	return w.print([]change[T]{{ev, t}})
 }
 
-// The method selected reports whether the resource of an event matches the filters of the list. It
+// isSelected reports whether the resource of an event matches the filters of the list. It
 // uses the same rules as the cloud.
-func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
+func (w *listWatch[T, ID]) isSelected(ev cloudsim.Event, m cloudsim.Meta) bool {
 	for key, want := range w.where.Labels {
 		if have, ok := m.Labels[key]; !ok || have != want {
 			return false
@@ -205,20 +205,20 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 	return inZone && ofSource && inNetwork && ofInstance && ofKind && onTarget && inState
 }
 
-// The type stream prints objects one after the other, as the command gets them.
-type stream[T any] struct {
+// printStream prints objects one after the other, as the command gets them.
+type printStream[T any] struct {
 	cli.Printer[T]
 	rowsSoFar *cli.Table
 	event     func(T) any // returns the value to print in JSON and YAML
 }
 
-func newStream[T any](p cli.Printer[T], event func(T) any) stream[T] {
-	return stream[T]{p, p.Table(), event}
+func newStream[T any](p cli.Printer[T], event func(T) any) printStream[T] {
+	return printStream[T]{p, p.Table(), event}
 }
 
-// The method changes prints the objects in the parameter things. In JSON each object is one line,
+// printAll prints the objects in the parameter things. In JSON each object is one line,
 // and in YAML each object is one document.
-func (s stream[T]) changes(things []T) error {
+func (s printStream[T]) printAll(things []T) error {
 	switch s.Format {
 	case cli.FormatTable, cli.FormatWide:
 		return s.rowsSoFar.Print(s.Rows(things))
@@ -248,7 +248,7 @@ func (s stream[T]) changes(things []T) error {
 
 // changePrinter returns a stream that prints changes. The table of the stream has a column for
 // the type of the event, followed by the columns of p.
-func changePrinter[T any](p cli.Printer[T]) stream[change[T]] {
+func changePrinter[T any](p cli.Printer[T]) printStream[change[T]] {
 	cols := []cli.Column[change[T]]{{Head: "EVENT", Cell: func(c change[T]) string { return string(c.event.Type) }}}
 	for _, col := range p.Columns {
 		cols = append(cols, cli.Column[change[T]]{Head: col.Head, Wide: col.Wide, Cell: func(c change[T]) string { return col.Cell(c.thing) }})

@@ -33,7 +33,7 @@ func TestWatchRepeatsNothingThatTheListShowed(t *testing.T) {
 			return nil
 		},
 	}
-	if _, err := w.list(ctx, cl); err != nil {
+	if _, err := w.printDifferences(ctx, cl); err != nil {
 		t.Fatal(err)
 	}
 	a, err := addresses.resolve(ctx, cl, "a")

@@ -76,7 +76,7 @@ has no permission, the plugin does not try the node's identity instead.`,
   allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node --audience registry.cloudsim`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			names, err := f.write()
+			names, err := f.writeFiles()
 			for _, name := range names {
 				fmt.Fprintln(e.Stdout, name)
 			}
@@ -100,9 +100,9 @@ has no permission, the plugin does not try the node's identity instead.`,
 	return cmd
 }
 
-// The method write writes the files into the folder and returns the paths of
-// the files.
-func (f credproviderConfig) write() (names []string, err error) {
+// writeFiles writes the files into the folder and returns the paths of the
+// files.
+func (f credproviderConfig) writeFiles() (names []string, err error) {
 	dir, err := filepath.Abs(f.to)
 	if err != nil {
 		return nil, err

@@ -102,7 +102,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 		if d.binDir == "" {
 			continue
 		}
-		if err := d.try(ctx, e, p, name, annotations); err != nil {
+		if err := d.runPlugin(ctx, e, p, name, annotations); err != nil {
 			return err
 		}
 	}
@@ -147,8 +147,8 @@ func writableByOthers(paths ...string) (problems []string) {
 	return problems
 }
 
-// The method try runs a plugin as the kubelet does.
-func (d credproviderDoctor) try(ctx context.Context, e cli.Env, p doctor.Provider, image string, annotations map[string]string) error {
+// runPlugin runs a plugin as the kubelet does.
+func (d credproviderDoctor) runPlugin(ctx context.Context, e cli.Env, p doctor.Provider, image string, annotations map[string]string) error {
 	path := p.Binary(d.binDir)
 	if bad := writableByOthers(filepath.Clean(d.binDir), path); len(bad) > 0 {
 		return cloudsim.Errorf(cloudsim.Invalid, "provider %s: %s", p.Name, strings.Join(bad, "; "))

@@ -43,7 +43,7 @@ The command does not find a load balancer without a machine.`,
 			}}, kubeconfig)
 		},
 	}
-	f.flags(cmd)
+	f.addTo(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; absent for only the cloud")
 	fl.StringVar(&run, "run", "", "name of a run; absent for all runs")
@@ -53,7 +53,7 @@ The command does not find a load balancer without a machine.`,
 
 // cleanup sets the driver and the API server of c, and deletes the objects of the run.
 func (f *driverFlags) cleanup(ctx context.Context, c conform.CleanupConfig, kubeconfig string) (err error) {
-	if c.Driver, err = f.open(); err != nil {
+	if c.Driver, err = f.openDriver(); err != nil {
 		return err
 	}
 	if kubeconfig != "" {

@@ -66,7 +66,7 @@ complete, for example because the driver does not start.`,
 	fl.StringSliceVar(&f.modes, "mode", nil, "modes to run, in this order (default sanity,lostreply,crash)")
 	fl.DurationVar(&f.timeout, "timeout", csi.DefaultTimeout, "longest time for one RPC with its repetitions, and for a start of the driver")
 	fl.DurationVar(&f.limit, "limit", csi.DefaultLimit, "longest time for one mode")
-	f.flags(fl)
+	f.addTo(fl)
 	_ = cmd.RegisterFlagCompletionFunc("mode", cli.Fixed(csi.Modes()...)) // error only for an unknown flag name
 	return cmd
 }
@@ -116,7 +116,7 @@ func (f *csiFlags) run(ctx context.Context, out io.Writer) (err error) {
 		return cloudsim.Errorf(cloudsim.Unavailable, "%w", err)
 	}
 	fmt.Fprintln(out, summary(r))
-	if err := f.write(r); err != nil {
+	if err := f.writeReports(r); err != nil {
 		return err
 	}
 	return f.verdict(ctx, r, baseline)

@@ -39,8 +39,8 @@ type driverFlags struct {
 	driver, dialect, account, clusterCIDR string
 }
 
-// The method flags adds the flags to a command.
-func (f *driverFlags) flags(cmd *cobra.Command) {
+// addTo adds the flags to a command.
+func (f *driverFlags) addTo(cmd *cobra.Command) {
 	f.ConnectionFlags(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.driver, "driver", driverCloudsim, "cloud of the CCM: cloudsim for the cloud at --cloud-url, hcloud for Hetzner Cloud (HCLOUD_TOKEN, HCLOUD_ENDPOINT, HCLOUD_NETWORK), fake for a cloud and a CCM in this process, the URL of a driver, or exec:COMMAND")
@@ -75,9 +75,9 @@ func (f *driverFlags) check() error {
 	return nil
 }
 
-// The method open returns the driver that the flag --driver names. The flag must not name the
+// openDriver returns the driver that the flag --driver names. The flag must not name the
 // driver fake.
-func (f *driverFlags) open() (conform.Driver, error) {
+func (f *driverFlags) openDriver() (conform.Driver, error) {
 	switch {
 	case f.driver == driverCloudsim:
 		cl, err := f.Client()

@@ -21,7 +21,7 @@ var errMust = errors.New("checks of the level MUST failed")
 // reportFlags contains the flags for reports and call budgets.
 type reportFlags struct{ report, baseline, writeBaseline string }
 
-func (f *reportFlags) flags(fl *pflag.FlagSet) {
+func (f *reportFlags) addTo(fl *pflag.FlagSet) {
 	fl.StringVar(&f.report, "report", "", "folder for the reports; absent for no reports")
 	fl.StringVar(&f.baseline, "baseline", "", "report with call budgets; the command fails if a budget has grown by more than 20 % and more than 2 calls")
 	fl.StringVar(&f.writeBaseline, "write-baseline", "", "file for the call budgets of this run, for --baseline of later runs")
@@ -70,8 +70,8 @@ func printResult(out io.Writer, r conform.Result) {
 	}
 }
 
-// The method write writes the reports.
-func (f *reportFlags) write(r conform.Report) error {
+// writeReports writes the reports.
+func (f *reportFlags) writeReports(r conform.Report) error {
 	if f.writeBaseline != "" && len(r.Budgets) > 0 {
 		only := conform.Report{Run: r.Run, Provider: r.Provider, Kubernetes: r.Kubernetes, Began: r.Began, Results: []conform.Result{}, Budgets: r.Budgets}
 		if err := writeFile(f.writeBaseline, only.WriteJSON); err != nil {

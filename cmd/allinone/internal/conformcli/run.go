@@ -72,7 +72,7 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e.Stdout) },
 	}
-	f.driverFlags.flags(cmd)
+	f.driverFlags.addTo(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.bug, "bug", "", "bug of the CCM of the driver fake, such as Leak")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; absent for an API server that the command starts")
@@ -84,7 +84,7 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	fl.StringVar(&f.proxy, "proxy", "", "control URL of a recording proxy that already runs between the CCM and the cloud's API")
 	fl.StringVar(&f.rbac, "ccm-rbac", "", "manifest with the service account and the roles of the CCM; KUBECONFIG of --ccm-command then authenticates as this account")
 	fl.StringArrayVar(&f.claims, "claim", nil, "capability of the CCM as YAML, in addition to the capabilities from the driver, such as 'leaderElection: true'; repeatable")
-	f.reportFlags.flags(fl)
+	f.reportFlags.addTo(fl)
 	fl.StringVar(&f.level, "level", string(conform.Should), "lowest level of the checks: MUST or SHOULD")
 	fl.StringVar(&f.focus, "focus", "", "regular expression that selects checks by their names")
 	fl.StringVar(&f.skip, "skip", "", "regular expression of checks to skip")
@@ -152,7 +152,7 @@ func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer stop()
 	if c.Capabilities == nil && (len(f.claims) > 0 || user != "") {
-		if c.Capabilities, err = f.claimed(ctx, c.Driver, user); err != nil {
+		if c.Capabilities, err = f.claimedCapabilities(ctx, c.Driver, user); err != nil {
 			return err
 		}
 	}
@@ -164,7 +164,7 @@ func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 		return cloudsim.Errorf(cloudsim.Unavailable, "%w", err)
 	}
 	fmt.Fprintln(out, summary(r))
-	if err := f.write(r); err != nil {
+	if err := f.writeReports(r); err != nil {
 		return err
 	}
 	return f.verdict(ctx, r, baseline)
@@ -209,9 +209,9 @@ func (f *runFlags) applyAccount(ctx context.Context, kube *rest.Config, kubeconf
 	return a.User, os.WriteFile(*kubeconfig, a.Kubeconfig, 0o600)
 }
 
-// The method claimed returns the capabilities of the driver, with the capabilities of --claim
+// claimedCapabilities returns the capabilities of the driver, with the capabilities of --claim
 // added.
-func (f *runFlags) claimed(ctx context.Context, d conform.Driver, user string) (*conform.Capabilities, error) {
+func (f *runFlags) claimedCapabilities(ctx context.Context, d conform.Driver, user string) (*conform.Capabilities, error) {
 	caps, err := d.Capabilities(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("driver: capabilities: %w", err)
@@ -271,7 +271,7 @@ func (f *runFlags) setDriver(ctx context.Context, c *conform.Config, kubeconfig,
 		c.Driver, c.Subject = cloud, &fake.Manager{Kube: c.Kube, Cloud: cloud, Bug: fake.Bug(f.bug)}
 		return stop, nil
 	}
-	if c.Driver, err = f.open(); err != nil {
+	if c.Driver, err = f.openDriver(); err != nil {
 		return stop, err
 	}
 	env := []string{"KUBECONFIG=" + kubeconfig}

@@ -145,7 +145,7 @@ only read one project.`,
 				}
 				return err
 			}
-			return open(ctx, c.Stdout, at)
+			return openBrowser(ctx, c.Stdout, at)
 		}),
 	}
 	fl := cmd.Flags()
@@ -174,10 +174,9 @@ func (f *linkFlags) make(ctx context.Context, c *cli.Connection, cl *client.Clie
 	return console.RequestLink(ctx, cl, at, console.CreateLink{ReadOnly: f.readOnly, TTLSeconds: int64(f.ttl / time.Second), Project: cl.Project})
 }
 
-// The function open opens the link in a browser. The arguments of a program are visible to other
-// users, so the browser gets the path of a file with the link instead. Only the user can read this
-// file.
-func open(ctx context.Context, w io.Writer, link string) error {
+// openBrowser opens the link in a browser. The arguments of a program are visible to other users,
+// so the browser gets the path of a file with the link instead. Only the user can read this file.
+func openBrowser(ctx context.Context, w io.Writer, link string) error {
 	for _, name := range []string{"xdg-open", "open"} {
 		path, err := exec.LookPath(name)
 		if err != nil {

@@ -43,7 +43,7 @@ changes nothing. It fails if the kind of nodes in --nodes lacks a requirement.`,
 			if err := checkPrinter(e, o).List(checks); err != nil {
 				return err
 			}
-			return diagnosis(f.Nodes, checks)
+			return checkMachine(f.Nodes, checks)
 		},
 	}
 	fl := cmd.Flags()
@@ -55,8 +55,8 @@ changes nothing. It fails if the kind of nodes in --nodes lacks a requirement.`,
 	return cmd
 }
 
-// The function diagnosis returns an error if a lab with the given nodes cannot run on this machine.
-func diagnosis(nodes lab.Nodes, checks []process.Check) error {
+// checkMachine returns an error if a lab with the given nodes cannot run on this machine.
+func checkMachine(nodes lab.Nodes, checks []process.Check) error {
 	missing := 0
 	for _, c := range checks {
 		if c.State == process.CheckMissing && (c.For == process.ForLab || nodes == lab.Real) {

@@ -41,15 +41,15 @@ from util-linux.`,
 	return cmd
 }
 
-// The type entered is a lab or a composed lab. The function enter uses it to find the machine of a
+// machineFinder is a lab or a composed lab. The function enter uses it to find the machine of a
 // node.
-type entered interface {
+type machineFinder interface {
 	MachinePID(node string) (int, error)
 }
 
 // enter replaces this process by a command in all namespaces of a node's machine. If command is
 // empty, the function runs a shell.
-func enter(machines entered, node string, command []string) error {
+func enter(machines machineFinder, node string, command []string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root can enter the namespaces of a machine: run the command with sudo")
 	}

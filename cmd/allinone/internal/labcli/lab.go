@@ -85,8 +85,8 @@ func (c *labCLI) courseState() (*courseState, error) {
 	return p, err
 }
 
-// The method here returns an error if no lab runs, or if the lab is not ready.
-func (p *courseState) here() error {
+// checkReady returns an error if no lab runs, or if the lab is not ready.
+func (p *courseState) checkReady() error {
 	if p.report.PID == 0 {
 		return noLab(p.report)
 	}
@@ -96,10 +96,10 @@ func (p *courseState) here() error {
 	return nil
 }
 
-// The method current returns the current lab of the course and the current step of the user. If the
+// currentStep returns the current lab of the course and the current step of the user. If the
 // user has done all steps of this lab, the result over is true.
-func (p *courseState) current() (l course.Lab, step course.Step, over bool, err error) {
-	if err := p.here(); err != nil {
+func (p *courseState) currentStep() (l course.Lab, step course.Step, over bool, err error) {
+	if err := p.checkReady(); err != nil {
 		return l, step, false, err
 	}
 	if p.progress.Now == "" {
@@ -114,7 +114,7 @@ func (p *courseState) current() (l course.Lab, step course.Step, over bool, err 
 	return l, l.Steps[p.progress.Steps[l.ID]], false, nil
 }
 
-func (p *courseState) keep() error {
+func (p *courseState) saveState() error {
 	raw, err := json.MarshalIndent(p.progress, "", "  ")
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (c *labCLI) run(fn func(ctx context.Context, p *courseState, args []string)
 // calls fn with this step.
 func (c *labCLI) atStep(fn func(ctx context.Context, p *courseState, l course.Lab, s course.Step) error) func(*cobra.Command, []string) error {
 	return c.run(func(ctx context.Context, p *courseState, _ []string) error {
-		l, s, over, err := p.current()
+		l, s, over, err := p.currentStep()
 		if err != nil {
 			return err
 		}
@@ -210,7 +210,7 @@ func (c *labCLI) start() *cobra.Command {
 					return err
 				}
 				p.progress.Begin(l)
-				if err := p.keep(); err != nil {
+				if err := p.saveState(); err != nil {
 					return err
 				}
 				fmt.Fprint(c.Stdout, l.Intro)
@@ -227,7 +227,7 @@ func (c *labCLI) start() *cobra.Command {
 // user has finished the current lab, mayStart undoes the changes of the current lab. The current lab
 // can be l.
 func (p *courseState) mayStart(ctx context.Context, l course.Lab) error {
-	if err := p.here(); err != nil {
+	if err := p.checkReady(); err != nil {
 		return err
 	}
 	if string(p.report.Nodes) != l.Nodes {
@@ -270,7 +270,7 @@ func (c *labCLI) next() *cobra.Command {
 				return err
 			}
 			p.progress.Advance(l)
-			if err := p.keep(); err != nil {
+			if err := p.saveState(); err != nil {
 				return err
 			}
 			if p.progress.Over(l) {
@@ -368,7 +368,7 @@ change. 'allinone lab start' then starts the lab again.`,
 		Example:           `  allinone lab reset`,
 		ValidArgsFunction: c.complete,
 		RunE: c.run(func(ctx context.Context, p *courseState, args []string) error {
-			if err := p.here(); err != nil {
+			if err := p.checkReady(); err != nil {
 				return err
 			}
 			name := p.progress.Now
@@ -405,7 +405,7 @@ func (p *courseState) undo(ctx context.Context, l course.Lab) error {
 	}
 	p.progress.Forget(l)
 	fmt.Fprintf(p.Stdout, "All changes of lab %s are undone (%.1f s).\n", l.ID, time.Since(began).Seconds())
-	return p.keep()
+	return p.saveState()
 }
 
 func (p *courseState) sayStep(l course.Lab) {

@@ -96,7 +96,7 @@ func (f *proxyAgentFlags) serverFlags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.SyncIntervalCap, "sync-interval-cap", f.SyncIntervalCap, "maximum delay after a failed connection attempt")
 	fl.DurationVar(&f.KeepaliveTime, "keepalive-time", f.KeepaliveTime, "time without data before a keepalive ping to a server; upstream's servers close the connection if the value is below 30s")
 	fl.BoolVar(&f.plainOnly, "plain-only", false, "use upstream's protocol with all servers")
-	ignored(fl, func() {
+	addIgnored(fl, func() {
 		fl.Duration("probe-interval", 0, "")
 		fl.Bool("sync-forever", false, "")
 		fl.Int("xfr-channel-size", 0, "")

@@ -88,16 +88,16 @@ func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, of cloudsim.Ins
 	})
 }
 
-// The type awaited is a writer for a log. When a line contains the text in the field words, the
+// wordWaiter is a writer for a log. When a line contains the text in the field words, the
 // writer sends a value to the channel in the field heard.
-type awaited struct {
+type wordWaiter struct {
 	words string
 	heard chan struct{}
 }
 
-func newAwaited(words string) *awaited { return &awaited{words, make(chan struct{}, 1)} }
+func newAwaited(words string) *wordWaiter { return &wordWaiter{words, make(chan struct{}, 1)} }
 
-func (a *awaited) Write(p []byte) (int, error) {
+func (a *wordWaiter) Write(p []byte) (int, error) {
 	if strings.Contains(string(p), a.words) {
 		select {
 		case a.heard <- struct{}{}:

@@ -103,7 +103,7 @@ func (f *proxyConfigFlags) run(w io.Writer) (err error) {
 	); err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(w, f.next())
+	_, err = fmt.Fprint(w, f.nextCommands())
 	return err
 }
 
@@ -134,9 +134,9 @@ func (f *proxyConfigFlags) Host() string {
 	return "127.0.0.1"
 }
 
-// The method next returns the text with the next commands for the user. These commands start
+// nextCommands returns the text with the next commands for the user. These commands start
 // kube-apiserver, the proxy server and the agents.
-func (f *proxyConfigFlags) next() string {
+func (f *proxyConfigFlags) nextCommands() string {
 	front := "--uds-name " + cli.ShellWord(f.Socket) + " --server-port 0"
 	if f.TCP != "" {
 		front = "--mode http-connect --server-cert " + cli.ShellWord(f.File(certs.Frontend+".crt")) + " --server-key " + cli.ShellWord(f.File(certs.Frontend+".key")) +

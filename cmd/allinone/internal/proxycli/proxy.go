@@ -203,8 +203,8 @@ func (k *kubeAccess) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&k.leaseLabel, "lease-label", "k8s-app=konnectivity-server", "label of the servers' leases")
 }
 
-// The method label parses --lease-label and returns the labels as a map.
-func (k *kubeAccess) label() (map[string]string, error) {
+// leaseLabels parses --lease-label and returns the labels as a map.
+func (k *kubeAccess) leaseLabels() (map[string]string, error) {
 	labels := map[string]string{}
 	for pair := range strings.SplitSeq(k.leaseLabel, ",") {
 		key, value, ok := strings.Cut(pair, "=")
@@ -216,9 +216,9 @@ func (k *kubeAccess) label() (map[string]string, error) {
 	return labels, nil
 }
 
-// The function ignored adds upstream's flags that have no effect in this program. With these flags,
-// a command line for upstream's program also works here. The help does not show these flags.
-func ignored(fl *pflag.FlagSet, add func(), names ...string) {
+// addIgnored adds upstream's flags that have no effect in this program. With these flags, a
+// command line for upstream's program also works here. The help does not show these flags.
+func addIgnored(fl *pflag.FlagSet, add func(), names ...string) {
 	add()
 	for _, n := range names {
 		_ = fl.MarkHidden(n) // error only for an unknown flag name

@@ -154,7 +154,7 @@ func (f *proxyServerFlags) limitFlags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "time limit for open connections when the server stops")
 	fl.IntVar(&f.QueueBytes, "queue-bytes", f.QueueBytes, "maximum number of bytes that wait for one client, with upstream's agents")
 	fl.DurationVar(&f.StallGrace, "stall-grace", f.StallGrace, "maximum time that one slow client delays the data of other connections, with upstream's agents")
-	ignored(fl, func() {
+	addIgnored(fl, func() {
 		fl.Int("xfr-channel-size", 0, "")
 		fl.Bool("warn-on-channel-limit", false, "")
 	}, "xfr-channel-size", "warn-on-channel-limit")
@@ -192,9 +192,9 @@ func (f *proxyServerFlags) complete() error {
 	return errors.Join(errs[:]...)
 }
 
-// The method places returns the frontends that the flags request. Each frontend has the form
+// frontendNames returns the frontends that the flags request. Each frontend has the form
 // MODE@unix:PATH or MODE@HOST:PORT.
-func (f *proxyServerFlags) places() []string {
+func (f *proxyServerFlags) frontendNames() []string {
 	all := f.frontends
 	switch {
 	case f.udsName != "":
@@ -229,7 +229,7 @@ func (f *proxyServerFlags) run(ctx context.Context, log *slog.Logger) (err error
 	}
 	f.Tracer = spans
 	defer func() { err = errors.Join(err, stopTracing()) }()
-	parts, err := f.kubernetes(log)
+	parts, err := f.connectKubernetes(log)
 	if err != nil {
 		return err
 	}
@@ -247,9 +247,9 @@ func (f *proxyServerFlags) run(ctx context.Context, log *slog.Logger) (err error
 	return runWith(ctx, s.Run, append(parts, watchers...))
 }
 
-// The method kubernetes connects to the Kubernetes API if a flag needs this API. It returns the
+// connectKubernetes connects to the Kubernetes API if a flag needs this API. It returns the
 // functions that must run while the server runs.
-func (f *proxyServerFlags) kubernetes(log *slog.Logger) ([]func(context.Context) error, error) {
+func (f *proxyServerFlags) connectKubernetes(log *slog.Logger) ([]func(context.Context) error, error) {
 	if f.agentNamespace == "" && !f.publishLease {
 		return nil, nil
 	}
@@ -263,7 +263,7 @@ func (f *proxyServerFlags) kubernetes(log *slog.Logger) ([]func(context.Context)
 	if !f.publishLease {
 		return nil, nil
 	}
-	labels, err := f.label()
+	labels, err := f.leaseLabels()
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +292,7 @@ func (f *proxyServerFlags) open(ctx context.Context, log *slog.Logger) error {
 	if f.Agents, err = lc.Listen(ctx, "tcp", net.JoinHostPort(f.agentHost, strconv.Itoa(f.agentPort))); err != nil {
 		return fmt.Errorf("--agent-port: %w", err)
 	}
-	for _, place := range f.places() {
+	for _, place := range f.frontendNames() {
 		front, err := f.openFrontend(ctx, log, place, o)
 		if err != nil {
 			return fmt.Errorf("frontend %s: %w", place, err)

@@ -86,7 +86,7 @@ func (f *certificatesFlags) run(w io.Writer, now time.Time) error {
 	if err := os.MkdirAll(f.out, 0o700); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
-	ca, err := f.authority(now)
+	ca, err := f.openAuthority(now)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (f *certificatesFlags) run(w io.Writer, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.writePair(cloudServer, server), f.write("secrets.yaml", secrets)); err != nil {
+	if err := errors.Join(f.writePair(cloudServer, server), f.replaceFile("secrets.yaml", secrets)); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(w, `Wrote the certificate authority, the cloud's certificate (until %s) and secrets.yaml
@@ -118,10 +118,10 @@ Clients trust the cloud with --ca-file %s (CLOUDSIM_CA_FILE).
 	return err
 }
 
-// The method authority returns the certificate authority in the folder. If the folder has no
+// openAuthority returns the certificate authority in the folder. If the folder has no
 // authority, the method creates a new authority. The method returns an error if the authority
 // expires earlier than a certificate that it would sign now.
-func (f *certificatesFlags) authority(now time.Time) (*cert.Pair, error) {
+func (f *certificatesFlags) openAuthority(now time.Time) (*cert.Pair, error) {
 	ca, err := cert.Load(f.path(cloudCA+".crt"), f.path(cloudCA+".key"))
 	_, noCert := os.Stat(f.path(cloudCA + ".crt"))
 	_, noKey := os.Stat(f.path(cloudCA + ".key"))
@@ -155,15 +155,15 @@ func (f *certificatesFlags) writePair(name string, p *cert.Pair) error {
 	if err != nil {
 		return err
 	}
-	if err := f.write(name+".key", key); err != nil {
+	if err := f.replaceFile(name+".key", key); err != nil {
 		return err
 	}
-	return f.write(name+".crt", p.CertPEM())
+	return f.replaceFile(name+".crt", p.CertPEM())
 }
 
-// The method write creates or replaces a file, with mode 0600. It writes a temporary file and
-// renames it, so a reader always gets either the complete old content or the complete new content.
-func (f *certificatesFlags) write(name string, content []byte) error {
+// replaceFile creates or replaces a file, with mode 0600. It writes a temporary file and renames
+// it, so a reader always gets either the complete old content or the complete new content.
+func (f *certificatesFlags) replaceFile(name string, content []byte) error {
 	tmp, err := os.CreateTemp(f.out, "."+name+"-*") // mode 0600
 	if err != nil {
 		return err

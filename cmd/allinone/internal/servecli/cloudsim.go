@@ -195,7 +195,7 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 			bad = append(bad, err)
 		}
 	}
-	bad = append(bad, f.pods.Apply(&cfg.Pods), f.networks(&cfg))
+	bad = append(bad, f.pods.Apply(&cfg.Pods), f.setNetworks(&cfg))
 	var ok bool
 	if cfg.Profile, ok = engine.Profiles()[f.profile]; !ok {
 		bad = append(bad, fmt.Errorf("--profile must be instant or realistic, got %q", f.profile))
@@ -217,7 +217,7 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	if (f.tls.Cert == "") != (f.tls.Key == "") {
 		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
 	}
-	bad = append(bad, f.limits(&cfg))
+	bad = append(bad, f.parseLimits(&cfg))
 	cfg.JournalKeep, cfg.DiskCooldown, cfg.DiskData = f.journalKeep, f.diskCooldown, !f.noDataPlane
 	cfg.Seed = f.randSeed
 	if f.diskCooldown < 0 {
@@ -231,10 +231,10 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	return cfg, errors.Join(bad...)
 }
 
-// The method networks sets the address ranges that projects may use. The flag --network-ranges
-// lists these ranges. Without the flag, projects may not use addresses to which this machine has
+// setNetworks sets the address ranges that projects may use. The flag --network-ranges lists
+// these ranges. Without the flag, projects may not use addresses to which this machine has
 // routes, because the operator did not allow these addresses.
-func (f *cloudsimFlags) networks(cfg *engine.Config) error {
+func (f *cloudsimFlags) setNetworks(cfg *engine.Config) error {
 	if len(f.networkRanges) == 0 {
 		cfg.HostRoutes = hostnet.Routes
 		return nil
@@ -253,11 +253,11 @@ func (f *cloudsimFlags) networks(cfg *engine.Config) error {
 	return nil
 }
 
-// The method reach sets the addresses of instances and pods to which the data plane may connect.
+// setDialTargets sets the addresses of instances and pods to which the data plane may connect.
 // These are the addresses in default networks, and the addresses in the ranges of --network-ranges.
 // Without this flag, no network of this machine has the addresses of project networks, so the data
 // plane cannot reach them.
-func (f *cloudsimFlags) reach(plane *dataplane.Config, cfg engine.Config) {
+func (f *cloudsimFlags) setDialTargets(plane *dataplane.Config, cfg engine.Config) {
 	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
 		if p.IsValid() {
 			plane.Instances = append(plane.Instances, p)
@@ -286,9 +286,9 @@ func parsePublished(s string) (engine.Published, error) {
 	return engine.Published{Host: host, First: first, Last: last}, nil
 }
 
-// The method limits parses the flags for quotas and rate limits, and writes their values into
+// parseLimits parses the flags for quotas and rate limits, and writes their values into
 // cfg.
-func (f *cloudsimFlags) limits(cfg *engine.Config) error {
+func (f *cloudsimFlags) parseLimits(cfg *engine.Config) error {
 	var quotas, read, write, project error
 	cfg.Quotas, quotas = cli.ParseQuotas("quota", f.quotas)
 	cfg.RateLimits.Read, read = cli.ParseRate("rate-limit-read", f.rateRead)
@@ -319,10 +319,10 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	if err := f.unready(); err != nil { // remove the ready file that a killed cloud may have left
+	if err := f.removeReadyFile(); err != nil { // remove the ready file that a killed cloud may have left
 		return err
 	}
-	defer func() { err = errors.Join(err, f.unready()) }()
+	defer func() { err = errors.Join(err, f.removeReadyFile()) }()
 	counters := dataplane.NewCounters()
 	if !f.noDataPlane {
 		cfg.Meter = counters
@@ -330,7 +330,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 		f.disks.Files = diskfiles.NewFiles(f.disks.Dir)
 		cfg.DiskFiles = f.disks.Files
 	}
-	ln, err := f.open(log, f.listen[0])
+	ln, err := f.openListener(log, f.listen[0])
 	if err != nil {
 		return err
 	}
@@ -407,7 +407,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, socket, pages, run.Limits{}) })
 	}
 	for _, addr := range f.listen[1:] {
-		further, err := f.open(log, addr)
+		further, err := f.openListener(log, addr)
 		if err != nil {
 			return errors.Join(err, ln.Close())
 		}
@@ -428,7 +428,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	}
 	if !f.noDataPlane {
 		plane := dataplane.Config{Registry: metrics, Counters: counters, PublishedBind: f.publishedBind}
-		f.reach(&plane, cfg)
+		f.setDialTargets(&plane, cfg)
 		if f.claimAddresses {
 			plane.Claim = cfg.LoadBalancerRanges()
 		}
@@ -450,7 +450,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		})
 	}
 	if f.metadataListen != "" {
-		part, err := f.metadata(ctx, log.With("component", "metadata"), eng)
+		part, err := f.openMetadata(ctx, log.With("component", "metadata"), eng)
 		if err != nil {
 			return errors.Join(err, ln.Close())
 		}
@@ -467,9 +467,9 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	return run.All(ctx, parts...)
 }
 
-// The method unready removes the ready file, which contains the cloud's URL. The caller must hold
+// removeReadyFile removes the ready file, which contains the cloud's URL. The caller must hold
 // the lock of the data directory, so that no other cloud with this data directory runs.
-func (f *cloudsimFlags) unready() error {
+func (f *cloudsimFlags) removeReadyFile() error {
 	if f.readyFile == "" {
 		return nil
 	}
@@ -479,9 +479,9 @@ func (f *cloudsimFlags) unready() error {
 	return nil
 }
 
-// The method metadata opens the listener of a metadata service for instances that use this
+// openMetadata opens the listener of a metadata service for instances that use this
 // machine's loopback interface. It returns the function that serves the metadata.
-func (f *cloudsimFlags) metadata(ctx context.Context, log *slog.Logger, eng *engine.Engine) (func(context.Context) error, error) {
+func (f *cloudsimFlags) openMetadata(ctx context.Context, log *slog.Logger, eng *engine.Engine) (func(context.Context) error, error) {
 	ln, err := listenMetadata(ctx, "metadata-listen", f.metadataListen)
 	if err != nil {
 		return nil, err
@@ -492,9 +492,9 @@ func (f *cloudsimFlags) metadata(ctx context.Context, log *slog.Logger, eng *eng
 	}, nil
 }
 
-// The method open opens a listener at addr. If the flags contain a certificate, the listener uses
+// openListener opens a listener at addr. If the flags contain a certificate, the listener uses
 // TLS.
-func (f *cloudsimFlags) open(log *slog.Logger, addr string) (net.Listener, error) {
+func (f *cloudsimFlags) openListener(log *slog.Logger, addr string) (net.Listener, error) {
 	var conf *tls.Config
 	if f.tls.Cert != "" {
 		var err error

@@ -24,7 +24,7 @@ const consoleTimeout = 30 * time.Second
 func (f *cloudsimFlags) withConsole(log *slog.Logger, api http.Handler, secret string, hosts []string) (http.Handler, *console.Console) {
 	c := console.New(log, console.Config{
 		Cloud: &client.Client{
-			URL: "http://cloud", HTTP: &http.Client{Transport: streamed{api}, Timeout: consoleTimeout}, Token: client.StaticToken(secret),
+			URL: "http://cloud", HTTP: &http.Client{Transport: streamTransport{api}, Timeout: consoleTimeout}, Token: client.StaticToken(secret),
 			Project: engine.AllProjects, UserAgent: "console/" + cli.Version(),
 		},
 	})
@@ -38,12 +38,12 @@ func (f *cloudsimFlags) withConsole(log *slog.Logger, api http.Handler, secret s
 	}), c
 }
 
-// The type streamed is an HTTP transport that calls a handler in this process, without a network.
+// streamTransport is an HTTP transport that calls a handler in this process, without a network.
 // It returns the response as soon as the handler begins to write, so it can carry a watch. An
 // inProcess transport returns the response only after the handler has ended.
-type streamed struct{ http.Handler }
+type streamTransport struct{ http.Handler }
 
-func (s streamed) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s streamTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r = r.Clone(r.Context())
 		r.Body = http.NoBody // like an HTTP server, which never passes a nil body

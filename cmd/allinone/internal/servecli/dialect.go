@@ -24,7 +24,7 @@ func (f *cloudsimFlags) serveDialects(log *slog.Logger, api http.Handler, metric
 	}
 	var open []net.Listener
 	for _, d := range all {
-		ln, err := f.open(log, d.Address)
+		ln, err := f.openListener(log, d.Address)
 		if err != nil {
 			for _, ln := range open {
 				err = errors.Join(err, ln.Close())

@@ -16,7 +16,7 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.Body = http.NoBody // an HTTP server never calls a handler with a nil body
 	}
-	w := answered{header: http.Header{}}
+	w := storedAnswer{header: http.Header{}}
 	if dropped := p.call(&w, r); dropped {
 		return nil, io.ErrUnexpectedEOF
 	}
@@ -41,13 +41,13 @@ func (p inProcess) call(w http.ResponseWriter, r *http.Request) (dropped bool) {
 	return false
 }
 
-// The type answered is an http.ResponseWriter that stores the answer of a handler.
-type answered struct {
+// storedAnswer is an http.ResponseWriter that stores the answer of a handler.
+type storedAnswer struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
-func (w *answered) Header() http.Header         { return w.header }
-func (w *answered) WriteHeader(code int)        { w.status = cmp.Or(w.status, code) }
-func (w *answered) Write(b []byte) (int, error) { return w.body.Write(b) }
+func (w *storedAnswer) Header() http.Header         { return w.header }
+func (w *storedAnswer) WriteHeader(code int)        { w.status = cmp.Or(w.status, code) }
+func (w *storedAnswer) Write(b []byte) (int, error) { return w.body.Write(b) }
