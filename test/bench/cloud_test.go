@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// The function built returns the path of a binary in the folder of `make build`.
-func built(b *testing.B, name string) string {
+// binaryPath returns the path of a binary in the folder of `make build`.
+func binaryPath(b *testing.B, name string) string {
 	b.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
 	if err != nil {
@@ -33,8 +33,8 @@ func built(b *testing.B, name string) string {
 	return path
 }
 
-// The function background starts a program in the background and returns a function that kills it.
-func background(b *testing.B, path string, args ...string) (pid int, stop func()) {
+// startProgram starts a program in the background and returns a function that kills it.
+func startProgram(b *testing.B, path string, args ...string) (pid int, stop func()) {
 	b.Helper()
 	cmd := exec.Command(path, args...)
 	cmd.Env = append(os.Environ(), "HOME="+b.TempDir())
@@ -78,12 +78,12 @@ const maxIdleMiB = 25
 // excludes the pages of the program's file, because the kernel drops these pages when memory is
 // short.
 func BenchmarkCloudsim(b *testing.B) {
-	bin := built(b, "allinone")
+	bin := binaryPath(b, "allinone")
 	var ready time.Duration
 	var anonymous float64
 	for range b.N {
 		addr := "127.0.0.1:" + strconv.Itoa(proxylab.FreePort(b))
-		pid, stop := background(b, bin, "cloudsim", "--listen", addr, "--data-dir", b.TempDir())
+		pid, stop := startProgram(b, bin, "cloudsim", "--listen", addr, "--data-dir", b.TempDir())
 		ready += untilOK(b, "http://"+addr+"/readyz")
 		time.Sleep(2 * time.Second) // wait until the cloud is idle
 		anonymous += anonymousMiB(b, pid)
@@ -121,7 +121,7 @@ func anonymousMiB(b *testing.B, pid int) float64 {
 // The metric MiB-lab is the proportional memory of all components in MiB, and should be under
 // 1536.
 func BenchmarkUp(b *testing.B) {
-	bin, kube := built(b, "allinone"), built(b, "kube")
+	bin, kube := binaryPath(b, "allinone"), binaryPath(b, "kube")
 	var whole, limit time.Duration
 	memory := map[string]float64{}
 	for range b.N {
@@ -203,11 +203,11 @@ func apiServerAlone(b *testing.B, kube string) time.Duration {
 		b.Fatal(err)
 	}
 	etcd, port := "http://127.0.0.1:"+strconv.Itoa(proxylab.FreePort(b)), strconv.Itoa(proxylab.FreePort(b))
-	_, stopEtcd := background(b, kube, "etcd", "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcd,
+	_, stopEtcd := startProgram(b, kube, "etcd", "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcd,
 		"--advertise-client-urls", etcd, "--listen-peer-urls", "http://127.0.0.1:0")
 	defer stopEtcd()
 	untilOK(b, etcd+"/readyz")
-	_, stop := background(b, kube, "kube-apiserver", "--etcd-servers", etcd, "--cert-dir", dir, "--bind-address", "127.0.0.1",
+	_, stop := startProgram(b, kube, "kube-apiserver", "--etcd-servers", etcd, "--cert-dir", dir, "--bind-address", "127.0.0.1",
 		"--secure-port", port, "--service-account-key-file", sa, "--service-account-signing-key-file", sa,
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-cluster-ip-range", "10.96.0.0/16",
 		"--authorization-mode", "RBAC", "--endpoint-reconciler-type", "none")

@@ -59,16 +59,16 @@ func BenchmarkHAProxy(b *testing.B) {
 	worker(b, target)
 	ways := []struct{ name, address string }{{"lb", lb}, {"haproxy", benchHAProxy(b, path, target)}, {"direct", target}}
 	for _, w := range ways {
-		answering(b, w.address)
+		awaitAnswer(b, w.address)
 	}
 	bulk, rate, late := map[string][]float64{}, map[string][]float64{}, map[string][]time.Duration{}
 	b.ResetTimer()
 	for range b.N {
 		for _, w := range ways {
-			bulk[w.name] = append(bulk[w.name], streamed(b, w.address))
+			bulk[w.name] = append(bulk[w.name], streamRate(b, w.address))
 		}
 		for _, w := range ways {
-			rate[w.name] = append(rate[w.name], connected(b, w.address))
+			rate[w.name] = append(rate[w.name], connectRate(b, w.address))
 		}
 		for _, w := range ways {
 			late[w.name] = append(late[w.name], roundTrips(b, w.address)...)
@@ -112,9 +112,9 @@ func ofTurns(ours, theirs []float64) float64 {
 // the addresses of the load balancer and of the instance.
 func benchLoadBalancer(b *testing.B) (lb, target string) {
 	b.Helper()
-	bin, dir := built(b, "allinone"), b.TempDir()
+	bin, dir := binaryPath(b, "allinone"), b.TempDir()
 	url := filepath.Join(dir, "url")
-	_, stop := background(b, bin, "cloudsim", "--listen=127.0.0.1:0", "--data-dir="+dir, "--ready-file="+url, "--profile=instant",
+	_, stop := startProgram(b, bin, "cloudsim", "--listen=127.0.0.1:0", "--data-dir="+dir, "--ready-file="+url, "--profile=instant",
 		"--instance-range=127.120.0.0/16", "--load-balancer-range=127.121.0.0/16", "--load-balancer-range6=")
 	b.Cleanup(stop)
 	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(20 * time.Millisecond) {
@@ -147,13 +147,13 @@ func benchHAProxy(b *testing.B, path, target string) (address string) {
 	if err := os.WriteFile(file, fmt.Appendf(nil, haproxyConfig, address, target), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	_, stop := background(b, path, "-db", "-f", file)
+	_, stop := startProgram(b, path, "-db", "-f", file)
 	b.Cleanup(stop)
 	return address
 }
 
-// The function answering waits until connections to an address get an answer.
-func answering(b *testing.B, address string) {
+// awaitAnswer waits until connections to an address get an answer.
+func awaitAnswer(b *testing.B, address string) {
 	b.Helper()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		c, err := net.Dial("tcp", address)
@@ -173,8 +173,8 @@ func answering(b *testing.B, address string) {
 	}
 }
 
-// The function streamed returns the bytes per second that a client can send over one connection.
-func streamed(b *testing.B, address string) float64 {
+// streamRate returns the bytes per second that a client can send over one connection.
+func streamRate(b *testing.B, address string) float64 {
 	b.Helper()
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -196,9 +196,9 @@ func streamed(b *testing.B, address string) float64 {
 	return float64(n) / time.Since(began).Seconds()
 }
 
-// The function connected returns the connections per second that eight clients open, use once and
+// connectRate returns the connections per second that eight clients open, use once and
 // close.
-func connected(b *testing.B, address string) float64 {
+func connectRate(b *testing.B, address string) float64 {
 	b.Helper()
 	var total int
 	var mu sync.Mutex

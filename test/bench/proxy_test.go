@@ -195,9 +195,9 @@ func cpuOf(b *testing.B, pids []int) (sum float64) {
 	return sum
 }
 
-// The method dials returns the number of connections per second that four goroutines open and
+// dialRate returns the number of connections per second that four goroutines open and
 // close.
-func (w way) dials(b *testing.B, addr string) float64 {
+func (w way) dialRate(b *testing.B, addr string) float64 {
 	b.Helper()
 	var n atomic.Int64
 	var all sync.WaitGroup
@@ -249,9 +249,9 @@ func (w way) latency(b *testing.B, addr string) (p50, p99 float64) {
 	return took[len(took)/2], took[len(took)*99/100]
 }
 
-// The method idle opens many idle connections. It returns the memory that the server and the agent
+// idleMemory opens many idle connections. It returns the memory that the server and the agent
 // use for each connection, in KiB.
-func (w way) idle(b *testing.B, addr string) float64 {
+func (w way) idleMemory(b *testing.B, addr string) float64 {
 	b.Helper()
 	before := residentOf(b, w.pids)
 	var open []net.Conn
@@ -287,10 +287,10 @@ func residentOf(b *testing.B, pids []int) (kib float64) {
 	return kib
 }
 
-// The method stalled measures the throughput of four connections without and with a fifth
-// connection. The client of the fifth connection does not read its data. The method stalled
-// alternates between the two measurements, so a change of the machine's load affects both of them.
-func (w way) stalled(b *testing.B, addr string, f figures) {
+// measureStalled measures the throughput of four connections without and with a fifth connection.
+// The client of the fifth connection does not read its data. measureStalled alternates between the
+// two measurements, so a change of the machine's load affects both of them.
+func (w way) measureStalled(b *testing.B, addr string, f results) {
 	b.Helper()
 	others := func(name string) {
 		rate, _ := w.bulk(b, addr, 4, 'd')
@@ -317,12 +317,12 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// The type figures contains the results of all rounds, by measurement.
-type figures map[string][]float64
+// results contains the results of all rounds, by measurement.
+type results map[string][]float64
 
-func (f figures) add(name string, v float64) { f[name] = append(f[name], v) }
+func (f results) add(name string, v float64) { f[name] = append(f[name], v) }
 
-func (w way) measure(b *testing.B, addr string, f figures) {
+func (w way) measure(b *testing.B, addr string, f results) {
 	for _, conns := range []int{1, 16} {
 		for _, d := range []byte{'d', 'u'} {
 			rate, cpu := w.bulk(b, addr, conns, d)
@@ -332,7 +332,7 @@ func (w way) measure(b *testing.B, addr string, f figures) {
 			}
 		}
 	}
-	f.add("dials/s", w.dials(b, addr))
+	f.add("dials/s", w.dialRate(b, addr))
 	p50, p99 := w.latency(b, addr)
 	f.add("p50 µs", p50)
 	f.add("p99 µs", p99)
@@ -348,18 +348,18 @@ func BenchmarkNetworkProxy(b *testing.B) {
 	for _, mode := range []string{"grpc", "http-connect"} {
 		b.Run(mode, func(b *testing.B) {
 			us, them := startWays(b, mode)
-			got := map[string]figures{"ours": {}, "upstream": {}, "direct": {}}
+			got := map[string]results{"ours": {}, "upstream": {}, "direct": {}}
 			for range benchRounds { // start new processes, because an earlier round leaves free memory in a process
 				fresh, other := startWays(b, mode)
-				got["ours"].add("idle KiB", fresh.idle(b, addr))
-				got["upstream"].add("idle KiB", other.idle(b, addr))
+				got["ours"].add("idle KiB", fresh.idleMemory(b, addr))
+				got["upstream"].add("idle KiB", other.idleMemory(b, addr))
 			}
-			stalled := figures{}
+			stalled := results{}
 			for range benchRounds {
 				for _, w := range []way{us, them, direct} {
 					w.measure(b, addr, got[w.name])
 				}
-				us.stalled(b, addr, stalled)
+				us.measureStalled(b, addr, stalled)
 			}
 			reportProxy(b, mode, got, median(stalled["with"])/median(stalled["without"]))
 			for range b.N - 1 { // the benchmark ignores b.N, because it has its own rounds
@@ -368,7 +368,7 @@ func BenchmarkNetworkProxy(b *testing.B) {
 	}
 }
 
-func reportProxy(b *testing.B, mode string, got map[string]figures, stalled float64) {
+func reportProxy(b *testing.B, mode string, got map[string]results, stalled float64) {
 	b.Helper()
 	var names []string
 	for name := range got["ours"] {

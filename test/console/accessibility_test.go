@@ -40,27 +40,27 @@ loadBalancers:
 func TestAccessibility(t *testing.T) {
 	c := scene(t)
 	p := open(t, browser(t), c.url+"/console/")
-	p.shows("Sign in to the console")
-	p.accessible("sign-in")
+	p.awaitText("Sign in to the console")
+	p.checkAccessibility("sign-in")
 	p.do(chromedp.Navigate(c.link()))
-	p.shows("node-1")
+	p.awaitText("node-1")
 	p.press("node-3")
-	p.shows("instances.stop")
+	p.awaitText("instances.stop")
 	for _, view := range append(views, "object/loadBalancer/"+c.idOf("loadBalancer", "shop"), "resources/operation") {
 		p.visit(view)
-		p.accessible(view)
+		p.checkAccessibility(view)
 	}
 	p.eval("document.querySelector('main').focus()") // the dialog of an action that cannot be undone
 	p.press("Resources")
 	p.visit("object/instance/i-000003")
 	p.press("Delete…")
-	p.until("document.querySelector('dialog[open]') !== null")
-	p.accessible("dialog")
+	p.awaitTrue("document.querySelector('dialog[open]') !== null")
+	p.checkAccessibility("dialog")
 }
 
-// The method accessible checks the present view in light and dark, with a width of 320 pixels, and
+// checkAccessibility checks the present view in light and dark, with a width of 320 pixels, and
 // with text of twice the size. Then it restores the first look.
-func (p *page) accessible(view string) {
+func (p *page) checkAccessibility(view string) {
 	p.t.Helper()
 	look := func(scheme string, width, factor int64) {
 		p.t.Helper()
@@ -87,14 +87,14 @@ func (p *page) axe(view string) {
 	p.t.Helper()
 	p.eval("(typeof axe === 'undefined' && (() => {" + axe + "\n})(), 0)")
 	p.eval(`(window.found = null, axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']}).then((r) => window.found = r.violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.html.slice(0, 160) + ' ' + n.failureSummary.slice(0, 200)).join(' | '))), 0)`)
-	p.until("window.found !== null")
+	p.awaitTrue("window.found !== null")
 	if found := p.eval("window.found.join('\\n')"); found != "" {
 		p.t.Errorf("%s: %s", view, found)
 	}
 }
 
-// The method typed sends keys to the element with the focus.
-func (p *page) typed(keys string) {
+// sendKeys sends keys to the element with the focus.
+func (p *page) sendKeys(keys string) {
 	p.t.Helper()
 	p.do(chromedp.KeyEvent(keys))
 }
@@ -102,8 +102,8 @@ func (p *page) typed(keys string) {
 // focus is an expression for the label of the element with the focus.
 const focus = "(document.activeElement.getAttribute('aria-label') || document.activeElement.labels?.[0]?.innerText || document.activeElement.innerText || document.activeElement.tagName).trim()"
 
-// The method visible checks that an element has the focus and a visible outline.
-func (p *page) visible() {
+// checkFocus checks that an element has the focus and a visible outline.
+func (p *page) checkFocus() {
 	p.t.Helper()
 	if at := p.eval(`(() => {
 		const e = document.activeElement, s = getComputedStyle(e), b = e.getBoundingClientRect();
@@ -126,11 +126,11 @@ func (p *page) tab(label string) {
 func (p *page) tabTo(expression string) {
 	p.t.Helper()
 	for range 150 {
-		p.typed(kb.Tab)
+		p.sendKeys(kb.Tab)
 		if p.eval("document.activeElement === document.body") == "true" {
 			continue // the focus went from the last element to the browser
 		}
-		p.visible()
+		p.checkFocus()
 		if p.eval(expression) == "true" {
 			return
 		}
@@ -144,9 +144,9 @@ func (p *page) find(name string) {
 	for _, typ := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
 		command(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: typ, Key: "/", Code: "Slash"})
 	}
-	p.visible()
-	p.typed(name)
-	p.until("document.querySelector('.hits a b')?.innerText === " + quote(name))
+	p.checkFocus()
+	p.sendKeys(name)
+	p.awaitTrue("document.querySelector('.hits a b')?.innerText === " + quote(name))
 }
 
 // All tasks work with the keyboard alone. The focus is always visible, and no update removes it.
@@ -156,75 +156,75 @@ func TestKeyboard(t *testing.T) {
 		c.instance(name, "sim-1a")
 	}
 	p := open(t, browser(t), c.url+"/console/")
-	p.shows("Sign in to the console")
+	p.awaitText("Sign in to the console")
 	p.tab("Or paste a token")
-	p.typed(c.secret() + kb.Enter)
+	p.sendKeys(c.secret() + kb.Enter)
 	p.card("node-3", "running")
 
 	// Find an instance, stop it, and read why it is stopped.
 	p.find("node-2")
-	p.typed(kb.Enter)
-	p.until("document.querySelector('main h1').innerText === 'node-2'")
-	p.visible()
+	p.sendKeys(kb.Enter)
+	p.awaitTrue("document.querySelector('main h1').innerText === 'node-2'")
+	p.checkFocus()
 	p.tab("Stop")
-	p.shows("allinone cloud instances stop node-2")
-	p.typed(kb.Enter)
-	p.shows("Why it is stopped")
-	p.shows("instances.stop")
-	p.visible()
+	p.awaitText("allinone cloud instances stop node-2")
+	p.sendKeys(kb.Enter)
+	p.awaitText("Why it is stopped")
+	p.awaitText("instances.stop")
+	p.checkFocus()
 	p.tab("Start") // the buttons of the new state come next
 
 	// The panel of the map.
 	p.tab("Map")
-	p.typed(kb.Enter)
+	p.sendKeys(kb.Enter)
 	p.tab("node-3")
-	p.typed(kb.Enter)
-	p.until("document.activeElement.id === 'panel'")
-	p.visible()
+	p.sendKeys(kb.Enter)
+	p.awaitTrue("document.activeElement.id === 'panel'")
+	p.checkFocus()
 	p.tab("Stop")
-	p.typed(kb.Enter)
+	p.sendKeys(kb.Enter)
 	p.card("node-3", "stopped")
-	p.visible()
-	p.typed(kb.Escape)
-	p.until("document.activeElement.innerText.startsWith('node-3')")
-	p.visible()
+	p.checkFocus()
+	p.sendKeys(kb.Escape)
+	p.awaitTrue("document.activeElement.innerText.startsWith('node-3')")
+	p.checkFocus()
 
 	// Create and remove a fault.
 	p.tab("Break it")
-	p.typed(kb.Enter)
-	p.shows("Incidents")
+	p.sendKeys(kb.Enter)
+	p.awaitText("Incidents")
 	p.tab("Switch on")
-	p.typed(kb.Enter)
-	p.shows("is active")
-	p.visible()
+	p.sendKeys(kb.Enter)
+	p.awaitText("is active")
+	p.checkFocus()
 	p.eval("document.querySelector('.skip').focus()") // the banner is at the begin of the content
-	p.typed(kb.Enter)
-	p.until("document.activeElement.id === 'main'")
+	p.sendKeys(kb.Enter)
+	p.awaitTrue("document.activeElement.id === 'main'")
 	p.tab("Remove")
-	p.typed(kb.Enter)
-	p.until("!" + has("is active."))
-	p.visible()
+	p.sendKeys(kb.Enter)
+	p.awaitTrue("!" + has("is active."))
+	p.checkFocus()
 
 	// A dialog keeps the focus inside, and gives it back.
 	p.find("node-1")
-	p.typed(kb.Enter)
-	p.until("document.querySelector('main h1').innerText === 'node-1'")
+	p.sendKeys(kb.Enter)
+	p.awaitTrue("document.querySelector('main h1').innerText === 'node-1'")
 	p.tab("Delete…")
-	p.typed(kb.Enter)
-	p.until("document.activeElement.getAttribute('aria-label') === 'Name to confirm'")
-	p.typed(kb.Escape)
-	p.until(focus + " === 'Delete…'")
-	p.typed(kb.Enter)
-	p.until("document.activeElement.getAttribute('aria-label') === 'Name to confirm'")
-	p.typed("node-1" + kb.Enter)
-	p.shows("This object does not exist now")
-	p.visible()
+	p.sendKeys(kb.Enter)
+	p.awaitTrue("document.activeElement.getAttribute('aria-label') === 'Name to confirm'")
+	p.sendKeys(kb.Escape)
+	p.awaitTrue(focus + " === 'Delete…'")
+	p.sendKeys(kb.Enter)
+	p.awaitTrue("document.activeElement.getAttribute('aria-label') === 'Name to confirm'")
+	p.sendKeys("node-1" + kb.Enter)
+	p.awaitText("This object does not exist now")
+	p.checkFocus()
 }
 
 // The focus stays where it is while the objects around it change, also in a sorted table.
 func TestFocusDuringUpdates(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
-	c.instances(20)
+	c.createInstances(20)
 	p := open(t, browser(t), c.link())
 	for _, view := range []string{"map", "resources/instance"} {
 		p.visit(view)
@@ -234,25 +234,25 @@ func TestFocusDuringUpdates(t *testing.T) {
 				c.do("cloud", "instances", verb, name, "--wait")
 			}
 			last := strings.Fields(c.do("cloud", "events", "--last", "1", "--no-headers"))[0]
-			p.until("document.querySelector('footer').innerText.includes('revision " + last + "')")
+			p.awaitTrue("document.querySelector('footer').innerText.includes('revision " + last + "')")
 			if at := p.eval(focus); !strings.HasPrefix(at, "n-7") {
 				t.Fatalf("%s: the focus moved to %q", view, at)
 			}
 		}
 	}
 	c.do("cloud", "instances", "delete", "n-7", "--wait")
-	p.until("!document.querySelector('main').innerText.includes('n-7')")
-	p.until("document.activeElement !== document.body")
-	p.visible()
+	p.awaitTrue("!document.querySelector('main').innerText.includes('n-7')")
+	p.awaitTrue("document.activeElement !== document.body")
+	p.checkFocus()
 }
 
 // A screen reader hears a change once, and at most one text in two seconds during many changes. A lost
 // connection is announced once, although the age of the data changes.
 func TestLiveRegions(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
-	c.instances(60)
+	c.createInstances(60)
 	p := open(t, browser(t), c.link())
-	p.shows("n-60")
+	p.awaitText("n-60")
 	record := `window.heard = [];
 		new MutationObserver((all) => {
 			for (const m of all) {
@@ -263,11 +263,11 @@ func TestLiveRegions(t *testing.T) {
 		}).observe(document.body, { childList: true, characterData: true, subtree: true })`
 	p.eval("(" + strings.ReplaceAll(record, "window.heard = [];", "window.heard = [],") + ", 0)")
 	c.do("cloud", "instances", "stop", "n-4", "--wait")
-	p.until("heard.some((h) => h.text === 'n-4 stopped')")
+	p.awaitTrue("heard.some((h) => h.text === 'n-4 stopped')")
 	for i := range 60 {
 		c.call("POST", fmt.Sprintf("/v1/instances/i-%06x/stop", i+1), c.secret(), "")
 	}
-	p.until("heard.some((h) => h.text.endsWith('objects changed'))")
+	p.awaitTrue("heard.some((h) => h.text.endsWith('objects changed'))")
 	if n := p.eval("heard.filter((h) => h.text === 'n-4 stopped').length"); n != "1" {
 		t.Errorf("the change was announced %s times, want 1: %s", n, p.eval("JSON.stringify(heard)"))
 	}
@@ -275,10 +275,10 @@ func TestLiveRegions(t *testing.T) {
 	if close := p.eval("heard.filter((h, i) => i && h.at - heard[i - 1].at < 1000).length"); close != "0" {
 		t.Errorf("%s announcements are less than 1 s apart: %s", close, p.eval("JSON.stringify(heard)"))
 	}
-	p.until("performance.now() - heard.at(-1).at > 3000") // the page has announced all changes
+	p.awaitTrue("performance.now() - heard.at(-1).at > 3000") // the page has announced all changes
 	p.eval("heard.length = 0")
 	c.kill()
-	p.until("/data is [3-9] s old/.test(document.body.innerText)")
+	p.awaitTrue("/data is [3-9] s old/.test(document.body.innerText)")
 	if got := p.eval("heard.map((h) => h.text).join('|')"); got != "lost, trying again" {
 		t.Errorf("during the outage the page announced %q", got)
 	}
@@ -302,7 +302,7 @@ func TestReducedMotion(t *testing.T) {
 func TestStatesWithoutColours(t *testing.T) {
 	c := scene(t)
 	p := open(t, browser(t), c.link())
-	p.shows("node-4")
+	p.awaitText("node-4")
 	for _, forced := range []string{"none", "active"} {
 		p.media("forced-colors", forced)
 		if got := p.eval(`(() => {
@@ -325,10 +325,10 @@ func TestStatesWithoutColours(t *testing.T) {
 		}
 	}
 	p.media("forced-colors", "none")
-	c.instances(150)
-	p.shows("All instances as a table")
+	c.createInstances(150)
+	p.awaitText("All instances as a table")
 	// running, stopped, stopping, crashed, and no instance
-	p.until(`(() => {
+	p.awaitTrue(`(() => {
 		const masks = new Set();
 		for (const c of document.querySelectorAll('canvas')) {
 			const g = c.getContext('2d'), cell = c.width / 40;
@@ -341,10 +341,10 @@ func TestStatesWithoutColours(t *testing.T) {
 // Printed pages have no controls, and tables have all rows and their headings.
 func TestPrint(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
-	c.instances(100)
+	c.createInstances(100)
 	p := open(t, browser(t), c.link())
 	p.visit("resources/instance")
-	p.shows("n-1")
+	p.awaitText("n-1")
 	p.eval("(window.rows = 0, new MutationObserver(() => window.rows = Math.max(window.rows, document.querySelectorAll('tbody tr[aria-rowindex]').length)).observe(document.querySelector('tbody'), { childList: true }), 0)")
 	pdf, err := chromedp.Run(p.ctx, chromedp.PrintToPDF())
 	if err != nil || len(pdf) < 1000 {
@@ -353,7 +353,7 @@ func TestPrint(t *testing.T) {
 	if n := p.eval("window.rows"); n != "100" {
 		t.Errorf("the printed table has %s rows, want 100", n)
 	}
-	p.until("document.querySelectorAll('tbody tr').length < 100")
+	p.awaitTrue("document.querySelectorAll('tbody tr').length < 100")
 	command(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"})
 	for _, view := range []string{"map", "resources/instance", "object/instance/i-000003", "events"} {
 		p.visit(view)
@@ -376,7 +376,7 @@ func TestDarkMode(t *testing.T) {
 	p.media("prefers-color-scheme", "dark")
 	p.url = c.url + "/console/"
 	p.do(chromedp.Navigate(p.url))
-	p.shows("Sign in to the console")
+	p.awaitText("Sign in to the console")
 	dark := p.eval("getComputedStyle(document.body).backgroundColor")
 	p.media("prefers-color-scheme", "light")
 	if light := p.eval("getComputedStyle(document.body).backgroundColor"); light == dark {

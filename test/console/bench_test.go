@@ -23,9 +23,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// The constant runs is the number of measurements of a benchmark. The benchmark reports the median
+// measurements is the number of measurements of a benchmark. The benchmark reports the median
 // of the measurements.
-const runs = 5
+const measurements = 5
 
 // The budgets of the console.
 const (
@@ -47,8 +47,8 @@ func quantile(all []time.Duration, q float64) time.Duration {
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// The function once makes a benchmark run its own number of measurements.
-func once(b *testing.B) {
+// measureOnce makes a benchmark run its own number of measurements.
+func measureOnce(b *testing.B) {
 	b.Helper()
 	if b.N > 1 {
 		b.Skip("measures a fixed number of times: use -benchtime 1x")
@@ -59,7 +59,7 @@ func once(b *testing.B) {
 func withInstances(b *testing.B, n int) *cloud {
 	b.Helper()
 	c := startCloud(b, "--profile", "instant")
-	c.instances(n)
+	c.createInstances(n)
 	return c
 }
 
@@ -89,7 +89,7 @@ func (p *page) load(url string) time.Duration {
 	p.t.Helper()
 	p.do(chromedp.Navigate("about:blank"))
 	p.do(chromedp.Navigate(url))
-	p.until("window.usable > 0")
+	p.awaitTrue("window.usable > 0")
 	ms, err := strconv.ParseFloat(p.eval("window.usable"), 64)
 	if err != nil {
 		p.t.Fatal(err)
@@ -99,7 +99,7 @@ func (p *page) load(url string) time.Duration {
 
 // The first load has at most 80 KB.
 func BenchmarkFirstLoad(b *testing.B) {
-	once(b)
+	measureOnce(b)
 	c := startCloud(b)
 	var bytes atomic.Int64
 	p := open(b, browser(b), "about:blank")
@@ -112,7 +112,7 @@ func BenchmarkFirstLoad(b *testing.B) {
 	}
 	p.url = c.url
 	p.do(chromedp.Navigate(c.url + "/console/"))
-	p.shows("Sign in to the console")
+	p.awaitText("Sign in to the console")
 	b.ReportMetric(float64(bytes.Load())/1000, "KB")
 	if n := bytes.Load(); n > maxFirstLoad || n == 0 {
 		b.Errorf("the first load has %d bytes, want at most %d", n, maxFirstLoad)
@@ -122,7 +122,7 @@ func BenchmarkFirstLoad(b *testing.B) {
 // The time until the page is usable has a limit. With 5,000 instances it is at most twice the time
 // with 3 instances, plus one second.
 func BenchmarkUsable(b *testing.B) {
-	once(b)
+	measureOnce(b)
 	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "<!doctype html><title>empty</title><p>empty")
 	}))
@@ -137,7 +137,7 @@ func BenchmarkUsable(b *testing.B) {
 		{signedIn(b, many, many.url, "canvas"), many.url + "/console/"},
 	}
 	times := make([][]time.Duration, len(pages))
-	for range runs {
+	for range measurements {
 		for i, p := range pages {
 			times[i] = append(times[i], p.p.load(p.url))
 		}
@@ -151,9 +151,9 @@ func BenchmarkUsable(b *testing.B) {
 	}
 }
 
-// The method writes changes labels of instances at a rate until ctx ends, and returns the number of
+// changeLabels changes labels of instances at a rate until ctx ends, and returns the number of
 // changes. It does not change the first instance.
-func (c *cloud) writes(ctx context.Context, rate, instances int) int64 {
+func (c *cloud) changeLabels(ctx context.Context, rate, instances int) int64 {
 	secret := c.secret()
 	hc := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 	var all sync.WaitGroup
@@ -212,7 +212,7 @@ func change(ctx context.Context, hc *http.Client, url, secret, body string) erro
 func (c *cloud) underLoad(instances int, fn func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	all.Go(func() { c.writes(ctx, 100, instances) })
+	all.Go(func() { c.changeLabels(ctx, 100, instances) })
 	fn()
 	cancel()
 	all.Wait()
@@ -221,11 +221,11 @@ func (c *cloud) underLoad(instances int, fn func()) {
 // A change is on the screen within 150 ms in half of all cases and within 500 ms in 99 %, with 5,000
 // instances and 100 changes per second. The time begins with the answer to the change.
 func BenchmarkChangeToScreen(b *testing.B) {
-	once(b)
+	measureOnce(b)
 	c := withInstances(b, 5000)
 	p := signedIn(b, c, c.url, "tbody tr")
 	p.load(c.url + "/console/#/resources/instance")
-	p.shows("n-1")
+	p.awaitText("n-1")
 	p.eval(`(window.seen = [], window.state = '', new MutationObserver(() => {
 		const row = document.querySelector('tbody tr[aria-rowindex="2"]'), state = row?.cells[2].innerText;
 		if (row?.cells[0].innerText !== 'n-1' || state === window.state) return;
@@ -244,7 +244,7 @@ func BenchmarkChangeToScreen(b *testing.B) {
 				b.Fatalf("%s: status %d: %s", verb, status, body)
 			}
 			answered := time.Now()
-			p.until("seen.some((s) => s.startsWith('" + state + "'))")
+			p.awaitTrue("seen.some((s) => s.startsWith('" + state + "'))")
 			ms, err := strconv.ParseFloat(p.eval("seen[0].split(' ')[1]"), 64) // the first change of the row
 			if err != nil {
 				b.Fatal(err)
@@ -260,9 +260,9 @@ func BenchmarkChangeToScreen(b *testing.B) {
 	}
 }
 
-// The method busy returns the processor time of the page's main thread, relative to a duration.
+// busyShare returns the processor time of the page's main thread, relative to a duration.
 // Other programs do not affect it, unlike the time on the clock.
-func (p *page) busy(d time.Duration) float64 {
+func (p *page) busyShare(d time.Duration) float64 {
 	p.t.Helper()
 	seconds := func() (v float64) {
 		for _, m := range command(p, performance.GetMetrics, cdp.Empty{}).Metrics {
@@ -280,20 +280,20 @@ func (p *page) busy(d time.Duration) float64 {
 
 // The main thread works at most a quarter of the time, with 5,000 instances and 100 changes per second.
 func BenchmarkMainThread(b *testing.B) {
-	once(b)
+	measureOnce(b)
 	c := withInstances(b, 5000)
 	empty := open(b, browser(b), "about:blank")
 	p := signedIn(b, c, c.url, "canvas")
 	p.load(c.url + "/console/")
 	c.underLoad(5000, func() {
-		none := empty.busy(2 * time.Second)
+		none := empty.busyShare(2 * time.Second)
 		b.ReportMetric(100*none, "%-empty-page")
 		for _, view := range []string{"map", "resources/instance", "events"} {
 			p.visit(view)
-			p.until("document.querySelectorAll('canvas, tbody tr').length > 0")
+			p.awaitTrue("document.querySelectorAll('canvas, tbody tr').length > 0")
 			var all []float64
-			for range runs {
-				all = append(all, p.busy(3*time.Second))
+			for range measurements {
+				all = append(all, p.busyShare(3*time.Second))
 			}
 			share := median(all)
 			b.ReportMetric(100*share, "%-"+filepath.Base(view))
@@ -304,9 +304,9 @@ func BenchmarkMainThread(b *testing.B) {
 	})
 }
 
-// The method viewers opens streams of the console and reads them until the returned function is
+// openViewers opens streams of the console and reads them until the returned function is
 // called. It counts the reads of each stream.
-func (c *cloud) viewers(b testing.TB, n int) (reads []atomic.Int64, stop func()) {
+func (c *cloud) openViewers(b testing.TB, n int) (reads []atomic.Int64, stop func()) {
 	b.Helper()
 	secret := c.secret()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -353,20 +353,20 @@ func (c *cloud) viewers(b testing.TB, n int) (reads []atomic.Int64, stop func())
 
 // 300 viewers reduce the writes of the cloud by at most 10 %, at 100 changes per second.
 func BenchmarkViewers(b *testing.B) {
-	once(b)
+	measureOnce(b)
 	c := withInstances(b, 5000)
 	measure := func() float64 {
 		const d = 5 * time.Second
 		ctx, cancel := context.WithTimeout(context.Background(), d)
 		defer cancel()
-		return float64(c.writes(ctx, 100, 5000)) / d.Seconds()
+		return float64(c.changeLabels(ctx, 100, 5000)) / d.Seconds()
 	}
 	var alone, watched []float64
-	for range runs {
+	for range measurements {
 		alone = append(alone, measure())
-		reads, stop := c.viewers(b, 300)
+		reads, stop := c.openViewers(b, 300)
 		watched = append(watched, measure())
-		if n := slices.Min(counts(reads)); n < 20 {
+		if n := slices.Min(loadAll(reads)); n < 20 {
 			b.Errorf("a viewer got %d lines in 5 s, want at least 20", n)
 		}
 		stop()

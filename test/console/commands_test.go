@@ -21,17 +21,17 @@ func TestStopAnInstance(t *testing.T) {
 	c.instance("node-1", "sim-1a")
 	p := open(t, browser(t), c.link())
 	p.press("node-1")
-	p.shows("allinone cloud instances stop node-1")
+	p.awaitText("allinone cloud instances stop node-1")
 	p.press("Stop")
 	p.card("node-1", "stopped")
-	p.shows("instances.stop")
+	p.awaitText("instances.stop")
 	p.press("Undo")
 	p.card("node-1", "running")
 	c.do("cloud", "instances", "delete", "node-1")
-	p.shows("No instance yet")
+	p.awaitText("No instance yet")
 	p.visit("object/instance/i-000001")
-	p.shows("This object does not exist now")
-	p.shows("instances.delete")
+	p.awaitText("This object does not exist now")
+	p.awaitText("instances.delete")
 }
 
 // A fault is visible on each page and can be removed there. A step of a frozen clock ends exactly one
@@ -44,51 +44,51 @@ func TestFaultsAndClock(t *testing.T) {
 	p := open(t, browser(t), c.link())
 	p.visit("faults")
 	p.pressIn(".preset", "lost-reply", "Switch on")
-	p.shows("Fault lost-reply is active")
+	p.awaitText("Fault lost-reply is active")
 	if got := c.do("cloud", "faults", "list"); !strings.Contains(got, "lost-reply") {
 		t.Errorf("faults: %s", got)
 	}
 	for _, view := range []string{"map", "resources/instance", "object/instance/i-000001", "differences", "events", "time", "states"} {
 		p.visit(view)
-		p.shows("Fault lost-reply is active")
+		p.awaitText("Fault lost-reply is active")
 	}
 	p.press("Remove")
-	p.until("!" + has("lost-reply is active"))
+	p.awaitTrue("!" + has("lost-reply is active"))
 	p.press("Undo")
-	p.shows("Fault lost-reply is active")
+	p.awaitText("Fault lost-reply is active")
 	p.press("Remove")
-	p.until("!" + has("lost-reply is active"))
+	p.awaitTrue("!" + has("lost-reply is active"))
 
 	p.visit("time")
 	p.press("Freeze")
-	p.shows("The cloud's clock is frozen")
+	p.awaitText("The cloud's clock is frozen")
 	c.do("cloud", "instances", "stop", "node-1")
 	c.do("cloud", "clock", "advance", "1s") // so that the operations are not due at the same time
 	c.do("cloud", "instances", "stop", "node-2")
-	p.shows("stop node-1")
-	p.shows("stop node-2")
+	p.awaitText("stop node-1")
+	p.awaitText("stop node-2")
 	p.press("Step to the next operation")
-	p.until("!" + has("stop node-1"))
+	p.awaitTrue("!" + has("stop node-1"))
 	if got := c.do("cloud", "instances", "list", "--no-headers"); strings.Count(got, "stopped") != 1 || strings.Count(got, "stopping") != 1 {
 		t.Errorf("instances after one step: %s", got)
 	}
 	p.press("Step to the next operation")
-	p.shows("No operation waits")
+	p.awaitText("No operation waits")
 	p.press("Resume")
-	p.until("!" + has("The cloud's clock is frozen"))
+	p.awaitTrue("!" + has("The cloud's clock is frozen"))
 }
 
-// The function named in returns an expression for a button with a label, in an element that matches
+// buttonIn returns an expression for a button with a label, in an element that matches
 // a selector and contains a text.
-func in(selector, text, label string) string {
+func buttonIn(selector, text, label string) string {
 	return fmt.Sprintf("[...document.querySelectorAll(%s)].filter((e) => e.innerText.includes(%s)).flatMap((e) => [...e.querySelectorAll('button')]).find((b) => b.innerText.trim() === %s && !b.disabled && b.ariaDisabled !== 'true')",
 		quote(selector), quote(text), quote(label))
 }
 
 func (p *page) pressIn(selector, text, label string) {
 	p.t.Helper()
-	b := in(selector, text, label)
-	p.until("Boolean(" + b + ")")
+	b := buttonIn(selector, text, label)
+	p.awaitTrue("Boolean(" + b + ")")
 	p.eval(b + ".click()")
 }
 
@@ -107,7 +107,7 @@ func (c *cloud) content(lists ...string) string {
 		if err := json.Unmarshal([]byte(body), &v); err != nil || status != http.StatusOK {
 			c.t.Fatalf("%s: status %d: %s", path, status, body)
 		}
-		all[path] = plain(v)
+		all[path] = withoutRunValues(v)
 	}
 	raw, err := json.MarshalIndent(all, "", " ")
 	if err != nil {
@@ -116,8 +116,8 @@ func (c *cloud) content(lists ...string) string {
 	return string(raw)
 }
 
-// The function plain removes the members that differ between two runs with the same calls.
-func plain(v any) any {
+// withoutRunValues removes the members that differ between two runs with the same calls.
+func withoutRunValues(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, e := range v {
@@ -125,12 +125,12 @@ func plain(v any) any {
 			case strings.HasSuffix(k, "At"), k == "now", k == "aheadSeconds", k == "nextDue", k == "seen", k == "hits", k == "revision", k == "bytes", k == "requestId", k == "caller", k == "skipped", k == "detail":
 				delete(v, k)
 			default:
-				v[k] = plain(e)
+				v[k] = withoutRunValues(e)
 			}
 		}
 	case []any:
 		for i := range v {
-			v[i] = plain(v[i])
+			v[i] = withoutRunValues(v[i])
 		}
 	}
 	return v
@@ -153,7 +153,7 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	p := open(t, browser(t), a.link())
-	p.shows("No instance yet")
+	p.awaitText("No instance yet")
 
 	type step struct {
 		before         []string // commands for both clouds
@@ -214,8 +214,8 @@ func TestCommands(t *testing.T) {
 				view = "object/" + parts[1] + "/" + a.idOf(parts[1], parts[2])
 			}
 			p.visit(view)
-			button := in(s.in, s.text, s.button)
-			p.until("Boolean(" + button + ")")
+			button := buttonIn(s.in, s.text, s.button)
+			p.awaitTrue("Boolean(" + button + ")")
 			p.eval(button + ".focus()")
 			shown := "(" + button + ").closest('.actions').querySelector('.cmd code').innerText"
 			var line string
@@ -226,10 +226,10 @@ func TestCommands(t *testing.T) {
 			p.eval("document.querySelector('.toast [aria-label=Dismiss]')?.click()")
 			p.eval(button + ".click()")
 			if s.confirm != "" {
-				p.until("document.querySelector('dialog[open] input') !== null")
+				p.awaitTrue("document.querySelector('dialog[open] input') !== null")
 				p.do(chromedp.KeyEvent(s.confirm + kb.Enter))
 			}
-			p.until("document.querySelector('.toast').innerText.includes(" + quote(s.wait) + ")")
+			p.awaitTrue("document.querySelector('.toast').innerText.includes(" + quote(s.wait) + ")")
 			typed := exec.Command("sh", "-c", line)
 			typed.Env = append(os.Environ(), "PATH="+filepath.Dir(link), "CLOUDSIM_URL="+b.url, "CLOUDSIM_TOKEN_FILE="+filepath.Join(b.dir, "admin.token"))
 			if out, err := typed.CombinedOutput(); err != nil {

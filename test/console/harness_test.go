@@ -154,8 +154,8 @@ func (c *cloud) until(what string, ok func() bool) {
 	}
 }
 
-// The method try runs a command of the cloud's CLI and returns its output.
-func (c *cloud) try(args ...string) (string, error) {
+// tryCLI runs a command of the cloud's CLI and returns its output.
+func (c *cloud) tryCLI(args ...string) (string, error) {
 	cmd := exec.Command(c.bin, args...)
 	cmd.Env = append(os.Environ(), "CLOUDSIM_URL="+c.url, "CLOUDSIM_TOKEN_FILE="+filepath.Join(c.dir, "admin.token"))
 	out, err := cmd.CombinedOutput()
@@ -165,7 +165,7 @@ func (c *cloud) try(args ...string) (string, error) {
 // The method do runs a command of the cloud's CLI, which must succeed, and returns its output.
 func (c *cloud) do(args ...string) string {
 	c.t.Helper()
-	out, err := c.try(args...)
+	out, err := c.tryCLI(args...)
 	if err != nil {
 		c.t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
 	}
@@ -182,9 +182,9 @@ func (c *cloud) instance(name, zone string) {
 	c.do("cloud", "instances", "create", name, "--zone", zone, "--type", "small", "--wait")
 }
 
-// The method instances creates the instances n-1 to n-COUNT that do not exist. The id of n-1 is the
+// createInstances creates the instances n-1 to n-COUNT that do not exist. The id of n-1 is the
 // smallest.
-func (c *cloud) instances(count int) {
+func (c *cloud) createInstances(count int) {
 	c.t.Helper()
 	secret := c.secret()
 	exists := len(strings.Fields(c.do("cloud", "instances", "list", "-o", "name")))
@@ -311,7 +311,7 @@ func open(t testing.TB, ctx context.Context, url string) *page {
 	command(p, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: watchErrors})
 	p.do(chromedp.Navigate(url))
 	if strings.Contains(url, "#c=") {
-		p.until("document.querySelector('.frame, .problem') !== null")
+		p.awaitTrue("document.querySelector('.frame, .problem') !== null")
 	}
 	t.Cleanup(p.check)
 	return p
@@ -368,8 +368,8 @@ func (p *page) media(nameAndValue ...string) {
 	command(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: all})
 }
 
-// The variable loading matches the errors of Chromium for a tab that loads another document.
-var loading = regexp.MustCompile("navigated|context was destroyed|Cannot find context")
+// loadingError matches the errors of Chromium for a tab that loads another document.
+var loadingError = regexp.MustCompile("navigated|context was destroyed|Cannot find context")
 
 // eval returns the value of a JavaScript expression as text. If the tab is just loading another
 // document, the method waits for it.
@@ -380,7 +380,7 @@ func (p *page) eval(expression string) string {
 		if err == nil {
 			return v
 		}
-		if !loading.MatchString(err.Error()) || time.Now().After(end) {
+		if !loadingError.MatchString(err.Error()) || time.Now().After(end) {
 			p.t.Fatalf("%s: %v", expression, err)
 		}
 	}
@@ -388,15 +388,15 @@ func (p *page) eval(expression string) string {
 
 func (p *page) text() string { p.t.Helper(); return p.eval("document.body?.innerText") }
 
-// The method until waits until the JavaScript expression is true.
-func (p *page) until(expression string) {
+// awaitTrue waits until the JavaScript expression is true.
+func (p *page) awaitTrue(expression string) {
 	p.t.Helper()
 	p.wait(timeout, expression)
 }
 
-// The method within waits until the JavaScript expression is true. The console has a time limit for
+// awaitWithin waits until the JavaScript expression is true. The console has a time limit for
 // this.
-func (p *page) within(limit time.Duration, expression string) {
+func (p *page) awaitWithin(limit time.Duration, expression string) {
 	p.t.Helper()
 	p.wait(time.Duration(slack)*limit, expression)
 }
@@ -420,8 +420,8 @@ func has(text string) string {
 	return "(document.body?.innerText ?? '').toLowerCase().includes(" + quote(strings.ToLower(text)) + ")"
 }
 
-// The method shows waits until the page contains a text.
-func (p *page) shows(text string) { p.t.Helper(); p.until(has(text)) }
+// awaitText waits until the page contains a text.
+func (p *page) awaitText(text string) { p.t.Helper(); p.awaitTrue(has(text)) }
 
 // button returns an expression for the first button or link with a label.
 func button(label string) string {
@@ -431,21 +431,21 @@ func button(label string) string {
 // press clicks the first button or link with a label.
 func (p *page) press(label string) {
 	p.t.Helper()
-	p.until("Boolean(" + button(label) + ")")
+	p.awaitTrue("Boolean(" + button(label) + ")")
 	p.eval(button(label) + ".click()")
 }
 
 // card waits until the map shows an instance in a state.
 func (p *page) card(name, state string) {
 	p.t.Helper()
-	p.until("[...document.querySelectorAll('button.card')].some((b) => b.innerText.startsWith(" + quote(name) + ") && b.innerText.includes(" + quote(state) + "))")
+	p.awaitTrue("[...document.querySelectorAll('button.card')].some((b) => b.innerText.startsWith(" + quote(name) + ") && b.innerText.includes(" + quote(state) + "))")
 }
 
 // visit opens a view, and waits until the browser has drawn it.
 func (p *page) visit(view string) {
 	p.t.Helper()
 	p.eval("(location.hash = '#/" + view + "', window.drawn = false, requestAnimationFrame(() => requestAnimationFrame(() => (window.drawn = true))))")
-	p.until("window.drawn && document.querySelector('main h1') !== null")
+	p.awaitTrue("window.drawn && document.querySelector('main h1') !== null")
 }
 
 // views are all views of a cloud with the instance i-000003.

@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// The constant hostile is a text that would run a script if the page took it as HTML.
-const hostile = `<img src=x onerror=window.owned=1><script>window.owned=1</script>"'`
+// hostileText is a text that would run a script if the page took it as HTML.
+const hostileText = `<img src=x onerror=window.owned=1><script>window.owned=1</script>"'`
 
-// A hostile text in each field that accepts any text is shown as text, in each view.
+// The test writes a hostile text into each field that accepts any text. Each view must show it as
+// text.
 func TestHostileText(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	secret := c.secret()
@@ -25,11 +26,11 @@ func TestHostileText(t *testing.T) {
 			t.Fatalf("%s: status %d: %s", path, status, answer)
 		}
 	}
-	labels := map[string]any{"x": hostile, "kubernetes.io/service-name": hostile, "kubernetes.io/service-namespace": hostile}
+	labels := map[string]any{"x": hostileText, "kubernetes.io/service-name": hostileText, "kubernetes.io/service-namespace": hostileText}
 	for _, name := range []string{"node-1", "node-2", "node-3"} {
-		create("instances", map[string]any{"name": name, "zone": "sim-1a", "type": "small", "labels": labels, "userData": hostile})
+		create("instances", map[string]any{"name": name, "zone": "sim-1a", "type": "small", "labels": labels, "userData": hostileText})
 	}
-	create("load-balancers", map[string]any{"name": "shop", "region": "sim-1", "healthCheck": map[string]any{"protocol": "http", "path": "/" + hostile}, "labels": labels, "listeners": []any{map[string]any{"protocol": "tcp", "port": 80, "targetPort": 30080}}})
+	create("load-balancers", map[string]any{"name": "shop", "region": "sim-1", "healthCheck": map[string]any{"protocol": "http", "path": "/" + hostileText}, "labels": labels, "listeners": []any{map[string]any{"protocol": "tcp", "port": 80, "targetPort": 30080}}})
 	create("disks", map[string]any{"name": "data", "zone": "sim-1a", "type": "balanced", "sizeGiB": 1, "labels": labels})
 	create("snapshots", map[string]any{"name": "copy", "disk": c.idOf("disk", "data"), "labels": labels})
 	create("addresses", map[string]any{"name": "ip-1", "labels": labels})
@@ -37,7 +38,7 @@ func TestHostileText(t *testing.T) {
 	create("subnets", map[string]any{"name": "other-a", "network": c.idOf("network", "other"), "zone": "sim-1a", "ipv4": "10.10.1.0/24", "labels": labels})
 	create("routes", map[string]any{"name": "office", "destination": "192.168.0.0/16", "nextHop": c.idOf("instance", "node-1"), "labels": labels})
 	create("holds", map[string]any{"name": "held", "kind": "disk", "verb": "delete", "labels": labels})
-	create("faults", map[string]any{"name": "broken", "match": map[string]any{"operation": "snapshots.create", "labels": map[string]any{"x": hostile}}, "effect": map[string]any{"type": "error", "message": hostile}})
+	create("faults", map[string]any{"name": "broken", "match": map[string]any{"operation": "snapshots.create", "labels": map[string]any{"x": hostileText}}, "effect": map[string]any{"type": "error", "message": hostileText}})
 	p := open(t, browser(t), c.link())
 	all := slices.Clone(views)
 	for kind, name := range map[string]string{
@@ -48,7 +49,7 @@ func TestHostileText(t *testing.T) {
 	for _, view := range append(all, "object/instance/%3Cimg%20src=x%20onerror=window.owned=1%3E", "object/%3Cimg%20src=x%20onerror=window.owned=1%3E/x") {
 		p.visit(view)
 		if view == "map" || strings.HasPrefix(view, "object/") && !strings.HasSuffix(view, "x") && !strings.HasSuffix(view, "E") { // the last two pages are of no object
-			p.shows(hostile)
+			p.awaitText(hostileText)
 		}
 		if p.eval("window.owned") != "undefined" || p.eval("document.querySelectorAll('img, #app script').length") != "0" {
 			t.Fatalf("%s: a hostile text became a part of the page", view)
@@ -56,15 +57,15 @@ func TestHostileText(t *testing.T) {
 	}
 	p.visit("resources/instance")
 	p.eval("document.querySelector('input[aria-label=\"Filter rows\"]').focus()")
-	p.typed(hostile + "x") // the labels of the instances contain the text without the x
-	p.shows("No row matches the filter")
+	p.sendKeys(hostileText + "x") // the labels of the instances contain the text without the x
+	p.awaitText("No row matches the filter")
 	p.eval("document.querySelector('.search input').focus()")
-	p.typed(hostile)
-	p.shows("No object has this name or id")
+	p.sendKeys(hostileText)
+	p.awaitText("No object has this name or id")
 	p.press("Sign out")
 	p.eval("document.querySelector('input[type=password]').focus()")
-	p.typed(hostile + "\r")
-	p.shows("Sign in to the console")
+	p.sendKeys(hostileText + "\r")
+	p.awaitText("Sign in to the console")
 	if p.eval("window.owned") != "undefined" {
 		t.Error("a typed text became a part of the page")
 	}

@@ -48,7 +48,7 @@ func startLab(t testing.TB, args ...string) *lab {
 	}
 	t.Cleanup(func() { _ = own.Process.Kill(); _ = own.Wait() })
 	l.console = "http://" + addr
-	l.until("the console is up", func() bool { _, err := l.try("console", "link", "--console-url", l.console); return err == nil })
+	l.until("the console is up", func() bool { _, err := l.tryCLI("console", "link", "--console-url", l.console); return err == nil })
 	return l
 }
 
@@ -122,7 +122,7 @@ func TestLab(t *testing.T) {
 // A healthy cluster has no difference. All views that show the cluster are accessible.
 func healthyLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
-	p.shows("No difference")
+	p.awaitText("No difference")
 	p.eval(`(window.differed = '', new MutationObserver(() => (window.differed ||= document.querySelector('.difference')?.innerText ?? '')).observe(document.body, { childList: true, subtree: true }), 0)`)
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv("CONSOLE_SOAK"), "5s"))
 	if err != nil {
@@ -134,7 +134,7 @@ func healthyLab(t *testing.T, l *lab, p *page) {
 	}
 	for _, view := range []string{"map", "differences", "resources/node", "logs"} {
 		p.visit(view)
-		p.accessible(view)
+		p.checkAccessibility(view)
 	}
 }
 
@@ -145,35 +145,35 @@ func keyboardInLab(t *testing.T, l *lab, p *page) {
 	open := func(view string) {
 		t.Helper()
 		p.tab(view)
-		p.typed(kb.Enter)
-		p.until("document.querySelector('nav[aria-label=Views] [aria-current=page]').innerText.startsWith(" + quote(view) + ")")
+		p.sendKeys(kb.Enter)
+		p.awaitTrue("document.querySelector('nav[aria-label=Views] [aria-current=page]').innerText.startsWith(" + quote(view) + ")")
 	}
 	find := func(name string) {
 		t.Helper()
 		p.find(name)
-		p.typed(kb.Enter)
-		p.until("document.querySelector('main h1').innerText === " + quote(name))
-		p.visible()
+		p.sendKeys(kb.Enter)
+		p.awaitTrue("document.querySelector('main h1').innerText === " + quote(name))
+		p.checkFocus()
 	}
 	open("Map")
 	p.tab("node-3")
-	p.typed(kb.Enter)
-	p.until("document.activeElement.id === 'panel'")
+	p.sendKeys(kb.Enter)
+	p.awaitTrue("document.activeElement.id === 'panel'")
 	l.signal("ccm", syscall.SIGSTOP) // so that the difference lasts
 	p.tab("Stop")
-	p.typed(kb.Enter)
-	p.shows("expected: shutdown taint")
+	p.sendKeys(kb.Enter)
+	p.awaitText("expected: shutdown taint")
 	l.signal("ccm", syscall.SIGCONT)
-	p.until("!" + has("expected: shutdown taint"))
-	p.visible()
+	p.awaitTrue("!" + has("expected: shutdown taint"))
+	p.checkFocus()
 	p.tab("Start")
-	p.typed(kb.Enter)
+	p.sendKeys(kb.Enter)
 	p.card("node-3", "running")
 
 	open("Break it")
 	p.tabTo("(document.activeElement.closest('.preset')?.innerText ?? '').startsWith('lost-reply') && document.activeElement.innerText === 'Switch on'")
-	p.typed(kb.Enter)
-	p.shows("Fault lost-reply is active")
+	p.sendKeys(kb.Enter)
+	p.awaitText("Fault lost-reply is active")
 	l.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
 	l.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=8080")
 	l.kubectl("wait", "service", "web", "--for=jsonpath={.status.loadBalancer.ingress[0].ip}", "--timeout=1m")
@@ -186,29 +186,29 @@ func keyboardInLab(t *testing.T, l *lab, p *page) {
 		t.Fatalf("why: %+v, error %v", why, err)
 	}
 	for _, s := range why.Steps { // the call, its fault, its operation and the load balancer
-		p.shows(s.Text)
-		p.shows(s.RequestID)
+		p.awaitText(s.Text)
+		p.awaitText(s.RequestID)
 	}
-	p.shows("lost-reply")
-	p.shows("loadBalancers.create")
+	p.awaitText("lost-reply")
+	p.awaitText("loadBalancers.create")
 
 	l.do("cloud", "durations", "set", "instance", "stop", "1m")
 	open("Time")
 	p.tab("Freeze")
-	p.typed(kb.Enter)
-	p.shows("The cloud's clock is frozen")
+	p.sendKeys(kb.Enter)
+	p.awaitText("The cloud's clock is frozen")
 	find("node-2")
 	p.tab("Stop")
-	p.typed(kb.Enter)
-	p.shows("stopping")
+	p.sendKeys(kb.Enter)
+	p.awaitText("stopping")
 	open("Time")
-	p.shows("stop node-2")
+	p.awaitText("stop node-2")
 	p.tab("Step to the next operation")
-	p.typed(kb.Enter)
-	p.shows("No operation waits")
+	p.sendKeys(kb.Enter)
+	p.awaitText("No operation waits")
 	p.tab("Resume")
-	p.typed(kb.Enter)
-	p.until("!" + has("The cloud's clock is frozen"))
+	p.sendKeys(kb.Enter)
+	p.awaitTrue("!" + has("The cloud's clock is frozen"))
 	l.do("cloud", "durations", "set", "instance", "stop", "0s")
 	l.do("cloud", "instances", "start", "node-2", "--wait")
 }
@@ -248,9 +248,9 @@ func trafficInLab(t *testing.T, l *lab, p *page) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	})
-	p.until("/[1-9]\\d* new\\/s/.test(document.querySelector('[aria-label=Traffic]').innerText) && document.querySelector('.bar.flows') !== null")
+	p.awaitTrue("/[1-9]\\d* new\\/s/.test(document.querySelector('[aria-label=Traffic]').innerText) && document.querySelector('.bar.flows') !== null")
 	l.do("cloud", "instances", "crash", "node-1")
-	p.until("[...document.querySelectorAll('[aria-label=Traffic] .t')].some((e) => e.innerText.startsWith('node-1') && e.innerText.includes('unhealthy') && e.nextElementSibling?.matches('.reason'))")
+	p.awaitTrue("[...document.querySelectorAll('[aria-label=Traffic] .t')].some((e) => e.innerText.startsWith('node-1') && e.innerText.includes('unhealthy') && e.nextElementSibling?.matches('.reason'))")
 	cancel()
 	traffic.Wait()
 	l.do("cloud", "instances", "reboot", "node-1", "--wait")
@@ -258,16 +258,16 @@ func trafficInLab(t *testing.T, l *lab, p *page) {
 
 // Hostile texts in objects of the cluster are shown as text.
 func hostileInLab(t *testing.T, l *lab, p *page) {
-	raw, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-8"}, "spec": map[string]any{"providerID": hostile}})
+	raw, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-8"}, "spec": map[string]any{"providerID": hostileText}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.create(string(raw))
 	p.visit("resources/node")
-	p.shows(hostile)
+	p.awaitText(hostileText)
 	for _, view := range []string{"map", "differences", "object/node/node-8"} {
 		p.visit(view)
-		p.shows("node-8")
+		p.awaitText("node-8")
 		if p.eval("window.owned") != "undefined" || p.eval("document.querySelectorAll('img, #app script').length") != "0" {
 			t.Fatalf("%s: a hostile text became a part of the page", view)
 		}
@@ -279,7 +279,7 @@ func hostileInLab(t *testing.T, l *lab, p *page) {
 // ends within 2 s after its repair.
 func differencesInLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
-	p.shows("No difference")
+	p.awaitText("No difference")
 	kubectl := func(args ...string) func() { return func() { l.kubectl(args...) } }
 	do := func(args ...string) func() { return func() { l.do(append([]string{"cloud"}, args...)...) } }
 	const cloudprovider = "node.cloudprovider.kubernetes.io/"
@@ -364,13 +364,13 @@ spec: {attacher: disk.example, nodeName: node-1, source: {persistentVolumeName: 
 			if d.then != nil {
 				d.then()
 			}
-			p.within(2*time.Second, shown)
+			p.awaitWithin(2*time.Second, shown)
 			d.repair()
-			p.within(2*time.Second, "!"+shown)
+			p.awaitWithin(2*time.Second, "!"+shown)
 		})
 	}
 	p.t, l.t = t, t
 	l.signal("ccm", syscall.SIGCONT)
 	l.do("cloud", "instances", "start", "node-3")
-	p.shows("No difference")
+	p.awaitText("No difference")
 }

@@ -19,19 +19,19 @@ func TestKilledCloud(t *testing.T) {
 	c := startCloud(t)
 	c.instance("node-1", "sim-1a")
 	p := open(t, browser(t), c.link())
-	p.shows("node-1")
+	p.awaitText("node-1")
 	p.eval("window.same = true")
 	c.kill()
-	p.within(3*time.Second, has("lost, trying again"))
-	p.until("/data is [1-9]\\d* s old/.test(document.body.innerText)")
-	p.until("getComputedStyle(document.querySelector('main')).filter.includes('grayscale')")
+	p.awaitWithin(3*time.Second, has("lost, trying again"))
+	p.awaitTrue("/data is [1-9]\\d* s old/.test(document.body.innerText)")
+	p.awaitTrue("getComputedStyle(document.querySelector('main')).filter.includes('grayscale')")
 	p.card("node-1", "running")
 	c.run()
-	p.shows("live")
-	p.until("getComputedStyle(document.querySelector('main')).filter === 'none'")
+	p.awaitText("live")
+	p.awaitTrue("getComputedStyle(document.querySelector('main')).filter === 'none'")
 	c.instance("node-2", "sim-1b")
 	p.card("node-2", "running")
-	p.until("window.same === true && [...document.querySelectorAll('button.card')].filter((b) => b.innerText.startsWith('node-1')).length === 1")
+	p.awaitTrue("window.same === true && [...document.querySelectorAll('button.card')].filter((b) => b.innerText.startsWith('node-1')).length === 1")
 }
 
 // A browser without a network shows the data in grey, and refuses an action with a reason. When the network
@@ -41,7 +41,7 @@ func TestOffline(t *testing.T) {
 	c.instance("node-1", "sim-1a")
 	p := open(t, browser(t), c.link())
 	p.press("node-1")
-	p.shows("instances.create")
+	p.awaitText("instances.create")
 	p.eval("window.same = true")
 	// Chromium only refuses new requests, so the stream must become silent in another way.
 	offline := func(is bool, s syscall.Signal) {
@@ -54,16 +54,16 @@ func TestOffline(t *testing.T) {
 		}
 	}
 	offline(true, syscall.SIGSTOP)
-	p.within(10*time.Second, has("lost, trying again"))
-	p.until("getComputedStyle(document.querySelector('main')).filter.includes('grayscale')")
+	p.awaitWithin(10*time.Second, has("lost, trying again"))
+	p.awaitTrue("getComputedStyle(document.querySelector('main')).filter.includes('grayscale')")
 	p.card("node-1", "running")
 	p.press("Stop")
-	p.shows("The cloud did not answer")
+	p.awaitText("The cloud did not answer")
 	offline(false, syscall.SIGCONT)
 	c.instance("node-2", "sim-1a")
 	p.card("node-2", "running")
-	p.shows("live")
-	p.until("window.same === true")
+	p.awaitText("live")
+	p.awaitTrue("window.same === true")
 }
 
 // A loaded state appears within 2 s, with a notice. A page that opens later has no notice.
@@ -76,11 +76,11 @@ func TestLoadedState(t *testing.T) {
 	p.card("node-2", "running")
 	for range 2 { // the second load also has a notice
 		c.do("cloud", "state", "load", "before")
-		p.within(2*time.Second, has("This page shows the new state"))
-		p.until("!" + has("node-2"))
+		p.awaitWithin(2*time.Second, has("This page shows the new state"))
+		p.awaitTrue("!" + has("node-2"))
 		p.card("node-1", "running")
 		p.press("Dismiss")
-		p.until("!" + has("This page shows the new state"))
+		p.awaitTrue("!" + has("This page shows the new state"))
 	}
 	late := open(t, browser(t), c.link())
 	late.card("node-1", "running")
@@ -101,7 +101,7 @@ func TestCompactedJournal(t *testing.T) {
 	t.Cleanup(func() { _ = own.Process.Kill(); _ = own.Wait() })
 	var link string
 	c.until("the console is up", func() bool {
-		out, err := c.try("console", "link", "--console-url", "http://"+addr)
+		out, err := c.tryCLI("console", "link", "--console-url", "http://"+addr)
 		link = out
 		return err == nil
 	})
@@ -121,7 +121,7 @@ func TestCompactedJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.card("node-1", "stopped")
-	p.shows("This page shows the new state")
+	p.awaitText("This page shows the new state")
 }
 
 // A tab that the browser has frozen shows the present state after it wakes up, although the cloud has
@@ -144,8 +144,8 @@ func TestFrozenTab(t *testing.T) {
 	command(p, cdppage.SetWebLifecycleState, cdppage.SetWebLifecycleStateParams{State: "active"})
 	p.card("node-1", "stopped")
 	p.card("node-2", "running")
-	p.until("window.same === true")
-	p.shows("live")
+	p.awaitTrue("window.same === true")
+	p.awaitText("live")
 }
 
 // Ten tabs are live with one stream. After the tab that reads the stream has closed, another tab reads
@@ -154,7 +154,7 @@ func TestTenTabs(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	ctx := browser(t)
 	leader := open(t, ctx, c.link())
-	leader.shows("live")
+	leader.awaitText("live")
 	var pages []*page
 	for range 9 {
 		tab, cancel := chromedp.NewContext(ctx)
@@ -162,8 +162,8 @@ func TestTenTabs(t *testing.T) {
 		pages = append(pages, open(t, tab, c.url+"/console/"))
 	}
 	for _, p := range pages {
-		p.shows("live")
-		p.until("document.querySelector('footer').innerText.includes('1 viewer')")
+		p.awaitText("live")
+		p.awaitTrue("document.querySelector('footer').innerText.includes('1 viewer')")
 		for _, r := range p.requests {
 			if strings.HasSuffix(r, "/console/scene") {
 				t.Error("a tab that does not lead reads the stream")
@@ -174,13 +174,13 @@ func TestTenTabs(t *testing.T) {
 	begin := time.Now()
 	c.instance("node-1", "sim-1a")
 	for _, p := range pages {
-		p.shows("node-1")
+		p.awaitText("node-1")
 	}
 	t.Logf("the tabs were current %s after the leader had closed", time.Since(begin).Round(time.Millisecond))
 	if took := time.Since(begin); took > time.Duration(slack)*2*time.Second {
 		t.Errorf("the tabs were current %s after the leader had closed, want at most 2 s", took)
 	}
-	pages[0].until("document.querySelector('footer').innerText.includes('1 viewer')")
+	pages[0].awaitTrue("document.querySelector('footer').innerText.includes('1 viewer')")
 }
 
 // An action of a person appears on the page of another person within 1 s, with the name of the caller.
@@ -190,24 +190,24 @@ func TestTwoPeople(t *testing.T) {
 	teacher, learner := open(t, browser(t), c.link()), open(t, browser(t), c.link("--project", "default"))
 	for _, p := range []*page{teacher, learner} {
 		p.press("node-1")
-		p.shows("instances.create")
-		p.until("document.querySelector('footer').innerText.includes('2 viewers')")
+		p.awaitText("instances.create")
+		p.awaitTrue("document.querySelector('footer').innerText.includes('2 viewers')")
 	}
 	name := learner.eval("document.querySelector('header button').title")
 	if !strings.Contains(name, "console-") {
 		t.Fatalf("the caller of the page is %q", name)
 	}
 	learner.press("Stop")
-	teacher.within(time.Second, "[...document.querySelectorAll('button.card')].some((b) => b.innerText.startsWith('node-1') && b.innerText.includes('stopped'))")
-	teacher.within(time.Second, "document.querySelector('aside').innerText.includes("+quote(name)+")")
+	teacher.awaitWithin(time.Second, "[...document.querySelectorAll('button.card')].some((b) => b.innerText.startsWith('node-1') && b.innerText.includes('stopped'))")
+	teacher.awaitWithin(time.Second, "document.querySelector('aside').innerText.includes("+quote(name)+")")
 }
 
 // The footer shows the revision of the cloud within 1 s after many changes.
 func TestRevision(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	p := open(t, browser(t), c.link())
-	p.shows("live")
-	c.instances(50)
+	p.awaitText("live")
+	c.createInstances(50)
 	last := strings.Fields(c.do("cloud", "events", "--last", "1", "--no-headers"))[0]
-	p.within(time.Second, "document.querySelector('footer').innerText.includes('revision "+last+"')")
+	p.awaitWithin(time.Second, "document.querySelector('footer').innerText.includes('revision "+last+"')")
 }

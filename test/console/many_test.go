@@ -45,18 +45,18 @@ func TestElements(t *testing.T) {
 		}
 		file.WriteString("]}\n")
 	}
-	c.instances(120)
+	c.createInstances(120)
 	c.apply(file.String())
 	p := open(t, browser(t), c.link())
 	p.card("n-120", "running")
 	p.elements("map with cards")
-	c.instances(400)
-	p.until("document.querySelector('canvas') !== null")
-	p.shows("133 running")
+	c.createInstances(400)
+	p.awaitTrue("document.querySelector('canvas') !== null")
+	p.awaitText("133 running")
 	for _, view := range append(views, "resources/operation", "object/loadBalancer/"+c.idOf("loadBalancer", "lb-1")) {
 		p.visit(view)
 		if view == "resources/instance" || view == "events" {
-			p.until("document.querySelectorAll('tbody tr').length > 10")
+			p.awaitTrue("document.querySelectorAll('tbody tr').length > 10")
 		}
 		p.elements(view)
 	}
@@ -71,9 +71,9 @@ func TestManyInstances(t *testing.T) {
 	}
 	const instances = 5000
 	c := startCloud(t, "--profile", "instant")
-	c.instances(instances)
+	c.createInstances(instances)
 	p := open(t, browser(t), c.link())
-	p.until("document.querySelectorAll('canvas').length === 3")
+	p.awaitTrue("document.querySelectorAll('canvas').length === 3")
 	heap := func() float64 {
 		command(p, heapprofiler.CollectGarbage, cdp.Empty{})
 		return command(p, runtime.GetHeapUsage, cdp.Empty{}).UsedSize
@@ -82,10 +82,10 @@ func TestManyInstances(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), d)
 		defer cancel()
-		n := c.writes(ctx, 100, instances)
+		n := c.changeLabels(ctx, 100, instances)
 		t.Logf("%d changes in %s", n, d)
 		last := strings.Fields(c.do("cloud", "events", "--last", "1", "--no-headers"))[0]
-		p.within(time.Second, "document.querySelector('footer').innerText.includes('revision "+last+"')")
+		p.awaitWithin(time.Second, "document.querySelector('footer').innerText.includes('revision "+last+"')")
 	}
 	change(5 * time.Second) // fills the lists of the page, which have a largest length
 	before := heap()
@@ -99,18 +99,18 @@ func TestManyInstances(t *testing.T) {
 	}
 	p.visit("resources/instance")
 	p.eval("document.querySelector('input[aria-label=\"Filter rows\"]').focus()")
-	p.typed("n-4999")
-	p.within(time.Second, "document.querySelectorAll('tbody tr[aria-rowindex]').length === 1")
+	p.sendKeys("n-4999")
+	p.awaitWithin(time.Second, "document.querySelectorAll('tbody tr[aria-rowindex]').length === 1")
 
-	lines, stop := c.viewers(t, 300)
+	lines, stop := c.openViewers(t, 300)
 	defer stop()
 	change(duration)
-	c.until("each of 300 viewers has got many changes", func() bool { return slices.Min(counts(lines)) >= 5 })
-	p.until("document.querySelector('footer').innerText.includes('301 viewers')")
+	c.until("each of 300 viewers has got many changes", func() bool { return slices.Min(loadAll(lines)) >= 5 })
+	p.awaitTrue("document.querySelector('footer').innerText.includes('301 viewers')")
 }
 
-// The function counts returns the present values of counters.
-func counts(counters []atomic.Int64) []int64 {
+// loadAll returns the present values of counters.
+func loadAll(counters []atomic.Int64) []int64 {
 	all := make([]int64, len(counters))
 	for i := range counters {
 		all[i] = counters[i].Load()

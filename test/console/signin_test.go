@@ -20,7 +20,7 @@ func TestSignIn(t *testing.T) {
 	link := c.link()
 	_, code, _ := strings.Cut(link, "#c=")
 	p := open(t, browser(t), link)
-	p.shows("No instance yet")
+	p.awaitText("No instance yet")
 	secret := p.eval("sessionStorage.getItem('token')")
 	for _, hidden := range []string{code, secret} {
 		if at := p.eval("location.href"); strings.Contains(at, hidden) {
@@ -44,15 +44,15 @@ func TestSignIn(t *testing.T) {
 	}
 
 	again := open(t, browser(t), link)
-	again.shows("allinone console open")
-	again.shows("Sign in to the console")
+	again.awaitText("allinone console open")
+	again.awaitText("Sign in to the console")
 }
 
 // A wrong code is refused with advice. Many wrong codes at the same time are refused at once.
 func TestWrongCode(t *testing.T) {
 	c := startCloud(t)
 	p := open(t, browser(t), c.url+"/console/#c=wrong")
-	p.shows("allinone console open")
+	p.awaitText("allinone console open")
 	if at := p.eval("location.hash"); strings.Contains(at, "wrong") {
 		t.Errorf("the address still has the code: %s", at)
 	}
@@ -77,14 +77,14 @@ func TestWrongCode(t *testing.T) {
 func TestRevokedToken(t *testing.T) {
 	c := startCloud(t)
 	p := open(t, browser(t), c.link())
-	p.shows("live")
+	p.awaitText("live")
 	for line := range strings.Lines(c.do("cloud", "tokens", "list", "--no-headers")) {
 		if strings.Contains(line, "console-") {
 			c.do("cloud", "tokens", "delete", strings.Fields(line)[0])
 		}
 	}
-	p.within(15*time.Second, has("Your access has ended"))
-	p.shows("Sign in to the console")
+	p.awaitWithin(15*time.Second, has("Your access has ended"))
+	p.awaitText("Sign in to the console")
 }
 
 // A link with --read-only shows no buttons that change the cloud. The cloud refuses each write that a
@@ -95,7 +95,7 @@ func TestReadOnly(t *testing.T) {
 	c.do("cloud", "state", "save", "before")
 	p := open(t, browser(t), c.link("--read-only", "--project", "default"))
 	p.press("node-1")
-	p.shows("Your link can only read")
+	p.awaitText("Your link can only read")
 	for _, view := range views {
 		p.visit(view)
 		if n := p.eval("document.querySelectorAll('.actions button:not(.icon-button)').length"); n != "0" {
@@ -150,7 +150,7 @@ func TestForeignHostAndOrigin(t *testing.T) {
 	p := &page{t: t, ctx: browser(t)}
 	p.do(chromedp.Navigate(other.URL))
 	p.eval(`(fetch(` + quote(c.url+"/v1/instances") + `, { headers: { Authorization: 'Bearer ' + ` + quote(c.secret()) + ` } }).then(() => window.answer = 'readable', (e) => window.answer = e.name), 0)`)
-	p.until("window.answer !== undefined")
+	p.awaitTrue("window.answer !== undefined")
 	if got := p.eval("window.answer"); got != "TypeError" {
 		t.Errorf("a page of another origin got %q from the API", got)
 	}
@@ -160,7 +160,7 @@ func TestForeignHostAndOrigin(t *testing.T) {
 func TestOtherPort(t *testing.T) {
 	c := startCloud(t)
 	p := open(t, browser(t), c.link())
-	p.shows("live")
+	p.awaitText("live")
 	secret := p.eval("sessionStorage.getItem('token')")
 	seen := make(chan string, 10)
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

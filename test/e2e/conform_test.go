@@ -20,8 +20,8 @@ import (
 // podRange is the value of the CCM's flag --cluster-cidr in the conformance tests.
 const podRange = "10.244.0.0/16"
 
-// The type conformed is a cloud for conformance checks. The checks start the CCM.
-type conformed struct {
+// conformanceCloud is a cloud for conformance checks. The checks start the CCM.
+type conformanceCloud struct {
 	*labRun
 	url, hcloud, aws string // URLs of the cloud's API and of the APIs of Hetzner Cloud and AWS
 	admin, token     string // files with the tokens of the driver and of the CCM
@@ -29,9 +29,9 @@ type conformed struct {
 
 // newConformed starts a cloud with the given profile, and creates the service account ccm with the
 // given role.
-func newConformed(t *testing.T, profile, role string) *conformed {
+func newConformed(t *testing.T, profile, role string) *conformanceCloud {
 	t.Helper()
-	c := &conformed{labRun: newLab(t)}
+	c := &conformanceCloud{labRun: newLab(t)}
 	ports, err := freeport.Choose(3)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func newConformed(t *testing.T, profile, role string) *conformed {
 
 // The method run runs the checks with the given environment variables, and returns the results and
 // the error of the command.
-func (c *conformed) run(t *testing.T, env []string, args ...string) ([]conform.Result, error) {
+func (c *conformanceCloud) run(t *testing.T, env []string, args ...string) ([]conform.Result, error) {
 	t.Helper()
 	report := filepath.Join(c.dir, "report")
 	ctx, cancel := context.WithTimeout(t.Context(), scaled(6*time.Minute)) // a failed check takes 30 s
@@ -88,7 +88,7 @@ func (c *conformed) run(t *testing.T, env []string, args ...string) ([]conform.R
 }
 
 // assertNoToken fails the test if a report contains the token of the CCM.
-func (c *conformed) assertNoToken(t *testing.T, report string) {
+func (c *conformanceCloud) assertNoToken(t *testing.T, report string) {
 	t.Helper()
 	secret, err := os.ReadFile(c.token)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *conformed) assertNoToken(t *testing.T, report string) {
 }
 
 // ccm returns the command of this project's CCM.
-func (c *conformed) ccm(url string) string {
+func (c *conformanceCloud) ccm(url string) string {
 	return "exec " + c.allinone + " ccm --kubeconfig $KUBECONFIG --cloud-url " + url + " --cloud-token-file " + c.token +
 		" --secure-port=0 --leader-elect=${CONFORM_LEADER_ELECT:-false} --enable-leader-migration" +
 		" --leader-elect-lease-duration=8s --leader-elect-renew-deadline=6s --leader-elect-retry-period=1s" +
@@ -159,7 +159,7 @@ func TestConformanceThroughProxy(t *testing.T) {
 // the recording proxy. docs/conformance.md has the table of the results.
 func TestConformanceOfHetzner(t *testing.T) {
 	onlyNightly(t)
-	program := foreign(t, "hcloud-cloud-controller-manager")
+	program := foreignProgram(t, "hcloud-cloud-controller-manager")
 	t.Parallel()                              // this test mostly waits
 	c := newConformed(t, "instant", "writer") // Hetzner deletes load balancers at once
 	secret, err := os.ReadFile(c.token)
@@ -210,7 +210,7 @@ func TestConformanceOfAWS(t *testing.T) {
 
 // The method expectFailures runs all checks. It fails the test if other checks fail than the checks
 // in the argument want.
-func (c *conformed) expectFailures(t *testing.T, env, want []string, args ...string) {
+func (c *conformanceCloud) expectFailures(t *testing.T, env, want []string, args ...string) {
 	t.Helper()
 	results, _ := c.run(t, env, args...)
 	var failed []string

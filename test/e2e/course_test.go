@@ -42,7 +42,7 @@ func TestCourse(t *testing.T) {
 func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, course.Step)) {
 	l.lab("start", page.ID)
 	for _, s := range page.Steps {
-		l.refuses(s)
+		l.checkVerifyFails(s)
 		do(t, s)
 		if len(s.Checks) > 0 {
 			if said := l.lab("verify", "--wait", coursePatience.String()); strings.Count(said, "✔ ") != len(s.Checks) {
@@ -64,8 +64,8 @@ func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, cour
 	}
 }
 
-// The method refuses checks that the command verify fails before the user has done the step.
-func (l *labRun) refuses(s course.Step) {
+// checkVerifyFails checks that the command verify fails before the user has done the step.
+func (l *labRun) checkVerifyFails(s course.Step) {
 	l.t.Helper()
 	if len(s.Checks) == 0 {
 		return

@@ -31,7 +31,7 @@ func TestShippedVolumesWork(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	socket := filepath.Join(sockets, "csi.sock")
-	l.beside(l.allinone, "csi", "--mode=controller", "--endpoint=unix://"+socket, "--data-dir="+l.dir)
+	l.startProgram(l.allinone, "csi", "--mode=controller", "--endpoint=unix://"+socket, "--data-dir="+l.dir)
 	// The test checks the permissions before it starts the controllers. The API server needs some
 	// time to apply new roles. A refusal in this time would look like a missing permission.
 	l.walk(t, []step{
@@ -41,7 +41,7 @@ func TestShippedVolumesWork(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	log := l.beside(sidecars, "--csi-address="+socket, "--kubeconfig="+l.asAccount("csi-controller"), "--leader-election", "--capacity-namespace=kube-system")
+	log := l.startProgram(sidecars, "--csi-address="+socket, "--kubeconfig="+l.asAccount("csi-controller"), "--leader-election", "--capacity-namespace=kube-system")
 	l.walk(t, []step{
 		{"create and attach volumes", (*labRun).testShippedVolumes},
 		{"snapshots", (*labRun).testShippedSnapshots},
@@ -54,9 +54,9 @@ func TestShippedVolumesWork(t *testing.T) {
 	}
 }
 
-// The method beside starts a program that runs beside the lab until the test ends. The returned
+// startProgram starts a program that runs beside the lab until the test ends. The returned
 // function returns the output of the program.
-func (l *labRun) beside(name string, args ...string) (said func() string) {
+func (l *labRun) startProgram(name string, args ...string) (said func() string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "log")
 	log, err := os.Create(path)

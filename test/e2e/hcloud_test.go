@@ -19,9 +19,9 @@ import (
 
 var updateGolden = flag.Bool("update", false, "write the golden files of this package")
 
-// The function foreign returns the path of another provider's program in the folder
+// foreignProgram returns the path of another provider's program in the folder
 // FOREIGN_BIN_DIR. It skips the test if the environment has no FOREIGN_BIN_DIR.
-func foreign(t *testing.T, name string) string {
+func foreignProgram(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("FOREIGN_BIN_DIR")
 	if dir == "" {
@@ -47,7 +47,7 @@ type hetzner struct {
 // TestHetznerCCM runs Hetzner's unmodified cloud controller manager in a lab. It compares the
 // calls of this program with the file testdata/hcloud-ccm.golden.
 func TestHetznerCCM(t *testing.T) {
-	h := &hetzner{ccm: foreign(t, "hcloud-cloud-controller-manager"), labRun: newLab(t), seen: map[string]bool{}}
+	h := &hetzner{ccm: foreignProgram(t, "hcloud-cloud-controller-manager"), labRun: newLab(t), seen: map[string]bool{}}
 	t.Parallel() // this test needs little CPU time
 	h.must(h.allinone, "up", "--detach", "--port-base", "0", "--ccm", "none", "--dialect", "hcloud", "--profile", "instant")
 	stop := h.start(t)
@@ -125,7 +125,7 @@ func TestHetznerCCM(t *testing.T) {
 
 	h.kubectl("delete", "service", "web")
 	h.until("the load balancer of the deleted Service is gone", func() string { return h.cloud("lb", "list", "-o", "name") })
-	checkGolden(t, "testdata/hcloud-ccm.golden", h.calls(t))
+	checkGolden(t, "testdata/hcloud-ccm.golden", h.callNames(t))
 
 	// The dialect supports all calls of the cloud controller manager, and all their features.
 	metrics, err := fetch(h.component("cloudsim").Address + "/metrics")
@@ -180,11 +180,10 @@ func (h *hetzner) audit(t *testing.T) (all []auditEntry) {
 	return all
 }
 
-// The method calls returns the sorted names of all calls that the cloud controller manager made. It
-// omits calls that depend on the time, which are polls of actions and reads of a single server. It
-// also omits removals of targets, because the cloud itself may be the first to remove a deleted
-// server.
-func (h *hetzner) calls(t *testing.T) string {
+// callNames returns the sorted names of all calls that the cloud controller manager made. It omits
+// calls that depend on the time, which are polls of actions and reads of a single server. It also
+// omits removals of targets, because the cloud itself may be the first to remove a deleted server.
+func (h *hetzner) callNames(t *testing.T) string {
 	t.Helper()
 	names := map[string]bool{}
 	for _, c := range h.audit(t) {

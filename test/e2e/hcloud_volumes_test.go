@@ -63,8 +63,8 @@ func (l *labRun) testVolumesDevices(t *testing.T) {
 // Hetzner's unmodified cloud controller manager and CSI driver, and connect to a load balancer. A
 // pod of a StatefulSet writes to a volume, moves to another node and reads its data.
 func TestYourProvider(t *testing.T) {
-	foreign(t, "hcloud-cloud-controller-manager")
-	programs := filepath.Dir(foreign(t, "hcloud-csi-driver"))
+	foreignProgram(t, "hcloud-cloud-controller-manager")
+	programs := filepath.Dir(foreignProgram(t, "hcloud-csi-driver"))
 	l := newRealLab(t)
 	work := t.TempDir()
 	l.dir = filepath.Join(work, "lab")

@@ -42,7 +42,7 @@ func (w *writer) disk(ctx context.Context, c *client.Client, n int) error {
 		if l, err := c.ListDisks(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.disks[n] = l.Items[0].ID
 		}
-	case id != "" && (verb >= 5 || to == "") && w.forget(err, string(id)): // for an attach, NotFound may also mean that the instance is gone
+	case id != "" && (verb >= 5 || to == "") && w.checkNotFound(err, string(id)): // for an attach, NotFound may also mean that the instance is gone
 		w.disks[n] = ""
 	}
 	return err
@@ -72,7 +72,7 @@ func (w *writer) snap(ctx context.Context, c *client.Client) error {
 		if l, err := c.ListSnapshots(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.snapshot = l.Items[0].ID
 		}
-	case id != "" && w.forget(err, string(id)):
+	case id != "" && w.checkNotFound(err, string(id)):
 		w.snapshot = ""
 	}
 	return err

@@ -25,7 +25,7 @@ func (w *writer) network(ctx context.Context, c *client.Client) error {
 	})
 	if err == nil {
 		w.net = got.ID
-	} else if id != "" && w.forget(err, string(id)) {
+	} else if id != "" && w.checkNotFound(err, string(id)) {
 		w.net = ""
 	}
 	return err
@@ -50,7 +50,7 @@ func (w *writer) sub(ctx context.Context, c *client.Client) error {
 	})
 	if err == nil {
 		w.subnet = got.ID
-	} else if id != "" && w.forget(err, string(id)) {
+	} else if id != "" && w.checkNotFound(err, string(id)) {
 		w.subnet = ""
 	}
 	return err
@@ -80,7 +80,7 @@ func (w *writer) route(ctx context.Context, c *client.Client) error {
 		if l, err := c.ListRoutes(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.way = l.Items[0].ID
 		}
-	case id != "" && w.forget(err, string(id)):
+	case id != "" && w.checkNotFound(err, string(id)):
 		w.way = ""
 	}
 	return err

@@ -44,14 +44,14 @@ func TestKill(t *testing.T) {
 		if v.rng.IntN(6) == 0 {
 			v.stillborn()
 		} else {
-			v.live()
+			v.killBusy()
 		}
 		v.kills++
 		if err := v.ledger.audit(v.dir); err != nil {
 			t.Fatalf("after %d kills: %v", v.kills, err)
 		}
 		if v.kills%20 == 0 || v.kills == kills {
-			v.calm()
+			v.killIdle()
 		}
 	}
 	t.Logf("%d kills; the journal is at revision %d; %d answers, %d unknown, %d refusals", v.kills, v.ledger.checked, v.answers, v.unknown, len(v.ledger.refused))
@@ -114,7 +114,7 @@ func (v *victim) client() *client.Client {
 	}
 	return &client.Client{
 		URL: strings.TrimSpace(string(raw)), Token: client.TokenFile(filepath.Join(v.dir, "admin.token")),
-		HTTP: &http.Client{Timeout: 20 * time.Second, Transport: signed{&http.Transport{}}},
+		HTTP: &http.Client{Timeout: 20 * time.Second, Transport: requestIDTransport{&http.Transport{}}},
 	}
 }
 
@@ -125,8 +125,8 @@ func (v *victim) stillborn() {
 	v.kill()
 }
 
-// The method live kills the cloud while the cloud serves four writers and a watcher.
-func (v *victim) live() {
+// killBusy kills the cloud while the cloud serves four writers and a watcher.
+func (v *victim) killBusy() {
 	v.start()
 	c := v.client()
 	ctx, cancel := context.WithCancel(v.t.Context())
@@ -144,9 +144,9 @@ func (v *victim) live() {
 	c.HTTP.CloseIdleConnections()
 }
 
-// The method calm waits until the cloud has finished all operations, and fails if an operation
+// killIdle waits until the cloud has finished all operations, and fails if an operation
 // stays open or if the watcher misses an event. Then it kills the idle cloud.
-func (v *victim) calm() {
+func (v *victim) killIdle() {
 	v.start()
 	c := v.client()
 	ctx, cancel := context.WithTimeout(v.t.Context(), 2*time.Minute)
@@ -197,13 +197,13 @@ func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	}
 }
 
-// The type signed reads a request id from the context of a request, and adds this id to the
+// requestIDTransport reads a request id from the context of a request, and adds this id to the
 // request's headers. With this id, the test finds the request's events in the journal.
-type signed struct{ next *http.Transport }
+type requestIDTransport struct{ next *http.Transport }
 
 type signKey struct{}
 
-func (s signed) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s requestIDTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if id, ok := r.Context().Value(signKey{}).(string); ok {
 		r = r.Clone(r.Context())
 		r.Header.Set("X-Request-Id", id)
@@ -211,7 +211,7 @@ func (s signed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.next.RoundTrip(r)
 }
 
-func (s signed) CloseIdleConnections() { s.next.CloseIdleConnections() }
+func (s requestIDTransport) CloseIdleConnections() { s.next.CloseIdleConnections() }
 
 // errDead is the error of a request with an unknown result. The test killed the cloud, or a fault
 // hit the call. The cloud may or may not have carried out the request.

@@ -53,14 +53,14 @@ func (w *writer) work(ctx context.Context, c *client.Client) {
 		default:
 			err = w.instance(ctx, c, w.rng.IntN(len(w.instances)))
 		}
-		if errors.Is(err, errDead) && !lives(ctx, c) {
+		if errors.Is(err, errDead) && !isAlive(ctx, c) {
 			return
 		}
 	}
 }
 
-// The function lives reports whether the cloud still answers.
-func lives(ctx context.Context, c *client.Client) bool {
+// isAlive reports whether the cloud still answers.
+func isAlive(ctx context.Context, c *client.Client) bool {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/healthz", nil)
 	if err != nil {
 		return false
@@ -73,9 +73,9 @@ func lives(ctx context.Context, c *client.Client) bool {
 	return true
 }
 
-// The method forget reports whether err is NotFound. If err is NotFound and the writer has sent no
+// checkNotFound reports whether err is NotFound. If err is NotFound and the writer has sent no
 // delete request for the resource, the method fails the test.
-func (w *writer) forget(err error, id string) bool {
+func (w *writer) checkNotFound(err error, id string) bool {
 	if !errors.Is(err, cloudsim.NotFound) {
 		return false
 	}
@@ -90,7 +90,7 @@ func (w *writer) instance(ctx context.Context, c *client.Client, n int) error {
 	idOf := func(i cloudsim.Instance) string { return string(i.ID) }
 	do := func(f func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) error {
 		_, err := say(ctx, w, cloudsim.KindInstance, idOf, func(ctx context.Context) (cloudsim.Instance, error) { return f(ctx, *id) })
-		if w.forget(err, string(*id)) {
+		if w.checkNotFound(err, string(*id)) {
 			*id = ""
 		}
 		return err
@@ -134,7 +134,7 @@ func (w *writer) address(ctx context.Context, c *client.Client, n int) error {
 	_, err := say(ctx, w, cloudsim.KindAddress, idOf, func(ctx context.Context) (cloudsim.Address, error) {
 		return goneAddress(a.ID), c.DeleteAddress(ctx, a.ID)
 	})
-	if err == nil || w.forget(err, string(a.ID)) {
+	if err == nil || w.checkNotFound(err, string(a.ID)) {
 		*a = cloudsim.Address{}
 	}
 	return err
@@ -180,7 +180,7 @@ func (w *writer) balancer(ctx context.Context, c *client.Client, n int) error {
 		if lerr == nil && len(l.Items) == 1 {
 			*lb = l.Items[0]
 		}
-	case w.forget(err, string(lb.ID)):
+	case w.checkNotFound(err, string(lb.ID)):
 		*lb = cloudsim.LoadBalancer{}
 	}
 	return err

@@ -26,7 +26,8 @@ var timeFactor = flag.Int("time-factor", 1, "how many `times` longer than usual 
 
 func scaled(d time.Duration) time.Duration { return d * time.Duration(*timeFactor) }
 
-// labRun is a lab that a test controls like a user, only with bin/allinone and kubectl.
+// labRun is a lab. A test controls the lab as a user does: it runs only the programs bin/allinone
+// and kubectl.
 type labRun struct {
 	t        *testing.T
 	allinone string

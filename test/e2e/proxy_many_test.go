@@ -34,9 +34,9 @@ func TestRealTunnelOfMany(t *testing.T) {
 	}
 }
 
-// The type tunnelled describes a lab for the test, and the targets behind the network proxy: a pod,
+// tunnelTargets describes a lab for the test, and the targets behind the network proxy: a pod,
 // a webhook and an aggregated API.
-type tunnelled struct {
+type tunnelTargets struct {
 	up      []string // additional flags of 'allinone up'
 	pod     []string // kubectl arguments that create the pod web
 	carries func(l *labRun)
@@ -44,7 +44,7 @@ type tunnelled struct {
 	service string                 // manifest of the Service through which kube-apiserver calls the listener
 }
 
-var hollowTunnel = tunnelled{
+var hollowTunnel = tunnelTargets{
 	pod: []string{"run", "web", "--image=web"},
 	carries: func(l *labRun) {
 		l.says("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
@@ -61,13 +61,13 @@ spec: {type: ExternalName, externalName: localhost, ports: [{port: %[1]d}]}
 `,
 }
 
-var realTunnel = tunnelled{
+var realTunnel = tunnelTargets{
 	up:  []string{"--nodes", "real", "--instances", "1"},
 	pod: []string{"run", "web", "--image=" + agnhost, "--command", "--", "/agnhost", "netexec", "--http-port=8080"},
 	carries: func(l *labRun) {
 		l.says("Started HTTP server", "logs", "web")
 		l.says("netexec", "exec", "web", "--", "/agnhost", "--help")
-		l.forwards("web")
+		l.awaitForward("web")
 	},
 	// With real nodes, kube-apiserver sends the addresses of the Service's endpoints to the proxy.
 	// Kubernetes does not allow loopback addresses for endpoints.
@@ -112,7 +112,7 @@ func (l *labRun) hostAddress() string {
 	return ""
 }
 
-func (l *labRun) throughMany(what tunnelled) {
+func (l *labRun) throughMany(what tunnelTargets) {
 	t, p := l.t, proxylab.New(l.t)
 	servers, agentPorts := p.Many(2)
 	config, err := egress.Selector{
@@ -143,21 +143,21 @@ func (l *labRun) throughMany(what tunnelled) {
 	l.kubectl("wait", "pod", "web", "--for=condition=Ready", "--timeout=90s")
 	l.extend(what)
 
-	l.carries("with all", what)
+	l.checkTunnel("with all", what)
 	kill(p.Running[0])
-	l.carries("without a server", what)
+	l.checkTunnel("without a server", what)
 	kill(agents[0], agents[1])
-	l.carries("with one of each", what)
+	l.checkTunnel("with one of each", what)
 	kill(agents[2])
 	l.says("no network proxy agent is connected", "logs", "web")
 	l.says("no network proxy agent is connected", "create", "configmap", "refused")
 	l.says("the server is currently unable to handle the request", "get", "--raw", "/apis/shop.example/v1")
 	agent("d")
-	l.carries("with a new agent", what)
+	l.checkTunnel("with a new agent", what)
 }
 
-// The method carries checks that kube-apiserver reaches all targets through the network proxy.
-func (l *labRun) carries(when string, what tunnelled) {
+// checkTunnel checks that kube-apiserver reaches all targets through the network proxy.
+func (l *labRun) checkTunnel(when string, what tunnelTargets) {
 	l.t.Helper()
 	l.t.Log(when)
 	what.carries(l)
@@ -205,7 +205,7 @@ func pass(c net.Conn, to []string) {
 
 // extend starts an aggregated API, and a webhook that refuses a ConfigMap. It registers the API and
 // the webhook in the cluster.
-func (l *labRun) extend(what tunnelled) {
+func (l *labRun) extend(what tunnelTargets) {
 	l.t.Helper()
 	t, host := l.t, what.at(l)
 	dir := filepath.Join(t.TempDir(), "certs")

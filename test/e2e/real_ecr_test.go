@@ -32,7 +32,7 @@ func TestRealECR(t *testing.T) {
 	l.refusedFor("the request has no password", "no-token")
 	l.cloud("faults", "delete", "no-token")
 	l.runOn("node-1", "with-token", registry+"/team-a/web:v1", nil)
-	l.pulls("with-token")
+	l.awaitPull("with-token")
 	if out := l.cloud("audit", "--caller", "node", "-o", "json"); !strings.Contains(out, "aws.ecr.GetAuthorizationToken") {
 		t.Errorf("the node made no call of ECR:\n%s", out)
 	}

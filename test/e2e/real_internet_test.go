@@ -127,9 +127,9 @@ func inNetwork(pid int, fn func() error) error {
 	return <-done
 }
 
-// The method within calls fn in the network namespace of a process. If fn fails, or if the thread
+// runInNamespace calls fn in the network namespace of a process. If fn fails, or if the thread
 // cannot enter the namespace, the method ends the test.
-func (w *internet) within(pid int, fn func() error) {
+func (w *internet) runInNamespace(pid int, fn func() error) {
 	w.t.Helper()
 	if err := inNetwork(pid, fn); err != nil {
 		w.t.Fatal(err)
@@ -139,7 +139,7 @@ func (w *internet) within(pid int, fn func() error) {
 // The method listen listens on an address in the network namespace of a process.
 func (w *internet) listen(pid int, address string) (l net.Listener) {
 	w.t.Helper()
-	w.within(pid, func() (err error) {
+	w.runInNamespace(pid, func() (err error) {
 		l, err = net.Listen("tcp", address)
 		return err
 	})
@@ -165,7 +165,7 @@ func (w *internet) serve() {
 		_ = rw.WriteMsg(a)
 	})
 	var udp net.PacketConn
-	w.within(w.world, func() (err error) {
+	w.runInNamespace(w.world, func() (err error) {
 		udp, err = net.ListenPacket("udp", world4+":53")
 		return err
 	})
@@ -261,7 +261,7 @@ func TestRealInternet(t *testing.T) {
 		{"pulls", func(l *labRun, _ *testing.T) {
 			for _, host := range []string{"r4", "r6"} {
 				l.runOn("node-1", "from-"+host, host+".test/pause:v1", nil)
-				l.pulls("from-" + host)
+				l.awaitPull("from-" + host)
 			}
 			l.runOn("node-1", "from-down", "down.test/pause:v1", nil)
 			l.says("Check that the mirror http://"+world4+":9 runs", "describe", "pod", "from-down")
@@ -300,7 +300,7 @@ func (l *labRun) testInternetConnections(t *testing.T, w *internet) {
 	}
 	for _, ip := range []string{host4, host6, linkLocal} {
 		at := net.JoinHostPort(ip, serverPort)
-		w.within(w.host, func() error { // the host itself reaches the service
+		w.runInNamespace(w.host, func() error { // the host itself reaches the service
 			c, err := net.Dial("tcp", at)
 			if err == nil {
 				err = c.Close()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// legacyZones contains zones with names in the style of other clouds. The translation of an in-tree
-// volume plugin accepts only such names.
+// legacyZones contains zones with names in the style of other clouds. Kubernetes
+// translates in-tree volumes to CSI volumes, and accepts only such names.
 const legacyZones = `
 regions: [{name: sim-1}, {name: us-central1}, {name: us-west-2}]
 zones:
@@ -94,8 +94,8 @@ func (l *labRun) testVolumesOfPlugin(t *testing.T, p inTree) {
 	l.apply(p.manifest())
 	for _, pod := range []string{made, old, inline} {
 		l.ready(pod)
-		l.writes(pod)
-		l.reads(pod)
+		l.writeFile(pod)
+		l.readFile(pod)
 	}
 	pv := l.kubectl("get", "pvc", made, "-o", "jsonpath={.spec.volumeName}")
 	field, _, _ := strings.Cut(p.source, ":")

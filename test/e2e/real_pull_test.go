@@ -85,8 +85,8 @@ func (l *labRun) push(id string, names ...string) (registry string) {
 	return registry
 }
 
-// The method pulls waits until a pod runs, and checks that the kubelet pulled the pod's image.
-func (l *labRun) pulls(pod string) {
+// awaitPull waits until a pod runs, and checks that the kubelet pulled the pod's image.
+func (l *labRun) awaitPull(pod string) {
 	l.t.Helper()
 	l.kubectl("wait", "pod", pod, "--for=condition=Ready", "--timeout=90s")
 	l.says("Successfully pulled image", "get", "events", "--field-selector", "involvedObject.name="+pod, "-o", "jsonpath={.items[*].message}")
@@ -107,7 +107,7 @@ func (l *labRun) testRealPull(t *testing.T) {
 	l.cloud("repositories", "create", "team-b/api")
 	r := l.push("i-000001", "team-a/web:v1", "team-a/web:v2", "team-a/web:v3", "team-b/api:v1", "team-b/api:v2")
 	l.runOn("node-2", "as-node", r+"/team-a/web:v1", nil, "netexec")
-	l.pulls("as-node")
+	l.awaitPull("as-node")
 	l.testRealPullAsPod(t, r)
 
 	l.cloud("clock", "advance", "61m") // changes only the cloud's clock, not the clocks of the machines
@@ -121,10 +121,10 @@ func (l *labRun) testRealPull(t *testing.T) {
 	l.cloud("instances", "reboot", "node-2", "--wait")
 	l.kubectl("wait", "node", "node-2", "--for=condition=Ready", "--timeout=90s")
 	l.runOn("node-2", "again", r+"/team-a/web:v2", nil, "netexec")
-	l.pulls("again")
+	l.awaitPull("again")
 	l.cloud("signing-keys", "rotate", "registry", "--overlap", "1h")
 	l.runOn("node-2", "rotated", r+"/team-a/web:v3", nil, "netexec")
-	l.pulls("rotated")
+	l.awaitPull("rotated")
 	l.testRealPullWithoutCloud(t, r)
 }
 
@@ -148,7 +148,7 @@ func (l *labRun) testRealPullAsPod(t *testing.T, r string) {
 	l.cloud("role-bindings", "create", "api", "--role", "registry-reader", "--service-account", "api", "--resource", "team-b/*")
 	l.cloud("workload-trusts", "create", "api", "--jwks-file", keys, "--namespace", "default", "--service-account", "api", "--audience", "registry.cloudsim", "--account", "api")
 	l.runOn("node-2", "as-pod", r+"/team-b/api:v1", own, "netexec")
-	l.pulls("as-pod")
+	l.awaitPull("as-pod")
 	if out := l.cloud("registry", "decisions", "--no-headers"); !strings.Contains(out, "api") {
 		t.Errorf("no pull authenticated as the service account api:\n%s", out)
 	}

@@ -30,8 +30,8 @@ func TestRealSmall(t *testing.T) {
 	})
 }
 
-// The constant limited is a pod with a memory and a CPU limit.
-const limited = `
+// limitedPod is a pod with a memory and a CPU limit.
+const limitedPod = `
 apiVersion: v1
 kind: Pod
 metadata: {name: web}
@@ -46,7 +46,7 @@ spec:
 
 // testSmallPods proves that a pod runs and that its logs and network work.
 func (l *labRun) testSmallPods(t *testing.T) {
-	l.apply(limited)
+	l.apply(limitedPod)
 	l.ready("web")
 	l.says("Started HTTP server", "logs", "web")
 	l.connects("it reaches itself", "web", "localhost:8080")
@@ -91,7 +91,7 @@ func (l *labRun) testSmallSizes(t *testing.T) {
 func (l *labRun) testSmallDelete(t *testing.T) {
 	l.cloud("instances", "delete", "node-1", "--wait")
 	l.untilPrints("the node goes", "", "get", "node", "node-1", "--ignore-not-found", "-o", "name")
-	for _, what := range l.left() {
+	for _, what := range l.hostResources() {
 		if strings.Contains(what, "i-000001") {
 			t.Errorf("the deleted machine did not remove %s", what)
 		}

@@ -40,7 +40,7 @@ func TestRealTenNodes(t *testing.T) {
 func (l *labRun) memoryOfMachines() map[string]int64 {
 	l.t.Helper()
 	all := map[string]int64{}
-	for _, p := range l.processes() {
+	for _, p := range l.listProcesses() {
 		pid, name, _ := strings.Cut(p, " ")
 		raw, err := os.ReadFile(filepath.Join("/proc", pid, "smaps_rollup"))
 		if err != nil {

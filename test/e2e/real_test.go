@@ -44,9 +44,9 @@ func newRealLab(t *testing.T) *labRun {
 	return l
 }
 
-// The method left returns the host's resources that belong to the lab's machines: processes,
+// hostResources returns the host's resources that belong to the lab's machines: processes,
 // cgroups, links, mounts, routing rules and tables of nftables.
-func (l *labRun) left() []string {
+func (l *labRun) hostResources() []string {
 	l.t.Helper()
 	var all []string
 	hash := l.hash()
@@ -81,7 +81,7 @@ func (l *labRun) left() []string {
 		}
 		all = append(all, found...)
 	}
-	for _, pid := range l.processes() {
+	for _, pid := range l.listProcesses() {
 		all = append(all, fmt.Sprintf("process %s", pid))
 	}
 	return all
@@ -101,8 +101,8 @@ func (l *labRun) hash() string {
 	return ""
 }
 
-// The method processes returns the pid and the name of each process in the lab's cgroups.
-func (l *labRun) processes() []string {
+// listProcesses returns the pid and the name of each process in the lab's cgroups.
+func (l *labRun) listProcesses() []string {
 	var all []string
 	group := "/cloudsim-" + l.hash()
 	stats, _ := filepath.Glob("/proc/[0-9]*/cgroup")
@@ -124,7 +124,7 @@ func (l *labRun) processes() []string {
 // machinePID returns the process id of the first process of an instance's machine, or 0.
 func (l *labRun) machinePID(id string) int {
 	l.t.Helper()
-	for _, p := range l.processes() {
+	for _, p := range l.listProcesses() {
 		pid, name, _ := strings.Cut(p, " ")
 		line, err := os.ReadFile("/proc/" + pid + "/cmdline")
 		if err == nil && name == "machine" && strings.Contains(string(line), "/"+id+"/") {
@@ -205,7 +205,7 @@ func (l *labRun) testRealPods(t *testing.T) {
 	}
 }
 
-// The method connects waits until a pod can connect to an address. A pod may be Ready before its
+// connects returns as soon as a pod can connect to an address. A pod may be Ready before its
 // program listens, and before every kube-proxy has rules for the pod. A node may be Ready before
 // the route controller has created the route to the node's pods.
 func (l *labRun) connects(what, pod, to string) {
@@ -392,14 +392,14 @@ func (l *labRun) testRealAdoption(t *testing.T) {
 // testRealCleanup proves that `allinone down` deletes all resources that a killed lab has left on
 // the host.
 func (l *labRun) testRealCleanup(t *testing.T) {
-	if len(l.left()) == 0 {
+	if len(l.hostResources()) == 0 {
 		t.Fatal("the check does not find a running lab")
 	}
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	l.must(l.allinone, "down")
-	if left := l.left(); len(left) > 0 {
+	if left := l.hostResources(); len(left) > 0 {
 		t.Errorf("remaining after down:\n%s", strings.Join(slices.Sorted(slices.Values(left)), "\n"))
 	}
 	l.must(l.allinone, "reset", "--yes")

@@ -190,9 +190,9 @@ type watch struct {
 	why         error     // error of the last failure
 }
 
-// The function watchful sends requests to a load balancer until the test calls the function stop.
+// startWatch sends requests to a load balancer until the test calls the function stop.
 // The function stop returns the results.
-func watchful(url string) (stop func() watch) {
+func startWatch(url string) (stop func() watch) {
 	var w watch
 	var asking sync.WaitGroup
 	done := make(chan struct{})
@@ -225,7 +225,7 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	t.Helper()
 	url := l.realURL("drain")
 	l.everyPod(url)
-	stop := watchful(url)
+	stop := startWatch(url)
 	began := time.Now()
 	takeAway()
 	time.Sleep(healthWindow + 5*time.Second)
@@ -285,7 +285,7 @@ func (l *labRun) testRealReplacement(t *testing.T) {
 		return ""
 	})
 	old := strings.Fields(l.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"))
-	stop := watchful(url)
+	stop := startWatch(url)
 	for i, node := range old {
 		fresh := fmt.Sprintf("fresh-%d", i+1)
 		l.cloud("instances", "create", fresh, "--zone", l.kubectl("get", "node", node, "-o", `jsonpath={.metadata.labels.topology\.kubernetes\.io/zone}`), "--service-account", "node", "--wait")

@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// The method forwards waits until a pod answers with its name through kubectl port-forward. It
+// awaitForward waits until a pod answers with its name through kubectl port-forward. It
 // repeats the request, because a restarted container runs before its program listens.
-func (l *labRun) forwards(pod string) {
+func (l *labRun) awaitForward(pod string) {
 	l.t.Helper()
 	l.until("port-forward to "+pod, func() string {
 		forward := exec.Command(l.kubectlPath(), "port-forward", "pod/"+pod, ":8080")
@@ -66,7 +66,7 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	}
 	pod := pods["node-2"][0]
 	l.says("netexec", "exec", pod, "--", "/agnhost", "--help")
-	l.forwards(pod)
+	l.awaitForward(pod)
 
 	there = l.withoutAgents("node-2")
 	l.untilAgents(2)
@@ -112,7 +112,7 @@ func (l *labRun) withoutAgents(nodes ...string) (there func()) {
 // agentPID returns the process id of the network proxy agent on a machine, or 0.
 func (l *labRun) agentPID(node string) int {
 	l.t.Helper()
-	for _, p := range l.processes() {
+	for _, p := range l.listProcesses() {
 		pid, _, _ := strings.Cut(p, " ")
 		line, err := os.ReadFile("/proc/" + pid + "/cmdline")
 		if err != nil || !bytes.Contains(line, []byte("proxy\x00agent\x00--agent-id="+node+"\x00")) {

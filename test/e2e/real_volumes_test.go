@@ -53,13 +53,13 @@ func (l *labRun) apply(manifest string) {
 	l.kubectl("apply", "-f", path)
 }
 
-// The method writes makes a pod write a file into the pod's volume.
-func (l *labRun) writes(pod string) {
+// writeFile makes a pod write a file into the pod's volume.
+func (l *labRun) writeFile(pod string) {
 	l.t.Helper()
 	l.kubectl("exec", pod, "--", "/agnhost", "mounttest", "--new_file_0644=/data/file")
 }
 
-func (l *labRun) reads(pod string) {
+func (l *labRun) readFile(pod string) {
 	l.t.Helper()
 	if out := l.kubectl("exec", pod, "--", "/agnhost", "mounttest", "--file_content=/data/file"); !strings.Contains(out, "mount-tester new file") {
 		l.t.Errorf("%s reads %q", pod, out)
@@ -72,8 +72,8 @@ func (l *labRun) ready(pod string) {
 	l.untilPrints(pod+" is ready", "True", "get", "pod", pod, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 }
 
-// The method mounted returns the path with which the test reaches the folder of a pod's volume.
-func (l *labRun) mounted(pod string) string {
+// volumePath returns the path with which the test reaches the folder of a pod's volume.
+func (l *labRun) volumePath(pod string) string {
 	l.t.Helper()
 	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
 	uid := l.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
@@ -90,7 +90,7 @@ func (l *labRun) mounted(pod string) string {
 func (l *labRun) capacity(pod string) int64 {
 	l.t.Helper()
 	var s syscall.Statfs_t
-	if err := syscall.Statfs(l.mounted(pod), &s); err != nil {
+	if err := syscall.Statfs(l.volumePath(pod), &s); err != nil {
 		l.t.Fatal(err)
 	}
 	return int64(s.Blocks) * int64(s.Bsize) //nolint:unconvert // Bsize is an int32 on 32-bit machines
@@ -171,7 +171,7 @@ func (l *labRun) handle(claim string) string {
 func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.apply(database)
 	l.ready("db-0")
-	l.writes("db-0")
+	l.writeFile("db-0")
 	node := l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.spec.nodeName}")
 	l.apply(fmt.Sprintf(rawVolume, node, agnhost))
 	l.ready("raw")
@@ -195,11 +195,11 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 		}
 		return ""
 	})
-	l.reads("db-0")
+	l.readFile("db-0")
 	l.cloud("instances", "reboot", node, "--wait")
 	l.kubectl("wait", "node", node, "--for=condition=Ready", "--timeout=90s")
 	l.kubectl("taint", "node", node, "node.kubernetes.io/out-of-service-")
-	l.reads("db-0")
+	l.readFile("db-0")
 }
 
 // testVolumesUpgrade kills the lab and starts a new version of the lab. It proves that the machine
@@ -208,7 +208,7 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 // starts the lab: the machine boots again, and the volume still has its data.
 func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 	node := l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.spec.nodeName}")
-	machine, volume := l.machinePID(instanceOf[node]), l.mounted("db-0")
+	machine, volume := l.machinePID(instanceOf[node]), l.volumePath("db-0")
 	containers := func() string {
 		return l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.metadata.uid} {.status.containerStatuses[0].restartCount}")
 	}
@@ -298,7 +298,7 @@ func (l *labRun) upgrade() {
 
 // driverPID returns the pid of the CSI driver on the machine of a node, or 0.
 func (l *labRun) driverPID(node string) (pid int) {
-	for _, p := range l.processes() {
+	for _, p := range l.listProcesses() {
 		number, _, _ := strings.Cut(p, " ")
 		line, err := os.ReadFile("/proc/" + number + "/cmdline")
 		if err == nil && strings.Contains(string(line), "\x00csi\x00--mode=node\x00") && strings.Contains(string(line), "--node-instance="+instanceOf[node]+"\x00") {
@@ -347,7 +347,7 @@ spec: {source: {persistentVolumeClaimName: data-db-0}}
 	l.apply(claim("cloned", "1Gi", "dataSource: {kind: PersistentVolumeClaim, name: data-db-0}"))
 	for _, pod := range []string{"restored", "cloned"} {
 		l.ready(pod)
-		l.reads(pod)
+		l.readFile(pod)
 	}
 	if size := l.capacity("restored"); size < 3*gib/2 {
 		t.Errorf("size of the filesystem of a larger copy: got %d bytes", size)
@@ -369,7 +369,7 @@ allowVolumeExpansion: true
 `)
 	l.apply(claim("grows", "1Gi", "storageClassName: xfs"))
 	l.ready("grows")
-	l.writes("grows")
+	l.writeFile("grows")
 	l.kubectl("patch", "pvc", "grows", "-p", `{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`)
 	// A kubelet checks an unchanged pod only every 60 to 90 s.
 	l.within(4*time.Minute, "the claim is expanded", func() string {
@@ -381,7 +381,7 @@ allowVolumeExpansion: true
 	if size := l.capacity("grows"); size < 5*gib/2 {
 		t.Errorf("size of the filesystem: got %d bytes", size)
 	}
-	l.reads("grows")
+	l.readFile("grows")
 	l.apply(`
 apiVersion: storage.k8s.io/v1
 kind: VolumeAttributesClass
@@ -394,7 +394,7 @@ parameters: {iops: "4000"}
 	if out := l.cloud("disks", "get", l.handle("data-db-0"), "-o", "yaml"); !strings.Contains(out, "iops: 4000") {
 		t.Errorf("output of disks get:\n%s", out)
 	}
-	l.reads("db-0")
+	l.readFile("db-0")
 }
 
 // testVolumesDelete proves that a deleted claim leaves nothing in the cloud or on the machines.
@@ -407,11 +407,11 @@ func (l *labRun) testVolumesDelete(*testing.T) {
 	l.until("all disks, snapshots and attachments are deleted", func() string {
 		return l.cloud("disks", "list", "-o", "name") + l.cloud("snapshots", "list", "-o", "name") + l.kubectl("get", "volumeattachments,pv", "-o", "name")
 	})
-	l.until("all loop devices are detached", func() string { return strings.Join(l.loops(), "\n") })
+	l.until("all loop devices are detached", func() string { return strings.Join(l.loopFiles(), "\n") })
 }
 
-// The method loops returns the files of the lab's cloud for which the host has loop devices.
-func (l *labRun) loops() (files []string) {
+// loopFiles returns the files of the lab's cloud for which the host has loop devices.
+func (l *labRun) loopFiles() (files []string) {
 	there, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, f := range there {
 		if raw, err := os.ReadFile(f); err == nil && strings.Contains(string(raw), "/cloudsim-"+l.hash()+"/") {

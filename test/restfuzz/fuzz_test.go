@@ -51,18 +51,18 @@ func TestREST(t *testing.T) {
 	r.secret, _ = r.cloud.Token() // reading the token of a test cloud cannot fail
 	g := r.generator(seed)
 	r.explore(g)
-	r.random(seed, requests/5) // fills caches of a fixed size before the first heap measurement
+	r.sendRandom(seed, requests/5) // fills caches of a fixed size before the first heap measurement
 	r.reset(g)
 	before := heap()
-	r.random(seed+workers, requests-requests/5)
+	r.sendRandom(seed+workers, requests-requests/5)
 	r.finish(g)
 	r.reset(g)
 	r.report(before)
 }
 
-// The method random sends random requests from all workers. It sends deletes and resets less often
+// sendRandom sends random requests from all workers. It sends deletes and resets less often
 // than other requests, so that the number of objects grows.
-func (r *run) random(seed, requests uint64) {
+func (r *run) sendRandom(seed, requests uint64) {
 	var sent atomic.Uint64
 	var all sync.WaitGroup
 	for n := range workers {
@@ -152,7 +152,7 @@ func (r *run) settle(g *generator) {
 		r.send(g, r.operation(id), false)
 	}
 	for collection, id := range map[string]string{"faults": "faults.delete", "holds": "holds.delete"} {
-		for range keep {
+		for range maxKept {
 			if g.id(collection) == "unknown-1" {
 				break
 			}
@@ -190,8 +190,8 @@ func (r *run) hold(g *generator) {
 	r.send(g, r.operation("operations.list"), false)
 }
 
-// The method notices announces both types of notices for one instance, and withdraws each notice.
-func (r *run) notices(g *generator) {
+// sendNotices announces both types of notices for one instance, and withdraws each notice.
+func (r *run) sendNotices(g *generator) {
 	path := "/v1/instances/" + g.id("instances") + "/notices"
 	for _, kind := range []string{"maintenance", "preemption"} {
 		r.exchange(g, request{
@@ -212,7 +212,7 @@ func (r *run) finish(g *generator) {
 		}
 		r.reset(g) // removes old operations, because a list begins with the oldest operation
 		r.hold(g)
-		for range keep {
+		for range maxKept {
 			r.send(g, r.operation("holds.release"), false)
 			r.send(g, r.operation("operations.cancel"), false)
 		}
@@ -225,7 +225,7 @@ func (r *run) finish(g *generator) {
 			}
 			r.waitForWork(g)
 		}
-		r.notices(g)
+		r.sendNotices(g)
 		for _, op := range missing {
 			for range 8 {
 				r.send(g, op, false)

@@ -20,9 +20,9 @@ type world struct {
 	state []byte
 }
 
-// keep is the maximum number of objects of a collection in the world. The world keeps the newest
-// objects.
-const keep = 40
+// maxKept is the largest number of objects that the type world keeps for each collection. It keeps
+// the newest objects.
+const maxKept = 40
 
 func (w *world) add(collection, id string) {
 	w.mu.Lock()
@@ -30,7 +30,7 @@ func (w *world) add(collection, id string) {
 	if slices.Contains(w.ids[collection], id) {
 		return
 	}
-	if w.ids[collection] = append(w.ids[collection], id); len(w.ids[collection]) > keep {
+	if w.ids[collection] = append(w.ids[collection], id); len(w.ids[collection]) > maxKept {
 		w.ids[collection] = w.ids[collection][1:]
 	}
 }
@@ -66,19 +66,19 @@ func (g *generator) id(collection string) string {
 
 func (g *generator) name() string { return fmt.Sprintf("%c%d", 'a'+g.IntN(26), g.IntN(100_000)) }
 
-// The variable references maps each property that refers to an object to the collection of this
+// collectionOf maps each property that refers to an object to the collection of this
 // object.
-var references = map[string]string{
+var collectionOf = map[string]string{
 	"zone": "zones", "region": "regions", "network": "networks", "subnet": "subnets", "instance": "instances", "nextHop": "instances",
 	"sourceDisk": "disks", "sourceSnapshot": "snapshots", "disk": "disks", "disks": "disks", "addresses": "addresses",
 	"serviceAccount": "service-accounts", "account": "service-accounts", "role": "roles", "project": "projects",
 	"replicaZones": "zones", "repositories": "repositories",
 }
 
-// The method special returns values for properties with rules that the schema does not contain. It
+// specialValues returns values for properties with rules that the schema does not contain. It
 // first looks for a rule for the text "Schema.property". Then it looks for a rule for the name of
 // the property alone.
-func (g *generator) special(in, property string) (any, bool) {
+func (g *generator) specialValues(in, property string) (any, bool) {
 	private := func(bits int) string {
 		return fmt.Sprintf("10.%d.%d.0/%d", g.IntN(256), g.IntN(256)&^(1<<max(0, 24-bits)-1), bits)
 	}
@@ -98,7 +98,7 @@ func (g *generator) special(in, property string) (any, bool) {
 	case "PodRanges.ipv6Mask":
 		return 64, true
 	case "CreateSubnet.network":
-		return nil, true // the function alternatives chooses the network together with the range
+		return nil, true // the function dropAlternatives chooses the network together with the range
 	case "CreateDisk.zone", "CreateInstance.zone", "CreateSubnet.zone":
 		if g.chance(80) { // a disk can be attached to an instance in the same zone
 			return "sim-1a", true
@@ -184,7 +184,7 @@ const trustKeys = `{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig",
 // value returns a random value of a schema. The parameters in and property name the schema and
 // the property to which the value belongs.
 func (g *generator) value(s *schema, in, property string) any {
-	if v, ok := g.special(in, property); ok {
+	if v, ok := g.specialValues(in, property); ok {
 		return v
 	}
 	if s.Ref != "" {
@@ -194,9 +194,9 @@ func (g *generator) value(s *schema, in, property string) any {
 	switch {
 	case len(s.Enum) > 0:
 		return s.Enum[g.IntN(len(s.Enum))]
-	case s.is("object"):
+	case s.allowsType("object"):
 		return g.object(s, in)
-	case s.is("array"):
+	case s.allowsType("array"):
 		n := 1 + g.IntN(2)
 		if property == "targets" || property == "disks" { // the elements must differ
 			n = 1
@@ -209,7 +209,7 @@ func (g *generator) value(s *schema, in, property string) any {
 			all = append(all, g.value(s.Items, in, property))
 		}
 		return all
-	case s.is("integer"), s.is("number"):
+	case s.allowsType("integer"), s.allowsType("number"):
 		low, high := 0.0, 100.0
 		if s.Minimum != nil {
 			low = *s.Minimum
@@ -218,12 +218,12 @@ func (g *generator) value(s *schema, in, property string) any {
 			high = *s.Maximum
 		}
 		return int64(low + g.Float64()*(high-low))
-	case s.is("boolean"):
+	case s.allowsType("boolean"):
 		return g.chance(30)
 	case s.Format == "date-time":
 		return "2030-01-01T00:00:00Z"
 	}
-	if collection, ok := references[property]; ok {
+	if collection, ok := collectionOf[property]; ok {
 		return g.id(collection)
 	}
 	return g.name()
@@ -240,27 +240,27 @@ func (g *generator) object(s *schema, in string) map[string]any {
 	}
 	slices.Sort(names) // the order of random numbers must not depend on the map
 	for _, name := range names {
-		if name == "$schema" || !slices.Contains(s.Required, name) && !g.chance(25) && !always[in+"."+name] {
+		if name == "$schema" || !slices.Contains(s.Required, name) && !g.chance(25) && !usefulProperties[in+"."+name] {
 			continue
 		}
 		if v := g.value(s.Properties[name], in, name); v != nil {
 			o[name] = v
 		}
 	}
-	alternatives(g, in, o)
+	dropAlternatives(g, in, o)
 	return o
 }
 
-// The variable always holds the optional properties that the generator never leaves out, because a
+// usefulProperties holds the optional properties that the generator never leaves out, because a
 // useful object needs these properties.
-var always = map[string]bool{
+var usefulProperties = map[string]bool{
 	"FaultMatch.caller": true, "CreateDisk.sizeGiB": true, "CreateDisk.zone": true, "CreateSubnet.zone": true,
 	"ModifyDisk.type": true, "RateLimits.read": true, "RateLimits.write": true, "CreateToken.role": true,
 }
 
-// The function alternatives removes properties that exclude other properties of the same object.
+// dropAlternatives removes properties that exclude other properties of the same object.
 // For some schemas, it sometimes keeps such properties.
-func alternatives(g *generator, in string, o map[string]any) {
+func dropAlternatives(g *generator, in string, o map[string]any) {
 	drop := func(names ...string) {
 		for _, name := range names {
 			delete(o, name)

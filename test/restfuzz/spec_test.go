@@ -22,9 +22,9 @@ type schema struct {
 	MaxItems, MinItems   *int
 }
 
-// The method named is reports whether the schema allows values of a JSON type. The value of the
+// allowsType reports whether the schema allows values of a JSON type. The value of the
 // parameter name is the name of this type.
-func (s *schema) is(name string) bool {
+func (s *schema) allowsType(name string) bool {
 	switch t := s.Type.(type) {
 	case string:
 		return t == name
