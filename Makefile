@@ -10,7 +10,9 @@ ALLINONE_LD  = -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
                -X github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli.Release=$(VERSION)
 KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/pkg/version,\
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
+# All commands of Go have the same flags, so that they share their compiled packages.
 export CGO_ENABLED ?= 0
+export GOFLAGS := -trimpath $(GOFLAGS)
 .DEFAULT_GOAL := help
 .PHONY: help build allinone cloudconform kube konnectivity aws machine csi up down reset test e2e e2e-upstream e2e-storage fuzz console-test screenshots nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench bench-volumes check clean
 
