@@ -87,6 +87,7 @@ func (f *driverFlags) openDriver() (conform.Driver, error) {
 		d := &cloudsimdriver.Driver{Cloud: cl, Caller: f.account}
 		if f.dialect == dialectAWS {
 			d.Dialect = cloudsimdriver.AWS
+			d.Claims.Routes, d.Claims.ClusterCIDR = f.clusterCIDR != "", f.clusterCIDR
 			return d, nil
 		}
 		d.Claims = conform.Capabilities{
