@@ -44,7 +44,7 @@ func metadataTree() *cloudsim.MetadataTreeSpec {
 	}
 	tree := &cloudsim.MetadataTreeSpec{
 		Prefix:  "/latest",
-		Session: &cloudsim.MetadataSession{Path: "/latest/api/token", TTLHeader: "X-aws-ec2-metadata-token-ttl-seconds", TokenHeader: "X-aws-ec2-metadata-token"},
+		Session: &cloudsim.MetadataSession{Path: "/latest/api/token", TTLHeader: "X-aws-ec2-metadata-token-ttl-seconds", TokenHeader: "X-aws-ec2-metadata-token"}, //nolint:gosec // names of headers, not credentials
 	}
 	for p, text := range documents {
 		tree.Leaves = append(tree.Leaves, cloudsim.MetadataLeaf{Path: p, Text: text, JSON: true})

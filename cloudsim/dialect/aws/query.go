@@ -17,10 +17,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// query decodes the parameters of a request. Each method removes the parameters that it returns
-// from the field left. So the method end can refuse the remaining parameters. The call does not
-// support these parameters. A method that finds an invalid value stores an error, and the method
-// end returns this error.
+// query decodes the parameters of a request. If one of its methods returns a parameter, it also
+// deletes the parameter from q.left. So q.end can refuse all parameters that the call has not read,
+// because the call does not support them. A method that finds an invalid value stores an error,
+// and q.end returns this error.
 type query struct {
 	*dialect.Request
 	left map[string]string // the parameters that no method has returned

@@ -69,11 +69,11 @@ var routeTables = kind[mainTable, cloudsim.NetworkID]{
 	one: "route table", param: "RouteTableId", prefix: prefixRouteTable, code: "InvalidRouteTableID", own: vpcs.own,
 	get: getTable, all: listTables,
 	meta: func(t mainTable) cloudsim.Meta { return t.tags.Meta }, // the labels of the network are the tags of the VPC
-	id:   func(t mainTable) string { return string(t.Network.ID) },
+	id:   func(t mainTable) string { return string(t.ID) },
 	values: map[string]func(mainTable) []string{
 		"association.main": func(mainTable) []string { return []string{"true"} },
-		"route-table-id":   func(t mainTable) []string { return []string{idOf(prefixRouteTable, t.Network.ID)} },
-		"vpc-id":           func(t mainTable) []string { return []string{idOf(prefixVPC, t.Network.ID)} },
+		"route-table-id":   func(t mainTable) []string { return []string{idOf(prefixRouteTable, t.ID)} },
+		"vpc-id":           func(t mainTable) []string { return []string{idOf(prefixVPC, t.ID)} },
 	},
 }
 
@@ -115,7 +115,7 @@ func (t mainTable) storeTags(q *query, tags map[string]string) error {
 		_, err := q.Cloud.UpdateRecord(q.Context(), t.tags.ID, cloudsim.UpdateRecord{Labels: tags, Document: t.tags.Document}, t.tags.Revision)
 		return err
 	}
-	_, err := q.Cloud.CreateRecord(q.Context(), cloudsim.CreateRecord{Kind: tableRecords, Name: string(t.Network.ID), Labels: tags, Document: json.RawMessage("{}")})
+	_, err := q.Cloud.CreateRecord(q.Context(), cloudsim.CreateRecord{Kind: tableRecords, Name: string(t.ID), Labels: tags, Document: json.RawMessage("{}")})
 	if errors.Is(err, cloudsim.Exists) {
 		return cloudsim.Errorf(cloudsim.Stale, "another caller has set the tags of the route table")
 	}
@@ -134,16 +134,16 @@ func describeRouteTables(q *query) (any, error) {
 	}
 	out := &describeRouteTablesAnswer{Next: next}
 	for _, n := range found {
-		id := idOf(prefixRouteTable, n.Network.ID)
+		id := idOf(prefixRouteTable, n.ID)
 		t := routeTable{
-			ID: id, VPCID: idOf(prefixVPC, n.Network.ID), Owner: account(n.Network.Project), Tags: tagsOf(n.tags.Meta),
-			Associations: items[routeTableAssociation]{Items: []routeTableAssociation{{ID: idOf("rtbassoc", n.Network.ID), Table: id, Main: true, State: "associated"}}},
+			ID: id, VPCID: idOf(prefixVPC, n.ID), Owner: account(n.Project), Tags: tagsOf(n.tags.Meta),
+			Associations: items[routeTableAssociation]{Items: []routeTableAssociation{{ID: idOf("rtbassoc", n.ID), Table: id, Main: true, State: "associated"}}},
 		}
 		for _, p := range n.Ranges() {
 			t.Routes.Items = append(t.Routes.Items, route{Gateway: "local", State: "active", Origin: "CreateRouteTable"}.destined(p.String()))
 		}
-		t.Routes.Items = append(t.Routes.Items, route{IPv4: internet, Gateway: idOf("igw", n.Network.ID), State: "active", Origin: "CreateRoute"})
-		routes, err := routesOf(q, n.Network.ID)
+		t.Routes.Items = append(t.Routes.Items, route{IPv4: internet, Gateway: idOf("igw", n.ID), State: "active", Origin: "CreateRoute"})
+		routes, err := routesOf(q, n.ID)
 		if err != nil {
 			return nil, err
 		}
