@@ -144,7 +144,7 @@ func TestOpenAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`(?:serve|named)\("([A-Z]+ /[^"]*)"`).FindAllStringSubmatch(string(code), -1) {
+	for _, m := range regexp.MustCompile(`(?:serve|serveNamed)\("([A-Z]+ /[^"]*)"`).FindAllStringSubmatch(string(code), -1) {
 		served = append(served, m[1])
 	}
 	slices.Sort(described)
