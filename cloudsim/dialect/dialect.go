@@ -12,6 +12,7 @@
 package dialect
 
 import (
+	"maps"
 	"net/http"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -94,6 +95,13 @@ func (u Unsupported) Error() string {
 // LabelPrefix is the prefix of the labels in which dialects store values. Dialects do not
 // show these labels to their callers.
 const LabelPrefix = "dialect.cloudsim.dev/"
+
+// CloneLabels returns a copy of labels. The result is not nil.
+func CloneLabels(labels map[string]string) map[string]string {
+	out := make(map[string]string, len(labels)+1)
+	maps.Copy(out, labels)
+	return out
+}
 
 // Visible returns all labels that do not begin with LabelPrefix. The result is not nil.
 func Visible(labels map[string]string) map[string]string {

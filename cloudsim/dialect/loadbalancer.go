@@ -19,8 +19,7 @@ const Attempts = 10
 func ChangeLoadBalancer(r *Request, l cloudsim.LoadBalancer, fn func(*cloudsim.LoadBalancer) error) (out cloudsim.LoadBalancer, err error) {
 	for range Attempts {
 		changed := l
-		changed.Labels = make(map[string]string, len(l.Labels)+1)
-		maps.Copy(changed.Labels, l.Labels)
+		changed.Labels = CloneLabels(l.Labels)
 		changed.Listeners, changed.Targets = slices.Clone(l.Listeners), slices.Clone(l.Targets)
 		if err := fn(&changed); err != nil {
 			return l, err

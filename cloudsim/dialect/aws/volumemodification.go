@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -164,8 +163,7 @@ func storeModification(q *query, d cloudsim.Disk, m modification) (out cloudsim.
 		return d, err
 	}
 	for range dialect.Attempts {
-		labels := map[string]string{}
-		maps.Copy(labels, d.Labels)
+		labels := dialect.CloneLabels(d.Labels)
 		labels[labelModification], labels[labelVolumeType] = string(raw), m.After.Type
 		if out, err = q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: labels}, d.Revision); !errors.Is(err, cloudsim.Stale) {
 			return out, err

@@ -131,7 +131,7 @@ const labelRequest = dialect.LabelPrefix + "request"
 // labels do not change. The result is not nil.
 func newLabels(given *map[string]string, existing map[string]string) (map[string]string, error) {
 	if given == nil {
-		return cloneLabels(existing), nil
+		return dialect.CloneLabels(existing), nil
 	}
 	if err := checkLabels(*given); err != nil {
 		return nil, err

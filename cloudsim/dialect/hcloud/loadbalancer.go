@@ -271,14 +271,6 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
-func cloneLabels(labels map[string]string) map[string]string {
-	out := make(map[string]string, len(labels)+1)
-	for k, v := range labels {
-		out[k] = v
-	}
-	return out
-}
-
 func loadBalancerAction(l cloudsim.LoadBalancer, command string) action {
 	return begun(l.Meta, command, loadBalancerBusy(l), resource{dialect.Number(l.ID), "load_balancer"})
 }

@@ -39,7 +39,7 @@ type changeProtection struct {
 
 // protectedLabels returns the labels of a resource with the requested protection.
 func (c changeProtection) protectedLabels(m cloudsim.Meta) map[string]string {
-	labels := cloneLabels(m.Labels)
+	labels := dialect.CloneLabels(m.Labels)
 	if c.Delete != nil {
 		protect(labels, *c.Delete)
 	}

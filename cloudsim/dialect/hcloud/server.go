@@ -320,7 +320,7 @@ func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instan
 		if err := r.Decode(&in); err != nil {
 			return 0, nil, err
 		}
-		labels := cloneLabels(i.Labels)
+		labels := dialect.CloneLabels(i.Labels)
 		if err := fn(r, i, labels, in); err != nil {
 			return 0, nil, err
 		}
