@@ -12,6 +12,17 @@ import (
 // time.
 const Attempts = 10
 
+// Retry calls fn until fn returns another error than Stale, at most Attempts times. It returns the
+// last error of fn. The function fn must read the resource that it changes.
+func Retry(fn func() error) (err error) {
+	for range Attempts {
+		if err = fn(); !errors.Is(err, cloudsim.Stale) {
+			return err
+		}
+	}
+	return err
+}
+
 // ChangeLoadBalancer changes a load balancer with the function fn. If fn changes no value,
 // ChangeLoadBalancer does not call the cloud. If another caller changes the load balancer at the
 // same time, ChangeLoadBalancer reads the load balancer again and calls fn again. After the last of

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -422,5 +423,32 @@ func TestProjects(t *testing.T) {
 	}
 	if _, _, body := w.call(t, url.Values{"Action": {"DescribeInstances"}}); strings.Contains(body, "i-0") {
 		t.Errorf("list: got an instance of another project: %s", body)
+	}
+}
+
+// TestStale proves that a change returns an error if other callers change the resource before each
+// attempt.
+func TestStale(t *testing.T) {
+	w := start(t)
+	ctx := t.Context()
+	if _, err := w.cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.cloud.CreateFault(ctx, cloudsim.CreateFault{Name: "stale", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "instances.update"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "stale"},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []string{
+		"Action=ModifyInstanceAttribute&InstanceId=i-00000000000000001&SourceDestCheck.Value=false",
+		"Action=CreateTags&ResourceId.1=i-00000000000000001&Tag.1.Key=a&Tag.1.Value=b",
+	} {
+		form, err := url.ParseQuery(call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, code, body := do(t, w.request(t, time.Now(), form)); status != http.StatusBadRequest || code != "IncorrectState" {
+			t.Errorf("%s: got status %d, code %s, want 400 and IncorrectState: %s", call, status, code, body)
+		}
 	}
 }

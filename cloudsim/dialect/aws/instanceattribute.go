@@ -1,7 +1,6 @@
 package aws
 
 import (
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -48,23 +47,19 @@ func modifyInstance(q *query) (any, error) {
 // changeInstance changes the labels of an instance with the function fn. If fn changes no label,
 // changeInstance does not call the cloud. AWS's cloud controller manager often sends the present
 // values.
-func changeInstance(q *query, id string, fn func(i cloudsim.Instance, labels map[string]string) error) (err error) {
-	for range dialect.Attempts {
+func changeInstance(q *query, id string, fn func(i cloudsim.Instance, labels map[string]string) error) error {
+	return dialect.Retry(func() error {
 		found, err := byIDs(q, instances, []string{id}, inRegionOf(q))
 		if err != nil {
 			return err
 		}
-		labels := map[string]string{}
-		maps.Copy(labels, found[0].Labels)
+		labels := dialect.CloneLabels(found[0].Labels)
 		if err := fn(found[0], labels); err != nil || maps.Equal(labels, found[0].Labels) {
 			return err
 		}
 		_, err = q.Cloud.UpdateInstance(q.Context(), found[0].ID, cloudsim.UpdateInstance{Labels: labels}, found[0].Revision)
-		if !errors.Is(err, cloudsim.Stale) {
-			return err
-		}
-	}
-	return err
+		return err
+	})
 }
 
 // instanceWith returns the id of an instance with a security group, or "" for none.

@@ -116,7 +116,7 @@ func changeResourceTags(q *query, arns []string, fn func(labels map[string]strin
 
 // changeTagsOf changes the tags of one resource. If dry is true, it only reads the resource.
 func changeTagsOf(q *query, wanted string, dry bool, fn func(labels map[string]string)) error {
-	for range dialect.Attempts {
+	err := dialect.Retry(func() error {
 		m, set, err := tagged(q, wanted)
 		if err != nil {
 			return err
@@ -126,9 +126,10 @@ func changeTagsOf(q *query, wanted string, dry bool, fn func(labels map[string]s
 		if labels, err = dialect.WithLabels(labels, m.Labels); err != nil || dry {
 			return err
 		}
-		if err = set(labels); !errors.Is(err, cloudsim.Stale) {
-			return err
-		}
+		return set(labels)
+	})
+	if errors.Is(err, cloudsim.Stale) {
+		err = cloudsim.Errorf(cloudsim.Conflict, "other callers change %s at the same time: repeat the request", wanted)
 	}
-	return cloudsim.Errorf(cloudsim.Conflict, "other callers change %s at the same time: repeat the request", wanted)
+	return err
 }

@@ -1,7 +1,6 @@
 package aws
 
 import (
-	"errors"
 	"maps"
 	"net/http"
 	"strconv"
@@ -106,39 +105,35 @@ func changeTags(q *query, change func(labels map[string]string, all []tagParamet
 }
 
 // tagResource changes the tags of one resource. If dry is true, it only reads the resource.
-func tagResource(q *query, id string, dry bool, change func(labels map[string]string)) (err error) {
+func tagResource(q *query, id string, dry bool, change func(labels map[string]string)) error {
 	prefix, _, _ := strings.Cut(id, "-")
-	for range dialect.Attempts {
+	return dialect.Retry(func() error {
 		switch prefix {
 		case prefixInstance:
-			err = tagOne(q, instances, id, dry, change, func(i cloudsim.Instance, labels map[string]string) error {
+			return tagOne(q, instances, id, dry, change, func(i cloudsim.Instance, labels map[string]string) error {
 				_, err := q.Cloud.UpdateInstance(q.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
 				return err
 			})
 		case prefixVolume:
-			err = tagOne(q, volumes, id, dry, change, func(d cloudsim.Disk, labels map[string]string) error {
+			return tagOne(q, volumes, id, dry, change, func(d cloudsim.Disk, labels map[string]string) error {
 				_, err := q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: labels}, d.Revision)
 				return err
 			})
 		case prefixGroup:
-			err = tagOne(q, groups, id, dry, change, func(g group, labels map[string]string) error {
+			return tagOne(q, groups, id, dry, change, func(g group, labels map[string]string) error {
 				_, err := storeGroup(q, g, labels)
 				return err
 			})
 		case prefixRouteTable:
-			err = tagOne(q, routeTables, id, dry, change, func(t mainTable, labels map[string]string) error { return t.storeTags(q, labels) })
+			return tagOne(q, routeTables, id, dry, change, func(t mainTable, labels map[string]string) error { return t.storeTags(q, labels) })
 		case prefixSnapshot:
-			if _, err = byIDs(q, snapshots, []string{id}, snapshotIn(q)); err == nil {
-				err = dialect.Unsupported{What: "a change of the tags of the snapshot " + clip(id), Why: "set the tags in CreateSnapshot"}
+			if _, err := byIDs(q, snapshots, []string{id}, snapshotIn(q)); err != nil {
+				return err
 			}
-		default:
-			return coded(http.StatusBadRequest, "InvalidID", "the id "+clip(id)+" must be the id of an instance, a volume, a route table or a security group, because other resources have no tags in this dialect")
+			return dialect.Unsupported{What: "a change of the tags of the snapshot " + clip(id), Why: "set the tags in CreateSnapshot"}
 		}
-		if !errors.Is(err, cloudsim.Stale) {
-			break
-		}
-	}
-	return err
+		return coded(http.StatusBadRequest, "InvalidID", "the id "+clip(id)+" must be the id of an instance, a volume, a route table or a security group, because other resources have no tags in this dialect")
+	})
 }
 
 func tagOne[T any, I ~string](q *query, k kind[T, I], id string, dry bool, change func(labels map[string]string), update func(T, map[string]string) error) error {

@@ -2,7 +2,6 @@ package aws
 
 import (
 	"cmp"
-	"errors"
 	"net/http"
 	"regexp"
 	"slices"
@@ -59,17 +58,16 @@ func attachVolume(q *query) (any, error) {
 	}
 	i := found[0]
 	var d cloudsim.Disk
-	for range dialect.Attempts {
+	err = dialect.Retry(func() (err error) {
 		if d, err = findVolume(q, id); err != nil {
-			return nil, err
+			return err
 		}
 		if err = attachable(q, d, i, device); err != nil {
-			return nil, err
+			return err
 		}
-		if d, err = q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: withDevice(d, i.ID, device)}, d.Revision); !errors.Is(err, cloudsim.Stale) {
-			break
-		}
-	}
+		d, err = q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: withDevice(d, i.ID, device)}, d.Revision)
+		return err
+	})
 	if err == nil {
 		d, err = q.Cloud.AttachDisk(q.Context(), d.ID, cloudsim.AttachDisk{Instance: i.ID})
 		err = withCodes(err, map[cloudsim.Kind]string{cloudsim.Exhausted: "AttachmentLimitExceeded"})
