@@ -264,6 +264,7 @@ func TestErrors(t *testing.T) {
 		{runOne + "&TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=a", "InvalidParameterValue", "TagSpecification.1.ResourceType"},
 		{runInstances + "&MinCount=1&MaxCount=2&PrivateIpAddress=127.64.0.9", "InvalidParameterCombination", "PrivateIpAddress"},
 		{"Action=StartInstances", "MissingParameter", "InstanceId"},
+		{"Action=StartInstances&InstanceId=i-00000000000000001", "MissingParameter", "InstanceId"}, // the list has no number
 		{"Action=StopInstances&InstanceId.1=i-00000000000000099", "InvalidInstanceID.NotFound", "i-00000000000000099"},
 		{"Action=StopInstances&InstanceId.1=i-00000000000000001&InstanceId.2=i-1", "InvalidInstanceID.Malformed", "i-1"},
 		{"Action=StopInstances&InstanceId.1=i-00000000000000001&Force=true", "UnsupportedOperation", "Force"},

@@ -58,9 +58,7 @@ type stateChangesAnswer struct {
 // first one, so that a wrong id or state changes nothing.
 func (t transition) apply(q *query) (*stateChangesAnswer, error) {
 	ids := q.list("InstanceId")
-	if len(ids) == 0 {
-		q.required("InstanceId")
-	}
+	q.need(len(ids) > 0, "InstanceId")
 	if err := q.end(); err != nil {
 		return nil, err
 	}
