@@ -55,12 +55,23 @@ func put[D any](all []stored[D], s stored[D]) []stored[D] {
 	return append(all, s)
 }
 
-// users returns the ids of the load balancers whose listeners forward to a target group. A load
-// balancer can be deleted already.
+// users returns the ids of the load balancers with a listener that forwards to a target group. A
+// load balancer can be deleted already.
 func (r routing) users(id cloudsim.RecordID) (all []cloudsim.LoadBalancerID) {
 	for _, li := range r.listeners {
 		if li.Doc.TargetGroup == id && !slices.Contains(all, li.Doc.LoadBalancer) {
 			all = append(all, li.Doc.LoadBalancer)
+		}
+	}
+	return all
+}
+
+// liveUsers returns the load balancers in the list live that have a listener for a target group.
+func (r routing) liveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordID) (all []cloudsim.LoadBalancer) {
+	users := r.users(id)
+	for _, l := range live {
+		if slices.Contains(users, l.ID) {
+			all = append(all, l)
 		}
 	}
 	return all
@@ -139,18 +150,18 @@ func (r routing) inherited(id cloudsim.LoadBalancerID) (all []string) {
 	return all
 }
 
-// inheriting returns the network load balancers of a VPC without security groups.
-func inheriting(q *query, network cloudsim.NetworkID) ([]cloudsim.LoadBalancer, error) {
-	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
-	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool {
-		return l.Labels[labelNetwork] != string(network) || l.Labels[labelGroups] != ""
-	}), err
+// inheriting returns a function that reports whether a load balancer is a network load balancer of a
+// VPC without security groups.
+func inheriting(network cloudsim.NetworkID) func(cloudsim.LoadBalancer) bool {
+	return func(l cloudsim.LoadBalancer) bool {
+		return l.Labels[labelNetwork] == string(network) && l.Labels[labelGroups] == ""
+	}
 }
 
 // forwardInheriting applies the groups of targets to the network load balancers of a VPC without
 // security groups.
 func forwardInheriting(q *query, network cloudsim.NetworkID) error {
-	all, err := inheriting(q, network)
+	all, err := loadBalancers(q, inheriting(network))
 	if err != nil {
 		return err
 	}

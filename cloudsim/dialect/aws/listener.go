@@ -42,9 +42,7 @@ func (q *query) listeners() (all []cloudsim.Listener) {
 			Protocol: cloudsim.TCP, Port: q.requiredInteger(prefix+"LoadBalancerPort", 1, 65535), TargetPort: q.requiredInteger(prefix+"InstancePort", 1, 65535),
 		})
 	})
-	if len(all) == 0 {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter Listeners is required"))
-	}
+	q.need(len(all) > 0, "Listeners")
 	return all
 }
 
@@ -75,9 +73,7 @@ func createListeners(q *query) (any, error) {
 // deleteListeners deletes listeners. A port without a listener is no error, as in AWS.
 func deleteListeners(q *query) (any, error) {
 	name, ports := q.required("LoadBalancerName"), q.list("LoadBalancerPorts.member")
-	if len(ports) == 0 {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter LoadBalancerPorts is required"))
-	}
+	q.need(len(ports) > 0, "LoadBalancerPorts")
 	for n, p := range ports {
 		if _, err := strconv.ParseUint(p, 10, 16); err != nil {
 			q.fail(invalid(fmt.Sprintf("LoadBalancerPorts.member.%d", n+1), p, "1 to 65535"))

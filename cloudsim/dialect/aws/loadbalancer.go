@@ -91,16 +91,27 @@ func classic(region string) func(cloudsim.LoadBalancer) bool {
 	}
 }
 
-// findLoadBalancer returns the classic load balancer with a name.
-func findLoadBalancer(q *query, name string) (cloudsim.LoadBalancer, error) {
+// loadBalancers returns the load balancers for which the function in returns true, sorted by their ids.
+func loadBalancers(q *query, in func(cloudsim.LoadBalancer) bool) ([]cloudsim.LoadBalancer, error) {
+	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
+	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !in(l) }), err
+}
+
+// loadBalancerNamed returns the load balancer with a name for which the function in returns true.
+func loadBalancerNamed(q *query, name string, in func(cloudsim.LoadBalancer) bool) (cloudsim.LoadBalancer, error) {
 	l, err := q.Cloud.ListLoadBalancers(q.Context(), cloudsim.ListOptions{Name: dialect.Name(name)})
 	if err != nil {
 		return cloudsim.LoadBalancer{}, err
 	}
-	if n := slices.IndexFunc(l.Items, classic(q.region())); n >= 0 {
+	if n := slices.IndexFunc(l.Items, in); n >= 0 {
 		return l.Items[n], nil
 	}
 	return cloudsim.LoadBalancer{}, noLoadBalancer(name)
+}
+
+// findLoadBalancer returns the classic load balancer with a name.
+func findLoadBalancer(q *query, name string) (cloudsim.LoadBalancer, error) {
+	return loadBalancerNamed(q, name, classic(q.region()))
 }
 
 // noLoadBalancer returns the error about a load balancer that does not exist. The parameter is a name
@@ -109,26 +120,31 @@ func noLoadBalancer(name string) error {
 	return coded(http.StatusBadRequest, "LoadBalancerNotFound", "the load balancer "+clipARN(name)+" does not exist")
 }
 
-// The function change changes the load balancer with a name.
+// change changes the classic load balancer with a name.
 func change(q *query, name string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
-	l, err := findLoadBalancer(q, name)
+	return changeFound(q, findLoadBalancer, name, fn)
+}
+
+// changeFound changes the load balancer that the function find returns for a name or an ARN.
+func changeFound(q *query, find func(*query, string) (cloudsim.LoadBalancer, error), wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
+	l, err := find(q, wanted)
 	if err != nil {
 		return l, err
 	}
 	l, err = update(q, l, nil, func(l *cloudsim.LoadBalancer) error {
 		if l.State == cloudsim.LoadBalancerDeleting {
-			return noLoadBalancer(name)
+			return noLoadBalancer(wanted)
 		}
 		return fn(l)
 	})
 	if errors.Is(err, cloudsim.NotFound) {
-		err = noLoadBalancer(name) // another caller has deleted the load balancer
+		err = noLoadBalancer(wanted) // another caller has deleted the load balancer
 	}
 	return l, err
 }
 
 // update changes a load balancer with the function fn, and applies its security groups, except
-// during its deletion. The parameter g is a group whose rules are not stored yet, or nil. For a
+// during its deletion. The parameter g is nil, or a group with rules that are not stored yet. For a
 // network load balancer, update also applies the records; see forward.
 func update(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return dialect.ChangeLoadBalancer(q.Request, l, func(l *cloudsim.LoadBalancer) error {
@@ -185,11 +201,8 @@ func createLoadBalancer(q *query) (any, error) {
 		return nil, err
 	}
 	own := map[string]string{labelGroups: strings.Join(groupIDs, ","), labelSubnets: strings.Join(subnetIDs, ","), labelCrossZone: "false", labelIdle: defaultIdle}
-	if dialect.Name(name) != name {
-		own[dialect.NameLabel] = name
-	}
-	req := cloudsim.CreateLoadBalancer{Name: dialect.Name(name), Region: q.region(), Scheme: scheme, Families: []cloudsim.IPFamily{cloudsim.IPv4}}
-	if req.Labels, err = dialect.WithLabels(given, own); err != nil {
+	req, err := newLoadBalancer(q, name, scheme, given, own)
+	if err != nil {
 		return nil, err
 	}
 	l := cloudsim.LoadBalancer{Meta: cloudsim.Meta{Labels: req.Labels}}
@@ -212,6 +225,17 @@ func createLoadBalancer(q *query) (any, error) {
 		return nil, err
 	}
 	return &queryAnswer{Result: createLoadBalancerResult{DNSName: dnsName(l)}}, nil
+}
+
+// newLoadBalancer returns the request for a new load balancer. The parameter given contains the tags
+// in the request, and own contains the labels of the dialect.
+func newLoadBalancer(q *query, name string, scheme cloudsim.Scheme, given, own map[string]string) (req cloudsim.CreateLoadBalancer, err error) {
+	if dialect.Name(name) != name {
+		own[dialect.NameLabel] = name
+	}
+	req = cloudsim.CreateLoadBalancer{Name: dialect.Name(name), Region: q.region(), Scheme: scheme, Families: []cloudsim.IPFamily{cloudsim.IPv4}}
+	req.Labels, err = dialect.WithLabels(given, own)
+	return req, err
 }
 
 // subnetNetwork returns the network of subnets. It returns an error if the subnets belong to
@@ -270,31 +294,25 @@ type describeLoadBalancersResult struct {
 }
 
 func describeLoadBalancers(q *query) (any, error) {
-	names, limit, after := q.list("LoadBalancerNames.member"), q.integer("PageSize", 1, maxPageSize, maxPageSize), q.token("Marker")
+	names, p := q.list("LoadBalancerNames.member"), q.paging()
 	if err := q.end(); err != nil {
 		return nil, err
 	}
 	var found []cloudsim.LoadBalancer
 	out := describeLoadBalancersResult{}
-	if len(names) > 0 {
-		for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-			l, err := findLoadBalancer(q, name)
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, l)
-		}
-	} else {
-		all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{After: after})
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		l, err := findLoadBalancer(q, name)
 		if err != nil {
 			return nil, err
 		}
-		in := classic(q.region())
-		found = slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !in(l) })
-		if len(found) > limit {
-			found = found[:limit]
-			out.Next = nextToken(string(found[limit-1].ID))
+		found = append(found, l)
+	}
+	if len(names) == 0 {
+		all, err := loadBalancers(q, classic(q.region()))
+		if err != nil {
+			return nil, err
 		}
+		found, out.Next = pageOf(p, all, func(l cloudsim.LoadBalancer) string { return string(l.ID) })
 	}
 	k, err := zoned(q)
 	if err != nil {
@@ -415,18 +433,16 @@ func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 	return all, nil
 }
 
-// applyGroup applies the rules of the group g to all load balancers with this group, and to network
-// load balancers whose targets may have this group. The cloud may not have stored these rules yet.
+// applyGroup applies the rules of the group g to all load balancers with this group. It also applies
+// them to network load balancers without groups, because their targets can have this group. The
+// record of g can still contain older rules.
 func applyGroup(q *query, g group) error {
-	users, err := loadBalancersWith(q, g)
+	hasGroup, inherits := withGroup(g), inheriting(g.Network)
+	users, err := loadBalancers(q, func(l cloudsim.LoadBalancer) bool { return hasGroup(l) || inherits(l) })
 	if err != nil {
 		return err
 	}
-	others, err := inheriting(q, g.Network)
-	if err != nil {
-		return err
-	}
-	for _, l := range slices.Concat(users, others) {
+	for _, l := range users {
 		if _, err := update(q, l, &g, func(*cloudsim.LoadBalancer) error { return nil }); err != nil && !errors.Is(err, cloudsim.NotFound) {
 			return err
 		}
@@ -434,8 +450,7 @@ func applyGroup(q *query, g group) error {
 	return nil
 }
 
-// loadBalancersWith returns the load balancers with a security group, also during their deletion.
-func loadBalancersWith(q *query, g group) ([]cloudsim.LoadBalancer, error) {
-	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
-	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !slices.Contains(idsIn(l, labelGroups), g.id()) }), err
+// withGroup returns a function that reports whether a load balancer has a security group.
+func withGroup(g group) func(cloudsim.LoadBalancer) bool {
+	return func(l cloudsim.LoadBalancer) bool { return slices.Contains(idsIn(l, labelGroups), g.id()) }
 }

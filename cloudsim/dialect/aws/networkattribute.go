@@ -32,9 +32,7 @@ func (q *query) attributes() (all []networkAttribute) {
 	q.each("Attributes.member", func(prefix string) {
 		all = append(all, networkAttribute{q.required(prefix + "Key"), q.text(prefix + "Value")})
 	})
-	if len(all) == 0 {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter Attributes is required"))
-	}
+	q.need(len(all) > 0, "Attributes")
 	return all
 }
 
@@ -93,12 +91,14 @@ func modifyNetworkAttributes(q *query) (any, error) {
 	return attributeAnswer(q, networkAttributesOf(l)), err
 }
 
+// attributeLabels maps attributes to the labels that store their values.
+var attributeLabels = map[string]string{attributeProtection: labelProtection, attributeCrossZone: labelCrossZone}
+
 func setNetworkAttribute(l *cloudsim.LoadBalancer, a networkAttribute) error {
-	labels := map[string]string{attributeProtection: labelProtection, attributeCrossZone: labelCrossZone}
 	switch a.Key {
 	case attributeProtection, attributeCrossZone:
 		v, err := a.flag()
-		l.Labels[labels[a.Key]] = strconv.FormatBool(v)
+		l.Labels[attributeLabels[a.Key]] = strconv.FormatBool(v)
 		return err
 	case attributeLogs, attributeLogBucket, attributeLogPrefix:
 		if a.Value != "" && a.Value != "false" {

@@ -87,9 +87,7 @@ func (q *query) forwardTo() (wanted string) {
 func createNetworkListener(q *query) (any, error) {
 	user, groupARN, given := q.required("LoadBalancerArn"), q.forwardTo(), labelsOf(q.tags("Tags.member"))
 	li := networkListener{Doc: listenerDocument{Protocol: q.transport("a listener", ""), Port: q.requiredInteger("Port", 1, 65535)}}
-	if groupARN == "" {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter DefaultActions is required"))
-	}
+	q.need(groupARN != "", "DefaultActions")
 	if err := q.end(); err != nil {
 		return nil, err
 	}
@@ -206,13 +204,12 @@ func (r routing) checkListener(q *query, l cloudsim.LoadBalancer, li networkList
 	if slices.ContainsFunc(r.listeners, func(have networkListener) bool { return have.ID != li.ID && have.Doc.overlaps(li.Doc) }) {
 		return duplicateListener(li)
 	}
-	users := r.users(g.ID)
 	live, err := networkLoadBalancers(q)
 	if err != nil {
 		return err
 	}
-	for _, other := range live {
-		if other.ID != l.ID && slices.Contains(users, other.ID) {
+	for _, other := range r.liveUsers(live, g.ID) {
+		if other.ID != l.ID {
 			return coded(http.StatusBadRequest, "TargetGroupAssociationLimit", "the load balancer "+loadBalancerARN(other)+" uses the target group already: create another target group")
 		}
 	}

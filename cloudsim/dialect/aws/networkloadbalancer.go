@@ -77,11 +77,9 @@ func network(region string) func(cloudsim.LoadBalancer) bool {
 	}
 }
 
-// networkLoadBalancers returns all network load balancers of the region, sorted by their ids.
+// networkLoadBalancers returns all network load balancers of the region.
 func networkLoadBalancers(q *query) ([]cloudsim.LoadBalancer, error) {
-	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
-	in := network(q.region())
-	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !in(l) }), err
+	return loadBalancers(q, network(q.region()))
 }
 
 // findNetworkLoadBalancer returns the network load balancer with an ARN.
@@ -99,33 +97,13 @@ func findNetworkLoadBalancer(q *query, wanted string) (cloudsim.LoadBalancer, er
 
 // networkByName returns the network load balancer with a name.
 func networkByName(q *query, name string) (cloudsim.LoadBalancer, error) {
-	l, err := q.Cloud.ListLoadBalancers(q.Context(), cloudsim.ListOptions{Name: dialect.Name(name)})
-	if err != nil {
-		return cloudsim.LoadBalancer{}, err
-	}
-	if n := slices.IndexFunc(l.Items, network(q.region())); n >= 0 {
-		return l.Items[n], nil
-	}
-	return cloudsim.LoadBalancer{}, noLoadBalancer(name)
+	return loadBalancerNamed(q, name, network(q.region()))
 }
 
 // changeNetwork changes the network load balancer with an ARN, and applies its security groups and
 // its records.
 func changeNetwork(q *query, wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
-	l, err := findNetworkLoadBalancer(q, wanted)
-	if err != nil {
-		return l, err
-	}
-	l, err = update(q, l, nil, func(l *cloudsim.LoadBalancer) error {
-		if l.State == cloudsim.LoadBalancerDeleting {
-			return noLoadBalancer(wanted)
-		}
-		return fn(l)
-	})
-	if errors.Is(err, cloudsim.NotFound) {
-		err = noLoadBalancer(wanted) // another caller has deleted the load balancer
-	}
-	return l, err
+	return changeFound(q, findNetworkLoadBalancer, wanted, fn)
 }
 
 // choice returns a parameter that must be one of the supported values. An absent parameter has the
@@ -185,11 +163,8 @@ func createNetworkLoadBalancer(q *query) (any, error) {
 		}
 	}
 	own := map[string]string{labelNetwork: string(vpcID), labelGroups: strings.Join(groupIDs, ","), labelSubnets: strings.Join(subnetIDs, ","), labelCrossZone: "false", labelProtection: "false"}
-	if dialect.Name(name) != name {
-		own[dialect.NameLabel] = name
-	}
-	req := cloudsim.CreateLoadBalancer{Name: dialect.Name(name), Region: q.region(), Scheme: scheme, Families: []cloudsim.IPFamily{cloudsim.IPv4}}
-	if req.Labels, err = dialect.WithLabels(given, own); err != nil {
+	req, err := newLoadBalancer(q, name, scheme, given, own)
+	if err != nil {
 		return nil, err
 	}
 	req.HealthCheck.Protocol, req.DrainTimeoutSeconds = cloudsim.HealthTCP, defaultDrain

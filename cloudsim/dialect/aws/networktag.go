@@ -2,7 +2,6 @@ package aws
 
 import (
 	"errors"
-	"net/http"
 	"strconv"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -69,28 +68,20 @@ func describeResourceTags(q *query) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		d := resourceTags{ARN: wanted}
-		for _, t := range tagsOf(m).Items {
-			d.Tags.Items = append(d.Tags.Items, loadBalancerTag(t))
-		}
-		out.Items = append(out.Items, d)
+		out.Items = append(out.Items, resourceTags{ARN: wanted, Tags: loadBalancerTags(m)})
 	}
 	return networkAnswer(q, networkResult{Tags: out}), nil
 }
 
 func addResourceTags(q *query) (any, error) {
 	arns, given := q.taggedARNs(), q.tags("Tags.member")
-	if len(given) == 0 {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter Tags is required"))
-	}
+	q.need(len(given) > 0, "Tags")
 	return changeResourceTags(q, arns, func(labels map[string]string) { addTags(labels, given) })
 }
 
 func removeResourceTags(q *query) (any, error) {
 	arns, keys := q.taggedARNs(), q.list("TagKeys.member")
-	if len(keys) == 0 {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter TagKeys is required"))
-	}
+	q.need(len(keys) > 0, "TagKeys")
 	return changeResourceTags(q, arns, func(labels map[string]string) {
 		for _, k := range keys {
 			delete(labels, k)

@@ -30,9 +30,7 @@ func (q *query) targetParameters() (all []targetParameter) {
 // someTargets returns the list Targets. The list must not be empty.
 func (q *query) someTargets() []targetParameter {
 	all := q.targetParameters()
-	if len(all) == 0 {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter Targets is required"))
-	}
+	q.need(len(all) > 0, "Targets")
 	return all
 }
 

@@ -64,9 +64,7 @@ func (q *query) text(name string) string {
 // The method required returns a parameter that must be present and not empty.
 func (q *query) required(name string) string {
 	v := q.text(name)
-	if v == "" {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter "+name+" is required"))
-	}
+	q.need(v != "", name)
 	return v
 }
 

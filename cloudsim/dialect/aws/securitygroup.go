@@ -3,7 +3,6 @@ package aws
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -64,14 +63,12 @@ func defaultGroupID(n cloudsim.NetworkID) string {
 
 // groupOf decodes a record.
 func groupOf(r cloudsim.Record) (group, error) {
-	g := group{Record: r, number: dialect.Number(r.ID)}
-	if err := json.Unmarshal(r.Document, &g.groupDocument); err != nil {
-		return g, cloudsim.Errorf(cloudsim.Internal, "decode the document of record %s: %w", r.ID, err)
-	}
+	s, err := decodeRecord[groupDocument](r)
+	g := group{Record: r, groupDocument: s.Doc, number: dialect.Number(r.ID)}
 	if g.Name == defaultGroup {
 		g.number = defaultGroups + dialect.Number(g.Network)
 	}
-	return g, nil
+	return g, err
 }
 
 var groups = kind[group, cloudsim.RecordID]{
@@ -273,23 +270,16 @@ func groupNetwork(q *query, id string) (cloudsim.Network, error) {
 // storeGroup creates or updates the record of a group. It returns Stale if another caller has
 // changed the group since it was read.
 func storeGroup(q *query, g group, labels map[string]string) (group, error) {
-	doc, err := json.Marshal(g.groupDocument)
-	if err != nil {
+	s := stored[groupDocument]{g.Record, g.groupDocument}
+	s.Name, s.Labels = recordName(g.Network, g.Name), labels
+	s, err := store(q, groupRecords, s)
+	switch {
+	case errors.Is(err, cloudsim.Exists) && g.Name == defaultGroup:
+		return g, cloudsim.Errorf(cloudsim.Stale, "another caller has changed the default group")
+	case err != nil:
 		return g, err
 	}
-	var r cloudsim.Record
-	if g.ID == "" {
-		r, err = q.Cloud.CreateRecord(q.Context(), cloudsim.CreateRecord{Kind: groupRecords, Name: recordName(g.Network, g.Name), Labels: labels, Document: doc})
-		if errors.Is(err, cloudsim.Exists) && g.Name == defaultGroup {
-			return g, cloudsim.Errorf(cloudsim.Stale, "another caller has changed the default group")
-		}
-	} else {
-		r, err = q.Cloud.UpdateRecord(q.Context(), g.ID, cloudsim.UpdateRecord{Labels: labels, Document: doc}, g.Revision)
-	}
-	if err != nil {
-		return g, err
-	}
-	return groupOf(r)
+	return groupOf(s.Record)
 }
 
 func deleteGroup(q *query) (any, error) {
@@ -314,7 +304,7 @@ func deleteGroup(q *query) (any, error) {
 			return nil, coded(http.StatusBadRequest, "DependencyViolation", "a rule of the security group "+other.id()+" names "+id+": revoke this rule first")
 		}
 	}
-	users, err := loadBalancersWith(q, g)
+	users, err := loadBalancers(q, withGroup(g)) // also load balancers during their deletion
 	if err != nil {
 		return nil, err
 	}

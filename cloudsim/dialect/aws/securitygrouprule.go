@@ -124,9 +124,7 @@ func (q *query) rules() (all []rule) {
 			q.fail(coded(http.StatusBadRequest, "MissingParameter", "the permission "+strings.TrimSuffix(prefix, ".")+" must have a source in IpRanges, Ipv6Ranges or Groups"))
 		}
 	})
-	if len(all) == 0 {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter "+list+" is required"))
-	}
+	q.need(len(all) > 0, list)
 	return all
 }
 

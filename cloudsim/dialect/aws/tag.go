@@ -179,6 +179,14 @@ func (q *query) taggedLoadBalancers(limit int) []string {
 	return all
 }
 
+// loadBalancerTags returns the labels of a resource as tags in the format of load balancers.
+func loadBalancerTags(m cloudsim.Meta) (all members[loadBalancerTag]) {
+	for _, t := range tagsOf(m).Items {
+		all.Items = append(all.Items, loadBalancerTag(t))
+	}
+	return all
+}
+
 func describeLoadBalancerTags(q *query) (any, error) {
 	names := q.taggedLoadBalancers(maxTagged)
 	if err := q.end(); err != nil {
@@ -190,11 +198,7 @@ func describeLoadBalancerTags(q *query) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		d := tagDescription{Name: name}
-		for _, t := range tagsOf(l.Meta).Items {
-			d.Tags.Items = append(d.Tags.Items, loadBalancerTag(t))
-		}
-		out.Descriptions.Items = append(out.Descriptions.Items, d)
+		out.Descriptions.Items = append(out.Descriptions.Items, tagDescription{Name: name, Tags: loadBalancerTags(l.Meta)})
 	}
 	return &queryAnswer{Result: out}, nil
 }
@@ -215,9 +219,7 @@ func removeLoadBalancerTags(q *query) (any, error) {
 // in AWS, the list has exactly one name.
 func changeLoadBalancerTags(q *query, fn func(labels map[string]string, all []tagParameter)) (any, error) {
 	names, given := q.taggedLoadBalancers(1), q.tags("Tags.member")
-	if len(given) == 0 {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter Tags is required"))
-	}
+	q.need(len(given) > 0, "Tags")
 	if err := q.end(); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package aws
 
 import (
-	"net/http"
 	"slices"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -27,9 +26,7 @@ func (q *query) registered() (ids []string) {
 // someInstances returns the ids in the list Instances. The list must not be empty.
 func (q *query) someInstances() []string {
 	ids := q.registered()
-	if len(ids) == 0 {
-		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter Instances is required"))
-	}
+	q.need(len(ids) > 0, "Instances")
 	return ids
 }
 

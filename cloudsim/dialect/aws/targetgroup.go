@@ -107,11 +107,8 @@ func targetGroupsOf(q *query, r routing, found []targetGroup, next string) (any,
 			CheckProtocol: strings.ToUpper(string(h.Protocol)), CheckPort: checkPort(h), CheckEnabled: true, Interval: h.IntervalMillis / 1000, Timeout: h.TimeoutMillis / 1000,
 			Healthy: h.HealthyThreshold, Unhealthy: h.UnhealthyThreshold, Path: h.Path, Codes: h.ExpectedCodes, TargetType: "instance", AddressType: "ipv4",
 		}
-		users := r.users(g.ID)
-		for _, l := range live {
-			if slices.Contains(users, l.ID) {
-				d.LoadBalancers.Items = append(d.LoadBalancers.Items, loadBalancerARN(l))
-			}
+		for _, l := range r.liveUsers(live, g.ID) {
+			d.LoadBalancers.Items = append(d.LoadBalancers.Items, loadBalancerARN(l))
 		}
 		out.Items = append(out.Items, d)
 	}
@@ -165,11 +162,14 @@ func (q *query) changeCheck(h *cloudsim.HealthCheck) {
 	} else {
 		h.Port = q.integer(port, 1, 65535, h.Port)
 	}
-	for name, field := range map[string]*string{"HealthCheckPath": &h.Path, "Matcher.HttpCode": &h.ExpectedCodes} {
-		if v := q.text(name); v != "" && h.Protocol == cloudsim.HealthTCP {
-			q.fail(invalid(name, v, "absent, because the health check has the protocol TCP"))
+	for _, p := range []struct {
+		name  string
+		field *string
+	}{{"HealthCheckPath", &h.Path}, {"Matcher.HttpCode", &h.ExpectedCodes}} {
+		if v := q.text(p.name); v != "" && h.Protocol == cloudsim.HealthTCP {
+			q.fail(invalid(p.name, v, "absent, because the health check has the protocol TCP"))
 		} else if v != "" {
-			*field = v
+			*p.field = v
 		}
 	}
 	if _, ok := q.left["HealthCheckEnabled"]; ok && !q.flag("HealthCheckEnabled") {
@@ -335,11 +335,8 @@ func deleteTargetGroup(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	users := r.users(g.ID)
-	for _, l := range live {
-		if slices.Contains(users, l.ID) {
-			return nil, coded(http.StatusBadRequest, "ResourceInUse", "a listener of the load balancer "+loadBalancerARN(l)+" uses the target group "+wanted+": delete the listener first")
-		}
+	if users := r.liveUsers(live, g.ID); len(users) > 0 {
+		return nil, coded(http.StatusBadRequest, "ResourceInUse", "a listener of the load balancer "+loadBalancerARN(users[0])+" uses the target group "+wanted+": delete the listener first")
 	}
 	// Another client can have deleted a load balancer, but not the records of its listeners.
 	if err := deleteListenerRecords(q, r.listeners, func(li networkListener) bool { return li.Doc.TargetGroup == g.ID }); err != nil {
