@@ -26,7 +26,7 @@ func readRouting(q *query) (r routing, err error) {
 	if !slices.ContainsFunc(r.groups, func(g targetGroup) bool { return len(g.Doc.Targets) > 0 }) {
 		return r, nil
 	}
-	all, err := every(q, instances)
+	all, err := listAll(q, instances)
 	r.instances = map[cloudsim.InstanceID]cloudsim.Instance{}
 	for _, i := range all {
 		r.instances[i.ID] = i

@@ -164,7 +164,7 @@ func relatedTo(q *query, all []cloudsim.Instance) (related, error) {
 	if !needGroups {
 		return r, nil
 	}
-	named, err := every(q, groups)
+	named, err := listAll(q, groups)
 	for _, g := range named {
 		r.groups[g.id()] = g.Name
 	}

@@ -64,7 +64,7 @@ func changeInstance(q *query, id string, fn func(i cloudsim.Instance, labels map
 
 // instanceWith returns the id of an instance with a security group, or "" for none.
 func instanceWith(q *query, group string) (cloudsim.InstanceID, error) {
-	all, err := every(q, instances)
+	all, err := listAll(q, instances)
 	for _, i := range all {
 		if slices.Contains(groupIDs(i), group) {
 			return i.ID, err

@@ -177,7 +177,7 @@ func takeBack(q *query, made []cloudsim.Instance, cause error) error {
 
 // firstZone returns the name of the first zone of the region.
 func firstZone(q *query) (first string, err error) {
-	all, err := every(q, zones)
+	all, err := listAll(q, zones)
 	for _, z := range all {
 		if z.Region == q.region() && (first == "" || z.Name < first) {
 			first = z.Name
@@ -191,7 +191,7 @@ func firstZone(q *query) (first string, err error) {
 
 // checkZone returns an error if a parameter is not the name of a zone in the region of the request.
 func checkZone(q *query, parameter, zone string) error {
-	all, err := every(q, zones)
+	all, err := listAll(q, zones)
 	if err != nil {
 		return err
 	}

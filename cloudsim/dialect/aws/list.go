@@ -87,8 +87,8 @@ func byIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bo
 	return found, nil
 }
 
-// The function every returns all resources of a kind.
-func every[T any, I ~string](q *query, k kind[T, I]) ([]T, error) {
+// listAll returns all resources of a kind.
+func listAll[T any, I ~string](q *query, k kind[T, I]) ([]T, error) {
 	found, _, err := cloudsim.All(q.Context(), func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
 		return k.all(q.Cloud, ctx, o)
 	}, cloudsim.ListOptions{})

@@ -318,7 +318,7 @@ func describeLoadBalancers(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := every(q, k)
+	all, err := listAll(q, k)
 	if err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 // subnet for all zones of a region has the first zone of the region.
 func zoned(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {
 	k := subnets
-	all, err := every(q, zones)
+	all, err := listAll(q, zones)
 	if err != nil {
 		return k, err
 	}

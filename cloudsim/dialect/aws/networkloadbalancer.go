@@ -282,7 +282,7 @@ func describeNetworks(q *query, found []cloudsim.LoadBalancer, next string) (any
 	if err != nil {
 		return nil, err
 	}
-	all, err := every(q, k)
+	all, err := listAll(q, k)
 	if err != nil {
 		return nil, err
 	}

@@ -295,7 +295,7 @@ func deleteGroup(q *query) (any, error) {
 	if g.Name == defaultGroup {
 		return nil, coded(http.StatusBadRequest, "CannotDelete", "the security group "+id+" is the default group of its VPC: EC2 does not delete default groups")
 	}
-	all, err := every(q, groups)
+	all, err := listAll(q, groups)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func describeZones(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := every(q, zones)
+	all, err := listAll(q, zones)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func describeRegions(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := every(q, regions)
+	all, err := listAll(q, regions)
 	if err != nil {
 		return nil, err
 	}
