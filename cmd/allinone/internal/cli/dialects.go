@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -35,12 +36,23 @@ func FindDialect(name string) (dialect.Dialect, error) {
 	return dialect.Dialect{}, fmt.Errorf("no dialect is named %q: choose %s", name, Join(DialectNames()))
 }
 
+// dialectsNamed returns the dialects with these names. It ignores unknown names.
+func dialectsNamed(names []string) (all []dialect.Dialect) {
+	for _, d := range Dialects() {
+		if slices.Contains(names, d.Name) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
 // DiskLinks returns a function that returns the paths of a disk's device for the programs of these
 // dialects' clouds. It ignores unknown names.
-func DiskLinks(dialects []string) func(cloudsim.DiskID) []string {
+func DiskLinks(names []string) func(cloudsim.DiskID) []string {
+	dialects := dialectsNamed(names)
 	return func(id cloudsim.DiskID) (all []string) {
-		for _, name := range dialects {
-			if d, err := FindDialect(name); err == nil && d.DiskLink != nil {
+		for _, d := range dialects {
+			if d.DiskLink != nil {
 				all = append(all, d.DiskLink(id))
 			}
 		}
@@ -50,10 +62,11 @@ func DiskLinks(dialects []string) func(cloudsim.DiskID) []string {
 
 // RegistryHosts returns a function that returns the host names of a project's registry in a region of
 // these dialects' clouds. It ignores unknown names.
-func RegistryHosts(dialects []string) func(cloudsim.ProjectID, string) []string {
+func RegistryHosts(names []string) func(cloudsim.ProjectID, string) []string {
+	dialects := dialectsNamed(names)
 	return func(project cloudsim.ProjectID, region string) (all []string) {
-		for _, name := range dialects {
-			if d, err := FindDialect(name); err == nil && d.RegistryHost != nil {
+		for _, d := range dialects {
+			if d.RegistryHost != nil {
 				all = append(all, d.RegistryHost(project, region))
 			}
 		}
@@ -63,11 +76,11 @@ func RegistryHosts(dialects []string) func(cloudsim.ProjectID, string) []string 
 
 // MetadataTrees returns the metadata of these dialects' clouds, by the names of the dialects. It
 // ignores unknown names.
-func MetadataTrees(dialects []string) map[string]cloudsim.MetadataTreeSpec {
+func MetadataTrees(names []string) map[string]cloudsim.MetadataTreeSpec {
 	all := map[string]cloudsim.MetadataTreeSpec{}
-	for _, name := range dialects {
-		if d, err := FindDialect(name); err == nil && d.Metadata != nil {
-			all[name] = *d.Metadata
+	for _, d := range dialectsNamed(names) {
+		if d.Metadata != nil {
+			all[d.Name] = *d.Metadata
 		}
 	}
 	return all
