@@ -39,7 +39,7 @@ func TestAnyCallMayFail(t *testing.T) {
 	}
 }
 
-// crashRig is a rig whose nth call to the cloud fails. After every error it
+// crashRig is a rig in which the nth call to the cloud fails. After every error it
 // creates a new provider, as after a restart of the process.
 type crashRig struct {
 	*rig

@@ -41,8 +41,8 @@ var appliable = []struct {
 	{"holds", "/v1/holds", checkRequest[cloudsim.CreateHold], "", nil},
 }
 
-// referenceLists contains the members whose value is the id of another resource. The value
-// of an entry is the API path of the list of these resources.
+// referenceLists contains the members that have the id of another resource as their value. It maps
+// each member to the API path of the list of these resources.
 var referenceLists = map[string]string{
 	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
@@ -235,8 +235,8 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 	return l.Items[0], nil
 }
 
-// differingMembers returns the names of the members whose values differ between the file and the
-// cloud. If apply cannot update a member, the function ignores this member in two cases. In the
+// differingMembers returns the names of the members that have different values in the file and in
+// the cloud. If apply cannot update a member, the function ignores this member in two cases. In the
 // first case the cloud does not show the member, because it may exist only in requests. In the
 // second case the file has an empty value, which means the default value.
 func differingMembers(have, want map[string]any, update []string) (fields []string) {

@@ -121,8 +121,8 @@ func TestClosingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// lingeringListener is a listener whose Close takes 40 ms. Accept returns an error at the beginning
-// of these 40 ms, and Close frees the port at their end.
+// lingeringListener is a listener. Its method Close takes 40 ms. Accept returns an error at the
+// beginning of these 40 ms, and Close frees the port at their end.
 type lingeringListener struct{ *net.TCPListener }
 
 func (l lingeringListener) Close() error {

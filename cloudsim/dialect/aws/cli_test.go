@@ -13,8 +13,8 @@ import (
 // The path of the program in Debian's package awscli. Other programs with this name can be in PATH.
 const awscli = "/usr/bin/aws"
 
-// commandLine returns a function that runs Debian's program aws. The function returns what the
-// program prints, and the text of its error. The program reads AWS_ENDPOINT_URL only since version
+// commandLine returns a function that runs Debian's program aws. The function returns the output of
+// the program, and the text of its error. The program reads AWS_ENDPOINT_URL only since version
 // 2.13, so the function sets --endpoint-url.
 func commandLine(t *testing.T, w *world) func(args ...string) (out, failure string) {
 	t.Helper()
